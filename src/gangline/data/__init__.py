@@ -1,0 +1,1 @@
+"""Files of a training data set, resolved and by digest."""

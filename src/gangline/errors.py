@@ -1,0 +1,127 @@
+"""The error tree, with the exit code and the retry class that every caller acts on.
+
+    GanglineError
+    ├── UsageError          2   never    the call is wrong
+    ├── ConfigError        10   never    a file is wrong: fix it
+    ├── CapacityError      20   later    no room now: requeued, restart budget untouched
+    ├── TrainingError      30   never    user code raised, or the restart budget is spent
+    │   ├── NonFiniteError     31   never    loss or gradients are not finite
+    │   ├── OutOfMemoryError   32   changed  once more with half the micro-batch, if that is "auto"
+    │   ├── NoProgressError    33   same     the watchdog saw no step: new generation
+    │   └── LostPeerError      34   same     another rank died first: new generation
+    ├── BuildError         30   never    the environment or image did not build
+    ├── StorageError       40   same     backoff and one total deadline, idempotent calls only
+    ├── IntegrityError     50   never    a digest, signature or policy refused
+    ├── GateError          60   never    a gate, drill or comparison said no: a person decides
+    ├── CancelledError     70   never    cancelled or superseded: no failure
+    └── StillRunning       75   again    a command that follows ran out of its time
+
+A class exists because a caller acts on it. A message says what was wanted, what was found and what works.
+"""
+
+from typing import ClassVar, Literal
+
+RetryClass = Literal["never", "later", "changed", "same", "free", "again"]
+
+SIGKILL_CODE = 137
+SIGTERM_CODE = 143
+PROGRAM_DECLINES = 42
+"""A program's own code that declines any retry, whatever happened."""
+
+
+class GanglineError(Exception):
+    """Root of every error that gangline raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+    retry: ClassVar[RetryClass] = "never"
+
+
+class UsageError(GanglineError):
+    exit_code = 2
+
+
+class ConfigError(GanglineError):
+    exit_code = 10
+
+
+class CapacityError(GanglineError):
+    exit_code = 20
+    retry = "later"
+
+
+class TrainingError(GanglineError):
+    exit_code = 30
+
+
+class BuildError(GanglineError):
+    exit_code = 30
+
+
+class NonFiniteError(TrainingError):
+    exit_code = 31
+
+
+class OutOfMemoryError(TrainingError):
+    exit_code = 32
+    retry = "changed"
+
+
+class NoProgressError(TrainingError):
+    exit_code = 33
+    retry = "same"
+
+
+class LostPeerError(TrainingError):
+    exit_code = 34
+    retry = "same"
+
+
+class StorageError(GanglineError):
+    exit_code = 40
+    retry = "same"
+
+
+class IntegrityError(GanglineError):
+    exit_code = 50
+
+
+class GateError(GanglineError):
+    exit_code = 60
+
+
+class CancelledError(GanglineError):
+    exit_code = 70
+
+
+class StillRunning(GanglineError):
+    exit_code = 75
+    retry = "again"
+
+
+_BY_CODE: dict[int, type[GanglineError]] = {
+    cls.exit_code: cls
+    for cls in (
+        UsageError, ConfigError, CapacityError, TrainingError, NonFiniteError, OutOfMemoryError, NoProgressError,
+        LostPeerError, StorageError, IntegrityError, GateError, CancelledError, StillRunning,
+    )
+}  # fmt: skip
+
+
+def error_for(exit_code: int) -> type[GanglineError]:
+    """Class that speaks for a process's exit code; a program's own code is a TrainingError."""
+    return _BY_CODE.get(exit_code, TrainingError)
+
+
+def retry_class(exit_code: int, *, disrupted: bool = False, saved: bool = False) -> RetryClass:
+    """What happens after a rank or pod ended with `exit_code`.
+
+    Args:
+        exit_code: As the shell counts: death by signal S is 128 + S.
+        disrupted: The platform took the node away (eviction, preemption, drain).
+        saved: The rank was asked to stop and left a complete checkpoint behind.
+    """
+    if exit_code in (SIGKILL_CODE, SIGTERM_CODE):
+        asked = disrupted or (saved and exit_code == SIGTERM_CODE)
+        return "free" if asked else "same"
+    cls = _BY_CODE.get(exit_code)
+    return cls.retry if cls else "never"

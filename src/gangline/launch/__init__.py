@@ -1,0 +1,1 @@
+"""PodSets become processes, Kubernetes objects or Slurm jobs, behind one protocol."""

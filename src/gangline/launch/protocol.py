@@ -1,0 +1,98 @@
+"""The launcher contract: `tests/contracts/launcher/` holds every implementation to it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+from gangline.spec.gang import GangEnd, GangState
+from gangline.spec.podset import PodSet
+
+Life = Literal["followed", "ended", "orphan", "unknown"]
+"""What a record says of the run behind a gang: `ended` and `orphan` gangs are swept, `followed` and `unknown` stay."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gang:
+    name: str
+    uid: str
+    podset: str
+    """Digest of the PodSet it was created from."""
+    adopted: bool
+    """It was there already."""
+    servers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GangStatus:
+    state: GangState
+    stale_seconds: float = 0.0
+    """Age of this answer; more than 0 while the backend is away: unknown is never gone."""
+    joined: int = 0
+    ranks: int = 0
+    generation: int = 0
+    restarts: int = 0
+    waiting: str = ""
+    """Why it waits, in one sentence."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GangEvent:
+    kind: Literal["state", "waiting", "progress", "restart", "note", "end"]
+    text: str = ""
+    status: GangStatus | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+    """`progress`: a rank event of `spec.gang` (step, saved, evaluated, job_started, ...) as it was written."""
+    end: GangEnd | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogLine:
+    rank: int
+    text: str
+    source: Literal["live", "store"] = "live"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Swept:
+    name: str
+    run: str
+    life: Life
+    deleted: bool
+
+
+class Launcher(Protocol):
+    def submit(self, podset: PodSet) -> Gang:
+        """Create, or adopt what stands under that name, at once.
+
+        Raises:
+            IntegrityError: A gang of this name stands with another PodSet digest; the fields that differ are named.
+            CapacityError: No room now.
+        """
+        ...
+
+    def status(self, name: str) -> GangStatus:
+        """One read; a backend that is away gives a stale answer, no error."""
+        ...
+
+    def follow(self, name: str, *, after: dict[int, int] | None = None) -> Iterator[GangEvent]:
+        """States, waiting sentences, progress, restarts; then the gang's `end`. May be abandoned and called again."""
+        ...
+
+    def logs(
+        self, name: str, *, ranks: Sequence[int] | None = (0,), since_seconds: float | None = None, follow: bool = False
+    ) -> Iterator[LogLine]:
+        """Lines of some ranks (None: all)."""
+        ...
+
+    def cancel(self, name: str, *, reason: str, save: bool = True) -> None:
+        """Stop it, with an emergency checkpoint when `save`; idempotent; returns when nothing is left running."""
+        ...
+
+    def collect(self, name: str) -> GangEnd:
+        """How it ended. Raises `StillRunning` before that, `UsageError` where there is no such gang."""
+        ...
+
+    def sweep(self, *, now: datetime, life: Callable[[str], Life]) -> list[Swept]:
+        """Delete what belongs to an ended or orphaned run; `life` is asked with the run id."""
+        ...

@@ -1,0 +1,1 @@
+"""The series every exporter, rule and board knows, declared once."""

@@ -1,0 +1,1 @@
+"""Chooses a plan from numbers, and says why every other plan lost. Pure."""

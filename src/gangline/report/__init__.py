@@ -1,0 +1,1 @@
+"""Drawn from a record alone: HTML, markdown, JUnit, comparisons."""

@@ -1,0 +1,128 @@
+"""Frozen dataclasses to JSON and back with the standard library alone: ranks and keepers have nothing else.
+
+Files that people write go through `spec.load` instead, which explains every mistake; this codec reads what gangline
+itself wrote, refuses what does not fit, and is byte-stable: sorted keys, no spaces, no NaN.
+"""
+
+import json
+import types
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from hashlib import sha256
+from itertools import repeat
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from gangline.errors import IntegrityError
+
+T = TypeVar("T")
+
+
+def canonical(value: Any) -> bytes:
+    """The one JSON form of `value` (a dataclass or plain data): sorted keys, no spaces, finite numbers only."""
+    return json.dumps(
+        to_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
+
+
+def digest(value: Any) -> str:
+    """SHA-256 over the canonical JSON of `value`, in hex."""
+    return sha256(canonical(value)).hexdigest()
+
+
+def to_plain(value: Any) -> Any:
+    """Dictionaries, lists and scalars of a dataclass tree."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, dict):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item) for item in value]
+    return value
+
+
+def from_json(cls: type[T], data: bytes | str) -> T:
+    """Read `cls` from JSON that `canonical` wrote.
+
+    Raises:
+        IntegrityError: The text is not JSON, or does not have the shape of `cls`; the path of the field is named.
+    """
+    try:
+        plain = json.loads(data)
+    except ValueError as error:
+        raise IntegrityError(
+            f"{cls.__name__}: wanted JSON, found {bytes(data[:40], 'utf8') if isinstance(data, str) else data[:40]!r}: {error}"
+        ) from error
+    return from_plain(cls, plain)
+
+
+def from_plain(cls: type[T], plain: Any, *, path: str = "") -> T:
+    """Build `cls` from plain data; unknown and missing fields are refused by their path."""
+    return cast(T, _build(cls, plain, path or cls.__name__))
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+def _build(kind: Any, plain: Any, path: str) -> Any:
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return _build_union(get_args(kind), plain, path)
+    if origin in (list, tuple):
+        return _build_sequence(kind, plain, path)
+    if origin is dict:
+        _expect(isinstance(plain, dict), plain, path, kind)
+        return {key: _build(get_args(kind)[1], item, f"{path}.{key}") for key, item in plain.items()}
+    if isinstance(kind, type) and is_dataclass(kind):
+        return _build_dataclass(kind, plain, path)
+    return _build_scalar(kind, plain, path)
+
+
+def _build_scalar(kind: Any, plain: Any, path: str) -> Any:
+    if kind is Any:
+        return plain
+    if get_origin(kind) is Literal:
+        return _expect(plain in get_args(kind), plain, path, kind)
+    kind = type(None) if kind is None else kind
+    accepted = (int, float) if kind is float else kind
+    _expect(isinstance(plain, accepted) and (kind is bool or not isinstance(plain, bool)), plain, path, kind)
+    return float(plain) if kind is float else plain
+
+
+def _build_sequence(kind: Any, plain: Any, path: str) -> Any:
+    _expect(isinstance(plain, list), plain, path, kind)
+    inner = get_args(kind)
+    many = get_origin(kind) is list or inner[-1] is Ellipsis
+    _expect(many or len(plain) == len(inner), plain, path, kind)
+    types_ = repeat(inner[0], len(plain)) if many else inner
+    items = [_build(each, item, f"{path}[{i}]") for i, (each, item) in enumerate(zip(types_, plain, strict=True))]
+    return items if get_origin(kind) is list else tuple(items)
+
+
+def _build_union(members: tuple[Any, ...], plain: Any, path: str) -> Any:
+    last: IntegrityError | None = None
+    for member in members:
+        try:
+            return _build(member, plain, path)
+        except IntegrityError as error:
+            last = error
+    raise last or IntegrityError(f"{path}: empty union")
+
+
+def _build_dataclass(cls: type, plain: Any, path: str) -> Any:
+    _expect(isinstance(plain, dict), plain, path, cls)
+    hints = _hints(cls)
+    unknown = plain.keys() - hints.keys()
+    if unknown:
+        raise IntegrityError(f"{path}: unknown fields {sorted(unknown)}; written by a newer gangline?")
+    required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
+    if missing := required - plain.keys():
+        raise IntegrityError(f"{path}: fields {sorted(missing)} are missing")
+    return cls(**{name: _build(hints[name], item, f"{path}.{name}") for name, item in plain.items()})
+
+
+def _expect(holds: bool, plain: Any, path: str, kind: Any) -> Any:
+    if not holds:
+        raise IntegrityError(f"{path}: wanted {getattr(kind, '__name__', kind)}, found {plain!r}")
+    return plain

@@ -1,0 +1,92 @@
+"""What a gang says about itself in files: keepers write it, launchers read it, neither imports the other.
+
+A gang's folder holds
+    podset.json  plan.json  code/          what was asked, unpacked by the launcher (local) or the keeper (a pod)
+    keeper-<node>.json                     `KeeperStatus`, rewritten by rename at every change
+    keeper-<node>.jsonl                    keeper events, one `{"event", "time", "mono", ...}` a line
+    exit-<node>.json                       `GangEnd`, written once, last
+    heartbeat/<rank>                       64 mapped bytes a rank
+    logs/<rank>.log                        stdout and stderr of a rank, generations marked by a line
+    out/                                   what is mirrored to the store:
+        ranks/<rank>.jsonl                 rank events: {"event", "rank", "generation", "step", "mono", "time", ...}
+        metrics.jsonl                      rank 0, a line a step; of a step that was redone the last one counts
+        result.json                        rank 0, once: `GangResult` of the program
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+GangState = Literal["absent", "waiting", "starting", "running", "stopping", "ended"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeeperStatus:
+    node_rank: int
+    pid: int
+    start_time: int
+    """Field 22 of /proc/PID/stat: pid and this together name a process."""
+    state: GangState
+    generation: int = 0
+    restarts: int = 0
+    ranks: dict[str, int] = field(default_factory=dict)
+    """Rank to process id of the living."""
+    joined: tuple[int, ...] = ()
+    """Ranks that reached the rendezvous of this generation."""
+    reason: str = ""
+    """One sentence about the last restart, or why it stops."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GangEnd:
+    """How a gang ended; its class is that of the rank that failed first."""
+
+    exit_code: int
+    retry: Literal["never", "later", "changed", "same", "free", "again"]
+    reason: str
+    """One sentence: who, what, where to read on."""
+    culprit: int | None = None
+    """Rank that failed first."""
+    generation: int = 0
+    step: int | None = None
+    restarts: int = 0
+    time: str = ""
+    evidence: dict[str, Any] = field(default_factory=dict)
+    """Signal, oom_kill count, last log lines, stacks by rank."""
+    ledger: dict[str, float] = field(default_factory=dict)
+    """Seconds of all ranks of this node by cause; sums to ranks x wall."""
+    allocated_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobResult:
+    """One training or evaluation inside a gang."""
+
+    seed: int
+    step: int
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Held-out metrics at `step`."""
+    losses: tuple[tuple[int, float], ...] = ()
+    """(step, training loss), every step up to 4,096, then evenly thinned."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorDigests:
+    """Full tensors of one checkpoint, as opened under this gang's plan and as streamed from the stored chunks."""
+
+    checkpoint: str
+    total: int
+    equal: int
+    different: tuple[str, ...] = ()
+    """First ten names."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GangResult:
+    schema: int = 1
+    role: Literal["train", "evaluate", "prove"] = "train"
+    final_step: int = 0
+    checkpoint: str | None = None
+    """Store prefix of the last complete checkpoint of a train gang."""
+    jobs: tuple[JobResult, ...] = ()
+    digests: TensorDigests | None = None
+    metric_units: dict[str, str] = field(default_factory=dict)

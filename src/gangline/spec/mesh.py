@@ -1,0 +1,52 @@
+"""Shape of the device mesh: pure arithmetic, no devices."""
+
+from dataclasses import astuple, dataclass
+from math import prod
+
+from gangline.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mesh:
+    """Degree of each mesh axis, slowest-varying first: `tp` peers are consecutive ranks. `ep` divides dp_shard x cp."""
+
+    pp: int = 1
+    """Pipeline stages."""
+    dp_replicate: int = 1
+    """Full copies of the model that average their gradients."""
+    dp_shard: int = 1
+    """FSDP shards of every parameter."""
+    cp: int = 1
+    """Context-parallel pieces of a sequence."""
+    tp: int = 1
+    """Tensor-parallel shards; fastest when all fit in one node."""
+    ep: int = 1
+    """Expert groups laid over dp_shard x cp; no axis of its own."""
+
+    def __post_init__(self) -> None:
+        if min(astuple(self)) < 1:
+            raise ConfigError(f"train.mesh: every degree is at least 1, found {self}; leave an unused axis out")
+        if (self.dp_shard * self.cp) % self.ep:
+            raise ConfigError(f"train.mesh.ep = {self.ep} must divide dp_shard x cp = {self.dp_shard * self.cp}")
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """Axis name to degree, in rank order; `ep` is not among them."""
+        return {name: getattr(self, name) for name in ("pp", "dp_replicate", "dp_shard", "cp", "tp")}
+
+    @property
+    def world_size(self) -> int:
+        """Ranks the mesh needs."""
+        return prod(self.axes.values())
+
+    @property
+    def data_parallel(self) -> int:
+        """Ranks that see different samples: dp_replicate x dp_shard."""
+        return self.dp_replicate * self.dp_shard
+
+    def coordinates(self, rank: int) -> dict[str, int]:
+        """Place of `rank` on each axis."""
+        place: dict[str, int] = {}
+        for name, degree in reversed(self.axes.items()):
+            rank, place[name] = divmod(rank, degree)
+        return {name: place[name] for name in self.axes}

@@ -1,0 +1,69 @@
+"""PodSet: what a launcher starts. Launchers and the training runtime meet in this and in environment variables."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gangline.spec.codec import canonical, digest, from_json
+
+Role = Literal["train", "evaluate", "prove"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resources:
+    """Of one node's pod. None: whatever the node gives."""
+
+    cpus: float | None = None
+    memory_bytes: int | None = None
+    gpus: int = 0
+    rdma: int = 0
+    shm_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PodSet:
+    """One gang, as data. Its digest is what adoption compares: the same question gives the same bytes."""
+
+    schema: int = 1
+    name: str
+    """Gang name: the run id, with `-eval` or `-prove` for the other roles; RFC 1035, <= 42 characters."""
+    run: str
+    project: str
+    commit: str
+    role: Role = "train"
+    num_nodes: int = 1
+    procs_per_node: int
+    image: str | None = None
+    """By digest; None: the environment that runs gangline."""
+    code: str
+    """Store key of the code layer, `blobs/sha256/<digest>`: a tar of regular files."""
+    plan: str
+    """Store key of the plan, `blobs/sha256/<digest>`."""
+    store: str
+    """Store URL as `storage.open_store` reads it; no credentials."""
+    command: tuple[str, ...] = ("python", "-m", "gangline.train.keeper")
+    env: dict[str, str] = field(default_factory=dict)
+    resources: Resources = Resources()
+    queue: str | None = None
+    priority: Literal["low", "normal", "high"] = "normal"
+    pool: str | None = None
+    deadline_seconds: float | None = None
+    grace_seconds: float = 30.0
+    metrics_port_base: int | None = None
+    """First port of the ranks' metrics; None: they serve none."""
+    secrets: tuple[str, ...] = ()
+    """Names of references the launcher resolves into the pod, never values."""
+
+    @property
+    def world_size(self) -> int:
+        return self.num_nodes * self.procs_per_node
+
+    @property
+    def digest(self) -> str:
+        return digest(self)
+
+    def to_json(self) -> bytes:
+        return canonical(self)
+
+    @staticmethod
+    def from_json(data: bytes | str) -> "PodSet":
+        return from_json(PodSet, data)

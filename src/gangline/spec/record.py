@@ -1,0 +1,335 @@
+"""Record: the single truth of one run. Reports, comments and comparisons are drawn from it and from nothing else.
+
+At most 256 KiB as JSON at 256 ranks and 10,000 steps; what is larger is an artifact, referred to by digest.
+`commit` and `inputs`, and after submit `plan`, never change. How it is written (compare-and-set, lease, fencing) is
+known to `line` alone.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gangline.spec.codec import canonical, from_json
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import Candidate, Forecast
+
+STAGES = ("resolve", "build", "plan", "submit", "train", "evaluate", "gate", "prove", "publish", "report")
+"""Every run has these, in this order."""
+LEDGER_CAUSES = (
+    "gather", "image", "start", "rendezvous", "build", "resume", "compute", "data", "wait", "bubble", "checkpoint",
+    "evaluate", "redone", "stalled", "restart", "profile", "drill", "stop", "idle", "other",
+)  # fmt: skip
+"""Where held seconds go; a rank is in exactly one at any instant."""
+
+StageState = Literal["waiting", "running", "done", "taken", "skipped", "failed", "cancelled"]
+RunState = Literal["open", "ended"]
+Verdict = Literal["passed", "refused", "failed", "cancelled", "superseded"]
+Answer = Literal["yes", "no", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Driver:
+    kind: Literal["run", "stage", "kfp", "jenkins", "serve"] = "run"
+    holder: str = ""
+    """Host, process id and a random word of who drives."""
+    token: int = 0
+    """Fencing token of its lease; an older one may not write."""
+    url: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunInfo:
+    id: str
+    project: str
+    attempt: int = 1
+    created: str
+    """UTC, ISO 8601, for people."""
+    driver: Driver = Driver()
+    state: RunState = "open"
+    verdict: Verdict | None = None
+    reason: str = ""
+    exit_code: int | None = None
+    cancel_requested: str | None = None
+    """Reason given by `gangline cancel`, or `superseded by <run>`; the driver and the gang obey it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Base:
+    commit: str
+    run: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommitInfo:
+    sha: str
+    tree: str
+    branch: str | None = None
+    pull_request: int | None = None
+    subject: str = ""
+    """Cleaned, at most 200 characters."""
+    patch: str | None = None
+    """Blob key of a dirty tree's difference; such a run is never published."""
+    base: Base | None = None
+    trust: Literal["own", "fork"] = "own"
+    changed: tuple[str, ...] = ()
+    """Paths that differ from the base, at most 100."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inputs:
+    line: str
+    """Digest of the effective line."""
+    tables: dict[str, str] = field(default_factory=dict)
+    """Digest of each table of the line."""
+    code: str = ""
+    environment: str = ""
+    image: str | None = None
+    data: str = ""
+    seeds: tuple[int, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+    """gangline, python, torch, driver: as found."""
+    values: dict[str, Any] = field(default_factory=dict)
+    """The effective line itself, flat `table.key -> value`, so that two records can be compared alone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanInfo:
+    digest: str
+    key: str
+    name: str
+    strategy: str
+    mesh: Mesh
+    world_size: int
+    steps: int
+    global_batch: int
+    micro_batch: int
+    precision: str
+    device: str
+    reason: str
+    candidates: tuple[Candidate, ...] = ()
+    """Winner first, then runner-up, then losers."""
+    forecast: Forecast = Forecast()
+    measured: Forecast = Forecast()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waiting:
+    who: str
+    until: str | None = None
+    would_start_now: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GangInfo:
+    launcher: str
+    name: str
+    uid: str
+    podset: str
+    """Digest of the PodSet."""
+    servers: tuple[str, ...] = ()
+    admitted: str | None = None
+    released: str | None = None
+    waiting: Waiting | None = None
+    generations: int = 1
+    restarts: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageInfo:
+    state: StageState = "waiting"
+    key: str | None = None
+    """Digest over what the stage reads; equal key, equal result."""
+    started: str | None = None
+    ended: str | None = None
+    seconds: float | None = None
+    """By the monotonic clock of the driver that ended it."""
+    tries: int = 0
+    exit: int | None = None
+    message: str = ""
+    """The line the user saw."""
+    taken_from: str | None = None
+    """Run whose result this is."""
+    log: str | None = None
+    outputs: dict[str, Any] = field(default_factory=dict)
+    """What later stages read; small."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Band:
+    center: float
+    half: float
+    n: int
+    origin: str
+    """Run it was learned in."""
+
+    @property
+    def low(self) -> float:
+        return self.center - self.half
+
+    @property
+    def high(self) -> float:
+        return self.center + self.half
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    value: float
+    unit: str = ""
+    step: int | None = None
+    better: Literal["lower", "higher"] | None = None
+    seeds: dict[str, float] = field(default_factory=dict)
+    """Value by seed, the run's own seed among them."""
+    band: Band | None = None
+    """Learned from `seeds` of this run, when it has three or more."""
+    base: float | None = None
+    base_band: Band | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CurvePoint:
+    step: int
+    value: float
+    low: float | None = None
+    high: float | None = None
+    """Base band at this point, where the base has one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Curve:
+    metric: str = "loss"
+    points: tuple[CurvePoint, ...] = ()
+    """At most 64: the mean of each 1/64 of the steps."""
+    seed_points: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """The same 64 places by seed, of the runs that learned a band."""
+    key: str | None = None
+    """metrics.jsonl in the store."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankRow:
+    """Seconds by phase of one rank, for the heat strip."""
+
+    rank: int
+    node: str
+    phases: dict[str, float]
+    """data, forward, backward, wait, optimizer, checkpoint, other."""
+    step_seconds: float | None = None
+    """Median."""
+    peak_memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ledger:
+    """Rows sum to the allocation, to 0.1 %."""
+
+    resource: Literal["gpu", "cpu"]
+    allocated_seconds: float
+    seconds: dict[str, float]
+    """By cause of LEDGER_CAUSES; absent is zero."""
+
+    @property
+    def useful_share(self) -> float:
+        return self.seconds.get("compute", 0.0) / self.allocated_seconds if self.allocated_seconds else 0.0
+
+    @property
+    def effective_time(self) -> float:
+        working = sum(self.seconds.get(cause, 0.0) for cause in ("compute", "data", "wait", "bubble"))
+        return working / self.allocated_seconds if self.allocated_seconds else 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gate:
+    name: str
+    """budget, reproducible, quality:<metric>, parity, ..."""
+    verdict: Answer
+    reason: str
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proof:
+    checkpoint: str
+    plan: str
+    """Second plan, e.g. `fsdp-2`."""
+    tensors: int
+    tensors_equal: int
+    replay_steps: int = 0
+    replay_difference: float | None = None
+    """Largest difference in loss over the replayed steps."""
+    same_loss: Answer = "unknown"
+    """Is the replay's loss within the band (or, without one, within gate.parity)?"""
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drill:
+    name: str
+    row: str
+    """Row of the goal sheet, e.g. T1."""
+    result: Literal["held", "broken", "not_struck"]
+    reason: str = ""
+    detect_seconds: float | None = None
+    recover_seconds: float | None = None
+    lost_steps: int | None = None
+    lost_seconds: float | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Artifact:
+    kind: str
+    """model, checkpoint, metrics, report, junit, log, sbom, provenance, signature, card, config, patch, code, plan."""
+    key: str
+    media_type: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    time: str
+    stage: str
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Record:
+    schema: int = 1
+    seq: int = 0
+    nonce: str = ""
+    """Random at each write: an unknown answer is settled by reading it back."""
+    run: RunInfo
+    commit: CommitInfo
+    inputs: Inputs
+    plan: PlanInfo | None = None
+    gang: GangInfo | None = None
+    stages: dict[str, StageInfo] = field(default_factory=dict)
+    metrics: dict[str, Metric] = field(default_factory=dict)
+    curve: Curve = Curve()
+    ranks: tuple[RankRow, ...] = ()
+    """At most 64: slowest 32, fastest 8, a sample of the rest."""
+    ledger: Ledger | None = None
+    gates: tuple[Gate, ...] = ()
+    proof: Proof | None = None
+    drills: tuple[Drill, ...] = ()
+    links: dict[str, str] = field(default_factory=dict)
+    artifacts: tuple[Artifact, ...] = ()
+    events: tuple[Event, ...] = ()
+    """Last 200."""
+
+    @property
+    def prefix(self) -> str:
+        """Where everything of the run lies in the store."""
+        return run_prefix(self.run.project, self.commit.sha, self.run.id)
+
+    def to_json(self) -> bytes:
+        return canonical(self)
+
+    @staticmethod
+    def from_json(data: bytes | str) -> "Record":
+        return from_json(Record, data)
+
+
+def run_prefix(project: str, commit: str, run: str) -> str:
+    """`runs/<project>/<commit>/<run>`."""
+    return f"runs/{project}/{commit}/{run}"

@@ -1,0 +1,102 @@
+"""The one protocol of all stores, and the words it uses.
+
+Keys are `/`-joined segments of `[A-Za-z0-9._-]`, at most 900 bytes, never `.` or `..`. Every method raises
+`StorageError` when the store failed, saying where and what works; a missing key is an answer (`None`), never an error.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+Etag = str
+"""Opaque name of one version of one object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    data: bytes
+    etag: Etag
+    size_bytes: int
+    """Of the whole object, also when a range was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    key: str
+    size_bytes: int
+    modified: float
+    """Seconds since the epoch, by the store's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenUpload:
+    key: str
+    upload_id: str
+    started: float
+
+
+class Upload(Protocol):
+    """One multipart upload; nothing is visible before `complete`."""
+
+    upload_id: str
+
+    def part(self, data: bytes) -> None:
+        """Append the next part; parts but the last have at least 5 MiB."""
+        ...
+
+    def complete(self) -> Etag: ...
+
+    def abort(self) -> None: ...
+
+
+@runtime_checkable
+class ObjectStore(Protocol):
+    url: str
+    """What `open_store` was given; no credentials in it."""
+
+    def get(self, key: str, start: int = 0, size: int | None = None) -> Blob | None:
+        """Object, or `size` bytes from `start`; None where there is no such key."""
+        ...
+
+    def head(self, key: str) -> Entry | None: ...
+
+    def put(self, key: str, data: bytes) -> Etag:
+        """Write or overwrite; durable when it returns."""
+        ...
+
+    def put_if_absent(self, key: str, data: bytes) -> Etag | None:
+        """Write where nothing is; None: another was first."""
+        ...
+
+    def compare_and_set(self, key: str, data: bytes, expected: Etag) -> Etag | None:
+        """Write where `expected` still stands; None: it moved (or is gone)."""
+        ...
+
+    def list(self, prefix: str, after: str = "", limit: int = 1000) -> Sequence[Entry]:
+        """Entries below `prefix` with key > `after`, sorted by key, at most `limit`."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove; a missing key is fine."""
+        ...
+
+    def upload(self, key: str) -> AbstractContextManager[Upload]:
+        """Multipart upload; leaving the block by an exception aborts it, without one completes it."""
+        ...
+
+    def open_uploads(self, prefix: str = "") -> Sequence[OpenUpload]: ...
+
+    def abort_upload(self, upload: OpenUpload) -> None: ...
+
+    def presign(self, key: str, seconds: float) -> str:
+        """URL that reads the object for a while; `file:` URL for a folder."""
+        ...
+
+
+def list_all(store: ObjectStore, prefix: str, page: int = 1000) -> Iterator[Entry]:
+    """Every entry below `prefix`, page by page."""
+    after = ""
+    while entries := store.list(prefix, after, page):
+        yield from entries
+        after = entries[-1].key

@@ -1,0 +1,57 @@
+"""Quantities as people read them. Pure; one spelling for terminal, report and comments."""
+
+import itertools
+import math
+
+
+def format_bytes(size_bytes: float) -> str:
+    """`61 kB`, `3.5 MB`: powers of 1,000, two significant digits at most."""
+    size = float(size_bytes)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(size) < 1000 or unit == "TB":
+            break
+        size /= 1000
+    return f"{size:.0f} {unit}" if unit == "B" or abs(size) >= 10 else f"{size:.1f} {unit}"
+
+
+def format_seconds(seconds: float) -> str:
+    """`0.4 s`, `15 s`, `1 min 14 s`, `3 h 20 min`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def format_count(value: float) -> str:
+    """`875 k`, `9.1 k`, `1.2 M`."""
+    size = float(value)
+    for unit in ("", " k", " M", " G", " T"):
+        if abs(size) < 1000 or unit == " T":
+            break
+        size /= 1000
+    return f"{size:.0f}{unit}" if unit == "" or abs(size) >= 100 else f"{size:.1f}{unit}"
+
+
+def format_number(value: float) -> str:
+    """Four significant digits, plain where that is short."""
+    return f"{value:.4g}" if value == 0 or 1e-3 <= abs(value) < 1e6 else f"{value:.1e}"
+
+
+_MARKS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: list[float], width: int = 12) -> str:
+    """The course of `values` in `width` marks, each the mean of its share."""
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return ""
+    count = min(width, len(finite))
+    edges = [len(finite) * i // count for i in range(count + 1)]
+    means = [sum(finite[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
+    low, high = min(means), max(means)
+    span = (high - low) or 1.0
+    return "".join(_MARKS[round((m - low) / span * (len(_MARKS) - 1))] for m in means)
