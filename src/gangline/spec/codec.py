@@ -49,9 +49,7 @@ def from_json(cls: type[T], data: bytes | str) -> T:
     try:
         plain = json.loads(data)
     except ValueError as error:
-        raise IntegrityError(
-            f"{cls.__name__}: wanted JSON, found {bytes(data[:40], 'utf8') if isinstance(data, str) else data[:40]!r}: {error}"
-        ) from error
+        raise IntegrityError(f"{cls.__name__}: wanted JSON, found {data[:40]!r}: {error}") from error
     return from_plain(cls, plain)
 
 
