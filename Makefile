@@ -1,0 +1,55 @@
+# Every task by name; needs python3 (3.11 or newer), make and git, nothing else.
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check setup setup-dev lock tools test-tools faults slow gpu bench schemas clean
+
+help:            ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
+
+setup:           ## .venv from hashed locks: what a user needs
+	@$(PYTHON) requirements/install.py run
+
+setup-dev:       ## .venv with the tools of the tests, too
+	@$(PYTHON) requirements/install.py dev
+
+demo: setup      ## one commit of a small GPT through the whole line, on this machine
+	@$(BIN)/python examples/demo.py
+
+test: setup-dev check  ## checks and the default test suite
+	@$(PYTEST) -q -m "not slow and not gpu and not tools and not cluster"
+
+check: setup-dev ## format, lint, types, the map of rooms
+	@$(BIN)/ruff format --check -q . || { echo "run: .venv/bin/ruff format ."; exit 1; }
+	@$(BIN)/ruff check -q .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo --cache-dir .ruff_cache/imports | tail -n 3
+
+tools: setup-dev ## build MinIO and versitygw for the tests, from Go modules, outside the tree
+	@$(BIN)/python -m tests.tools
+
+test-tools: setup-dev ## the suites that need those servers
+	@$(PYTEST) -q -m "tools and not slow"
+
+faults: setup-dev ## the smoke slice of every fault row; ROW=T1 picks one
+	@$(PYTEST) -q -m "not slow and not gpu" tests/faults $(if $(ROW),--row $(ROW))
+
+slow: setup-dev  ## full size of fault rows
+	@$(PYTEST) -q -m slow
+
+gpu: setup-dev   ## what needs a CUDA device
+	@$(PYTEST) -q -m gpu
+
+bench: setup-dev ## every benchmark; each prints its ratio and writes JSON to .gangline/benchmarks
+	@for each in $$(find benchmarks -name '[a-z]*.py' | sort); do echo "== $$each"; OMP_NUM_THREADS=1 $(BIN)/python $$each || exit 1; done
+
+schemas: setup-dev ## JSON schemas and key reference from the code
+	@$(BIN)/python -m gangline.spec.schema docs/schemas
+
+lock: setup-dev  ## new locks from pyproject.toml
+	@$(BIN)/python requirements/lock.py
+
+clean:           ## forget runs and caches; .venv stays
+	@rm -rf .gangline .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
