@@ -8,7 +8,6 @@ Safe to interrupt and to run again: the stamp inside `.venv` is written last, an
 backend's own index; torch's wheels are then vouched for by that index, not by our hashes; everything else still is.
 """
 
-import contextlib
 import os
 import re
 import shutil
@@ -113,11 +112,13 @@ def run(what: str, command: list[object]) -> None:
     began, free = time.monotonic(), shutil.disk_usage(ROOT).free
     child = subprocess.Popen([str(part) for part in command])
     try:
-        while child.poll() is None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
+        while True:
+            try:
                 child.wait(1 if sys.stdout.isatty() else 15)
-            taken = max(0.0, (free - shutil.disk_usage(ROOT).free) / 1e9)
-            alive(f"setup     {what} {time.monotonic() - began:.0f} s, {taken:.1f} GB on disk")
+                break
+            except subprocess.TimeoutExpired:
+                taken = max(0.0, (free - shutil.disk_usage(ROOT).free) / 1e9)
+                alive(f"setup     {what} {time.monotonic() - began:.0f} s, {taken:.1f} GB on disk")
     except KeyboardInterrupt:
         child.terminate()
         stop(f"interrupted while installing {what}; the same command goes on from here", code=130)
