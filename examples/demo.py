@@ -1,6 +1,6 @@
 """`make demo`: one commit of a small GPT, which learns gangline's own sources, goes through the whole line.
 
-Its git repository is made in .gangline/demo/bytegpt. Equal sources give an equal commit: a second demo finds its run done.
+Its git repository is made in .gangline/demo/bytegpt. Equal sources give an equal commit, whose run is not repeated.
 """
 
 import os

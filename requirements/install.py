@@ -24,7 +24,7 @@ ROOT = HERE.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 TORCH_FAMILY = re.compile(r"^(torch|triton|cuda-|nvidia-)")
-SIZE = {"": "about 2.5 GB to download and 5.4 GB on disk with torch's CUDA libraries on Linux", "cpu": "about 0.4 GB"}
+SIZE = "about 2.9 GB to download, 5.4 GB on disk, nearly all of it torch's CUDA libraries (Linux, x86-64)"
 
 
 def main(profile: str) -> None:
@@ -39,7 +39,7 @@ def main(profile: str) -> None:
     began = time.monotonic()
     lock = HERE / f"{profile}.txt"
     packages = len(re.findall(r"^\S+==", lock.read_text(), re.MULTILINE))
-    say(f"{packages} packages with hashes; {SIZE.get(backend, 'torch from ' + backend)}")
+    say(f"{packages} packages with hashes; {'torch from ' + backend if backend else SIZE}")
     make_environment()
     install(lock, backend)
     stamp_path(profile).write_text(stamp(profile, backend))
