@@ -1,0 +1,89 @@
+"""`gangline`: the commands by name, and how every one of them ends: an exit code and, on error, one message."""
+
+import os
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+
+from gangline import __version__
+from gangline.cli.lazy import Entry, lazy_group
+from gangline.errors import GanglineError
+
+_RUN, _LOOK, _MODEL, _CARE = "Run", "Look", "Models", "Care"
+
+ENTRIES = (
+    Entry("doctor", "What works on this machine, and what works without the rest.", _RUN),
+    Entry("new", "Make a model repository to start from.", _RUN),
+    Entry("plan", "Show which plan a line gets and why, launching nothing.", _RUN),
+    Entry("run", "Take a commit through all stages, or resume where it stands.", _RUN),
+    Entry("stage", "Run one stage of a run; for Jenkins, KFP and other drivers.", _RUN),
+    Entry("cancel", "Stop a run and its gang; returns when nothing is left running.", _RUN),
+    Entry("list", "List runs, newest first.", _LOOK),
+    Entry("show", "Show one run's record.", _LOOK),
+    Entry("follow", "Watch a run that somebody else drives.", _LOOK),
+    Entry("logs", "Print what ranks wrote.", _LOOK),
+    Entry("report", "Draw the report of a run.", _LOOK),
+    Entry("diff", "Compare two runs: numbers against bands, and what changed.", _LOOK),
+    Entry("promote", "Point an alias at a model version, after verifying all of it.", _MODEL),
+    Entry("verify", "Check signature and digests of a model, checkpoint or run.", _MODEL),
+    Entry("keys", "List the signing keys of this site.", _MODEL),
+    Entry("drill", "Inject a fault on purpose; measure detection and recovery.", _CARE),
+    Entry("sweep", "Delete gangs whose run has ended or that nobody follows.", _CARE),
+    Entry("store", "Check or copy the object store.", _CARE),
+    Entry("metrics", "Check or export the metric series of runs.", _CARE),
+)
+
+app = typer.Typer(
+    cls=lazy_group(ENTRIES, "gangline.cli.commands"),
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gangline {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    *,
+    version: Annotated[  # noqa: ARG001  # acts in its callback
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Turn a git commit into a trained, measured, reproducible model.
+
+    Start with `gangline doctor`, then `gangline new demo` or, in a model repository, `gangline run`.
+    """
+
+
+def main() -> None:
+    """Entry point: run the command of `sys.argv` and exit with the code its error class gives."""
+    try:
+        app()
+    except GanglineError as error:
+        typer.echo(f"error: {error}", err=True)
+        _trace_if_asked()
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        sys.exit(130)
+    except Exception as error:  # noqa: BLE001  # the last place: a bug ends as one message and exit 1
+        typer.echo(f"internal error: {type(error).__name__}: {error}", err=True)
+        if not _trace_if_asked():
+            typer.echo("This is a bug in gangline; GANGLINE_DEBUG=1 prints the traceback.", err=True)
+        sys.exit(GanglineError.exit_code)
+
+
+def _trace_if_asked() -> bool:
+    asked = bool(os.environ.get("GANGLINE_DEBUG"))
+    if asked:
+        traceback.print_exc()
+    return asked
