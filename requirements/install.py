@@ -64,6 +64,9 @@ def make_environment() -> None:
 def install(lock: Path, backend: str) -> None:
     """Everything the lock names, then gangline itself, editable."""
     uv = [VENV / "bin" / "uv", "pip", "install", "--quiet", "--python", PYTHON]
+    held = VENV / "torch-backend"
+    if held.exists() and held.read_text() != backend:
+        uv += ["--reinstall-package", "torch"]
     if backend:
         with tempfile.TemporaryDirectory() as scratch:
             rest = Path(scratch) / "rest.txt"
@@ -72,6 +75,7 @@ def install(lock: Path, backend: str) -> None:
         run(f"torch for {backend}", [*uv, f"--torch-backend={backend}", f"torch=={locked_torch()}"])
     else:
         run("packages", [*uv, "--require-hashes", "-r", lock])
+    held.write_text(backend)
     run("gangline", [*uv, "--no-deps", "--no-build-isolation", "-e", ROOT])
 
 
