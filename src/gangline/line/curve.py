@@ -1,0 +1,62 @@
+"""The course of a run as 64 points, each the mean of its share of the steps, from metrics.jsonl or a result. Pure."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from gangline.line.band import learn_curve
+from gangline.spec.record import Curve, CurvePoint
+
+POINTS = 64
+
+
+def read_lines(text: bytes) -> list[dict[str, Any]]:
+    """Objects of a JSON-lines file; a last line that was cut by a crash is left out."""
+    found = []
+    for line in text.splitlines():
+        try:
+            each = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(each, dict):
+            found.append(each)
+    return found
+
+
+def by_step(rows: Iterable[Mapping[str, Any]], seed: int | None = None) -> dict[int, Mapping[str, Any]]:
+    """Rows by step, in step order; of a step that was done again the last one counts."""
+    mine = (row for row in rows if isinstance(row.get("step"), int) and (seed is None or row.get("seed", seed) == seed))
+    return dict(sorted({row["step"]: row for row in mine}.items()))
+
+
+def thin(losses: Mapping[int, float], steps: int) -> list[tuple[int, float]]:
+    """(last step, mean) of each of at most 64 equal shares of `steps` steps; shares without a value are left out."""
+    places = min(POINTS, max(steps, 1))
+    shares: dict[int, list[float]] = {}
+    for step, loss in losses.items():
+        if math.isfinite(loss):
+            place = min(places - 1, max(0, step - 1) * places // max(steps, 1))
+            shares.setdefault(place, []).append(loss)
+    return [((place + 1) * steps // places, fmean(values)) for place, values in sorted(shares.items())]
+
+
+def draw(losses: Mapping[int, float], *, steps: int, base: Curve | None, floor_percent: float, origin: str) -> Curve:
+    """Curve of a run, with the base's band beside it where the base has one."""
+    bands = learn_curve(base.seed_points, floor_percent=floor_percent, origin=origin) if base else ()
+    by_place = {point.step: band for point, band in zip(base.points if base else (), bands, strict=False)}
+    points = []
+    for step, value in thin(losses, steps):
+        band = by_place.get(step)
+        points.append(CurvePoint(step=step, value=value, low=band.low if band else None, high=band.high if band else None))
+    return Curve(points=tuple(points))
+
+
+def losses_of(rows: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
+    """Loss by step of rows that have one."""
+    return {step: float(row["loss"]) for step, row in rows.items() if isinstance(row.get("loss"), int | float)}
+
+
+def seed_values(losses: Sequence[tuple[int, float]], steps: int) -> tuple[float, ...]:
+    return tuple(value for _, value in thin(dict(losses), steps))

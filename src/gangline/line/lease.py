@@ -1,0 +1,165 @@
+"""Who drives a run: `lease.json` with holder, token and expiry, renewed by a thread while the driver lives.
+
+The lease is a hint that keeps two drivers from working at once; safety is the token, which `record_store` checks at
+every write. A holder on this machine is asked for by its process, so a killed driver is replaced at once; one on
+another machine is waited for until its lease has expired.
+"""
+
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+from gangline.errors import CapacityError, StorageError
+from gangline.spec.codec import canonical, from_json
+from gangline.storage.protocol import ObjectStore
+
+LEASE_SECONDS = 90.0
+RENEW_SECONDS = 30.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lease:
+    holder: str
+    """`host:space:pid:start:word`; empty once released."""
+    token: int
+    """Grows by one with every holder."""
+    expires: float
+    """Seconds since the epoch, by the holder's clock."""
+
+
+def this_process() -> str:
+    """A holder's name that tells, on this machine, whether it still lives."""
+    pid = os.getpid()
+    return f"{socket.gethostname()}:{_process_space()}:{pid}:{_start_time(pid) or 0}:{secrets.token_hex(3)}"
+
+
+def read_lease(store: ObjectStore, prefix: str) -> Lease | None:
+    blob = store.get(f"{prefix}/lease.json")
+    return None if blob is None else from_json(Lease, blob.data)
+
+
+def is_held(lease: Lease | None, *, now: float) -> bool:
+    """Does somebody drive? A dead process of this machine does not, whatever the lease says."""
+    if lease is None or not lease.holder or lease.expires <= now:
+        return False
+    _, space, pid, start, _ = lease.holder.rsplit(":", 4)
+    return space != _process_space() or _start_time(int(pid)) == int(start)
+
+
+def take(store: ObjectStore, prefix: str, *, holder: str, at_least: int) -> Lease:
+    """Become the driver, with a token above every earlier one.
+
+    Args:
+        store: Where the run lies.
+        prefix: Of the run.
+        holder: Name from `this_process`.
+        at_least: Token that stands in the record; the new one is larger.
+
+    Raises:
+        CapacityError: Somebody drives, or was faster just now.
+    """
+    key = f"{prefix}/lease.json"
+    blob = store.get(key)
+    standing = None if blob is None else from_json(Lease, blob.data)
+    now = time.time()
+    if standing is not None and is_held(standing, now=now):
+        raise CapacityError(_busy(prefix, standing, now))
+    token = max(standing.token if standing else 0, at_least) + 1
+    lease = Lease(holder=holder, token=token, expires=now + LEASE_SECONDS)
+    data = canonical(lease)
+    won = store.put_if_absent(key, data) if blob is None else store.compare_and_set(key, data, blob.etag)
+    if won is None:
+        other = read_lease(store, prefix) or lease
+        raise CapacityError(_busy(prefix, other, now))
+    return lease
+
+
+def renew(store: ObjectStore, prefix: str, lease: Lease) -> bool:
+    """Prolong `lease`; False when another holds it by now."""
+    return _rewrite(store, prefix, lease, replace(lease, expires=time.time() + LEASE_SECONDS))
+
+
+def release(store: ObjectStore, prefix: str, lease: Lease) -> None:
+    """Let go, unless another has it already; the token stays, so that it keeps growing."""
+    _rewrite(store, prefix, lease, replace(lease, holder="", expires=0.0))
+
+
+@contextmanager
+def kept(store: ObjectStore, prefix: str, lease: Lease, *, on_trouble: Callable[[str], None]) -> Iterator[None]:
+    """Renew in the background while the block runs, then release.
+
+    A store that fails meanwhile is told to `on_trouble` (from the renewing thread) and tried again: work goes on.
+    """
+    over = threading.Event()
+    thread = threading.Thread(
+        target=_renew_until, args=(over, store, prefix, lease, on_trouble), name="lease", daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        try:
+            release(store, prefix, lease)
+        except StorageError as error:
+            on_trouble(f"the lease could not be released, it expires in {LEASE_SECONDS:.0f} s: {error}")
+
+
+def _renew_until(
+    over: threading.Event, store: ObjectStore, prefix: str, lease: Lease, on_trouble: Callable[[str], None]
+) -> None:
+    while not over.wait(RENEW_SECONDS):
+        try:
+            if not renew(store, prefix, lease):
+                on_trouble("another driver holds the lease by now; this one stops at its next write")
+                return
+        except StorageError as error:
+            on_trouble(f"the lease could not be renewed, trying again: {error}")
+
+
+def _rewrite(store: ObjectStore, prefix: str, mine: Lease, wanted: Lease) -> bool:
+    key = f"{prefix}/lease.json"
+    blob = store.get(key)
+    if blob is None:
+        return False
+    standing = from_json(Lease, blob.data)
+    if (standing.holder, standing.token) != (mine.holder, mine.token):
+        return False
+    return store.compare_and_set(key, canonical(wanted), blob.etag) is not None
+
+
+def _busy(prefix: str, lease: Lease, now: float) -> str:
+    run = prefix.rsplit("/", 1)[-1]
+    host, _, pid, *_ = lease.holder.split(":") if lease.holder else ("somebody", "", "")
+    left = max(0.0, lease.expires - now)
+    return (
+        f"{run} is driven by process {pid} on {host}; watch it: gangline follow {run}."
+        f" If that one is dead, its lease ends in {left:.0f} s: run again then"
+    )
+
+
+def _process_space() -> str:
+    """Eight letters for this boot and process namespace: only inside them does a process id mean a process."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return "unknown"
+    return sha256(f"{boot} {namespace}".encode()).hexdigest()[:8]
+
+
+def _start_time(pid: int) -> int | None:
+    """Field 22 of /proc/PID/stat; None where there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return int(text.rsplit(")", 1)[1].split()[19])
