@@ -1,0 +1,141 @@
+"""What the registry hands to its callers, and what lies under `models/` in the store."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from gangline.spec.codec import canonical, from_json
+from gangline.spec.record import Artifact
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One thing that was verified."""
+
+    name: str
+    ok: bool
+    text: str
+    """What was found; of a failed check also what was wanted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelFile:
+    """One object of a version, by digest."""
+
+    path: str
+    """Relative to the model folder."""
+    key: str
+    """In the store."""
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Version:
+    """`models/<model>/<version>.json`: written once, never changed; the git tag holds its digest."""
+
+    schema: int = 1
+    model: str
+    version: int
+    run: str
+    project: str
+    commit: str
+    record: str
+    """Store prefix of the run."""
+    checkpoint: str
+    plan: str
+    """Digest."""
+    inputs: dict[str, Any] = field(default_factory=dict)
+    """Digests of line, code, environment, data; seeds."""
+    weights: str
+    """Digest over path and SHA-256 of the weight files: the same weights, the same version."""
+    files: tuple[ModelFile, ...]
+    metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    key_id: str
+    """Of the key behind `model.sig`."""
+    created: str
+    """UTC, when the run was born: a retry writes the same bytes."""
+
+    @property
+    def key(self) -> str:
+        return version_key(self.model, self.version)
+
+    def to_json(self) -> bytes:
+        return canonical(self)
+
+    @staticmethod
+    def from_json(data: bytes | str) -> "Version":
+        return from_json(Version, data)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alias:
+    """`models/<model>/aliases/<alias>.json`: which version an alias means; moved by compare-and-set alone."""
+
+    schema: int = 1
+    model: str
+    alias: str
+    version: int
+    version_digest: str
+    """SHA-256 of `<version>.json`, so that the alias vouches for its bytes."""
+    generation: int
+    """+1 a promotion; two promotions never share one."""
+    previous: int | None = None
+    who: str
+    because: str
+    time: str
+    nonce: str
+    """Random: an unknown answer is settled by reading it back."""
+    key_id: str
+    signature: str = ""
+    """Elliptic signature, base64, over this file with an empty signature."""
+
+    @property
+    def key(self) -> str:
+        return alias_key(self.model, self.alias)
+
+    def to_json(self) -> bytes:
+        return canonical(self)
+
+    @staticmethod
+    def from_json(data: bytes | str) -> "Alias":
+        return from_json(Alias, data)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Published:
+    """A version that is there, made now or by an earlier try of the same run."""
+
+    model: str
+    version: int
+    key: str
+    """`models/<model>/<version>.json`."""
+    files: tuple[ModelFile, ...]
+    key_id: str
+    weights: str
+    smoke: str | None = None
+    """What a fresh process answered; None where the line asks for no smoke test."""
+    tagged: str | None = None
+    """Git tag, once it stands here and, where there is one, on the remote."""
+    events: tuple[str, ...] = ()
+    """Sentences for the record, e.g. a tag that could not be pushed."""
+    artifacts: tuple[Artifact, ...] = ()
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Skipped:
+    """The line does not publish this run; no failure."""
+
+    reason: str
+
+
+def version_key(model: str, version: int) -> str:
+    return f"models/{model}/{version}.json"
+
+
+def alias_key(model: str, alias: str) -> str:
+    return f"models/{model}/aliases/{alias}.json"
+
+
+def tag_name(model: str, version: int) -> str:
+    return f"model/{model}/v{version}"
