@@ -1,0 +1,62 @@
+"""Grammars of single values in the files people write: pure text, no table knows another one here."""
+
+import re
+from pathlib import PurePosixPath
+
+SLUG = re.compile(r"[a-z][a-z0-9-]{0,19}")
+TASK = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+IMAGE = re.compile(r"[\w./:-]+@sha256:[0-9a-f]{64}")
+LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+IDENTITY = re.compile(r"[A-Za-z0-9:+/=_-]{4,128}")
+NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+STORE_KEY = re.compile(r"(?!.*(^|/)\.{1,2}(/|$))[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
+URL = re.compile(r"https?://[A-Za-z0-9.\[\]:_-]+(/[^\s@]*)?")
+STORE_URL = re.compile(r"file:[^\0?#]+|s3://[a-z0-9][a-z0-9.-]*(/[A-Za-z0-9._/-]*)?")
+LISTEN = re.compile(r"(?P<host>\[[0-9a-f:]+\]|[A-Za-z0-9.-]+):(?P<port>\d{1,5})")
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
+
+_CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+_CRON_PART = re.compile(r"(\*|(\d{1,2})(-(\d{1,2}))?)(/(\d{1,2}))?")
+
+
+def is_inside(path: str) -> bool:
+    """Is this path or glob relative and does it stay where it starts?"""
+    parts = PurePosixPath(path).parts
+    return bool(path.strip()) and not path.startswith("/") and ".." not in parts and not re.search(r"[\\\0\n]", path)
+
+
+def is_cron(text: str) -> bool:
+    """Five fields of numbers, ranges, lists and steps, each within its range."""
+    words = text.split()
+    return len(words) == 5 and all(
+        _is_cron_field(word, low, high) for word, (low, high) in zip(words, _CRON_RANGES, strict=True)
+    )
+
+
+def _is_cron_field(word: str, low: int, high: int) -> bool:
+    for part in word.split(","):
+        match = _CRON_PART.fullmatch(part)
+        if not match:
+            return False
+        first, last, step = match[2], match[4], match[6]
+        inside = all(low <= int(number) <= high for number in (first, last) if number)
+        if not inside or (first and last and int(first) > int(last)) or (step and int(step) == 0):
+            return False
+    return True
+
+
+def unhashed(lock: str) -> int | None:
+    """Number of the first line of a requirements file that names a package without a SHA-256; None: all have one."""
+    start, logical = 0, ""
+    for number, line in enumerate([*lock.splitlines(), ""], start=1):
+        start = start if logical else number
+        logical += line.rstrip("\\").strip() + " "
+        if line.endswith("\\"):
+            continue
+        words = logical.partition(" #")[0].strip()
+        if words and not words.startswith(("#", "--")) and "--hash=sha256:" not in words:
+            return start
+        logical = ""
+    return None

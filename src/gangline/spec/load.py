@@ -1,0 +1,178 @@
+"""`line.toml` and `site.toml`, read once: text to frozen dataclasses, or every problem of the file together.
+
+Knows where a site is looked for and how `--set` changes a line; what the keys mean is said beside them in `line`
+and `site`, what they may not be in `rules_line`, `rules_train` and `rules_site`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from gangline.errors import ConfigError
+from gangline.spec.codec import digest, to_plain
+from gangline.spec.line import Line
+from gangline.spec.problems import FileError, Problem, shorten
+from gangline.spec.rules_line import TABLE_RULES, Reader, line_rules
+from gangline.spec.rules_site import site_rules
+from gangline.spec.site import Site
+from gangline.spec.structure import structure, unknown_key
+from gangline.spec.toml_text import MOST_BYTES, read_toml
+
+_KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){1,8}")
+_BARE_WORD = re.compile(r"(?!(true|false|inf|nan)$)[A-Za-z_][\w./:-]*")
+
+
+def load_line(path: Path, *, overrides: Sequence[str] = ()) -> Line:
+    """The line of a file, its lock checked beside it.
+
+    Args:
+        path: `line.toml`, or the folder that holds it.
+        overrides: `train.seed=2`; the value is TOML, a bare word is a string.
+
+    Raises:
+        FileError: A ConfigError with `.problems`, every one of them.
+    """
+    file = path / "line.toml" if path.is_dir() else path
+    return load_line_text(_read(file), file=str(file), overrides=overrides, reader=_folder_reader(file.parent))
+
+
+def load_line_text(text: str, *, file: str, overrides: Sequence[str] = (), reader: Reader | None = None) -> Line:
+    """The line of a text, for example out of a commit; `reader` opens other files of the same tree.
+
+    Raises:
+        FileError: A ConfigError with `.problems`, every one of them.
+    """
+    plain = read_toml(text, file=file)
+    for override in overrides:
+        _apply(plain, override)
+    line, problems = _build_line(plain, reader)
+    if line is None or problems:
+        raise FileError(file, problems)
+    return line
+
+
+def load_site(path: Path | None = None, *, environ: Mapping[str, str]) -> Site:
+    """The site of `path`, else of GANGLINE_SITE, else of the user's, else of the system's configuration folder.
+
+    Without any file the defaults are a complete site.
+    """
+    file = find_site(path, environ=environ)
+    return Site() if file is None else load_site_text(_read(file), file=str(file))
+
+
+def find_site(path: Path | None, *, environ: Mapping[str, str]) -> Path | None:
+    """The file that `load_site` reads; one that was named has to be there."""
+    named = path or (Path(environ["GANGLINE_SITE"]) if environ.get("GANGLINE_SITE") else None)
+    if named is not None:
+        return named
+    user = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/nonexistent")) / ".config")
+    found = [folder / "gangline" / "site.toml" for folder in (user, Path("/etc"))]
+    return next((file for file in found if file.is_file()), None)
+
+
+def load_site_text(text: str, *, file: str) -> Site:
+    """The site of a text. Raises: FileError, with every problem."""
+    site, problems = structure(Site, read_toml(text, file=file))
+    if site is not None:
+        problems = list(site_rules(site))
+    if site is None or problems:
+        raise FileError(file, problems)
+    return site
+
+
+def effective(line: Line) -> dict[str, Any]:
+    """Every key of the line with its value, defaults included, flat: `train.mesh.tp -> 1`."""
+    flat: dict[str, Any] = {}
+    _flatten(to_plain(line), "", flat)
+    return flat
+
+
+def line_digest(line: Line) -> str:
+    """SHA-256 of the effective line: a default written out changes nothing."""
+    return digest(line)
+
+
+def table_digests(line: Line) -> dict[str, str]:
+    """Digest of each table, so that a stage is keyed by those it reads."""
+    return {field.name: digest(getattr(line, field.name)) for field in fields(line)}
+
+
+def _build_line(plain: dict[str, Any], reader: Reader | None) -> tuple[Line | None, list[Problem]]:
+    """Table by table: a mistake in one does not hide those of the others."""
+    hints = get_type_hints(Line)
+    tables: dict[str, Any] = {}
+    problems = [unknown_key(name, Line, "") for name in plain.keys() - hints.keys()]
+    for name, kind in hints.items():
+        if name not in plain and name not in ("project", "train"):
+            continue
+        tables[name], found = structure(kind, plain.get(name, {}), key=name)
+        rules = TABLE_RULES.get(name)
+        problems += found or (rules(tables[name]) if rules else [])
+    if problems:
+        return None, sorted(problems, key=lambda problem: list(hints).index(_table(problem, hints)))
+    line = Line(**tables)
+    return line, list(line_rules(line, reader))
+
+
+def _table(problem: Problem, hints: Mapping[str, Any]) -> str:
+    head = re.split(r"[.\[]", problem.key, maxsplit=1)[0]
+    return head if head in hints else "trigger"
+
+
+def _apply(plain: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    key = key.strip()
+    if not equals or not _KEY.fullmatch(key):
+        raise _bad_override(override, "table.key=value", "train.seed=2 works")
+    *path, name = key.split(".")
+    table = plain
+    for part in path:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise _bad_override(override, f"a table at {part}", "name a key of line.toml")
+    table[name] = _value(override, text.strip())
+
+
+def _value(override: str, text: str) -> Any:
+    if _BARE_WORD.fullmatch(text):
+        return text
+    try:
+        plain = read_toml(f"value = {text}", file="--set")
+    except ConfigError as error:
+        raise _bad_override(override, "a TOML value", 'quote strings: key="text"') from error
+    if plain.keys() != {"value"}:
+        raise _bad_override(override, "one TOML value", "give --set once a key")
+    return plain["value"]
+
+
+def _bad_override(override: str, wanted: str, works: str) -> FileError:
+    return FileError("--set", [Problem("", wanted, shorten(override), works)])
+
+
+def _flatten(value: Any, key: str, flat: dict[str, Any]) -> None:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            _flatten(item, f"{key}.{name}" if key else name, flat)
+    else:
+        flat[key] = value
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(MOST_BYTES + 1).decode("utf-8")
+    except OSError as error:
+        works = "`gangline new` makes a first one" if file.name == "line.toml" else "name another file"
+        raise FileError(str(file), [Problem("", "a readable file", error.strerror or str(error), works)]) from error
+    except UnicodeDecodeError as error:
+        raise FileError(str(file), [Problem("", "UTF-8 text", "other bytes", "save the file as UTF-8")]) from error
+
+
+def _folder_reader(folder: Path) -> Reader:
+    def read(path: str) -> bytes | None:
+        file = folder / path
+        return file.read_bytes() if file.is_file() else None
+
+    return read

@@ -1,0 +1,179 @@
+"""Rules of `line.toml` beyond the shape of its values: one function a table, each yields every problem it sees.
+
+Rules that need the machine (does it fit, how many ranks) are the planner's.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+from gangline.spec import grammar
+from gangline.spec.line import (
+    DataTable,
+    EnvTable,
+    EvaluateTable,
+    GateTable,
+    Line,
+    PlanTable,
+    ProjectTable,
+    ProveTable,
+    PublishTable,
+    TriggerTable,
+)
+from gangline.spec.problems import Problem, one_of, show
+from gangline.spec.rules_train import STRATEGIES, train_rules
+
+Reader = Callable[[str], bytes | None]
+"""Bytes of a file of the repository; None: it is not there."""
+
+SLUG = "a name of [a-z][a-z0-9-]{0,19}"
+INSIDE = "a path inside the repository"
+
+
+def line_rules(line: Line, reader: Reader | None) -> Iterator[Problem]:
+    """What only the whole line shows."""
+    yield from _lock_rules(line.env.lock, reader)
+    if line.prove.replay_steps > line.train.steps:
+        found = f"{line.prove.replay_steps}"
+        yield Problem("prove.replay_steps", f"at most train.steps = {line.train.steps}", found, "replay fewer steps")
+    yield from _judged_rules(line.evaluate.metrics, line.gate)
+
+
+def project_rules(table: ProjectTable) -> Iterator[Problem]:
+    if not grammar.SLUG.fullmatch(table.name):
+        yield Problem("project.name", SLUG, show(table.name), "use lower-case letters, digits and dashes, at most 20")
+    if (table.task is None) == (table.command is None):
+        found = "neither" if table.task is None else "both"
+        works = 'write task = "module:Class", or command = ["python", "train.py"]'
+        yield Problem("project.task", "exactly one of project.task and project.command", found, works)
+    if table.task is not None and not grammar.TASK.fullmatch(table.task):
+        yield Problem("project.task", '"module:Class"', show(table.task), "name a class of a module of the repository")
+    if table.command is not None and (not table.command or not table.command[0].strip()):
+        yield Problem("project.command", "a program and its arguments", "an empty one", '["python", "train.py"] works')
+    yield from _inside("project.include", table.include)
+    yield from _inside("project.exclude", table.exclude)
+
+
+def env_rules(table: EnvTable) -> Iterator[Problem]:
+    if table.lock is not None:
+        yield from _inside("env.lock", [table.lock])
+    if table.base is not None and not grammar.IMAGE.fullmatch(table.base):
+        yield Problem("env.base", "an image with @sha256:", show(table.base), "name it as IMAGE@sha256:DIGEST")
+
+
+def data_rules(table: DataTable) -> Iterator[Problem]:
+    if table.text and table.shards:
+        yield Problem("data.shards", "one of data.text and data.shards", "both", "leave one out")
+    for index, pattern in enumerate(table.text):
+        yield from _text_rules(f"data.text[{index}]", pattern)
+    for index, key in enumerate(table.shards):
+        if not grammar.STORE_KEY.fullmatch(key):
+            yield Problem(f"data.shards[{index}]", "a key of the store", show(key), "name a shard manifest")
+    if table.digest is not None and not grammar.SHA256.fullmatch(table.digest):
+        yield Problem("data.digest", "64 hexadecimal digits", show(table.digest), "copy it from a record: inputs.data")
+    if not 0 < table.holdout <= 0.5:
+        yield Problem("data.holdout", "a share in (0, 0.5]", show(table.holdout), "0.1 keeps the last tenth")
+
+
+def plan_rules(table: PlanTable) -> Iterator[Problem]:
+    bounds = {
+        "budget_gpu_hours": table.budget_gpu_hours,
+        "budget_money": table.budget_money,
+        "deadline_seconds": table.deadline_seconds,
+    }
+    for name, bound in bounds.items():
+        if bound is not None and bound < 0:
+            yield Problem(f"plan.{name}", "a bound of at least 0", show(bound), "leave it out for none")
+
+
+def evaluate_rules(table: EvaluateTable) -> Iterator[Problem]:
+    for index, metric in enumerate(table.metrics):
+        if not grammar.NAME.fullmatch(metric):
+            yield Problem(f"evaluate.metrics[{index}]", "the name of a metric", show(metric), "eval_loss is one")
+    if table.seeds < 1:
+        yield Problem("evaluate.seeds", "at least 1", show(table.seeds), "3 or more learn a band")
+    if table.every_steps is not None and table.every_steps < 1:
+        yield Problem("evaluate.every_steps", "at least 1", show(table.every_steps), "leave it out: only at the end")
+
+
+def gate_rules(table: GateTable) -> Iterator[Problem]:
+    for index, quality in enumerate(table.quality):
+        if quality.floor_percent < 0:
+            key = f"gate.quality[{index}].floor_percent"
+            yield Problem(key, "at least 0", show(quality.floor_percent), "0.1 is the default")
+    metrics = [quality.metric for quality in table.quality]
+    for metric in sorted({each for each in metrics if metrics.count(each) > 1}):
+        yield Problem("gate.quality", "one gate a metric", f"{metrics.count(metric)} for {show(metric)}", "keep one")
+    if table.parity < 0:
+        yield Problem("gate.parity", "at least 0", show(table.parity), "1e-4 is the default")
+
+
+def prove_rules(table: ProveTable) -> Iterator[Problem]:
+    if table.plan not in {"auto", "off", *STRATEGIES}:
+        yield Problem("prove.plan", one_of(["auto", "off", *STRATEGIES]), show(table.plan))
+    if table.replay_steps < 0:
+        yield Problem("prove.replay_steps", "at least 0", show(table.replay_steps), "0 replays nothing")
+
+
+def publish_rules(table: PublishTable) -> Iterator[Problem]:
+    if table.model is not None and not grammar.SLUG.fullmatch(table.model):
+        yield Problem("publish.model", SLUG, show(table.model), "leave it out: the project's name")
+    yield from _inside("publish.branches", table.branches)
+
+
+def trigger_rules(table: TriggerTable) -> Iterator[Problem]:
+    yield from _inside("trigger.branches", table.branches)
+    yield from _inside("trigger.paths", table.paths)
+    if table.schedule is not None and not grammar.is_cron(table.schedule):
+        works = '"0 3 * * *" is each day at three'
+        yield Problem("trigger.schedule", "cron of five fields", show(table.schedule), works)
+
+
+TABLE_RULES: dict[str, Callable[..., Iterator[Problem]]] = {
+    "project": project_rules,
+    "env": env_rules,
+    "data": data_rules,
+    "train": train_rules,
+    "plan": plan_rules,
+    "evaluate": evaluate_rules,
+    "gate": gate_rules,
+    "prove": prove_rules,
+    "publish": publish_rules,
+    "trigger": trigger_rules,
+}
+
+
+def _inside(key: str, paths: Iterable[str]) -> Iterator[Problem]:
+    for path in paths:
+        if not grammar.is_inside(path):
+            yield Problem(key, INSIDE, show(path), "write it relative, without ..")
+
+
+def _text_rules(key: str, pattern: str) -> Iterator[Problem]:
+    scheme, colon, rest = pattern.partition(":")
+    if not colon:
+        if not grammar.STORE_KEY.fullmatch(pattern):
+            yield Problem(key, "repo:GLOB, package:GLOB or a key of the store", show(pattern), "repo:src/**/*.py works")
+    elif scheme not in ("repo", "package"):
+        yield Problem(key, "repo: or package:", show(pattern), "repo:src/**/*.py works")
+    elif not grammar.is_inside(rest):
+        yield Problem(key, INSIDE if scheme == "repo" else "a path inside the package", show(pattern), "leave .. out")
+    elif scheme == "package" and not re.fullmatch(r"[A-Za-z_]\w*/.+", rest):
+        yield Problem(key, "package:NAME/GLOB", show(pattern), "package:gangline/**/*.py works")
+
+
+def _lock_rules(lock: str | None, reader: Reader | None) -> Iterator[Problem]:
+    if lock is None or reader is None or not grammar.is_inside(lock):
+        return
+    content = reader(lock)
+    if content is None:
+        yield Problem("env.lock", "a file of the commit", f"none called {show(lock)}", "commit it")
+    elif number := grammar.unhashed(content.decode("utf-8", "replace")):
+        works = "pip-compile --generate-hashes and uv export write them"
+        yield Problem("env.lock", "a --hash=sha256: for every package", f"line {number} of {show(lock)} without", works)
+
+
+def _judged_rules(metrics: tuple[str, ...], gate: GateTable) -> Iterator[Problem]:
+    for index, quality in enumerate(gate.quality):
+        if metrics and quality.metric not in metrics:
+            works = "add it to evaluate.metrics"
+            yield Problem(f"gate.quality[{index}].metric", one_of(metrics), show(quality.metric), works)

@@ -1,0 +1,155 @@
+"""Rules of `site.toml` beyond the shape of its values; a value where a reference belongs is never repeated."""
+
+from collections.abc import Iterator
+
+from gangline.spec import grammar
+from gangline.spec.problems import Problem, show
+from gangline.spec.secrets import FORMS, is_reference
+from gangline.spec.site import (
+    ForgeTable,
+    GpuTable,
+    KfpTable,
+    LaunchTable,
+    LimitsTable,
+    MetricsTable,
+    PlanTable,
+    RegistryTable,
+    ServeTable,
+    SignTable,
+    Site,
+    StoreTable,
+)
+
+WEB = "an http or https URL without a password in it"
+
+
+def site_rules(site: Site) -> Iterator[Problem]:
+    yield from _store_rules(site.store)
+    yield from _registry_rules(site.registry)
+    yield from _launch_rules(site.launch)
+    for name, gpu in site.gpu.items():
+        yield from _gpu_rules(f"gpu.{name}", gpu)
+    yield from _plan_rules(site.plan)
+    if not (len(site.money.currency) == 3 and site.money.currency.isalpha() and site.money.currency.isupper()):
+        yield Problem("money.currency", "three capital letters", show(site.money.currency), '"EUR" works')
+    yield from _sign_rules(site.sign)
+    yield from _limit_rules(site.limits)
+    yield from _forge_rules(site.forge)
+    yield from _serve_rules(site.serve)
+    yield from _metrics_rules(site.metrics)
+    yield from _url("jenkins.url", site.jenkins.url)
+    yield from _kfp_rules(site.kfp)
+
+
+def _url(key: str, value: str | None) -> Iterator[Problem]:
+    if value is not None and not grammar.URL.fullmatch(value):
+        yield Problem(key, WEB, "another" if "@" in value else show(value), "https://host:port/path works")
+
+
+def _reference(key: str, value: str | None) -> Iterator[Problem]:
+    if value is not None and not is_reference(value):
+        yield Problem(key, "a reference to a secret", "a value that is not shown", f"write {FORMS}")
+
+
+def _at_least(key: str, value: float | None, least: float) -> Iterator[Problem]:
+    if value is not None and value < least:
+        yield Problem(key, f"at least {least:g}", show(value))
+
+
+def _store_rules(store: StoreTable) -> Iterator[Problem]:
+    places = {"store.url": store.url} | {f"store.copies[{i}]": url for i, url in enumerate(store.copies)}
+    for key, url in places.items():
+        if not grammar.STORE_URL.fullmatch(url):
+            yield Problem(key, "file:PATH or s3://BUCKET/PREFIX", "another" if "@" in url else show(url))
+    if store.url.startswith("s3:") and not store.endpoint:
+        works = 'endpoint = "https://minio.example:9000" works'
+        yield Problem("store.endpoint", "an endpoint beside an s3 URL", "nothing", works)
+    yield from _url("store.endpoint", store.endpoint)
+    yield from _reference("store.credentials", store.credentials)
+
+
+def _registry_rules(registry: RegistryTable) -> Iterator[Problem]:
+    if registry.base is not None and not grammar.IMAGE.fullmatch(registry.base):
+        yield Problem("registry.base", "an image with @sha256:", show(registry.base), "IMAGE@sha256:DIGEST works")
+    if registry.builder in ("docker", "buildkit", "buildah") and registry.image is None:
+        yield Problem("registry.image", f"a name to push to with builder = {show(registry.builder)}", "nothing")
+
+
+def _launch_rules(launch: LaunchTable) -> Iterator[Problem]:
+    for key, value in (("launch.namespace", launch.namespace), ("launch.queue", launch.queue)):
+        if value is not None and not grammar.LABEL.fullmatch(value):
+            yield Problem(key, "a name of [a-z0-9-], at most 63 long", show(value))
+
+
+def _gpu_rules(key: str, gpu: GpuTable) -> Iterator[Problem]:
+    if not 0 <= gpu.reserve_bytes < gpu.memory_bytes:
+        found = f"memory_bytes = {gpu.memory_bytes:g}, reserve_bytes = {gpu.reserve_bytes:g}"
+        yield Problem(key, "memory_bytes above reserve_bytes >= 0", found, "80e9 and 4e9 work")
+    for precision, rate in gpu.flops_per_second.items():
+        if rate <= 0:
+            yield Problem(f"{key}.flops_per_second.{precision}", "above 0", show(rate))
+    if gpu.memory_bytes_per_second is not None and gpu.memory_bytes_per_second <= 0:
+        yield Problem(f"{key}.memory_bytes_per_second", "above 0", show(gpu.memory_bytes_per_second))
+    yield from _at_least(f"{key}.price_per_hour", gpu.price_per_hour, 0)
+
+
+def _plan_rules(plan: PlanTable) -> Iterator[Problem]:
+    for name in ("memory_margin", "band", "overlap"):
+        if not 0 <= getattr(plan, name) <= 1:
+            yield Problem(f"plan.{name}", "a share in [0, 1]", show(getattr(plan, name)))
+
+
+def _sign_rules(sign: SignTable) -> Iterator[Problem]:
+    yield from _reference("sign.key", sign.key)
+    for index, identity in enumerate(sign.identities):
+        if not grammar.IDENTITY.fullmatch(identity):
+            yield Problem(f"sign.identities[{index}]", "a key id", show(identity), "`gangline keys` lists them")
+
+
+def _limit_rules(limits: LimitsTable) -> Iterator[Problem]:
+    yield from _at_least("limits.gpu_hours_per_run", limits.gpu_hours_per_run, 0)
+    yield from _at_least("limits.money_per_run", limits.money_per_run, 0)
+    yield from _at_least("limits.active_runs", limits.active_runs, 1)
+    yield from _at_least("limits.run_seconds", limits.run_seconds, 1)
+    yield from _at_least("limits.orphan_seconds", limits.orphan_seconds, 0)
+
+
+def _forge_rules(forges: dict[str, ForgeTable]) -> Iterator[Problem]:
+    claimed: dict[str, str] = {}
+    for name, forge in forges.items():
+        key = f"forge.{name}"
+        yield from _url(f"{key}.url", forge.url)
+        yield from _reference(f"{key}.token", forge.token)
+        yield from _reference(f"{key}.hook_secret", forge.hook_secret)
+        for repository, project in forge.projects.items():
+            place = f"{key}.projects.{repository}"
+            if not grammar.SLUG.fullmatch(project):
+                yield Problem(place, "the name of a project", show(project), "as project.name of its line says")
+            elif project in claimed:
+                yield Problem(place, "a project of its own", f"{show(project)}, claimed by {claimed[project]}")
+            claimed.setdefault(project, place)
+
+
+def _serve_rules(serve: ServeTable) -> Iterator[Problem]:
+    match = grammar.LISTEN.fullmatch(serve.listen)
+    if not match or not 0 <= int(match["port"]) <= 65_535:
+        yield Problem("serve.listen", "HOST:PORT", show(serve.listen), '"127.0.0.1:8321" works')
+    elif match["host"] not in grammar.LOOPBACK and serve.tokens is None:
+        yield Problem("serve.tokens", "tokens where others can reach it", "nothing", f"write {FORMS}")
+    yield from _at_least("serve.workers", serve.workers, 1)
+    yield from _url("serve.public_url", serve.public_url)
+    yield from _reference("serve.tokens", serve.tokens)
+
+
+def _metrics_rules(metrics: MetricsTable) -> Iterator[Problem]:
+    yield from _at_least("metrics.max_ranks", metrics.max_ranks, 1)
+    if not 1 <= metrics.port_base <= 65_535:
+        yield Problem("metrics.port_base", "a port of 1 to 65535", show(metrics.port_base), "9400 is the default")
+    yield from _url("metrics.prometheus_url", metrics.prometheus_url)
+    yield from _url("metrics.grafana_url", metrics.grafana_url)
+
+
+def _kfp_rules(kfp: KfpTable) -> Iterator[Problem]:
+    yield from _url("kfp.endpoint", kfp.endpoint)
+    yield from _url("kfp.ui_url", kfp.ui_url)
+    yield from _reference("kfp.token", kfp.token)

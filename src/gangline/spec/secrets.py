@@ -1,0 +1,60 @@
+"""References to secrets: files say where a secret is, never what it is."""
+
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from gangline.errors import ConfigError
+
+FORMS = "secret:env:NAME, secret:file:PATH or secret:k8s:NAME/KEY"
+_REFERENCE = re.compile(r"secret:(env:[A-Za-z_][A-Za-z0-9_]*|file:[^\0\n]+|k8s:[a-z0-9][a-z0-9.-]*/[A-Za-z0-9._-]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class SecretReference:
+    kind: Literal["env", "file", "k8s"]
+    name: str
+    """Variable, path or `NAME/KEY`."""
+
+
+def is_reference(text: str) -> bool:
+    return _REFERENCE.fullmatch(text) is not None
+
+
+def parse_reference(text: str) -> SecretReference:
+    """The parts of `text`; it is never repeated in the message, because it may be the secret itself."""
+    if not is_reference(text):
+        raise ConfigError(f"wanted a reference to a secret, found a value that is not shown; write {FORMS}")
+    _, kind, name = text.split(":", 2)
+    return SecretReference(kind, name)  # type: ignore[arg-type]  # the grammar admits these three words alone
+
+
+def resolve_secret(text: str, environ: Mapping[str, str]) -> str:
+    """The secret behind a reference, without the newline at its end.
+
+    Raises:
+        ConfigError: Not there, empty, readable by everybody, or known to the cluster alone; what works is said.
+    """
+    reference = parse_reference(text)
+    if reference.kind == "k8s":
+        raise ConfigError(
+            f"{text}: only a pod of that cluster can read it; here write secret:env:NAME or secret:file:PATH"
+        )
+    secret = _from_file(text, reference.name) if reference.kind == "file" else environ.get(reference.name, "")
+    if not secret.strip():
+        raise ConfigError(f"{text}: wanted a secret, found nothing; set the variable or fill the file")
+    return secret.rstrip("\r\n")
+
+
+def _from_file(text: str, name: str) -> str:
+    path = Path(name).expanduser()
+    try:
+        mode = path.stat().st_mode
+        if mode & (stat.S_IROTH | stat.S_IWOTH):
+            raise ConfigError(f"{text}: wanted a file closed to others, found mode {mode & 0o777:o}; chmod 600 {path}")
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{text}: wanted a readable text file, found {error}") from error

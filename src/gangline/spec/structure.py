@@ -1,0 +1,176 @@
+"""Plain tables to frozen dataclasses with cattrs, strictly: no coercion, no unknown key, every mistake by its path.
+
+cattrs alone lets `1.5` and `true` pass as an integer and a string as a list of letters; the hooks here do not.
+"""
+
+import types
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from cattrs import (
+    AttributeValidationNote,
+    BaseValidationError,
+    ClassValidationError,
+    Converter,
+    ForbiddenExtraKeysError,
+    IterableValidationError,
+    IterableValidationNote,
+)
+from cattrs.cols import homogenous_tuple_structure_factory, mapping_structure_factory
+from cattrs.gen import make_dict_structure_fn
+
+from gangline.spec.problems import Problem, found, shorten
+
+T = TypeVar("T")
+Hook = Callable[[Any, Any], Any]
+_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string", type(None): "nothing"}
+_PLURALS = {int: "integers", float: "numbers", str: "strings"}
+_LONGEST_NAME = 60
+
+
+class Mismatch(ValueError):
+    """A value that is not what its key wants."""
+
+    def __init__(self, wanted: str, value: Any) -> None:
+        super().__init__(wanted)
+        self.wanted = wanted
+        self.value = value
+
+
+def structure(cls: type[T], plain: Any, *, key: str = "") -> tuple[T | None, list[Problem]]:
+    """`cls` from plain data, or every reason why not."""
+    try:
+        return _converter().structure(plain, cls), []
+    except (Mismatch, BaseValidationError) as error:
+        return None, _problems(error, key)
+
+
+def describe(kind: Any) -> str:
+    """What a value of `kind` is, in words: `an integer or "auto"`."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        words = [describe(member) for member in inner if member is not type(None)]
+        return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+    if origin is Literal:
+        return " or ".join(f'"{word}"' for word in inner)
+    if origin is tuple:
+        count = "" if inner[-1] is Ellipsis else f"{len(inner)} "
+        return f"a list of {count}{_PLURALS.get(inner[0], 'tables')}"
+    return _NAMES.get(kind, "a table")
+
+
+@cache
+def _converter() -> Converter:
+    converter = Converter(forbid_extra_keys=True, detailed_validation=True)
+    for kind in (int, float, bool, str):
+        converter.register_structure_hook(kind, _scalar)
+    converter.register_structure_hook_func(lambda kind: get_origin(kind) is Literal, _word)
+    converter.register_structure_hook_factory(_is_union, lambda kind: _union(kind, converter))
+    converter.register_structure_hook_factory(_is_tuple, lambda kind: _sequence(kind, converter))
+    converter.register_structure_hook_factory(_is_table, lambda kind: _table(kind, converter))
+    converter.register_structure_hook_factory(_is_record, lambda kind: _record(kind, converter))
+    return converter
+
+
+def _is_union(kind: Any) -> bool:
+    return get_origin(kind) in (Union, types.UnionType)
+
+
+def _is_tuple(kind: Any) -> bool:
+    return get_origin(kind) is tuple
+
+
+def _is_table(kind: Any) -> bool:
+    return get_origin(kind) is dict
+
+
+def _is_record(kind: Any) -> bool:
+    return isinstance(kind, type) and is_dataclass(kind)
+
+
+def _scalar(value: Any, kind: Any) -> Any:
+    accepted = (int, float) if kind is float else kind
+    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+        raise Mismatch(describe(kind), value)
+    return float(value) if kind is float else value
+
+
+def _word(value: Any, kind: Any) -> Any:
+    if not isinstance(value, str) or value not in get_args(kind):
+        raise Mismatch(describe(kind), value)
+    return value
+
+
+def _union(kind: Any, converter: Converter) -> Hook:
+    members = [member for member in get_args(kind) if member is not type(None)]
+
+    def hook(value: Any, _: Any) -> Any:
+        for member in members:
+            try:
+                return converter.structure(value, member)
+            except (Mismatch, BaseValidationError):
+                continue
+        raise Mismatch(describe(kind), value)
+
+    return hook
+
+
+def _guarded(shape: type[list[Any]] | type[dict[Any, Any]], build: Hook, wanted: Any) -> Hook:
+    """`build` behind a look at the shape: cattrs would iterate over a string, too."""
+    inner = get_args(wanted)
+    fixed = len(inner) if shape is list and inner[-1] is not Ellipsis else None
+
+    def hook(value: Any, _: Any) -> Any:
+        if not isinstance(value, shape) or (fixed is not None and len(value) != fixed):
+            raise Mismatch(describe(wanted), value)
+        return build(value, wanted)
+
+    return hook
+
+
+def _sequence(kind: Any, converter: Converter) -> Hook:
+    many: Any = tuple.__class_getitem__((get_args(kind)[0], ...))
+    return _guarded(list, homogenous_tuple_structure_factory(many, converter), kind)
+
+
+def _table(kind: Any, converter: Converter) -> Hook:
+    return _guarded(dict, mapping_structure_factory(kind, converter), kind)
+
+
+def _record(kind: Any, converter: Converter) -> Hook:
+    build = make_dict_structure_fn(kind, converter, _cattrs_forbid_extra_keys=True, _cattrs_detailed_validation=True)
+    return _guarded(dict, build, kind)
+
+
+def _problems(error: Exception, key: str) -> list[Problem]:
+    if isinstance(error, Mismatch):
+        return [Problem(key, error.wanted, found(key, error.value))]
+    if isinstance(error, ForbiddenExtraKeysError):
+        return [unknown_key(name, error.cl, key) for name in sorted(error.extra_fields)]
+    if isinstance(error, KeyError):
+        return [Problem(key, "a value", "nothing", "this key is required")]
+    if not isinstance(error, (ClassValidationError, IterableValidationError)):
+        return [Problem(key, "a value that fits its table", str(error))]
+    placed, unplaced = error.group_exceptions()
+    inner = [(each, _place(key, note)) for each, note in placed] + [(each, key) for each in unplaced]
+    return [problem for each, place in inner for problem in _problems(each, place)]
+
+
+def _place(key: str, note: AttributeValidationNote | IterableValidationNote) -> str:
+    if isinstance(note, AttributeValidationNote):
+        return _join(key, note.name)
+    return f"{key}[{note.index}]" if isinstance(note.index, int) else _join(key, str(note.index))
+
+
+def unknown_key(name: str, cls: type, key: str) -> Problem:
+    known = [each.name for each in fields(cls)]
+    near = get_close_matches(name[:_LONGEST_NAME], known, n=1, cutoff=0.5)
+    works = f"did you mean {_join(key, near[0])}?" if near else f"there are {', '.join(known)}"
+    return Problem(_join(key, shorten(name)), "a known key", "an unknown one", works)
+
+
+def _join(key: str, name: str) -> str:
+    return f"{key}.{name}" if key else name
