@@ -1,0 +1,57 @@
+"""Opens the store that a URL names. Imports no client before one is needed."""
+
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from gangline.errors import ConfigError
+from gangline.storage.local import FolderStore
+from gangline.storage.protocol import ObjectStore
+
+_FORMS = "use file:PATH or s3://bucket/prefix"
+
+
+def open_store(
+    url: str, *, endpoint: str | None = None, region: str | None = None, credentials: str | None = None
+) -> ObjectStore:
+    """Open `file:PATH` or `s3://bucket/prefix`; the store's own `url` opens it again, from any folder.
+
+    Args:
+        url: May carry endpoint and region as `?endpoint=https://host:9000&region=eu-1`; arguments win.
+        endpoint: Of an S3 server, with its scheme.
+        credentials: `ACCESS_KEY:SECRET_KEY`, with `:SESSION_TOKEN` where they are temporary; never in the URL.
+
+    Raises:
+        ConfigError: Unknown scheme, S3 without endpoint or credentials, or its client is not installed.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        return _open_folder(url)
+    if parts.scheme != "s3":
+        raise ConfigError(f"store.url {url!r}: unknown scheme {parts.scheme!r}; {_FORMS}")
+    if "@" in parts.netloc:
+        raise ConfigError("store.url holds credentials; use store.credentials with a reference to a secret")
+    query = dict(parse_qsl(parts.query))
+    endpoint = endpoint or query.get("endpoint")
+    region = region or query.get("region") or "us-east-1"
+    if not endpoint:
+        raise ConfigError(f"store.url {url!r} needs an endpoint; set store.endpoint, e.g. https://minio.example:9000")
+    if not credentials:
+        raise ConfigError(f"store.url {url!r} needs credentials; set store.credentials, e.g. secret:env:STORE_KEY")
+    from gangline.storage.s3 import S3Store
+
+    return S3Store(
+        bucket=parts.netloc,
+        prefix=parts.path.strip("/"),
+        endpoint=endpoint,
+        region=region,
+        credentials=credentials,
+        url=f"s3://{parts.netloc}{parts.path.rstrip('/')}?" + urlencode({"endpoint": endpoint, "region": region}),
+    )
+
+
+def _open_folder(url: str) -> ObjectStore:
+    path = url.removeprefix("file:")
+    if path.startswith("//"):
+        path = path.removeprefix("//").removeprefix("localhost")
+    if not path:
+        raise ConfigError(f"store.url {url!r} names no folder; {_FORMS}")
+    return FolderStore(path)
