@@ -1,1 +1,1 @@
-"""Drawn from a record alone: HTML, markdown, JUnit, comparisons."""
+"""What people read about a run: HTML, markdown, JUnit, comparison. Drawn from records alone: no store, no clock."""

@@ -1,0 +1,126 @@
+"""What every surface says alike about a record: judgements, shares, ratios. Pure arithmetic on the record."""
+
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from gangline.spec.record import STAGES, Band, Gate, Ledger, Metric, Record, StageInfo
+
+Side = Literal["better", "same", "worse", "unknown"]
+
+MARKS = {"yes": "✓", "no": "✗", "unknown": "?"}
+SIDE_MARKS: dict[Side, str] = {"better": "✓", "same": "✓", "worse": "✗", "unknown": "?"}
+STAGE_MARKS = {
+    "waiting": "·", "running": "▸", "done": "✓", "taken": "↺", "skipped": "–", "failed": "✗", "cancelled": "■",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A metric beside its base."""
+
+    name: str
+    metric: Metric
+    change: float | None
+    """Relative to the base; 0.016 is 1.6 % above it."""
+    band: float | None
+    """Half of the base's band, relative to its centre."""
+    side: Side
+
+
+def judge(name: str, metric: Metric) -> Judged:
+    """On which side of the base's band the value lies; `unknown` without a band or a direction."""
+    reference = metric.base_band.center if metric.base_band else metric.base
+    change = metric.value / reference - 1 if reference else None
+    band = (
+        metric.base_band.half / abs(metric.base_band.center) if metric.base_band and metric.base_band.center else None
+    )
+    return Judged(name, metric, change, band, side_of(metric.value, metric.base_band, metric.better))
+
+
+def side_of(value: float, band: Band | None, better: Literal["lower", "higher"] | None) -> Side:
+    if band is None or better is None:
+        return "unknown"
+    if band.low <= value <= band.high:
+        return "same"
+    return "better" if (value < band.low) == (better == "lower") else "worse"
+
+
+def headline(record: Record) -> Judged | None:
+    """The metric that the first quality gate judges; else the first by name."""
+    gated = [gate.name.removeprefix("quality:") for gate in record.gates if gate.name.startswith("quality:")]
+    name = next((n for n in gated if n in record.metrics), min(record.metrics, default=None))
+    return judge(name, record.metrics[name]) if name is not None else None
+
+
+def verdict_word(record: Record) -> str:
+    """passed, refused, failed, cancelled, superseded; `open` while it runs."""
+    return record.run.verdict or "open"
+
+
+def verdict_reason(record: Record) -> str:
+    """One sentence: the run's own, else that of the first gate that said no."""
+    if record.run.reason:
+        return record.run.reason
+    refusing = [gate.reason for gate in record.gates if gate.verdict == "no"]
+    return refusing[0] if refusing else ""
+
+
+def gate_order(gates: tuple[Gate, ...]) -> list[Gate]:
+    """What said no first, then what nobody knows."""
+    return sorted(gates, key=lambda gate: ("no", "unknown", "yes").index(gate.verdict))
+
+
+def stages_in_order(record: Record) -> list[tuple[str, StageInfo]]:
+    """All ten, waiting ones too."""
+    return [(name, record.stages.get(name, StageInfo())) for name in STAGES]
+
+
+def total_seconds(record: Record) -> float:
+    return sum(info.seconds or 0.0 for info in record.stages.values() if info.state != "taken")
+
+
+def ledger_rows(ledger: Ledger) -> list[tuple[str, float, float]]:
+    """(cause, seconds, share of the allocation), longest first, nothing that is zero."""
+    rows = sorted(ledger.seconds.items(), key=lambda row: (-row[1], row[0]))
+    whole = ledger.allocated_seconds or 1.0
+    return [(cause, seconds, seconds / whole) for cause, seconds in rows if seconds > 0]
+
+
+def slowest_rank(record: Record) -> tuple[int, str, float] | None:
+    """(rank, node, share above the median step), where at least two ranks were timed."""
+    timed = [(row.step_seconds, row.rank, row.node) for row in record.ranks if row.step_seconds]
+    if len(timed) < 2:
+        return None
+    seconds, rank, node = max(timed)
+    return rank, node, seconds / median(t[0] for t in timed) - 1
+
+
+def first_outside(record: Record) -> int | None:
+    """Step of the first of three curve points running that lie outside the base band."""
+    run = 0
+    points = [p for p in record.curve.points if p.low is not None and p.high is not None]
+    for at, point in enumerate(points):
+        inside = (point.low or 0.0) <= point.value <= (point.high or 0.0)
+        run = 0 if inside else run + 1
+        if run == 3:
+            return points[at - 2].step
+    return None
+
+
+def forecast_off(record: Record) -> float | None:
+    """Measured step time over the forecast, less one."""
+    plan = record.plan
+    if plan is None or not plan.forecast.step_seconds or not plan.measured.step_seconds:
+        return None
+    return plan.measured.step_seconds / plan.forecast.step_seconds - 1
+
+
+def reproduce_commands(record: Record) -> list[str]:
+    """What brings the same record again, on a machine with the repository."""
+    commands = ["git fetch origin && git checkout --detach " + record.commit.sha]
+    if record.commit.patch:
+        commands.append(f"# uncommitted changes: apply the patch at {record.commit.patch} of the store first")
+    commands.append("gangline run --again")
+    commands.append(f"gangline diff {record.run.id} HEAD")
+    return commands

@@ -1,0 +1,57 @@
+"""JUnit form of a record: a case per stage and per gate, for build servers."""
+
+from xml.etree.ElementTree import Element, SubElement, tostring
+
+from gangline.report.facts import stages_in_order
+from gangline.report.text import clean
+from gangline.spec.record import Gate, Record, StageInfo
+
+
+def render_junit(record: Record) -> str:
+    """Two suites, `stages` and `gates`; a stage that never ran and a gate nobody could judge are skipped cases."""
+    root = Element("testsuites", name=record.run.id)
+    stages = _suite(root, "gangline.stages", record)
+    for name, info in stages_in_order(record):
+        _stage_case(stages, name, info)
+    gates = _suite(root, "gangline.gates", record)
+    for gate in record.gates:
+        _gate_case(gates, gate)
+    for suite in (stages, gates):
+        _count(suite)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root, encoding="unicode") + "\n"
+
+
+def _suite(root: Element, name: str, record: Record) -> Element:
+    return SubElement(root, "testsuite", name=name, timestamp=record.run.created[:19])
+
+
+def _stage_case(suite: Element, name: str, info: StageInfo) -> None:
+    case = SubElement(suite, "testcase", classname=suite.attrib["name"], name=name, time=f"{info.seconds or 0:.3f}")
+    message = clean(info.message)
+    if info.state == "failed":
+        SubElement(case, "failure", message=message, type=f"exit {info.exit}").text = message
+    elif info.state in ("skipped", "waiting", "cancelled"):
+        SubElement(case, "skipped", message=message or info.state)
+    elif message:
+        taken = f" (taken from {info.taken_from})" if info.taken_from else ""
+        SubElement(case, "system-out").text = message + taken
+
+
+def _gate_case(suite: Element, gate: Gate) -> None:
+    case = SubElement(suite, "testcase", classname=suite.attrib["name"], name=clean(gate.name), time="0.000")
+    reason = clean(gate.reason)
+    if gate.verdict == "no":
+        SubElement(case, "failure", message=reason, type="gate").text = reason
+    elif gate.verdict == "unknown":
+        SubElement(case, "skipped", message=reason)
+    else:
+        SubElement(case, "system-out").text = reason
+
+
+def _count(suite: Element) -> None:
+    cases = suite.findall("testcase")
+    suite.set("tests", str(len(cases)))
+    suite.set("failures", str(sum(case.find("failure") is not None for case in cases)))
+    suite.set("skipped", str(sum(case.find("skipped") is not None for case in cases)))
+    suite.set("errors", "0")
+    suite.set("time", f"{sum(float(case.attrib['time']) for case in cases):.3f}")
