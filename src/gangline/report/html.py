@@ -14,7 +14,7 @@ from markupsafe import Markup
 from gangline.report import facts, palette, svg
 from gangline.report.compare import compare
 from gangline.report.compare_text import change_lines
-from gangline.report.text import clean, percent, short
+from gangline.report.text import clean, percent, short, step_time
 from gangline.spec.record import RankRow, Record
 from gangline.units import format_bytes, format_count, format_number, format_seconds
 
@@ -62,7 +62,7 @@ def _template() -> Template:
     )
     environment.filters |= {
         "bytes": format_bytes, "count": format_count, "number": format_number, "seconds": format_seconds,
-        "percent": percent, "short": short,
+        "percent": percent, "short": short, "step": step_time,
     }  # fmt: skip
     environment.globals |= {
         "marks": facts.MARKS, "side_marks": facts.SIDE_MARKS, "stage_marks": facts.STAGE_MARKS, "phases": PHASES,
@@ -83,25 +83,22 @@ def _tiles(record: Record) -> list[Tile]:
     tiles = []
     if judged := facts.headline(record):
         band = judged.metric.base_band or judged.metric.band
-        whose = "base band" if judged.metric.base_band else "band"
-        note = f"{whose} {format_number(band.center)} ± {format_number(band.half)}" if band else "no band"
+        whose = "base" if judged.metric.base_band else "band"
+        spread = f" ± {percent(band.half / abs(band.center))}" if band and band.center else ""
+        note = f"{whose} {format_number(band.center)}{spread}" if band else "no band"
         tiles.append(Tile(judged.name, format_number(judged.metric.value), note))
     if record.plan:
-        ranks = f"{record.plan.world_size} {record.plan.device} ranks · {record.plan.precision}"
+        ranks = f"{record.plan.world_size} {record.plan.device.upper()} ranks · {record.plan.precision}"
         tiles.append(Tile("plan", record.plan.name, ranks))
         if record.plan.measured.step_seconds:
             off = facts.forecast_off(record)
             note = f"{percent(off, signed=True)} against forecast" if off is not None else "median, measured"
-            tiles.append(Tile("step", _milliseconds(record.plan.measured.step_seconds), note))
+            tiles.append(Tile("step", step_time(record.plan.measured.step_seconds), note))
     if record.ledger:
         note = f"effective time {percent(record.ledger.effective_time)}"
         tiles.append(Tile("useful share", percent(record.ledger.useful_share), note))
     tiles.append(Tile("time", format_seconds(facts.total_seconds(record)), "all stages of this run"))
     return tiles
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else format_seconds(seconds)
 
 
 class StageRow(NamedTuple):
@@ -147,5 +144,5 @@ def _heat_rows(ranks: tuple[RankRow, ...]) -> list[HeatRow]:
             far = share > 0.02 and seconds > 1.2 * usual[phase]
             title = f"rank {row.rank} on {clean(row.node, 60)}: {phase} {format_seconds(seconds)}, {percent(share)}"
             cells.append(svg.heat_cell(share, title, outlier=far))
-        rows.append(HeatRow(row, cells, _milliseconds(row.step_seconds) if row.step_seconds else "-"))
+        rows.append(HeatRow(row, cells, step_time(row.step_seconds) if row.step_seconds else "-"))
     return rows

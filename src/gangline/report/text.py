@@ -2,13 +2,15 @@
 
 import re
 
+from gangline.units import format_seconds
+
 _INVISIBLE = re.compile(
     "\x1b\\[[0-?]*[ -/]*[@-~]"  # terminal sequences, whole
     "|[\x00-\x08\x0b-\x1f\x7f-\x9f]"  # control characters but tab and newline
     "|[\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"  # what reorders, hides or breaks lines
     "|[\ud800-\udfff\ufffe\uffff]"  # what no XML may hold
 )
-_MARKDOWN = re.compile(r"([\\`*_\[\]()~|!])")
+_MARKDOWN = re.compile(r"([\\`*_\[\]~|])")
 
 
 def clean(text: object, limit: int = 400) -> str:
@@ -41,3 +43,8 @@ def percent(share: float, *, signed: bool = False) -> str:
 def short(digest: str | None, size: int = 8) -> str:
     """Head of a digest or commit, `-` where there is none."""
     return digest.removeprefix("sha256:")[:size] if digest else "-"
+
+
+def step_time(seconds: float) -> str:
+    """`125 ms` below a second: steps differ where whole seconds would not show it."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else format_seconds(seconds)
