@@ -1,1 +1,21 @@
 """The rank runtime. The names a model repository uses come from here; torch is imported on first use."""
+
+from typing import TYPE_CHECKING, Any
+
+from gangline.train.task import Loss, ParallelHints
+
+if TYPE_CHECKING:
+    from gangline.train import heartbeat
+    from gangline.train.session import Session, parallelize
+
+__all__ = ["Loss", "ParallelHints", "Session", "heartbeat", "parallelize"]
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name in ("Session", "parallelize"):
+        return getattr(importlib.import_module("gangline.train.session"), name)
+    if name == "heartbeat":
+        return importlib.import_module("gangline.train.heartbeat")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,91 @@
+"""What a task is: the user's side of a training. Imports no torch, so that its names cost nothing.
+
+A task is a class without arguments to its constructor. It must have
+
+    build_model(options) -> Module       `options` is the table [model]; built on the meta device or anywhere
+    build_data(split, options) -> data   `split` is "train" or "holdout"; `len(data)`, `data[i]` -> dict of tensors
+    loss(outputs, batch) -> Loss         a sum and its weight
+
+and may have `hints`, `build_optimizer(model, options)`, `evaluate(outputs, batch) -> {name: (sum, weight)}`,
+`metric_units` and `export_names()`. A batch is a dict of tensors: keys that `forward` takes go to it, all go to `loss`.
+"""
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from gangline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Batch = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loss:
+    """Loss of some samples as a sum and its weight: the mean over any split of a batch is sum(total) / sum(weight)."""
+
+    total: "Tensor"
+    weight: "float | Tensor"
+    """What `total` was summed over: samples, tokens, or sums of their weights."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParallelHints:
+    """How a model may be cut; everything has a default."""
+
+    blocks: str | None = None
+    """Pattern of the repeated modules, e.g. `layers.*`; None: the members of the longest ModuleList."""
+    tensor: Mapping[str, str] = field(default_factory=dict)
+    """Module pattern to rule word of tensor parallelism."""
+
+
+class Task(Protocol):
+    def build_model(self, options: dict[str, Any]) -> "nn.Module": ...
+
+    def build_data(self, split: str, options: dict[str, Any]) -> Any: ...
+
+    def loss(self, outputs: Any, batch: Batch) -> Loss: ...
+
+
+REQUIRED = ("build_model", "build_data", "loss")
+
+
+def load_task(name: str) -> Task:
+    """Import `module:Class` from the code layer, which is on sys.path, and make one.
+
+    Raises:
+        ConfigError: There is no such module or class, or a required method is missing.
+    """
+    module_name, _, class_name = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise ConfigError(f"project.task {name!r}: no module {module_name!r} in the code layer") from error
+    cls = getattr(module, class_name, None)
+    if cls is None:
+        found = sorted(k for k, v in vars(module).items() if inspect.isclass(v) and v.__module__ == module_name)
+        raise ConfigError(f"project.task {name!r}: {module_name} has no {class_name!r}; its classes are {found}")
+    if missing := [method for method in REQUIRED if not callable(getattr(cls, method, None))]:
+        raise ConfigError(f"project.task {name!r}: wanted methods {list(REQUIRED)}, {missing} are missing")
+    return cast(Task, cls())
+
+
+def hints_of(task: Task) -> ParallelHints:
+    hints = getattr(task, "hints", None) or ParallelHints()
+    if not isinstance(hints, ParallelHints):
+        raise ConfigError(f"hints of {type(task).__name__}: wanted gangline.train.ParallelHints, found {hints!r}")
+    return hints
+
+
+def forward_names(model: "nn.Module") -> frozenset[str] | None:
+    """Names of the arguments that `forward` takes; None: it takes any."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return None
+    return frozenset(each.name for each in parameters)
