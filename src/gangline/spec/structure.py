@@ -67,12 +67,17 @@ def _converter() -> Converter:
     converter = Converter(forbid_extra_keys=True, detailed_validation=True)
     for kind in (int, float, bool, str):
         converter.register_structure_hook(kind, _scalar)
-    converter.register_structure_hook_func(lambda kind: get_origin(kind) is Literal, _word)
+    converter.register_structure_hook_func(_is_choice, _word)
     converter.register_structure_hook_factory(_is_union, lambda kind: _union(kind, converter))
     converter.register_structure_hook_factory(_is_tuple, lambda kind: _sequence(kind, converter))
     converter.register_structure_hook_factory(_is_table, lambda kind: _table(kind, converter))
     converter.register_structure_hook_factory(_is_record, lambda kind: _record(kind, converter))
     return converter
+
+
+def _is_choice(kind: Any) -> bool:
+    origin: Any = get_origin(kind)
+    return origin is Literal
 
 
 def _is_union(kind: Any) -> bool:

@@ -1,0 +1,103 @@
+"""A choice to the plan that ranks obey, and that plan to the plans of the gangs that evaluate and prove."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gangline.planner.choose import Choice
+from gangline.planner.second import second_plan
+from gangline.spec.inventory import Inventory
+from gangline.spec.line import Line
+from gangline.spec.plan import CheckpointPolicy, DataSource, Job, Memory, Plan, Program
+from gangline.spec.site import Site
+
+_SAVES_A_RUN = 4
+_FEWEST_STEPS_BETWEEN, _MOST_STEPS_BETWEEN = 10, 500
+
+
+def make_plan(line: Line, choice: Choice, *, run: str, run_prefix: str, data: DataSource) -> Plan:
+    """What the train gang obeys: equal questions give equal bytes."""
+    train = line.train
+    return Plan(
+        run=run,
+        project=line.project.name,
+        name=choice.name,
+        run_prefix=run_prefix,
+        program=Program(task=line.project.task, command=line.project.command or ()),
+        strategy=choice.strategy,
+        mesh=choice.mesh,
+        device=choice.device,
+        precision=choice.precision,
+        deterministic=choice.device == "cpu" if train.deterministic == "auto" else train.deterministic,
+        model=line.model,
+        optimizer=line.optimizer,
+        data=data,
+        steps=train.steps,
+        global_batch=train.global_batch,
+        micro_batch=choice.micro_batch,
+        seed=train.seed,
+        schedule=train.schedule,
+        clip_norm=train.clip_norm,
+        bucket_bytes=None if train.mesh.bucket_bytes == "auto" else train.mesh.bucket_bytes,
+        memory=_memory(line),
+        compression=train.compression,
+        checkpoint=checkpoint_policy(line),
+        recovery=train.recovery,
+        evaluate_every=line.evaluate.every_steps,
+        evaluate_metrics=line.evaluate.metrics,
+        reason=choice.reason,
+        candidates=choice.candidates,
+        forecast=choice.forecast,
+    )
+
+
+def checkpoint_policy(line: Line) -> CheckpointPolicy:
+    """How often and how many. `every = "auto"` is a quarter of the steps, within [10, 500] and at most all of them.
+
+    The interval that loses least needs failure rates and the blocking time of a save; a first run has neither.
+    """
+    table, steps = line.train.checkpoint, line.train.steps
+    auto = min(max(steps // _SAVES_A_RUN, _FEWEST_STEPS_BETWEEN), _MOST_STEPS_BETWEEN, steps)
+    return CheckpointPolicy(
+        every=auto if table.every == "auto" else table.every,
+        keep=table.keep,
+        peer_copies=table.peer_copies,
+        max_unsaved_seconds=table.max_unsaved_seconds,
+    )
+
+
+def evaluate_plan(plan: Plan, seeds: Sequence[int], checkpoint: str) -> Plan:
+    """The gang that measures `checkpoint` and trains a run for every other seed: the band comes from these.
+
+    Args:
+        plan: Of the train gang.
+        seeds: All seeds of the band; the plan's own is measured on its checkpoint and always first.
+        checkpoint: Store prefix of the run's last checkpoint.
+    """
+    own = Job(seed=plan.seed, train=False, checkpoint=checkpoint)
+    others = (Job(seed=seed) for seed in sorted(set(seeds) - {plan.seed}))
+    return replace(plan, role="evaluate", jobs=(own, *others))
+
+
+def prove_plan(
+    plan: Plan,
+    strategy: str,
+    checkpoint: str,
+    replay_steps: int,
+    *,
+    inventory: Inventory | None = None,
+    site: Site | None = None,
+) -> Plan:
+    """The gang that opens `checkpoint` under another plan and, with `replay_steps`, trains the first steps again."""
+    second = second_plan(plan, strategy, inventory=inventory, site=site)
+    opened = Job(seed=plan.seed, train=False, checkpoint=checkpoint)
+    replayed = (Job(seed=plan.seed, steps=replay_steps),) if replay_steps else ()
+    return replace(second, role="prove", jobs=(opened, *replayed))
+
+
+def _memory(line: Line) -> Memory:
+    table = line.train.memory
+    return Memory(
+        activation_checkpointing="none" if table.activation_checkpointing == "auto" else table.activation_checkpointing,
+        loss_chunks=1 if table.loss_chunks == "auto" else table.loss_chunks,
+        offload="none" if table.offload == "auto" else table.offload,
+    )

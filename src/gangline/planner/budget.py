@@ -1,0 +1,63 @@
+"""The budget gate: bounds of line and site against a forecast, before anything is queued."""
+
+from collections.abc import Iterator
+
+from gangline.errors import ConfigError
+from gangline.spec.line import PlanTable
+from gangline.spec.plan import Forecast
+from gangline.spec.record import Gate
+from gangline.spec.site import LimitsTable
+from gangline.units import format_number
+
+
+def check(bounds: PlanTable, limits: LimitsTable, forecast: Forecast, *, band: float = 0.0) -> Gate:
+    """Yes, no or unknown: the tightest bound of each kind against the forecast's upper edge.
+
+    Args:
+        bounds: Of the line.
+        limits: Of the site.
+        forecast: Of the chosen plan.
+        band: Share by which a forecast of time may be short.
+
+    Raises:
+        ConfigError: The line's own bound is above the site's.
+    """
+    _require_within(bounds, limits)
+    answers = list(_answers(bounds, limits, forecast, band))
+    if not answers:
+        return Gate(name="budget", verdict="yes", reason="no bound is set")
+    refused = [reason for verdict, reason in answers if verdict == "no"]
+    unknown = [reason for verdict, reason in answers if verdict == "unknown"]
+    verdict = "no" if refused else "unknown" if unknown else "yes"
+    reasons = refused or unknown or [reason for _, reason in answers]
+    evidence = {"origin": forecast.origin, "band": band}
+    return Gate(name="budget", verdict=verdict, reason="; ".join(reasons), evidence=evidence)  # type: ignore[arg-type]  # one of three literals
+
+
+def _require_within(bounds: PlanTable, limits: LimitsTable) -> None:
+    for key, bound, limit in (
+        ("plan.budget_gpu_hours", bounds.budget_gpu_hours, limits.gpu_hours_per_run),
+        ("plan.budget_money", bounds.budget_money, limits.money_per_run),
+        ("plan.deadline_seconds", bounds.deadline_seconds, limits.run_seconds),
+    ):
+        if bound is not None and limit is not None and bound > limit:
+            raise ConfigError(f"{key}: wanted at most the site's limit of {limit:g}, found {bound:g}; lower it")
+
+
+def _answers(bounds: PlanTable, limits: LimitsTable, forecast: Forecast, band: float) -> Iterator[tuple[str, str]]:
+    for word, bound, limit, known in (
+        ("GPU-hours", bounds.budget_gpu_hours, limits.gpu_hours_per_run, forecast.gpu_hours),
+        ("money", bounds.budget_money, limits.money_per_run, forecast.money),
+        ("seconds", bounds.deadline_seconds, None, forecast.wall_seconds),
+    ):
+        tightest = min((each for each in (bound, limit) if each is not None), default=None)
+        if tightest is not None:
+            yield _answer(word, tightest, known, band)
+
+
+def _answer(word: str, bound: float, known: float | None, band: float) -> tuple[str, str]:
+    if known is None:
+        return "unknown", f"{word}: at most {format_number(bound)}, no forecast yet: no run of this plan was measured"
+    edge = known * (1 + band)
+    verdict, sign = ("no", "above") if edge > bound else ("yes", "within")
+    return verdict, f"{word}: {format_number(edge)} forecast, {sign} {format_number(bound)}"

@@ -1,0 +1,97 @@
+"""What a line may use of an inventory: one kind of device, how many ranks it takes, how much a rank may hold."""
+
+from dataclasses import dataclass
+
+from gangline.errors import ConfigError
+from gangline.spec.inventory import Devices, Inventory
+from gangline.spec.line import Line
+from gangline.spec.plan import Device, Precision
+from gangline.spec.site import GpuTable, Site
+
+CPU_RANKS = 2
+"""Ranks of a CPU node unless the line asks: more would learn the same, slower."""
+CPU_RESERVE_BYTES = 500_000_000
+"""A process with torch in it, before the first parameter."""
+_GPU_RESERVE_BYTES = 4_000_000_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pool:
+    device: Device
+    name: str
+    num_nodes: int
+    slots: int
+    """Ranks of one node when each has its own device or core."""
+    preferred: int
+    """Ranks of one node when the line leaves it open."""
+    node_memory_bytes: float | None
+    """What all ranks of a node share (CPU), or `slots` times one device."""
+    reserve_bytes: float
+    """Of one rank: context, communicators, libraries."""
+    margin: float
+    """Share by which a forecast may be short of the peak."""
+    price_per_hour: float | None = None
+    """Of one GPU."""
+
+    @property
+    def size(self) -> int:
+        """Devices, or cores, of all nodes."""
+        return self.num_nodes * self.slots
+
+    def usable_bytes(self, ranks_per_node: int) -> float | None:
+        """What one rank may hold at its peak by our forecast; None: not known."""
+        if self.node_memory_bytes is None:
+            return None
+        shares = self.slots if self.device == "cuda" else ranks_per_node
+        return max(0.0, (self.node_memory_bytes / shares - self.reserve_bytes) / (1 + self.margin))
+
+
+def open_pool(site: Site, inventory: Inventory) -> Pool:
+    """GPUs where there are any, else the cores."""
+    gpus = inventory.gpus
+    if gpus is not None:
+        return _gpu_pool(site, inventory, gpus)
+    return Pool(
+        device="cpu",
+        name="cpu",
+        num_nodes=inventory.num_nodes,
+        slots=inventory.cores,
+        preferred=min(CPU_RANKS, inventory.cores),
+        node_memory_bytes=inventory.memory_bytes,
+        reserve_bytes=CPU_RESERVE_BYTES,
+        margin=site.plan.memory_margin,
+    )
+
+
+def choose_precision(line: Line, inventory: Inventory) -> Precision:
+    """fp32 on CPU, else bf16, or fp16 where a GPU has no bf16."""
+    gpus, asked = inventory.gpus, line.train.precision
+    if asked == "auto":
+        return "fp32" if gpus is None else "bf16" if gpus.has_bf16 else "fp16"
+    if asked == "fp16" and gpus is None:
+        raise ConfigError('train.precision: wanted a GPU for "fp16", found CPUs; "fp32" and "bf16" work here')
+    if asked == "bf16" and gpus is not None and not gpus.has_bf16:
+        raise ConfigError(f'train.precision: {gpus.name or "this GPU"} has no bf16; "fp16" and "fp32" work here')
+    return asked
+
+
+def _gpu_pool(site: Site, inventory: Inventory, gpus: Devices) -> Pool:
+    table = site.gpu.get(gpus.name) or (next(iter(site.gpu.values())) if len(site.gpu) == 1 else None)
+    memory = gpus.memory_bytes or (table.memory_bytes if table else None)
+    return Pool(
+        device="cuda",
+        name=gpus.name,
+        num_nodes=inventory.num_nodes,
+        slots=gpus.count,
+        preferred=gpus.count,
+        node_memory_bytes=memory * gpus.count if memory else None,
+        reserve_bytes=_reserve(table, memory),
+        margin=site.plan.memory_margin,
+        price_per_hour=table.price_per_hour if table else None,
+    )
+
+
+def _reserve(table: GpuTable | None, memory: float | None) -> float:
+    if table is not None:
+        return table.reserve_bytes
+    return min(_GPU_RESERVE_BYTES, (memory or 0) / 8)

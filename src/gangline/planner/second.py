@@ -1,0 +1,103 @@
+"""The second plan of a proof: the same run under another way to share it, as different as the machine allows."""
+
+from dataclasses import replace
+
+from gangline.errors import ConfigError
+from gangline.planner.candidates import RUNNABLE, Shape, require_runnable, shape_of
+from gangline.planner.memory import Fit, rank_bytes
+from gangline.planner.pool import Pool, open_pool
+from gangline.planner.world import ranks_per_node
+from gangline.spec.inventory import Inventory
+from gangline.spec.plan import Plan
+from gangline.spec.profile import ModelProfile
+from gangline.spec.site import Site
+
+
+def second_plan(
+    plan: Plan, strategy: str = "auto", *, inventory: Inventory | None = None, site: Site | None = None
+) -> Plan:
+    """`plan` under another strategy or, where only one rank is there, another world size.
+
+    Args:
+        plan: Of the train gang.
+        strategy: A name; `auto` is the other one of ddp and fsdp on the same ranks, and two ranks after a single one.
+        inventory: What is there; None: as many ranks as the plan has.
+        site: Reserves and margins for the question whether a whole copy fits.
+
+    Raises:
+        ConfigError: The strategy is not run here, or needs ranks that are not there.
+    """
+    pool = open_pool(site or Site(), inventory) if inventory else None
+    if strategy == "auto":
+        shape, reason = _other(plan, pool)
+    else:
+        require_runnable(strategy, RUNNABLE, key="prove.plan")
+        shape, reason = _named(plan, strategy, pool), "as prove.plan asks"
+    return replace(
+        plan,
+        name=shape.name,
+        strategy=shape.strategy,
+        mesh=shape.mesh,
+        micro_batch=_micro_batch(plan, shape),
+        reason=reason,
+        candidates=(),
+    )
+
+
+def _other(plan: Plan, pool: Pool | None) -> tuple[Shape, str]:
+    """The first shape unlike the plan's own that is there, divides the batch and fits."""
+    world = plan.world_size
+    for shape in _alternatives(plan, world):
+        if _is_there(shape, world, pool) and _divides(plan, shape) and _fits(plan, shape, pool):
+            return shape, f"{shape.name} beside {plan.name}: {_unlike(plan, shape)}"
+    return Shape(plan.strategy, plan.mesh), "the same plan again: nothing else fits here"
+
+
+def _alternatives(plan: Plan, world: int) -> list[Shape]:
+    if world == 1:
+        return [shape_of("ddp", 2)]
+    if plan.strategy == "ddp":
+        return [shape_of("fsdp", world), shape_of("none", 1)]
+    smaller = [shape_of("fsdp", world // 2)] if world >= 4 else []
+    same = [shape_of("fsdp", world)] if plan.strategy == "hsdp" else []
+    return [shape_of("ddp", world), *same, *smaller, shape_of("none", 1)]
+
+
+def _named(plan: Plan, strategy: str, pool: Pool | None) -> Shape:
+    """`strategy` on the plan's ranks; a single rank becomes two where they are there: one has nothing to share."""
+    alone = shape_of(strategy, 1)
+    if strategy == "none":
+        return alone
+    shape = shape_of(strategy, max(2, plan.world_size))
+    if _is_there(shape, plan.world_size, pool) and _divides(plan, shape):
+        return shape
+    if plan.world_size == 1:
+        return alone
+    raise ConfigError(f"prove.plan: {shape.name} does not divide global_batch = {plan.global_batch}")
+
+
+def _is_there(shape: Shape, world: int, pool: Pool | None) -> bool:
+    return shape.mesh.world_size <= max(world, pool.num_nodes * pool.preferred if pool else world)
+
+
+def _divides(plan: Plan, shape: Shape) -> bool:
+    return plan.global_batch % shape.mesh.data_parallel == 0
+
+
+def _fits(plan: Plan, shape: Shape, pool: Pool | None) -> bool:
+    if pool is None or plan.forecast.parameters is None:
+        return True
+    usable = pool.usable_bytes(ranks_per_node(pool, shape.mesh.world_size))
+    return Fit(rank_bytes(ModelProfile(parameters=plan.forecast.parameters), shape.mesh), usable).holds
+
+
+def _unlike(plan: Plan, shape: Shape) -> str:
+    if shape.mesh.world_size != plan.world_size:
+        return "another world size"
+    return "another way to hold the state on the same ranks"
+
+
+def _micro_batch(plan: Plan, shape: Shape) -> int:
+    """The plan's own where it divides the new share, else the largest below it that does."""
+    share = plan.global_batch // shape.mesh.data_parallel
+    return next(size for size in range(min(plan.micro_batch, share), 0, -1) if share % size == 0)

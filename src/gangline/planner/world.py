@@ -1,0 +1,103 @@
+"""How many ranks: what there is, what the line asks, and what divides the batch."""
+
+from gangline.errors import ConfigError
+from gangline.planner.pool import Pool
+from gangline.spec.line import Line
+
+MOST_RANKS_PER_CORE = 16
+"""Ranks may share cores, slowly; beyond this a number was mistyped."""
+
+
+def choose_world(line: Line, pool: Pool) -> int:
+    """Ranks of a data-parallel gang: as many as are there and share the batch evenly.
+
+    Raises:
+        ConfigError: The line asks for ranks that are not there, or that do not divide the batch.
+    """
+    ranks = line.train.ranks
+    if isinstance(ranks, int):
+        check_world(line, pool, ranks)
+        return ranks
+    low, high = (1, pool.num_nodes * pool.preferred) if ranks == "auto" else ranks
+    return _largest(line, pool, low, high)
+
+
+def check_world(line: Line, pool: Pool, world: int, *, shares: int | None = None, key: str = "train.ranks") -> None:
+    """Refuse a world size that is not there, splits a node, or does not divide the batch into `shares`."""
+    if pool.device == "cuda" and world > pool.size:
+        works = f"{pool.size} works, or a larger pool"
+        raise ConfigError(f"{key}: wanted {world} GPUs, found {pool.size} on {pool.num_nodes} nodes; {works}")
+    if pool.device == "cpu" and world > (most := MOST_RANKS_PER_CORE * pool.size):
+        raise ConfigError(f"{key}: wanted at most {MOST_RANKS_PER_CORE} ranks a core, found {world}; {most} works")
+    if not is_whole(pool, world):
+        per_node = _packing(pool)
+        below = world // per_node * per_node
+        works = f"{below} or {below + per_node} works" if below + per_node <= pool.size else f"{below} works"
+        raise ConfigError(f"{key}: wanted whole nodes of {per_node} ranks, found {world} ranks; {works}")
+    shares = world if shares is None else shares
+    if line.train.global_batch % (shares * micro_unit(line)):
+        raise ConfigError(_uneven(line, shares, key))
+
+
+def is_whole(pool: Pool, world: int) -> bool:
+    """Does every node that takes part give the same number of ranks?"""
+    return world <= _packing(pool) or world % num_nodes(pool, world) == 0
+
+
+def num_nodes(pool: Pool, world: int) -> int:
+    """Fewest nodes that hold `world` ranks; CPU ranks may share a core when no node is left."""
+    return min(pool.num_nodes, -(-world // _packing(pool)))
+
+
+def ranks_per_node(pool: Pool, world: int) -> int:
+    return -(-world // num_nodes(pool, world))
+
+
+def _packing(pool: Pool) -> int:
+    """Ranks that fill a node."""
+    return pool.slots if pool.device == "cuda" else pool.preferred
+
+
+def micro_unit(line: Line) -> int:
+    """Samples that one rank takes at once because the line says so, else 1."""
+    micro_batch = line.train.mesh.micro_batch
+    return micro_batch if isinstance(micro_batch, int) else 1
+
+
+def _largest(line: Line, pool: Pool, low: int, high: int) -> int:
+    most = min(high, pool.size) if pool.size >= low else _shared_cores(pool, low)
+    for world in range(most, low - 1, -1):
+        if line.train.global_batch % (world * micro_unit(line)) == 0 and is_whole(pool, world):
+            return world
+    wanted = f"from {low} to {most} ranks" if most > low else f"{low} ranks"
+    raise ConfigError(
+        f"train.global_batch: wanted a batch that {wanted} share evenly in micro-batches of {micro_unit(line)}, "
+        f"found {line.train.global_batch}; {_nearest(line.train.global_batch, low * micro_unit(line))} works"
+    )
+
+
+def _shared_cores(pool: Pool, low: int) -> int:
+    if pool.device == "cuda":
+        raise ConfigError(f"train.ranks: wanted at least {low} GPUs, found {pool.size}; [1, {pool.size}] works")
+    return low
+
+
+def _uneven(line: Line, shares: int, key: str) -> str:
+    batch, unit = line.train.global_batch, shares * micro_unit(line)
+    near = " or ".join(str(each) for each in _nearest_divisors(batch // micro_unit(line), shares))
+    return (
+        f"{key}: wanted {shares} equal shares of global_batch = {batch} in micro-batches of {micro_unit(line)}, "
+        f"found a remainder of {batch % unit}; ranks {near} or global_batch {_nearest(batch, unit)} works"
+    )
+
+
+def _nearest(value: int, unit: int) -> str:
+    below = value // unit * unit
+    return f"{below} or {below + unit}" if below else f"{unit}"
+
+
+def _nearest_divisors(batch: int, shares: int) -> list[int]:
+    """Largest divisor of `batch` below `shares`, and the smallest above where there is one not far off."""
+    below = next(each for each in range(min(shares, batch) or 1, 0, -1) if batch % each == 0 or each == 1)
+    above = next((each for each in range(shares + 1, min(4 * shares, batch) + 1) if batch % each == 0), None)
+    return [below] if above is None else [below, above]
