@@ -1,4 +1,4 @@
-"""What is known about a model before it runs, and what earlier runs measured; None is "not known yet", never a guess."""
+"""What is known about a model before it runs, and what earlier runs measured; None is "not known yet"."""
 
 from dataclasses import dataclass
 
