@@ -1,0 +1,79 @@
+"""What Linux tells about processes in /proc, for those who watch or clean up: keepers, launchers, tests."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+def start_time(pid: int) -> int | None:
+    """Clock ticks from boot to the start of `pid`: with the pid it names one process for ever. None: it is gone."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields else None
+
+
+def state(pid: int) -> str | None:
+    """`R` running, `S` asleep, `D` in the kernel, `T` stopped, `Z` dead and unburied; None: gone."""
+    fields = _stat(pid)
+    return fields[0] if fields else None
+
+
+def is_alive(pid: int, started: int) -> bool:
+    """The process that had `pid` since `started` still runs."""
+    fields = _stat(pid)
+    return bool(fields) and int(fields[19]) == started and fields[0] != "Z"
+
+
+def children(pid: int) -> list[int]:
+    """Direct children, of every thread."""
+    found: list[int] = []
+    for task in _list(_PROC / str(pid) / "task"):
+        found += map(int, _read(_PROC / str(pid) / "task" / task / "children").split())
+    return found
+
+
+def num_threads(pid: int) -> int:
+    return len(_list(_PROC / str(pid) / "task"))
+
+
+def catches(pid: int, signal: int) -> bool:
+    """`pid` has a handler for `signal`, so that it does not die of it."""
+    for line in _read(_PROC / str(pid) / "status").splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (signal - 1) & 1)
+    return False
+
+
+def with_variable(name: str, value: str) -> Iterator[int]:
+    """Processes that were started with `name=value` in their environment and can be looked at by this user."""
+    wanted = f"{name}={value}".encode()
+    for entry in _list(_PROC):
+        if entry.isdecimal() and int(entry) != os.getpid() and wanted in _environ(int(entry)):
+            yield int(entry)
+
+
+def _environ(pid: int) -> list[bytes]:
+    try:
+        return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields from the third on: the second, the name, may hold blanks and brackets."""
+    return _read(_PROC / str(pid) / "stat").rpartition(")")[2].split()
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _list(path: Path) -> list[str]:
+    try:
+        return [entry.name for entry in path.iterdir()]
+    except OSError:
+        return []

@@ -1,0 +1,59 @@
+"""The first lines of a rank that runs a task, forked from the warm parent or started fresh; then `rank.main`."""
+
+import faulthandler
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+
+from gangline.errors import GanglineError, TrainingError
+
+STACKS_SIGNAL = signal.SIGUSR1
+"""Makes a rank write the stacks of its threads to its log."""
+
+
+def main() -> None:
+    """Entry of `python -m gangline.train.child`; does not return."""
+    run_task(os.environ)
+
+
+def run_task(environ: Mapping[str, str]) -> None:
+    """Be the rank that `environ` describes; does not return."""
+    faulthandler.enable(sys.stderr)
+    faulthandler.register(STACKS_SIGNAL, file=sys.stderr, all_threads=True)
+    code = environ["GANGLINE_CODE"]
+    os.chdir(code)
+    sys.path[:] = [code, *(each for each in sys.path if each not in ("", code))]
+    exit_code = _rank_main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)  # no destructors: threads of a dead gang's collectives must not keep this one
+
+
+def _rank_main() -> int:
+    try:
+        from gangline.train import rank  # torch: only the process of a rank pays for it
+
+        return rank.main()
+    except GanglineError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201  # the log of this rank is stderr
+        return error.exit_code
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return TrainingError.exit_code
+
+
+def redirect(log: Path) -> None:
+    """Send stdout and stderr of this process to the end of `log`."""
+    handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    for target in (1, 2):
+        os.dup2(handle, target)
+    os.close(handle)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""What a keeper reads of its ranks' own files: the last ledger, and the end of a log."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+_TAIL_BYTES = 1 << 16
+
+
+def last_ledger(path: Path, generation: int) -> dict[str, Any] | None:
+    """Last `ledger` event of this generation in a rank's events; None: there is none."""
+    for line in reversed(_tail(path, _TAIL_BYTES * 4).splitlines()):
+        if '"ledger"' not in line:
+            continue
+        event = _parse(line)
+        if event.get("event") == "ledger" and event.get("generation") == generation:
+            return event
+    return None
+
+
+def last_lines(path: Path, count: int = 10) -> list[str]:
+    return _tail(path, _TAIL_BYTES).splitlines()[-count:]
+
+
+def _tail(path: Path, size: int) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - size))
+            return file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def _parse(line: str) -> dict[str, Any]:
+    """The line as an event; a torn one is none."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return {}
+    return event if isinstance(event, dict) else {}

@@ -1,0 +1,121 @@
+"""Mirrors the out folder of a gang to the store while it runs: every 30 s and once more at the end, on SIGTERM.
+
+A process of its own, so that a slow store never holds up a keeper. The store may be away for as long as it likes: what
+could not be written is tried again. Event files are cut after their last whole line.
+"""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from gangline.errors import StorageError
+from gangline.spec.plan import Plan
+from gangline.storage.open import open_store
+from gangline.storage.protocol import ObjectStore
+from gangline.train.environment import KeeperEnvironment
+from gangline.train.leash import die_with_parent
+
+EVERY_SECONDS = 30.0
+LAST_SECONDS = 60.0
+"""How long the end is tried for."""
+STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+"""Blocked before this process starts, so that an early one waits for it."""
+_PART_BYTES = 16 << 20
+
+
+class Mirror:
+    """Knows what of a folder is already in the store."""
+
+    def __init__(self, store: ObjectStore, folder: Path, prefix: str, *, skip: frozenset[str] = frozenset()) -> None:
+        """`skip`: paths below `folder` that another node mirrors."""
+        self._store, self._folder, self._prefix, self._skip = store, folder, prefix, skip
+        self._done: dict[str, tuple[int, int]] = {}
+
+    def sync(self) -> int:
+        """Write what changed; number of files written. Raises `StorageError`, and may be called again."""
+        written = 0
+        for path in sorted(self._folder.rglob("*")):
+            name = path.relative_to(self._folder).as_posix()
+            if path.name.startswith(".") or name in self._skip or not path.is_file() or path.is_symlink():
+                continue
+            found = path.stat()
+            mark = (found.st_size, found.st_mtime_ns)
+            if self._done.get(name) != mark:
+                self._write(f"{self._prefix}/{name}", path)
+                self._done[name] = mark
+                written += 1
+        return written
+
+    def _write(self, key: str, path: Path) -> None:
+        size = _whole_lines(path) if path.suffix == ".jsonl" else path.stat().st_size
+        with path.open("rb") as file:
+            if size <= _PART_BYTES:
+                self._store.put(key, file.read(size))
+                return
+            with self._store.upload(key) as upload:
+                while size > 0:
+                    data = file.read(min(size, _PART_BYTES))
+                    upload.part(data)
+                    size -= len(data)
+
+
+def output_prefix(plan: Plan) -> str:
+    """Where the out folder of a gang lies in the store."""
+    return plan.run_prefix if plan.role == "train" else f"{plan.run_prefix}/{plan.role}"
+
+
+def main() -> int:
+    """Until SIGTERM; 0 when everything is in the store, else StorageError's code."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    die_with_parent(int(sys.argv[1]))
+    mirror = _open(KeeperEnvironment.read(os.environ))
+    while signal.sigtimedwait({signal.SIGTERM}, EVERY_SECONDS) is None:
+        _try(mirror)
+    return _last(mirror)
+
+
+def _last(mirror: Mirror) -> int:
+    patience = time.monotonic() + LAST_SECONDS
+    while not _try(mirror):
+        if time.monotonic() > patience:
+            return StorageError.exit_code
+        time.sleep(1.0)
+    return 0
+
+
+def _try(mirror: Mirror) -> bool:
+    try:
+        mirror.sync()
+    except StorageError as error:
+        print(f"not mirrored, tried again later: {error}", file=sys.stderr, flush=True)  # noqa: T201  # its log
+        return False
+    return True
+
+
+def _open(environment: KeeperEnvironment) -> Mirror:
+    plan = Plan.from_json(environment.plan.read_bytes())
+    secret = environment.store_credentials_file
+    store = open_store(environment.store, credentials=secret.read_text().strip() if secret else None)
+    return Mirror(store, environment.out, output_prefix(plan), skip=_files_of_others(environment))
+
+
+def _files_of_others(environment: KeeperEnvironment) -> frozenset[str]:
+    """Nodes may share one folder (virtual nodes of one machine): each mirrors its ranks, node 0 the rest as well."""
+    local, node = environment.local_world_size, environment.node_rank
+    others = {f"ranks/{rank}.jsonl" for rank in range(environment.world_size) if rank // local != node}
+    return frozenset(others | ({"metrics.jsonl", "result.json"} if node else set()))
+
+
+def _whole_lines(path: Path) -> int:
+    """Size up to the last line that is complete: a rank may be writing the next one."""
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        file.seek(max(0, size - _PART_BYTES))
+        tail = file.read(_PART_BYTES)
+    return size - (len(tail) - tail.rfind(b"\n") - 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

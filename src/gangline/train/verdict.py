@@ -1,0 +1,81 @@
+"""What follows from how a generation ended: another one, or the end of the gang, in a sentence."""
+
+from dataclasses import dataclass
+
+from gangline.errors import SIGTERM_CODE, NoProgressError, RetryClass, StorageError, TrainingError, retry_class
+from gangline.train.budget import RestartBudget
+from gangline.train.exit_codes import classify, describe
+from gangline.train.generation import Outcome
+
+_LONGEST_PAUSE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    restart: bool
+    exit_code: int
+    retry: RetryClass
+    reason: str
+    culprit: int | None = None
+    charged: bool = False
+    pause_seconds: float = 0.0
+    """Before the next generation: a store that is away is not helped by haste."""
+
+
+def judge(outcome: Outcome, budget: RestartBudget, *, oom_kills: int, now: float) -> Verdict:
+    """Decide after a generation.
+
+    Args:
+        outcome: How it ended.
+        budget: Charged for a restart that costs.
+        oom_kills: Processes killed for memory in this cgroup during the generation.
+        now: Monotonic time of the death.
+    """
+    if outcome.order is not None:
+        return _stopped(outcome)
+    if (hang := outcome.hang) is not None:
+        code = NoProgressError.exit_code
+        return _again(budget, now=now, code=code, retry="same", reason=hang.reason, rank=hang.rank)
+    if outcome.failed is None:
+        return Verdict(restart=False, exit_code=0, retry="never", reason="all ranks are done")
+    code, retry = classify(outcome.failed, oom_kills=oom_kills)
+    reason, rank = describe(outcome.failed, oom_kills=oom_kills), outcome.failed.rank
+    if retry == "free" and outcome.progressed:
+        return Verdict(restart=True, exit_code=code, retry=retry, reason=f"{reason} after it saved", culprit=rank)
+    if retry in ("free", "same"):
+        return _again(budget, now=now, code=code, retry=retry, reason=reason, rank=rank)
+    return Verdict(restart=False, exit_code=code, retry=retry, reason=f"{reason}; see logs/{rank}.log", culprit=rank)
+
+
+def _stopped(outcome: Outcome) -> Verdict:
+    """The order's own code, unless the ranks were done anyway."""
+    order = outcome.order
+    assert order is not None
+    codes = {each.code for each in outcome.exits}
+    if codes == {0}:
+        return Verdict(restart=False, exit_code=0, retry="never", reason=f"{order.reason}; all ranks were done")
+    saved = all(each.saved or each.code == 0 for each in outcome.exits)
+    retry = retry_class(order.exit_code, saved=saved) if order.exit_code == SIGTERM_CODE else "never"
+    reason = f"{order.reason}; {'all ranks saved and left' if saved else 'the ranks were ended without saving'}"
+    return Verdict(restart=False, exit_code=order.exit_code, retry=retry, reason=reason)
+
+
+def _again(budget: RestartBudget, *, now: float, code: int, retry: RetryClass, reason: str, rank: int) -> Verdict:
+    """Another generation, while the budget lasts."""
+    where = f"see logs/{rank}.log"
+    answer = budget.charge(now)
+    if answer != "refused":
+        pause = min(2.0**budget.spent, _LONGEST_PAUSE_SECONDS) if code == StorageError.exit_code else 0.0
+        return Verdict(
+            restart=True,
+            exit_code=code,
+            retry=retry,
+            reason=reason,
+            culprit=rank,
+            charged=answer == "charged",
+            pause_seconds=pause,
+        )
+    if budget.max_events == 0:
+        return Verdict(restart=False, exit_code=code, retry=retry, reason=f"{reason}; {where}", culprit=rank)
+    spent = f"{reason}; all {budget.max_events} restarts of train.recovery.max_events are spent, {where}"
+    return Verdict(restart=False, exit_code=TrainingError.exit_code, retry="never", reason=spent, culprit=rank)

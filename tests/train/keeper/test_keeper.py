@@ -1,0 +1,67 @@
+"""A keeper over real processes: generations, classes, stops, and nothing left behind."""
+
+import os
+import signal
+
+HEAD = """
+import os, signal, sys, time
+from gangline.train import heartbeat
+rank, generation = int(os.environ["RANK"]), int(os.environ["GANGLINE_GENERATION"])
+"""
+
+
+def test_ranks_that_are_done_end_the_gang_with_0_and_mirror_their_output(keep, tmp_path):
+    gang = keep(HEAD + "open(os.environ['GANGLINE_OUT'] + f'/ranks/{rank}.jsonl', 'w').write('{}\\n{')")
+    end = gang.end()
+    assert (end.exit_code, end.restarts, end.culprit) == (0, 0, None), end
+    assert gang.process.returncode == 0
+    stored = tmp_path / "store" / "runs/p/c/r/ranks"
+    assert (stored / "1.jsonl").read_text() == "{}\n", "a torn last line is not mirrored"
+    assert abs(sum(end.ledger.values()) - end.allocated_seconds) < 1e-3 * end.allocated_seconds
+    assert not gang.leftovers()
+
+
+def test_killed_rank_makes_a_new_generation_and_costs_one_event(keep):
+    gang = keep(HEAD + "print('hello'); generation or (rank == 1 and os.kill(os.getpid(), 9)) or time.sleep(60)")
+    end = gang.end()
+    assert (end.exit_code, end.restarts, end.generation) == (0, 1, 1), end
+    assert [event["charged"] for event in gang.events("restart")] == [True]
+    assert gang.log(1).count("---- rank 1, generation") == 2
+    assert gang.log(1).count("hello") == 2
+
+
+def test_error_of_the_program_is_never_tried_again(keep):
+    gang = keep(HEAD + "rank or time.sleep(60); print('broken by design'); sys.exit(42)")
+    end = gang.end()
+    assert (end.exit_code, end.retry, end.culprit, end.restarts) == (42, "never", 1, 0), end
+    assert "broken by design" in end.evidence["log"]
+    assert gang.process.returncode == 42
+
+
+def test_rank_that_lost_a_peer_is_never_the_culprit(keep):
+    gang = keep(HEAD + "sys.exit(34) if rank == 0 else (time.sleep(0.5), sys.exit(31))", ranks=2)
+    end = gang.end()
+    assert (end.exit_code, end.culprit) == (31, 1), end
+
+
+def test_sigterm_lets_ranks_save_and_is_free(keep):
+    gang = keep(
+        HEAD
+        + "signal.signal(signal.SIGTERM, lambda *_: (print('saved'), sys.exit(143)))\n"
+        + "heartbeat.beat(0, 'train')\n"
+        + "while True: time.sleep(0.1)"
+    )
+    gang.wait_for(gang.beating)
+    gang.process.send_signal(signal.SIGTERM)
+    end = gang.end()
+    assert (end.exit_code, end.retry) == (143, "free"), end
+    assert "saved" in gang.log(0)
+    assert "saved" in gang.log(1)
+
+
+def test_killed_keeper_leaves_no_process(keep):
+    gang = keep(HEAD + "time.sleep(60)")
+    gang.wait_for(lambda: len(gang.events("rank_started")) == 2)
+    os.kill(gang.process.pid, signal.SIGKILL)
+    gang.process.wait()
+    gang.wait_for(lambda: not gang.leftovers())
