@@ -1,0 +1,231 @@
+"""The signed manifest: what makes a folder of files a checkpoint, and what names them.
+
+It knows names, digests and signatures; the bytes of the files are left to `blocks`, their meaning to `index`.
+A signature is checked over the payload's bytes before they are parsed, and only the one canonical form of a manifest is
+accepted: a single bit changed anywhere in it, even in white space or in the case of a hex digit, refuses it.
+"""
+
+import hmac
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from gangline.checkpoint.refused import Refused
+from gangline.errors import IntegrityError
+from gangline.spec.codec import canonical, from_json
+from gangline.storage.protocol import ObjectStore, list_all
+
+FORMAT = "gangline-checkpoint/1"
+BLOCK_BYTES = 16 * 2**20
+MANIFEST = "manifest.json"
+MAX_MANIFEST_BYTES = 64 * 2**20
+MAX_FILES = 1_000_000
+
+_STEP = re.compile(r"step-(\d{8})")
+_FILE = re.compile(r"g\d{4,}-[A-Za-z0-9._-]{1,200}")
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileEntry:
+    """One file of a checkpoint: its size and what its bytes must hash to, whole and by block of 16 MiB."""
+
+    size_bytes: int
+    sha256: str
+    blocks: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        wanted = -(-self.size_bytes // BLOCK_BYTES)
+        if self.size_bytes < 0 or len(self.blocks) != wanted:
+            raise IntegrityError(f"{self.size_bytes} bytes need {wanted} block digests, found {len(self.blocks)}")
+        if not all(_HEX.fullmatch(each) for each in (self.sha256, *self.blocks)):
+            raise IntegrityError("a digest is 64 lower-case hex digits")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """What one checkpoint consists of; every name carries the generation that wrote it."""
+
+    format: str = FORMAT
+    run: str
+    step: int
+    generation: int
+    plan_sha256: str
+    files: dict[str, FileEntry] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.format != FORMAT:
+            raise IntegrityError(f"wanted format {FORMAT}, found {self.format!r}")
+        head = f"g{self.generation:04d}-"
+        for name in self.files:
+            if not name.startswith(head) or not _FILE.fullmatch(name):
+                raise IntegrityError(f"a file of generation {self.generation} is called {head}..., found {name!r}")
+        for name in (self.index_name, self.state_name):
+            if name not in self.files:
+                raise IntegrityError(f"{name} is not listed")
+
+    @property
+    def index_name(self) -> str:
+        return f"g{self.generation:04d}-index.json"
+
+    @property
+    def state_name(self) -> str:
+        return f"g{self.generation:04d}-state.json"
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(entry.size_bytes for entry in self.files.values())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Signature:
+    algorithm: str
+    key_id: str
+    value: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Envelope:
+    payload: str
+    signatures: tuple[Signature, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """A checkpoint that a listing shows; nothing about it is verified yet."""
+
+    step: int
+    prefix: str
+
+    @property
+    def manifest_key(self) -> str:
+        return f"{self.prefix}/{MANIFEST}"
+
+
+def checkpoint_folder(prefix: str, step: int) -> str:
+    """`<prefix>/step-00000200`."""
+    return f"{prefix}/step-{step:08d}"
+
+
+def list_checkpoints(store: ObjectStore, prefix: str) -> list[Found]:
+    """Checkpoints below `prefix` (`<run_prefix>/checkpoints`) that have a manifest, newest first."""
+    found = []
+    for entry in list_all(store, f"{prefix}/step-"):
+        folder, _, name = entry.key.rpartition("/")
+        step = _STEP.fullmatch(folder.removeprefix(f"{prefix}/"))
+        if name == MANIFEST and step:
+            found.append(Found(step=int(step[1]), prefix=folder))
+    return sorted(found, key=lambda each: each.step, reverse=True)
+
+
+def sign_manifest(manifest: Manifest, key: bytes, *, ed25519_key: bytes | None = None) -> bytes:
+    """Bytes of `manifest.json`: the payload under HMAC-SHA256 and, where its 32-byte seed is given, ed25519."""
+    payload = canonical(manifest)
+    signatures = [Signature(algorithm="hmac-sha256", key_id=key_id(key), value=_hmac(payload, key))]
+    if ed25519_key is not None:
+        signatures.append(_sign_ed25519(payload, ed25519_key))
+    return canonical(Envelope(payload=payload.decode(), signatures=tuple(signatures)))
+
+
+def verify_manifest(raw: bytes, key: bytes, *, ed25519_public_key: bytes | None = None) -> Manifest:
+    """Check the signature over the payload, then read it.
+
+    Args:
+        raw: `manifest.json` as stored.
+        key: HMAC key of the project's checkpoints.
+        ed25519_public_key: 32 bytes; where given, a signature of this key is demanded besides.
+
+    Raises:
+        Refused: The manifest is not ours, was changed, or does not have the one form we write.
+    """
+    try:
+        envelope = _read_envelope(raw)
+        payload = envelope.payload.encode()
+        by_algorithm = {each.algorithm: each for each in envelope.signatures}
+        _check_hmac(payload, key, by_algorithm)
+        if ed25519_public_key is not None:
+            _check_ed25519(payload, ed25519_public_key, by_algorithm)
+        return from_json(Manifest, payload)
+    except (IntegrityError, ValueError, RecursionError) as error:
+        raise Refused(MANIFEST, str(error)) from error
+
+
+def read_manifest(
+    store: ObjectStore, checkpoint_prefix: str, key: bytes, *, ed25519_public_key: bytes | None = None
+) -> Manifest:
+    """Read and verify the manifest of one checkpoint folder; `Refused` when it is missing, too big or not ours."""
+    name = f"{checkpoint_prefix}/{MANIFEST}"
+    blob = store.get(name, 0, MAX_MANIFEST_BYTES + 1)
+    if blob is None:
+        raise Refused(MANIFEST, f"wanted {name}, found nothing; only a folder with a manifest is a checkpoint")
+    manifest = verify_manifest(blob.data, key, ed25519_public_key=ed25519_public_key)
+    step = _STEP.fullmatch(checkpoint_prefix.rpartition("/")[2])
+    if step and int(step[1]) != manifest.step:
+        raise Refused(MANIFEST, f"it was written for step {manifest.step}, found in {checkpoint_prefix}")
+    return manifest
+
+
+def check_sizes(store: ObjectStore, checkpoint_prefix: str, manifest: Manifest) -> None:
+    """Compare the sizes of all files with the manifest by one listing; `Refused` names the first that differs."""
+    sizes = {entry.key: entry.size_bytes for entry in list_all(store, f"{checkpoint_prefix}/")}
+    for name, entry in sorted(manifest.files.items()):
+        size = sizes.get(f"{checkpoint_prefix}/{name}")
+        if size is None:
+            raise Refused(name, f"the manifest lists it with {entry.size_bytes} bytes, the store has no such file")
+        if size != entry.size_bytes:
+            raise Refused(name, f"wanted {entry.size_bytes} bytes, found {size}")
+
+
+def key_id(key: bytes) -> str:
+    """Name of a key that says nothing about it: 16 hex digits."""
+    return sha256(b"gangline-key-id\0" + key).hexdigest()[:16]
+
+
+def _read_envelope(raw: bytes) -> Envelope:
+    if len(raw) > MAX_MANIFEST_BYTES:
+        raise IntegrityError(f"wanted at most {MAX_MANIFEST_BYTES} bytes, found more")
+    if raw.count(b"[") + raw.count(b"{") > MAX_FILES:
+        raise IntegrityError("more nested values than any manifest has")
+    envelope = from_json(Envelope, raw)
+    if canonical(envelope) != raw:
+        raise IntegrityError("it does not have the one form that is written: it was edited or damaged")
+    return envelope
+
+
+def _hmac(payload: bytes, key: bytes) -> str:
+    return hmac.new(key, payload, sha256).hexdigest()
+
+
+def _check_hmac(payload: bytes, key: bytes, signatures: Mapping[str, Signature]) -> None:
+    found = signatures.get("hmac-sha256")
+    if found is None:
+        raise IntegrityError(f"wanted an hmac-sha256 signature, found {sorted(signatures) or 'none'}")
+    if found.key_id != key_id(key):
+        raise IntegrityError(f"signed by key {found.key_id}, wanted key {key_id(key)} of this project")
+    if not hmac.compare_digest(found.value.encode(), _hmac(payload, key).encode()):
+        raise IntegrityError("the signature does not fit the payload: it was changed after it was written")
+
+
+# `cryptography` is imported where it is needed: a rank without a site's signing key has no use for it.
+
+
+def _sign_ed25519(payload: bytes, seed: bytes) -> Signature:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    private = Ed25519PrivateKey.from_private_bytes(seed)
+    public = private.public_key().public_bytes_raw()
+    return Signature(algorithm="ed25519", key_id=key_id(public), value=private.sign(payload).hex())
+
+
+def _check_ed25519(payload: bytes, public: bytes, signatures: Mapping[str, Signature]) -> None:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    found = signatures.get("ed25519")
+    if found is None or found.key_id != key_id(public):
+        raise IntegrityError(f"wanted an ed25519 signature of key {key_id(public)}, found {sorted(signatures)}")
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(bytes.fromhex(found.value), payload)
+    except InvalidSignature as error:
+        raise IntegrityError("the ed25519 signature does not fit the payload") from error

@@ -1,0 +1,75 @@
+"""Which checkpoints stay, and what no manifest names any more. No torch.
+
+A checkpoint goes manifest first, then its files: a crash between leaves files that nothing lists, for `collect`.
+"""
+
+from collections.abc import Collection
+
+from gangline.checkpoint.envelope import MANIFEST, Found, list_checkpoints, read_manifest
+from gangline.checkpoint.refused import Refused
+from gangline.storage.protocol import ObjectStore, list_all
+
+ORPHAN_SECONDS = 60.0
+
+
+def retain(store: ObjectStore, prefix: str, key: bytes, *, keep: int, pinned: Collection[int] = ()) -> list[int]:
+    """Delete all but the newest `keep` checkpoints; returns the steps that went.
+
+    The newest whose manifest verifies always stays, and so do `pinned` steps.
+    """
+    found = list_checkpoints(store, prefix)
+    newest_good = next((each.step for each in found if _verifies(store, each, key)), None)
+    doomed = [each for each in found[max(keep, 1) :] if each.step != newest_good and each.step not in pinned]
+    for each in doomed:
+        _delete(store, each.prefix)
+    return [each.step for each in doomed]
+
+
+def collect(
+    store: ObjectStore, prefix: str, key: bytes, *, now: float, older_than: float = ORPHAN_SECONDS
+) -> list[str]:
+    """Delete files that no manifest lists and abandoned uploads, once they are `older_than` seconds old.
+
+    Args:
+        now: Seconds since the epoch, by the store's clock: a save in flight writes files younger than its age.
+
+    Returns:
+        The keys that went.
+    """
+    listed = _listed_files(store, prefix, key)
+    gone = []
+    for entry in list(list_all(store, f"{prefix}/step-")):
+        if entry.key not in listed and now - entry.modified > older_than:
+            store.delete(entry.key)
+            gone.append(entry.key)
+    for upload in store.open_uploads(f"{prefix}/step-"):
+        if now - upload.started > older_than:
+            store.abort_upload(upload)
+            gone.append(upload.key)
+    return gone
+
+
+def _verifies(store: ObjectStore, found: Found, key: bytes) -> bool:
+    try:
+        read_manifest(store, found.prefix, key)
+    except Refused:
+        return False
+    return True
+
+
+def _delete(store: ObjectStore, folder: str) -> None:
+    store.delete(f"{folder}/{MANIFEST}")
+    for entry in list(list_all(store, f"{folder}/")):
+        store.delete(entry.key)
+
+
+def _listed_files(store: ObjectStore, prefix: str, key: bytes) -> set[str]:
+    """Keys that a manifest accounts for; of a folder whose manifest does not verify, all of them: it is evidence."""
+    kept: set[str] = set()
+    for found in list_checkpoints(store, prefix):
+        try:
+            names = [*read_manifest(store, found.prefix, key).files, MANIFEST]
+        except Refused:
+            names = [entry.key.rpartition("/")[2] for entry in list_all(store, f"{found.prefix}/")]
+        kept.update(f"{found.prefix}/{name}" for name in names)
+    return kept

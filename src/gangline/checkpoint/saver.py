@@ -1,0 +1,244 @@
+"""Saves beside training: staged on the training thread, written by another, one in flight, never lost in silence.
+
+All collectives of the writing thread run on the `checkpoint` group; on the default group they would interleave with
+training and hang. What the ranks decide together (skip or wait, go on or give up) they settle on a second group of the
+same ranks, from the training thread.
+"""
+
+import time
+from dataclasses import dataclass, replace
+from threading import Thread
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from gangline.checkpoint import dcp, retention
+from gangline.checkpoint.envelope import checkpoint_folder
+from gangline.checkpoint.peers import Peers
+from gangline.checkpoint.planners import Staged, StagedSavePlanner
+from gangline.checkpoint.staging import Staging
+from gangline.checkpoint.state import Numbers, live_state
+from gangline.checkpoint.writer import CheckpointWriter, Destination
+from gangline.errors import ConfigError, GanglineError, LostPeerError, StorageError
+from gangline.spec.codec import canonical
+from gangline.storage.protocol import ObjectStore
+
+_LONGEST_PAUSE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SaveReport:
+    """What became of one save, as every rank knows it."""
+
+    step: int
+    key: str
+    """Folder of the checkpoint in the store."""
+    blocking_seconds: float
+    """Training stood still."""
+    seconds: float = 0.0
+    """From the call until the manifest was read back; 0.0 while it is still in flight."""
+    size_bytes: int = 0
+    """Of the whole checkpoint; 0 while in flight."""
+    done: bool = False
+    error: str | None = None
+    """Why it failed; the next save tries again."""
+    note: str | None = None
+    """What went wrong beside a save that is good; rank 0's alone."""
+
+
+@dataclass(slots=True)
+class _Flight:
+    """One save between staging and its end."""
+
+    report: SaveReport
+    started: float
+    tensors: dict[str, Staged]
+    optimizer: Numbers
+    numbers: Numbers
+    rank_numbers: Numbers | None
+    failure: BaseException | None = None
+
+
+class Saver:
+    """Checkpoints of one generation of a gang; made, called and closed by all ranks together.
+
+    Args:
+        prefix: `<run_prefix>/checkpoints`.
+        generation: Start of the gang inside its run; file names carry it, and a newer one fences this one off.
+        key: HMAC key that signs the manifests.
+        group: gloo group used by checkpoints alone; None: one process.
+        keep: Newest checkpoints to keep.
+        max_unsaved_seconds: So long may saves go on failing before `save` gives up on the store.
+        patience_seconds: So long does a save that waits try again.
+    """
+
+    def __init__(
+        self, *, store: ObjectStore, prefix: str, run: str, plan_digest: str, generation: int, key: bytes,
+        group: dist.ProcessGroup | None, keep: int = 3, max_unsaved_seconds: float = 3600.0,
+        patience_seconds: float = 60.0, ed25519_key: bytes | None = None,
+    ) -> None:  # fmt: skip
+        self._to = Destination(store, prefix, run, plan_digest, generation, key, ed25519_key)
+        self._peers = Peers(group)
+        self._council = self._peers.twin()
+        self._keep, self._max_unsaved, self._patience = keep, max_unsaved_seconds, patience_seconds
+        self._staging = Staging()
+        self._flight: _Flight | None = None
+        self._thread: Thread | None = None
+        self._finished: list[SaveReport] = []
+        self._last_good: SaveReport | None = None
+        self._good_at = time.monotonic()
+        self._failing = False
+        self.skipped = 0
+        """Periodic saves that met one in flight."""
+
+    def save(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer | None, numbers: dict[str, Any], *, step: int,
+        wait: bool, rank_numbers: dict[str, Any] | None = None,
+    ) -> SaveReport | None:  # fmt: skip
+        """Save model, optimizer and numbers; collective.
+
+        Args:
+            model: Bare module, its parameters plain or DTensor.
+            optimizer: None: the model alone.
+            numbers: JSON data, equal on all ranks: rank 0's is kept.
+            wait: Return when it is durable, trying again for a while; else return when it is staged.
+            rank_numbers: JSON data of this rank.
+
+        Returns:
+            The report (`done` with `wait`), or None: skipped, because one is in flight.
+
+        Raises:
+            StorageError: Nothing could be saved for `max_unsaved_seconds`, or, with `wait`, for `patience_seconds`.
+            StaleGeneration: A newer generation of the gang writes now.
+        """
+        started = time.monotonic()
+        _check_json(numbers, rank_numbers)
+        in_flight = self._settle(wait=wait)
+        if in_flight:
+            self.skipped += 1
+            return None
+        if self._last_good is not None and self._last_good.step == step:
+            return self._last_good
+        state = live_state(model, optimizer)
+        staged = self._staging.copy(state.tensors)
+        report = SaveReport(
+            step=step, key=checkpoint_folder(self._to.prefix, step), blocking_seconds=time.monotonic() - started
+        )
+        flight = _Flight(report, started, staged, state.numbers, numbers, rank_numbers)
+        self._launch(flight)
+        return self._see_through(flight) if wait else report
+
+    def poll(self) -> list[SaveReport]:
+        """Saves that finished since last asked, failed ones too; local. Waiting saves report by their return alone.
+
+        Raises:
+            GanglineError: A save failed for a reason that no later save can mend.
+        """
+        if self._thread is not None and not self._thread.is_alive():
+            self._land()
+        finished, self._finished = self._finished, []
+        return finished
+
+    def wait(self) -> list[SaveReport]:
+        """`poll` once nothing is in flight."""
+        if self._thread is not None:
+            self._thread.join()
+        return self.poll()
+
+    def close(self) -> None:
+        """End of the saver: waits for the save in flight; its report is left to `poll`."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _settle(self, *, wait: bool) -> bool:
+        """Is a save in flight, for all ranks alike? Raises on all when saving has failed for too long."""
+        if wait and self._thread is not None:
+            self._thread.join()
+        if self._thread is not None and not self._thread.is_alive():
+            self._land()
+        overdue = self._failing and time.monotonic() - self._good_at > self._max_unsaved
+        in_flight, given_up = self._council.most(int(self._thread is not None), int(overdue))
+        if given_up:
+            raise StorageError(
+                f"no checkpoint could be written to {self._to.prefix} for {self._max_unsaved:.0f} s; "
+                "training stops, because more work would be lost; it resumes from the last one once the store is back"
+            )
+        return bool(in_flight)
+
+    def _launch(self, flight: _Flight) -> None:
+        self._flight = flight
+        self._thread = Thread(target=self._write, args=(flight,), name=f"save-{flight.report.step}", daemon=True)
+        self._thread.start()
+
+    def _write(self, flight: _Flight) -> None:
+        """Body of the thread: leaves its outcome in the flight, whatever happens."""
+        try:
+            planner = StagedSavePlanner(flight.rank_numbers)
+            writer = CheckpointWriter(
+                self._to, planner, step=flight.report.step, rank=self._peers.rank,
+                optimizer=flight.optimizer, numbers=flight.numbers,
+            )  # fmt: skip
+            dcp.save(flight.tensors, writer=writer, planner=planner, peers=self._peers)
+            size = self._peers.most(writer.size_bytes)[0]
+            seconds = time.monotonic() - flight.started
+            flight.report = replace(flight.report, done=True, size_bytes=size, seconds=seconds, note=self._tidy())
+        except BaseException as error:
+            flight.failure = error  # the training thread raises it, or takes it for store trouble
+
+    def _tidy(self) -> str | None:
+        """Retention, by rank 0; a store that refuses to delete costs room, not the checkpoint."""
+        if self._peers.rank != 0:
+            return None
+        try:
+            retention.retain(self._to.store, self._to.prefix, self._to.key, keep=self._keep)
+        except StorageError as error:
+            return f"older checkpoints are kept for now: {error}"
+        return None
+
+    def _land(self) -> SaveReport:
+        """Take in the outcome of the thread that ended."""
+        flight, self._flight, self._thread = self._flight, None, None
+        assert flight is not None
+        if flight.failure is None:
+            self._last_good, self._good_at, self._failing = flight.report, time.monotonic(), False
+        else:
+            self._failing = True
+            flight.report = replace(flight.report, done=True, error=_reason(flight.failure))
+        self._finished.append(flight.report)
+        return flight.report
+
+    def _see_through(self, flight: _Flight) -> SaveReport:
+        """Wait for a save; where the store failed it, write the same staged bytes again for a while."""
+        deadline = flight.started + min(self._patience, self._max_unsaved)
+        pause = 0.2
+        while True:
+            assert self._thread is not None
+            self._thread.join()
+            report = self._land()
+            self._finished.remove(report)
+            if report.error is None:
+                return replace(report, blocking_seconds=report.seconds)
+            if self._council.most(int(time.monotonic() + pause > deadline))[0]:
+                raise StorageError(f"checkpoint {report.key} could not be written: {report.error}")
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            flight.failure, flight.report = None, replace(report, done=False, error=None)
+            self._launch(flight)
+
+
+def _reason(failure: BaseException) -> str:
+    """One sentence about store trouble; anything else is raised, because no later save can mend it."""
+    if isinstance(failure, StorageError):
+        return str(failure)
+    if isinstance(failure, GanglineError):
+        raise failure
+    raise LostPeerError(f"the ranks could not finish a checkpoint together: {failure}") from failure
+
+
+def _check_json(*values: dict[str, Any] | None) -> None:
+    try:
+        canonical(values)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"numbers of a checkpoint are JSON data with finite floats: {error}") from error

@@ -1,0 +1,100 @@
+"""What of a model and its optimizer is saved: tensors by name, everything else as numbers.
+
+Names are those of the bare model (wrappers of torch leave no trace in them); the tensors alias the live ones, so
+filling them loads in place and never casts. It knows DTensors as torch's own state dicts give them, and no strategy.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
+
+from gangline.checkpoint.index import MODEL, OPTIMIZER
+from gangline.checkpoint.refused import Refused
+from gangline.errors import ConfigError
+
+Numbers = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveState:
+    """Tensors that alias the model's and the optimizer's own, and the optimizer's numbers."""
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    numbers: Numbers = field(default_factory=dict)
+
+
+def live_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> LiveState:
+    """`model/<name>` and `optim/<name>/<state>` -> tensor, plain or DTensor; `param_groups.<name>.<key>` -> number.
+
+    An optimizer that has not stepped yet has no state and gives none.
+    """
+    state = LiveState()
+    for name, value in get_model_state_dict(model).items():
+        if not isinstance(value, Tensor):
+            raise ConfigError(f"{name} of the model's state_dict is a {type(value).__name__}; checkpoints hold tensors")
+        state.tensors[MODEL + name] = value
+    if optimizer is not None and optimizer.state:
+        _add_optimizer(state, model, optimizer)
+    return state
+
+
+def initialise_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, saved: Collection[str]) -> None:
+    """Give a fresh optimizer the state tensors that `saved` names, to be overwritten.
+
+    torch makes them by one step with zero gradients and zero rate; parameters that had no state (they never got a
+    gradient) lose theirs again, so that a resumed run goes on as the unbroken one did.
+    """
+    plain: dict[str, Any] = get_optimizer_state_dict(model, optimizer)
+    for group, named in zip(optimizer.param_groups, plain["param_groups"], strict=True):
+        for parameter, name in zip(group["params"], named["params"], strict=True):
+            if not any(each.startswith(f"{OPTIMIZER}{name}/") for each in saved):
+                optimizer.state.pop(parameter, None)
+
+
+def restore_numbers(model: nn.Module, optimizer: torch.optim.Optimizer, numbers: Numbers, *, file: str) -> None:
+    """Put saved numbers into the parameter groups and states they came from.
+
+    Raises:
+        Refused: A number that the optimizer has is missing in `file`.
+    """
+    for path, holder, key in _number_places(model, optimizer):
+        if path not in numbers:
+            raise Refused(file, f"{path} is in the optimizer, but not in the checkpoint")
+        value = numbers[path]
+        holder[key] = tuple(value) if isinstance(holder[key], tuple) and isinstance(value, list) else value
+
+
+def _add_optimizer(state: LiveState, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    plain: dict[str, Any] = get_optimizer_state_dict(model, optimizer)
+    for name, values in plain["state"].items():
+        for key, value in values.items():
+            if isinstance(value, Tensor):
+                state.tensors[f"{OPTIMIZER}{name}/{key}"] = value
+    for path, holder, key in _number_places(model, optimizer):
+        state.numbers[path] = _checked(path, holder[key])
+
+
+def _number_places(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """(path in the checkpoint, the optimizer's own dictionary, key in it) of everything that is no tensor."""
+    plain: dict[str, Any] = get_optimizer_state_dict(model, optimizer)
+    for group, named in zip(optimizer.param_groups, plain["param_groups"], strict=True):
+        for key in sorted(group.keys() - {"params"}):
+            for name in named["params"]:
+                yield f"param_groups.{name}.{key}", group, key
+        for parameter, name in zip(group["params"], named["params"], strict=True):
+            for key, value in optimizer.state[parameter].items():
+                if not isinstance(value, Tensor):
+                    yield f"state.{name}.{key}", optimizer.state[parameter], key
+
+
+def _checked(path: str, value: Any) -> Any:
+    """Plain JSON data of one number; a learning rate kept as a tensor is refused by name."""
+    if isinstance(value, tuple):
+        return [_checked(path, each) for each in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise ConfigError(f"{path} is a {type(value).__name__}; numbers, strings, None and tuples of them are saved")

@@ -1,0 +1,167 @@
+"""torch's distributed checkpoint, written to an object store as safetensors, JSON and a signed manifest; no pickle."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
+from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
+from torch.futures import Future
+
+from gangline.checkpoint.blocks import write_file
+from gangline.checkpoint.envelope import FileEntry, Manifest, checkpoint_folder
+from gangline.checkpoint.folder import State
+from gangline.checkpoint.index import Chunk, Index, StoredTensor, chunk_key
+from gangline.checkpoint.latest import advance, claim
+from gangline.checkpoint.planners import StagedSavePlanner
+from gangline.checkpoint.sealing import seal
+from gangline.checkpoint.tensors import header_bytes
+from gangline.checkpoint.torch_types import NAMES, as_bytes
+from gangline.spec.codec import canonical
+from gangline.storage.protocol import ObjectStore
+
+MAX_PART_BYTES = 2 * 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a run's checkpoints go, and in whose name."""
+
+    store: ObjectStore
+    prefix: str
+    """Holds `step-<8 digits>/` and `latest.json`."""
+    run: str
+    plan_digest: str
+    generation: int
+    key: bytes = field(repr=False)
+    ed25519_key: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    file: str
+    entry: FileEntry
+
+
+class CheckpointWriter(StorageWriter):
+    """One save of one rank; the coordinator adds index, state and, last, the manifest."""
+
+    def __init__(
+        self, to: Destination, planner: StagedSavePlanner, *, step: int, rank: int,
+        optimizer: dict[str, Any], numbers: dict[str, Any],
+    ) -> None:  # fmt: skip
+        self._to, self._planner, self._step, self._rank = to, planner, step, rank
+        self._optimizer, self._numbers = optimizer, numbers
+        self.folder = checkpoint_folder(to.prefix, step)
+        self.size_bytes = 0
+        """Of the whole checkpoint; on the coordinator, after the save."""
+
+    def reset(self, checkpoint_id: object = None) -> None:
+        """Nothing to forget: a writer serves one save."""
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - the interface's
+        """A stale gang learns here that it was replaced, before it writes anything."""
+        if is_coordinator:
+            claim(self._to.store, self._to.prefix, self._to.generation)
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        return plans
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        results = []
+        for part, items in enumerate(_parts(plan.items, planner)):
+            results += self._write_part(part, items, planner)
+        future: Future[list[WriteResult]] = Future()
+        future.set_result(results)
+        return future
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        written = [result for of_rank in results for result in of_rank]
+        files = {result.storage_data.file: result.storage_data.entry for result in written}
+        manifest = Manifest(
+            run=self._to.run, step=self._step, generation=self._to.generation, plan_sha256=self._to.plan_digest,
+            files=files | self._write_json(_index(metadata, written)),
+        )  # fmt: skip
+        seal(self._to.store, self.folder, manifest, self._to.key, ed25519_key=self._to.ed25519_key)
+        advance(self._to.store, self._to.prefix, self._to.generation, self._step)
+        self.size_bytes = manifest.size_bytes
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: object) -> bool:  # noqa: ARG003 - the interface's
+        """Folders are named by step, never by torch's id."""
+        return False
+
+    def _write_part(self, part: int, items: list[WriteItem], planner: SavePlanner) -> list[WriteResult]:
+        name = f"g{self._to.generation:04d}-r{self._rank:05d}-{part}.safetensors"
+        entry = write_file(self._to.store, f"{self.folder}/{name}", _file_pieces(items, planner))
+        return [
+            WriteResult(index=item.index, size_in_bytes=_size(item, planner), storage_data=_Written(name, entry))
+            for item in items
+        ]
+
+    def _write_json(self, index: Index) -> dict[str, FileEntry]:
+        state = State(
+            step=self._step, optimizer=self._optimizer, numbers=self._numbers, ranks=self._planner.numbers_by_rank,
+            versions={"torch": torch.__version__},
+        )  # fmt: skip
+        head = f"g{self._to.generation:04d}"
+        return {
+            name: write_file(self._to.store, f"{self.folder}/{name}", [canonical(value)])
+            for name, value in ((f"{head}-index.json", index), (f"{head}-state.json", state))
+        }
+
+
+def _parts(items: list[WriteItem], planner: SavePlanner) -> Iterator[list[WriteItem]]:
+    """Groups of at most 2 GiB, in order; a chunk that is larger stands alone."""
+    part: list[WriteItem] = []
+    room = MAX_PART_BYTES
+    for item in items:
+        size = _size(item, planner)
+        if part and size > room:
+            yield part
+            part, room = [], MAX_PART_BYTES
+        part.append(item)
+        room -= size
+    if part:
+        yield part
+
+
+def _file_pieces(items: list[WriteItem], planner: SavePlanner) -> Iterator[bytes | memoryview]:
+    tensors = {_key(item): _tensor(item, planner) for item in items}
+    yield header_bytes({key: (NAMES[tensor.dtype], tensor.shape) for key, tensor in tensors.items()})
+    for tensor in tensors.values():
+        yield as_bytes(tensor)
+
+
+def _tensor(item: WriteItem, planner: SavePlanner) -> Tensor:
+    data = planner.resolve_data(item)
+    assert isinstance(data, Tensor)
+    return data
+
+
+def _size(item: WriteItem, planner: SavePlanner) -> int:
+    return _tensor(item, planner).nbytes
+
+
+def _key(item: WriteItem) -> str:
+    assert item.index.offset is not None
+    return chunk_key(item.index.fqn, item.index.offset)
+
+
+def _index(metadata: Metadata, written: list[WriteResult]) -> Index:
+    files = {(each.index.fqn, each.index.offset): each.storage_data.file for each in written}
+    tensors = {}
+    for name, saved in metadata.state_dict_metadata.items():
+        assert isinstance(saved, TensorStorageMetadata)
+        chunks = tuple(
+            Chunk(file=files[name, chunk.offsets], offsets=tuple(chunk.offsets), sizes=tuple(chunk.sizes))
+            for chunk in saved.chunks
+        )
+        tensors[name] = StoredTensor(dtype=NAMES[saved.properties.dtype], shape=tuple(saved.size), chunks=chunks)
+    return Index(tensors=tensors)
