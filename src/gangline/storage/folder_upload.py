@@ -10,6 +10,7 @@ from typing import Protocol
 from gangline.errors import StorageError
 from gangline.storage.durable import make_folders, write_synced
 from gangline.storage.failure import os_failures
+from gangline.storage.multipart import check_previous_part
 from gangline.storage.protocol import Etag, OpenUpload
 
 
@@ -24,6 +25,7 @@ class FolderUpload:
         self._key = key
         self._folder = uploads / self.upload_id
         self._etag: Etag | None = None
+        self._last_size: int | None = None
         make_folders(self._folder)
         write_synced(self._folder / "key", key.encode())
         (self._folder / "data").touch()
@@ -31,8 +33,10 @@ class FolderUpload:
     def part(self, data: bytes) -> None:
         with os_failures(f"write a part of {self._key}", self._folder):
             self._check_open()
+            check_previous_part(self._last_size)
             with (self._folder / "data").open("ab") as file:
                 file.write(data)
+            self._last_size = len(data)
 
     def complete(self) -> Etag:
         if self._etag is None:

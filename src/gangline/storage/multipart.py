@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from gangline.errors import StorageError
+from gangline.errors import StorageError, UsageError
 from gangline.storage.protocol import Upload
 
 MIN_PART_BYTES = 5 * 1024 * 1024
@@ -28,3 +28,9 @@ def finishing(upload: AnyUpload) -> Iterator[AnyUpload]:
             error.add_note(f"upload {upload.upload_id} could not be aborted and stays open: {second}")
         raise
     upload.complete()
+
+
+def check_previous_part(size_bytes: int | None) -> None:
+    """Called before a part is added, with the size of the one before: so only the last may be small."""
+    if size_bytes is not None and size_bytes < MIN_PART_BYTES:
+        raise UsageError(f"parts of an upload but the last have at least {MIN_PART_BYTES} bytes, found {size_bytes}")

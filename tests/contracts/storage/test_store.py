@@ -217,10 +217,26 @@ def test_completed_upload_answers_its_version(store):
 
 def test_failing_block_leaves_nothing(store):
     store.put("big/two", b"old")
-    with pytest.raises(RuntimeError, match="mine"), store.upload("big/two") as upload:
-        upload.part(b"x" * MIN_PART_BYTES)
-        raise RuntimeError("mine")
+
+    def fails():
+        with store.upload("big/two") as upload:
+            upload.part(b"x" * MIN_PART_BYTES)
+            raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        fails()
     assert store.get("big/two").data == b"old"
+    assert store.open_uploads() == []
+
+
+def test_small_part_before_the_last_is_refused(store):
+    def uploads():
+        with store.upload("big/small") as upload:
+            upload.part(b"small")
+            upload.part(b"after it")
+
+    with pytest.raises(UsageError, match="at least 5242880 bytes, found 5"):
+        uploads()
     assert store.open_uploads() == []
 
 

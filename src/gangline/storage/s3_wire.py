@@ -1,0 +1,180 @@
+"""Signed requests to one S3 endpoint, and what their answers mean.
+
+Sends, signs (by minio), retries under one total deadline (by stamina) and turns refusals into StorageError. What a
+request is for, and whether it may be sent twice, is known to the caller.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
+from urllib.parse import quote, urlsplit
+
+import stamina
+import urllib3
+from minio.credentials.credentials import Credentials
+from minio.signer import sign_v4_s3
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, SSLError
+
+from gangline.errors import StorageError
+from gangline.storage.s3_refusal import error_code, explain
+
+Response = urllib3.BaseHTTPResponse
+Result = TypeVar("Result")
+
+_BUSY = (429, 503)
+_CONNECT_SECONDS = 5.0
+_REQUEST_SECONDS = 60.0
+
+
+class Unanswered(Exception):
+    """No answer, or one that means: again."""
+
+    def __init__(self, reason: str, *, may_have_happened: bool, retry_after_seconds: float | None = None) -> None:
+        super().__init__(reason)
+        self.may_have_happened = may_have_happened
+        self.retry_after_seconds = retry_after_seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where the requests go; `url` stands in messages."""
+
+    url: str
+    endpoint: str
+    bucket: str
+    region: str
+
+
+class Wire:
+    def __init__(self, place: Place, credentials: Credentials, *, deadline_seconds: float) -> None:
+        self.place = place
+        self.credentials = credentials
+        self._deadline_seconds = deadline_seconds
+        self._pool = urllib3.PoolManager(maxsize=32, retries=False)
+
+    def send(
+        self,
+        method: str,
+        path: str = "",
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        accept: tuple[int, ...] = (),
+    ) -> Response:
+        """Send what may safely be sent twice; a status that is neither success nor in `accept` raises."""
+        return self.retrying(
+            f"{method} {path}",
+            lambda: self.once(method, path, query=query, headers=headers, body=body, accept=accept),
+        )
+
+    def retrying(self, what: str, attempt: Callable[[], Result]) -> Result:
+        """Call `attempt` until it is answered, with backoff, jitter, Retry-After and one deadline for all tries."""
+        began = time.monotonic()
+        retry = stamina.RetryingCaller(
+            attempts=None, timeout=self._deadline_seconds, wait_initial=0.05, wait_max=5.0, wait_jitter=0.2
+        )
+        try:
+            return retry(_wait, attempt)
+        except Unanswered as last:
+            raise StorageError(
+                f"store {self.place.url} at {self.place.endpoint}: no answer to {what} "
+                f"in {time.monotonic() - began:.0f} s ({last}); is the server up and reachable from here?"
+            ) from last
+
+    def once(
+        self,
+        method: str,
+        path: str = "",
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        accept: tuple[int, ...] = (),
+    ) -> Response:
+        """One request, one answer, or `Unanswered`."""
+        url = self._url(path, query or {})
+        try:
+            answer = self._pool.request(
+                method,
+                url,
+                body=body,
+                headers=self._signed(method, url, headers or {}, body),
+                timeout=urllib3.Timeout(
+                    connect=min(_CONNECT_SECONDS, self._deadline_seconds),
+                    read=min(_REQUEST_SECONDS, self._deadline_seconds),
+                ),
+            )
+        except SSLError as error:
+            raise StorageError(f"{self.place.endpoint}: TLS failed ({error}); check store.endpoint") from error
+        except HTTPError as error:
+            never_sent = isinstance(error, (NewConnectionError, ConnectTimeoutError))
+            raise Unanswered(_first_line(error), may_have_happened=not never_sent) from error
+        return self._judged(method, path, answer, accept)
+
+    def _judged(self, method: str, path: str, answer: Response, accept: tuple[int, ...]) -> Response:
+        if answer.status < 300 or answer.status in accept:
+            return answer
+        code = error_code(answer)
+        if answer.status in _BUSY or code == "ConditionalRequestConflict":
+            raise Unanswered(
+                f"{answer.status} {code}", may_have_happened=False, retry_after_seconds=_retry_after(answer)
+            )
+        if answer.status >= 500 and answer.status not in (501, 507):
+            raise Unanswered(f"{answer.status} {code}", may_have_happened=True)
+        raise self.refused(method, path, answer)
+
+    def refused(self, method: str, path: str, answer: Response) -> StorageError:
+        """The error that says what the server refused, and what works."""
+        code = error_code(answer)
+        return StorageError(
+            f"store {self.place.url} at {self.place.endpoint}: {method} {path or '(bucket)'} was refused "
+            f"with {answer.status} {code}: {explain(answer.status, code, bucket=self.place.bucket)}"
+        )
+
+    def _url(self, path: str, query: Mapping[str, str]) -> str:
+        # minio's signer sorts a query; urllib3 sends it as it stands.
+        text = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in sorted(query.items()))
+        place = f"{self.place.endpoint}/{self.place.bucket}"
+        return place + (f"/{quote(path)}" if path else "") + (f"?{text}" if text else "")
+
+    def _signed(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> dict[str, str]:
+        now = datetime.now(UTC)
+        digest = hashlib.sha256(body).hexdigest()
+        plain = {
+            **headers,
+            "Host": urlsplit(url).netloc,
+            "x-amz-content-sha256": digest,
+            "x-amz-date": now.strftime("%Y%m%dT%H%M%SZ"),
+        }
+        if self.credentials.session_token:
+            plain["X-Amz-Security-Token"] = self.credentials.session_token
+        signed = sign_v4_s3(
+            method=method,
+            url=urlsplit(url),
+            region=self.place.region,
+            headers=dict(plain),
+            credentials=self.credentials,
+            content_sha256=digest,
+            date=now,
+        )
+        return {name: str(value) for name, value in signed.items()}
+
+
+def _wait(error: Exception) -> bool | float:
+    """stamina's backoff hook: again after what the server asked for, or by the usual backoff."""
+    if not isinstance(error, Unanswered):
+        return False
+    return True if error.retry_after_seconds is None else error.retry_after_seconds
+
+
+def _retry_after(answer: Response) -> float | None:
+    value = answer.headers.get("Retry-After", "")
+    return float(value) if value.isdigit() else None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

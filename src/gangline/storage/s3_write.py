@@ -1,0 +1,68 @@
+"""Writes whose answer may be lost, settled by reading back.
+
+Each write carries a random word as metadata. After a doubt (time-out, reset, 5xx) the object is read: with our word on
+it the write happened and is not sent again. What cannot be told apart, another's word where ours may have been
+replaced, is raised, never answered as "lost".
+"""
+
+from collections.abc import Mapping
+from secrets import token_hex
+
+from gangline.errors import StorageError
+from gangline.storage.protocol import Etag
+from gangline.storage.s3_refusal import error_code
+from gangline.storage.s3_wire import Response, Unanswered, Wire
+
+WORD = "x-amz-meta-gangline-write"
+
+
+def etag_of(answer: Response) -> Etag:
+    return answer.headers["ETag"].strip('"')
+
+
+def landed(wire: Wire, path: str, word: str) -> Etag | None:
+    """Etag of the object at `path` if it is the one that was written with `word`."""
+    answer = wire.once("HEAD", path, accept=(404,))
+    return etag_of(answer) if answer.status == 200 and answer.headers.get(WORD) == word else None
+
+
+def write(wire: Wire, path: str, data: bytes, condition: Mapping[str, str]) -> Etag | None:
+    """PUT under `condition` (If-Match or If-None-Match, or none); None: the condition did not hold.
+
+    Raises:
+        StorageError: Refused; or the outcome cannot be known.
+    """
+    word = token_hex(16)
+    doubts = 0
+
+    def attempt() -> Etag | None:
+        nonlocal doubts
+        if doubts and (etag := landed(wire, path, word)):
+            return etag
+        try:
+            answer = wire.once("PUT", path, headers={**condition, WORD: word}, body=data, accept=(404, 412))
+        except Unanswered as error:
+            doubts += error.may_have_happened
+            raise
+        if answer.status < 300:
+            return etag_of(answer)
+        if answer.status == 404 and not _is_about_key(condition, answer):
+            raise wire.refused("PUT", path, answer)
+        if doubts:
+            return _settled(wire, path, word)
+        return None
+
+    return wire.retrying(f"PUT {path}", attempt)
+
+
+def _is_about_key(condition: Mapping[str, str], answer: Response) -> bool:
+    return "If-Match" in condition and error_code(answer) in ("NoSuchKey", "")
+
+
+def _settled(wire: Wire, path: str, word: str) -> Etag:
+    if etag := landed(wire, path, word):
+        return etag
+    raise StorageError(
+        f"store {wire.place.url}: an answer to the write of {path} was lost, and another version stands there now: "
+        "ours may have been written and replaced; read it, then decide"
+    )

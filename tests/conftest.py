@@ -1,0 +1,33 @@
+"""Fixtures for tests of every room: real object stores, one process a session."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(
+    0, str(Path(__file__).parent.parent)
+)  # tests share helpers as packages: `tests.contracts.storage.servers`
+
+servers = importlib.import_module("tests.contracts.storage.servers")
+
+
+@pytest.fixture(scope="session")
+def minio_server(tmp_path_factory):
+    """A MinIO; mark tests that ask for it with `tools`. Take a fresh prefix of `minio_server.store(prefix)`."""
+    yield from _served("minio", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def versitygw_server(tmp_path_factory):
+    """A Versity S3 gateway over a folder; mark tests that ask for it with `tools`."""
+    yield from _served("versitygw", tmp_path_factory)
+
+
+def _served(name, tmp_path_factory):
+    server = servers.S3Server(name, tmp_path_factory.mktemp(name)).start()
+    try:
+        yield server
+    finally:
+        server.stop()
