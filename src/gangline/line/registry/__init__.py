@@ -3,7 +3,7 @@
 What callers use; `environ` is read by them and handed in, for secret references and the user's configuration folder:
 
     keys.signing_key(site, environ) -> SigningKey           made at first use; `.key_id`, `.checkpoint_key(project)`
-    keys.list_keys(site, environ) -> tuple[KeyInfo, ...]    key_id, place, own (it signs here), trusted (may be promoted)
+    keys.list_keys(site, environ) -> tuple[KeyInfo, ...]    key_id, place, own (signs here), trusted (promotable)
     publish.publish(*, store, record, line, key, repo, workdir, checkpoint, python=sys.executable)
         -> Published | Skipped                              publish stage; `checkpoint` is the store prefix of a step
         raises IntegrityError (50: fork, name taken), ConfigError (10: the extra is missing), TrainingError (30: smoke)
@@ -12,7 +12,8 @@ What callers use; `environ` is read by them and handed in, for secret references
     verify.verify(target, *, store, repo, site, environ) -> tuple[Check, ...]
         `target`: a run id's record prefix or id, a checkpoint prefix, `MODEL/VERSION`, `MODEL@ALIAS`, or a local folder
         raises UsageError where there is no such thing; a failed check is an answer, not an error
-    versions.list_versions(store, model) -> tuple[Version, ...]; versions.read_alias(store, model, alias) -> Alias | None
+    versions.list_versions(store, model) -> tuple[Version, ...]
+    versions.read_alias(store, model, alias) -> Alias | None
 
 The types:
 

@@ -1,0 +1,65 @@
+"""Model card of a version, drawn from the record alone: what it is, how good, from what, how to make it again."""
+
+from importlib.resources import files
+from typing import Any
+
+from gangline.spec.record import Metric, Record
+from gangline.units import format_bytes, format_count, format_number, format_seconds
+
+_LIMITS = 8
+
+
+def render_card(record: Record, *, model: str, version: int, task: str, weights_bytes: int, key_id: str) -> str:
+    """The card as markdown; text from commits is escaped, so it cannot forge a heading or a link."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        autoescape=False,  # noqa: S701  # markdown, not HTML: what users wrote passes the `plain` filter
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"plain": _plain, "seconds": format_seconds, "count": format_count}
+    source = files("gangline.line.registry").joinpath("templates/card.md.j2").read_text("utf-8")
+    return environment.from_string(source).render(
+        record=record, model=model, version=version, task=task, key_id=key_id, size=format_bytes(weights_bytes),
+        metrics=[_row(name, metric) for name, metric in sorted(record.metrics.items())],
+        options=_options(record), limits=_limits(record),
+    )  # fmt: skip
+
+
+def _row(name: str, metric: Metric) -> dict[str, str]:
+    band = metric.band or metric.base_band
+    return {
+        "name": name,
+        "value": format_number(metric.value) + (f" {metric.unit}" if metric.unit else ""),
+        "band": f"{format_number(band.center)} ± {format_number(band.half)} ({band.n} seeds)" if band else "not known",
+        "better": metric.better or "-",
+        "base": "none" if metric.base is None else format_number(metric.base),
+    }
+
+
+def _options(record: Record) -> dict[str, Any]:
+    wanted = ("model.", "optimizer.")
+    return {key: value for key, value in sorted(record.inputs.values.items()) if key.startswith(wanted)}
+
+
+def _limits(record: Record) -> list[str]:
+    """What the record says is not known, in sentences."""
+    said = [f"gate {gate.name}: {gate.reason}" for gate in record.gates if gate.verdict == "unknown"]
+    said += [f"{name}: no band, judged on one seed" for name, each in record.metrics.items() if not _judged(each)]
+    if record.proof is None:
+        said.append("not opened under a second plan")
+    said.append("measured on held-out data of the same source as the training data; nothing else was tried")
+    return said[:_LIMITS]
+
+
+def _judged(metric: Metric) -> bool:
+    return metric.band is not None or metric.base_band is not None
+
+
+def _plain(text: object) -> str:
+    """Text of a user as one harmless line of markdown."""
+    line = " ".join("".join(each if each.isprintable() else " " for each in str(text)).split())
+    return "".join("\\" + each if each in "\\`*_[]<>#|!" else each for each in line)

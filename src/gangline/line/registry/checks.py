@@ -1,0 +1,120 @@
+"""What makes a version fit for promotion, one check each; every check is made, whatever the others found."""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gangline.errors import GanglineError, GateError, IntegrityError
+from gangline.line.registry import files, tags
+from gangline.line.registry.keys import PublicKey
+from gangline.line.registry.provenance import check_provenance
+from gangline.line.registry.rules import check_gates
+from gangline.line.registry.sign import verify_folder
+from gangline.line.registry.types import Check, Version, tag_name
+from gangline.line.registry.versions import digest_of
+from gangline.spec.record import Record
+from gangline.storage.protocol import ObjectStore
+from gangline.units import format_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Where a version's parts are looked for."""
+
+    store: ObjectStore
+    repo: Path | None
+    """None: not in a repository; the tag cannot be checked then, and the check says so."""
+    keys: Mapping[str, PublicKey]
+    """That are trusted, by id."""
+
+
+def check(name: str, look: Callable[[], str]) -> Check:
+    """Run one check: its sentence, or the error's."""
+    try:
+        return Check(name=name, ok=True, text=look())
+    except GanglineError as error:
+        return Check(name=name, ok=False, text=str(error))
+
+
+def check_version(version: Version, evidence: Evidence) -> tuple[Check, ...]:
+    """Files, parts, signature, provenance, record and tag of one version; fetches every file."""
+    with tempfile.TemporaryDirectory(prefix="gangline-verify-") as place:
+        folder = Path(place) / version.model
+        folder.mkdir()
+        return (
+            check("files", lambda: _fetch(version, evidence.store, folder)),
+            check("complete", lambda: _complete(version)),
+            check("signature", lambda: _signature(version, folder, evidence.keys)),
+            check("provenance", lambda: _provenance(version, folder)),
+            check("record", lambda: _record(version, evidence.store)),
+            check("tag", lambda: _tag(version, evidence.repo)),
+        )
+
+
+def _fetch(version: Version, store: ObjectStore, folder: Path) -> str:
+    files.check_names(file.path for file in version.files)
+    for file in version.files:
+        files.download(store, file, folder)
+    if files.weights_digest(version.files) != version.weights:
+        raise IntegrityError(f"{version.key} names other weights than it lists")
+    size = format_bytes(sum(file.size_bytes for file in version.files))
+    return f"{len(version.files)} files, {size}, digests as listed"
+
+
+def _complete(version: Version) -> str:
+    there = {file.path for file in version.files}
+    missing = sorted(set(files.COMPLETE) - there)
+    if missing or not files.weight_files(version.files):
+        raise IntegrityError(f"{version.key} lacks {', '.join(missing) or 'weights'}; publish it again")
+    return "weights, config, card, bill of materials, provenance, signature"
+
+
+def _signature(version: Version, folder: Path, keys: Mapping[str, PublicKey]) -> str:
+    key_id = verify_folder(folder, keys.values())
+    if key_id != version.key_id:
+        raise IntegrityError(f"{version.key} names key {version.key_id}, the folder is signed by {key_id}")
+    return f"by key {key_id}, which is trusted"
+
+
+def _provenance(version: Version, folder: Path) -> str:
+    path = folder / files.PROVENANCE
+    if not path.is_file():
+        raise IntegrityError(f"{files.PROVENANCE} is missing")
+    later = {files.PROVENANCE, files.SIGNATURE}
+    subjects = [file for file in version.files if file.path not in later]
+    return check_provenance(
+        path.read_bytes(), model=version.model, version=version.version, run=version.run, commit=version.commit,
+        files=subjects,
+    )  # fmt: skip
+
+
+def _record(version: Version, store: ObjectStore) -> str:
+    blob = store.get(f"{version.record}/record.json")
+    if blob is None:
+        raise IntegrityError(f"{version.record}/record.json is not there: nothing says that the run passed")
+    record = Record.from_json(blob.data)
+    if (record.run.id, record.commit.sha) != (version.run, version.commit):
+        raise IntegrityError(f"the record is of {record.run.id} at {record.commit.sha[:8]}, not {version.run}")
+    if record.run.verdict != "passed":
+        raise GateError(f"run {record.run.id} has the verdict {record.run.verdict or 'open'}, wanted passed")
+    if record.commit.trust != "own" or record.commit.patch or record.drills:
+        raise IntegrityError(f"run {record.run.id} is of a fork, a dirty tree or was drilled: never promoted")
+    return f"run {record.run.id} passed: {check_gates(record)}"
+
+
+def _tag(version: Version, repo: Path | None) -> str:
+    name = tag_name(version.model, version.version)
+    if repo is None:
+        raise IntegrityError(f"no repository here to look for the tag {name}; run it inside the model's repository")
+    remote = tags.remote_tag_object(repo, name) if tags.has_remote(repo) else None
+    if remote is not None and tags.read_tag(repo, name) is None:
+        tags.fetch_tag(repo, name)
+    tag = tags.read_tag(repo, name)
+    if tag is None:
+        raise IntegrityError(f"there is no tag {name}: git does not know of {digest_of(version)[:12]}")
+    tags.check_tag(tag, version)
+    if tags.has_remote(repo) and remote != tag.object:
+        found = remote[:12] if remote else "none"
+        raise IntegrityError(f"{tags.REMOTE} has another {name}: {found}; git push {tags.REMOTE} {name}")
+    return f"{name} on {tag.commit[:8]}" + (f", here and on {tags.REMOTE}" if remote else ", here")

@@ -1,0 +1,177 @@
+"""From a run that passed to `models/<name>/<version>.json`: export, describe, sign, upload, claim the number, tag.
+
+A version exists when its file does: everything it names is uploaded before, and a try that was killed anywhere is
+repeated without a second version, because the same run with the same weights finds the version that is there.
+"""
+
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gangline.checkpoint.export import export_model
+from gangline.errors import IntegrityError, StorageError
+from gangline.line.registry import files, tags
+from gangline.line.registry.describe import describe, write_config
+from gangline.line.registry.keys import SigningKey
+from gangline.line.registry.rules import check_rules
+from gangline.line.registry.smoke import run_smoke
+from gangline.line.registry.types import Published, Skipped, Version, tag_name
+from gangline.line.registry.versions import check_name, list_versions, version_numbers
+from gangline.spec.codec import to_plain
+from gangline.spec.line import Line
+from gangline.spec.record import Record
+from gangline.storage.protocol import ObjectStore
+from gangline.units import format_bytes
+
+TRIES = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """One call's arguments, passed on together."""
+
+    store: ObjectStore
+    record: Record
+    line: Line
+    key: SigningKey
+    repo: Path
+    folder: Path
+    checkpoint: str
+    model: str
+
+
+def publish(
+    *,
+    store: ObjectStore,
+    record: Record,
+    line: Line,
+    key: SigningKey,
+    repo: Path,
+    workdir: Path,
+    checkpoint: str | None,
+    python: Sequence[str] = (sys.executable,),
+) -> Published | Skipped:
+    """Make `record`'s model a version, or find the one that an earlier try made.
+
+    Args:
+        store: Of the run.
+        record: The run, with gates and proof.
+        line: Effective line of the commit.
+        key: Signs the model; its `checkpoint_key` verifies the checkpoint.
+        repo: Repository that holds the commit: gets the tag.
+        workdir: Folder for the export; a `model` folder in it is replaced.
+        checkpoint: Store prefix of the step to export; None where the program saved none.
+        python: Starts an interpreter of the environment that trained, for the smoke test.
+
+    Raises:
+        IntegrityError: A fork's commit, a checkpoint that is refused, or the version's name is taken.
+        GateError: A gate or the proof says no.
+        TrainingError: The exported model did not answer.
+        ConfigError: The libraries of `gangline[publish]` are not installed.
+    """
+    skipped = check_rules(record, line)
+    if skipped is not None:
+        return skipped
+    if checkpoint is None:
+        return Skipped(reason="the program saved no checkpoint, so there are no weights to publish")
+    model = line.publish.model or line.project.name
+    check_name("model", model)
+    job = _Job(
+        store=store, record=record, line=line, key=key, repo=repo, folder=workdir / "model", checkpoint=checkpoint,
+        model=model,
+    )  # fmt: skip
+    weights = _export(job)
+    version, smoke = _standing(job, weights), None
+    if version is None:
+        smoke = run_smoke(store, record, job.folder, workdir / "smoke", python) if line.publish.smoke else None
+        version = _claim(job, weights)
+    tagged, events = _tag(job, version)
+    return _published(job, version, smoke, tagged, events)
+
+
+def _export(job: _Job) -> str:
+    """Weights and config in a fresh folder; returns the digest of the weights."""
+    shutil.rmtree(job.folder, ignore_errors=True)
+    job.folder.mkdir(parents=True)
+    record = job.record
+    metadata = {"run": record.run.id, "commit": record.commit.sha, "checkpoint": job.checkpoint}
+    checkpoint_key = job.key.checkpoint_key(record.run.project)
+    export_model(job.store, job.checkpoint, checkpoint_key, job.folder, metadata=metadata)
+    write_config(job.folder, record, job.line)
+    return files.weights_digest(files.list_folder(job.folder, ""))
+
+
+def _standing(job: _Job, weights: str) -> Version | None:
+    """The version that this run has made of these weights."""
+    run = job.record.run.id
+    return next((v for v in list_versions(job.store, job.model) if (v.run, v.weights) == (run, weights)), None)
+
+
+def _claim(job: _Job, weights: str) -> Version:
+    """Upload under the next number that neither leg has taken; another publisher may be faster, then the one after."""
+    for _ in range(TRIES):
+        taken = {0, *version_numbers(job.store, job.model), *tags.taken_numbers(job.repo, job.model)}
+        number = max(taken) + 1
+        describe(
+            job.folder, job.record, job.line, model=job.model, version=number, checkpoint=job.checkpoint, key=job.key
+        )
+        version = _version(job, number, weights)
+        files.upload(job.store, job.folder, version.files)
+        if _write(job.store, version):
+            return version
+        standing = _standing(job, weights)
+        if standing is not None:
+            return standing
+    raise IntegrityError(f"{job.model}: {TRIES} version numbers in a row were taken by others; run the stage again")
+
+
+def _version(job: _Job, number: int, weights: str) -> Version:
+    record = job.record
+    prefix = f"{record.prefix}/model"
+    inputs = to_plain(record.inputs)
+    return Version(
+        model=job.model, version=number, run=record.run.id, project=record.run.project, commit=record.commit.sha,
+        record=record.prefix, checkpoint=job.checkpoint, plan=record.plan.digest if record.plan else "",
+        inputs={name: inputs[name] for name in ("line", "code", "environment", "image", "data", "seeds")},
+        weights=weights, files=files.list_folder(job.folder, prefix), key_id=job.key.key_id,
+        metrics={name: to_plain(metric) for name, metric in record.metrics.items()}, created=record.run.created,
+    )  # fmt: skip
+
+
+def _write(store: ObjectStore, version: Version) -> bool:
+    """Put the version's file where none is; a lost answer is settled by reading it back."""
+    try:
+        return store.put_if_absent(version.key, version.to_json()) is not None
+    except StorageError:
+        standing = store.get(version.key)
+        if standing is None:
+            raise
+        return standing.data == version.to_json()
+
+
+def _tag(job: _Job, version: Version) -> tuple[str | None, tuple[str, ...]]:
+    """The git leg; what could not be done now is a sentence, and `promote` refuses until it is done."""
+    name = tag_name(version.model, version.version)
+    try:
+        tag = tags.create_tag(job.repo, version)
+        refused = tags.push_tag(job.repo, tag) if tags.has_remote(job.repo) else None
+    except StorageError as error:
+        refused = f"tag {name} could not be made: {error}"
+    return (None, (refused,)) if refused else (name, ())
+
+
+def _published(
+    job: _Job, version: Version, smoke: str | None, tagged: str | None, events: tuple[str, ...]
+) -> Published:
+    weights = files.weight_files(version.files)
+    size = format_bytes(sum(file.size_bytes for file in weights))
+    named = weights[0].path if len(weights) == 1 else f"{len(weights)} files of weights"
+    place = "in the local store" if job.store.url.startswith("file:") else f"in {job.store.url.partition('?')[0]}"
+    message = f"{version.model} {version.version}: {named} {size}, signed by key {version.key_id}, {place}"
+    return Published(
+        model=version.model, version=version.version, key=version.key, files=version.files, key_id=version.key_id,
+        weights=version.weights, smoke=smoke, tagged=tagged, events=events, artifacts=files.artifacts(version.files),
+        message=message + (f" · {smoke}" if smoke else "") + ("" if tagged else " · not tagged"),
+    )  # fmt: skip

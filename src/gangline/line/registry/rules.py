@@ -1,0 +1,48 @@
+"""Which runs become versions. Pure: read from record and line alone."""
+
+from gangline.errors import GateError, IntegrityError
+from gangline.line.registry.types import Skipped
+from gangline.spec.globs import any_matches
+from gangline.spec.line import Line
+from gangline.spec.record import Record
+
+
+def check_rules(record: Record, line: Line) -> Skipped | None:
+    """None where the run may become a version; a reason where the line does not want one of it.
+
+    Raises:
+        IntegrityError: The commit comes from a fork.
+        GateError: A gate, the proof or the missing base says no.
+    """
+    if record.commit.trust != "own":
+        raise IntegrityError("the commit comes from a fork: what it trains is never published; merge it first")
+    reason = _not_wanted(record, line)
+    if reason is None:
+        check_gates(record, require_base=line.gate.require_base)
+    return Skipped(reason=reason) if reason else None
+
+
+def check_gates(record: Record, *, require_base: bool = False) -> str:
+    """One sentence on gates and proof; raises GateError where one of them says no."""
+    for gate in record.gates:
+        if gate.verdict == "no" or (require_base and gate.verdict == "unknown"):
+            raise GateError(f"gate {gate.name} says {gate.verdict}: {gate.reason}")
+    proof = record.proof
+    if proof and (proof.tensors_equal != proof.tensors or proof.same_loss == "no"):
+        equal = f"{proof.tensors_equal} of {proof.tensors} tensors equal"
+        raise GateError(f"the proof under {proof.plan} differs: {equal}, same loss: {proof.same_loss}")
+    unknown = sum(gate.verdict == "unknown" for gate in record.gates)
+    return f"{len(record.gates)} gates, none says no" + (f", {unknown} unknown" if unknown else "")
+
+
+def _not_wanted(record: Record, line: Line) -> str | None:
+    branch, wanted = record.commit.branch, line.publish.branches
+    if record.commit.patch:
+        return "the tree was dirty: commit the changes and run again to publish"
+    if branch is None:
+        return f"no branch is checked out, only {', '.join(wanted)} is published"
+    if not any_matches(branch, wanted):
+        return f"branch {branch} is not published, only {', '.join(wanted)} is"
+    if record.drills:
+        return "a drilled run stays a candidate: run again without drill to publish"
+    return None
