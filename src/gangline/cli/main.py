@@ -54,7 +54,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def root(
     *,
-    version: Annotated[  # noqa: ARG001  # acts in its callback
+    version: Annotated[  # acts in its callback
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
@@ -75,7 +75,7 @@ def main() -> None:
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         sys.exit(130)
-    except Exception as error:  # noqa: BLE001  # the last place: a bug ends as one message and exit 1
+    except Exception as error:  # the last place: a bug ends as one message and exit 1
         typer.echo(f"internal error: {type(error).__name__}: {error}", err=True)
         if not _trace_if_asked():
             typer.echo("This is a bug in gangline; GANGLINE_DEBUG=1 prints the traceback.", err=True)

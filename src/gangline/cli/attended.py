@@ -1,0 +1,44 @@
+"""A run with somebody watching: how it ends when the run fails, the terminal says stop, or the machine shuts down."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import typer
+
+from gangline.cli.view.choose import View
+from gangline.errors import SIGTERM_CODE, GanglineError
+
+
+@contextmanager
+def attended(view: View) -> Iterator[View]:
+    """Hold the screen while the block runs; a failure whose reason was shown is not told twice."""
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        with view:
+            yield view
+    except GanglineError as error:
+        if not view.ended:
+            raise
+        raise typer.Exit(error.exit_code) from error
+    except KeyboardInterrupt:
+        _say_where(view)
+        raise
+    except SystemExit:
+        _say_where(view)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    """Leave the gang alone: who restarts the driver finds it by the run id."""
+    sys.exit(SIGTERM_CODE)
+
+
+def _say_where(view: View) -> None:
+    if view.run_id:
+        said = f"left as it is: gangline follow {view.run_id} · stop it: gangline cancel {view.run_id}"
+        typer.echo(said, err=True)

@@ -1,0 +1,111 @@
+"""What `gangline doctor` finds on a machine: each thing with what works without it. Never raises: a finding says it."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from gangline.errors import GanglineError
+
+_TORCH = """
+import json, torch, torch.distributed as dist
+gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+have = {"gloo": dist.is_available() and dist.is_gloo_available(), "nccl": dist.is_available() and dist.is_nccl_available()}
+print(json.dumps({"version": torch.__version__, "gpus": gpus, **have}))
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    name: str
+    ok: bool
+    text: str
+    needed: bool = True
+    """By `gangline run` on this machine."""
+    without: str = ""
+    """What to do, or what works without it."""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.text}"
+
+
+def check_machine(repo: Path, site: Path | None) -> list[Finding]:
+    """All findings, in the order they are told."""
+    torch, gpu = check_torch()
+    return [check_python(), check_git(), torch, check_cores(), check_store(repo, site), gpu, check_docker()]
+
+
+def check_python() -> Finding:
+    ok = sys.version_info >= (3, 11)
+    return Finding(name="python", ok=ok, text=platform.python_version() + " ok", without="install python 3.11 or newer")
+
+
+def check_git() -> Finding:
+    said = _output(["git", "--version"])
+    version = said.split()[2] if said and len(said.split()) > 2 else ""
+    return Finding(
+        name="git", ok=bool(version), text=f"{version} ok" if version else "not found", without="install git"
+    )
+
+
+def check_torch() -> tuple[Finding, Finding]:
+    """torch with its backends, and the GPUs it sees; asked in a child, so that this process stays light."""
+    said = _output([sys.executable, "-c", _TORCH], seconds=120)
+    facts = json.loads(said.splitlines()[-1]) if said else {}
+    backends = [name for name in ("gloo", "nccl") if facts.get(name)]
+    missing = [f"no {name}" for name in ("gloo", "nccl") if not facts.get(name)]
+    text = f"{facts['version']} ok ({', '.join(backends + missing)})" if facts else "does not import"
+    gpus = facts.get("gpus", [])
+    return (
+        Finding(name="torch", ok=bool(backends), text=text, without="install gangline[train]; a `command` line may do without"),
+        Finding(
+            name="gpu", ok=bool(gpus), needed=False, text=f"{len(gpus)} x {gpus[0]}" if gpus else "none",
+            without="runs use the cores; plans for other machines come from site.toml",
+        ),
+    )  # fmt: skip
+
+
+def check_cores() -> Finding:
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    words = {1: "one rank", 2: "two ranks"}.get(count, f"up to {count} ranks")
+    return Finding(name="cores", ok=True, text=f"{count}: {words}")
+
+
+def check_store(repo: Path, site: Path | None) -> Finding:
+    """The site's store, probed; outside a repository the folder a new one would use."""
+    from gangline.cli.desk import open_desk
+    from gangline.storage.probe import probe
+
+    try:
+        found = probe(open_desk(repo, site).store)
+    except GanglineError as error:
+        inside = (repo / "line.toml").exists()
+        return Finding(
+            name="store", ok=False, needed=inside, text=str(error), without="it comes with a model repository"
+        )
+    bad = [check for check in found.checks if not check.ok]
+    text = f"ok, conditional writes {'yes' if found.conditional_writes else 'no: one driver alone'}"
+    if bad:
+        text = "; ".join(f"{check.name}: {check.text}" for check in bad)
+    return Finding(name="store", ok=not bad, text=text, without="gangline store doctor tells more")
+
+
+def check_docker() -> Finding:
+    engine = next((name for name in ("docker", "podman") if shutil.which(name)), None)
+    return Finding(
+        name="docker", ok=engine is not None, needed=False, text=f"{engine} ok",
+        without="no images are built; runs use this environment",
+    )  # fmt: skip
+
+
+def _output(arguments: list[str], seconds: float = 20) -> str:
+    """What a program prints; empty when it is not there, fails or hangs."""
+    try:
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=seconds, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,33 @@
+"""`gangline cancel`: stop a run and everything it started."""
+
+from typing import Annotated
+
+import typer
+
+from gangline.cli.desk import open_desk
+from gangline.cli.options import HERE, JsonOption, RepoOption, RunArgument, SiteOption
+from gangline.cli.output import print_json
+from gangline.errors import CancelledError
+from gangline.line.cancel import cancel_run
+
+
+def command(
+    run: RunArgument,
+    *,
+    reason: Annotated[str, typer.Option("--reason", help="Stands in the record.")] = "cancelled by hand",
+    now: Annotated[bool, typer.Option("--now", help="Without an emergency checkpoint.")] = False,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Stop a run: marked in its record, its gang stopped; returns when nothing is left. Harmless when repeated."""
+    desk = open_desk(repo, site)
+    whole = desk.run(run).run.id
+    record = cancel_run(desk.repo, whole, site=desk.site, environ=desk.environ, reason=reason, save=not now)
+    if json:
+        print_json(record)
+    else:
+        ended = record.run.verdict or record.run.state
+        typer.echo(f"{record.run.id} {ended}: nothing of it is left running")
+    if record.run.exit_code == CancelledError.exit_code:
+        raise typer.Exit(CancelledError.exit_code)

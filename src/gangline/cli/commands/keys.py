@@ -1,0 +1,21 @@
+"""`gangline keys`: whose signatures count here."""
+
+import typer
+
+from gangline.cli.desk import open_desk
+from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
+from gangline.cli.output import columns, print_json
+from gangline.line.registry.keys import list_keys
+
+
+def command(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption = False) -> None:
+    """List signing keys: which one signs here, and whose models may be promoted."""
+    desk = open_desk(repo, site)
+    keys = list_keys(desk.site, desk.environ)
+    if json:
+        print_json(keys)
+    elif keys:
+        rows = [(k.key_id, "signs here" if k.own else "-", "trusted" if k.trusted else "-", str(k.place)) for k in keys]
+        typer.echo(columns([("KEY", "SIGNS", "PROMOTES", "PLACE"), *rows]))
+    else:
+        typer.echo("no key yet; the first run makes a local one, mode 0600")

@@ -1,0 +1,70 @@
+"""`gangline list`: runs, newest first."""
+
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from gangline.cli.desk import open_desk
+from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
+from gangline.cli.output import columns, dash, print_json
+from gangline.line.runs import list_runs
+from gangline.report.facts import headline, total_seconds, verdict_word
+from gangline.spec.record import Record
+from gangline.units import format_number, format_seconds
+
+HEADER = ("RUN", "VERDICT", "BRANCH", "PLAN", "METRIC", "TIME", "CREATED", "SUBJECT")
+
+
+def command(
+    *,
+    branch: Annotated[str | None, typer.Option("--branch", help="Only of this branch.")] = None,
+    commit: Annotated[
+        str | None, typer.Option("--commit", help="Only of this commit, or the beginning of one.")
+    ] = None,
+    verdict: Annotated[str | None, typer.Option("--verdict", help="passed, refused, failed, cancelled, open.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 30,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List the runs of this store, newest first."""
+    desk = open_desk(repo, site)
+    records = sorted(list_runs(desk.store, commit=commit), key=lambda record: record.run.created, reverse=True)
+    wanted = (r for r in records if branch in (None, r.commit.branch) and verdict in (None, verdict_word(r)))
+    chosen = list(islice(wanted, limit))
+    if json:
+        print_json([_summary(record) for record in chosen])
+    elif chosen:
+        typer.echo(columns([HEADER, *(_row(record) for record in chosen)], last=50))
+    else:
+        typer.echo("no run here matches; gangline run makes one" if records else "no runs yet; gangline run makes one")
+
+
+def _row(record: Record) -> tuple[str, ...]:
+    judged = headline(record)
+    metric = f"{judged.name} {format_number(judged.metric.value)}" if judged else "-"
+    plan = record.plan.name if record.plan else "-"
+    spent = format_seconds(total_seconds(record))
+    created = record.run.created[:16].replace("T", " ")
+    return (
+        record.run.id, verdict_word(record), dash(record.commit.branch), plan, metric, spent, created,
+        record.commit.subject,
+    )  # fmt: skip
+
+
+def _summary(record: Record) -> dict[str, object]:
+    return {
+        "run": record.run.id,
+        "verdict": verdict_word(record),
+        "reason": record.run.reason,
+        "exit_code": record.run.exit_code,
+        "commit": record.commit.sha,
+        "branch": record.commit.branch,
+        "subject": record.commit.subject,
+        "plan": record.plan.name if record.plan else None,
+        "metrics": {name: metric.value for name, metric in record.metrics.items()},
+        "seconds": round(total_seconds(record), 3),
+        "created": record.run.created,
+        "prefix": record.prefix,
+    }

@@ -1,0 +1,97 @@
+"""`gangline logs`: what ranks wrote, from the gang while it is there, else from the store."""
+
+import json as json_text
+import re
+from typing import Annotated
+
+import typer
+
+from gangline.cli.desk import Desk, open_desk
+from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
+from gangline.errors import UsageError
+from gangline.launch.protocol import LogLine
+from gangline.line.launchers import open_launcher
+from gangline.report.text import clean
+from gangline.spec.record import Record
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def command(
+    run: LastRunArgument = None,
+    *,
+    rank: Annotated[str | None, typer.Option("--rank", help="Ranks, as 3,7; rank 0 by default.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All ranks.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="The rank that failed first.")] = False,
+    since: Annotated[str | None, typer.Option("--since", help="Only the last while, as 90s, 5m, 2h.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on while the gang runs.")] = False,
+    role: Annotated[str, typer.Option("--role", help="Whose gang: train, evaluate or prove.")] = "train",
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Print the logs of a run's ranks, each line behind `r03│`."""
+    if sum((rank is not None, every, failed)) > 1:
+        raise UsageError("wanted one of --rank, --all and --failed, found more; leave the others out")
+    desk = open_desk(repo, site)
+    record = desk.run(run)
+    launcher = open_launcher(desk.repo, site=desk.site, environ=desk.environ, store=desk.store)
+    gang = gang_name(record, role)
+    ranks = _failed_rank(desk, record, gang) if failed else None if every else _ranks(rank)
+    lines = launcher.logs(gang, ranks=ranks, since_seconds=seconds_of(since), follow=follow)
+    width = len(str(max(record.plan.world_size - 1, 10))) if record.plan else 2
+    for line in lines:
+        typer.echo(_json_line(line) if json else f"r{line.rank:0{width}d}│ {_visible(line.text)}")
+
+
+def gang_name(record: Record, role: str) -> str:
+    """Gang of a run's role.
+
+    Raises:
+        UsageError: Unknown role, or this run has not started a gang.
+    """
+    suffix = {"train": "", "evaluate": "-eval", "prove": "-prove"}.get(role)
+    if suffix is None:
+        raise UsageError(f"wanted train, evaluate or prove, found --role {role}")
+    if record.gang is None:
+        raise UsageError(f"{record.run.id} has started no gang yet; gangline show {record.run.id} says where it stands")
+    return record.run.id + suffix if suffix else record.gang.name
+
+
+def seconds_of(text: str | None) -> float | None:
+    """`90s`, `5m`, `2h`, `1d` in seconds.
+
+    Raises:
+        UsageError: Something else.
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
+    if match is None:
+        raise UsageError(f"wanted a while such as 90s, 5m, 2h or 1d, found --since {text}")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def _ranks(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return (0,)
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(f"wanted ranks such as 3,7, found --rank {text}") from error
+
+
+def _failed_rank(desk: Desk, record: Record, gang: str) -> tuple[int, ...]:
+    launcher = open_launcher(desk.repo, site=desk.site, environ=desk.environ, store=desk.store)
+    culprit = launcher.collect(gang).culprit
+    if culprit is None:
+        raise UsageError(f"no rank of {record.run.id} failed; leave --failed out, or use --all")
+    return (culprit,)
+
+
+def _visible(text: str) -> str:
+    return clean(text, 4000) if "\x1b" in text or not text.isprintable() else text
+
+
+def _json_line(line: LogLine) -> str:
+    return json_text.dumps({"rank": line.rank, "source": line.source, "text": line.text}, ensure_ascii=False)

@@ -1,0 +1,34 @@
+"""`gangline promote`: let an alias mean a version."""
+
+import getpass
+from typing import Annotated
+
+import typer
+
+from gangline.cli.desk import open_desk
+from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
+from gangline.cli.output import print_json
+from gangline.line.registry.promote import promote
+
+
+def command(
+    model: Annotated[str, typer.Argument(help="Model name.")],
+    version: Annotated[int, typer.Argument(help="Version number.", min=1)],
+    alias: Annotated[str, typer.Argument(help="Alias, such as production.")],
+    *,
+    because: Annotated[str, typer.Option("--because", help="Why; stands in the alias, signed.")],
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Verify every part of a version, then point ALIAS at it. Promoting an older version is the way back."""
+    desk = open_desk(repo, site)
+    moved = promote(
+        model, version, alias, store=desk.store, repo=desk.repo, site=desk.site, environ=desk.environ,
+        because=because, who=getpass.getuser(),
+    )  # fmt: skip
+    if json:
+        print_json(moved)
+    else:
+        before = f", before {moved.previous}" if moved.previous else ""
+        typer.echo(f"{moved.model}@{moved.alias} is version {moved.version}{before} · signed by {moved.key_id}")

@@ -1,0 +1,68 @@
+"""`gangline report`: draw a run's report from its record, here and now."""
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gangline.cli.desk import Desk, open_desk
+from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
+from gangline.cli.output import print_json
+from gangline.errors import UsageError
+from gangline.line.places import home
+from gangline.line.runs import find_run
+from gangline.report.html import render_html
+from gangline.report.junit import render_junit
+from gangline.report.markdown import render_markdown
+from gangline.spec.record import Record
+
+SUFFIXES = {"html": "html", "markdown": "md", "junit": "xml"}
+
+
+def command(
+    run: LastRunArgument = None,
+    *,
+    format_: Annotated[str, typer.Option("--format", help="html, markdown or junit.")] = "html",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; - is stdout.")] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Draw the report of a run from its record and write it to a file."""
+    if format_ not in SUFFIXES:
+        raise UsageError(f"wanted html, markdown or junit, found --format {format_}")
+    desk = open_desk(repo, site)
+    record = desk.run(run)
+    text = _render(desk, record, format_)
+    if str(out) == "-":
+        typer.echo(text, nl=False)
+        return
+    path = out or home(desk.repo) / "reports" / f"{record.run.id}.{SUFFIXES[format_]}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+    if json:
+        print_json({"run": record.run.id, "path": str(path.resolve()), "size_bytes": len(text.encode())})
+    else:
+        typer.echo(path)
+    if open_ and not webbrowser.open(path.resolve().as_uri()):
+        typer.echo(f"no browser could be started here; open {path.resolve()} yourself", err=True)
+
+
+def _render(desk: Desk, record: Record, format_: str) -> str:
+    if format_ == "markdown":
+        return render_markdown(record)
+    if format_ == "junit":
+        return render_junit(record)
+    return render_html(record, _base(desk, record))
+
+
+def _base(desk: Desk, record: Record) -> Record | None:
+    """The base's record, where it still is in the store."""
+    if record.commit.base is None:
+        return None
+    try:
+        return find_run(desk.store, record.commit.base.run)
+    except UsageError:
+        return None

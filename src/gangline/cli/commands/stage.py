@@ -1,0 +1,46 @@
+"""`gangline stage`: one stage of one run, for drivers that call stage by stage."""
+
+from typing import Annotated
+
+import typer
+
+from gangline.cli.attended import attended
+from gangline.cli.desk import open_desk
+from gangline.cli.options import HERE, CommitOption, JsonOption, RepoOption, SetOption, SiteOption
+from gangline.cli.view.choose import choose_view
+from gangline.errors import UsageError
+from gangline.line.run import run_line, run_stage
+from gangline.spec.record import STAGES
+
+
+def command(
+    name: Annotated[str, typer.Argument(help="One of " + ", ".join(STAGES) + ".", metavar="NAME")],
+    *,
+    run: Annotated[str | None, typer.Option("--run", help="Run id; `resolve` makes it and prints it.")] = None,
+    max_seconds: Annotated[float | None, typer.Option("--max-seconds", min=0, help="Then exit 75; call again.")] = None,
+    commit: CommitOption = None,
+    set_: SetOption = None,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Run one stage and exit with its code; a stage that is done already says so and does nothing."""
+    if name not in STAGES:
+        raise UsageError(f"wanted a stage, found {name!r}; stages are {', '.join(STAGES)}")
+    if run is None and name != "resolve":
+        raise UsageError(f"stage {name} needs --run ID; gangline stage resolve prints one")
+    desk = open_desk(repo, site)
+    with attended(choose_view(json=json)) as view:
+        if run is None:
+            overrides = tuple(set_ or ())
+            record = run_line(
+                desk.repo, site=desk.site, environ=desk.environ, commit=commit, overrides=overrides,
+                until="resolve", observer=view,
+            )  # fmt: skip
+        else:
+            whole = desk.run(run).run.id
+            record = run_stage(
+                desk.repo, name, whole, site=desk.site, environ=desk.environ, observer=view, max_seconds=max_seconds
+            )
+    if name == "resolve" and not json:
+        typer.echo(record.run.id)

@@ -1,0 +1,29 @@
+"""`gangline verify`: is this what was signed?"""
+
+from typing import Annotated
+
+import typer
+
+from gangline.cli.desk import open_desk
+from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
+from gangline.cli.output import columns, print_json
+from gangline.errors import IntegrityError
+from gangline.line.registry.verify import verify
+
+
+def command(
+    target: Annotated[str, typer.Argument(help="MODEL/VERSION, MODEL@ALIAS, a run, a checkpoint key or a folder.")],
+    *,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Check signature, digests, provenance and tag; exit 50 where one of them does not hold."""
+    desk = open_desk(repo, site)
+    checks = verify(target, store=desk.store, repo=desk.repo, site=desk.site, environ=desk.environ)
+    if json:
+        print_json({"target": target, "ok": all(check.ok for check in checks), "checks": checks})
+    else:
+        typer.echo(columns([("✓" if check.ok else "✗", check.name, check.text) for check in checks]))
+    if not all(check.ok for check in checks):
+        raise typer.Exit(IntegrityError.exit_code)

@@ -1,0 +1,76 @@
+"""Where a command works: a model repository, its site, the store behind it. The environment is read here, once."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from gangline.cli.logs import set_up_logs
+from gangline.errors import ConfigError, UsageError
+from gangline.line import runs
+from gangline.spec.load import load_site
+from gangline.spec.record import Record
+from gangline.spec.site import Site
+from gangline.storage.protocol import ObjectStore
+
+_MARKS = ("line.toml", ".gangline", ".git")
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A repository and its site."""
+
+    repo: Path
+    site: Site
+    environ: Mapping[str, str]
+
+    @cached_property
+    def store(self) -> ObjectStore:
+        return runs.open_site_store(self.repo, self.site, self.environ)
+
+    def run(self, run: str | None) -> Record:
+        """The record of a run id or of the unique beginning of one; None: the newest run."""
+        if run is not None:
+            return runs.find_run(self.store, run)
+        newest = max(runs.list_runs(self.store), key=_age, default=None)
+        if newest is None:
+            raise UsageError(f"wanted a run in {self.store.url}, found none; gangline run makes one")
+        return newest
+
+
+def open_desk(repo: Path, site_file: Path | None) -> Desk:
+    """The repository at or above `repo`, with its site.
+
+    Raises:
+        ConfigError: No repository here, though the site keeps its store inside one; or a wrong site.toml.
+        UsageError: There is no such folder.
+    """
+    set_up_logs(os.environ)
+    if not repo.is_dir():
+        raise UsageError(f"wanted a folder, found {'a file' if repo.exists() else 'nothing'} at {repo}")
+    site = load_site(site_file, environ=os.environ)
+    root = find_repo(repo.resolve())
+    if root is None and _store_is_inside(site):
+        raise ConfigError(
+            f"wanted line.toml in {repo.resolve()} or a folder above, found none; "
+            "gangline new NAME makes a model repository, --repo PATH names another one"
+        )
+    return Desk(root or repo.resolve(), site, os.environ)
+
+
+def find_repo(start: Path) -> Path | None:
+    """The nearest folder, from `start` upwards, that holds line.toml, records or a git repository."""
+    for folder in (start, *start.parents):
+        if any((folder / mark).exists() for mark in _MARKS):
+            return folder
+    return None
+
+
+def _store_is_inside(site: Site) -> bool:
+    url = site.store.url
+    return url.startswith("file:") and not Path(url.removeprefix("file:")).expanduser().is_absolute()
+
+
+def _age(record: Record) -> tuple[str, int]:
+    return record.run.created, record.run.attempt

@@ -1,0 +1,28 @@
+"""Logs of the command line: events on stderr, for people on a terminal, as JSON elsewhere."""
+
+import logging
+import sys
+from collections.abc import Mapping
+
+import structlog
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def set_up_logs(environ: Mapping[str, str]) -> None:
+    """Warnings and worse; GANGLINE_LOG=debug|info|warning|error says otherwise."""
+    level = LEVELS.get(environ.get("GANGLINE_LOG", "warning"), logging.WARNING)
+    people = sys.stderr.isatty()
+    processors: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="%H:%M:%S" if people else "iso", utc=not people),
+        structlog.dev.ConsoleRenderer(colors=people and not environ.get("NO_COLOR"))
+        if people
+        else structlog.processors.JSONRenderer(ensure_ascii=False),
+    ]
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )

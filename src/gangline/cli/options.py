@@ -1,0 +1,26 @@
+"""Options that many commands share, spelled once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+RepoOption = Annotated[
+    Path, typer.Option("--repo", "-C", help="Model repository; its folders above are searched for line.toml.")
+]
+PathArgument = Annotated[Path, typer.Argument(help="Model repository.", show_default="this folder")]
+SiteOption = Annotated[
+    Path | None,
+    typer.Option("--site", help="site.toml; else GANGLINE_SITE, the user's, the system's, or plain defaults."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout: one document, or lines while following.")]
+RunArgument = Annotated[str, typer.Argument(help="Run id, or the beginning of one.", metavar="RUN")]
+LastRunArgument = Annotated[
+    str | None, typer.Argument(help="Run id, or the beginning of one.", metavar="[RUN]", show_default="the newest run")
+]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", help="Change the effective line: train.seed=2; may be repeated.")
+]
+CommitOption = Annotated[str | None, typer.Option("--commit", help="Commit, branch or tag.", show_default="HEAD")]
+StrategyOption = Annotated[str | None, typer.Option("--strategy", help="Instead of train.strategy of the line.")]
+HERE = Path()

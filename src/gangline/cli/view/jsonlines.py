@@ -1,0 +1,51 @@
+"""A JSON object a line while a run goes on; the last one carries the whole record."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+import typer
+
+from gangline.launch.protocol import GangEvent
+from gangline.spec.codec import to_plain
+from gangline.spec.record import Record, StageInfo
+
+
+class JsonView:
+    """An observer of `gangline.line` for programs."""
+
+    def __init__(self, echo: Callable[[str], None] = typer.echo) -> None:
+        self._echo = echo
+        self.run_id: str | None = None
+        self.ended = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to restore."""
+
+    def run_started(self, record: Record) -> None:
+        self.run_id = record.run.id
+        self._say("run_started", run=record.run.id, prefix=record.prefix, state=record.run.state)
+
+    def stage_started(self, name: str) -> None:
+        self._say("stage_started", stage=name)
+
+    def progress(self, stage: str, event: GangEvent) -> None:
+        self._say("progress", stage=stage, **to_plain(event))
+
+    def stage_ended(self, name: str, info: StageInfo) -> None:
+        self._say("stage_ended", stage=name, info=to_plain(info))
+
+    def note(self, text: str) -> None:
+        self._say("note", text=text)
+
+    def run_ended(self, record: Record) -> None:
+        self.ended = True
+        self._say("run_ended", run=record.run.id, record=to_plain(record))
+
+    def _say(self, event: str, **fields: Any) -> None:
+        line = {"event": event, "time": round(time.time(), 3), **fields}
+        self._echo(json.dumps(line, sort_keys=True, ensure_ascii=False, default=str))

@@ -1,0 +1,127 @@
+"""The live screen of a terminal: ended stages stay as lines, the running one moves at its foot.
+
+A spinner and the elapsed time move four times a second by rich's own thread, also while nothing is heard of the gang.
+"""
+
+import time
+from typing import Self
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from gangline.cli.view.closing import NAME_WIDTH, closing_lines, stage_line
+from gangline.cli.view.progress import Progress
+from gangline.launch.protocol import GangEvent
+from gangline.report.text import clean
+from gangline.spec.record import Record, StageInfo
+from gangline.units import format_seconds
+
+STYLES = {"failed": "bold red", "cancelled": "yellow", "taken": "cyan", "skipped": "dim"}
+VERDICTS = {"passed": "bold green", "refused": "bold red", "failed": "bold red"}
+PHASES = {
+    "forward": "green", "backward": "green", "optimizer": "green", "data": "yellow", "wait": "cyan",
+    "checkpoint": "magenta", "other": "white",
+}  # fmt: skip
+WORDS = {"compute": ("forward", "backward", "optimizer"), "wait": ("wait",), "data": ("data",)}
+BAR = 24
+
+
+class LiveView:
+    """An observer of `gangline.line` that draws; a context manager, as it holds the screen."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(highlight=False)
+        self._foot = _Foot()
+        self._live = Live(self._foot, console=self._console, refresh_per_second=4, transient=True)
+        self._record: Record | None = None
+        self.ended = False
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._foot.progress = None
+        self._live.stop()
+
+    @property
+    def run_id(self) -> str | None:
+        return self._record.run.id if self._record else None
+
+    def run_started(self, record: Record) -> None:
+        self._record = record
+
+    def stage_started(self, name: str) -> None:
+        self._foot.begin(Progress(name))
+
+    def progress(self, stage: str, event: GangEvent) -> None:
+        if self._foot.progress is None or self._foot.progress.stage != stage:
+            self._foot.begin(Progress(stage))
+        assert self._foot.progress is not None
+        self._foot.progress.see(event)
+
+    def stage_ended(self, name: str, info: StageInfo) -> None:
+        self._foot.progress = None
+        text = Text(stage_line(name, info, min(self._console.width, 140)), style=STYLES.get(info.state, ""))
+        if info.state not in STYLES:
+            text.stylize("bold", 0, len(name))
+        self._console.print(text, soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        self._console.print(Text(f"{'note':<{NAME_WIDTH}}{clean(text)}", style="yellow"))
+
+    def run_ended(self, record: Record) -> None:
+        self.ended = True
+        self._foot.progress = None
+        style = VERDICTS.get(record.run.verdict or "", "bold yellow")
+        for line in closing_lines(record):
+            text = Text(line)
+            text.stylize(style, 0, NAME_WIDTH)
+            self._console.print(text)
+
+
+class _Foot:
+    """What moves: drawn anew at each refresh from the progress of the running stage."""
+
+    def __init__(self) -> None:
+        self.progress: Progress | None = None
+        self._since = 0.0
+        self._spinner = Spinner("dots", style="cyan")
+
+    def begin(self, progress: Progress) -> None:
+        self.progress, self._since = progress, time.monotonic()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        progress = self.progress
+        if progress is None:
+            return
+        elapsed = format_seconds(time.monotonic() - self._since)
+        line = Table.grid(expand=True)
+        line.add_column(width=NAME_WIDTH, no_wrap=True)
+        line.add_column(width=2)
+        line.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        line.add_column(justify="right", no_wrap=True)
+        sentence = progress.sentence(spark=12) or "working"
+        line.add_row(Text(progress.stage, style="bold"), self._spinner, Text(sentence), Text(elapsed, style="dim"))
+        yield line
+        for rank, shares in progress.slowest_first():
+            yield rank_line(rank, shares)
+
+
+def rank_line(rank: int, shares: dict[str, float]) -> Text:
+    """`rank 0    ████████████ compute 89 % wait 9 data 2`."""
+    text = Text(f"{'':<{NAME_WIDTH}}  rank {rank:<3} ")
+    drawn = 0
+    for phase, style in PHASES.items():
+        cells = round(shares.get(phase, 0.0) * BAR)
+        cells = min(cells, BAR - drawn)
+        text.append("█" * cells, style=style)
+        drawn += cells
+    text.append("░" * (BAR - drawn), style="dim")
+    said = ((word, sum(shares.get(phase, 0.0) for phase in phases)) for word, phases in WORDS.items())
+    words = " ".join(f"{word} {share * 100:.0f}{' %' if word == 'compute' else ''}" for word, share in said)
+    text.append(f" {words}", style="dim")
+    return text

@@ -1,0 +1,66 @@
+"""Plain lines for build logs, pipes and NO_COLOR: one an event, progress at most once in ten seconds."""
+
+import time
+from collections.abc import Callable
+from typing import Self
+
+import typer
+
+from gangline.cli.view.closing import NAME_WIDTH, closing_lines, stage_line
+from gangline.cli.view.progress import Progress
+from gangline.launch.protocol import GangEvent
+from gangline.report.text import clean
+from gangline.spec.record import Record, StageInfo
+
+SECONDS_BETWEEN = 10.0
+WIDTH = 118
+
+
+class PlainView:
+    """An observer of `gangline.line` that prints."""
+
+    def __init__(self, echo: Callable[[str], None] = typer.echo, clock: Callable[[], float] = time.monotonic) -> None:
+        self._echo = echo
+        self._clock = clock
+        self._progress = Progress("")
+        self._said = ""
+        self._next = 0.0
+        self._record: Record | None = None
+        self.ended = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to restore."""
+
+    @property
+    def run_id(self) -> str | None:
+        return self._record.run.id if self._record else None
+
+    def run_started(self, record: Record) -> None:
+        self._record = record
+
+    def stage_started(self, name: str) -> None:
+        self._progress = Progress(name)
+        self._next = self._clock() + SECONDS_BETWEEN / 4
+
+    def progress(self, stage: str, event: GangEvent) -> None:
+        self._progress.see(event)
+        sentence = self._progress.sentence()
+        now = self._clock()
+        if not sentence or sentence == self._said or now < self._next:
+            return
+        self._said, self._next = sentence, now + SECONDS_BETWEEN
+        self._echo(f"{stage:<{NAME_WIDTH}}{sentence}")
+
+    def stage_ended(self, name: str, info: StageInfo) -> None:
+        self._echo(stage_line(name, info, WIDTH))
+
+    def note(self, text: str) -> None:
+        self._echo(f"{'note':<{NAME_WIDTH}}{clean(text)}")
+
+    def run_ended(self, record: Record) -> None:
+        self.ended = True
+        for line in closing_lines(record):
+            self._echo(line)

@@ -1,0 +1,113 @@
+"""What is known of the stage that runs: folded from its gang's events, drawn by the live view and the plain lines."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from gangline.launch.protocol import GangEvent
+from gangline.report.text import clean
+from gangline.units import format_count, format_number, format_seconds, sparkline
+
+RECENT = 20
+"""Steps that speed and phases are averaged over."""
+SHOWN_RANKS = 8
+
+
+@dataclass
+class RankPhases:
+    """Seconds by phase of the recent steps of one rank."""
+
+    recent: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
+
+    def shares(self) -> dict[str, float]:
+        """Phase to share of the rank's time; empty before its first step."""
+        total: dict[str, float] = {}
+        for phases in self.recent:
+            for phase, seconds in phases.items():
+                total[phase] = total.get(phase, 0.0) + seconds
+        whole = sum(total.values())
+        return {phase: seconds / whole for phase, seconds in total.items()} if whole else {}
+
+
+@dataclass
+class Progress:
+    """One running stage."""
+
+    stage: str
+    plan: str = ""
+    steps: int | None = None
+    step: int = 0
+    job: str = ""
+    waiting: str = ""
+    state: str = ""
+    losses: list[float] = field(default_factory=list)
+    speeds: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
+    """(seconds, tokens) of the recent steps of rank 0."""
+    ranks: dict[int, RankPhases] = field(default_factory=dict)
+
+    def see(self, event: GangEvent) -> None:
+        """Fold one event in."""
+        if event.kind == "progress":
+            self._see_rank(event.data)
+        elif event.kind == "waiting":
+            self.waiting = clean(event.text)
+        elif event.kind == "state" and event.status is not None:
+            self.state = event.status.state
+            self.waiting = clean(event.status.waiting)
+        elif event.kind in ("restart", "note"):
+            self.state = clean(event.text, 120)
+
+    def _see_rank(self, data: dict[str, Any]) -> None:
+        name = data.get("event")
+        if name == "step":
+            self._see_step(data)
+        elif name == "job_started" and data.get("rank", 0) == 0:
+            self.job = f"seed {data.get('seed')} ({int(data.get('index', 0)) + 1} of {data.get('jobs')})"
+            self.steps, self.step, self.losses = data.get("steps"), 0, []
+        elif name == "resumed" and data.get("rank", 0) == 0:
+            self.step = int(data.get("step") or 0)
+
+    def _see_step(self, data: dict[str, Any]) -> None:
+        rank = int(data.get("rank", 0))
+        self.waiting = self.state = ""
+        self.ranks.setdefault(rank, RankPhases()).recent.append(data.get("phases") or {})
+        if rank == 0:
+            self.step = int(data["step"])
+            self.losses.append(float(data.get("loss", float("nan"))))
+            self.speeds.append((float(data.get("seconds", 0.0)), float(data.get("tokens", 0.0))))
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        seconds, tokens = sum(s for s, _ in self.speeds), sum(t for _, t in self.speeds)
+        return tokens / seconds if seconds and tokens else None
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """At the speed of the recent steps; None before there is one."""
+        if not self.speeds or not self.steps:
+            return None
+        return sum(s for s, _ in self.speeds) / len(self.speeds) * max(self.steps - self.step, 0)
+
+    def sentence(self, *, spark: int = 0) -> str:
+        """`ddp-2 62/120 loss 2.71 · 9.1 k tokens/s · ETA 7 s`, or why nothing moves yet."""
+        if self.waiting:
+            return f"waits: {self.waiting}"
+        parts = [part for part in (self.plan, self.job) if part]
+        if not self.losses:
+            return " ".join([*parts, self.state]).strip()
+        head = [*parts, f"{self.step:,}/{self.steps:,}" if self.steps else f"step {self.step:,}"]
+        if spark:
+            head.append(sparkline(self.losses, spark))
+        said = [" ".join([*head, f"loss {format_number(self.losses[-1])}"])]
+        if self.tokens_per_second:
+            said.append(f"{format_count(self.tokens_per_second)} tokens/s")
+        if self.eta_seconds is not None:
+            said.append(f"ETA {format_seconds(self.eta_seconds)}")
+        return " · ".join([*said, self.state] if self.state else said)
+
+    def slowest_first(self) -> list[tuple[int, dict[str, float]]]:
+        """Ranks to show, at most eight: those that wait least hold the others up."""
+        rows = [(rank, phases.shares()) for rank, phases in sorted(self.ranks.items())]
+        if len(rows) > SHOWN_RANKS:
+            rows = sorted(rows, key=lambda row: (row[1].get("wait", 0.0), row[0]))[:SHOWN_RANKS]
+        return rows

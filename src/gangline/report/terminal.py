@@ -1,0 +1,134 @@
+"""A record as a terminal shows it: a page, or one line. Plain text; no colour, no width."""
+
+from gangline.report.facts import (
+    MARKS,
+    SIDE_MARKS,
+    STAGE_MARKS,
+    Judged,
+    forecast_off,
+    gate_order,
+    headline,
+    judge,
+    ledger_rows,
+    stages_in_order,
+    total_seconds,
+    verdict_reason,
+    verdict_word,
+)
+from gangline.report.text import clean, percent, short, step_time
+from gangline.spec.record import Record
+from gangline.units import format_bytes, format_number, format_seconds, sparkline
+
+
+def one_line(record: Record) -> str:
+    """`passed bytegpt-9f31c2a0-k7q2mx eval_loss 2.375 ddp-2 1 min 14 s`, for build descriptions."""
+    judged = headline(record)
+    words = [verdict_word(record), record.run.id]
+    words += [_value_words(judged)] if judged else []
+    words += [record.plan.name] if record.plan else []
+    words += [format_seconds(total_seconds(record))]
+    reason = clean(verdict_reason(record), 120)
+    return " · ".join(words + ([reason] if reason and words[0] != "passed" else []))
+
+
+def page(record: Record) -> str:
+    """Everything a person asks first, a line each."""
+    parts = [
+        _head(record),
+        _stages(record),
+        _gates(record),
+        _metrics(record),
+        _plan(record),
+        _time(record),
+        _rest(record),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+
+
+def _head(record: Record) -> list[str]:
+    commit = record.commit
+    reason = clean(verdict_reason(record))
+    where = f" on {clean(commit.branch, 80)}" if commit.branch else ""
+    dirty = " with uncommitted changes" if commit.patch else ""
+    base = f"base      {commit.base.run}" if commit.base else "base      none"
+    return [
+        f"{verdict_word(record).upper():<10}{record.run.id}" + (f" · {reason}" if reason else ""),
+        f"commit    {short(commit.sha)}{where}{dirty}: {clean(commit.subject, 120)}",
+        f"{base} · created {record.run.created} · attempt {record.run.attempt}",
+    ]
+
+
+def _stages(record: Record) -> list[str]:
+    lines = []
+    for name, info in stages_in_order(record):
+        spent = format_seconds(info.seconds) if info.seconds is not None else "-"
+        said = clean(info.message or info.state, 160) + (f" (from {info.taken_from})" if info.taken_from else "")
+        lines.append(f"{STAGE_MARKS[info.state]} {name:<10}{spent:>12}  {said}")
+    return lines
+
+
+def _gates(record: Record) -> list[str]:
+    return [f"{MARKS[gate.verdict]} {clean(gate.name, 40)}: {clean(gate.reason)}" for gate in gate_order(record.gates)]
+
+
+def _metrics(record: Record) -> list[str]:
+    return [_metric_line(judge(name, record.metrics[name])) for name in sorted(record.metrics)] + _curve(record)
+
+
+def _metric_line(judged: Judged) -> str:
+    mark = SIDE_MARKS[judged.side] if judged.side != "unknown" else " "
+    return f"{mark} {_value_words(judged)}"
+
+
+def _value_words(judged: Judged) -> str:
+    metric = judged.metric
+    text = f"{clean(judged.name, 60)} {format_number(metric.value)}"
+    if metric.base_band and judged.band is not None:
+        return f"{text} against {format_number(metric.base_band.center)} ± {percent(judged.band)}"
+    if metric.base is not None:
+        return f"{text} against {format_number(metric.base)}"
+    if metric.band and metric.band.center:
+        return (
+            f"{text}, band {format_number(metric.band.center)} ± {percent(metric.band.half / abs(metric.band.center))}"
+        )
+    return text
+
+
+def _curve(record: Record) -> list[str]:
+    values = [point.value for point in record.curve.points]
+    line = f"  {clean(record.curve.metric, 40)} {sparkline(values, 32)} {format_number(values[-1])}" if values else ""
+    return [line] if line else []
+
+
+def _plan(record: Record) -> list[str]:
+    plan = record.plan
+    if plan is None:
+        return []
+    lines = [f"plan      {plan.name}, {plan.world_size} ranks, {plan.precision}: {clean(plan.reason)}"]
+    if plan.measured.step_seconds:
+        off = forecast_off(record)
+        known = f", {percent(off, signed=True)} against forecast" if off is not None else ", no forecast"
+        memory = f" · {format_bytes(plan.measured.memory_bytes)} a rank" if plan.measured.memory_bytes else ""
+        lines.append(f"          step {step_time(plan.measured.step_seconds)}{known}{memory}")
+    return lines
+
+
+def _time(record: Record) -> list[str]:
+    if record.ledger is None:
+        return []
+    causes = " · ".join(f"{cause} {percent(share)}" for cause, _, share in ledger_rows(record.ledger)[:6])
+    held = f"{format_seconds(record.ledger.allocated_seconds)} of {record.ledger.resource.upper()} time"
+    return [f"time      {held}: {causes}", f"          useful share {percent(record.ledger.useful_share)}"]
+
+
+def _rest(record: Record) -> list[str]:
+    lines = []
+    if proof := record.proof:
+        lines.append(
+            f"proof     {proof.plan}: {proof.tensors_equal} of {proof.tensors} tensors equal"
+            f" · same loss: {proof.same_loss}"
+        )
+    lines += [
+        f"drill     {drill.name}: {drill.result.replace('_', ' ')} {clean(drill.reason)}" for drill in record.drills
+    ]
+    return [*lines, f"store     {record.prefix}"]
