@@ -15,15 +15,14 @@ Ranks (torch; every call is collective over the ranks of `group`, in the same or
 
 `save` without `wait` returns when the tensors are copied to host buffers; the report it returns, and the one that
 `poll` gives when the bytes are durable, has `step, key, size_bytes, seconds, blocking_seconds, done, error, note`: with
-`error` set the save failed, training goes on, and the next save tries again. A report that `save(wait=True)` returned is
-not given by `poll` again. `save` raises `StorageError` on all ranks once saves have failed for `max_unsaved_seconds`;
-with `wait` it tries again for `patience_seconds`, then raises. A step is saved once in a generation: asked again, the
-report of the first time comes back. `numbers` is plain JSON data, equal on all ranks (rank 0's is kept);
-`rank_numbers` may differ by rank and comes back as `loaded.rank_numbers` where the world size is the same, else None.
-`group` is a gloo group made for checkpoints alone; None means one process. `load` returns None where there is no
-checkpoint at all, and raises `IntegrityError` where all were refused; `on_refused(file, reason)` is told of each
-refusal, on every rank. The model is the bare module (`ddp.module`; FSDP2 in place). `optimizer=None` saves or opens
-the model alone.
+`error` set the save failed, training goes on, and the next save tries again. What `save(wait=True)` returned is not
+given by `poll` again. `save` raises `StorageError` on all ranks once saves have failed for `max_unsaved_seconds`; with
+`wait` it tries again for `patience_seconds`, then raises. A step is saved once in a generation: asked again, the report
+of the first time comes back. `numbers` is plain JSON data, equal on all ranks (rank 0's is kept); `rank_numbers` may
+differ by rank and comes back as `loaded.rank_numbers` where the world size is the same, else None. `group` is a gloo
+group made for checkpoints alone; None means one process. `load` returns None where there is no checkpoint at all, and
+raises `IntegrityError` where all were refused; `on_refused(file, reason)` is told of each refusal, on every rank. The
+model is the bare module (`ddp.module`; FSDP2 in place). `optimizer=None` saves or opens the model alone.
 
     prove.tensor_digests(model, optimizer=None) -> dict[name, sha256]   # full tensors, collective over their mesh
 
