@@ -14,7 +14,7 @@ from gangline.errors import GanglineError
 _TORCH = """
 import json, torch, torch.distributed as dist
 gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-have = {"gloo": dist.is_available() and dist.is_gloo_available(), "nccl": dist.is_available() and dist.is_nccl_available()}
+have = {name: dist.is_available() and getattr(dist, f"is_{name}_available")() for name in ("gloo", "nccl")}
 print(json.dumps({"version": torch.__version__, "gpus": gpus, **have}))
 """
 
@@ -61,7 +61,7 @@ def check_torch() -> tuple[Finding, Finding]:
     text = f"{facts['version']} ok ({', '.join(backends + missing)})" if facts else "does not import"
     gpus = facts.get("gpus", [])
     return (
-        Finding(name="torch", ok=bool(backends), text=text, without="install gangline[train]; a `command` line may do without"),
+        Finding(name="torch", ok=bool(backends), text=text, without="install gangline[train]"),
         Finding(
             name="gpu", ok=bool(gpus), needed=False, text=f"{len(gpus)} x {gpus[0]}" if gpus else "none",
             without="runs use the cores; plans for other machines come from site.toml",
@@ -87,17 +87,17 @@ def check_store(repo: Path, site: Path | None) -> Finding:
         return Finding(
             name="store", ok=False, needed=inside, text=str(error), without="it comes with a model repository"
         )
-    bad = [check for check in found.checks if not check.ok]
+    bad = [check for check in found.checks if not check.passed]
     text = f"ok, conditional writes {'yes' if found.conditional_writes else 'no: one driver alone'}"
     if bad:
-        text = "; ".join(f"{check.name}: {check.text}" for check in bad)
+        text = "; ".join(f"{check.name}: {check.reason}" for check in bad)
     return Finding(name="store", ok=not bad, text=text, without="gangline store doctor tells more")
 
 
 def check_docker() -> Finding:
     engine = next((name for name in ("docker", "podman") if shutil.which(name)), None)
     return Finding(
-        name="docker", ok=engine is not None, needed=False, text=f"{engine} ok",
+        name="docker", ok=engine is not None, needed=False, text="ok" if engine == "docker" else f"by {engine} ok",
         without="no images are built; runs use this environment",
     )  # fmt: skip
 

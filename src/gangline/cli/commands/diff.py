@@ -8,7 +8,7 @@ from gangline.cli.desk import Desk, open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json
 from gangline.errors import GateError, UsageError
-from gangline.line import git
+from gangline.line.git import Repository
 from gangline.line.runs import find_run, list_runs
 from gangline.report.compare import compare
 from gangline.report.compare_text import render_comparison
@@ -41,7 +41,7 @@ def _record(desk: Desk, name: str) -> Record:
         return find_run(desk.store, name)
     except UsageError as not_a_run:
         try:
-            sha = git.resolve(desk.repo, name)
+            sha = Repository.at(desk.repo).commit(name)
         except UsageError:
             raise not_a_run from None
     newest = max(list_runs(desk.store, commit=sha), key=lambda record: record.run.created, default=None)

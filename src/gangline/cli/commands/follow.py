@@ -1,10 +1,12 @@
 """`gangline follow`: watch a run that another process drives."""
 
+import typer
+
 from gangline.cli.attended import attended
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
 from gangline.cli.view.choose import choose_view
-from gangline.line.follow import follow_run
+from gangline.line.watch import follow_run
 
 
 def command(
@@ -14,4 +16,6 @@ def command(
     desk = open_desk(repo, site)
     whole = desk.run(run).run.id
     with attended(choose_view(json=json)) as view:
-        follow_run(desk.repo, whole, site=desk.site, environ=desk.environ, observer=view)
+        record = follow_run(desk.repo, whole, site=desk.site, environ=desk.environ, observer=view)
+    if record.run.exit_code:
+        raise typer.Exit(record.run.exit_code)

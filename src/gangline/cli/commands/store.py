@@ -8,7 +8,12 @@ from gangline.cli.output import columns, print_json
 from gangline.errors import StorageError
 from gangline.storage.probe import probe
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True, help="The object store.")
+app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+
+
+@app.callback()
+def root() -> None:
+    """Look after the object store."""
 
 
 @app.command()
@@ -19,9 +24,9 @@ def doctor(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption
     if json:
         print_json({"url": desk.store.url, "conditional_writes": found.conditional_writes, "checks": found.checks})
     else:
-        typer.echo(columns([("✓" if check.ok else "✗", check.name, check.text) for check in found.checks]))
+        typer.echo(columns([("✓" if check.passed else "✗", check.name, check.reason) for check in found.checks]))
         typer.echo(
             f"{desk.store.url}: conditional writes {'yes' if found.conditional_writes else 'no: one driver alone'}"
         )
-    if not all(check.ok for check in found.checks):
+    if not found.passed:
         raise typer.Exit(StorageError.exit_code)

@@ -43,7 +43,7 @@ class JsonView:
         self._say("note", text=text)
 
     def run_ended(self, record: Record) -> None:
-        self.ended = True
+        self.ended = record.run.state == "ended"
         self._say("run_ended", run=record.run.id, record=to_plain(record))
 
     def _say(self, event: str, **fields: Any) -> None:

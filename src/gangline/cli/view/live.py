@@ -74,7 +74,7 @@ class LiveView:
         self._console.print(Text(f"{'note':<{NAME_WIDTH}}{clean(text)}", style="yellow"))
 
     def run_ended(self, record: Record) -> None:
-        self.ended = True
+        self.ended = record.run.state == "ended"
         self._foot.progress = None
         style = VERDICTS.get(record.run.verdict or "", "bold yellow")
         for line in closing_lines(record):

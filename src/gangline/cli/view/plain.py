@@ -61,6 +61,6 @@ class PlainView:
         self._echo(f"{'note':<{NAME_WIDTH}}{clean(text)}")
 
     def run_ended(self, record: Record) -> None:
-        self.ended = True
+        self.ended = record.run.state == "ended"
         for line in closing_lines(record):
             self._echo(line)
