@@ -17,11 +17,12 @@ from gangline.spec.problems import FileError, Problem, shorten
 from gangline.spec.rules_line import TABLE_RULES, Reader, line_rules
 from gangline.spec.rules_site import site_rules
 from gangline.spec.site import Site
-from gangline.spec.structure import structure, unknown_key
+from gangline.spec.structure import structure, structure_rest, unknown_key
 from gangline.spec.toml_text import MOST_BYTES, read_toml
 
+_REQUIRED = ("project", "train")
 _KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){1,8}")
-_BARE_WORD = re.compile(r"(?!(true|false|inf|nan)$)[A-Za-z_][\w./:-]*")
+_BARE_WORD = re.compile(r"(?!(true|false|inf|nan)$)[A-Za-z_][\w./:@-]*")
 
 
 def load_line(path: Path, *, overrides: Sequence[str] = ()) -> Line:
@@ -74,9 +75,11 @@ def find_site(path: Path | None, *, environ: Mapping[str, str]) -> Path | None:
 
 def load_site_text(text: str, *, file: str) -> Site:
     """The site of a text. Raises: FileError, with every problem."""
-    site, problems = structure(Site, read_toml(text, file=file))
-    if site is not None:
-        problems = list(site_rules(site))
+    plain = read_toml(text, file=file)
+    site, problems = structure(Site, plain)
+    known = {problem.key for problem in problems}
+    judged = site or structure_rest(Site, plain, problems)
+    problems += [problem for problem in site_rules(judged) if problem.key not in known] if judged else []
     if site is None or problems:
         raise FileError(file, problems)
     return site
@@ -101,24 +104,27 @@ def table_digests(line: Line) -> dict[str, str]:
 
 def _build_line(plain: dict[str, Any], reader: Reader | None) -> tuple[Line | None, list[Problem]]:
     """Table by table: a mistake in one does not hide those of the others."""
-    hints = get_type_hints(Line)
     tables: dict[str, Any] = {}
-    problems = [unknown_key(name, Line, "") for name in plain.keys() - hints.keys()]
-    for name, kind in hints.items():
-        if name not in plain and name not in ("project", "train"):
-            continue
-        tables[name], found = structure(kind, plain.get(name, {}), key=name)
-        rules = TABLE_RULES.get(name)
-        problems += found or (rules(tables[name]) if rules else [])
+    problems: list[Problem] = []
+    for name, kind in get_type_hints(Line).items():
+        if name in plain or name in _REQUIRED:
+            tables[name], found = structure(kind, plain.get(name, {}), key=name)
+            problems += found + _judge(name, kind, tables[name], plain.get(name), found)
+    problems += [unknown_key(name, Line, "") for name in sorted(plain.keys() - get_type_hints(Line).keys())]
     if problems:
-        return None, sorted(problems, key=lambda problem: list(hints).index(_table(problem, hints)))
+        return None, problems
     line = Line(**tables)
     return line, list(line_rules(line, reader))
 
 
-def _table(problem: Problem, hints: Mapping[str, Any]) -> str:
-    head = re.split(r"[.\[]", problem.key, maxsplit=1)[0]
-    return head if head in hints else "trigger"
+def _judge(name: str, kind: type, table: Any, plain: Any, found: list[Problem]) -> list[Problem]:
+    """What the rules of a table say, also about the rest of one that has values of a wrong type."""
+    if found:
+        table = structure_rest(kind, plain, found, key=name) if isinstance(plain, dict) else None
+    if table is None or name not in TABLE_RULES:
+        return []
+    known = {problem.key for problem in found}
+    return [problem for problem in TABLE_RULES[name](table) if problem.key not in known]
 
 
 def _apply(plain: dict[str, Any], override: str) -> None:

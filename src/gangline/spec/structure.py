@@ -5,6 +5,7 @@ cattrs alone lets `1.5` and `true` pass as an integer and a string as a list of 
 
 import types
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -46,6 +47,14 @@ def structure(cls: type[T], plain: Any, *, key: str = "") -> tuple[T | None, lis
         return _converter().structure(plain, cls), []
     except (Mismatch, BaseValidationError) as error:
         return None, _problems(error, key)
+
+
+def structure_rest(cls: type[T], plain: dict[str, Any], problems: list[Problem], *, key: str = "") -> T | None:
+    """`cls` without the values that have problems, so that rules can judge the rest; None: too little is left."""
+    rest: Any = deepcopy(plain)
+    for problem in problems:
+        _drop(rest, problem.key.removeprefix(f"{key}.").partition("[")[0].split("."))
+    return structure(cls, rest, key=key)[0]
 
 
 def describe(kind: Any) -> str:
@@ -175,6 +184,13 @@ def unknown_key(name: str, cls: type, key: str) -> Problem:
     near = get_close_matches(name[:_LONGEST_NAME], known, n=1, cutoff=0.5)
     works = f"did you mean {_join(key, near[0])}?" if near else f"there are {', '.join(known)}"
     return Problem(_join(key, shorten(name)), "a known key", "an unknown one", works)
+
+
+def _drop(table: Any, path: list[str]) -> None:
+    for name in path[:-1]:
+        table = table.get(name) if isinstance(table, dict) else None
+    if isinstance(table, dict):
+        table.pop(path[-1], None)
 
 
 def _join(key: str, name: str) -> str:
