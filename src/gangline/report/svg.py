@@ -113,7 +113,7 @@ class _Frame:
 
 def _nice(low: float, high: float) -> tuple[float, float, int]:
     """Round ends around low..high and the number of ticks between them."""
-    span = (high - low) or abs(high) or 1.0
+    span = max(high - low, abs(high) * 1e-6, 1e-9)
     power = 10.0 ** math.floor(math.log10(span / 4))
     step = next(power * m for m in (1, 2, 2.5, 5, 10) if power * m >= span / 4)
     bottom, top = math.floor(low / step), math.ceil(high / step)
