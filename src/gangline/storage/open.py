@@ -1,6 +1,4 @@
-"""Opens the store that a URL names. Imports no client before one is needed."""
-
-from urllib.parse import parse_qsl, urlencode, urlsplit
+"""Opens the store that a URL names. Imports no client before one is needed: this module loads in milliseconds."""
 
 from gangline.errors import ConfigError
 from gangline.storage.local import FolderStore
@@ -22,22 +20,42 @@ def open_store(
     Raises:
         ConfigError: Unknown scheme, S3 without endpoint or credentials, or its client is not installed.
     """
+    scheme, _, rest = url.partition(":")
+    if scheme == "file":
+        return _open_folder(url, rest)
+    if scheme == "s3":
+        return _open_s3(url, endpoint, region, credentials)
+    raise ConfigError(f"store.url {url!r}: unknown scheme {scheme!r}; {_FORMS}")
+
+
+def _open_folder(url: str, path: str) -> ObjectStore:
+    if path.startswith("//"):
+        path = path.removeprefix("//").removeprefix("localhost")
+    if not path or "?" in path:
+        raise ConfigError(f"store.url {url!r} names no folder; {_FORMS}")
+    return FolderStore(path)
+
+
+def _open_s3(url: str, endpoint: str | None, region: str | None, credentials: str | None) -> ObjectStore:
+    from urllib.parse import parse_qsl, urlencode, urlsplit
+
+    from gangline.storage.s3 import S3Store
+
     parts = urlsplit(url)
-    if parts.scheme == "file":
-        return _open_folder(url)
-    if parts.scheme != "s3":
-        raise ConfigError(f"store.url {url!r}: unknown scheme {parts.scheme!r}; {_FORMS}")
     if "@" in parts.netloc:
         raise ConfigError("store.url holds credentials; use store.credentials with a reference to a secret")
     query = dict(parse_qsl(parts.query))
     endpoint = endpoint or query.get("endpoint")
     region = region or query.get("region") or "us-east-1"
-    if not endpoint:
-        raise ConfigError(f"store.url {url!r} needs an endpoint; set store.endpoint, e.g. https://minio.example:9000")
+    if not parts.netloc:
+        raise ConfigError(f"store.url {url!r} names no bucket; {_FORMS}")
+    if not endpoint or not endpoint.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"store.url {url!r}: wanted store.endpoint with its scheme, e.g. https://minio.example:9000, "
+            f"found {endpoint!r}"
+        )
     if not credentials:
         raise ConfigError(f"store.url {url!r} needs credentials; set store.credentials, e.g. secret:env:STORE_KEY")
-    from gangline.storage.s3 import S3Store
-
     return S3Store(
         bucket=parts.netloc,
         prefix=parts.path.strip("/"),
@@ -46,12 +64,3 @@ def open_store(
         credentials=credentials,
         url=f"s3://{parts.netloc}{parts.path.rstrip('/')}?" + urlencode({"endpoint": endpoint, "region": region}),
     )
-
-
-def _open_folder(url: str) -> ObjectStore:
-    path = url.removeprefix("file:")
-    if path.startswith("//"):
-        path = path.removeprefix("//").removeprefix("localhost")
-    if not path:
-        raise ConfigError(f"store.url {url!r} names no folder; {_FORMS}")
-    return FolderStore(path)
