@@ -6,7 +6,7 @@ What callers use (command line, components, hooks); `environ` is read by them an
                  target=None, observer=Silent()) -> Record      all stages, or resume; raises what its run ended with
     run.run_stage(repo, name, run, *, site, environ, observer=Silent(), max_seconds=None) -> Record
     preview.preview(repo, *, site, environ, commit=None, overrides=(), strategy=None) -> Preview     launches nothing
-    follow.follow_run(repo, run, *, site, environ, observer, poll_seconds=1.0) -> Record    watches another driver's run
+    watch.follow_run(repo, run, *, site, environ, observer, poll_seconds=1.0) -> Record    watches another driver's run
     cancel.cancel_run(repo, run, *, site, environ, reason, save=True, observer=Silent()) -> Record
     sweep.sweep(repo, *, site, environ, dry_run=False) -> list[Swept]
     runs.open_site_store(repo, site, environ) -> ObjectStore

@@ -49,7 +49,9 @@ def draw(losses: Mapping[int, float], *, steps: int, base: Curve | None, floor_p
     points = []
     for step, value in thin(losses, steps):
         band = by_place.get(step)
-        points.append(CurvePoint(step=step, value=value, low=band.low if band else None, high=band.high if band else None))
+        points.append(
+            CurvePoint(step=step, value=value, low=band.low if band else None, high=band.high if band else None)
+        )
     return Curve(points=tuple(points))
 
 

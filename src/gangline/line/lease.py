@@ -24,6 +24,10 @@ LEASE_SECONDS = 90.0
 RENEW_SECONDS = 30.0
 
 
+class HeldError(CapacityError):
+    """Somebody drives this run."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lease:
     holder: str
@@ -63,21 +67,21 @@ def take(store: ObjectStore, prefix: str, *, holder: str, at_least: int) -> Leas
         at_least: Token that stands in the record; the new one is larger.
 
     Raises:
-        CapacityError: Somebody drives, or was faster just now.
+        HeldError: Somebody drives, or was faster just now.
     """
     key = f"{prefix}/lease.json"
     blob = store.get(key)
     standing = None if blob is None else from_json(Lease, blob.data)
     now = time.time()
     if standing is not None and is_held(standing, now=now):
-        raise CapacityError(_busy(prefix, standing, now))
+        raise HeldError(_busy(prefix, standing, now))
     token = max(standing.token if standing else 0, at_least) + 1
     lease = Lease(holder=holder, token=token, expires=now + LEASE_SECONDS)
     data = canonical(lease)
     won = store.put_if_absent(key, data) if blob is None else store.compare_and_set(key, data, blob.etag)
     if won is None:
         other = read_lease(store, prefix) or lease
-        raise CapacityError(_busy(prefix, other, now))
+        raise HeldError(_busy(prefix, other, now))
     return lease
 
 
@@ -150,7 +154,7 @@ def _process_space() -> str:
     """Eight letters for this boot and process namespace: only inside them does a process id mean a process."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        namespace = os.readlink("/proc/self/ns/pid")
+        namespace = Path("/proc/self/ns/pid").readlink()
     except OSError:
         return "unknown"
     return sha256(f"{boot} {namespace}".encode()).hexdigest()[:8]

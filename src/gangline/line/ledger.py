@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
+from gangline.spec.plan import Device
 from gangline.spec.record import LEDGER_CAUSES, Ledger
 
 
@@ -16,7 +16,7 @@ class Share:
     seconds: Mapping[str, float]
 
 
-def merge(resource: Literal["gpu", "cpu"], shares: Iterable[Share]) -> Ledger:
+def merge(device: Device, shares: Iterable[Share]) -> Ledger:
     """Sum of all gangs; what no cause explains is `other`, what is explained twice is scaled back."""
     rows: dict[str, list[float]] = {}
     allocated = []
@@ -25,13 +25,11 @@ def merge(resource: Literal["gpu", "cpu"], shares: Iterable[Share]) -> Ledger:
         for cause, seconds in exact(share).items():
             rows.setdefault(cause, []).append(seconds)
     sums = {cause: math.fsum(values) for cause, values in rows.items()}
-    return Ledger(resource=resource, allocated_seconds=math.fsum(allocated), seconds=dict(sorted(sums.items())))
-
-
-def held_outside(ledger: Ledger, *, gather: float, idle: float) -> Ledger:
-    """`ledger` with what only the driver saw: ranks held before all were there, and after the end."""
-    extra = Share(gather + idle, {"gather": gather, "idle": idle})
-    return merge(ledger.resource, (Share(ledger.allocated_seconds, ledger.seconds), extra))
+    return Ledger(
+        resource="gpu" if device == "cuda" else "cpu",
+        allocated_seconds=math.fsum(allocated),
+        seconds=dict(sorted(sums.items())),
+    )
 
 
 def exact(share: Share) -> dict[str, float]:

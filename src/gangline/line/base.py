@@ -1,0 +1,34 @@
+"""Which run is a commit compared with, and whose results may be taken: runs of the same commit and its ancestors.
+
+The base is the nearest ancestor with a run that passed, at most 50 back.
+"""
+
+from dataclasses import dataclass
+
+from gangline.line.git import Repository
+from gangline.line.runs import list_runs
+from gangline.spec.record import Record
+from gangline.storage.protocol import ObjectStore
+
+MAX_BACK = 50
+MAX_DONORS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    base: Record | None
+    donors: tuple[Record, ...]
+    """Runs whose stages may be taken, nearest first; the base among them."""
+
+
+def look_back(store: ObjectStore, repository: Repository, *, project: str, commit: str, run: str) -> Past:
+    """The past of a run of `commit`; its own record is not part of it."""
+    donors = [each for each in list_runs(store, project=project, commit=commit) if each.run.id != run]
+    for ancestor in repository.ancestors(commit, MAX_BACK):
+        of_ancestor = list(list_runs(store, project=project, commit=ancestor))
+        donors += of_ancestor
+        passed = [each for each in of_ancestor if each.run.verdict == "passed"]
+        if passed:
+            base = max(passed, key=lambda each: (each.run.created, each.run.id))
+            return Past(base, tuple(donors[:MAX_DONORS]))
+    return Past(None, tuple(donors[:MAX_DONORS]))

@@ -1,0 +1,82 @@
+"""From a question to its run: found where it was asked before, else born with commit, base and inputs fixed."""
+
+from dataclasses import dataclass
+
+from gangline.line import environment, runs
+from gangline.line.base import Past, look_back
+from gangline.line.clock import now
+from gangline.line.question import Question
+from gangline.line.record_store import RecordStore
+from gangline.spec.load import effective, line_digest, table_digests
+from gangline.spec.record import Base, CommitInfo, Inputs, Record, RunInfo, run_prefix
+from gangline.storage.blobs import put_blob
+from gangline.storage.protocol import ObjectStore
+
+MAX_CHANGED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    record: Record
+    is_new: bool
+    past: Past | None
+    """Looked up for a new one."""
+
+
+def find_or_bear(store: ObjectStore, question: Question, *, again: bool) -> Found:
+    """The run of `question`: its newest attempt, or with `again` the next one once the newest has ended."""
+    newest, attempt = _newest(store, question)
+    if newest is not None and not (again and newest.run.state == "ended"):
+        return Found(newest, is_new=False, past=None)
+    past = look_back(
+        store,
+        question.repository,
+        project=question.line.project.name,
+        commit=question.commit,
+        run=question.run_id(attempt + 1),
+    )
+    record = _describe(store, question, attempt + 1, past.base)
+    runs.mark_open(store, record)
+    born = RecordStore.of(store, record).birth(record)
+    return Found(born, is_new=born.run.created == record.run.created, past=past)
+
+
+def _newest(store: ObjectStore, question: Question) -> tuple[Record | None, int]:
+    newest: Record | None = None
+    attempt = 0
+    while True:
+        prefix = run_prefix(question.line.project.name, question.commit, question.run_id(attempt + 1))
+        found = RecordStore(store, prefix).read()
+        if found is None:
+            return newest, attempt
+        newest, attempt = found, attempt + 1
+
+
+def _describe(store: ObjectStore, question: Question, attempt: int, base: Record | None) -> Record:
+    line = question.line
+    return Record(
+        run=RunInfo(id=question.run_id(attempt), project=line.project.name, attempt=attempt, created=now()),
+        commit=_commit(store, question, base),
+        inputs=Inputs(
+            line=line_digest(line),
+            tables=table_digests(line),
+            seeds=tuple(range(line.train.seed, line.train.seed + line.evaluate.seeds)),
+            versions=environment.versions(),
+            values=effective(line),
+        ),
+    )
+
+
+def _commit(store: ObjectStore, question: Question, base: Record | None) -> CommitInfo:
+    repository = question.repository
+    patch = repository.patch(repository.tree(question.commit), question.tree) if question.is_dirty else None
+    changed = repository.changed(base.commit.tree, question.tree) if base and not base.commit.patch else ()
+    return CommitInfo(
+        sha=question.commit,
+        tree=question.tree,
+        branch=question.branch,
+        subject=question.subject,
+        patch=put_blob(store, patch) if patch is not None else None,
+        base=Base(commit=base.commit.sha, run=base.run.id) if base else None,
+        changed=changed[:MAX_CHANGED],
+    )

@@ -1,0 +1,125 @@
+"""What a training left in the store, read after its end: losses by step, times by rank, memory, throughput."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from statistics import median
+from typing import Any, ClassVar
+
+from gangline.errors import StorageError
+from gangline.line.context import Context
+from gangline.line.curve import by_step, draw, losses_of, read_lines
+from gangline.line.gangs import Finished, role_prefix
+from gangline.line.rank_rows import read_ranks
+from gangline.spec.codec import canonical
+from gangline.spec.plan import Forecast, Plan
+from gangline.spec.record import Artifact, Curve, Metric, RankRow
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Course:
+    METRICS: ClassVar[frozenset[str]] = frozenset({"loss", "tokens_per_second", "step_seconds", "memory_peak_bytes"})
+
+    final_step: int
+    losses: Mapping[int, float]
+    curve: Curve
+    ranks: tuple[RankRow, ...]
+    metrics: Mapping[str, Metric]
+    measured: Forecast
+    artifacts: tuple[Artifact, ...]
+
+
+def read_course(ctx: Context, finished: Finished) -> Course:
+    """Everything that the train stage records."""
+    plan = finished.plan
+    rows, text = read_metrics(ctx, plan, finished.attempts)
+    losses = losses_of(rows)
+    base = ctx.base
+    curve = draw(
+        losses,
+        steps=plan.steps,
+        base=base.curve if base else None,
+        floor_percent=_floor(ctx),
+        origin=base.run.id if base else "",
+    )
+    ranks = read_ranks(ctx.store, role_prefix(plan), world_size=plan.world_size)
+    final_step = finished.result.final_step if finished.result else max(rows, default=0)
+    key = f"{role_prefix(plan)}/metrics.jsonl"
+    metrics = _artifact(key, text) if text else ()
+    measured = _measure(ctx, finished, rows, ranks)
+    return Course(
+        final_step=final_step,
+        losses=losses,
+        curve=Curve(points=curve.points, key=key if text else None),
+        ranks=ranks,
+        metrics=_metrics(rows, curve, measured),
+        measured=measured,
+        artifacts=(*metrics, *_checkpoint(ctx, finished)),
+    )
+
+
+def read_metrics(ctx: Context, plan: Plan, attempts: int) -> tuple[dict[int, Mapping[str, Any]], bytes]:
+    """metrics.jsonl of all attempts, by step, and its text; where there were several they are written back as one."""
+    prefix = role_prefix(plan)
+    keys = [f"{prefix}/metrics-{attempt}.jsonl" for attempt in range(1, attempts)] + [f"{prefix}/metrics.jsonl"]
+    texts = [blob.data for key in keys if (blob := ctx.store.get(key)) is not None]
+    rows = by_step(read_lines(b"\n".join(texts)))
+    if len(texts) <= 1:
+        return rows, b"".join(texts)
+    whole = b"".join(canonical(row) + b"\n" for row in rows.values())
+    ctx.store.put(keys[-1], whole)
+    return rows, whole
+
+
+def _floor(ctx: Context) -> float:
+    return min((gate.floor_percent for gate in ctx.line.gate.quality), default=0.1)
+
+
+def _metrics(rows: Mapping[int, Mapping[str, Any]], curve: Curve, measured: Forecast) -> dict[str, Metric]:
+    found: dict[str, Metric] = {}
+    if curve.points:
+        last = curve.points[-1]
+        found["loss"] = Metric(value=last.value, step=last.step, better="lower")
+    speeds = [float(row["tokens_per_second"]) for row in rows.values() if row.get("tokens_per_second")]
+    if speeds:
+        found["tokens_per_second"] = Metric(value=median(speeds), unit="1/s", better="higher")
+    if measured.step_seconds is not None:
+        found["step_seconds"] = Metric(value=measured.step_seconds, unit="s", better="lower")
+    if measured.memory_bytes is not None:
+        found["memory_peak_bytes"] = Metric(value=float(measured.memory_bytes), unit="B", better="lower")
+    return found
+
+
+def _measure(
+    ctx: Context, finished: Finished, rows: Mapping[int, Mapping[str, Any]], ranks: tuple[RankRow, ...]
+) -> Forecast:
+    """What the forecast said, as it came."""
+    seconds = [float(row["step_seconds"]) for row in rows.values() if row.get("step_seconds")]
+    allocated = sum(share.allocated for share in finished.shares)
+    gpus = finished.plan.device == "cuda"
+    return Forecast(
+        parameters=ctx.plan.forecast.parameters,
+        memory_bytes=max((row.peak_memory_bytes for row in ranks if row.peak_memory_bytes), default=None),
+        step_seconds=median(seconds) if seconds else None,
+        wall_seconds=allocated / finished.plan.world_size if allocated else None,
+        gpu_hours=allocated / 3600 if gpus else None,
+        origin=f"measured n={len(seconds)}" if seconds else "unknown",
+    )
+
+
+def _checkpoint(ctx: Context, finished: Finished) -> tuple[Artifact, ...]:
+    prefix = finished.result.checkpoint if finished.result else None
+    if prefix is None:
+        return ()
+    key = f"{prefix}/manifest.json"
+    blob = ctx.store.get(key)
+    if blob is None:
+        raise StorageError(f"wanted {key}, which the gang says it wrote, found nothing; is this the same store?")
+    return _artifact(key, blob.data, kind="checkpoint", media_type="application/json")
+
+
+def _artifact(
+    key: str, data: bytes, *, kind: str = "metrics", media_type: str = "application/jsonl"
+) -> tuple[Artifact, ...]:
+    digest = sha256(data).hexdigest()
+    return (Artifact(kind=kind, key=key, media_type=media_type, size_bytes=len(data), sha256=digest),)

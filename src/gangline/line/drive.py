@@ -1,0 +1,127 @@
+"""Drives stages: each is marked, run, retried in place by its error's class, and written with its result in one step.
+
+What ends a run: a stage that failed, a gate that said no, a cancellation, or all stages done. A store that is away, no
+room, Ctrl-C: the error is raised and the run stays open, to be resumed by whoever asks the same question again.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+import stamina
+
+from gangline.errors import CancelledError, CapacityError, GanglineError, GateError, StillRunning, StorageError
+from gangline.line import runs, states
+from gangline.line.clock import now
+from gangline.line.context import Context, StageResult, unchanged
+from gangline.line.follow import Interrupted
+from gangline.line.stages import STAGE_FUNCTIONS
+from gangline.line.states import FINAL, GOOD, stage
+from gangline.spec.record import STAGES, Record, Verdict
+
+LEAVE_OPEN = (StorageError, CapacityError, StillRunning, Interrupted)
+STORE_TRIES = 3
+STORE_SECONDS = 30.0
+
+
+def drive(ctx: Context, names: Sequence[str]) -> Record:
+    """Run `names` in order as far as they go; a failure ends the run and leaves the rest out.
+
+    Raises:
+        GanglineError: One of LEAVE_OPEN; the run is not over.
+    """
+    for name in names:
+        if name == "report" or ctx.record.run.state == "ended":
+            continue
+        if stage(ctx.record, name).state not in FINAL:
+            perform(ctx, name)
+    if "report" in names:
+        finish(ctx)
+    return ctx.record
+
+
+def finish(ctx: Context) -> None:
+    """Give a run its verdict once every stage before the report is good, then draw the report."""
+    before = [stage(ctx.record, name).state for name in STAGES if name != "report"]
+    if ctx.record.run.state == "open" and all(state in GOOD for state in before):
+        _end(ctx, lambda _: "passed", reason="every stage is done and no gate said no", exit_code=0)
+    if stage(ctx.record, "report").state not in FINAL:
+        perform(ctx, "report")
+
+
+def perform(ctx: Context, name: str) -> None:
+    """Run one stage and write its end; where that ends the run, write this too."""
+    ctx.observer.stage_started(name)
+    began = time.monotonic()
+    try:
+        ctx.change(lambda record: states.start_stage(record, name, now=now()))
+        result = _with_patience(ctx, name)
+    except LEAVE_OPEN:
+        raise
+    except GanglineError as error:
+        result = StageResult(state="failed", message=first_line(error), error=error)
+    _write_end(ctx, name, result, time.monotonic() - began)
+
+
+def _with_patience(ctx: Context, name: str) -> StageResult:
+    """The stage, again while the store fails: stages are idempotent, so class `same` is retried in place."""
+    retried = 0
+    for attempt in stamina.retry_context(on=StorageError, attempts=STORE_TRIES, timeout=STORE_SECONDS):
+        with attempt:
+            if attempt.num > 1:
+                retried += 1
+                ctx.remember(name, "retry", f"{name}: the store failed, try {attempt.num} of {STORE_TRIES}")
+            return STAGE_FUNCTIONS[name](ctx)
+    raise AssertionError(f"{name}: {retried} retries, no result and no error")
+
+
+def _write_end(ctx: Context, name: str, result: StageResult, seconds: float) -> None:
+    error = result.error
+    stopped = isinstance(error, CancelledError)
+    state = "cancelled" if stopped else result.state
+
+    def change(record: Record) -> Record:
+        learned = result.change(record)
+        if stage(learned, name).state != "running":
+            return learned
+        return states.end_stage(
+            learned, name, state, now=now(), seconds=seconds, message=result.message, key=result.key,
+            taken_from=result.taken_from, outputs=result.outputs, exit=error.exit_code if error else 0,
+        )  # fmt: skip
+
+    if error is None:
+        ctx.change(change)
+    else:
+        _end(
+            ctx,
+            lambda record: _verdict(record, error),
+            reason=first_line(error),
+            exit_code=error.exit_code,
+            before=change,
+        )
+    ctx.observer.stage_ended(name, stage(ctx.record, name))
+
+
+def _verdict(record: Record, error: GanglineError) -> Verdict:
+    if isinstance(error, CancelledError):
+        return states.cancel_verdict(record)
+    return "refused" if isinstance(error, GateError) else "failed"
+
+
+def _end(
+    ctx: Context,
+    verdict: Callable[[Record], Verdict],
+    *,
+    reason: str,
+    exit_code: int,
+    before: Callable[[Record], Record] = unchanged,
+) -> None:
+    def change(record: Record) -> Record:
+        ended = before(record)
+        return states.end_run(ended, verdict(ended), now=now(), reason=reason, exit_code=exit_code)
+
+    ctx.change(change)
+    runs.unmark_open(ctx.store, ctx.record)
+
+
+def first_line(error: GanglineError) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0][: states.MAX_TEXT]

@@ -1,0 +1,88 @@
+"""Becoming the driver of a run: where it works, the lease that keeps others away, the context its stages get."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gangline.line import lease, places, runs
+from gangline.line.birth import Found
+from gangline.line.context import Context
+from gangline.line.launchers import open_launcher
+from gangline.line.observer import Observer, Silent
+from gangline.line.record_store import RecordStore
+from gangline.spec.line import Line
+from gangline.spec.record import Driver
+from gangline.spec.site import Site
+from gangline.storage.probe import probe
+from gangline.storage.protocol import ObjectStore
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Desk:
+    """A repository, its site and store, and who watches."""
+
+    repo: Path
+    site: Site
+    environ: Mapping[str, str]
+    store: ObjectStore
+    observer: Observer
+    target: str | None
+
+
+def open_desk(
+    repo: Path, *, site: Site, environ: Mapping[str, str], observer: Observer | None, target: str | None = None
+) -> Desk:
+    """Raises ConfigError or StorageError where the store cannot be opened."""
+    places.home(repo)
+    return Desk(
+        repo=repo,
+        site=site,
+        environ=environ,
+        store=runs.open_site_store(repo, site, environ),
+        observer=observer or Silent(),
+        target=target,
+    )
+
+
+@contextmanager
+def driving(desk: Desk, found: Found, line: Line) -> Iterator[Context]:
+    """Hold the lease of the run while the block drives it.
+
+    Raises:
+        HeldError: Somebody else drives.
+    """
+    records = RecordStore.of(desk.store, found.record)
+    launcher = open_launcher(
+        desk.repo,
+        site=desk.site,
+        environ=desk.environ,
+        store=desk.store,
+        project=found.record.run.project,
+        target=desk.target,
+    )
+    holder = lease.this_process()
+    mine = lease.take(desk.store, records.prefix, holder=holder, at_least=found.record.run.driver.token)
+    with lease.kept(desk.store, records.prefix, mine, on_trouble=desk.observer.note):
+        ctx = Context(
+            repo=desk.repo,
+            site=desk.site,
+            environ=desk.environ,
+            store=desk.store,
+            records=records,
+            record=records.read() or found.record,
+            line=line,
+            driver=Driver(holder=holder, token=mine.token),
+            launcher=launcher,
+            observer=desk.observer,
+        )
+        if found.past is not None:
+            ctx.past = found.past
+        _warn(ctx)
+        yield ctx
+
+
+def _warn(ctx: Context) -> None:
+    """Say once where a store cannot keep two drivers apart."""
+    if not probe(ctx.store).conditional_writes:
+        ctx.remember("resolve", "store", f"{ctx.store.url} ignores conditional writes: drive runs from one place only")

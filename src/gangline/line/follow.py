@@ -1,0 +1,81 @@
+"""A driver follows its gang to the end, and obeys `gangline cancel` and Ctrl-C meanwhile."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from gangline.errors import CancelledError, StorageError
+from gangline.line.context import Context
+from gangline.spec.gang import GangEnd
+from gangline.spec.record import Record, Waiting
+
+WATCH_SECONDS = 1.0
+WAITING_SECONDS = 10.0
+
+
+class Interrupted(CancelledError):
+    """The person at the terminal stopped a local gang; the run stays open and resumes."""
+
+
+def follow(ctx: Context, name: str, gang: str) -> GangEnd:
+    """Pass the events of `gang` on to the observer until it has ended.
+
+    Raises:
+        CancelledError: The run was cancelled or superseded; the gang is stopped.
+        Interrupted: Ctrl-C; the gang is stopped with a checkpoint.
+    """
+    try:
+        with _obeying(ctx, gang):
+            end = _pass_on(ctx, name, gang)
+    except KeyboardInterrupt:
+        ctx.observer.note(f"stopping gang {gang} with a checkpoint; Ctrl-C again leaves it alone")
+        ctx.launcher.cancel(gang, reason="interrupted at the terminal", save=True)
+        raise Interrupted(f"stopped by Ctrl-C; gangline run goes on with {ctx.record.run.id} where it stands") from None
+    if reason := ctx.cancel_requested():
+        raise CancelledError(f"{ctx.record.run.id} was stopped: {reason}")
+    return end
+
+
+def _pass_on(ctx: Context, name: str, gang: str) -> GangEnd:
+    told = 0.0
+    for event in ctx.launcher.follow(gang):
+        ctx.observer.progress(name, event)
+        if event.end is not None:
+            return event.end
+        if event.kind == "waiting" and time.monotonic() - told > WAITING_SECONDS:
+            told = time.monotonic()
+            _note_waiting(ctx, event.text)
+    return ctx.launcher.collect(gang)
+
+
+def _note_waiting(ctx: Context, text: str) -> None:
+    def change(record: Record) -> Record:
+        return record if record.gang is None else replace(record, gang=replace(record.gang, waiting=Waiting(who=text)))
+
+    ctx.change(change)
+
+
+@contextmanager
+def _obeying(ctx: Context, gang: str) -> Iterator[None]:
+    """While the block runs, stop `gang` as soon as the record asks for it."""
+    over = threading.Event()
+    thread = threading.Thread(target=_obey, args=(ctx, gang, over), name="cancel-watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _obey(ctx: Context, gang: str, over: threading.Event) -> None:
+    while not over.wait(WATCH_SECONDS):
+        try:
+            reason = ctx.cancel_requested()
+        except StorageError:
+            continue
+        if reason:
+            ctx.launcher.cancel(gang, reason=reason, save=True)
+            return

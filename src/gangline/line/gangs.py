@@ -1,0 +1,148 @@
+"""A stage's gang from submit to its end, over as many attempts as its errors deserve.
+
+The gang of an attempt has a name of its own, made from run, role and attempt, so a driver that died finds the whole
+chain again: what has ended answers at once, what still runs is followed. Restarts inside a gang are its keeper's; the
+line starts another gang where the allocation itself was lost, or with half the micro-batch after memory ran out.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from gangline.errors import CancelledError, CapacityError, IntegrityError, error_for
+from gangline.launch.protocol import Gang
+from gangline.line import identity, launchers
+from gangline.line.context import Context
+from gangline.line.follow import follow
+from gangline.line.ledger import Share
+from gangline.spec.codec import from_json
+from gangline.spec.gang import GangEnd, GangResult
+from gangline.spec.plan import Plan
+from gangline.spec.podset import PodSet, Resources
+from gangline.storage.blobs import put_blob
+
+MAX_CHARGED = 3
+"""Gangs of one stage that may be lost for no reason of ours before the stage fails."""
+MAX_ATTEMPTS = 99
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finished:
+    """A gang that did what it was asked."""
+
+    name: str
+    plan: Plan
+    """Of the last attempt."""
+    end: GangEnd
+    result: GangResult | None
+    """None: a program of the user that writes no result."""
+    shares: tuple[Share, ...]
+    """Of every attempt, for the ledger."""
+    attempts: int
+
+
+def podset_for(ctx: Context, plan: Plan, attempt: int = 1) -> PodSet:
+    """The gang of `plan` as data: equal for every driver of the run, so that a second one adopts it."""
+    procs = int(ctx.output("plan", "procs_per_node") or plan.world_size)
+    nodes = max(1, plan.world_size // procs)
+    secrets = (launchers.CHECKPOINT_KEY, *((launchers.STORE_CREDENTIALS,) if ctx.site.store.credentials else ()))
+    return PodSet(
+        name=identity.gang_name(plan.run, plan.role, attempt),
+        run=plan.run,
+        project=plan.project,
+        commit=ctx.record.commit.sha,
+        role=plan.role,
+        num_nodes=nodes,
+        procs_per_node=plan.world_size // nodes,
+        image=ctx.record.inputs.image,
+        code=str(ctx.output("build", "code")),
+        plan=put_blob(ctx.store, plan.to_json()),
+        store=ctx.store.url,
+        env=dict(ctx.line.train.env),
+        resources=Resources(gpus=plan.world_size // nodes if plan.device == "cuda" else 0),
+        queue=ctx.site.launch.queue,
+        deadline_seconds=ctx.site.limits.run_seconds,
+        metrics_port_base=ctx.site.metrics.port_base,
+        secrets=secrets,
+    )
+
+
+def run_to_end(ctx: Context, stage: str, plan: Plan, *, on_started: Callable[[Gang], object] | None = None) -> Finished:
+    """Start or adopt the gang of `plan`, follow it, start the next attempt where its end allows one.
+
+    Args:
+        ctx: Of the run.
+        stage: Whose progress the observer sees.
+        plan: Of the first attempt.
+        on_started: Told of each attempt's gang.
+
+    Raises:
+        GanglineError: Of the class that the gang's exit code names, when no attempt is left.
+    """
+    shares: list[Share] = []
+    charged = 0
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        gang = ctx.launcher.submit(podset_for(ctx, plan, attempt))
+        if on_started is not None:
+            on_started(gang)
+        end = follow(ctx, stage, gang.name)
+        shares.append(Share(end.allocated_seconds, end.ledger))
+        if end.exit_code == 0:
+            result = read_result(ctx, plan)
+            return Finished(name=gang.name, plan=plan, end=end, result=result, shares=tuple(shares), attempts=attempt)
+        charged += end.retry != "free"
+        plan = _next_plan(ctx, stage, plan, end, charged=charged)
+        _keep_metrics(ctx, plan, attempt)
+    raise CapacityError(f"{plan.run}: {MAX_ATTEMPTS} gangs were taken away; run again when the machine is calmer")
+
+
+def role_prefix(plan: Plan) -> str:
+    """Where a gang's output is mirrored to."""
+    return plan.run_prefix if plan.role == "train" else f"{plan.run_prefix}/{plan.role}"
+
+
+def read_result(ctx: Context, plan: Plan) -> GangResult | None:
+    """What the program said at its end; a task always says something.
+
+    Raises:
+        IntegrityError: It is of another role, or a task left none.
+    """
+    key = f"{role_prefix(plan)}/result.json"
+    blob = ctx.store.get(key)
+    if blob is None and plan.program.task is not None:
+        raise IntegrityError(f"wanted {key} from a gang that ended well, found nothing; gangline logs {plan.run}")
+    if blob is None:
+        return None
+    result = from_json(GangResult, blob.data)
+    if result.role != plan.role:
+        raise IntegrityError(f"{key}: wanted the result of {plan.role}, found one of {result.role}")
+    return result
+
+
+def _next_plan(ctx: Context, stage: str, plan: Plan, end: GangEnd, *, charged: int) -> Plan:
+    """The plan of the next attempt, or the error that ends the stage."""
+    if reason := ctx.cancel_requested():
+        raise CancelledError(f"{plan.run} is to stop: {reason}")
+    if end.retry == "changed" and (smaller := _half_micro_batch(ctx, plan)):
+        text = f"memory ran out at micro_batch {plan.micro_batch}: once more with {smaller}"
+        ctx.remember(stage, "retry", text)
+        return replace(plan, micro_batch=smaller)
+    if end.retry == "free" or (end.retry == "same" and charged < MAX_CHARGED):
+        ctx.remember(stage, "retry", f"the gang was lost ({end.reason}): the next one resumes from the last checkpoint")
+        return plan
+    raise error_for(end.exit_code)(f"{end.reason or f'the gang ended with {end.exit_code}'}")
+
+
+def _half_micro_batch(ctx: Context, plan: Plan) -> int | None:
+    """Largest size up to half that divides a rank's share; None where the line fixed it, or it was halved already."""
+    share = plan.global_batch // plan.mesh.data_parallel
+    was_halved = plan.micro_batch != ctx.plan.micro_batch
+    if ctx.line.train.mesh.micro_batch != "auto" or was_halved:
+        return None
+    return next((size for size in range(plan.micro_batch // 2, 0, -1) if share % size == 0), None)
+
+
+def _keep_metrics(ctx: Context, plan: Plan, attempt: int) -> None:
+    """Put an ended attempt's metrics aside: the next one's upload overwrites them."""
+    blob = ctx.store.get(f"{role_prefix(plan)}/metrics.jsonl")
+    if blob is not None:
+        ctx.store.put_if_absent(f"{role_prefix(plan)}/metrics-{attempt}.jsonl", blob.data)

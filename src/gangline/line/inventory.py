@@ -1,0 +1,111 @@
+"""What is there to train on, and how large the model is: asked of a child process, because torch stays out of here.
+
+The answer is kept by everything it depends on: environment, code, model options, cores, device files.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from gangline.errors import BuildError, ConfigError, error_for
+from gangline.spec.codec import digest
+from gangline.spec.inventory import Devices, Inventory
+from gangline.spec.line import Line
+from gangline.spec.profile import ModelProfile
+from gangline.storage.layer import unpack
+
+TIMEOUT_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    inventory: Inventory
+    profile: ModelProfile | None
+    """None for a program of the user: its model is its own."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """What the child process needs to build the line's model."""
+
+    line: Line
+    tar: bytes
+    """Code layer."""
+    environment: str
+    """Digest."""
+
+
+def look(model: Model, *, home: Path) -> Seen:
+    """Inventory of this machine and profile of the line's model; kept below `home`.
+
+    Raises:
+        ConfigError: The task cannot be imported or built as the line asks; its message is passed on.
+    """
+    question = {
+        "environment": model.environment,
+        "code": sha256(model.tar).hexdigest(),
+        "task": model.line.project.task,
+        "model": model.line.model,
+        "cores": len(os.sched_getaffinity(0)),
+        "devices": sorted(path.name for path in Path("/dev").glob("nvidia[0-9]*")),
+        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+    }
+    kept = home / "cache" / f"inspect-{digest(question)[:32]}.json"
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        _write(kept, _inspect(model))
+    return _read(json.loads(kept.read_bytes()))
+
+
+def _inspect(model: Model) -> bytes:
+    task = model.line.project.task
+    command = [sys.executable, "-m", "gangline.train.estimate.inspect"]
+    if task:
+        command += ["--task", task, "--options", json.dumps(model.line.model)]
+    with tempfile.TemporaryDirectory(prefix="gangline-inspect-") as folder:
+        code = Path(folder) / "code"
+        unpack(model.tar, code)
+        done = _run(command, code)
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit {done.returncode}"]
+        raise error_for(done.returncode)(f"{task}: {said[-1]}")
+    return done.stdout
+
+
+def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[bytes]:
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        return subprocess.run(
+            command, cwd=folder, env=environ, capture_output=True, check=False, timeout=TIMEOUT_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BuildError(f"inspecting the model took over {TIMEOUT_SECONDS:.0f} s; is build_model stuck?") from error
+
+
+def _read(answer: dict[str, Any]) -> Seen:
+    devices = tuple(Devices(**each) for each in answer["devices"])
+    inventory = Inventory(
+        cores=answer["cores"], memory_bytes=answer.get("memory_bytes"), devices=devices, origin="this machine"
+    )
+    if answer.get("parameters") is None:
+        return Seen(inventory, None)
+    profile = ModelProfile(
+        parameters=answer["parameters"], parameter_bytes=answer.get("parameter_bytes"), origin="inspected"
+    )
+    return Seen(inventory, profile)
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        json.loads(data)
+    except ValueError as error:
+        raise ConfigError(f"wanted JSON from the inspection of the model, found {data[:80]!r}") from error
+    staged = path.with_suffix(f".{os.getpid()}")
+    staged.write_bytes(data)
+    staged.replace(path)

@@ -1,0 +1,57 @@
+"""The launcher that a site's target names, with the secrets it may resolve into a gang."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from gangline.errors import ConfigError
+from gangline.launch.local import LocalLauncher
+from gangline.launch.protocol import Launcher
+from gangline.line import places
+from gangline.spec.site import Site
+from gangline.storage.protocol import ObjectStore
+
+CHECKPOINT_KEY = "checkpoint-key"
+STORE_CREDENTIALS = "store-credentials"
+
+
+def gangs_root(repo: Path) -> Path:
+    """Folder of the gangs that run on this machine."""
+    return places.home(repo) / "gangs"
+
+
+def open_launcher(
+    repo: Path,
+    *,
+    site: Site,
+    environ: Mapping[str, str],
+    store: ObjectStore,
+    project: str = "",
+    target: str | None = None,
+) -> Launcher:
+    """The launcher of `target`, or of the site; `project` is needed to submit, not to watch or stop.
+
+    Raises:
+        ConfigError: This installation has none for it.
+    """
+    wanted = target or site.launch.target
+    if wanted != "local":
+        raise ConfigError(
+            f"launch.target: wanted {wanted!r}, found only local launching in this installation;"
+            f" install gangline[{'kfp' if wanted.startswith('kfp') else wanted}] where it offers that, or use local"
+        )
+    return LocalLauncher(gangs_root(repo), store=store, secrets=secret_reader(site, environ, project))
+
+
+def secret_reader(site: Site, environ: Mapping[str, str], project: str) -> Callable[[str], bytes]:
+    """Gives the values behind the names in `PodSet.secrets`."""
+
+    def read(name: str) -> bytes:
+        if name == CHECKPOINT_KEY:
+            from gangline.line.registry.keys import signing_key
+
+            return signing_key(site, environ).checkpoint_key(project)
+        if name == STORE_CREDENTIALS:
+            return (places.store_credentials(site, environ) or "").encode()
+        raise ConfigError(f"a gang asks for the secret {name!r}; there are {CHECKPOINT_KEY} and {STORE_CREDENTIALS}")
+
+    return read

@@ -1,0 +1,55 @@
+"""Where things of a site lie on this machine: `.gangline` beside line.toml, the store, its credentials."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from gangline.errors import StorageError
+from gangline.spec.secrets import resolve_secret
+from gangline.spec.site import Site
+from gangline.storage.open import open_store
+from gangline.storage.protocol import ObjectStore
+
+
+def home(repo: Path) -> Path:
+    """`.gangline` of a model repository: made when missing, ignoring itself.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    folder = repo / ".gangline"
+    ignore = folder / ".gitignore"
+    try:
+        if not ignore.exists():
+            folder.mkdir(exist_ok=True)
+            ignore.write_text("*\n", encoding="ascii")
+    except OSError as error:
+        raise StorageError(
+            f"wanted to write {folder}, found: {error.strerror}; make room there or allow writing, then run again"
+        ) from error
+    return folder
+
+
+def store_url(repo: Path, site: Site) -> str:
+    """The site's store as any process reads it: a folder by its absolute path."""
+    url = site.store.url
+    if not url.startswith("file:"):
+        return url
+    path = Path(url.removeprefix("file:")).expanduser()
+    if not path.is_absolute():
+        home(repo)
+    return f"file:{(repo / path).resolve()}"
+
+
+def store_credentials(site: Site, environ: Mapping[str, str]) -> str | None:
+    """`ACCESS:SECRET`, resolved now; None where the store needs none."""
+    return resolve_secret(site.store.credentials, environ) if site.store.credentials else None
+
+
+def open_site_store(repo: Path, site: Site, environ: Mapping[str, str]) -> ObjectStore:
+    """Raises ConfigError or StorageError, saying what to set."""
+    return open_store(
+        store_url(repo, site),
+        endpoint=site.store.endpoint,
+        region=site.store.region,
+        credentials=store_credentials(site, environ),
+    )

@@ -1,0 +1,97 @@
+"""Which runs a store holds, found by listing records; and which of them are open, by a marker each.
+
+`open/<project>/<run>` is written before a record is born and deleted after it ended: what must look at open runs
+(superseding, sweeping, limits) reads these few instead of all records. A marker that outlived its run is harmless.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from gangline.errors import UsageError
+from gangline.line import identity, places
+from gangline.line.record_store import RecordStore
+from gangline.spec.record import Record
+from gangline.spec.site import Site
+from gangline.storage.protocol import ObjectStore, list_all
+
+_PAST_ALL = "zzzzzzzz"
+"""Sorts after every name that lies in a run's folder."""
+
+
+def open_site_store(repo: Path, site: Site, environ: Mapping[str, str]) -> ObjectStore:
+    return places.open_site_store(repo, site, environ)
+
+
+def records_of(store: ObjectStore, record: Record) -> RecordStore:
+    return RecordStore.of(store, record)
+
+
+def list_runs(store: ObjectStore, *, project: str | None = None, commit: str | None = None) -> Iterator[Record]:
+    """Records in key order, of one project or commit (its full name, with the project) where given."""
+    prefix = "runs/" + (f"{project}/" if project else "") + (f"{commit}/" if project and commit else "")
+    for run in _run_prefixes(store, prefix):
+        record = RecordStore(store, run).read()
+        if record is not None and (commit is None or record.commit.sha.startswith(commit)):
+            yield record
+
+
+def find_run(store: ObjectStore, run: str) -> Record:
+    """The record of a run id, or of the beginning of one that no other run shares.
+
+    Raises:
+        UsageError: There is none, or several; they are named.
+    """
+    pieces = run.rsplit("-", 2)
+    whole = len(pieces) == 3 and len(pieces[1]) == 8 and len(pieces[2]) == 6
+    prefix = f"runs/{pieces[0]}/{pieces[1]}" if whole else "runs/"
+    found = [each for each in _run_prefixes(store, prefix) if each.rsplit("/", 1)[1].startswith(run)]
+    exact = [each for each in found if each.rsplit("/", 1)[1] == run] or found
+    if not run or len(exact) != 1:
+        raise UsageError(_not_one(run, [each.rsplit("/", 1)[1] for each in exact]))
+    record = RecordStore(store, exact[0]).read()
+    if record is None:
+        raise UsageError(f"{exact[0]} holds no record.json; was the run deleted? gangline list shows what is there")
+    return record
+
+
+def mark_open(store: ObjectStore, record: Record) -> None:
+    store.put(f"open/{record.run.project}/{record.run.id}", record.commit.sha.encode())
+
+
+def unmark_open(store: ObjectStore, record: Record) -> None:
+    store.delete(f"open/{record.run.project}/{record.run.id}")
+
+
+def open_runs(store: ObjectStore, project: str | None = None) -> Iterator[Record]:
+    """Runs that have not ended; markers of others are removed on the way."""
+    for entry in list(list_all(store, f"open/{project}/" if project else "open/")):
+        _, owner, run = entry.key.split("/", 2)
+        blob = store.get(entry.key)
+        if blob is None:
+            continue
+        record = RecordStore(store, f"runs/{owner}/{blob.data.decode()}/{run}").read()
+        if record is not None and record.run.state == "ended":
+            store.delete(entry.key)
+        elif record is not None:
+            yield record
+
+
+def _run_prefixes(store: ObjectStore, prefix: str) -> Iterator[str]:
+    """`runs/<project>/<commit>/<run>` below `prefix`, one listing each, however much lies inside."""
+    after = ""
+    while entries := store.list(prefix, after, 1):
+        parts = entries[0].key.split("/")
+        if len(parts) < 5:
+            after = entries[0].key
+            continue
+        run = "/".join(parts[:4])
+        identity.parts(parts[3])
+        yield run
+        after = f"{run}/{_PAST_ALL}"
+
+
+def _not_one(run: str, found: list[str]) -> str:
+    if not found:
+        return f"there is no run {run!r} in this store; gangline list shows what is there"
+    shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+    return f"wanted the beginning of one run id, found {len(found)} for {run!r}: {shown}; write more of it"

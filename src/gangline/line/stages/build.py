@@ -1,0 +1,91 @@
+"""build: the environment by digest, the code layer and the data as blobs. Nothing of it depends on the run."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from gangline.data.resolve import data_source, resolve_text
+from gangline.data.shards import resolve_shards
+from gangline.errors import ConfigError
+from gangline.line import code, environment
+from gangline.line.context import Context, StageResult
+from gangline.line.taken import find_donor, origin
+from gangline.spec.codec import canonical, digest
+from gangline.spec.plan import DataSource
+from gangline.spec.record import Artifact, Record
+from gangline.storage.blobs import put_blob
+from gangline.units import format_bytes
+
+READ_AT_ONCE_BYTES = 64 * 1024 * 1024
+
+
+def build(ctx: Context) -> StageResult:
+    """Raises ConfigError for a lock, code or data that is not there, or other data than the line demands."""
+    layer = code.pack(ctx.repository, ctx.record.commit.tree, ctx.line.project)
+    for link in layer.links[:5]:
+        ctx.remember("build", "left_out", f"{link} is a link and stays out of the code layer")
+    code_key = put_blob(ctx.store, layer.tar)
+    code_digest = code_key.rsplit("/", 1)[1]
+    environment_digest, source = _environment(ctx)
+    data = _data(ctx)
+    key = digest({"environment": environment_digest, "code": code_digest, "data": data.digest})
+    donor = find_donor(ctx, "build", key)
+
+    def change(record: Record) -> Record:
+        inputs = replace(record.inputs, environment=environment_digest, code=code_digest, data=data.digest)
+        artifact = Artifact(
+            kind="code", key=code_key, media_type="application/x-tar", size_bytes=len(layer.tar), sha256=code_digest
+        )
+        return replace(record, inputs=inputs, artifacts=(*record.artifacts, artifact))
+
+    return StageResult(
+        state="taken" if donor else "done",
+        taken_from=origin(donor, "build") if donor else None,
+        message=f"environment {environment_digest[:8]} ({source}) · code layer {code_digest[:8]}: {layer.files} files,"
+        f" {format_bytes(layer.size_bytes)}" + (f" · unchanged since {donor.run.id}" if donor else ""),
+        key=key,
+        outputs={"code": code_key, "data": put_blob(ctx.store, canonical(data))},
+        change=change,
+    )
+
+
+def _environment(ctx: Context) -> tuple[str, str]:
+    """Digest, and where it comes from."""
+    lock = ctx.line.env.lock
+    if lock is None:
+        return environment.of_this_interpreter(), "this venv, no image"
+    text = ctx.repository.file(ctx.record.commit.tree, lock)
+    if text is None:
+        raise ConfigError(f"line.toml: env.lock: wanted {lock} in the commit, found none; git add it")
+    return environment.of_lock(text), f"{lock}, no image"
+
+
+def _data(ctx: Context) -> DataSource:
+    """Files of the line's data, stored by digest; shards are in the store already."""
+    table = ctx.line.data
+
+    def stored(key: str) -> bytes | None:
+        blob = ctx.store.get(key)
+        return None if blob is None else blob.data
+
+    texts = resolve_text(table.text, tracked=_readers(ctx), stored=stored) if table.text else []
+    for text in texts:
+        put_blob(ctx.store, text.data)
+    shards = resolve_shards(table.shards, stored=stored) if table.shards else []
+    return data_source([*(text.entry for text in texts), *shards], holdout=table.holdout, demanded=table.digest)
+
+
+def _readers(ctx: Context) -> Mapping[str, Callable[[], bytes] | None]:
+    """Every path of the commit; those of a small tree are read at once, because asking git costs most."""
+    entries = ctx.repository.entries(ctx.record.commit.tree)
+    files = [entry for entry in entries if entry.is_file]
+    readers: dict[str, Callable[[], bytes] | None] = {entry.path: None for entry in entries if not entry.is_file}
+    if sum(entry.size_bytes for entry in files) <= READ_AT_ONCE_BYTES:
+        contents = ctx.repository.blobs([entry.blob for entry in files])
+        held = {entry.path: data for entry, data in zip(files, contents, strict=True)}
+        return readers | {path: partial(held.__getitem__, path) for path in held}
+    return readers | {entry.path: partial(_read_one, ctx, entry.blob) for entry in files}
+
+
+def _read_one(ctx: Context, blob: str) -> bytes:
+    return next(ctx.repository.blobs([blob]))

@@ -1,0 +1,138 @@
+"""evaluate: held-out metrics of the checkpoint and, where the line asks for seeds, the band they span."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gangline.errors import ConfigError
+from gangline.line import band, ledger
+from gangline.line.context import Context, StageResult
+from gangline.line.course import Course
+from gangline.line.curve import seed_values
+from gangline.line.gangs import Finished, run_to_end
+from gangline.line.ledger import Share
+from gangline.line.states import stage
+from gangline.line.taken import find_donor, origin
+from gangline.planner.assemble import evaluate_plan
+from gangline.spec.codec import digest
+from gangline.spec.gang import GangResult, JobResult
+from gangline.spec.record import Band, Curve, Ledger, Metric, Record
+from gangline.units import format_number
+
+
+def evaluate(ctx: Context) -> StageResult:
+    """Raises what the gang's exit code names, and ConfigError for a metric that the task does not return."""
+    checkpoint = ctx.output("train", "checkpoint")
+    key = digest([stage(ctx.record, "train").key, ctx.record.inputs.tables.get("evaluate"), ctx.record.inputs.seeds])
+    if checkpoint is None:
+        return StageResult(state="skipped", message="the program left no checkpoint to evaluate", key=key)
+    donor = find_donor(ctx, "evaluate", key)
+    if donor is not None:
+        return _taken(ctx, key, donor)
+    finished = run_to_end(ctx, "evaluate", evaluate_plan(ctx.plan, ctx.record.inputs.seeds, str(checkpoint)))
+    assert finished.result is not None, finished.name
+    metrics = judge_metrics(ctx, finished.result)
+    return StageResult(
+        message=_message(metrics),
+        key=key,
+        change=lambda record: _learn(record, finished, metrics),
+    )
+
+
+def judge_metrics(ctx: Context, result: GangResult) -> dict[str, Metric]:
+    """Each metric of the run's own seed, with the values of all seeds, the band they span and the base's.
+
+    Raises:
+        ConfigError: The line asks for a metric that the task does not return.
+    """
+    own = next((job for job in result.jobs if job.seed == ctx.line.train.seed), None)
+    found = {} if own is None else own.metrics
+    wanted = {*ctx.line.evaluate.metrics, *(gate.metric for gate in ctx.line.gate.quality if gate.limit is None)}
+    if missing := sorted(wanted - found.keys() - Course.METRICS):
+        raise ConfigError(
+            f"line.toml: evaluate.metrics and gate.quality: wanted {', '.join(missing)},"
+            f" the task returns {', '.join(sorted(found)) or 'none'}"
+        )
+    return {name: _metric(ctx, name, own, result) for name in sorted(found)} if own else {}
+
+
+def _metric(ctx: Context, name: str, own: JobResult, result: GangResult) -> Metric:
+    gate = next((each for each in ctx.line.gate.quality if each.metric == name), None)
+    floor = gate.floor_percent if gate else 0.1
+    seeds = {str(job.seed): job.metrics[name] for job in result.jobs if name in job.metrics}
+    learned = band.learn(list(seeds.values()), floor_percent=floor, origin=ctx.record.run.id)
+    base_value, base_band = base_of(ctx, name)
+    return Metric(
+        value=own.metrics[name],
+        unit=result.metric_units.get(name, ""),
+        step=own.step,
+        better=gate.better if gate else None,
+        seeds=seeds,
+        band=learned,
+        base=base_value,
+        base_band=base_band,
+    )
+
+
+def base_of(ctx: Context, name: str) -> tuple[float | None, Band | None]:
+    """Value and band of the base run; a base that learned none hands on the band it was judged by."""
+    standing = ctx.base.metrics.get(name) if ctx.base else None
+    return (standing.value, standing.band or standing.base_band) if standing else (None, None)
+
+
+def _learn(record: Record, finished: Finished, metrics: Mapping[str, Metric]) -> Record:
+    assert finished.result is not None, finished.name
+    return replace(
+        record,
+        metrics=record.metrics | dict(metrics),
+        curve=_with_seeds(record.curve, finished),
+        ledger=with_shares(record, finished),
+    )
+
+
+def with_shares(record: Record, finished: Finished) -> Ledger:
+    """The run's ledger with another gang's time in it."""
+    standing = [Share(record.ledger.allocated_seconds, record.ledger.seconds)] if record.ledger else []
+    return ledger.merge(finished.plan.device, [*standing, *finished.shares])
+
+
+def _with_seeds(curve: Curve, finished: Finished) -> Curve:
+    """Curves of the seeds that this gang trained, beside the run's own."""
+    assert finished.result is not None, finished.name
+    steps = finished.plan.steps
+    trained = {str(job.seed): seed_values(job.losses, steps) for job in finished.result.jobs if job.losses}
+    if not trained:
+        return curve
+    own = {str(finished.plan.seed): tuple(point.value for point in curve.points)}
+    return replace(curve, seed_points=own | trained)
+
+
+def _taken(ctx: Context, key: str, donor: Record) -> StageResult:
+    names = donor.metrics.keys() - Course.METRICS
+
+    def mine(name: str) -> Metric:
+        base_value, base_band = base_of(ctx, name)
+        return replace(donor.metrics[name], base=base_value, base_band=base_band)
+
+    metrics = {name: mine(name) for name in sorted(names)}
+
+    def change(record: Record) -> Record:
+        curve = replace(record.curve, seed_points=donor.curve.seed_points)
+        return replace(record, metrics=record.metrics | metrics, curve=curve)
+
+    where = origin(donor, "evaluate")
+    message = f"{_message(metrics)} · taken from {where}"
+    return StageResult(state="taken", message=message, key=key, taken_from=where, change=change)
+
+
+def _message(metrics: Mapping[str, Metric]) -> str:
+    if not metrics:
+        return "the task returns no metrics"
+    parts = [f"{name} {format_number(metric.value)}" for name, metric in metrics.items()]
+    learned = next(((name, metric) for name, metric in metrics.items() if metric.band), None)
+    if learned is not None and learned[1].band is not None:
+        spread = learned[1].band
+        percent = abs(spread.half / spread.center) * 100 if spread.center else 0.0
+        parts.append(
+            f"seeds {' '.join(learned[1].seeds)} in one gang: band {format_number(spread.center)} ± {percent:.1f} %"
+        )
+    return " · ".join(parts)

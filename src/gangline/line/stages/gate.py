@@ -1,0 +1,94 @@
+"""gate: quality, budget and reproducibility, each a verdict with its reason; one no refuses the run."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gangline.errors import GateError
+from gangline.line import band
+from gangline.line.context import Context, StageResult
+from gangline.spec.codec import digest
+from gangline.spec.line import GateTable, QualityGate
+from gangline.spec.record import Answer, CommitInfo, Gate, Metric, Record
+from gangline.units import format_number
+
+_MARKS: dict[Answer, str] = {"yes": "✓", "no": "✗", "unknown": "?"}
+
+
+def gate(ctx: Context) -> StageResult:
+    """Cheap and always judged anew; fails with GateError (60), every verdict recorded."""
+    standing = [each for each in ctx.record.gates if each.name == "budget"]
+    gates = (*standing, *judge(ctx.line.gate, ctx.record))
+    refused = [each for each in gates if each.verdict == "no"]
+    text = " · ".join(_say(each) for each in gates)
+    return StageResult(
+        state="failed" if refused else "done",
+        message=text,
+        key=digest([ctx.line.gate, ctx.record.metrics, ctx.record.commit]),
+        change=lambda record: replace(record, gates=gates),
+        error=GateError("; ".join(f"{each.name}: {each.reason}" for each in refused)) if refused else None,
+    )
+
+
+def judge(table: GateTable, record: Record) -> Iterator[Gate]:
+    """Verdicts over what the record holds by now."""
+    yield _reproducible(table, record.commit)
+    for wanted in table.quality:
+        yield _quality(wanted, record.metrics.get(wanted.metric), require_base=table.require_base)
+    if table.require_base and record.commit.base is None and not table.quality:
+        yield Gate(name="base", verdict="no", reason="no ancestor has passed, and gate.require_base asks for one")
+
+
+def _reproducible(table: GateTable, commit: CommitInfo) -> Gate:
+    if commit.patch is None:
+        return Gate(name="reproducible", verdict="yes", reason="commit, line, code, environment and data by digest")
+    verdict: Answer = "no" if table.reproducible else "unknown"
+    reason = "the tree has uncommitted changes; git commit -am ... and run again"
+    return Gate(name="reproducible", verdict=verdict, reason=reason, evidence={"patch": commit.patch})
+
+
+def _quality(wanted: QualityGate, metric: Metric | None, *, require_base: bool) -> Gate:
+    name = f"quality:{wanted.metric}"
+    if metric is None:
+        return Gate(name=name, verdict="unknown", reason=f"the program reports no {wanted.metric}")
+    if not math.isfinite(metric.value):
+        return Gate(name=name, verdict="no", reason=f"{wanted.metric} is {metric.value}, no finite number")
+    if wanted.limit is not None:
+        return _by_limit(name, wanted, metric, wanted.limit)
+    if metric.base is None:
+        verdict: Answer = "no" if require_base else "unknown"
+        why = "gate.require_base asks for one" if require_base else "this run becomes the base"
+        return Gate(name=name, verdict=verdict, reason=f"no base yet: {why}")
+    if metric.base_band is None:
+        reason = f"the base has no band, only {format_number(metric.base)}; evaluate.seeds = 3 learns one"
+        return Gate(name=name, verdict="unknown", reason=reason)
+    return _by_band(name, wanted, metric)
+
+
+def _by_limit(name: str, wanted: QualityGate, metric: Metric, limit: float) -> Gate:
+    good = metric.value <= limit if wanted.better == "lower" else metric.value >= limit
+    sign = "at most" if wanted.better == "lower" else "at least"
+    reason = f"{format_number(metric.value)}, wanted {sign} {format_number(limit)}"
+    evidence = {"value": metric.value, "limit": limit}
+    return Gate(name=name, verdict="yes" if good else "no", reason=reason, evidence=evidence)
+
+
+def _by_band(name: str, wanted: QualityGate, metric: Metric) -> Gate:
+    base = metric.base_band
+    assert base is not None, name
+    floor = abs(base.center) * wanted.floor_percent / 100
+    judged = replace(base, half=max(base.half, floor))
+    worse = band.is_worse(metric.value, judged, wanted.better)
+    percent = abs(judged.half / judged.center) * 100 if judged.center else 0.0
+    where = "outside" if worse else "within"
+    shown = f"{format_number(judged.center)} ± {percent:.1f} % ({judged.n} seeds of {judged.origin})"
+    return Gate(
+        name=name,
+        verdict="no" if worse else "yes",
+        reason=f"{format_number(metric.value)} is {where} the base band {shown}",
+        evidence={"value": metric.value, "center": judged.center, "half": judged.half, "n": judged.n},
+    )
+
+
+def _say(each: Gate) -> str:
+    return f"{each.name} {_MARKS[each.verdict]}" + ("" if each.verdict == "yes" else f" {each.reason}")

@@ -1,0 +1,134 @@
+"""prove: opens the checkpoint under a second plan, compares every tensor, and trains some steps again."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gangline.errors import GateError
+from gangline.line import states
+from gangline.line.context import Context, StageResult
+from gangline.line.course import read_metrics
+from gangline.line.curve import losses_of
+from gangline.line.gangs import run_to_end
+from gangline.line.stages.evaluate import with_shares
+from gangline.line.taken import find_donor, origin
+from gangline.planner.assemble import prove_plan
+from gangline.spec.codec import digest
+from gangline.spec.gang import GangResult, JobResult
+from gangline.spec.inventory import Inventory
+from gangline.spec.plan import Plan
+from gangline.spec.record import Answer, Gate, Metric, Proof, Record
+from gangline.storage.blobs import get_blob
+
+
+def prove(ctx: Context) -> StageResult:
+    """Fails with GateError (60) where a tensor differs or the replay leaves band and parity."""
+    table = ctx.line.prove
+    train = states.stage(ctx.record, "train")
+    checkpoint = train.outputs.get("checkpoint")
+    key = digest([train.key, ctx.record.inputs.tables.get("prove"), ctx.line.gate.parity])
+    if table.plan == "off":
+        return StageResult(state="skipped", message='prove.plan = "off": no second plan was asked for', key=key)
+    if checkpoint is None:
+        return StageResult(state="skipped", message="the program left no checkpoint to open again", key=key)
+    donor = find_donor(ctx, "prove", key)
+    if donor is not None and donor.proof is not None:
+        return _taken(key, donor, donor.proof)
+    inventory = Inventory.from_json(get_blob(ctx.store, str(ctx.output("plan", "inventory"))))
+    plan = prove_plan(ctx.plan, table.plan, str(checkpoint), table.replay_steps, inventory=inventory, site=ctx.site)
+    finished = run_to_end(ctx, "prove", plan)
+    assert finished.result is not None, finished.name
+    proof = judge_proof(ctx, plan, str(checkpoint), finished.result)
+    differs = proof.tensors_equal != proof.tensors or proof.same_loss == "no"
+
+    def change(record: Record) -> Record:
+        gates = tuple(each for each in record.gates if each.name != "parity")
+        return replace(record, proof=proof, gates=(*gates, _gate(proof)), ledger=with_shares(record, finished))
+
+    return StageResult(
+        state="failed" if differs else "done",
+        message=_message(proof),
+        key=key,
+        change=change,
+        error=GateError(proof.reason) if differs else None,
+    )
+
+
+def judge_proof(ctx: Context, plan: Plan, checkpoint: str, result: GangResult) -> Proof:
+    """Tensors of the checkpoint, and the replayed losses against those of the training."""
+    digests = result.digests
+    total, equal = (digests.total, digests.equal) if digests else (0, 0)
+    attempts = int(ctx.output("train", "attempts") or 1)
+    trained = replace(ctx.plan, run_prefix=checkpoint.rsplit("/checkpoints/", 1)[0])
+    losses = losses_of(read_metrics(ctx, trained, attempts)[0])
+    replayed = next((job for job in result.jobs if job.losses), None)
+    difference = largest_difference(losses, replayed) if replayed else None
+    same = _same_loss(ctx, replayed, difference)
+    proof = Proof(
+        checkpoint=checkpoint,
+        plan=plan.name,
+        tensors=total,
+        tensors_equal=equal,
+        replay_steps=replayed.step if replayed else 0,
+        replay_difference=difference,
+        same_loss=same,
+    )
+    return replace(proof, reason=_reason(proof, digests.different if digests else (), ctx.line.gate.parity))
+
+
+def largest_difference(losses: Mapping[int, float], replayed: JobResult) -> float | None:
+    """Over the steps that both have; infinite where one of them is no number, None where they share no step."""
+    pairs = [(losses[step], loss) for step, loss in replayed.losses if step in losses]
+    if not pairs:
+        return None
+    return max(abs(a - b) if math.isfinite(a) and math.isfinite(b) else math.inf for a, b in pairs)
+
+
+def _same_loss(ctx: Context, replayed: JobResult | None, difference: float | None) -> Answer:
+    """The replay's metrics within their bands, where both are there; else its losses within `gate.parity`."""
+    if replayed is None or difference is None:
+        return "unknown"
+    whole = replayed.step >= ctx.plan.steps
+    judged = [_in_band(ctx.record.metrics.get(name), value) for name, value in replayed.metrics.items() if whole]
+    known = [answer for answer in judged if answer is not None]
+    held = all(known) if known else difference <= ctx.line.gate.parity
+    return "yes" if held and math.isfinite(difference) else "no"
+
+
+def _in_band(metric: Metric | None, value: float) -> bool | None:
+    if metric is None or metric.band is None:
+        return None
+    return metric.band.low <= value <= metric.band.high
+
+
+def _reason(proof: Proof, different: tuple[str, ...], parity: float) -> str:
+    if proof.tensors_equal != proof.tensors:
+        return f"{proof.tensors - proof.tensors_equal} of {proof.tensors} tensors differ: {', '.join(different[:3])}"
+    if proof.same_loss == "no":
+        return f"the replay under {proof.plan} differs by {proof.replay_difference:.1e}, parity is {parity:g}"
+    return f"every tensor is equal under {proof.plan}"
+
+
+def _gate(proof: Proof) -> Gate:
+    held = proof.tensors_equal == proof.tensors and proof.same_loss != "no"
+    evidence = {"tensors": proof.tensors, "equal": proof.tensors_equal, "difference": proof.replay_difference}
+    return Gate(name="parity", verdict="yes" if held else "no", reason=proof.reason, evidence=evidence)
+
+
+def _taken(key: str, donor: Record, proof: Proof) -> StageResult:
+    where = origin(donor, "prove")
+
+    def change(record: Record) -> Record:
+        gates = tuple(each for each in record.gates if each.name != "parity")
+        return replace(record, proof=proof, gates=(*gates, _gate(proof)))
+
+    message = f"{_message(proof)} · taken from {where}"
+    return StageResult(state="taken", message=message, key=key, taken_from=where, change=change)
+
+
+def _message(proof: Proof) -> str:
+    parts = [f"{proof.plan}: {proof.tensors_equal} of {proof.tensors} tensors equal"]
+    if proof.replay_difference is not None:
+        parts.append(f"{proof.replay_steps} steps again: difference {proof.replay_difference:.1e}")
+        parts.append(f"same loss within the band: {proof.same_loss}")
+    return " · ".join(parts)

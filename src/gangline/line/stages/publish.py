@@ -1,0 +1,42 @@
+"""publish: makes the checkpoint a signed model version, where the line's rules let it."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from gangline.line.context import Context, StageResult
+from gangline.line.registry.types import Skipped
+from gangline.spec.codec import digest
+from gangline.spec.record import Record
+
+
+def publish(ctx: Context) -> StageResult:
+    """Raises IntegrityError (50) for a fork or a name that is taken, TrainingError (30) if the model does not answer."""
+    from gangline.line.registry.keys import signing_key
+    from gangline.line.registry.publish import publish as make_version
+
+    checkpoint = ctx.output("train", "checkpoint")
+    with tempfile.TemporaryDirectory(prefix="publish-", dir=ctx.home) as folder:
+        made = make_version(
+            store=ctx.store,
+            record=ctx.record,
+            line=ctx.line,
+            key=signing_key(ctx.site, ctx.environ),
+            repo=ctx.repo,
+            workdir=Path(folder),
+            checkpoint=None if checkpoint is None else str(checkpoint),
+        )
+    if isinstance(made, Skipped):
+        return StageResult(state="skipped", message=made.reason)
+    for sentence in made.events:
+        ctx.remember("publish", "registry", sentence)
+
+    def change(record: Record) -> Record:
+        return replace(record, artifacts=(*record.artifacts, *made.artifacts))
+
+    return StageResult(
+        message=made.message,
+        key=digest([made.model, made.weights]),
+        outputs={"model": made.model, "version": made.version, "key": made.key},
+        change=change,
+    )

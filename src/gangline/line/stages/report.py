@@ -1,0 +1,51 @@
+"""report: draws the record as HTML, markdown and JUnit. Trouble outside is an event and fails nothing."""
+
+from dataclasses import replace
+from hashlib import sha256
+
+from gangline.errors import GanglineError
+from gangline.line.clock import now
+from gangline.line.context import Context, StageResult
+from gangline.line.states import stage
+from gangline.report.html import render_html
+from gangline.report.junit import render_junit
+from gangline.report.markdown import render_markdown
+from gangline.spec.codec import digest
+from gangline.spec.record import Artifact, Record
+
+
+def report(ctx: Context) -> StageResult:
+    """Never raises for what lies outside the record; of a run that has ended it shows the verdict."""
+    drawn = _as_ended(ctx.record)
+    try:
+        pages = {
+            "report.html": ("report", "text/html", render_html(drawn, ctx.base)),
+            "report.md": ("report", "text/markdown", render_markdown(drawn)),
+            "junit.xml": ("junit", "application/xml", render_junit(drawn)),
+        }
+        artifacts = tuple(_put(ctx, name, *page) for name, page in pages.items())
+    except GanglineError as error:
+        ctx.remember("report", "trouble", f"the report could not be drawn or stored: {error}")
+        return StageResult(state="skipped", message="not drawn: gangline report tries again")
+    prefix = ctx.records.prefix
+
+    def change(record: Record) -> Record:
+        links = record.links | {"report": f"{prefix}/report.html"}
+        return replace(record, artifacts=(*record.artifacts, *artifacts), links=links)
+
+    return StageResult(
+        message=f"{prefix}/{{record.json,report.html,metrics.jsonl}}", key=digest(ctx.record.stages), change=change
+    )
+
+
+def _as_ended(record: Record) -> Record:
+    """The record as it will stand when this stage is done: a report that says of itself that it runs helps nobody."""
+    info = replace(stage(record, "report"), state="done", ended=now(), seconds=0.0, message="this page")
+    return replace(record, stages=record.stages | {"report": info})
+
+
+def _put(ctx: Context, name: str, kind: str, media_type: str, text: str) -> Artifact:
+    data = text.encode()
+    key = f"{ctx.records.prefix}/{name}"
+    ctx.store.put(key, data)
+    return Artifact(kind=kind, key=key, media_type=media_type, size_bytes=len(data), sha256=sha256(data).hexdigest())

@@ -1,0 +1,24 @@
+"""resolve: says what was found, keeps the effective line, and stops older runs of the branch."""
+
+from gangline.line.context import Context, StageResult
+from gangline.line.supersede import supersede
+from gangline.spec.codec import canonical
+from gangline.spec.record import CommitInfo
+from gangline.storage.blobs import put_blob
+
+
+def resolve(ctx: Context) -> StageResult:
+    """Reads the record as it was born; its commit, base and line digest are fixed already."""
+    record = ctx.record
+    supersede(ctx)
+    base = f"base {record.commit.base.commit[:8]}" if record.commit.base else "base none"
+    return StageResult(
+        message=f"{_commit(record.commit)} · line {record.run.project} · {base} · run {record.run.id}",
+        key=record.run.id,
+        outputs={"line": put_blob(ctx.store, canonical(ctx.line))},
+    )
+
+
+def _commit(commit: CommitInfo) -> str:
+    state = "dirty: commit and patch, never published" if commit.patch else "clean"
+    return f"{commit.sha[:8]} {state}"

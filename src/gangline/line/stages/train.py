@@ -1,0 +1,95 @@
+"""train: follows the gang to its end and reads what it left: checkpoint, curve, rank times, ledger."""
+
+from dataclasses import replace
+
+from gangline.line import ledger
+from gangline.line.clock import now
+from gangline.line.context import Context, StageResult
+from gangline.line.course import Course, read_course
+from gangline.line.gangs import Finished, run_to_end
+from gangline.line.stages.submit import train_key, with_gang
+from gangline.line.states import stage
+from gangline.line.taken import find_donor, origin
+from gangline.spec.record import Record
+from gangline.units import format_count, format_number, sparkline
+
+
+def train(ctx: Context) -> StageResult:
+    """Raises what the gang's exit code names: 30 to 34, 40, 50."""
+    key = train_key(ctx)
+    donor = find_donor(ctx, "train", key) if ctx.record.gang is None else None
+    if donor is not None:
+        return _taken(key, donor)
+    target = ctx.site.launch.target
+    finished = run_to_end(
+        ctx, "train", ctx.plan, on_started=lambda gang: ctx.change(lambda record: with_gang(record, gang, target))
+    )
+    course = read_course(ctx, finished)
+    return StageResult(
+        message=_message(finished, course),
+        key=key,
+        outputs={
+            "checkpoint": finished.result.checkpoint if finished.result else None,
+            "final_step": course.final_step,
+            "attempts": finished.attempts,
+        },
+        change=lambda record: _learn(record, finished, course),
+    )
+
+
+def _learn(record: Record, finished: Finished, course: Course) -> Record:
+    assert record.plan is not None, record.run.id
+    assert record.gang is not None, record.run.id
+    return replace(
+        record,
+        plan=replace(record.plan, measured=course.measured),
+        gang=replace(
+            record.gang,
+            released=finished.end.time or now(),
+            waiting=None,
+            generations=finished.end.generation + 1,
+            restarts=finished.end.restarts,
+        ),
+        curve=course.curve,
+        ranks=course.ranks,
+        metrics=record.metrics | dict(course.metrics),
+        ledger=ledger.merge(finished.plan.device, finished.shares),
+        artifacts=(*record.artifacts, *course.artifacts),
+    )
+
+
+def _taken(key: str, donor: Record) -> StageResult:
+    """Everything that training leaves, from the run that did it; no time was spent, so there is no ledger."""
+    outputs = stage(donor, "train").outputs
+
+    def change(record: Record) -> Record:
+        plan = record.plan
+        if plan is not None and donor.plan is not None:
+            plan = replace(plan, measured=donor.plan.measured)
+        metrics = {name: value for name, value in donor.metrics.items() if name in Course.METRICS}
+        artifacts = tuple(each for each in donor.artifacts if each.kind in {"metrics", "checkpoint"})
+        return replace(
+            record,
+            plan=plan,
+            curve=donor.curve,
+            ranks=donor.ranks,
+            metrics=record.metrics | metrics,
+            artifacts=(*record.artifacts, *artifacts),
+        )
+
+    where = origin(donor, "train")
+    message = f"taken from {where}: same code, environment, data and plan"
+    return StageResult(state="taken", message=message, key=key, taken_from=where, outputs=outputs, change=change)
+
+
+def _message(finished: Finished, course: Course) -> str:
+    plan = finished.plan
+    parts = [f"{plan.name} {course.final_step}/{plan.steps}"]
+    if course.curve.points:
+        values = [point.value for point in course.curve.points]
+        parts[0] += f" {sparkline(values)} loss {format_number(values[-1])}"
+    if speed := course.metrics.get("tokens_per_second"):
+        parts.append(f"{format_count(speed.value)} tokens/s")
+    if finished.end.restarts or finished.attempts > 1:
+        parts.append(f"{finished.end.restarts + finished.attempts - 1} restarts")
+    return " · ".join(parts)

@@ -1,0 +1,42 @@
+"""A newer commit of a branch stops the branch's open runs; on branches that publish, every commit runs to its end."""
+
+import time
+
+from gangline.errors import GanglineError
+from gangline.line import lease, states
+from gangline.line.cancel import conclude_cancelled
+from gangline.line.context import Context
+from gangline.line.record_store import RecordStore
+from gangline.line.runs import open_runs
+from gangline.spec.globs import any_matches
+from gangline.spec.record import Record
+
+
+def supersede(ctx: Context) -> None:
+    """Ask older open runs of this branch to stop; those that nobody drives are ended here and now.
+
+    Trouble with one of them is told and hinders nothing: the sweep finds it again.
+    """
+    branch = ctx.record.commit.branch
+    if branch is None or ctx.line.trigger.supersede != "cancel" or any_matches(branch, ctx.line.publish.branches):
+        return
+    for older in list(open_runs(ctx.store, ctx.record.run.project)):
+        if _is_older(ctx.record, older):
+            try:
+                _stop(ctx, older)
+            except GanglineError as error:
+                ctx.remember("resolve", "supersede", f"{older.run.id} could not be stopped: {error}")
+
+
+def _is_older(mine: Record, other: Record) -> bool:
+    same_branch = other.commit.branch == mine.commit.branch
+    return same_branch and other.commit.sha != mine.commit.sha and other.run.created <= mine.run.created
+
+
+def _stop(ctx: Context, older: Record) -> None:
+    records = RecordStore.of(ctx.store, older)
+    reason = f"{states.SUPERSEDED}{ctx.record.run.id}"
+    marked = records.change(lambda record: states.request_cancel(record, reason))
+    ctx.remember("resolve", "supersede", f"{older.run.id} is superseded: a newer commit of {older.commit.branch}")
+    if not lease.is_held(lease.read_lease(ctx.store, records.prefix), now=time.time()):
+        conclude_cancelled(records, marked, ctx.launcher, save=False)

@@ -1,0 +1,42 @@
+"""Deletes gangs whose run has ended or that nobody follows, by what the records say: nothing has to be remembered."""
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gangline.errors import UsageError
+from gangline.launch.protocol import Life, Swept
+from gangline.line import lease, runs
+from gangline.line.launchers import open_launcher
+from gangline.line.record_store import RecordStore
+from gangline.spec.site import Site
+from gangline.storage.protocol import ObjectStore
+
+
+def sweep(repo: Path, *, site: Site, environ: Mapping[str, str], dry_run: bool = False) -> list[Swept]:
+    """What was found, and what of it was deleted; with `dry_run` nothing is."""
+    store = runs.open_site_store(repo, site, environ)
+    launcher = open_launcher(repo, site=site, environ=environ, store=store)
+    lives: dict[str, Life] = {}
+
+    def ask(run: str) -> Life:
+        lives[run] = life_of(store, run, orphan_seconds=site.limits.orphan_seconds, now=time.time())
+        return "unknown" if dry_run else lives[run]
+
+    found = launcher.sweep(now=datetime.now(UTC), life=ask)
+    return [Swept(name=each.name, run=each.run, life=lives[each.run], deleted=each.deleted) for each in found]
+
+
+def life_of(store: ObjectStore, run: str, *, orphan_seconds: float, now: float) -> Life:
+    """What the record and the lease say about whoever needs the gangs of `run`."""
+    try:
+        record = runs.find_run(store, run)
+    except UsageError:
+        return "unknown"
+    if record.run.state == "ended":
+        return "ended"
+    held = lease.read_lease(store, RecordStore.of(store, record).prefix)
+    if held is not None and not lease.is_held(held, now=now) and held.expires + orphan_seconds < now:
+        return "orphan"
+    return "followed"

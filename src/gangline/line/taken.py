@@ -1,0 +1,21 @@
+"""Taking over what another run has done: a stage with the same key, in a run of this commit or of an ancestor."""
+
+from gangline.line.context import Context
+from gangline.line.states import stage
+from gangline.spec.record import Record
+
+
+def find_donor(ctx: Context, name: str, key: str) -> Record | None:
+    """A record whose stage `name` has this key and a result; none for a run that was asked for anew."""
+    if ctx.record.run.attempt > 1:
+        return None
+    for donor in ctx.past.donors:
+        info = stage(donor, name)
+        if info.key == key and info.state in {"done", "taken"}:
+            return donor
+    return None
+
+
+def origin(donor: Record, name: str) -> str:
+    """The run that did the work, however often it was taken since."""
+    return stage(donor, name).taken_from or donor.run.id

@@ -1,0 +1,46 @@
+"""Is the task of a line there? Looked up in the source text: user code is not imported where lines are driven."""
+
+import ast
+import difflib
+from collections.abc import Callable
+
+from gangline.errors import ConfigError
+
+
+def check_task(task: str | None, reader: Callable[[str], bytes | None]) -> None:
+    """Refuse a `module:Class` whose module or name is not in the tree.
+
+    Raises:
+        ConfigError: It names what was looked for, and the nearest name that is there.
+    """
+    if task is None:
+        return
+    module, _, name = task.partition(":")
+    path = module.replace(".", "/")
+    files = (f"{path}.py", f"{path}/__init__.py", f"src/{path}.py", f"src/{path}/__init__.py")
+    found = next(((file, text) for file in files if (text := reader(file)) is not None), None)
+    if found is None:
+        raise ConfigError(f"line.toml: project.task: wanted {task!r}, found neither {files[0]} nor {files[1]}; add it")
+    file, text = found
+    names = _names(file, text)
+    if name not in names and "*" not in names:
+        near = difflib.get_close_matches(name, names, n=1)
+        works = f"write {module}:{near[0]}" if near else f"{file} defines {', '.join(sorted(names)[:8]) or 'nothing'}"
+        raise ConfigError(f"line.toml: project.task: wanted {name} in {file}, found no such name; {works}")
+
+
+def _names(file: str, text: bytes) -> set[str]:
+    """Names that a module binds, wherever; `*` where it imports all of another's."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(f"line.toml: project.task: {file} is no Python: {error}") from error
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names.update((alias.asname or alias.name) for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names

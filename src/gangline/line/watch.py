@@ -1,0 +1,72 @@
+"""Watching a run that somebody else drives: stages from the record, progress from the gang; nothing is changed."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from gangline.launch.protocol import Launcher
+from gangline.line import identity, lease, runs
+from gangline.line.launchers import open_launcher
+from gangline.line.observer import Observer
+from gangline.line.record_store import RecordStore
+from gangline.line.states import FINAL, stage
+from gangline.spec.plan import Role
+from gangline.spec.record import STAGES, Record
+from gangline.spec.site import Site
+
+_GANG_STAGES: tuple[Role, ...] = ("train", "evaluate", "prove")
+
+
+def follow_run(
+    repo: Path, run: str, *, site: Site, environ: Mapping[str, str], observer: Observer, poll_seconds: float = 1.0
+) -> Record:
+    """Tell `observer` what happens to `run` until it has ended, or until nobody drives it.
+
+    Raises:
+        UsageError: There is no such run.
+    """
+    store = runs.open_site_store(repo, site, environ)
+    record = runs.find_run(store, run)
+    records = RecordStore.of(store, record)
+    launcher = open_launcher(repo, site=site, environ=environ, store=store)
+    observer.run_started(record)
+    told: set[str] = set()
+    while True:
+        _tell_stages(record, told, observer)
+        if record.run.state == "ended":
+            break
+        if not lease.is_held(lease.read_lease(store, records.prefix), now=time.time()):
+            observer.note(f"nobody drives {record.run.id}; gangline run goes on with it")
+            break
+        _tell_gang(record, told, launcher, observer)
+        time.sleep(poll_seconds)
+        record = records.read() or record
+    observer.run_ended(record)
+    return record
+
+
+def _tell_stages(record: Record, told: set[str], observer: Observer) -> None:
+    for name in STAGES:
+        info = stage(record, name)
+        if info.state != "waiting" and f"{name} started" not in told:
+            told.add(f"{name} started")
+            observer.stage_started(name)
+        if info.state in FINAL and f"{name} ended" not in told:
+            told.add(f"{name} ended")
+            observer.stage_ended(name, info)
+
+
+def _tell_gang(record: Record, told: set[str], launcher: Launcher, observer: Observer) -> None:
+    """Pass on the events of the gang that runs now, once, until it has ended."""
+    running = next((name for name in _GANG_STAGES if stage(record, name).state == "running"), None)
+    if running is None:
+        return
+    trains = running == "train" and record.gang is not None
+    gang = record.gang.name if trains and record.gang else identity.gang_name(record.run.id, running)
+    if gang in told or launcher.status(gang).state == "absent":
+        return
+    told.add(gang)
+    for event in launcher.follow(gang):
+        observer.progress(running, event)
+        if event.end is not None:
+            return
