@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from gangline.errors import ConfigError
+from gangline.planner.world import nearest_divisors
 from gangline.spec.line import Line
 from gangline.spec.mesh import Mesh
 
@@ -22,14 +23,8 @@ def choose_micro_batch(line: Line, mesh: Mesh, fits: Callable[[int], bool]) -> i
     if asked == "auto":
         return max((size for size in divisors if fits(size)), default=1)
     if share % asked:
-        near = " or ".join(str(size) for size in _nearest(share, asked))
+        near = " or ".join(str(size) for size in nearest_divisors(share, asked))
         raise ConfigError(
             f"train.mesh.micro_batch: wanted a divisor of a rank's share of {share}, found {asked}; {near} works"
         )
     return asked
-
-
-def _nearest(share: int, asked: int) -> list[int]:
-    below = next(size for size in range(min(asked, share), 0, -1) if share % size == 0)
-    above = next((size for size in range(asked + 1, min(4 * asked, share) + 1) if share % size == 0), None)
-    return [below] if above is None else [below, above]

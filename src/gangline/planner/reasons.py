@@ -1,5 +1,6 @@
 """The words of a verdict: one reason a plan, with its numbers."""
 
+import math
 from collections.abc import Sequence
 
 from gangline.errors import ConfigError
@@ -46,7 +47,7 @@ def refuse_all(pool: Pool, profile: ModelProfile | None, misses: Sequence[tuple[
     state = state_bytes(profile) if profile else 0
     least = nearest[0][1].usable_bytes or 0
     works = (
-        f"{-(-state // int(least))} devices like these hold the state" if least >= 1 else "larger devices are needed"
+        f"{math.ceil(state / least)} devices like these hold the state" if least >= 1 else "larger devices are needed"
     )
     return ConfigError(
         f"plan: wanted room for a state of {format_bytes(state)} ({format_count(profile.parameters if profile else 0)} "

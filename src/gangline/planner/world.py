@@ -1,5 +1,7 @@
 """How many ranks: what there is, what the line asks, and what divides the batch."""
 
+import math
+
 from gangline.errors import ConfigError
 from gangline.planner.pool import Pool
 from gangline.spec.line import Line
@@ -27,15 +29,15 @@ def check_world(line: Line, pool: Pool, world: int, *, shares: int | None = None
     if pool.device == "cuda" and world > pool.size:
         works = f"{pool.size} works, or a larger pool"
         raise ConfigError(f"{key}: wanted {world} GPUs, found {pool.size} on {pool.num_nodes} nodes; {works}")
-    if pool.device == "cpu" and world > (most := MOST_RANKS_PER_CORE * pool.size):
-        raise ConfigError(f"{key}: wanted at most {MOST_RANKS_PER_CORE} ranks a core, found {world}; {most} works")
+    if pool.device == "cpu":
+        _require_cores(pool, world, key)
     if not is_whole(pool, world):
         per_node = _packing(pool)
         below = world // per_node * per_node
         works = f"{below} or {below + per_node} works" if below + per_node <= pool.size else f"{below} works"
         raise ConfigError(f"{key}: wanted whole nodes of {per_node} ranks, found {world} ranks; {works}")
     shares = world if shares is None else shares
-    if line.train.global_batch % (shares * micro_unit(line)):
+    if line.train.global_batch % shares:
         raise ConfigError(_uneven(line, shares, key))
 
 
@@ -79,15 +81,21 @@ def _largest(line: Line, pool: Pool, low: int, high: int) -> int:
 def _shared_cores(pool: Pool, low: int) -> int:
     if pool.device == "cuda":
         raise ConfigError(f"train.ranks: wanted at least {low} GPUs, found {pool.size}; [1, {pool.size}] works")
+    _require_cores(pool, low, "train.ranks")
     return low
 
 
+def _require_cores(pool: Pool, world: int, key: str) -> None:
+    if world > (most := MOST_RANKS_PER_CORE * pool.size):
+        raise ConfigError(f"{key}: wanted at most {MOST_RANKS_PER_CORE} ranks a core, found {world}; {most} works")
+
+
 def _uneven(line: Line, shares: int, key: str) -> str:
-    batch, unit = line.train.global_batch, shares * micro_unit(line)
-    near = " or ".join(str(each) for each in _nearest_divisors(batch // micro_unit(line), shares))
+    batch = line.train.global_batch
+    near = " or ".join(str(each) for each in nearest_divisors(batch, shares))
     return (
-        f"{key}: wanted {shares} equal shares of global_batch = {batch} in micro-batches of {micro_unit(line)}, "
-        f"found a remainder of {batch % unit}; ranks {near} or global_batch {_nearest(batch, unit)} works"
+        f"{key}: wanted {shares} equal shares of global_batch = {batch}, found a remainder of {batch % shares}; "
+        f"ranks {near} or global_batch {_nearest(batch, shares)} works"
     )
 
 
@@ -96,8 +104,9 @@ def _nearest(value: int, unit: int) -> str:
     return f"{below} or {below + unit}" if below else f"{unit}"
 
 
-def _nearest_divisors(batch: int, shares: int) -> list[int]:
-    """Largest divisor of `batch` below `shares`, and the smallest above where there is one not far off."""
-    below = next(each for each in range(min(shares, batch) or 1, 0, -1) if batch % each == 0 or each == 1)
-    above = next((each for each in range(shares + 1, min(4 * shares, batch) + 1) if batch % each == 0), None)
-    return [below] if above is None else [below, above]
+def nearest_divisors(total: int, wanted: int) -> list[int]:
+    """Largest divisor of `total` up to `wanted`, and the smallest above where there is one."""
+    small = [each for each in range(1, math.isqrt(total) + 1) if total % each == 0]
+    divisors = sorted({*small, *(total // each for each in small)})
+    below = max(each for each in divisors if each <= max(wanted, 1))
+    return [below, *[each for each in divisors if each > wanted][:1]]

@@ -25,6 +25,7 @@ OPEN_TO_LINES = "GANGLINE_WATCHDOG_"
 """The only names of ours that a line may set: a first step that takes long is the program's own knowledge."""
 _WITHOUT_REPLICAS = frozenset({"none", "zero2", "zero3", "fsdp", "tp", "cp", "ep", "pp"})
 _DATA_PARALLEL = frozenset({"auto", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp"})
+_MOST_BATCH = 10**9
 _MOST_SEED = 2**63 - 1
 
 
@@ -55,6 +56,10 @@ def _at_least(key: str, value: object, least: int, works: str = "") -> Iterator[
 def _number_rules(table: TrainTable) -> Iterator[Problem]:
     yield from _at_least("train.steps", table.steps, 1)
     yield from _at_least("train.global_batch", table.global_batch, 1)
+    if table.global_batch > _MOST_BATCH:
+        yield Problem(
+            "train.global_batch", f"at most {_MOST_BATCH}", show(table.global_batch), "count samples, not tokens"
+        )
     if not 0 <= table.seed <= _MOST_SEED:
         yield Problem("train.seed", "a whole number of at most 63 bits", show(table.seed))
     if table.clip_norm is not None and table.clip_norm <= 0:

@@ -1,0 +1,218 @@
+"""DDP or FSDP by what is there: the table of the reference, each choice with its words."""
+
+import pytest
+from tests.planner.cases import EVERYTHING, SITE, SMALL, cpu, gpus, line, model_of
+
+from gangline.errors import ConfigError
+from gangline.planner.choose import choose
+from gangline.spec.line import MeshTable
+from gangline.spec.mesh import Mesh
+from gangline.spec.profile import Measured, ModelProfile
+
+TABLE = {
+    "1 core": (cpu(1), SMALL, "none", "one rank has nothing to share"),
+    "1 GPU": (gpus(1), SMALL, "none", "one rank has nothing to share"),
+    "2 cores": (cpu(2), SMALL, "ddp-2", "fits every rank whole, nothing to shard"),
+    "64 cores": (cpu(64, 2e11), SMALL, "ddp-2", "fits every rank whole, nothing to shard"),
+    "8 GPUs that each hold the state": (gpus(8), SMALL, "ddp-8", "fits every rank whole, nothing to shard"),
+    "2 nodes of 8 that each hold it": (gpus(8, 2), SMALL, "ddp-16", "fits every rank whole, nothing to shard"),
+    "state larger than a GPU": (gpus(8), model_of(2.1), "fsdp-8", "needs 2.1 times one device, over 8 it takes 0.3"),
+    "2 nodes, a node holds the state": (
+        gpus(8, 2),
+        model_of(2.1),
+        "hsdp-2x8",
+        "needs 2.1 times one device, a node holds it: shards stay inside, gradients cross",
+    ),
+    "2 nodes, a node does not": (
+        gpus(8, 2),
+        model_of(9),
+        "fsdp-16",
+        "needs 9.0 times one device, over 16 it takes 0.6",
+    ),
+}
+
+
+@pytest.mark.parametrize(("inventory", "profile", "name", "reason"), TABLE.values(), ids=TABLE.keys())
+def test_auto_chooses_by_what_is_there_and_says_why(inventory, profile, name, reason):
+    choice = choose(line(batch=64), SITE, inventory, profile, supported=EVERYTHING)
+    assert (choice.name, choice.reason) == (name, f"{reason}; activations not known yet")
+    assert choice.candidates[0].verdict == "chosen"
+    assert choice.num_nodes * choice.procs_per_node == choice.mesh.world_size
+
+
+def test_nothing_fits_names_the_two_nearest_misses_and_what_would_do():
+    with pytest.raises(ConfigError) as caught:
+        choose(line(batch=64), SITE, gpus(8), model_of(20))
+    message = str(caught.value)
+    assert "fsdp-8 needs 2.5 times" in message
+    assert "ddp-8 needs 20.0 times" in message
+    assert "20 devices like these hold the state" in message
+    assert caught.value.exit_code == 10
+
+
+def test_every_loser_has_one_reason():
+    choice = choose(line(batch=64), SITE, gpus(8, 2), SMALL, supported=EVERYTHING)
+    assert [(each.name, each.verdict, each.reason) for each in choice.candidates[1:]] == [
+        ("hsdp-2x8", "runner_up", "more axes: 2 where 1 does"),
+        ("fsdp-16", "lost", "gathers parameters at each step"),
+        ("none", "lost", "one rank of 16: the others stay idle"),
+    ]
+
+
+def test_strategy_that_the_runtime_does_not_run_is_no_choice():
+    choice = choose(line(batch=64), SITE, gpus(8, 2), model_of(2.1))
+    assert choice.name == "fsdp-16"
+    assert {each.name: each.verdict for each in choice.candidates}["hsdp-2x8"] == "unsupported"
+
+
+def test_unknown_model_is_said_and_decided_by_traffic():
+    choice = choose(line(), SITE, cpu(2), None)
+    assert choice.name == "ddp-2"
+    assert choice.reason == "one axis, one all-reduce a step; size of the model not known"
+    assert choice.forecast.memory_bytes is None
+
+
+def measured(strategy: str, mesh: Mesh, seconds: float) -> Measured:
+    return Measured(
+        run="demo-1", strategy=strategy, mesh=mesh, device="cpu", device_name="cpu", precision="fp32", global_batch=16,
+        micro_batch=8, step_seconds=seconds,
+    )  # fmt: skip
+
+
+DDP, FSDP = Mesh(dp_replicate=2), Mesh(dp_shard=2)
+
+
+@pytest.mark.parametrize(
+    ("history", "name", "reason"),
+    [
+        (
+            [measured("ddp", DDP, 1.0), measured("fsdp", FSDP, 0.9)],
+            "fsdp-2",
+            "ddp-2: 11.1 % slower: 1.0 s against",
+        ),
+        ([measured("ddp", DDP, 1.0), measured("fsdp", FSDP, 0.97)], "ddp-2", "fsdp-2: gathers parameters at each step"),
+        ([measured("fsdp", FSDP, 0.1)], "ddp-2", "fsdp-2: gathers parameters at each step"),
+    ],
+    ids=["outside the band", "inside the band", "only one measured"],
+)
+def test_measured_steps_decide_where_both_are_known(history, name, reason):
+    choice = choose(line(), SITE, cpu(2), SMALL, history)
+    runner_up = choice.candidates[1]
+    assert choice.name == name
+    assert f"{runner_up.name}: {runner_up.reason}".startswith(reason)
+
+
+def test_forecast_ties_prefer_one_axis():
+    times = [
+        Measured(
+            run="r", strategy=strategy, mesh=mesh, device="cuda", device_name="h100", precision="bf16", global_batch=64,
+            micro_batch=1, step_seconds=seconds,
+        )
+        for strategy, mesh, seconds in [
+            ("hsdp", Mesh(dp_replicate=2, dp_shard=8), 1.0),
+            ("fsdp", Mesh(dp_shard=16), 1.02),
+        ]
+    ]  # fmt: skip
+    choice = choose(line(batch=64), SITE, gpus(8, 2), model_of(2.1), times, supported=EVERYTHING)
+    assert choice.name == "fsdp-16"
+
+
+def test_measured_forecast_says_how_often():
+    choice = choose(line(), SITE, cpu(2), SMALL, [measured("ddp", DDP, 1.0), measured("ddp", DDP, 2.0)])
+    assert (choice.forecast.step_seconds, choice.forecast.wall_seconds) == (1.5, 180.0)
+    assert choice.forecast.origin == "measured n=2"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "mesh"),
+    [("none", Mesh()), ("ddp", Mesh(dp_replicate=2)), ("fsdp", Mesh(dp_shard=2)), ("zero3", Mesh(dp_shard=2))],
+)
+def test_asked_strategy_is_honoured(strategy, mesh):
+    choice = choose(line(strategy=strategy), SITE, cpu(2), SMALL)
+    assert choice.mesh == mesh
+    assert choice.reason.startswith("as the line asks")
+
+
+@pytest.mark.parametrize("strategy", ["zero1", "hsdp", "tp", "pp", "diloco", "3d"])
+def test_strategy_beyond_the_runtime_is_refused_with_what_works(strategy):
+    with pytest.raises(ConfigError, match='ddp, fsdp, none or "auto" works'):
+        choose(line(strategy=strategy), SITE, cpu(2), SMALL)
+
+
+def test_asked_strategy_that_does_not_fit_is_refused():
+    with pytest.raises(ConfigError, match=r"ddp-8 needs 2\.1 times"):
+        choose(line(strategy="ddp", batch=64), SITE, gpus(8), model_of(2.1))
+
+
+@pytest.mark.parametrize(
+    ("degrees", "name"),
+    [({"dp_shard": 4}, "fsdp-4"), ({"dp_replicate": 4}, "ddp-4"), ({}, "none")],
+)
+def test_explicit_degrees_become_the_strategy_they_amount_to(degrees, name):
+    asked = line(strategy="explicit", mesh=MeshTable(**degrees))
+    assert choose(asked, SITE, gpus(4), SMALL).name == name
+
+
+def test_explicit_degree_that_the_runtime_does_not_cut_is_refused():
+    with pytest.raises(ConfigError, match=r"train\.mesh\.tp: wanted 1, found 2"):
+        choose(line(strategy="explicit", mesh=MeshTable(tp=2)), SITE, gpus(4), SMALL)
+
+
+def test_precision_is_fp32_on_cpu_and_bf16_on_gpus_that_have_it():
+    assert choose(line(), SITE, cpu(2), SMALL).precision == "fp32"
+    assert choose(line(), SITE, gpus(2), SMALL).precision == "bf16"
+    with pytest.raises(ConfigError, match="found CPUs"):
+        choose(line(precision="fp16"), SITE, cpu(2), SMALL)
+
+
+def test_ranks_that_do_not_divide_the_batch_name_the_two_nearest():
+    with pytest.raises(ConfigError, match=r"ranks 5 or 10 or global_batch 7 or 14 works"):
+        choose(line(ranks=7, batch=10), SITE, cpu(8), SMALL)
+
+
+def test_auto_never_takes_ranks_that_leave_a_remainder():
+    assert choose(line(batch=15), SITE, gpus(8), SMALL).mesh.world_size == 5
+    assert choose(line(batch=7), SITE, cpu(2), SMALL).name == "none"
+
+
+def test_gpus_that_are_not_there_are_refused():
+    with pytest.raises(ConfigError, match="wanted 16 GPUs, found 8"):
+        choose(line(ranks=16), SITE, gpus(8), SMALL)
+    with pytest.raises(ConfigError, match="at least 12 GPUs, found 8"):
+        choose(line(ranks=(12, 16), batch=48), SITE, gpus(8), SMALL)
+
+
+def test_nodes_are_taken_whole():
+    with pytest.raises(ConfigError, match="wanted whole nodes of 8 ranks, found 9"):
+        choose(line(ranks=9, batch=9), SITE, gpus(8, 2), SMALL)
+    assert choose(line(batch=36), SITE, gpus(8, 2), SMALL).mesh.world_size == 12
+
+
+def test_asked_ranks_may_share_cores_but_not_endlessly():
+    assert choose(line(ranks=4), SITE, cpu(2), SMALL).name == "ddp-4"
+    with pytest.raises(ConfigError, match="at most 16 ranks a core"):
+        choose(line(ranks=64, batch=64), SITE, cpu(2), SMALL)
+
+
+def test_elastic_pair_takes_the_most_that_is_there():
+    assert choose(line(ranks=(1, 4)), SITE, cpu(8), SMALL).mesh.world_size == 4
+    assert choose(line(ranks=(1, 4)), SITE, cpu(2), SMALL).mesh.world_size == 2
+
+
+def test_micro_batch_is_the_share_up_to_sixteen():
+    assert choose(line(batch=16), SITE, cpu(2), SMALL).micro_batch == 8
+    assert choose(line(batch=96), SITE, cpu(2), SMALL).micro_batch == 16
+    assert choose(line(batch=34), SITE, cpu(2), SMALL).micro_batch == 1
+
+
+def test_known_activations_bound_the_micro_batch():
+    profile = ModelProfile(parameters=1000, activation_bytes_per_sample=int(10e9), origin="traced")
+    choice = choose(line(batch=64), SITE, gpus(8), profile)
+    assert choice.micro_batch == 4
+    assert "activations" not in choice.reason
+
+
+def test_micro_batch_of_the_line_has_to_divide_the_share():
+    assert choose(line(batch=16, micro=4), SITE, cpu(2), SMALL).micro_batch == 4
+    with pytest.raises(ConfigError, match="found 3; 2 or 4 works"):
+        choose(line(batch=16, micro=3, ranks=2), SITE, cpu(2), SMALL)
