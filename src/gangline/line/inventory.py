@@ -47,6 +47,15 @@ def look(model: Model, *, home: Path) -> Seen:
     Raises:
         ConfigError: The task cannot be imported or built as the line asks; its message is passed on.
     """
+    kept = answer_file(model, home)
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        _write(kept, _inspect(model))
+    return _read(json.loads(kept.read_bytes()))
+
+
+def answer_file(model: Model, home: Path) -> Path:
+    """Where the answer is kept, by everything that it depends on."""
     question = {
         "environment": model.environment,
         "code": sha256(model.tar).hexdigest(),
@@ -56,11 +65,7 @@ def look(model: Model, *, home: Path) -> Seen:
         "devices": sorted(path.name for path in Path("/dev").glob("nvidia[0-9]*")),
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
     }
-    kept = home / "cache" / f"inspect-{digest(question)[:32]}.json"
-    if not kept.exists():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        _write(kept, _inspect(model))
-    return _read(json.loads(kept.read_bytes()))
+    return home / "cache" / f"inspect-{digest(question)[:32]}.json"
 
 
 def _inspect(model: Model) -> bytes:

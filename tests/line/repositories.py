@@ -1,0 +1,86 @@
+"""Model repositories to drive: a program of a few lines that leaves a course behind, in a git repository of its own."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from gangline.line import code, environment, inventory, places
+from gangline.line.question import ask
+from gangline.spec.site import Site
+
+WHO = {
+    "GIT_AUTHOR_NAME": "tester",
+    "GIT_AUTHOR_EMAIL": "tester@localhost",
+    "GIT_COMMITTER_NAME": "tester",
+    "GIT_COMMITTER_EMAIL": "tester@localhost",
+    "GIT_AUTHOR_DATE": "2026-01-01T00:00:00+00:00",
+    "GIT_COMMITTER_DATE": "2026-01-01T00:00:00+00:00",
+}
+
+LINE = """\
+[project]
+name = "cheap"
+command = ["python", "answer.py"]
+[train]
+steps = 4
+global_batch = 2
+ranks = 1
+"""
+
+PROGRAM = """\
+import json, os, pathlib
+out = pathlib.Path(os.environ["GANGLINE_OUT"])
+rows = [{"seed": 1, "job": 0, "step": n, "loss": 3.0 - n / 2, "learning_rate": 0.1, "gradient_norm": 1.0,
+         "tokens_per_second": 100.0, "step_seconds": 0.01} for n in range(1, 5)]
+if os.environ["RANK"] == "0":
+    (out / "metrics.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
+    (out / "result.json").write_text(json.dumps({"role": "train", "final_step": 4}))
+"""
+
+LONG_PROGRAM = """\
+import os, pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+pathlib.Path(os.environ["GANGLINE_OUT"], "began").touch()
+while True:
+    time.sleep(0.05)
+"""
+
+
+def git(repo: Path, *arguments: str) -> str:
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    done = subprocess.run(
+        ["git", *arguments], cwd=repo, env=inherited | WHO, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def commit(repo: Path, files: dict[str, str], message: str = "change") -> str:
+    """Write `files`, commit them all, return the commit."""
+    for name, text in files.items():
+        path = repo / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    git(repo, "add", "--all")
+    git(repo, "commit", "--quiet", "--allow-empty", "--message", message)
+    return git(repo, "rev-parse", "HEAD")
+
+
+def make_repository(folder: Path, files: dict[str, str] | None = None) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    commit(folder, files or {"line.toml": LINE, "answer.py": PROGRAM}, "first")
+    return folder
+
+
+def settle_inventory(repo: Path, **asked) -> None:
+    """Answer for the child process that would import torch to look at this machine: two cores, no model."""
+    question = ask(repo, commit=asked.get("commit"), overrides=asked.get("overrides", ()), strategy=None)
+    layer = code.pack(question.repository, question.tree, question.line.project)
+    model = inventory.Model(line=question.line, tar=layer.tar, environment=environment.of_this_interpreter())
+    kept = inventory.answer_file(model, places.home(question.repository.root))
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps({"devices": [], "cores": 2, "memory_bytes": 8 << 30, "parameters": None}))
+
+
+SITE = Site()
