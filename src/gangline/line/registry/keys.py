@@ -143,13 +143,14 @@ def trusted_keys(site: Site, environ: Mapping[str, str]) -> dict[str, PublicKey]
 
 
 def list_keys(site: Site, environ: Mapping[str, str]) -> tuple[KeyInfo, ...]:
-    """The signing key first, then the public keys that lie in the folder or are trusted by name."""
-    own = signing_key(site, environ)
-    trusted = set(site.sign.identities) or {own.key_id}
+    """The signing key first, where there is one yet, then public keys that lie in the folder or are trusted by name."""
     folder = key_folder(environ)
+    made = site.sign.key is not None or (folder / LOCAL_NAME).exists()
+    own = signing_key(site, environ) if made else None
+    trusted = set(site.sign.identities) or ({own.key_id} if own else set())
+    rows = [KeyInfo(key_id=own.key_id, place=own.place, own=True, trusted=own.key_id in trusted)] if own else []
     others = {path.stem for path in folder.glob("*.pub")} | set(site.sign.identities)
-    rows = [KeyInfo(key_id=own.key_id, place=own.place, own=True, trusted=own.key_id in trusted)]
-    for key_id in sorted(others - {own.key_id}):
+    for key_id in sorted(others - {row.key_id for row in rows}):
         path = folder / f"{key_id}.pub"
         place = str(path) if path.exists() else "not here"
         rows.append(KeyInfo(key_id=key_id, place=place, own=False, trusted=key_id in trusted))

@@ -39,7 +39,7 @@ def check_provenance(
     plain = _parse(data)
     build = plain.get("predicate", {}).get("buildDefinition", {})
     said = build.get("externalParameters", {})
-    wanted = {"model": model, "version": version, "commit": commit, "run": run}
+    wanted = {"model": model, "version": str(version), "commit": commit, "run": run}
     for name, value in wanted.items():
         if said.get(name) != value:
             raise IntegrityError(f"provenance says {name} {said.get(name)!r}, wanted {value!r}")
@@ -64,12 +64,12 @@ def _parse(data: bytes) -> dict[str, Any]:
 
 
 def _predicate(record: Record, model: str, version: int, checkpoint: str) -> dict[str, Any]:
-    asked = {"model": model, "version": version, "commit": record.commit.sha, "run": record.run.id,
+    asked = {"model": model, "version": str(version), "commit": record.commit.sha, "run": record.run.id,
              "project": record.run.project, "line": record.inputs.line}  # fmt: skip
     if record.commit.branch:
         asked["branch"] = record.commit.branch
     inside = {"plan": record.plan.digest if record.plan else "", "strategy": record.plan.name if record.plan else "",
-              "seeds": list(record.inputs.seeds), "checkpoint": checkpoint}  # fmt: skip
+              "seeds": [str(seed) for seed in record.inputs.seeds], "checkpoint": checkpoint}  # fmt: skip
     launcher = record.gang.launcher if record.gang else "unknown"
     return {
         "buildDefinition": {

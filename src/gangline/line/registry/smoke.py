@@ -5,14 +5,16 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from gangline.errors import BuildError, GanglineError, TrainingError, error_for
 from gangline.spec.plan import DataFile, Plan
 from gangline.spec.record import Record
-from gangline.storage.blobs import get_blob
+from gangline.storage.blobs import PREFIX, get_blob
+from gangline.storage.layer import fetch_layer
 from gangline.storage.protocol import ObjectStore
-from gangline.train.code import unpack
+from gangline.train.materialise import data_paths, materialise
 from gangline.units import format_number
 
 TIMEOUT_SECONDS = 300.0
@@ -47,29 +49,29 @@ def _arguments(store: ObjectStore, record: Record, workdir: Path) -> list[str]:
     if plan.program.task is None:
         return []
     code = workdir / "code"
-    key = record.inputs.code if "/" in record.inputs.code else f"blobs/sha256/{record.inputs.code}"
-    unpack(get_blob(store, key), code)
-    text = _materialise(store, plan.data.files, workdir / "data")
-    options = {"text": text, "shards": [], "holdout": plan.data.holdout, "seed": plan.seed, "model": plan.model}
-    (workdir / "options.json").write_text(json.dumps(options), encoding="utf-8")
-    return ["--code", str(code.resolve()), "--options", str((workdir / "options.json").resolve())]
+    key = record.inputs.code
+    fetch_layer(store, key if key.startswith(PREFIX) else PREFIX + key, code)
+    little = replace(plan, data=replace(plan.data, files=_some(plan.data.files)))
+    materialise(little, workdir / "data", store)
+    options = {
+        "text": [str(Path(path).resolve()) for path in data_paths(little, workdir / "data")], "shards": [],
+        "holdout": plan.data.holdout, "seed": plan.seed, "model": plan.model,
+    }  # fmt: skip
+    written = workdir / "options.json"
+    written.write_text(json.dumps(options), encoding="utf-8")
+    return ["--code", str(code.resolve()), "--options", str(written.resolve())]
 
 
-def _materialise(store: ObjectStore, files: Sequence[DataFile], folder: Path) -> list[str]:
+def _some(files: Sequence[DataFile]) -> tuple[DataFile, ...]:
     """Data files by size up to `MAX_DATA_BYTES`, at least one: one batch needs no more."""
-    paths: list[str] = []
+    chosen: list[DataFile] = []
     total = 0
     for file in sorted(files, key=lambda each: (each.size_bytes, each.path)):
-        if paths and total + file.size_bytes > MAX_DATA_BYTES:
-            break
-        path = (folder / file.path).resolve()
-        if not path.is_relative_to(folder.resolve()):
-            raise BuildError(f"data file {file.path!r} would lie outside the data folder")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(get_blob(store, file.key))
-        paths.append(str(path))
         total += file.size_bytes
-    return sorted(paths)
+        if chosen and total > MAX_DATA_BYTES:
+            break
+        chosen.append(file)
+    return tuple(chosen)
 
 
 def _run(command: list[str], workdir: Path) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,136 @@
+"""`gangline verify`: a model version, an alias, a checkpoint, a run or a folder, each looked at as a stranger would."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from gangline.checkpoint.envelope import list_checkpoints
+from gangline.checkpoint.folder import CheckpointFolder
+from gangline.errors import IntegrityError, UsageError
+from gangline.line.registry import files
+from gangline.line.registry.checks import Evidence, check, check_version
+from gangline.line.registry.keys import signing_key, trusted_keys
+from gangline.line.registry.promote import check_conditional, verify_alias
+from gangline.line.registry.sign import verify_folder
+from gangline.line.registry.types import Alias, Check, Version
+from gangline.line.registry.versions import digest_of, read_alias, read_version, version_numbers
+from gangline.line.runs import find_run
+from gangline.spec.record import Artifact, Record
+from gangline.spec.site import Site
+from gangline.storage.protocol import ObjectStore
+from gangline.units import format_bytes
+
+_VERSION = re.compile(r"(?:models/)?(?P<model>[a-z][a-z0-9-]*)/(?P<version>\d{1,9})(?:\.json)?")
+_ALIAS = re.compile(r"(?P<model>[a-z][a-z0-9-]*)@(?P<alias>[a-z][a-z0-9-]*)")
+_CHECKPOINT = re.compile(r"runs/(?P<project>[^/]+)/[^/]+/[^/]+/checkpoints/step-\d{8}(?:/manifest\.json)?")
+_RUN = re.compile(r"runs/[^/]+/[^/]+/(?P<run>[^/]+)(?:/record\.json)?/?")
+_PIECE_BYTES = 8 * 2**20
+
+
+def verify(
+    target: str, *, store: ObjectStore, repo: Path | None, site: Site, environ: Mapping[str, str]
+) -> tuple[Check, ...]:
+    """Every check that `target` allows; a check that fails is an answer.
+
+    Args:
+        target: `MODEL/VERSION`, `MODEL@ALIAS`, the key of either, of a checkpoint or of a run, a run id or its
+            beginning, or a local model folder.
+
+    Raises:
+        UsageError: There is no such thing.
+    """
+    if Path(target).is_dir() and (Path(target) / files.SIGNATURE).exists():
+        return _folder(Path(target), site, environ)
+    evidence = Evidence(store=store, repo=repo, keys=trusted_keys(site, environ))
+    if found := _ALIAS.fullmatch(target):
+        return _alias(found["model"], found["alias"], evidence)
+    if found := _VERSION.fullmatch(target):
+        return _version(found["model"], int(found["version"]), evidence)
+    if found := _CHECKPOINT.fullmatch(target):
+        prefix = target.removesuffix("/manifest.json")
+        return (_checkpoint(store, prefix, signing_key(site, environ).checkpoint_key(found["project"])),)
+    run = _RUN.fullmatch(target)
+    record = find_run(store, run["run"] if run else target)
+    return _run(record, store, signing_key(site, environ).checkpoint_key(record.run.project))
+
+
+def _folder(folder: Path, site: Site, environ: Mapping[str, str]) -> tuple[Check, ...]:
+    """A model folder on this disk: formats first, so that nothing else is ever opened."""
+    listed = check("formats", lambda: f"{len(files.list_folder(folder, ''))} files, all of allowed formats")
+    if not listed.ok:
+        return (listed,)
+    keys = trusted_keys(site, environ)
+    return (listed, check("signature", lambda: f"by key {verify_folder(folder, keys.values())}, which is trusted"))
+
+
+def _version(model: str, number: int, evidence: Evidence) -> tuple[Check, ...]:
+    version = read_version(evidence.store, model, number)
+    if version is None:
+        there = ", ".join(map(str, version_numbers(evidence.store, model))) or "none"
+        raise UsageError(f"there is no {model} {number} in {evidence.store.url}; versions of {model}: {there}")
+    return check_version(version, evidence)
+
+
+def _alias(model: str, name: str, evidence: Evidence) -> tuple[Check, ...]:
+    alias = read_alias(evidence.store, model, name)
+    if alias is None:
+        raise UsageError(f"nothing was promoted to {model}@{name}; gangline promote {model} VERSION {name}")
+    version = read_version(evidence.store, model, alias.version)
+    if version is None:
+        raise UsageError(f"{model}@{name} points at version {alias.version}, which is not in {evidence.store.url}")
+    return (
+        check("alias", lambda: verify_alias(alias, evidence.keys)),
+        check("points", lambda: _points(alias, version)),
+        check("store", lambda: check_conditional(evidence.store)),
+        *check_version(version, evidence),
+    )
+
+
+def _points(alias: Alias, version: Version) -> str:
+    if alias.version_digest != digest_of(version):
+        raise IntegrityError(f"{version.key} is not the file that was promoted: {digest_of(version)[:12]}")
+    return f"at version {alias.version}, {alias.version_digest[:12]}"
+
+
+def _checkpoint(store: ObjectStore, prefix: str, key: bytes) -> Check:
+    """Signature, sizes and the digest of every file."""
+    if store.head(f"{prefix}/manifest.json") is None:
+        raise UsageError(f"there is no checkpoint {prefix} in {store.url}: it has no manifest.json")
+
+    def look() -> str:
+        folder = CheckpointFolder.open(store, prefix, key)
+        for name, entry in sorted(folder.manifest.files.items()):
+            _hash(store, f"{prefix}/{name}", entry.size_bytes, entry.sha256)
+        size = format_bytes(folder.manifest.size_bytes)
+        return f"signed, step {folder.manifest.step}, {len(folder.manifest.files)} files, {size}, digests as listed"
+
+    return check(prefix.rpartition("/")[2], look)
+
+
+def _run(record: Record, store: ObjectStore, key: bytes) -> tuple[Check, ...]:
+    found = list_checkpoints(store, f"{record.prefix}/checkpoints")
+    return (
+        check("record", lambda: f"{record.run.id} {record.run.verdict or record.run.state}, write {record.seq}"),
+        *(check(each.key.rpartition("/")[2], partial(_artifact, store, each)) for each in record.artifacts),
+        *(_checkpoint(store, each.prefix, key) for each in found),
+    )
+
+
+def _artifact(store: ObjectStore, artifact: Artifact) -> str:
+    _hash(store, artifact.key, artifact.size_bytes, artifact.sha256)
+    return f"{format_bytes(artifact.size_bytes)}, digest as recorded"
+
+
+def _hash(store: ObjectStore, key: str, size_bytes: int, wanted: str) -> None:
+    digest, read = hashlib.sha256(), 0
+    while read < max(size_bytes, 1):
+        blob = store.get(key, read, _PIECE_BYTES) if size_bytes else store.get(key)
+        if blob is None or blob.size_bytes != size_bytes:
+            found = f"{blob.size_bytes} bytes" if blob else "nothing"
+            raise IntegrityError(f"{key}: wanted {size_bytes} bytes, found {found}")
+        digest.update(blob.data)
+        read += max(len(blob.data), 1)
+    if digest.hexdigest() != wanted:
+        raise IntegrityError(f"{key}: wanted digest {wanted[:12]}, found {digest.hexdigest()[:12]}")

@@ -1,0 +1,113 @@
+"""Serves a book over HTTP for Prometheus. A taken port or a missing library costs the metrics, never the run."""
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gangline.errors import ConfigError
+from gangline.metrics.book import Book
+from gangline.metrics.catalogue import MAX_RANKS
+from gangline.metrics.exposition import registry_of
+from gangline.metrics.told import RankTold, tell_record
+from gangline.spec.record import Record
+
+if TYPE_CHECKING:
+    from wsgiref.simple_server import WSGIServer
+
+LOOPBACK = "127.0.0.1"
+
+
+class Endpoint:
+    """One port that answers with the values of a book."""
+
+    def __init__(self, book: Book, port: int, host: str = LOOPBACK) -> None:
+        """Serve at once, from a daemon thread.
+
+        Args:
+            book: Read at each scrape.
+            port: 0 takes a free one.
+            host: An address of this machine; loopback unless the site says otherwise.
+        """
+        self.port = port
+        self.problem: str | None = None
+        """Why nothing is served; None while it is."""
+        self._server: WSGIServer | None = None
+        self._thread: threading.Thread | None = None
+        try:
+            self._start(book, host)
+        except (ConfigError, OSError) as error:
+            self.problem = f"metrics are not served on {host}:{port}: {error}"
+
+    def _start(self, book: Book, host: str) -> None:
+        registry = registry_of(book)
+        from prometheus_client import start_http_server
+
+        self._server, self._thread = start_http_server(self.port, addr=host, registry=registry)
+        self.port = self._server.server_port
+
+    def close(self) -> None:
+        """Stop serving; the port is free when this returns."""
+        if self._server is not None and self._thread is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
+            self._server = None
+
+
+class RankExporter:
+    """Metrics of one rank, from the events it writes."""
+
+    def __init__(
+        self, run: str, rank: int, port: int, *, world_size: int = 1, steps: int | None = None, host: str = LOOPBACK
+    ) -> None:
+        self.book = Book()
+        self._told = RankTold(run, rank, self.book, by_rank=world_size <= MAX_RANKS)
+        if rank == 0:
+            self.book.set("train_steps", steps, run=run)
+        self._endpoint = Endpoint(self.book, port, host)
+
+    @property
+    def problem(self) -> str | None:
+        return self._endpoint.problem
+
+    @property
+    def port(self) -> int:
+        return self._endpoint.port
+
+    def observe(self, event: Mapping[str, Any]) -> None:
+        """One event as it stands in `out/ranks/<rank>.jsonl`; cheap, never raises for what it says."""
+        self._told.observe(event)
+
+    def close(self) -> None:
+        self._endpoint.close()
+
+
+class DriverExporter:
+    """Metrics of the runs that this process drives, from their records."""
+
+    def __init__(self, port: int, *, host: str = LOOPBACK) -> None:
+        self.book = Book()
+        self._endpoint = Endpoint(self.book, port, host)
+
+    @property
+    def problem(self) -> str | None:
+        return self._endpoint.problem
+
+    @property
+    def port(self) -> int:
+        return self._endpoint.port
+
+    def show(self, record: Record) -> None:
+        """Values of a record as it stands; called again when it changed."""
+        tell_record(self.book, record)
+
+    def expect(self, run: str, seconds: float | None) -> None:
+        """Forecast of what is left of the training."""
+        self.book.set("run_eta_seconds", seconds, run=run)
+
+    def forget(self, run: str) -> None:
+        """Remove the series of an ended run: a value that stays would look alive."""
+        self.book.forget(run)
+
+    def close(self) -> None:
+        self._endpoint.close()

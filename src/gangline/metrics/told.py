@@ -1,0 +1,169 @@
+"""What events and records say, as values of series. Pure: fills a book, knows nothing of how it is served."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from gangline.metrics.book import Book
+from gangline.metrics.catalogue import MAX_RANKS, PHASES, STAGE_STATES
+from gangline.spec.plan import Forecast
+from gangline.spec.record import Metric, PlanInfo, RankRow, Record
+
+WINDOW_STEPS = 50
+
+
+@dataclass
+class RankTold:
+    """The series of one rank, from its events as they stand in `out/ranks/<rank>.jsonl`."""
+
+    run: str
+    rank: int
+    book: Book
+    by_rank: bool = True
+    """False in a gang of more ranks than may have series of their own."""
+    _window: dict[str, deque[float]] = field(default_factory=dict)
+
+    def observe(self, event: Mapping[str, Any]) -> None:
+        """One event; kinds that carry no series are passed over."""
+        if self.rank == 0 and "generation" in event:
+            self.book.set("train_generation", _number(event["generation"]), run=self.run)
+        kind = str(event.get("event", ""))
+        if kind == "step":
+            self._step(event)
+        elif self.rank == 0:
+            self._tell(kind, event)
+
+    def _tell(self, kind: str, event: Mapping[str, Any]) -> None:
+        if kind == "saved":
+            self._saved(event)
+        elif kind == "save_failed":
+            self.book.add("checkpoint_failures_total", run=self.run)
+        elif kind == "non_finite":
+            self.book.add("train_nonfinite_steps_total", run=self.run)
+        elif kind == "job_started":
+            self.book.set("train_steps", _number(event.get("steps")), run=self.run)
+
+    def _step(self, event: Mapping[str, Any]) -> None:
+        seconds, phases = _number(event.get("seconds")), event.get("phases") or {}
+        if self.by_rank:
+            own = {"run": self.run, "rank": str(self.rank)}
+            self.book.set("rank_step_seconds", seconds, **own)
+            self.book.set("rank_last_step", _number(event.get("step")), **own)
+            waited = _number(phases.get("wait"))
+            if seconds and waited is not None:
+                self.book.set("rank_wait_ratio", waited / seconds, **own)
+        if self.rank == 0:
+            self._train(event, phases)
+
+    def _train(self, event: Mapping[str, Any], phases: Mapping[str, Any]) -> None:
+        for name, key in _TRAIN_GAUGES.items():
+            self.book.set(name, _number(event.get(key)), run=self.run)
+        for name, key in _TRAIN_COUNTERS.items():
+            self.book.add(name, _number(event.get(key)) or 0.0, run=self.run)
+        for phase in PHASES:
+            seconds = _number(phases.get(phase))
+            if seconds is not None:
+                window = self._window.setdefault(phase, deque(maxlen=WINDOW_STEPS))
+                window.append(seconds)
+                self._phase(phase, window)
+
+    def _phase(self, phase: str, window: deque[float]) -> None:
+        for statistic, seconds in _statistics(window).items():
+            self.book.set("train_step_phase_seconds", seconds, run=self.run, phase=phase, statistic=statistic)
+
+    def _saved(self, event: Mapping[str, Any]) -> None:
+        self.book.set("checkpoint_last_step", _number(event.get("step")), run=self.run)
+        self.book.set("checkpoint_size_bytes", _number(event.get("size_bytes")), run=self.run)
+        for part, key in (("blocking", "blocking_seconds"), ("whole", "seconds")):
+            seconds = _number(event.get(key))
+            if seconds is not None:
+                self.book.observe("checkpoint_duration_seconds", seconds, run=self.run, part=part)
+
+
+_TRAIN_GAUGES = {
+    "train_step": "step", "train_loss": "loss", "train_gradient_norm": "gradient_norm",
+    "train_learning_rate": "learning_rate", "train_memory_peak_bytes": "peak_bytes",
+}  # fmt: skip
+_TRAIN_COUNTERS = {"train_samples_total": "samples", "train_tokens_total": "tokens"}
+
+
+def tell_record(book: Book, record: Record) -> None:
+    """Everything that a record knows: its driver's series, and the last values of the ranks'."""
+    run = record.run.id
+    branch, plan = record.commit.branch or "", record.plan.name if record.plan else ""
+    book.set(
+        "run_info", 1.0, run=run, project=record.run.project, commit=record.commit.sha, branch=branch,
+        line=record.inputs.line[:12], plan=plan, target=record.gang.launcher if record.gang else "",
+    )  # fmt: skip
+    for stage, info in record.stages.items():
+        for state in STAGE_STATES:
+            book.set("run_stage", float(info.state == state), run=run, stage=stage, state=state)
+        book.set("run_stage_seconds", info.seconds, run=run, stage=stage)
+    if record.gang:
+        book.set("gang_restarts_total", record.gang.restarts, run=run)
+    if record.ledger:
+        for cause, seconds in record.ledger.seconds.items():
+            book.set("ledger_seconds_total", seconds, run=run, cause=cause)
+    for name, metric in record.metrics.items():
+        _tell_metric(book, run, name, metric)
+    if record.plan:
+        _tell_plan(book, run, record.plan)
+    _tell_ranks(book, record)
+
+
+def _tell_metric(book: Book, run: str, name: str, metric: Metric) -> None:
+    book.set("eval_value", metric.value, run=run, metric=name)
+    band = metric.base_band or metric.band
+    if band:
+        book.set("band_center", band.center, run=run, metric=name)
+        book.set("band_half", band.half, run=run, metric=name)
+
+
+def _tell_plan(book: Book, run: str, plan: PlanInfo) -> None:
+    book.set("gang_ranks", plan.world_size, run=run, state="wanted")
+    book.set("train_steps", plan.steps, run=run)
+    for part, key in _FORECASTS.items():
+        expected, measured = (_forecast(each, key) for each in (plan.forecast, plan.measured))
+        if expected and measured is not None:
+            book.set("plan_forecast_ratio", measured / expected, run=run, part=part)
+
+
+_FORECASTS = {"memory": "memory_bytes", "step": "step_seconds", "wall": "wall_seconds", "money": "money"}
+
+
+def _forecast(forecast: Forecast, key: str) -> float | None:
+    return _number(getattr(forecast, key))
+
+
+def _tell_ranks(book: Book, record: Record) -> None:
+    run = record.run.id
+    rows = {str(row.rank): (row.step_seconds, _wait_ratio(row)) for row in record.ranks}
+    if record.plan is None or record.plan.world_size <= MAX_RANKS:
+        for rank, (seconds, waited) in rows.items():
+            book.set("rank_step_seconds", seconds, run=run, rank=rank)
+            book.set("rank_wait_ratio", waited, run=run, rank=rank)
+    elif rows:
+        for name, place in (("rank_step_seconds", 0), ("rank_wait_ratio", 1)):
+            for statistic, value in _statistics(row[place] for row in rows.values()).items():
+                book.set(name, value, run=run, statistic=statistic)
+    if record.curve.points:
+        last = record.curve.points[-1]
+        book.set("train_step", last.step, run=run)
+        book.set("train_loss", last.value, run=run)
+
+
+def _wait_ratio(row: RankRow) -> float | None:
+    whole = sum(row.phases.values())
+    return row.phases.get("wait", 0.0) / whole if whole else None
+
+
+def _statistics(values: Iterable[float | None]) -> dict[str, float]:
+    known = [value for value in values if value is not None]
+    return {"minimum": min(known), "median": median(known), "maximum": max(known)} if known else {}
+
+
+def _number(value: Any) -> float | None:
+    """`value` where it is a number; text and None say nothing."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
