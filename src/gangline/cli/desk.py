@@ -14,7 +14,7 @@ from gangline.spec.record import Record
 from gangline.spec.site import Site
 from gangline.storage.protocol import ObjectStore
 
-_MARKS = ("line.toml", ".gangline", ".git")
+_MARKS = ("line.toml", ".gangline")
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,13 @@ def open_desk(repo: Path, site_file: Path | None) -> Desk:
 
 
 def find_repo(start: Path) -> Path | None:
-    """The nearest folder, from `start` upwards, that holds line.toml, records or a git repository."""
+    """The nearest folder from `start` up to the top of its git work tree that holds line.toml or records."""
+    top = next((folder for folder in (start, *start.parents) if (folder / ".git").exists()), None)
     for folder in (start, *start.parents):
-        if any((folder / mark).exists() for mark in _MARKS):
+        if any((folder / mark).exists() for mark in _MARKS) or folder == top:
             return folder
+        if top is None:
+            return None
     return None
 
 

@@ -1,12 +1,23 @@
 """Lines that every view says alike: one per ended stage, and the verdict with what to do next."""
 
 from gangline.errors import CancelledError, GateError, StillRunning
-from gangline.report.facts import total_seconds, verdict_reason, verdict_word
+from gangline.report.facts import stages_in_order, total_seconds, verdict_reason, verdict_word
 from gangline.report.text import clean
-from gangline.spec.record import Record, StageInfo
+from gangline.spec.record import STAGES, Record, StageInfo
 from gangline.units import format_seconds
 
 NAME_WIDTH = 10
+
+
+def found_line(record: Record) -> str:
+    """What stands already of a run that is taken up again; empty for a new one."""
+    done = [name for name, info in stages_in_order(record) if info.state not in ("waiting", "running")]
+    if not done:
+        return ""
+    said = (
+        "all stages stand" if len(done) == len(STAGES) else f"{', '.join(done)} stand" + ("s" if len(done) == 1 else "")
+    )
+    return f"{'found':<{NAME_WIDTH}}{record.run.id}: {said}"
 
 
 def stage_line(name: str, info: StageInfo, width: int) -> str:

@@ -12,8 +12,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from gangline.cli.view.closing import NAME_WIDTH, closing_lines, stage_line
-from gangline.cli.view.progress import Progress
+from gangline.cli.view.closing import NAME_WIDTH, closing_lines, found_line, stage_line
+from gangline.cli.view.progress import Outlook, Progress
 from gangline.launch.protocol import GangEvent
 from gangline.report.text import clean
 from gangline.spec.record import Record, StageInfo
@@ -36,7 +36,7 @@ class LiveView:
         self._console = console or Console(highlight=False)
         self._foot = _Foot()
         self._live = Live(self._foot, console=self._console, refresh_per_second=4, transient=True)
-        self._record: Record | None = None
+        self._outlook = Outlook()
         self.ended = False
 
     def __enter__(self) -> Self:
@@ -49,22 +49,25 @@ class LiveView:
 
     @property
     def run_id(self) -> str | None:
-        return self._record.run.id if self._record else None
+        return self._outlook.run_id
 
     def run_started(self, record: Record) -> None:
-        self._record = record
+        self._outlook.learn(record)
+        if found := found_line(record):
+            self._console.print(Text(found, style="dim"))
 
     def stage_started(self, name: str) -> None:
-        self._foot.begin(Progress(name))
+        self._foot.begin(self._outlook.begin(name))
 
     def progress(self, stage: str, event: GangEvent) -> None:
         if self._foot.progress is None or self._foot.progress.stage != stage:
-            self._foot.begin(Progress(stage))
+            self._foot.begin(self._outlook.begin(stage))
         assert self._foot.progress is not None
         self._foot.progress.see(event)
 
     def stage_ended(self, name: str, info: StageInfo) -> None:
         self._foot.progress = None
+        self._outlook.stage_ended(name, info)
         text = Text(stage_line(name, info, min(self._console.width, 140)), style=STYLES.get(info.state, ""))
         if info.state not in STYLES:
             text.stylize("bold", 0, len(name))

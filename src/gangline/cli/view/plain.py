@@ -6,8 +6,8 @@ from typing import Self
 
 import typer
 
-from gangline.cli.view.closing import NAME_WIDTH, closing_lines, stage_line
-from gangline.cli.view.progress import Progress
+from gangline.cli.view.closing import NAME_WIDTH, closing_lines, found_line, stage_line
+from gangline.cli.view.progress import Outlook, Progress
 from gangline.launch.protocol import GangEvent
 from gangline.report.text import clean
 from gangline.spec.record import Record, StageInfo
@@ -25,7 +25,7 @@ class PlainView:
         self._progress = Progress("")
         self._said = ""
         self._next = 0.0
-        self._record: Record | None = None
+        self._outlook = Outlook()
         self.ended = False
 
     def __enter__(self) -> Self:
@@ -36,13 +36,15 @@ class PlainView:
 
     @property
     def run_id(self) -> str | None:
-        return self._record.run.id if self._record else None
+        return self._outlook.run_id
 
     def run_started(self, record: Record) -> None:
-        self._record = record
+        self._outlook.learn(record)
+        if found := found_line(record):
+            self._echo(found)
 
     def stage_started(self, name: str) -> None:
-        self._progress = Progress(name)
+        self._progress = self._outlook.begin(name)
         self._next = self._clock() + SECONDS_BETWEEN / 4
 
     def progress(self, stage: str, event: GangEvent) -> None:
@@ -55,6 +57,7 @@ class PlainView:
         self._echo(f"{stage:<{NAME_WIDTH}}{sentence}")
 
     def stage_ended(self, name: str, info: StageInfo) -> None:
+        self._outlook.stage_ended(name, info)
         self._echo(stage_line(name, info, WIDTH))
 
     def note(self, text: str) -> None:

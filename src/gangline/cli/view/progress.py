@@ -4,8 +4,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from gangline.launch.protocol import GangEvent
+from gangline.launch.protocol import GangEvent, GangStatus
 from gangline.report.text import clean
+from gangline.spec.record import Record, StageInfo
 from gangline.units import format_count, format_number, format_seconds, sparkline
 
 RECENT = 20
@@ -52,7 +53,7 @@ class Progress:
         elif event.kind == "waiting":
             self.waiting = clean(event.text)
         elif event.kind == "state" and event.status is not None:
-            self.state = event.status.state
+            self.state = _state_words(event.status)
             self.waiting = clean(event.status.waiting)
         elif event.kind in ("restart", "note"):
             self.state = clean(event.text, 120)
@@ -62,8 +63,9 @@ class Progress:
         if name == "step":
             self._see_step(data)
         elif name == "job_started" and data.get("rank", 0) == 0:
-            self.job = f"seed {data.get('seed')} ({int(data.get('index', 0)) + 1} of {data.get('jobs')})"
-            self.steps, self.step, self.losses = data.get("steps"), 0, []
+            jobs = int(data.get("jobs") or 1)
+            self.job = f"seed {data.get('seed')} ({int(data.get('index', 0)) + 1} of {jobs})" if jobs > 1 else ""
+            self.steps, self.step, self.losses = data.get("steps") or self.steps, 0, []
         elif name == "resumed" and data.get("rank", 0) == 0:
             self.step = int(data.get("step") or 0)
 
@@ -111,3 +113,34 @@ class Progress:
         if len(rows) > SHOWN_RANKS:
             rows = sorted(rows, key=lambda row: (row[1].get("wait", 0.0), row[0]))[:SHOWN_RANKS]
         return rows
+
+
+@dataclass
+class Outlook:
+    """What is known of the run before a stage begins: its name, its plan, how many steps it has ahead."""
+
+    run_id: str | None = None
+    plan: str = ""
+    steps: int | None = None
+
+    def learn(self, record: Record) -> None:
+        self.run_id = record.run.id
+        if record.plan is not None:
+            self.plan, self.steps = record.plan.name, record.plan.steps
+
+    def stage_ended(self, name: str, info: StageInfo) -> None:
+        """The plan's message opens with its name: `ddp-2: fits every rank whole`."""
+        head, colon, _ = info.message.partition(":")
+        if name == "plan" and colon and " " not in head:
+            self.plan = clean(head, 40)
+
+    def begin(self, stage: str) -> Progress:
+        return Progress(stage, plan=self.plan if stage == "train" else "", steps=self.steps)
+
+
+def _state_words(status: GangStatus) -> str:
+    """What a gang does before its first step and after its last."""
+    joined = (
+        f", {status.joined} of {status.ranks} ranks joined" if status.ranks and status.joined < status.ranks else ""
+    )
+    return {"starting": f"starting{joined}", "running": "started", "stopping": "stopping"}.get(status.state, "")

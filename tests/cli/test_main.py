@@ -1,0 +1,87 @@
+"""The command line as a whole: light, complete, and ending with the code and one message."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from gangline.cli.main import ENTRIES
+
+HEAVY = ("torch", "rich", "jinja2", "cattrs", "numpy", "minio", "cryptography", "structlog")
+
+
+def gangline(*arguments: str, cwd=None, env=None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "NO_COLOR": "1", **(env or {})}
+    command = [sys.executable, "-m", "gangline", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120, check=False)
+
+
+def test_help_imports_nothing_heavy_and_no_command():
+    code = (
+        "import sys\nfrom gangline.cli.main import app\n"
+        "try:\n    app(['--help'])\nexcept SystemExit as end:\n    assert end.code == 0\n"
+        "print([m for m in sys.modules if m.split('.')[0] in "
+        f"{HEAVY!r} or m.startswith('gangline.cli.commands.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_help_lists_every_command():
+    text = gangline("--help").stdout
+    for entry in ENTRIES:
+        assert f"  {entry.name} " in text
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in ENTRIES])
+def test_every_command_explains_itself(name):
+    from typer.testing import CliRunner
+
+    from gangline.cli.main import app
+
+    result = CliRunner().invoke(app, [name, "--help"])
+    assert result.exit_code == 0, result.output
+    assert "Usage:" in result.output
+
+
+def test_unknown_command_and_option_exit_2():
+    assert gangline("frobnicate").returncode == 2
+    assert gangline("list", "--nope").returncode == 2
+
+
+def test_without_a_repository_the_message_says_what_works(tmp_path):
+    done = gangline("list", cwd=tmp_path, env={"GANGLINE_SITE": ""})
+    assert done.returncode == 10
+    assert done.stdout == ""
+    assert "line.toml" in done.stderr
+    assert "gangline new NAME" in done.stderr
+    assert not (tmp_path / ".gangline").exists()
+
+
+def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path):
+    done = gangline("list", "-C", str(tmp_path / "nowhere"))
+    assert done.returncode == 2
+    assert "found nothing" in done.stderr
+
+
+def test_a_wrong_site_names_file_and_key(tmp_path):
+    (tmp_path / "line.toml").touch()
+    site = tmp_path / "site.toml"
+    site.write_text('[store]\nurll = "file:x"\n')
+    done = gangline("list", "-C", str(tmp_path), "--site", str(site))
+    assert done.returncode == 10
+    assert "store.urll" in done.stderr
+
+
+def test_an_internal_error_is_one_message_and_a_traceback_on_request(tmp_path):
+    code = "import gangline.cli.main as m\ndef boom(): raise RuntimeError('kaputt')\nm.app = boom\nm.main()"
+    run = [sys.executable, "-c", code]
+    quiet = subprocess.run(run, capture_output=True, text=True, check=False, timeout=60, env={**os.environ})
+    assert quiet.returncode == 1
+    assert "kaputt" in quiet.stderr
+    assert "Traceback" not in quiet.stderr
+    loud = subprocess.run(
+        run, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "GANGLINE_DEBUG": "1"}
+    )
+    assert "Traceback" in loud.stderr

@@ -1,0 +1,130 @@
+"""Three views of one run: a screen, plain lines, JSON lines."""
+
+import io
+import json
+import time
+
+import pytest
+from rich.console import Console
+from tests.cli.test_progress import step
+from tests.report import records
+
+from gangline.cli.view.choose import choose_view
+from gangline.cli.view.jsonlines import JsonView
+from gangline.cli.view.live import LiveView, rank_line
+from gangline.cli.view.plain import PlainView
+from gangline.launch.protocol import GangEvent
+from gangline.line.observer import Observer
+from gangline.spec.record import Record
+
+
+def play(view: Observer, record: Record) -> None:
+    """The run of a finished record, as a driver would tell it."""
+    view.run_started(records.bare())
+    for name, info in record.stages.items():
+        view.stage_started(name)
+        if name == "train":
+            for number in range(1, 200):
+                view.progress(name, step(number))
+        view.stage_ended(name, info)
+    view.run_ended(record)
+
+
+def test_plain_lines_are_one_a_stage_and_the_verdict():
+    lines: list[str] = []
+    play(PlainView(lines.append, clock=lambda: 0.0), records.passed())
+    assert len(lines) == 11
+    assert [line.split()[0] for line in lines] == [*records.STAGES, "PASSED"]
+    assert lines[4].endswith("15 s")
+    assert "next: gangline report --open" in lines[-1]
+    assert not any("\x1b" in line or "\r" in line for line in lines)
+
+
+def test_plain_progress_comes_at_most_every_ten_seconds():
+    now = [0.0]
+    lines: list[str] = []
+    view = PlainView(lines.append, clock=lambda: now[0])
+    view.stage_started("train")
+    for number in range(1, 1000):
+        now[0] += 0.1
+        view.progress("train", step(number))
+    assert 9 <= len(lines) <= 11
+
+
+def test_a_refused_run_names_the_comparison_and_a_failed_one_the_logs():
+    said: list[str] = []
+    play(PlainView(said.append), records.refused())
+    assert f"next: gangline diff {records.BASE_RUN} {records.THIS_RUN}" in said[-1]
+    play(PlainView(said.append), records.failed())
+    assert said[-1].startswith("FAILED")
+    assert "gangline logs bytegpt-9f31c2a0-zzzzzz --failed" in said[-1]
+
+
+def test_json_lines_parse_and_the_last_holds_the_whole_record():
+    lines: list[str] = []
+    play(JsonView(lines.append), records.passed())
+    events = [json.loads(line) for line in lines]
+    assert events[0]["event"] == "run_started"
+    assert {"event", "time"} <= set(events[5])
+    assert Record.from_json(json.dumps(events[-1]["record"])) == records.passed()
+
+
+def test_the_live_screen_shows_the_running_stage_and_keeps_ended_ones():
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=120, color_system=None)
+    with LiveView(console) as view:
+        view.run_started(records.passed())
+        view.stage_started("train")
+        for rank in (0, 1):
+            view.progress("train", step(60, rank=rank))
+        view._live.refresh()
+        moving = out.getvalue()
+        view.stage_ended("train", records.passed().stages["train"])
+        view.run_ended(records.passed())
+    assert "ddp-2 60/120" in moving
+    assert "rank 1" in moving
+    assert "train     ddp-2 120/120 loss 2.471" in out.getvalue()
+    assert "PASSED" in out.getvalue()
+
+
+def test_the_live_screen_moves_every_second_while_nothing_is_heard():
+    out = io.StringIO()
+    with LiveView(Console(file=out, force_terminal=True, width=120)) as view:
+        view.stage_started("prove")
+        before = len(out.getvalue())
+        deadline = time.monotonic() + 30
+        while len(out.getvalue()) == before and time.monotonic() < deadline:
+            time.sleep(0.05)
+        first = len(out.getvalue())
+        time.sleep(1.0)
+        assert len(out.getvalue()) > first > before
+
+
+def test_a_view_that_leaves_by_an_exception_gives_the_cursor_back():
+    out = io.StringIO()
+    with pytest.raises(KeyboardInterrupt), LiveView(Console(file=out, force_terminal=True)) as view:
+        view.stage_started("train")
+        raise KeyboardInterrupt
+    assert out.getvalue().rstrip().endswith("\x1b[?25h") or "\x1b[?25h" in out.getvalue()
+
+
+def test_the_phase_bar_is_always_as_long():
+    shares = {"forward": 0.31, "backward": 0.33, "wait": 0.21, "data": 0.15}
+    assert len(rank_line(0, shares).plain.split(" compute")[0]) == len(rank_line(7, {}).plain.split(" compute")[0])
+
+
+def test_hostile_text_reaches_no_terminal():
+    lines: list[str] = []
+    view = PlainView(lines.append, clock=lambda: 100.0)
+    view.note("\x1b[2Jgone\x07")
+    view.progress("train", GangEvent(kind="waiting", text="\x1b]0;title\x07who"))
+    assert not any("\x1b" in line or "\x07" in line for line in lines)
+
+
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_no_colour_or_a_dumb_terminal_gives_plain_lines(monkeypatch, variable, value):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(variable, value)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert isinstance(choose_view(json=False), PlainView)
+    assert isinstance(choose_view(json=True), JsonView)
