@@ -99,3 +99,8 @@ def test_plan_keeps_every_field_and_counts_its_micro_batches():
     assert Plan.from_json(plan.to_json()) == plan
     assert (plan.world_size, plan.accumulation) == (8, 4)
     assert plan.digest == digest(plan)
+
+
+def test_newer_document_is_refused_by_its_version_before_its_fields():
+    with pytest.raises(IntegrityError, match=r"Plan\.schema: wanted at most 1, found 2; read it with a newer gangline"):
+        from_json(Plan, '{"schema": 2, "unheard_of": 1}')

@@ -110,6 +110,7 @@ def _build_union(members: tuple[Any, ...], plain: Any, path: str) -> Any:
 
 def _build_dataclass(cls: type, plain: Any, path: str) -> Any:
     _expect(isinstance(plain, dict), plain, path, cls)
+    _expect_known_version(cls, plain, path)
     hints = _hints(cls)
     unknown = plain.keys() - hints.keys()
     if unknown:
@@ -118,6 +119,14 @@ def _build_dataclass(cls: type, plain: Any, path: str) -> Any:
     if missing := required - plain.keys():
         raise IntegrityError(f"{path}: fields {sorted(missing)} are missing")
     return cls(**{name: _build(hints[name], item, f"{path}.{name}") for name, item in plain.items()})
+
+
+def _expect_known_version(cls: type, plain: dict[str, Any], path: str) -> None:
+    """Documents say their version in `schema`; its default is the newest that this code reads."""
+    newest = next((f.default for f in fields(cls) if f.name == "schema"), None)
+    found = plain.get("schema", newest)
+    if isinstance(newest, int) and isinstance(found, int) and found > newest:
+        raise IntegrityError(f"{path}.schema: wanted at most {newest}, found {found}; read it with a newer gangline")
 
 
 def _expect(holds: bool, plain: Any, path: str, kind: Any) -> Any:
