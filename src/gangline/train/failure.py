@@ -1,0 +1,34 @@
+"""What an exception in a rank means to others: its exit code, by the error tree."""
+
+import re
+
+import torch
+
+from gangline.errors import GanglineError, LostPeerError, OutOfMemoryError, TrainingError
+from gangline.train.compat import NETWORK_ERRORS
+
+_LOST = re.compile(
+    r"gloo/transport|Connection closed by peer|Connection reset by peer|Broken pipe|Socket Timeout"
+    r"|Timed out waiting \d+ms for (send|recv)|NCCL (error|communicator was aborted)|remote process has terminated",
+    re.IGNORECASE,
+)
+_NO_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
+
+
+def exit_code_of(error: BaseException) -> int:
+    """Exit code of a rank that ends by `error`; what user code raises is a `TrainingError`'s."""
+    return _class_of(error).exit_code
+
+
+def _class_of(error: BaseException) -> type[GanglineError]:
+    if isinstance(error, GanglineError):
+        return type(error)
+    if isinstance(error, NETWORK_ERRORS) or _says(error, _LOST):
+        return LostPeerError
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or _says(error, _NO_MEMORY):
+        return OutOfMemoryError
+    return TrainingError
+
+
+def _says(error: BaseException, pattern: re.Pattern[str]) -> bool:
+    return isinstance(error, RuntimeError) and pattern.search(str(error)) is not None

@@ -1,0 +1,116 @@
+"""First weights: equal under every plan, on every device and world size.
+
+Where each module with parameters of its own can be asked again (`reset_parameters`), the model is built on the meta
+device and each block initialised whole, on the CPU, from (seed, block name), just before it is sharded: no rank ever
+holds more than one whole block. A model that initialises itself in another way (in its constructor, by tied weights, by
+computed buffers) is built whole on the CPU from the seed instead; slower and larger, never different.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+ROOT = ""
+"""Name of the unit that holds everything outside the blocks."""
+
+
+class Initializer:
+    """Gives the units of one model their first weights; every rank gives the same ones."""
+
+    def __init__(self, build: Callable[[], nn.Module], *, seed: int) -> None:
+        """`build` makes the model; it is called on the meta device, and once more on the CPU where it must."""
+        self._seed = seed
+        on_meta = _build_on_meta(build)
+        self.by_block = on_meta is not None
+        """Each block is initialised alone; False: the whole model was built on the CPU."""
+        self.model = on_meta if on_meta is not None else _build_whole(build, seed)
+
+    def unit(self, module: nn.Module, name: str, device: torch.device) -> None:
+        """Materialise what of `module` is still on the meta device, on `device`."""
+        if self.by_block:
+            pending = [each for each in module.modules() if _is_meta(each)]
+            with _seeded(self._seed, name):
+                for each in pending:
+                    each.to_empty(device="cpu", recurse=False)
+                for each in reversed(pending):  # inner modules first, as constructors do
+                    _reset(each)
+            for each in pending:
+                _move(each, device)
+        else:
+            module.to(device)
+
+
+def _build_whole(build: Callable[[], nn.Module], seed: int) -> nn.Module:
+    with _seeded(seed, ROOT):
+        return build()
+
+
+def derived_seed(seed: int, *parts: object) -> int:
+    """A seed of 63 bits for one purpose; different parts give unrelated streams."""
+    text = "\0".join(map(str, (seed, *parts)))
+    return int.from_bytes(sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def _build_on_meta(build: Callable[[], nn.Module]) -> nn.Module | None:
+    """The model on the meta device; None: asking its modules again would not give what its constructor gives."""
+    try:
+        with torch.device("meta"), _count_writes() as built:
+            model = build()
+    except (
+        RuntimeError,
+        NotImplementedError,
+    ):  # it wants values while it is built; its own mistakes show up again below
+        return None
+    modules = [each for each in model.modules() if _owns_tensors(each)]
+    tied = sum(1 for _ in model.named_parameters(remove_duplicate=False)) != sum(1 for _ in model.parameters())
+    if tied or not all(_is_meta(each) and hasattr(each, "reset_parameters") for each in modules):
+        return None
+    with torch.device("meta"), _count_writes() as again:
+        for each in reversed(modules):
+            _reset(each)
+    return model if again.num_writes == built.num_writes else None
+
+
+def _reset(module: Any) -> None:
+    with torch.no_grad():
+        module.reset_parameters()
+
+
+def _move(module: Any, device: torch.device) -> None:
+    module._apply(lambda tensor: tensor.to(device), recurse=False)  # noqa: SLF001  # .to() would recurse
+
+
+def _owns_tensors(module: nn.Module) -> bool:
+    return any(True for _ in module.parameters(recurse=False)) or any(True for _ in module.buffers(recurse=False))
+
+
+def _is_meta(module: nn.Module) -> bool:
+    own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+    return bool(own) and all(each.is_meta for each in own)
+
+
+def _count_writes() -> "_CountWrites":
+    make: Any = _CountWrites
+    return cast(_CountWrites, make())
+
+
+class _CountWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hooks have no types
+    """Counts operations that write in place: what a constructor does beyond its modules' own `reset_parameters`."""
+
+    num_writes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.num_writes += func._schema.is_mutable  # noqa: SLF001  # the only way to ask an operator
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _seeded(seed: int, name: str) -> Iterator[None]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derived_seed(seed, "initialize", name))
+        yield

@@ -1,0 +1,48 @@
+"""Samples to batches on this rank's device."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import default_collate
+
+from gangline.errors import ConfigError
+from gangline.train.loop.order import SampleOrder, Span, micro_batches, next_positions
+from gangline.train.task import Batch
+
+
+def collate(data: Any, indices: Sequence[int], device: torch.device) -> Batch:
+    """Batch of `data` at `indices`: dicts of equally shaped tensors or numbers, stacked."""
+    batch = default_collate([data[index] for index in indices])
+    if not isinstance(batch, dict):
+        raise ConfigError(f"a sample is a dict of tensors, build_data gives {type(data[indices[0]]).__name__}")
+    if device.type == "cpu":
+        return batch
+    return {name: value.to(device, non_blocking=True) for name, value in batch.items()}
+
+
+class StepData:
+    """The train split as steps see it: each takes the next positions, each rank its share in micro-batches."""
+
+    def __init__(
+        self, data: Any, *, seed: int, global_batch: int, ranks: int, rank: int, micro_batch: int, device: torch.device
+    ) -> None:
+        """`ranks` and `rank` count data-parallel peers."""
+        self._data, self._device = data, device
+        self._order = SampleOrder(num_samples=len(data), seed=seed)
+        self._global_batch = global_batch
+        self._spans = micro_batches(global_batch, ranks=ranks, rank=rank, micro_batch=micro_batch)
+
+    @property
+    def num_micro_batches(self) -> int:
+        return len(self._spans)
+
+    def step(self, cursor: int, skipped: Sequence[Span]) -> tuple[Span, Iterator[Batch]]:
+        """Positions from `cursor` up to the next one, and this rank's micro-batches, made one by one."""
+        positions, after = next_positions(cursor, self._global_batch, skipped)
+        return (cursor, after), self._make(positions)
+
+    def _make(self, positions: list[int]) -> Iterator[Batch]:
+        for start, stop in self._spans:
+            indices = [self._order.sample(position) for position in positions[start:stop]]
+            yield collate(self._data, indices, self._device)

@@ -1,0 +1,174 @@
+"""The part of a training that is the same for a task and for a program: what happens after the last backward of a step.
+
+Judge the step, update, tell the others and hear them, save when it is time, write down what was seen. Where samples and
+losses come from is left to the caller.
+"""
+
+import resource
+from dataclasses import dataclass
+
+import torch
+
+from gangline.errors import NonFiniteError
+from gangline.train import heartbeat
+from gangline.train.context import Context
+from gangline.train.loop.control import ControlWord, Word
+from gangline.train.loop.finite import FinitePolicy
+from gangline.train.loop.lines import LineFile
+from gangline.train.loop.order import Span
+from gangline.train.loop.saves import Progress, Saves
+from gangline.train.loop.schedule import rate_ratio
+from gangline.train.loop.step import StepSums, Update
+from gangline.train.parallel.data_parallel import DataParallel
+from gangline.train.parallel.precision import grad_scaler
+
+SIGTERM_SENTENCE = "SIGTERM: saved and left"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Course:
+    """Which training this is among those of a gang, and how far it goes."""
+
+    seed: int
+    steps: int
+    job: int | None = None
+    """Number of the job in an evaluate or prove gang; they do not save. None: the run's own training."""
+
+
+class Engine:
+    """Collective but where it says otherwise: all ranks make the same calls in the same order."""
+
+    def __init__(
+        self, context: Context, wrapped: DataParallel, optimizer: torch.optim.Optimizer, course: Course
+    ) -> None:
+        self.context, self.wrapped, self.course = context, wrapped, course
+        plan = context.plan
+        self.progress = Progress(seed=course.seed)
+        self.saves = Saves(context, wrapped.bare, optimizer)
+        self.scaler = grad_scaler(plan.precision, context.device)
+        self.update = Update(
+            wrapped, optimizer, scaler=self.scaler, clip_norm=plan.clip_norm, ranks=context.data_ranks,
+            group=context.groups.control, phase=context.phase, clock=context.clock, waits=context.waits,
+            reference=float(plan.global_batch),
+        )  # fmt: skip
+        self.losses: list[tuple[int, float]] = []
+        """(step, global loss) of this process."""
+        self.stopped = False
+        """A rank was asked to stop: all saved and must leave."""
+        self._finite = FinitePolicy(mode=plan.recovery.non_finite, max_in_a_row=plan.recovery.max_events)
+        self._control = ControlWord(context.groups.control)
+        self._metrics: LineFile | None = None
+        if context.rank == 0 and context.out is not None:
+            self._metrics = LineFile(context.out / "metrics.jsonl")
+
+    @property
+    def has_more(self) -> bool:
+        return self.progress.step < self.course.steps and not self.stopped
+
+    def resume(self, *, at: str | None = None) -> bool:
+        """Go on from the newest good checkpoint, or the one at `at`; False: there is none."""
+        found = self.saves.resume(at=at)
+        if found is not None:
+            self._take(found)
+        heartbeat.beat(self.progress.step)
+        self.context.book()
+        return found is not None
+
+    def finish_step(self, span: Span) -> None:
+        """After the last backward of the step over the positions of `span`."""
+        sums = self.update.sum_up()
+        step = self.progress.step + 1
+        overflow = self.scaler.is_enabled()  # the scaler judges the gradients of fp16 itself, alike on all ranks
+        try:
+            answer = self._finite.judge(step=step, loss=sums.loss, norm=0.0 if overflow else sums.norm, span=span)
+        except NonFiniteError as error:
+            self.context.events.emit("non_finite", step=step, answer="stop", reason=str(error))
+            raise
+        if answer == "apply":
+            self.update.apply(rate_ratio=rate_ratio(self.context.plan.schedule, step, steps=self.course.steps))
+        else:
+            self.update.drop()
+            self.context.events.emit("non_finite", step=step, answer=answer, samples=list(span))
+        if answer == "rollback":
+            self._roll_back()
+        else:
+            self._step_done(span, sums)
+
+    def close(self) -> None:
+        self._control.read()
+        self.saves.close()
+        if self._metrics is not None:
+            self._metrics.close()
+        self.context.book()
+
+    def _step_done(self, span: Span, sums: StepSums) -> None:
+        progress, context = self.progress, self.context
+        progress.step, progress.cursor, progress.reference = progress.step + 1, span[1], sums.weight
+        context.clock.switch("other")
+        heartbeat.beat(progress.step)
+        heard = self._control.exchange(Word(stop=context.stop_asked))
+        self._save_when_due(asked=heard.save, stop=heard.stop)
+        self._report(sums)
+        if heard.stop:
+            self.stopped = True
+            context.events.emit("stopping", step=progress.step, reason=SIGTERM_SENTENCE)
+
+    def _save_when_due(self, *, asked: bool, stop: bool) -> None:
+        if self.course.job is not None:
+            return
+        policy, step = self.context.plan.checkpoint, self.progress.step
+        last = stop or step == self.course.steps
+        if last or asked or step % policy.every == 0:
+            self.progress.scaler = self.scaler.state_dict()
+            self.progress.skipped, self.progress.rollbacks = self._finite.skipped, self._finite.rollbacks
+            self.saves.save(self.progress, wait=last or not policy.asynchronous)
+        else:
+            self.saves.poll()
+
+    def _report(self, sums: StepSums) -> None:
+        step, plan = self.progress.step, self.context.plan
+        redone = self.course.job is None and step <= self.context.redone_until
+        phases = self.context.book(redone=redone)
+        seconds = sum(phases.values())
+        self.losses.append((step, sums.loss))
+        tokens = int(sums.weight) if sums.weight > plan.global_batch and sums.weight.is_integer() else 0
+        self.context.events.emit(
+            "step", step=step, loss=sums.loss, learning_rate=self.update.learning_rate, gradient_norm=sums.norm,
+            samples=plan.global_batch, tokens=tokens, seconds=seconds, phases=phases,
+            peak_bytes=_peak_bytes(self.context.device),
+        )  # fmt: skip
+        if step % 10 == 0:
+            self.context.tell_ledger()
+        if self._metrics is not None:
+            self._metrics.add({
+                "seed": self.course.seed, "job": self.course.job, "step": step, "loss": sums.loss,
+                "learning_rate": self.update.learning_rate, "gradient_norm": sums.norm,
+                "tokens_per_second": (tokens or sums.weight) / seconds if seconds else None, "step_seconds": seconds,
+            })  # fmt: skip
+
+    def _roll_back(self) -> None:
+        skipped, rollbacks = list(self._finite.skipped), self._finite.rollbacks
+        self.saves.settle()
+        found = self.saves.resume() if self.course.job is None else None
+        if found is None:
+            raise NonFiniteError(
+                f"step {self.progress.step + 1} is not finite, and there is no checkpoint to roll back to; "
+                "save earlier (train.checkpoint.every) or lower the rate"
+            )
+        self._take(found)
+        self._finite.skipped, self._finite.rollbacks = skipped, rollbacks
+        self.progress.skipped = skipped
+
+    def _take(self, found: Progress) -> None:
+        self.progress = found
+        self._finite.skipped, self._finite.rollbacks = list(found.skipped), found.rollbacks
+        if found.reference:
+            self.update.reference = found.reference
+        if found.scaler:
+            self.scaler.load_state_dict(found.scaler)
+
+
+def _peak_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

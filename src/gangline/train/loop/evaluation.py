@@ -1,0 +1,94 @@
+"""Metrics over the held-out split: every sample once, the same sums in the same order whatever the world size.
+
+Batches are dealt to the data-parallel ranks in turn, their sums come back in the order of batches and are added in
+double precision: with equal micro-batches another world size gives the same bits, up to what the strategy's own
+arithmetic changes.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from gangline.errors import ConfigError
+from gangline.train import heartbeat
+from gangline.train.loop.batches import collate
+from gangline.train.loop.trainer import Trainer
+from gangline.train.parallel.precision import autocast
+from gangline.train.task import Batch
+
+EVAL_LOSS = "eval_loss"
+EVALUATE_SECONDS = 3600.0
+Sums = dict[str, tuple[float, float]]
+"""Metric to (sum, weight)."""
+
+
+def evaluate(trainer: Trainer, data: Any) -> dict[str, float]:
+    """Mean loss of the held-out samples as `eval_loss`, and what the task's own `evaluate` gives; collective.
+
+    Raises:
+        ConfigError: There are no samples, or the line wants a metric that the task does not give.
+    """
+    context, model = trainer.context, trainer.wrapped.model
+    if len(data) == 0:
+        raise ConfigError("the holdout split has no samples; give more data or a larger data.holdout")
+    with context.during("evaluate", at_most_seconds=EVALUATE_SECONDS):
+        model.eval()
+        try:
+            with torch.no_grad():
+                names, own = _own_batches(trainer, data)
+        finally:
+            model.train()
+        means = _means(names, _in_order(own, context.data_ranks, context.groups.control))
+    return _wanted(means, context.plan.evaluate_metrics)
+
+
+def _own_batches(trainer: Trainer, data: Any) -> tuple[list[str], Tensor]:
+    """Names, and sums by (turn, name, total or weight) of batches r, r + n, ...; nought where there is none left.
+
+    Every rank makes as many forward passes, for sharded models meet in each.
+    """
+    context = trainer.context
+    size, ranks = context.plan.micro_batch, context.data_ranks
+    count = -(-len(data) // size)
+    rows, names = [], list[str]()
+    for turn in range(-(-count // ranks)):
+        number = turn * ranks + context.data_rank
+        start = number * size if number < count else 0
+        found = _batch_sums(trainer, collate(data, range(start, min(start + size, len(data))), context.device))
+        names = sorted(found)
+        rows.append([found[name] if number < count else (0.0, 0.0) for name in names])
+        heartbeat.beat(phase="evaluate")
+    return names, torch.tensor(rows, dtype=torch.float64)
+
+
+def _batch_sums(trainer: Trainer, batch: Batch) -> Sums:
+    task, context, bare = trainer.task, trainer.context, trainer.wrapped.bare
+    with autocast(context.plan.precision, context.device, sharded=trainer.wrapped.sharded):
+        loss = task.loss(trainer.call(bare, batch), batch)
+        sums = {EVAL_LOSS: (float(loss.total), float(loss.weight))}
+        own = task.evaluate(bare, batch) if hasattr(task, "evaluate") else {}
+    return sums | {name: (float(total), float(weight)) for name, (total, weight) in own.items()}
+
+
+def _in_order(own: Tensor, ranks: int, group: dist.ProcessGroup) -> Tensor:
+    """Sums of all batches, by (batch, name, total or weight), from those of each rank."""
+    if ranks == 1:
+        return own
+    every = [torch.empty_like(own) for _ in range(ranks)]
+    dist.all_gather(every, own, group=group)
+    return torch.stack(every, dim=1).flatten(0, 1)
+
+
+def _means(names: list[str], sums: Tensor) -> dict[str, float]:
+    totals = [[sum(row) for row in zip(*batches, strict=True)] for batches in sums.transpose(0, 1).tolist()]
+    if empty := [name for name, (_, weight) in zip(names, totals, strict=True) if not weight > 0]:
+        raise ConfigError(f"metrics {empty}: their weights over the holdout split sum to 0")
+    return {name: total / weight for name, (total, weight) in zip(names, totals, strict=True)}
+
+
+def _wanted(means: dict[str, float], names: tuple[str, ...]) -> dict[str, float]:
+    if missing := sorted(set(names) - means.keys()):
+        raise ConfigError(f"evaluate.metrics: the task does not return {missing}; it returns {sorted(means)}")
+    return {name: means[name] for name in names or means}

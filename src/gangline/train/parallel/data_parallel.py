@@ -1,0 +1,125 @@
+"""DDP and FSDP2 around one model: which gradients are reduced when, and how long ranks wait for each other in it."""
+
+import time
+from typing import Any, Protocol, cast
+
+import torch
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from gangline.spec.plan import Precision
+from gangline.train.compat import DefaultAllGather, DefaultReduceScatter, GradBucket
+from gangline.train.loop.wait import WaitMeter
+from gangline.train.parallel.precision import shard_policy
+
+
+class DataParallel(Protocol):
+    """One wrapped model."""
+
+    @property
+    def model(self) -> nn.Module:
+        """What is called."""
+        ...
+
+    @property
+    def bare(self) -> nn.Module:
+        """What is saved: names without a wrapper's prefix."""
+        ...
+
+    @property
+    def sharded(self) -> bool: ...
+
+    def set_sync(self, last: bool) -> None:
+        """Before the forward pass of a micro-batch: gradients are reduced only after the last one of a step."""
+        ...
+
+
+class Plain:
+    """One rank, nothing to share."""
+
+    sharded = False
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = self.bare = model
+
+    def set_sync(self, last: bool) -> None:
+        """Nothing is reduced."""
+
+
+class Replicated:
+    """DDP: full copies, gradients averaged in buckets while backward goes on."""
+
+    sharded = False
+
+    def __init__(self, model: nn.Module, *, device: torch.device, bucket_bytes: int | None, waits: WaitMeter) -> None:
+        self.bare = model
+        self.model = self._ddp = DistributedDataParallel(
+            model,
+            device_ids=[device] if device.type == "cuda" else None,
+            bucket_cap_mb=bucket_bytes / 2**20 if bucket_bytes else None,
+            gradient_as_bucket_view=True,
+            init_sync=False,  # every rank gave itself the same weights
+        )
+        self._ddp.register_comm_hook(waits, _reduce_and_note)
+
+    def set_sync(self, last: bool) -> None:
+        self._ddp.require_backward_grad_sync = last
+
+
+def _reduce_and_note(waits: WaitMeter, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    if bucket.is_last():
+        waits.launched_last()
+    return allreduce_hook(cast(Any, None), bucket)
+
+
+class Sharded:
+    """FSDP2: parameters, gradients and optimizer state in shards; a block is whole only while it computes."""
+
+    sharded = True
+
+    def __init__(self, model: nn.Module) -> None:
+        """`model` has been through `shard`, block by block and as a whole."""
+        self.model = self.bare = model
+        self._root = cast(FSDPModule, model)
+
+    def set_sync(self, last: bool) -> None:
+        self._root.set_requires_gradient_sync(last)
+
+
+def shard(
+    module: nn.Module, mesh: DeviceMesh, *, precision: Precision, reshard: bool, is_root: bool, waits: WaitMeter
+) -> None:
+    """Shard the parameters of `module` that no inner call took, in place; all ranks must call."""
+    policy = shard_policy(precision, is_root=is_root)
+    fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
+    if mesh.device_type == "cpu" and mesh.size() > 1:
+        sharded = cast(FSDPModule, module)
+        sharded.set_custom_all_gather(_TimedAllGather(waits))
+        sharded.set_custom_reduce_scatter(_TimedReduceScatter(waits))
+
+
+class _TimedAllGather(DefaultAllGather):
+    def __init__(self, waits: WaitMeter) -> None:
+        self._waits = waits
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        start = time.monotonic()
+        try:
+            return super().__call__(*args, **kwargs)
+        finally:
+            self._waits.add(time.monotonic() - start)
+
+
+class _TimedReduceScatter(DefaultReduceScatter):
+    def __init__(self, waits: WaitMeter) -> None:
+        self._waits = waits
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        start = time.monotonic()
+        try:
+            return super().__call__(*args, **kwargs)
+        finally:
+            self._waits.add(time.monotonic() - start)

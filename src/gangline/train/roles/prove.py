@@ -1,0 +1,51 @@
+"""A prove gang: the checkpoint of a training, opened under another plan and compared, and its first steps again.
+
+Full tensors as this plan opened them against the bytes in the store, by SHA-256; then each training job from step 0, so
+that the losses of both plans can be laid side by side.
+"""
+
+from gangline.checkpoint.prove import tensor_digests
+from gangline.checkpoint.stored import compare, stored_digests
+from gangline.errors import SIGTERM_CODE
+from gangline.spec.gang import GangResult, JobResult, TensorDigests
+from gangline.spec.plan import Job
+from gangline.train.context import Context
+from gangline.train.loop.engine import Course
+from gangline.train.loop.trainer import Trainer
+from gangline.train.results import write_result
+from gangline.train.roles.jobs import open_checkpoint, run_job
+from gangline.train.roles.splits import fetch, open_split
+from gangline.train.task import Task
+
+DIGEST_SECONDS = 3600.0
+
+
+def run(context: Context, task: Task) -> int:
+    """Exit code of this rank; collective."""
+    fetch(context)
+    digests: TensorDigests | None = None
+    results: list[JobResult] = []
+    for number, job in enumerate(context.plan.jobs):
+        if job.checkpoint is not None and digests is None:
+            digests = _compare(context, task, job, job.checkpoint)
+        if job.train:
+            replay = Job(seed=job.seed, train=True, steps=job.steps)
+            result = run_job(context, task, replay, number, open_split(context, task, "holdout", seed=job.seed))
+            if result is None:
+                return SIGTERM_CODE
+            results.append(result)
+    final = max((result.step for result in results), default=0)
+    write_result(context, GangResult(role="prove", final_step=final, jobs=tuple(results), digests=digests))
+    return 0
+
+
+def _compare(context: Context, task: Task, job: Job, checkpoint: str) -> TensorDigests | None:
+    """Rank 0's answer; the others have none to give."""
+    trainer = Trainer(context, task, Course(seed=job.seed, steps=0, job=0))
+    open_checkpoint(trainer, checkpoint)
+    with context.during("evaluate", at_most_seconds=DIGEST_SECONDS):
+        opened = tensor_digests(trainer.wrapped.bare)
+        assert context.store is not None, "a gang has a store"
+        if context.rank != 0:
+            return TensorDigests(checkpoint=checkpoint, total=0, equal=0)
+        return compare(opened, stored_digests(context.store, checkpoint, context.key), checkpoint=checkpoint)

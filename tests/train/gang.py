@@ -1,0 +1,139 @@
+"""Real ranks without a keeper: a warm parent that forks them, a store in this process, a plan, a folder."""
+
+import io
+import json
+import os
+import shutil
+import time
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+from gangline.spec.codec import from_json
+from gangline.spec.gang import GangResult
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import CheckpointPolicy, DataFile, DataSource, Plan, Program
+from gangline.storage.open import open_store
+from gangline.train.exit_codes import RankExit
+from gangline.train.starters import RankStart, WarmParent
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_SECONDS = 120.0
+KEY = b"k" * 32
+
+
+class Gang:
+    """One gang's folder and store; `run` is one generation of it."""
+
+    def __init__(self, folder: Path, warm: WarmParent, code: Path) -> None:
+        self.home, self.warm, self.code = folder, warm, code
+        self.store_url = f"file:{folder / 'store'}"
+        self.store = open_store(self.store_url)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "key").write_bytes(KEY)
+        self.generation = 0
+
+    def put_text(self, text: bytes) -> DataSource:
+        """Store `text` as the one data file of a plan."""
+        key = f"blobs/sha256/{sha256(text).hexdigest()}"
+        self.store.put(key, text)
+        return DataSource(files=(DataFile(path="text.bin", key=key, size_bytes=len(text)),), digest="0" * 64)
+
+    def launch(self, plan: Plan, **environ: str) -> "Generation":
+        return Generation(self, plan, environ)
+
+    def run(self, plan: Plan, **environ: str) -> list[int]:
+        """Exit codes of all ranks, by rank."""
+        return self.launch(plan, **environ).wait()
+
+    def events(self, rank: int = 0, event: str | None = None) -> list[dict]:
+        lines = (self.home / "out" / "ranks" / f"{rank}.jsonl").read_text().splitlines()
+        found = [json.loads(line) for line in lines]
+        return [each for each in found if event in (None, each["event"])]
+
+    def metrics(self) -> list[dict]:
+        return [json.loads(line) for line in (self.home / "out" / "metrics.jsonl").read_text().splitlines()]
+
+    def result(self) -> GangResult:
+        return from_json(GangResult, (self.home / "out" / "result.json").read_bytes())
+
+    def log(self, rank: int = 0) -> str:
+        return (self.home / f"{rank}.log").read_text()
+
+
+class Generation:
+    def __init__(self, gang: Gang, plan: Plan, extra: dict[str, str]) -> None:
+        from torch.distributed import TCPStore
+
+        self.gang = gang
+        self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        (gang.home / "plan.json").write_bytes(plan.to_json())
+        base = {
+            **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
+            "WORLD_SIZE": str(plan.world_size), "LOCAL_WORLD_SIZE": str(plan.world_size), "NODE_RANK": "0",
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self._store.port),
+            "GANGLINE_RUN": plan.run, "GANGLINE_GANG": "test", "GANGLINE_HOME": str(gang.home),
+            "GANGLINE_PLAN": str(gang.home / "plan.json"), "GANGLINE_CODE": str(gang.code),
+            "GANGLINE_STORE": gang.store_url, "GANGLINE_KEY_FILE": str(gang.home / "key"),
+            "GANGLINE_GENERATION": str(gang.generation), "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", **extra,
+        }  # fmt: skip
+        gang.generation += 1
+        starts = [self._start(base, rank) for rank in range(plan.world_size)]
+        self.pids = gang.warm.start(starts)
+        self.world_size = plan.world_size
+        self._exits: dict[int, RankExit] = {}
+
+    def _start(self, base: dict[str, str], rank: int) -> RankStart:
+        home = self.gang.home
+        (home / "heartbeat").mkdir(exist_ok=True)
+        own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "GANGLINE_HEARTBEAT": str(home / "heartbeat" / str(rank))}
+        return RankStart(rank=rank, argv=(), environ=base | own, cwd=self.gang.code, log=home / f"{rank}.log")
+
+    def wait(self) -> list[int]:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while len(self._exits) < self.world_size:
+            assert time.monotonic() < deadline, f"ranks {self.pids} still run; log of 0:\n{self.gang.log()}"
+            for each in self.gang.warm.exits():
+                self._exits[each.rank] = each
+            time.sleep(0.01)
+        return [self._exits[rank].code for rank in range(self.world_size)]
+
+
+def start_warm(folder: Path) -> WarmParent:
+    folder.mkdir(parents=True, exist_ok=True)
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    warm = WarmParent(environ=environ, log=folder / "warm.log", timeout_seconds=120)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not warm.ready():
+        assert time.monotonic() < deadline, (folder / "warm.log").read_text()
+        time.sleep(0.05)
+    return warm
+
+
+def copy_example(name: str, to: Path) -> Path:
+    return Path(shutil.copytree(ROOT / "examples" / name, to / name))
+
+
+MESHES = {
+    "none": Mesh(), "ddp": Mesh(dp_replicate=2), "fsdp": Mesh(dp_shard=2), "zero2": Mesh(dp_shard=2),
+}  # fmt: skip
+
+
+def make_plan(strategy: str = "ddp", **changes) -> Plan:
+    """A small plan of bytegpt under `strategy`; `changes` are fields of the plan."""
+    plan = Plan(
+        run="bytegpt-0000000-aaaaaa", project="bytegpt", name=f"{strategy}-test",
+        run_prefix="runs/bytegpt/0000000/bytegpt-0000000-aaaaaa", program=Program(task="model:ByteGPT"),
+        strategy=strategy, mesh=MESHES[strategy], model={"layers": 2, "width": 32, "context": 16},
+        steps=6, global_batch=8, micro_batch=4, checkpoint=CheckpointPolicy(every=3),
+    )  # fmt: skip
+    return replace(plan, **changes)
+
+
+def sample_text(size: int = 4096) -> bytes:
+    out = io.StringIO()
+    number = 0
+    while out.tell() < size:
+        number += 1
+        out.write(f"def f{number}(x): return x * {number}\n")
+    return out.getvalue().encode()
