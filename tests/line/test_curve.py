@@ -1,0 +1,44 @@
+"""Curves: every step counts once, 64 places at most."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gangline.line import curve
+from gangline.spec.record import Curve, CurvePoint
+
+
+def test_of_a_step_that_was_done_again_the_last_one_counts():
+    text = b'{"step": 2, "loss": 9}\n{"step": 1, "loss": 4}\n{"step": 2, "loss": 3}\n{"step": 3, "lo'
+    rows = curve.by_step(curve.read_lines(text))
+    assert curve.losses_of(rows) == {1: 4.0, 2: 3.0}
+    assert list(rows) == [1, 2]
+
+
+@given(steps=st.integers(1, 1000))
+def test_constant_losses_give_a_constant_curve_that_ends_at_the_last_step(steps):
+    points = curve.thin(dict.fromkeys(range(1, steps + 1), 2.0), steps)
+    assert len(points) == min(64, steps)
+    assert {value for _, value in points} == {2.0}
+    assert points[-1][0] == steps
+    assert [step for step, _ in points] == sorted({step for step, _ in points})
+
+
+@given(losses=st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=200))
+def test_each_place_is_the_mean_of_its_own_steps(losses):
+    steps = len(losses)
+    places = min(64, steps)
+    points = curve.thin(dict(enumerate(losses, start=1)), steps)
+    for place, (_, value) in enumerate(points):
+        own = [loss for step, loss in enumerate(losses) if step * places // steps == place]
+        assert abs(value - sum(own) / len(own)) < 1e-6
+
+
+def test_base_band_lies_beside_the_same_places():
+    base = Curve(
+        points=(CurvePoint(step=1, value=3.0), CurvePoint(step=2, value=2.0)),
+        seed_points={"1": (3.0, 2.0), "2": (3.2, 2.1), "3": (2.8, 1.9)},
+    )
+    drawn = curve.draw({1: 3.1, 2: 5.0}, steps=2, base=base, floor_percent=0.1, origin="r")
+    first, second = drawn.points
+    assert first.low < first.value < first.high
+    assert second.value > second.high

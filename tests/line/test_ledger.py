@@ -1,0 +1,36 @@
+"""A ledger's rows sum to what was allocated, whatever the gangs reported."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gangline.line.ledger import Share, merge
+from gangline.spec.record import LEDGER_CAUSES
+
+causes = st.sampled_from([*LEDGER_CAUSES, "a cause of tomorrow"])
+seconds = st.dictionaries(causes, st.floats(0, 1e6) | st.just(math.nan), max_size=8)
+shares = st.lists(st.builds(Share, st.floats(0, 1e6), seconds), max_size=6)
+
+
+@given(shares=shares)
+def test_rows_sum_to_the_allocation(shares):
+    ledger = merge("cpu", shares)
+    assert math.fsum(ledger.seconds.values()) == pytest.approx(ledger.allocated_seconds, rel=1e-9, abs=1e-6)
+    assert ledger.allocated_seconds == pytest.approx(sum(share.allocated for share in shares))
+    assert ledger.seconds.keys() <= set(LEDGER_CAUSES)
+    assert min(ledger.seconds.values(), default=0) >= 0
+
+
+def test_what_no_cause_explains_is_other_and_unknown_causes_are_too():
+    ledger = merge("cpu", [Share(10.0, {"compute": 6.0, "magic": 1.0})])
+    assert ledger.seconds == {"compute": 6.0, "other": 4.0}
+    assert ledger.useful_share == 0.6
+
+
+def test_merging_again_with_another_gang_keeps_the_first():
+    first = merge("cuda", [Share(10.0, {"compute": 6.0, "wait": 4.0})])
+    both = merge("cuda", [Share(first.allocated_seconds, first.seconds), Share(5.0, {"compute": 5.0})])
+    assert both.resource == "gpu"
+    assert both.seconds == {"compute": 11.0, "wait": 4.0}
