@@ -1,12 +1,13 @@
 """Lines that every view says alike: one per ended stage, and the verdict with what to do next."""
 
-from gangline.errors import CancelledError, GateError, StillRunning
+from gangline.errors import CancelledError, ConfigError, GateError, IntegrityError
 from gangline.report.facts import stages_in_order, total_seconds, verdict_reason, verdict_word
 from gangline.report.text import clean
 from gangline.spec.record import STAGES, Record, StageInfo
 from gangline.units import format_seconds
 
 NAME_WIDTH = 10
+WIDTH = 118
 
 
 def found_line(record: Record) -> str:
@@ -32,22 +33,30 @@ def stage_line(name: str, info: StageInfo, width: int) -> str:
 
 
 def closing_lines(record: Record) -> list[str]:
-    """Verdict, time, reason; then the next command."""
+    """Verdict, time, reason; then the next command, on the same line where it fits."""
     word = verdict_word(record)
     reason = clean(verdict_reason(record))
     said = [format_seconds(total_seconds(record))] + ([reason] if reason and word != "passed" else [])
-    return [f"{word.upper():<{NAME_WIDTH}}{' · '.join(said)} · next: {' · '.join(next_commands(record))}"]
+    first = f"{word.upper():<{NAME_WIDTH}}{' · '.join(said)}"
+    after = f"next: {' · '.join(next_steps(record))}"
+    return [f"{first} · {after}"] if len(first) + len(after) < WIDTH else [first, f"{'':<{NAME_WIDTH}}{after}"]
 
 
-def next_commands(record: Record) -> list[str]:
-    """What a person does after this ending."""
-    run, code = record.run.id, record.run.exit_code
+def next_steps(record: Record) -> list[str]:
+    """What a person does after this ending, by the class of its error."""
+    run = record.run.id
+    if record.run.state == "open":
+        return [f"gangline follow {run}", "gangline run resumes it"]
     if record.run.verdict == "passed":
         return ["gangline report --open", "gangline drill kill-rank"]
-    if code == GateError.exit_code and record.commit.base:
-        return [f"gangline diff {record.commit.base.run} {run}", f"gangline report {run} --open"]
-    if code == CancelledError.exit_code:
-        return ["gangline run --again"]
-    if record.run.state == "open" or code == StillRunning.exit_code:
-        return [f"gangline follow {run}", f"gangline cancel {run}"]
-    return [f"gangline logs {run} --failed", f"gangline show {run}"]
+    report = f"gangline report {run} --open"
+    by_code = {
+        ConfigError.exit_code: ["put it right, commit, gangline run"],
+        GateError.exit_code: [f"gangline diff {record.commit.base.run} {run}", report]
+        if record.commit.base
+        else [report],
+        CancelledError.exit_code: ["gangline run --again"],
+        IntegrityError.exit_code: [f"gangline verify {run}", report],
+    }
+    logs = [f"gangline logs {run} --failed"] if record.gang else []
+    return by_code.get(record.run.exit_code or 0, [*logs, report])

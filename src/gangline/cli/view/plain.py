@@ -6,14 +6,13 @@ from typing import Self
 
 import typer
 
-from gangline.cli.view.closing import NAME_WIDTH, closing_lines, found_line, stage_line
+from gangline.cli.view.closing import NAME_WIDTH, WIDTH, closing_lines, found_line, stage_line
 from gangline.cli.view.progress import Outlook, Progress
 from gangline.launch.protocol import GangEvent
 from gangline.report.text import clean
 from gangline.spec.record import Record, StageInfo
 
 SECONDS_BETWEEN = 10.0
-WIDTH = 118
 
 
 class PlainView:
