@@ -50,8 +50,11 @@ class Schedule:
     """Learning rate over steps: linear warm-up, then `kind` down to `final_ratio` of the peak at the last step."""
 
     kind: Literal["constant", "linear", "cosine"] = "constant"
+    """Shape after the warm-up."""
     warmup_steps: int = 0
+    """Steps from zero to the peak."""
     final_ratio: float = 0.1
+    """Learning rate of the last step, as a share of the peak."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,17 +70,25 @@ class CheckpointPolicy:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recovery:
     mode: Literal["restart", "live"] = "restart"
+    """After a lost rank: a new generation of all ranks, or the living go on."""
     max_events: int = 10
+    """Restarts that a run may spend; refilled after a clean hour."""
     non_finite: Literal["stop", "skip", "rollback"] = "stop"
+    """After a loss or gradient that is not finite: stop, skip the step, or go back to a checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compression:
     kind: Literal["none", "fp16", "bf16", "powersgd", "topk", "int8"] = "none"
+    """Of gradients on the wire."""
     rank: int = 2
+    """Of powersgd's factors."""
     ratio: float = 0.01
+    """Share of entries that topk sends."""
     outer_steps: int | None = None
+    """Local steps between synchronisations of local_sgd and diloco."""
     outer_lr: float | None = None
+    """Learning rate of their outer optimizer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

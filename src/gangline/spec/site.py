@@ -9,27 +9,37 @@ class StoreTable:
     url: str = "file:.gangline/store"
     """`file:PATH` or `s3://bucket/prefix`."""
     endpoint: str | None = None
+    """URL of an S3 server; required beside an `s3://` URL."""
     region: str | None = None
+    """Region of the bucket, where the server wants one."""
     credentials: str | None = None
     """`secret:env:NAME`, `secret:file:PATH`, `secret:k8s:NAME/KEY`; the value is `ACCESS_KEY:SECRET_KEY`."""
     scoped: bool = True
     """An STS credential per run, where the server can."""
     copies: tuple[str, ...] = ()
+    """URLs of stores that hold a copy, to read from when the first one is away."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RegistryTable:
     image: str | None = None
+    """Where images are pushed, without a tag."""
     base: str | None = None
+    """Base image with `@sha256:`, for lines that name none."""
     builder: Literal["none", "docker", "buildkit", "buildah", "layer"] = "none"
+    """What builds images; none: the environment as it is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchTable:
     target: Literal["local", "kubernetes", "slurm", "kfp", "kfp-local"] = "local"
+    """Where gangs run."""
     namespace: str | None = None
+    """Kubernetes namespace, or "per-run"."""
     queue: str | None = None
+    """Queue of the batch scheduler."""
     launcher: Literal["trainjob", "job"] = "trainjob"
+    """Kubernetes object of a gang."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,22 +47,31 @@ class GpuTable:
     """One kind of GPU, as `[gpu.NAME]`."""
 
     memory_bytes: float
+    """Of one device."""
     reserve_bytes: float = 4e9
+    """Context and communicators, never planned with."""
     flops_per_second: dict[str, float] = field(default_factory=dict)
+    """Delivered rate by precision."""
     memory_bytes_per_second: float | None = None
+    """Delivered bandwidth."""
     price_per_hour: float | None = None
+    """Of one device, in money.currency."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanTable:
     memory_margin: float = 0.10
+    """Share by which a memory forecast may be short, until it is calibrated."""
     band: float = 0.05
+    """Share within which two forecasts cannot be told apart."""
     overlap: float = 0.0
+    """Share of communication that computation hides."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MoneyTable:
     currency: str = "EUR"
+    """Three letters, as in every price of this file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,10 +91,15 @@ class SignTable:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LimitsTable:
     gpu_hours_per_run: float | None = None
+    """No line may ask for more."""
     money_per_run: float | None = None
+    """No line may ask for more."""
     active_runs: int = 8
+    """Runs at the same time."""
     run_seconds: float = 172_800.0
+    """Longest run."""
     orphan_seconds: float = 86_400.0
+    """When a gang that nobody follows is swept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,40 +107,57 @@ class ForgeTable:
     """One forge, as `[forge.NAME]`."""
 
     kind: Literal["github", "gitlab", "gitea"]
+    """Which API it speaks."""
     url: str | None = None
+    """Of its API; none: the public service of that kind."""
     projects: dict[str, str] = field(default_factory=dict)
     """Repository on the forge to project name."""
     token: str | None = None
+    """Reference; for statuses and comments."""
     hook_secret: str | None = None
+    """Reference; signs its webhooks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServeTable:
     listen: str = "127.0.0.1:8321"
+    """Address of the service; beyond loopback it demands tokens."""
     database: str | None = None
+    """Path of an SQLite file or URL of a PostgreSQL; none: a file beside the store."""
     public_url: str | None = None
+    """How others reach it, for links."""
     workers: int = 2
+    """Runs driven at the same time."""
     tokens: str | None = None
+    """Reference to the file of accepted tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricsTable:
     port_base: int = 9400
+    """First port of the ranks' exporters."""
     max_ranks: int = 256
+    """Ranks that export; the others are summed."""
     prometheus_url: str | None = None
+    """For links and finals."""
     grafana_url: str | None = None
+    """For links."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JenkinsTable:
     url: str | None = None
+    """For links."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KfpTable:
     endpoint: str | None = None
+    """URL of the pipelines API."""
     ui_url: str | None = None
+    """For links."""
     token: str | None = None
+    """Reference."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
