@@ -79,7 +79,7 @@ def stage_bar(start: float, seconds: float, whole: float, state: str, title: str
 
 
 def heat_cell(share: float, title: str, *, outlier: bool) -> Markup:
-    """One cell of the strip: darker is a larger share of the rank's time; an outlier also carries a mark."""
+    """One cell of the strip: stronger is a larger share of the rank's time; an outlier also carries a mark."""
     depth = 0.06 + 0.94 * min(max(share, 0.0), 1.0) ** 0.7
     body = _rect((0, 0, 100, 14), f'{paint("blue")} fill-opacity="{depth:.2f}"', title)
     if outlier:
