@@ -1,9 +1,9 @@
 """Two warm ranks for the whole session, and stores to strike."""
 
 import pytest
+from tests.checkpoint.gang import Ranks, run_here
 
 from gangline.storage.local import FolderStore
-from tests.checkpoint.gang import Ranks, run_here
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,10 @@
 from itertools import product
 
 import pytest
+from tests.checkpoint.gang import KEY
 
 from gangline.checkpoint.stored import compare, stored_digests
 from gangline.storage.local import FolderStore
-from tests.checkpoint.gang import KEY
 
 LAYOUTS = ("one", "ddp2", "fsdp2")
 

@@ -88,7 +88,7 @@ def _load_one(
     live = peers.together(lambda: _template(folder.manifest, index, model, optimizer))
     planner = StrictLoadPlanner(folder.manifest.index_name)
     dcp.load(dict(live.tensors), reader=CheckpointReader(folder, index), planner=planner, peers=peers)
-    if optimizer is not None and index.names(OPTIMIZER):
+    if optimizer is not None and saved.optimizer:
         restore_numbers(model, optimizer, saved.optimizer, file=folder.manifest.state_name)
     return Loaded(
         step=folder.manifest.step, generation=folder.manifest.generation, prefix=found.prefix, numbers=saved.numbers,
@@ -113,7 +113,7 @@ def _template(manifest: Manifest, index: Index, model: nn.Module, optimizer: tor
     saved = set(index.names(OPTIMIZER))
     if optimizer is not None and saved:
         initialise_optimizer(model, optimizer, saved)
-    live = live_state(model, optimizer if saved else None)
+    live = live_state(model, optimizer)
     heads = (MODEL, OPTIMIZER) if optimizer is not None else (MODEL,)
     stored = {name for name in index.tensors if name.startswith(heads)}
     if missing := sorted(stored ^ live.tensors.keys()):

@@ -2,8 +2,10 @@
 
 Names are those of the bare model (wrappers of torch leave no trace in them); the tensors alias the live ones, so
 filling them loads in place and never casts. It knows DTensors as torch's own state dicts give them, and no strategy.
+The optimizer is read directly: torch's `get_optimizer_state_dict` would first step one that has no state yet.
 """
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +20,9 @@ from gangline.errors import ConfigError
 
 Numbers = dict[str, Any]
 
+_WRAPPERS = re.compile(r"(_checkpoint_wrapped_module|_orig_mod)\.")
+"""What activation checkpointing and compilation put into parameter names; torch's model state has them removed."""
+
 
 @dataclass(frozen=True, slots=True)
 class LiveState:
@@ -30,15 +35,19 @@ class LiveState:
 def live_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> LiveState:
     """`model/<name>` and `optim/<name>/<state>` -> tensor, plain or DTensor; `param_groups.<name>.<key>` -> number.
 
-    An optimizer that has not stepped yet has no state and gives none.
+    An optimizer that has not stepped yet has no state tensors and gives none.
     """
     state = LiveState()
     for name, value in get_model_state_dict(model).items():
         if not isinstance(value, Tensor):
             raise ConfigError(f"{name} of the model's state_dict is a {type(value).__name__}; checkpoints hold tensors")
         state.tensors[MODEL + name] = value
-    if optimizer is not None and optimizer.state:
-        _add_optimizer(state, model, optimizer)
+    if optimizer is not None:
+        for _, parameter, name in _parameters(model, optimizer):
+            for key, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, Tensor):
+                    state.tensors[f"{OPTIMIZER}{name}/{key}"] = value
+        state.numbers.update((path, _plain(path, holder[key])) for path, holder, key in _numbers(model, optimizer))
     return state
 
 
@@ -48,11 +57,11 @@ def initialise_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, sav
     torch makes them by one step with zero gradients and zero rate; parameters that had no state (they never got a
     gradient) lose theirs again, so that a resumed run goes on as the unbroken one did.
     """
-    plain: dict[str, Any] = get_optimizer_state_dict(model, optimizer)
-    for group, named in zip(optimizer.param_groups, plain["param_groups"], strict=True):
-        for parameter, name in zip(group["params"], named["params"], strict=True):
-            if not any(each.startswith(f"{OPTIMIZER}{name}/") for each in saved):
-                optimizer.state.pop(parameter, None)
+    get_optimizer_state_dict(model, optimizer)
+    with_state = {name.removeprefix(OPTIMIZER).rpartition("/")[0] for name in saved}
+    for _, parameter, name in _parameters(model, optimizer):
+        if name not in with_state:
+            optimizer.state.pop(parameter, None)
 
 
 def restore_numbers(model: nn.Module, optimizer: torch.optim.Optimizer, numbers: Numbers, *, file: str) -> None:
@@ -61,40 +70,43 @@ def restore_numbers(model: nn.Module, optimizer: torch.optim.Optimizer, numbers:
     Raises:
         Refused: A number that the optimizer has is missing in `file`.
     """
-    for path, holder, key in _number_places(model, optimizer):
+    for path, holder, key in list(_numbers(model, optimizer)):
         if path not in numbers:
             raise Refused(file, f"{path} is in the optimizer, but not in the checkpoint")
         value = numbers[path]
         holder[key] = tuple(value) if isinstance(holder[key], tuple) and isinstance(value, list) else value
 
 
-def _add_optimizer(state: LiveState, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    plain: dict[str, Any] = get_optimizer_state_dict(model, optimizer)
-    for name, values in plain["state"].items():
-        for key, value in values.items():
-            if isinstance(value, Tensor):
-                state.tensors[f"{OPTIMIZER}{name}/{key}"] = value
-    for path, holder, key in _number_places(model, optimizer):
-        state.numbers[path] = _checked(path, holder[key])
+def _parameters(
+    model: nn.Module, optimizer: torch.optim.Optimizer
+) -> Iterator[tuple[dict[str, Any], nn.Parameter, str]]:
+    """(group, parameter, name in the bare model) of all that the optimizer updates."""
+    names = {parameter: _WRAPPERS.sub("", name) for name, parameter in model.named_parameters()}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter not in names:
+                raise ConfigError(
+                    f"the optimizer updates a parameter of shape {tuple(parameter.shape)} that is not in the model; "
+                    "pass the module whose parameters it was made of"
+                )
+            yield group, parameter, names[parameter]
 
 
-def _number_places(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, dict[str, Any], str]]:
+def _numbers(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, dict[str, Any], str]]:
     """(path in the checkpoint, the optimizer's own dictionary, key in it) of everything that is no tensor."""
-    plain: dict[str, Any] = get_optimizer_state_dict(model, optimizer)
-    for group, named in zip(optimizer.param_groups, plain["param_groups"], strict=True):
+    for group, parameter, name in _parameters(model, optimizer):
         for key in sorted(group.keys() - {"params"}):
-            for name in named["params"]:
-                yield f"param_groups.{name}.{key}", group, key
-        for parameter, name in zip(group["params"], named["params"], strict=True):
-            for key, value in optimizer.state[parameter].items():
-                if not isinstance(value, Tensor):
-                    yield f"state.{name}.{key}", optimizer.state[parameter], key
+            yield f"param_groups.{name}.{key}", group, key
+        state = optimizer.state.get(parameter, {})
+        for key, value in state.items():
+            if not isinstance(value, Tensor):
+                yield f"state.{name}.{key}", state, key
 
 
-def _checked(path: str, value: Any) -> Any:
-    """Plain JSON data of one number; a learning rate kept as a tensor is refused by name."""
+def _plain(path: str, value: Any) -> Any:
+    """JSON data of one number; a learning rate kept as a tensor is refused by name."""
     if isinstance(value, tuple):
-        return [_checked(path, each) for each in value]
+        return [_plain(path, each) for each in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise ConfigError(f"{path} is a {type(value).__name__}; numbers, strings, None and tuples of them are saved")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from gangline.errors import IntegrityError
+from gangline.errors import ConfigError, IntegrityError
 
 ITEM_BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
@@ -18,6 +18,7 @@ ITEM_BYTES = {
 """Bytes of one element, by the name that safetensors uses."""
 
 MAX_HEADER_BYTES = 64 * 2**20
+_METADATA = "__metadata__"
 _BYTES_PER_BRACKET = 12
 """A tensor's entry has 3 brackets in at least 50 bytes; denser text is built to swell when it is parsed."""
 
@@ -43,7 +44,9 @@ def tensor_bytes(dtype: str, shape: Sequence[int]) -> int:
 
 def header_bytes(tensors: Mapping[str, tuple[str, Sequence[int]]], metadata: Mapping[str, str] | None = None) -> bytes:
     """Length and header of a file that holds `tensors` (name -> dtype, shape) in this order; data starts 8-aligned."""
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    if _METADATA in tensors:
+        raise ConfigError(f"no tensor may be called {_METADATA}: safetensors keeps that name; rename the parameter")
+    header: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
     offset = 0
     for name, (dtype, shape) in tensors.items():
         end = offset + tensor_bytes(dtype, shape)
@@ -75,7 +78,7 @@ def parse_header(head: bytes, file_bytes: int) -> dict[str, TensorEntry]:
     if len(head) != wanted:
         raise IntegrityError(f"wanted {wanted} bytes of header, found {len(head)}")
     plain = _parse_json(head[8:])
-    plain.pop("__metadata__", None)
+    plain.pop(_METADATA, None)
     entries = {name: _read_entry(name, each, wanted) for name, each in plain.items()}
     _check_layout(entries, wanted, file_bytes)
     return entries

@@ -1,0 +1,83 @@
+"""Retention never takes the newest good checkpoint; collection never takes what a manifest lists."""
+
+import time
+
+import pytest
+import torch
+from tests.checkpoint.folders import KEY, write_checkpoint
+
+from gangline.checkpoint.envelope import list_checkpoints
+from gangline.checkpoint.retention import collect, retain
+from gangline.checkpoint.stored import stored_digests
+
+
+@pytest.fixture
+def four(store):
+    for step in (1, 2, 3, 4):
+        write_checkpoint(store, f"p/step-{step:08d}", {"model/x": torch.full((3,), float(step))}, step=step)
+    return store
+
+
+def steps(store):
+    return [found.step for found in list_checkpoints(store, "p")]
+
+
+def keys(store):
+    return [entry.key for entry in store.list("p")]
+
+
+def test_newest_are_kept_and_the_rest_leaves_nothing(four):
+    assert retain(four, "p", KEY, keep=2) == [2, 1]
+    assert steps(four) == [4, 3]
+    assert all("step-00000003" in key or "step-00000004" in key for key in keys(four))
+
+
+def test_pinned_steps_stay(four):
+    assert retain(four, "p", KEY, keep=1, pinned=(2,)) == [3, 1]
+
+
+@pytest.mark.parametrize("keep", [-1, 0, 1])
+def test_newest_good_one_stays_whatever_is_asked(four, keep):
+    four.put("p/step-00000004/manifest.json", b"damaged")
+    retain(four, "p", KEY, keep=keep)
+    assert steps(four) == [4, 3]
+    assert stored_digests(four, "p/step-00000003", KEY)
+
+
+def test_manifest_goes_first(four):
+    deleted = []
+
+    class Watched:
+        get, list = four.get, four.list
+
+        def delete(self, key):
+            deleted.append(key)
+            four.delete(key)
+
+    retain(Watched(), "p", KEY, keep=3)
+    assert deleted[0] == "p/step-00000001/manifest.json"
+    assert len(deleted) > 2
+
+
+def test_leftovers_are_collected_once_they_are_old(four):
+    four.put("p/step-00000004/g0001-r00009-0.safetensors", b"orphan")
+    four.put("p/step-00000009/g0001-index.json", b"orphan")
+    whole = stored_digests(four, "p/step-00000004", KEY)
+    assert collect(four, "p", KEY, now=time.time()) == []
+    gone = collect(four, "p", KEY, now=time.time() + 3600)
+    assert gone == ["p/step-00000004/g0001-r00009-0.safetensors", "p/step-00000009/g0001-index.json"]
+    assert stored_digests(four, "p/step-00000004", KEY) == whole
+
+
+def test_files_of_a_checkpoint_that_does_not_verify_are_kept_as_evidence(four):
+    four.put("p/step-00000004/manifest.json", b"damaged")
+    assert collect(four, "p", KEY, now=time.time() + 3600) == []
+
+
+def test_abandoned_uploads_are_collected(four):
+    opened = four.upload("p/step-00000009/g0001-r00000-0.safetensors")
+    opened.__enter__().part(b"x" * 6 * 2**20)  # its writer is killed before it leaves the block
+    assert collect(four, "p", KEY, now=time.time()) == []
+    assert len(four.open_uploads("p")) == 1
+    assert collect(four, "p", KEY, now=time.time() + 3600) == ["p/step-00000009/g0001-r00000-0.safetensors"]
+    assert four.open_uploads("p") == []
