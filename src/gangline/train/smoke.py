@@ -83,7 +83,7 @@ def _fill(model: "nn.Module", weights: "dict[str, Tensor]") -> None:
     try:
         model.load_state_dict(weights, strict=True, assign=True)
     except RuntimeError as error:
-        raise IntegrityError(f"the weights do not fit the model: {str(error)[:400]}") from error
+        raise IntegrityError(f"the weights do not fit the model: {' '.join(str(error).split())[:400]}") from error
 
 
 def _answer(task: Task, model: "nn.Module", options: dict[str, Any]) -> dict[str, float]:

@@ -1,36 +1,39 @@
-"""One run that passed for the whole session, and a fresh copy of it for every test."""
+"""One run that passed and one that is published, made once a session; every test strikes its own copy."""
 
 import shutil
 from dataclasses import replace
 
 import pytest
-from tests.line.registry.desk import make_desk
+from tests.line.registry.desk import Desk, make_desk
 
 from gangline.storage.local import FolderStore
 
 
 @pytest.fixture(scope="session")
-def template(tmp_path_factory):
-    return make_desk(tmp_path_factory.mktemp("desk") / "root")
-
-
-@pytest.fixture
-def desk(template, tmp_path):
-    root = tmp_path / "root"
-    shutil.copytree(template.root, root)
-    return replace(
-        template, root=root, repo=root / "repo", store=FolderStore(root / "store"),
-        environ={"XDG_CONFIG_HOME": str(root / "config"), "HOME": str(root)},
-    )  # fmt: skip
+def passed_template(tmp_path_factory):
+    return make_desk(tmp_path_factory.mktemp("passed") / "root")
 
 
 @pytest.fixture(scope="session")
-def published_template(template, tmp_path_factory):
-    root = tmp_path_factory.mktemp("published") / "root"
+def published_template(passed_template, tmp_path_factory):
+    desk = _copy(passed_template, tmp_path_factory.mktemp("published") / "root")
+    return desk, desk.publish()
+
+
+@pytest.fixture
+def desk(passed_template, tmp_path):
+    """A run after its gates, nothing published."""
+    return _copy(passed_template, tmp_path / "root")
+
+
+@pytest.fixture
+def published(published_template, tmp_path):
+    """A desk whose run is `bytegpt 1`, and what `publish` answered."""
+    template, answer = published_template
+    return _copy(template, tmp_path / "root"), answer
+
+
+def _copy(template: Desk, root) -> Desk:
     shutil.copytree(template.root, root)
-    desk = replace(
-        template, root=root, repo=root / "repo", store=FolderStore(root / "store"),
-        environ={"XDG_CONFIG_HOME": str(root / "config"), "HOME": str(root)},
-    )  # fmt: skip
-    desk.answer = desk.publish()
-    return desk
+    environ = {"XDG_CONFIG_HOME": str(root / "config"), "HOME": str(root)}
+    return replace(template, root=root, repo=root / "repo", store=FolderStore(root / "store"), environ=environ)

@@ -108,8 +108,13 @@ def test_listing_says_who_signs_and_who_is_trusted(environ, tmp_path):
     assert rows == {own.key_id: (True, False), friend.key_id: (False, True), "0badbeef": (False, True)}
 
 
+def test_listing_makes_no_key(environ):
+    assert keys.list_keys(Site(), environ) == ()
+    assert not keys.key_folder(environ).exists()
+
+
 def test_trust_in_a_key_that_is_not_here_says_where_to_put_it(environ):
-    with pytest.raises(ConfigError, match="0badbeef.pub"):
+    with pytest.raises(ConfigError, match=r"0badbeef\.pub"):
         keys.trusted_keys(Site(sign=SignTable(identities=("0badbeef",))), environ)
 
 

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from gangline.checkpoint.tensors import header_length, parse_header
 from gangline.errors import IntegrityError, StorageError
 from gangline.line.registry.types import ModelFile
 from gangline.spec.codec import digest
@@ -59,6 +60,26 @@ def check_names(names: Iterable[str]) -> None:
             raise IntegrityError(
                 f"{name!r} is no file of a model: allowed are {', '.join(allowed)}; nothing was loaded"
             )
+
+
+def check_weights(folder: Path) -> str:
+    """One sentence on the weights of a folder; their headers are read, no tensor is.
+
+    Raises:
+        IntegrityError: A file is no safetensors file, or there is none.
+    """
+    count, paths = 0, sorted(folder.glob("*.safetensors"))
+    for path in paths:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            first = file.read(8)
+            try:
+                count += len(parse_header(first + file.read(header_length(first, size) - len(first)), size))
+            except IntegrityError as error:
+                raise IntegrityError(f"{path.name} holds no tensors: {error}") from error
+    if not paths:
+        raise IntegrityError(f"{folder.name} holds no weights: wanted *.safetensors")
+    return f"{count} tensors in {len(paths)} file{'s' if len(paths) > 1 else ''}"
 
 
 def weight_files(files: Iterable[ModelFile]) -> tuple[ModelFile, ...]:

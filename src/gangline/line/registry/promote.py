@@ -46,7 +46,7 @@ def promote(
     """
     if not because.strip():
         raise UsageError("wanted a reason for the promotion, found none; say --because '...'")
-    check_name("alias", alias)
+    check_name("an alias", alias)
     wanted = _read(store, model, version)
     place, standing, etag = _read_alias(store, model, alias)
     check_conditional(store)

@@ -6,7 +6,8 @@ repeated without a second version, because the same run with the same weights fi
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,18 +78,17 @@ def publish(
     if checkpoint is None:
         return Skipped(reason="the program saved no checkpoint, so there are no weights to publish")
     model = line.publish.model or line.project.name
-    check_name("model", model)
+    check_name("a model", model)
     job = _Job(
         store=store, record=record, line=line, key=key, repo=repo, folder=workdir / "model", checkpoint=checkpoint,
         model=model,
     )  # fmt: skip
     weights = _export(job)
-    version, smoke = _standing(job, weights), None
+    version, answer = _standing(job, weights), None
     if version is None:
-        smoke = run_smoke(store, record, job.folder, workdir / "smoke", python) if line.publish.smoke else None
-        version = _claim(job, weights)
+        version, answer = _make(job, weights, workdir / "smoke", python)
     tagged, events = _tag(job, version)
-    return _published(job, version, smoke, tagged, events)
+    return _published(job, version, answer, tagged, events)
 
 
 def _export(job: _Job) -> str:
@@ -109,8 +109,20 @@ def _standing(job: _Job, weights: str) -> Version | None:
     return next((v for v in list_versions(job.store, job.model) if (v.run, v.weights) == (run, weights)), None)
 
 
-def _claim(job: _Job, weights: str) -> Version:
-    """Upload under the next number that neither leg has taken; another publisher may be faster, then the one after."""
+def _make(job: _Job, weights: str, workdir: Path, python: Sequence[str]) -> tuple[Version, str | None]:
+    """Version and smoke answer; the fresh process starts while the folder is described, nothing is claimed before."""
+    if not job.line.publish.smoke:
+        return _claim(job, weights, lambda: None), None
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(run_smoke, job.store, job.record, job.folder, workdir, python)
+        return _claim(job, weights, answer.result), answer.result()
+
+
+def _claim(job: _Job, weights: str, approve: Callable[[], object]) -> Version:
+    """Upload under the next number that neither leg has taken; another publisher may be faster, then the one after.
+
+    `approve` is called before anything is uploaded and raises where the model may not become a version.
+    """
     for _ in range(TRIES):
         taken = {0, *version_numbers(job.store, job.model), *tags.taken_numbers(job.repo, job.model)}
         number = max(taken) + 1
@@ -118,6 +130,7 @@ def _claim(job: _Job, weights: str) -> Version:
             job.folder, job.record, job.line, model=job.model, version=number, checkpoint=job.checkpoint, key=job.key
         )
         version = _version(job, number, weights)
+        approve()
         files.upload(job.store, job.folder, version.files)
         if _write(job.store, version):
             return version

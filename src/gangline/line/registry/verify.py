@@ -41,7 +41,7 @@ def verify(
     Raises:
         UsageError: There is no such thing.
     """
-    if Path(target).is_dir() and (Path(target) / files.SIGNATURE).exists():
+    if target and Path(target).is_dir():
         return _folder(Path(target), site, environ)
     evidence = Evidence(store=store, repo=repo, keys=trusted_keys(site, environ))
     if found := _ALIAS.fullmatch(target):
@@ -62,7 +62,11 @@ def _folder(folder: Path, site: Site, environ: Mapping[str, str]) -> tuple[Check
     if not listed.ok:
         return (listed,)
     keys = trusted_keys(site, environ)
-    return (listed, check("signature", lambda: f"by key {verify_folder(folder, keys.values())}, which is trusted"))
+    return (
+        listed,
+        check("weights", lambda: files.check_weights(folder)),
+        check("signature", lambda: f"by key {verify_folder(folder, keys.values())}, which is trusted"),
+    )
 
 
 def _version(model: str, number: int, evidence: Evidence) -> tuple[Check, ...]:

@@ -16,7 +16,7 @@ def list_versions(store: ObjectStore, model: str) -> tuple[Version, ...]:
 
 def version_numbers(store: ObjectStore, model: str) -> tuple[int, ...]:
     """Numbers that are taken in the store, sorted."""
-    check_name("model", model)
+    check_name("a model", model)
     prefix = f"models/{model}/"
     names = (entry.key.removeprefix(prefix).removesuffix(".json") for entry in list_all(store, prefix))
     return tuple(sorted(int(name) for name in names if name.isdecimal()))
@@ -28,7 +28,7 @@ def read_version(store: ObjectStore, model: str, version: int) -> Version | None
     Raises:
         IntegrityError: What lies there is not that version.
     """
-    check_name("model", model)
+    check_name("a model", model)
     blob = store.get(version_key(model, version))
     if blob is None:
         return None
@@ -40,8 +40,8 @@ def read_version(store: ObjectStore, model: str, version: int) -> Version | None
 
 def read_alias(store: ObjectStore, model: str, alias: str) -> Alias | None:
     """Where `alias` points; None where nothing was promoted."""
-    check_name("model", model)
-    check_name("alias", alias)
+    check_name("a model", model)
+    check_name("an alias", alias)
     blob = store.get(alias_key(model, alias))
     return Alias.from_json(blob.data) if blob else None
 
@@ -54,4 +54,4 @@ def digest_of(version: Version) -> str:
 def check_name(what: str, name: str) -> None:
     """Refuse what could not stand in a key."""
     if not SLUG.fullmatch(name):
-        raise UsageError(f"wanted a {what} like bytegpt or production, found {name!r}; use a-z, 0-9 and -")
+        raise UsageError(f"wanted the name of {what} like bytegpt or production, found {name!r}; use a-z, 0-9 and -")
