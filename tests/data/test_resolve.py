@@ -1,0 +1,107 @@
+"""Text of a line: what globs find in a commit, in packages and in the store, and what they may not."""
+
+from hashlib import sha256
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gangline.data.resolve import data_source, installed_package, resolve_text
+from gangline.errors import ConfigError
+from gangline.spec.plan import DataFile
+
+
+def tree(**files: str):
+    """A commit: path (with __ for /) to its reader."""
+    return {name.replace("__", "/"): (lambda text=text: text.encode()) for name, text in files.items()}
+
+
+COMMIT = tree(src__a="one", src__deep__b="two", README="three")
+
+
+def test_repo_glob_finds_files_of_the_commit_sorted_and_by_digest():
+    files = resolve_text(["repo:src/**"], tracked=COMMIT)
+    assert [(file.path, file.data) for file in files] == [("repo/src/a", b"one"), ("repo/src/deep/b", b"two")]
+    assert files[0].entry == DataFile(path="repo/src/a", key=f"blobs/sha256/{sha256(b'one').hexdigest()}", size_bytes=3)
+
+
+def test_overlapping_globs_name_a_file_once():
+    once = resolve_text(["repo:src/**", "repo:**"], tracked=COMMIT)
+    assert [file.path for file in once] == ["repo/README", "repo/src/a", "repo/src/deep/b"]
+
+
+def test_package_glob_finds_files_of_an_installed_package():
+    files = resolve_text(["package:gangline/spec/*.py"], tracked={})
+    assert "package/gangline/spec/globs.py" in [file.path for file in files]
+    assert installed_package("no_such_package_here") is None
+
+
+def test_compiled_files_of_a_package_are_no_text(tmp_path):
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "a.pyc").write_bytes(b"x")
+    (tmp_path / "a.py").write_text("pass")
+    files = resolve_text(["package:thing/**"], tracked={}, package_root={"thing": tmp_path}.get)
+    assert [file.path for file in files] == ["package/thing/a.py"]
+
+
+def test_store_key_is_read_from_the_store():
+    files = resolve_text(["corpora/a.txt"], tracked={}, stored={"corpora/a.txt": b"text"}.get)
+    assert [(file.path, file.data) for file in files] == [("store/corpora/a.txt", b"text")]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("repo:lib/**", "none among 3 of the commit"),
+        ("package:gangline/**/*.rs", "none in the package"),
+        ("package:no_such_package_here/**", "found no no_such_package_here"),
+        ("repo:../secrets/*", "stays inside"),
+        ("repo:/etc/passwd", "stays inside"),
+        ("ftp:a", "repo: or package:"),
+        ("corpora/b.txt", "upload it first"),
+    ],
+)
+def test_pattern_that_finds_nothing_or_leaves_its_root_is_refused(pattern, message):
+    with pytest.raises(ConfigError, match=message):
+        resolve_text([pattern], tracked=COMMIT, stored={}.get)
+
+
+def test_link_of_the_commit_is_refused_only_when_a_glob_meets_it():
+    linked = COMMIT | {"src/link": None}
+    assert len(resolve_text(["repo:README"], tracked=linked)) == 1
+    with pytest.raises(ConfigError, match="src/link, a link or submodule"):
+        resolve_text(["repo:src/*"], tracked=linked)
+
+
+def test_empty_files_alone_are_no_text():
+    with pytest.raises(ConfigError, match="1 empty files"):
+        resolve_text(["repo:a"], tracked=tree(a=""))
+
+
+def test_too_much_text_points_to_shards(monkeypatch):
+    monkeypatch.setattr("gangline.data.resolve.MOST_BYTES", 5)
+    with pytest.raises(ConfigError, match=r"use data\.shards"):
+        resolve_text(["repo:**"], tracked=COMMIT)
+
+
+def test_demanded_digest_that_differs_is_refused():
+    files = [file.entry for file in resolve_text(["repo:**"], tracked=COMMIT)]
+    source = data_source(files, holdout=0.2)
+    assert data_source(files, holdout=0.2, demanded=source.digest) == source
+    with pytest.raises(ConfigError, match=f"wanted {'a' * 64}, found {source.digest}"):
+        data_source(files, holdout=0.2, demanded="a" * 64)
+
+
+contents = st.dictionaries(st.text("abc/", min_size=1, max_size=5), st.binary(min_size=1, max_size=5), min_size=1)
+
+
+@given(files=contents)
+def test_digest_depends_on_content_and_paths_alone(files):
+    entries = [
+        DataFile(path=path, key=f"blobs/sha256/{sha256(data).hexdigest()}", size_bytes=len(data))
+        for path, data in files.items()
+    ]
+    source = data_source(entries, holdout=0.1)
+    assert source == data_source(entries[::-1], holdout=0.1)
+    renamed = [DataFile(path=f"{each.path}x", key=each.key, size_bytes=each.size_bytes) for each in entries]
+    assert data_source(renamed, holdout=0.1).digest != source.digest
