@@ -12,11 +12,11 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tests.report import records
+
 from gangline.report.html import render_html
 from gangline.report.markdown import render_markdown
 from gangline.spec.codec import to_plain
-
-from tests.report import records
 
 ROUNDS = 15
 

@@ -1,0 +1,169 @@
+"""Commands that read: list, show, report, diff, logs; by id, beginning of an id, commit, or the newest."""
+
+import json
+import subprocess
+from xml.etree.ElementTree import fromstring
+
+import pytest
+from tests.report import records
+
+from gangline.errors import GanglineError
+from gangline.spec.record import Record
+
+
+def message(result) -> str:
+    assert isinstance(result.exception, GanglineError), result.output
+    return str(result.exception)
+
+
+def test_list_shows_the_newest_first(gangline):
+    lines = gangline("list").stdout.splitlines()
+    assert lines[0].split()[:3] == ["RUN", "VERDICT", "BRANCH"]
+    assert [line.split()[1] for line in lines[1:]] == ["refused", "failed", "passed"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "verdicts"),
+    [
+        (["--verdict", "passed"], ["passed"]),
+        (["--branch", "narrower"], ["refused"]),
+        (["--commit", "9f31c2a0"], ["failed", "passed"]),
+        (["--limit", "1"], ["refused"]),
+        (["--branch", "none"], []),
+    ],
+)
+def test_list_filters(gangline, flags, verdicts):
+    assert [row["verdict"] for row in json.loads(gangline("list", "--json", *flags).stdout)] == verdicts
+
+
+def test_show_json_is_the_record_itself(gangline):
+    shown = gangline("show", records.THIS_RUN, "--json").stdout
+    assert Record.from_json(shown).run.id == records.THIS_RUN
+
+
+def test_a_unique_beginning_names_a_run_and_no_name_the_newest(gangline):
+    assert records.THIS_RUN in gangline("show", "bytegpt-55", "--oneline").stdout
+    assert records.THIS_RUN in gangline("show", "--oneline").stdout
+
+
+@pytest.mark.parametrize("command", ["show", "report", "logs", "follow", "cancel"])
+def test_an_unknown_run_is_a_usage_error_that_names_list(gangline, command):
+    result = gangline(command, "nosuch-12345678-abcdef")
+    assert result.exit_code == 2
+    assert "gangline list" in message(result)
+
+
+def test_an_ambiguous_beginning_names_the_candidates(gangline):
+    result = gangline("show", "bytegpt-9f")
+    assert result.exit_code == 2
+    assert records.BASE_RUN in message(result)
+    assert "zzzzzz" in message(result)
+
+
+def test_show_survives_a_record_that_does_not_hold(gangline, desk):
+    path = desk / ".gangline" / "store" / records.passed().prefix / "record.json"
+    path.write_text('{"schema":1,"run":"garbage"}')
+    result = gangline("show", records.BASE_RUN)
+    assert result.exit_code == 50
+
+
+def test_report_is_written_beside_the_store_and_names_the_difference(gangline, desk):
+    result = gangline("report", records.THIS_RUN)
+    path = desk / ".gangline" / "reports" / f"{records.THIS_RUN}.html"
+    assert result.stdout.strip() == str(path)
+    assert "model.width 128 -&gt; 64" in path.read_text("utf-8")
+
+
+def test_report_formats_go_to_stdout(gangline):
+    assert gangline("report", "--format", "markdown", "--out", "-").stdout.startswith("**✗ refused**")
+    assert fromstring(gangline("report", "--format", "junit", "--out", "-").stdout).tag == "testsuites"
+    assert gangline("report", "--format", "pdf").exit_code == 2
+
+
+def test_diff_judges_the_second_run_against_the_first(gangline):
+    result = gangline("diff", records.BASE_RUN, records.THIS_RUN)
+    assert result.stdout.startswith("WORSE")
+    assert result.exit_code == 0
+    assert gangline("diff", records.BASE_RUN, "--fail-on-worse").exit_code == 60
+    assert gangline("diff", records.BASE_RUN, records.BASE_RUN, "--fail-on-worse").exit_code == 0
+
+
+def test_diff_json_holds_numbers_and_changes(gangline):
+    document = json.loads(gangline("diff", records.BASE_RUN, records.THIS_RUN, "--json").stdout)
+    assert document["outcome"] == "WORSE"
+    assert document["changes"] == [{"base": "128", "kind": "line", "name": "model.width", "this": "64"}]
+
+
+def test_diff_of_a_commit_without_a_run_says_how_to_make_one(gangline):
+    result = gangline("diff", "HEAD")
+    assert result.exit_code == 2
+    assert "gangline run --commit HEAD" in message(result)
+    assert gangline("diff", "no-such-thing").exit_code == 2
+
+
+def test_logs_need_a_gang_known_ranks_and_a_while_that_reads(gangline):
+    assert gangline("logs", records.BASE_RUN, "--since", "yesterday").exit_code == 2
+    assert gangline("logs", records.BASE_RUN, "--rank", "x").exit_code == 2
+    assert gangline("logs", records.BASE_RUN, "--rank", "1", "--all").exit_code == 2
+    assert gangline("logs", records.BASE_RUN, "--role", "cook").exit_code == 2
+
+
+def test_from_a_folder_inside_the_repository_the_same_store_is_found(gangline, desk, monkeypatch):
+    inner = desk / "deep" / "er"
+    inner.mkdir(parents=True)
+    monkeypatch.chdir(inner)
+    assert len(gangline("list").stdout.splitlines()) == 4
+
+
+def test_a_folder_above_the_git_repository_is_never_taken(desk, monkeypatch, gangline):
+    (desk.parent / "line.toml").touch()
+    outside = desk.parent / "outside"
+    outside.mkdir()
+    monkeypatch.chdir(outside)
+    assert gangline("list").exit_code == 10
+
+
+def test_run_and_plan_say_what_a_folder_lacks(gangline, tmp_path, monkeypatch):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    for command in ("run", "plan"):
+        assert gangline(command).exit_code == 10
+    (empty / "line.toml").touch()
+    for command in ("run", "plan"):
+        result = gangline(command)
+        assert result.exit_code == 2
+        assert "git init" in message(result)
+
+
+def test_run_of_a_commit_that_does_not_exist_is_a_usage_error(gangline):
+    result = gangline("run", "--commit", "0123456789abcdef")
+    assert result.exit_code == 2
+    assert "0123456789abcdef" in message(result)
+
+
+def test_stage_names_and_runs_are_checked_first(gangline):
+    assert gangline("stage", "bake").exit_code == 2
+    assert "gangline stage resolve" in message(gangline("stage", "train"))
+
+
+def test_run_with_an_unknown_key_in_the_line_names_it(gangline, desk):
+    (desk / "line.toml").write_text((desk / "line.toml").read_text() + "\nstepz = 3\n")
+    subprocess.run(
+        ["git", "-C", str(desk), "-c", "user.name=t", "-c", "user.email=t@e", "commit", "-qam", "x"], check=True
+    )
+    result = gangline("run")
+    assert result.exit_code == 10
+    assert "stepz" in message(result)
+
+
+def test_store_doctor_finds_conditional_writes(gangline):
+    document = json.loads(gangline("store", "doctor", "--json").stdout)
+    assert document["conditional_writes"] is True
+    assert all(check["passed"] for check in document["checks"])
+
+
+def test_metrics_of_ended_runs_are_open_metrics(gangline):
+    text = gangline("metrics", "export", "--all").stdout
+    assert text.rstrip().endswith("# EOF")
+    assert records.BASE_RUN in text
