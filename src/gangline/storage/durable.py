@@ -1,5 +1,6 @@
 """Files that are whole and on the disk, or not there: the few steps that durability on POSIX needs."""
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -34,11 +35,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folders(folder: Path) -> None:
-    """`mkdir -p`, with every new name on the disk."""
+    """`mkdir -p`, with every new name on the disk; a file in the way raises NotADirectoryError."""
     if folder.is_dir():
         return
     make_folders(folder.parent)
-    folder.mkdir(exist_ok=True)
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(folder)) from error
     sync_folder(folder.parent)
 
 
@@ -50,19 +54,24 @@ def publish(staged: Path, target: Path, *, replace: bool) -> bool:
     for tries_left in reversed(range(_TRIES)):
         try:
             make_folders(target.parent)
-            if replace:
-                staged.replace(target)
-            else:
-                target.hardlink_to(staged)
-                staged.unlink()
-        except FileExistsError:
-            return False
+            is_ours = _name(staged, target, replace=replace)
+            break
         except FileNotFoundError:
             if not tries_left or not staged.exists():
                 raise
-            continue
-        break
     sync_folder(target.parent)
+    return is_ours
+
+
+def _name(staged: Path, target: Path, *, replace: bool) -> bool:
+    if replace:
+        staged.replace(target)
+        return True
+    try:
+        target.hardlink_to(staged)
+    except FileExistsError:
+        return False
+    staged.unlink()
     return True
 
 
