@@ -1,0 +1,42 @@
+"""Every series is declared, in base units, with labels that cannot grow."""
+
+from dataclasses import replace
+
+import pytest
+
+from gangline.metrics import catalogue
+from gangline.metrics.catalogue import CATALOGUE, Series, check_catalogue, most_series_of_a_run
+
+
+def test_the_catalogue_keeps_its_rules():
+    assert check_catalogue() == ()
+
+
+@pytest.mark.row("M4")
+@pytest.mark.parametrize("ranks", [1, 2, 64, 255, 256, 257, 16_384])
+def test_a_run_of_any_size_stays_below_the_cap_with_every_label_in_use(ranks):
+    assert most_series_of_a_run(ranks) < catalogue.MAX_SERIES_PER_RUN
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ({"name": "gangline_Train"}, "lower-case words"),
+        ({"name": "train_step"}, "lower-case words"),
+        ({"name": "gangline_train_total"}, "counters end in _total"),
+        ({"kind": "counter"}, "counters end in _total"),
+        ({"kind": "histogram", "buckets": (2.0, 1.0)}, "rising buckets"),
+        ({"labels": ("run", "user")}, "have no known values"),
+        ({"labels": ("run", "branch")}, "gangline_run_info alone"),
+        ({"help": "no sentence"}, "a sentence of help"),
+    ],
+)
+def test_a_declaration_that_breaks_a_rule_is_named(broken, said):
+    series = Series("gangline_train_step", "gauge", ("run",), "rank 0", "Last step.")
+    (problem,) = [each for each in check_catalogue({"x": replace(series, **broken)}) if said in each]
+    assert problem.startswith(broken.get("name", "gangline_train_step"))
+
+
+def test_every_series_is_documented_by_one_sentence_of_its_own():
+    helps = [each.help for each in CATALOGUE.values()]
+    assert len(set(helps)) == len(helps)
