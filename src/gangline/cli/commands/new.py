@@ -1,9 +1,7 @@
 """`gangline new`: a model repository to start from."""
 
 import re
-import shutil
 import subprocess
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated
 
@@ -11,13 +9,11 @@ import typer
 
 from gangline.cli.options import JsonOption
 from gangline.cli.output import print_json
+from gangline.cli.templates import render
 from gangline.errors import UsageError
 from gangline.units import format_bytes
 
-TEMPLATES = files("gangline.cli") / "templates"
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,19}")
-_MARK = "gangline-project-name"
-"""Stands in the templates where the project's name goes."""
 
 
 def command(
@@ -33,10 +29,7 @@ def command(
         raise UsageError(f"wanted a name of [a-z][a-z0-9-], at most 20 characters, found {project!r}; try demo")
     if target.exists():
         raise UsageError(f"wanted a name that is free, found {target} there already; choose another or remove it")
-    known = sorted(each.name for each in TEMPLATES.iterdir() if each.is_dir())
-    if template not in known:
-        raise UsageError(f"wanted a template, found {template!r}; there are: {', '.join(known)}")
-    made = _copy(template, target, project)
+    made = _write(render(template, name=project), target)
     _first_commit(target)
     if json:
         print_json({"path": str(target.resolve()), "files": [str(path) for path in made]})
@@ -46,16 +39,12 @@ def command(
     typer.echo(f"next: cd {target} && gangline plan && gangline run && gangline report --open")
 
 
-def _copy(template: str, target: Path, project: str) -> list[Path]:
+def _write(texts: dict[str, str], target: Path) -> list[Path]:
     """Files made, relative to `target`."""
-    with as_file(TEMPLATES / template) as source:
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-    made = sorted(path for path in target.rglob("*") if path.is_file())
-    for path in made:
-        text = path.read_text("utf-8")
-        if _MARK in text:
-            path.write_text(text.replace(_MARK, project), "utf-8")
-    return [path.relative_to(target) for path in made]
+    target.mkdir(parents=True)
+    for name, text in texts.items():
+        (target / name).write_text(text, "utf-8")
+    return sorted(Path(name) for name in texts)
 
 
 def _first_commit(target: Path) -> None:
