@@ -56,8 +56,8 @@ def test_a_refused_run_names_the_comparison_and_a_failed_one_the_logs():
     play(PlainView(said.append), records.refused())
     assert f"next: gangline diff {records.BASE_RUN} {records.THIS_RUN}" in said[-1]
     play(PlainView(said.append), records.failed())
-    assert said[-1].startswith("FAILED")
-    assert "gangline logs bytegpt-9f31c2a0-zzzzzz --failed" in said[-1]
+    assert said[-2].startswith("FAILED")
+    assert "next: gangline logs bytegpt-9f31c2a0-zzzzzz --failed" in said[-1]
 
 
 def test_json_lines_parse_and_the_last_holds_the_whole_record():
@@ -108,7 +108,8 @@ def test_a_view_that_leaves_by_an_exception_gives_the_cursor_back():
             view.stage_started("train")
             raise KeyboardInterrupt
 
-    pytest.raises(KeyboardInterrupt, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     hidden, shown = out.getvalue().rfind("\x1b[?25l"), out.getvalue().rfind("\x1b[?25h")
     assert -1 < hidden < shown
 

@@ -1,12 +1,13 @@
 """`gangline run`: all stages of a commit, or the rest of them."""
 
+import sys
 from typing import Annotated
 
 import typer
 
 from gangline.cli.attended import attended
 from gangline.cli.desk import open_desk
-from gangline.cli.detach import start_detached
+from gangline.cli.detach import start_driver
 from gangline.cli.options import (
     HERE,
     CommitOption,
@@ -16,6 +17,7 @@ from gangline.cli.options import (
     SiteOption,
     StrategyOption,
 )
+from gangline.cli.output import print_json
 from gangline.cli.view.choose import choose_view
 from gangline.line.run import run_line
 
@@ -42,7 +44,7 @@ def command(
     """
     desk = open_desk(path, site)
     if detach:
-        start_detached(json=json)
+        _detach(json=json)
         return
     with attended(choose_view(json=json)) as view:
         run_line(
@@ -58,3 +60,13 @@ def command(
             target=target,
             observer=view,
         )
+
+
+def _detach(*, json: bool) -> None:
+    """The same command once more, as it was typed, in the background."""
+    typed = sys.argv[sys.argv.index("run") + 1 :]
+    driver = start_driver([argument for argument in typed if argument not in ("--detach", "--json")])
+    if json:
+        print_json({"run": driver.run, "pid": driver.process.pid, "log": str(driver.log)})
+    else:
+        typer.echo(f"{driver.run} in the background: gangline follow {driver.run} · stop: gangline cancel {driver.run}")

@@ -12,6 +12,8 @@ from gangline.units import format_count, format_number, format_seconds, sparklin
 RECENT = 20
 """Steps that speed and phases are averaged over."""
 SHOWN_RANKS = 8
+LARGEST_DRAWN = 1e30
+"""A diverged loss is said, not drawn: beside it every other step would look alike."""
 
 
 @dataclass
@@ -99,7 +101,7 @@ class Progress:
             return " ".join([*parts, self.state]).strip()
         head = [*parts, f"{self.step:,}/{self.steps:,}" if self.steps else f"step {self.step:,}"]
         if spark:
-            head.append(sparkline(self.losses, spark))
+            head.append(sparkline([loss for loss in self.losses if abs(loss) < LARGEST_DRAWN], spark))
         said = [" ".join([*head, f"loss {format_number(self.losses[-1])}"])]
         if self.tokens_per_second:
             said.append(f"{format_count(self.tokens_per_second)} tokens/s")

@@ -1,0 +1,37 @@
+"""`gangline drill`: a fault on purpose, in a run of its own or in one that trains now."""
+
+from typing import Annotated
+
+import typer
+
+from gangline.cli.desk import open_desk
+from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
+from gangline.cli.output import print_json
+from gangline.cli.rehearsal import rehearse
+
+
+def command(
+    name: Annotated[str, typer.Argument(help="kill-rank, freeze-rank, ...")],
+    *,
+    run: Annotated[
+        str | None, typer.Option("--run", help="A run that trains now.", show_default="one of its own")
+    ] = None,
+    rank: Annotated[int | None, typer.Option("--rank", min=0, help="Whom it strikes.")] = None,
+    step: Annotated[int | None, typer.Option("--step", min=1, help="When it strikes.")] = None,
+    seconds: Annotated[float | None, typer.Option("--seconds", min=0, help="How long it lasts.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="For what is left to chance; the same seed strikes alike.")] = 1,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Inject a fault, measure detection and recovery, check that nothing was lost.
+
+    Exits 0 when the run held, 60 when it broke, 10 when the drill is refused or did not strike.
+    """
+    desk = open_desk(repo, site)
+    tell = (lambda _line: None) if json else typer.echo
+    report = rehearse(desk, name, run=run, rank=rank, step=step, seconds=seconds, seed=seed, tell=tell)
+    if json:
+        print_json(report.drill)
+    if report.exit_code:
+        raise typer.Exit(report.exit_code)
