@@ -113,7 +113,7 @@ class Repository:
 
     def entries(self, tree: str) -> tuple[TreeEntry, ...]:
         """Everything in `tree`, sorted by path; submodules are left out."""
-        text = self._ask("ls-tree", "-r", "-z", "--long", "--end-of-options", tree)
+        text = self._ask("ls-tree", "-r", "-z", "--full-tree", "--long", "--end-of-options", tree)
         found = [_tree_entry(line) for line in text.split(b"\0") if line]
         return tuple(sorted((each for each in found if each.mode != "160000"), key=lambda each: each.path))
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 
 from gangline.errors import GanglineError
 from gangline.line.clock import now
@@ -34,8 +35,19 @@ def report(ctx: Context) -> StageResult:
         return replace(record, artifacts=(*record.artifacts, *artifacts), links=links)
 
     return StageResult(
-        message=f"{prefix}/{{record.json,report.html,metrics.jsonl}}", key=digest(ctx.record.stages), change=change
+        message=f"{_place(ctx)}/{{record.json,report.html,metrics.jsonl}}",
+        key=digest(ctx.record.stages),
+        change=change,
     )
+
+
+def _place(ctx: Context) -> str:
+    """Where a person finds the run: a path from the repository for a folder inside it, else in the store."""
+    folder = Path(ctx.store.url.removeprefix("file:"))
+    if not ctx.store.url.startswith("file:"):
+        return f"{ctx.store.url.partition('?')[0]}/{ctx.records.prefix}"
+    inside = folder.is_relative_to(ctx.repo.resolve())
+    return f"{folder.relative_to(ctx.repo.resolve()) if inside else folder}/{ctx.records.prefix}"
 
 
 def _as_ended(record: Record) -> Record:

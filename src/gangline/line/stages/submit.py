@@ -22,7 +22,8 @@ def submit(ctx: Context) -> StageResult:
         )
     podset = podset_for(ctx, ctx.plan)
     gang = ctx.launcher.submit(podset)
-    what = "adopted" if gang.adopted else f"{podset.world_size} processes on this machine"
+    processes = "1 process" if podset.world_size == 1 else f"{podset.world_size} processes"
+    what = "adopted" if gang.adopted else f"{processes} on this machine"
     return StageResult(
         message=f"gang {gang.name}: {what}",
         key=podset.digest,

@@ -1,0 +1,64 @@
+"""A desk to drive lines from: a repository, a site of its own, an observer that remembers."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from tests.line import repositories
+
+from gangline.line.observer import Silent
+from gangline.line.run import run_line, run_stage
+from gangline.line.runs import find_run, list_runs, open_site_store
+from gangline.spec.site import Site
+
+
+class Remembers(Silent):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.ended, self.notes, self.stages = [], [], []
+
+    def stage_ended(self, name, info):
+        self.stages.append(name)
+        self.ended.append((name, info.state))
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+@dataclass
+class Desk:
+    repo: Path
+    site: Site
+    environ: dict[str, str]
+    seen: Remembers = field(default_factory=Remembers)
+
+    @property
+    def store(self):
+        return open_site_store(self.repo, self.site, self.environ)
+
+    @property
+    def where(self):
+        return {"site": self.site, "environ": self.environ}
+
+    def run(self, **asked):
+        """Run the line in a repository whose inventory is settled: no process is started to look around."""
+        repositories.settle_inventory(self.repo, **{key: asked[key] for key in ("commit", "overrides") if key in asked})
+        self.seen = Remembers()
+        return run_line(self.repo, **self.where, observer=self.seen, **asked)
+
+    def stage(self, name, run, **asked):
+        self.seen = Remembers()
+        return run_stage(self.repo, name, run, **self.where, observer=self.seen, **asked)
+
+    def records(self):
+        return list(list_runs(self.store))
+
+    def record(self, run):
+        return find_run(self.store, run)
+
+
+@pytest.fixture
+def desk(tmp_path):
+    repo = repositories.make_repository(tmp_path / "repo")
+    return Desk(repo, Site(), {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")})
