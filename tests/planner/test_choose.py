@@ -72,34 +72,40 @@ def test_unknown_model_is_said_and_decided_by_traffic():
     assert choice.forecast.memory_bytes is None
 
 
-def measured(strategy: str, mesh: Mesh, seconds: float) -> Measured:
-    return Measured(
-        run="demo-1", strategy=strategy, mesh=mesh, device="cpu", device_name="cpu", precision="fp32", global_batch=16,
-        micro_batch=8, step_seconds=seconds,
-    )  # fmt: skip
-
-
 DDP, FSDP = Mesh(dp_replicate=2), Mesh(dp_shard=2)
+CPU = {"device": "cpu", "device_name": "cpu", "precision": "fp32"}
+GPU = {"device": "cuda", "device_name": "h100", "precision": "bf16"}
+
+
+def measured(strategy: str, mesh: Mesh, seconds: float, *, on: dict[str, str], **more) -> Measured:
+    table = {"run": "demo-1", "global_batch": 16, "micro_batch": 8, **on, **more}
+    return Measured(strategy=strategy, mesh=mesh, step_seconds=seconds, **table)
 
 
 @pytest.mark.parametrize(
-    ("history", "name", "reason"),
+    ("ddp", "fsdp", "on", "name", "reason"),
     [
-        (
-            [measured("ddp", DDP, 1.0), measured("fsdp", FSDP, 0.9)],
-            "fsdp-2",
-            "ddp-2: 11.1 % slower: 1.0 s against",
-        ),
-        ([measured("ddp", DDP, 1.0), measured("fsdp", FSDP, 0.97)], "ddp-2", "fsdp-2: gathers parameters at each step"),
-        ([measured("fsdp", FSDP, 0.1)], "ddp-2", "fsdp-2: gathers parameters at each step"),
+        (1.0, 0.5, CPU, "fsdp-2", "100.0 % slower: 1.0 s against 0.5 s a step, measured"),
+        (1.0, 0.9, CPU, "ddp-2", "gathers parameters at each step"),
+        (1.0, 0.9, GPU, "fsdp-2", "11.1 % slower: 1.0 s against 0.9 s a step, measured"),
+        (1.0, 0.97, GPU, "ddp-2", "gathers parameters at each step"),
+        (1.0, 1.2, GPU, "ddp-2", "20.0 % slower: 1.2 s against 1.0 s a step, measured"),
+        (None, 0.1, GPU, "ddp-2", "gathers parameters at each step"),
     ],
-    ids=["outside the band", "inside the band", "only one measured"],
+    ids=["beyond what cores repeat", "noise of cores", "outside the band", "inside", "slower", "one measured"],
 )
-def test_measured_steps_decide_where_both_are_known(history, name, reason):
-    choice = choose(line(), SITE, cpu(2), SMALL, history)
-    runner_up = choice.candidates[1]
-    assert choice.name == name
-    assert f"{runner_up.name}: {runner_up.reason}".startswith(reason)
+def test_measured_steps_decide_where_both_are_known_and_differ(ddp, fsdp, on, name, reason):
+    times = [("ddp", DDP, ddp), ("fsdp", FSDP, fsdp)]
+    history = [measured(*each, on=on) for each in times if each[2] is not None]
+    choice = choose(line(), SITE, cpu(2) if on is CPU else gpus(2), SMALL, history)
+    assert (choice.name, choice.candidates[1].reason) == (name, reason)
+
+
+@pytest.mark.parametrize("other", [{"model": "another"}, {"global_batch": 32}, {"precision": "bf16"}, {"on": GPU}])
+def test_measurement_of_another_question_says_nothing(other):
+    table = {"on": CPU, **other}
+    choice = choose(line(), SITE, cpu(2), SMALL, [measured("ddp", DDP, 1.0, **table)])
+    assert choice.forecast.step_seconds is None
 
 
 def test_forecast_ties_prefer_one_axis():
@@ -118,7 +124,7 @@ def test_forecast_ties_prefer_one_axis():
 
 
 def test_measured_forecast_says_how_often():
-    choice = choose(line(), SITE, cpu(2), SMALL, [measured("ddp", DDP, 1.0), measured("ddp", DDP, 2.0)])
+    choice = choose(line(), SITE, cpu(2), SMALL, [measured("ddp", DDP, each, on=CPU) for each in (1.0, 2.0)])
     assert (choice.forecast.step_seconds, choice.forecast.wall_seconds) == (1.5, 180.0)
     assert choice.forecast.origin == "measured n=2"
 

@@ -16,7 +16,7 @@ from gangline.planner.candidates import (
     shape_of,
 )
 from gangline.planner.micro_batch import choose_micro_batch
-from gangline.planner.pool import Pool, choose_precision, open_pool
+from gangline.planner.pool import Pool
 from gangline.planner.question import Question
 from gangline.planner.reasons import chosen_reason, loser_reason, no_fit_reason, refuse_all
 from gangline.planner.world import check_world, choose_world, num_nodes
@@ -64,15 +64,15 @@ def choose(
         site: Prices, reserves and margins.
         inventory: What is there.
         profile: None where the size of the model is not known, as for a command.
-        history: Measured steps of earlier runs of the same model.
+        history: Measured steps of earlier runs; those of another model are left out.
         supported: Strategies that the runtime executes.
 
     Raises:
         ConfigError: Nothing fits (with the two nearest misses), the line asks for what the runtime or the inventory
             does not have, or its batch cannot be shared evenly.
     """
-    pool, precision = open_pool(site, inventory), choose_precision(line, inventory)
-    question = Question(line, pool, precision, profile, history, site.plan.band)
+    question = Question.about(line, site, inventory, profile, history)
+    pool = question.pool
     if line.train.strategy == "auto":
         shapes = data_parallel_shapes(choose_world(line, pool), pool)
     else:

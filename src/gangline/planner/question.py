@@ -6,11 +6,17 @@ from dataclasses import dataclass
 from gangline.planner.candidates import Shape
 from gangline.planner.forecast import forecast_of, measured_seconds
 from gangline.planner.memory import Fit, rank_bytes
-from gangline.planner.pool import Pool
+from gangline.planner.pool import Pool, choose_precision, open_pool
 from gangline.planner.world import ranks_per_node
+from gangline.spec.codec import digest
+from gangline.spec.inventory import Inventory
 from gangline.spec.line import Line
 from gangline.spec.plan import Forecast, Precision
 from gangline.spec.profile import Measured, ModelProfile
+from gangline.spec.site import Site
+
+CPU_BAND = 0.30
+"""Step times on shared cores repeat within this: a plan does not change for less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +28,20 @@ class Question:
     history: Sequence[Measured]
     band: float
     """Share within which two step times cannot be told apart."""
+
+    @staticmethod
+    def about(
+        line: Line,
+        site: Site,
+        inventory: Inventory,
+        profile: ModelProfile | None,
+        history: Sequence[Measured],
+    ) -> "Question":
+        """The question with what applies to it: the pool, the precision, measurements of the same model."""
+        pool, model = open_pool(site, inventory), digest(line.model)
+        alike = [each for each in history if each.model in ("", model)]
+        band = max(site.plan.band, CPU_BAND) if pool.device == "cpu" else site.plan.band
+        return Question(line, pool, choose_precision(line, inventory), profile, alike, band)
 
     def fit(self, shape: Shape, micro_batch: int = 1) -> Fit:
         usable = self.pool.usable_bytes(ranks_per_node(self.pool, shape.mesh.world_size))

@@ -24,6 +24,8 @@ class Measured:
     """Median step of one earlier run of this project."""
 
     run: str
+    model: str = ""
+    """Digest of its table `model`; empty: the caller chose runs of the same model."""
     strategy: Strategy
     mesh: Mesh
     device: Device
