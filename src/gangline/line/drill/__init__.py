@@ -1,9 +1,13 @@
 """Rehearsals: a fault injected on purpose, with detection and recovery measured from what was recorded.
 
-    run.drill(name, record, *, launcher, home, store, site, rank=None, step=None, seconds=None, seed=1, tell=print)
+    run.drill(name, *, repo, site, environ, run=None, rank=None, step=None, seconds=None, seed=1, tell=print)
         -> DrillReport
-    DrillReport.drill: spec.record.Drill, for `Record.drills`; `.lines`: what was printed; `.exit_code`: 0 held, 60
-    broken, 10 refused or not struck; `with_drill(record, drill) -> Record` is the pure change for the record's store.
+            `name` is one of `catalogue.DRILLS`; without `run` a fresh one of HEAD is started and driven to its end;
+            `tell` gets each line when it is known. Raises ConfigError (10) where the drill is refused.
+    DrillReport: `.drill` (spec.record.Drill, already in the record), `.run`, `.lines`, `.replay`, `.exit_code`:
+            0 held, 60 broken, 10 not struck
+    catalogue.DRILLS: name -> Kind(name, row, text, target)
 
-`home` is the gang's folder on this machine (`.gangline/gangs/<name>`); the run must be the caller's own and training.
+The run must be the caller's own, train on this machine, and the site must allow the drill (`drill.allow`; with a store
+in a local folder all are allowed). A drilled run stays a candidate: it is never published.
 """
