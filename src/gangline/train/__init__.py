@@ -1,5 +1,6 @@
 """The rank runtime. The names a model repository uses come from here; torch is imported on first use."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from gangline.train.task import Loss, ParallelHints
@@ -10,12 +11,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Loss", "ParallelHints", "Session", "heartbeat", "parallelize"]
 
+if not TYPE_CHECKING:
 
-def __getattr__(name: str) -> Any:
-    import importlib
-
-    if name in ("Session", "parallelize"):
-        return getattr(importlib.import_module("gangline.train.session"), name)
-    if name == "heartbeat":
-        return importlib.import_module("gangline.train.heartbeat")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in ("Session", "parallelize"):
+            return getattr(importlib.import_module("gangline.train.session"), name)
+        if name == "heartbeat":
+            return importlib.import_module("gangline.train.heartbeat")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,6 @@
 """What every part of a rank needs at hand: who it is, what it obeys, where it reports. One object a process."""
 
-import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -139,9 +137,3 @@ def _exporter(environment: RankEnvironment, port: int) -> Callable[[dict[str, An
 def _credentials(environment: RankEnvironment) -> str | None:
     path = environment.store_credentials_file
     return path.read_text().strip() if path is not None else None
-
-
-def process_age_seconds() -> float:
-    """How long ago this process began, by the kernel."""
-    ticks = float(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))

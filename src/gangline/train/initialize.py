@@ -13,7 +13,10 @@ from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from gangline.errors import ConfigError
 
 ROOT = ""
 """Name of the unit that holds everything outside the blocks."""
@@ -22,32 +25,31 @@ ROOT = ""
 class Initializer:
     """Gives the units of one model their first weights; every rank gives the same ones."""
 
-    def __init__(self, build: Callable[[], nn.Module], *, seed: int) -> None:
-        """`build` makes the model; it is called on the meta device, and once more on the CPU where it must."""
+    def __init__(self, model: nn.Module, *, seed: int) -> None:
+        """`model` is on the meta device, or anywhere with its weights, which every rank must have made alike."""
+        self.model = model
         self._seed = seed
-        on_meta = _build_on_meta(build)
-        self.by_block = on_meta is not None
-        """Each block is initialised alone; False: the whole model was built on the CPU."""
-        self.model = on_meta if on_meta is not None else _build_whole(build, seed)
+
+    @staticmethod
+    def build(make: Callable[[], nn.Module], *, seed: int) -> "Initializer":
+        """`make` is called on the meta device, and once more on the CPU where the model must be built whole."""
+        on_meta = _build_on_meta(make)
+        return Initializer(on_meta if on_meta is not None else _build_whole(make, seed), seed=seed)
 
     def unit(self, module: nn.Module, name: str, device: torch.device) -> None:
-        """Materialise what of `module` is still on the meta device, on `device`."""
-        if self.by_block:
-            pending = [each for each in module.modules() if _is_meta(each)]
-            with _seeded(self._seed, name):
-                for each in pending:
-                    each.to_empty(device="cpu", recurse=False)
-                for each in reversed(pending):  # inner modules first, as constructors do
-                    _reset(each)
+        """Bring `module` to `device`, with weights from (seed, `name`) for what of it is still on the meta device.
+
+        Raises:
+            ConfigError: Something on the meta device has no `reset_parameters`.
+        """
+        pending = [each for each in module.modules() if _is_meta(each)]
+        with _seeded(self._seed, name):
             for each in pending:
-                _move(each, device)
-        else:
-            module.to(device)
-
-
-def _build_whole(build: Callable[[], nn.Module], seed: int) -> nn.Module:
-    with _seeded(seed, ROOT):
-        return build()
+                each.to_empty(device="cpu", recurse=False)
+            for each in reversed(pending):  # inner modules first, as constructors do
+                _reset(each)
+        for each in module.modules():
+            _move(each, device)
 
 
 def derived_seed(seed: int, *parts: object) -> int:
@@ -56,11 +58,16 @@ def derived_seed(seed: int, *parts: object) -> int:
     return int.from_bytes(sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-def _build_on_meta(build: Callable[[], nn.Module]) -> nn.Module | None:
+def _build_whole(make: Callable[[], nn.Module], seed: int) -> nn.Module:
+    with _seeded(seed, ROOT):
+        return make()
+
+
+def _build_on_meta(make: Callable[[], nn.Module]) -> nn.Module | None:
     """The model on the meta device; None: asking its modules again would not give what its constructor gives."""
     try:
         with torch.device("meta"), _count_writes() as built:
-            model = build()
+            model = make()
     except (
         RuntimeError,
         NotImplementedError,
@@ -77,12 +84,15 @@ def _build_on_meta(build: Callable[[], nn.Module]) -> nn.Module | None:
 
 
 def _reset(module: Any) -> None:
+    if not hasattr(module, "reset_parameters"):
+        raise ConfigError(f"{type(module).__name__} was built on the meta device and has no reset_parameters(); add it")
     with torch.no_grad():
         module.reset_parameters()
 
 
 def _move(module: Any, device: torch.device) -> None:
-    module._apply(lambda tensor: tensor.to(device), recurse=False)  # noqa: SLF001  # .to() would recurse
+    """Its own tensors alone, and none that is sharded already."""
+    module._apply(lambda each: each if isinstance(each, DTensor) else each.to(device), recurse=False)  # noqa: SLF001  # .to() would recurse
 
 
 def _owns_tensors(module: nn.Module) -> bool:

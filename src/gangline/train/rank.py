@@ -7,19 +7,15 @@ import traceback
 from gangline.errors import SIGTERM_CODE, ConfigError
 from gangline.spec.plan import Plan
 from gangline.train import context as contexts
-from gangline.train import heartbeat, rendezvous
 from gangline.train.context import Context
 from gangline.train.environment import RankEnvironment
 from gangline.train.failure import exit_code_of
+from gangline.train.joining import join
 from gangline.train.loop.clock import Clock
 from gangline.train.loop.events import EventLog
-from gangline.train.loop.random import set_deterministic
-from gangline.train.mesh import local_device
 from gangline.train.roles import evaluate, prove, train
-from gangline.train.strategies import effective_strategy
 from gangline.train.task import Task, load_task
 
-JOIN_SECONDS = 300.0
 ROLES = {"train": train.run, "evaluate": evaluate.run, "prove": prove.run}
 
 
@@ -40,32 +36,6 @@ def main() -> int:
         events.emit("done", exit=code, reason="stopped as asked" if code == SIGTERM_CODE else "finished")
     _finish(context, events)
     return code
-
-
-def join(environment: RankEnvironment, plan: Plan, clock: Clock, events: EventLog) -> Context:
-    """Meet the other ranks; collective."""
-    events.emit("started", pid=os.getpid(), node=environment.node_rank)
-    _check(environment, plan)
-    set_deterministic(plan.deterministic)
-    clock.switch("rendezvous")
-    heartbeat.expect(JOIN_SECONDS)
-    heartbeat.beat(phase="rendezvous")
-    device = local_device(plan.device, environment.local_rank)
-    groups = rendezvous.join(environment, plan.device)
-    context = contexts.of_gang(environment, plan, device=device, groups=groups, clock=clock, events=events)
-    context.obey_sigterm()
-    contexts.serve_metrics(environment, events)
-    clock.switch("other")
-    joined = context.clock.lap()
-    context.ledger.book(joined)
-    events.emit("joined", seconds=joined["rendezvous"])
-    return context
-
-
-def _check(environment: RankEnvironment, plan: Plan) -> None:
-    effective_strategy(plan)
-    if plan.world_size != environment.world_size:
-        raise ConfigError(f"plan {plan.name} is for {plan.world_size} ranks, this gang has {environment.world_size}")
 
 
 def _task(plan: Plan) -> Task:

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from gangline.train.context import Context
+from gangline.train.initialize import Initializer
 from gangline.train.loop.batches import StepData
 from gangline.train.loop.engine import Course, Engine
 from gangline.train.loop.random import seed_everything
 from gangline.train.optimizer import make_optimizer
-from gangline.train.parallel.apply import build
+from gangline.train.parallel.apply import wrap
 from gangline.train.parallel.precision import autocast
 from gangline.train.task import Batch, Loss, Task, forward_names, hints_of
 
@@ -23,10 +24,8 @@ class Trainer:
         plan = context.plan
         self.context, self.task, self.course = context, task, course
         with context.during("build", at_most_seconds=BUILD_SECONDS):
-            self.wrapped = build(
-                lambda: task.build_model(dict(plan.model)), plan, hints_of(task),
-                seed=course.seed, device=context.device, waits=context.waits,
-            )  # fmt: skip
+            first = Initializer.build(lambda: task.build_model(dict(plan.model)), seed=course.seed)
+            self.wrapped = wrap(first, plan, hints_of(task), device=context.device, waits=context.waits)
             seed_everything(course.seed, rank=context.rank)
             self.engine = Engine(context, self.wrapped, _optimizer(task, self.wrapped.model, context), course)
         self._takes = forward_names(self.wrapped.bare)

@@ -16,22 +16,15 @@ from gangline.train.strategies import effective_strategy
 from gangline.train.task import ParallelHints
 
 
-def build(
-    make: Callable[[], nn.Module],
-    plan: Plan,
-    hints: ParallelHints,
-    *,
-    seed: int,
-    device: torch.device,
-    waits: WaitMeter,
+def wrap(
+    initializer: Initializer, plan: Plan, hints: ParallelHints, *, device: torch.device, waits: WaitMeter
 ) -> DataParallel:
-    """Make a model, give it its first weights and wrap it as `plan` says; all ranks must call.
+    """Give a model its first weights and wrap it as `plan` says; all ranks must call.
 
     Raises:
         ConfigError: The hints name blocks that are not there, or the plan asks for what this runtime cannot do.
     """
     strategy = effective_strategy(plan)
-    initializer = Initializer(make, seed=seed)
     model = initializer.model
     blocks = find_blocks(model, hints)
     wrap_block = _block_wrapper(plan, strategy, waits) if strategy in ("fsdp", "zero2", "hsdp") else None

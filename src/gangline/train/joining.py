@@ -1,0 +1,45 @@
+"""From an environment to a context: meet the other ranks, tell so."""
+
+import os
+
+from gangline.errors import ConfigError
+from gangline.spec.plan import Plan
+from gangline.train import context as contexts
+from gangline.train import heartbeat, rendezvous
+from gangline.train.context import Context
+from gangline.train.environment import RankEnvironment
+from gangline.train.loop.clock import Clock
+from gangline.train.loop.events import EventLog
+from gangline.train.loop.random import set_deterministic
+from gangline.train.mesh import local_device
+from gangline.train.strategies import effective_strategy
+
+JOIN_SECONDS = 300.0
+"""Silence announced while the others are awaited."""
+
+
+def join(environment: RankEnvironment, plan: Plan, clock: Clock, events: EventLog) -> Context:
+    """Be a rank of `plan`; collective.
+
+    Raises:
+        ConfigError: The plan is for another world size, or asks for what this runtime cannot do.
+        LostPeerError: Somebody did not come.
+    """
+    events.emit("started", pid=os.getpid(), node=environment.node_rank)
+    effective_strategy(plan)
+    if plan.world_size != environment.world_size:
+        raise ConfigError(f"plan {plan.name} is for {plan.world_size} ranks, this gang has {environment.world_size}")
+    set_deterministic(plan.deterministic)
+    clock.switch("rendezvous")
+    heartbeat.expect(JOIN_SECONDS)
+    heartbeat.beat(phase="rendezvous")
+    device = local_device(plan.device, environment.local_rank)
+    groups = rendezvous.join(environment, plan.device)
+    context = contexts.of_gang(environment, plan, device=device, groups=groups, clock=clock, events=events)
+    context.obey_sigterm()
+    contexts.serve_metrics(environment, events)
+    clock.switch("other")
+    lap = clock.lap()
+    context.ledger.book(lap)
+    events.emit("joined", seconds=lap["rendezvous"])
+    return context

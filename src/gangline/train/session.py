@@ -1,0 +1,258 @@
+"""For programs of their own: the loop is the user's, the gang's services come in between.
+
+    with Session() as session:
+        model = parallelize(build_model(), session)
+        optimizer = session.optimizer(model)
+        for batch in session.batches(dataset):
+            session.backward(loss_of(model, batch))
+            session.step(optimizer)
+
+Started by a keeper it obeys the plan; at a desk it is a gang of one, saves nothing and takes the arguments given.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gangline.errors import SIGTERM_CODE, ConfigError, TrainingError, UsageError
+from gangline.spec.gang import GangResult, JobResult
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import CheckpointPolicy, Job, Plan, Program
+from gangline.train import context as contexts
+from gangline.train import heartbeat, rendezvous
+from gangline.train.context import Context
+from gangline.train.environment import RankEnvironment, in_gang
+from gangline.train.failure import exit_code_of
+from gangline.train.initialize import Initializer
+from gangline.train.joining import join
+from gangline.train.loop.batches import StepData
+from gangline.train.loop.clock import Clock
+from gangline.train.loop.engine import Course, Engine
+from gangline.train.loop.events import EventLog
+from gangline.train.loop.order import Span
+from gangline.train.loop.random import seed_everything
+from gangline.train.materialise import data_paths
+from gangline.train.optimizer import make_optimizer
+from gangline.train.parallel.apply import wrap
+from gangline.train.parallel.data_parallel import DataParallel
+from gangline.train.parallel.precision import COMPUTE
+from gangline.train.results import thin, write_result
+from gangline.train.roles.splits import fetch
+from gangline.train.task import Batch, Loss, ParallelHints
+
+
+class Session:
+    """One process's part in a gang, from rendezvous to result; every rank makes the same calls in the same order."""
+
+    def __init__(self, *, steps: int = 100, global_batch: int = 16, seed: int = 1) -> None:
+        """The arguments count at a desk; in a gang the plan says."""
+        self._clock = Clock("start")
+        self._desk = (steps, global_batch, seed)
+        self._context: Context | None = None
+        self._events: EventLog | None = None
+        self._wrapped: DataParallel | None = None
+        self._engine: Engine | None = None
+        self._span: Span | None = None
+        self._samples = 0
+        self._is_last = False
+        self._metrics: dict[str, float] = {}
+
+    def __enter__(self) -> "Session":
+        if in_gang(os.environ):
+            self._join_gang()
+        else:
+            self._be_alone()
+        fetch(self.context)
+        seed_everything(self._job.seed)  # alike on all ranks, so that all build the same model
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del kind, trace
+        if error is not None:
+            self._fail(error)
+            return
+        if self._engine is not None:
+            self._engine.close()
+            self._write_result()
+        code = SIGTERM_CODE if self.stopped else 0
+        self._end(code, "stopped as asked" if code else "finished")
+        rendezvous.leave()
+        if code:
+            raise SystemExit(code)
+
+    @property
+    def context(self) -> Context:
+        if self._context is None:
+            raise UsageError("a Session is entered first: with Session() as session: ...")
+        return self._context
+
+    @property
+    def plan(self) -> Plan:
+        return self.context.plan
+
+    @property
+    def rank(self) -> int:
+        return self.context.rank
+
+    @property
+    def world_size(self) -> int:
+        return self.plan.world_size
+
+    @property
+    def device(self) -> torch.device:
+        return self.context.device
+
+    @property
+    def seed(self) -> int:
+        """Root of all randomness of this training."""
+        return self._job.seed
+
+    @property
+    def data_files(self) -> list[str]:
+        """Paths of the line's data on this node."""
+        return data_paths(self.plan, self.context.data_folder)
+
+    @property
+    def stopped(self) -> bool:
+        """The gang was asked to stop: `batches` has ended early, everything is saved, the program should end."""
+        return self._engine is not None and self._engine.stopped
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Optimizer of the line for `model`, as `parallelize` returned it."""
+        if self._wrapped is None or model is not self._wrapped.model:
+            raise UsageError("session.optimizer wants the model that parallelize(model, session) returned")
+        optimizer = make_optimizer(model, self.plan.optimizer, precision=self.plan.precision)
+        steps = (self._job.steps or self.plan.steps) if self._job.train else 0
+        course = Course(seed=self.seed, steps=steps, job=0 if self.plan.jobs else None)
+        self._engine = Engine(self.context, self._wrapped, optimizer, course)
+        if not self.plan.jobs:
+            self._engine.resume()
+        elif self._job.checkpoint is not None:
+            self._engine.resume(at=self._job.checkpoint)
+        return optimizer
+
+    def batches(self, dataset: Any) -> Iterator[Batch]:
+        """This rank's micro-batches of `dataset` (length, samples by number), step after step, from where it stands."""
+        engine, context, plan = self._need_engine(), self.context, self.plan
+        steps = StepData(
+            dataset, seed=self.seed, global_batch=plan.global_batch, ranks=context.data_ranks, rank=context.data_rank,
+            micro_batch=plan.micro_batch, device=context.device,
+        )  # fmt: skip
+        while engine.has_more:
+            context.phase("data")
+            self._span, micros = steps.step(engine.progress.cursor, engine.progress.skipped)
+            for number, batch in enumerate(micros):
+                self._is_last = number == steps.num_micro_batches - 1
+                self._samples = len(next(iter(batch.values())))
+                engine.wrapped.set_sync(self._is_last)
+                context.phase("forward")
+                yield batch
+                if self._samples:
+                    raise UsageError("every batch of session.batches wants one session.backward(loss)")
+
+    def backward(self, loss: Loss | Tensor) -> None:
+        """Add the gradients of one micro-batch: a sum with its weight, or the plain mean over its samples."""
+        engine = self._need_engine()
+        if isinstance(loss, Tensor):
+            loss = Loss(total=loss * self._samples, weight=self._samples)
+        engine.update.forward_done()
+        engine.update.backward(loss)
+        self._samples = 0
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Update, save, hear the others; does nothing before the last micro-batch of a step."""
+        del optimizer  # the session's own: the argument keeps the loop readable
+        if self._is_last and self._span is not None:
+            self._need_engine().finish_step(self._span)
+
+    def report(self, **metrics: float) -> None:
+        """Put metrics of the finished training into the gang's result; equal on all ranks, rank 0's count."""
+        self._metrics |= {name: float(value) for name, value in metrics.items()}
+        step = self._engine.progress.step if self._engine else None
+        self.context.events.emit("evaluated", step=step, seed=self.seed, metrics=dict(self._metrics))
+
+    def expect(self, seconds: float) -> None:
+        """Announce that nothing will be heard of this rank for so long."""
+        heartbeat.expect(seconds)
+
+    @property
+    def _job(self) -> Job:
+        jobs = self.plan.jobs
+        if len(jobs) > 1:
+            raise ConfigError(f"the plan has {len(jobs)} jobs, a command runs one; give a task for several seeds")
+        return jobs[0] if jobs else Job(seed=self.plan.seed)
+
+    def _need_engine(self) -> Engine:
+        if self._engine is None:
+            raise UsageError("call session.optimizer(model) before batches, backward and step")
+        return self._engine
+
+    def _join_gang(self) -> None:
+        environment = RankEnvironment.read(os.environ)
+        self._events = EventLog(contexts.events_path(environment), rank=environment.rank,
+                                generation=environment.generation)  # fmt: skip
+        plan = Plan.from_json(environment.plan.read_bytes())
+        self._context = join(environment, plan, self._clock, self._events)
+
+    def _be_alone(self) -> None:
+        steps, global_batch, seed = self._desk
+        plan = Plan(
+            run="desk", project="desk", name="none-1", run_prefix="runs/desk", program=Program(command=tuple(sys.argv)),
+            strategy="none", mesh=Mesh(), steps=steps, global_batch=global_batch, micro_batch=global_batch, seed=seed,
+            checkpoint=CheckpointPolicy(every=steps),
+        )  # fmt: skip
+        self._events = EventLog(None, rank=0, generation=0)
+        device, groups = torch.device("cpu"), rendezvous.join_alone("cpu")
+        self._context = Context(plan=plan, rank=0, device=device, groups=groups, clock=self._clock, events=self._events)
+
+    def _write_result(self) -> None:
+        engine = self._need_engine()
+        step = engine.progress.step
+        job = JobResult(seed=self.seed, step=step, metrics=self._metrics, losses=thin(engine.losses))
+        if not self.stopped:
+            write_result(
+                self.context,
+                GangResult(role=self.plan.role, final_step=step, checkpoint=engine.saves.last_key, jobs=(job,)),
+            )
+
+    def _fail(self, error: BaseException) -> None:
+        """A failure of the gang ends the program with its own number; the program's own goes its way."""
+        code = exit_code_of(error)
+        self._end(code, f"{type(error).__name__}: {str(error)[:500]}")
+        if code != TrainingError.exit_code and isinstance(error, Exception):
+            traceback.print_exception(error)
+            raise SystemExit(code) from error
+
+    def _end(self, code: int, reason: str) -> None:
+        if self._events is None:
+            return
+        self._events.emit("done", exit=code, reason=reason)
+        if self._context is not None:
+            self._context.book()
+            self._context.tell_ledger()
+        self._events.close()
+
+
+def parallelize(model: nn.Module, session: Session, *, hints: ParallelHints | None = None) -> nn.Module:
+    """Wrap `model` as the plan says; every rank has built it alike, or on the meta device. All ranks must call.
+
+    Under fp16 and bf16 its forward pass computes in that precision; the loss is the caller's.
+    """
+    context = session.context
+    first = Initializer(model, seed=session.seed)
+    with context.clock.during("build"):
+        wrapped = wrap(first, context.plan, hints or ParallelHints(), device=context.device, waits=context.waits)
+    if context.plan.precision != "fp32" and not wrapped.sharded:
+        cast = torch.autocast(context.device.type, COMPUTE[context.plan.precision])
+        wrapped.bare.forward = cast(wrapped.bare.forward)
+    seed_everything(session.seed, rank=context.rank)
+    session._wrapped = wrapped  # noqa: SLF001  # two halves of one interface
+    return wrapped.model
