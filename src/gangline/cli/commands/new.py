@@ -1,6 +1,5 @@
 """`gangline new`: a model repository to start from."""
 
-import re
 import subprocess
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +9,9 @@ import typer
 from gangline.cli.options import JsonOption
 from gangline.cli.output import print_json
 from gangline.cli.templates import render
-from gangline.errors import UsageError
+from gangline.errors import StorageError, UsageError
+from gangline.spec.grammar import SLUG
 from gangline.units import format_bytes
-
-_NAME = re.compile(r"[a-z][a-z0-9-]{0,19}")
 
 
 def command(
@@ -24,27 +22,28 @@ def command(
 ) -> None:
     """Make a git repository with a model, its line.toml and a first commit."""
     target = Path(name)
-    project = target.name
-    if not _NAME.fullmatch(project):
-        raise UsageError(f"wanted a name of [a-z][a-z0-9-], at most 20 characters, found {project!r}; try demo")
+    if not SLUG.fullmatch(target.name):
+        raise UsageError(f"wanted a name of [a-z][a-z0-9-], at most 20 characters, found {target.name!r}; try demo")
     if target.exists():
         raise UsageError(f"wanted a name that is free, found {target} there already; choose another or remove it")
-    made = _write(render(template, name=project), target)
+    files = render(template, name=target.name)
+    _write(target, files)
     _first_commit(target)
     if json:
-        print_json({"path": str(target.resolve()), "files": [str(path) for path in made]})
+        print_json({"path": str(target.resolve()), "files": sorted(files)})
         return
-    for path in made:
-        typer.echo(f"  {target / path}  {format_bytes((target / path).stat().st_size)}")
+    for path, text in sorted(files.items()):
+        typer.echo(f"  {target / path}  {format_bytes(len(text.encode()))}")
     typer.echo(f"next: cd {target} && gangline plan && gangline run && gangline report --open")
 
 
-def _write(texts: dict[str, str], target: Path) -> list[Path]:
-    """Files made, relative to `target`."""
-    target.mkdir(parents=True)
-    for name, text in texts.items():
-        (target / name).write_text(text, "utf-8")
-    return sorted(Path(name) for name in texts)
+def _write(target: Path, files: dict[str, str]) -> None:
+    try:
+        target.mkdir(parents=True)
+        for path, text in files.items():
+            (target / path).write_text(text, "utf-8")
+    except OSError as error:
+        raise StorageError(f"wanted to write {target}, found: {error.strerror}; try another place") from error
 
 
 def _first_commit(target: Path) -> None:

@@ -1,0 +1,68 @@
+"""`gangline new`: a repository that its own commands accept."""
+
+import json
+import subprocess
+
+import pytest
+from gangline.errors import UsageError
+from gangline.spec.load import load_line
+
+
+@pytest.fixture
+def identity(monkeypatch):
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "t")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "t@example.org")
+
+
+def test_the_new_repository_is_committed_clean_and_its_line_holds(gangline, tmp_path, monkeypatch, identity):
+    monkeypatch.chdir(tmp_path)
+    result = gangline("new", "demo")
+    assert result.exit_code == 0, result.output
+    assert "next: cd demo && gangline plan" in result.stdout
+    assert load_line(tmp_path / "demo").project.name == "demo"
+    status = subprocess.run(
+        ["git", "-C", "demo", "status", "--porcelain"], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert status.stdout == ""
+
+
+def test_json_lists_the_files(gangline, tmp_path, monkeypatch, identity):
+    monkeypatch.chdir(tmp_path)
+    document = json.loads(gangline("new", "demo", "--json").stdout)
+    assert {"line.toml", "model.py", "README.md"} <= set(document["files"])
+
+
+def test_without_a_git_identity_the_files_are_there_and_the_way_on_is_said(gangline, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    for name in ("EMAIL", "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GIT_AUTHOR_EMAIL", "")
+    monkeypatch.setenv("GIT_COMMITTER_EMAIL", "")
+    result = gangline("new", "demo")
+    assert result.exit_code == 0
+    assert "git config user.name" in result.stderr
+    assert (tmp_path / "demo" / "line.toml").exists()
+
+
+@pytest.mark.parametrize("name", ["Demo", "1st", "a" * 21, "de_mo", "x; rm -rf y"])
+def test_a_name_that_no_project_may_have_is_refused(gangline, name):
+    assert isinstance(gangline("new", name).exception, UsageError)
+
+
+def test_what_is_there_is_never_overwritten(gangline, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").mkdir()
+    result = gangline("new", "demo")
+    assert result.exit_code == 2
+    assert "there already" in str(result.exception)
+
+
+def test_an_unknown_template_names_those_there_are(gangline, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = gangline("new", "demo", "--template", "rocket")
+    assert "model" in str(result.exception)
+    assert not (tmp_path / "demo").exists()
