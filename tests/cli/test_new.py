@@ -4,6 +4,7 @@ import json
 import subprocess
 
 import pytest
+
 from gangline.errors import UsageError
 from gangline.spec.load import load_line
 
@@ -33,19 +34,15 @@ def test_json_lists_the_files(gangline, tmp_path, monkeypatch, identity):
     assert {"line.toml", "model.py", "README.md"} <= set(document["files"])
 
 
-def test_without_a_git_identity_the_files_are_there_and_the_way_on_is_said(gangline, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
+def test_without_a_git_author_there_is_a_commit_all_the_same_and_that_is_said(gangline, tmp_path, monkeypatch):
+    (tmp_path / "gitconfig").write_text("[user]\nuseConfigOnly = true\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    for name in ("EMAIL", "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("GIT_AUTHOR_EMAIL", "")
-    monkeypatch.setenv("GIT_COMMITTER_EMAIL", "")
+    monkeypatch.chdir(tmp_path)
     result = gangline("new", "demo")
-    assert result.exit_code == 0
-    assert "git config user.name" in result.stderr
-    assert (tmp_path / "demo" / "line.toml").exists()
+    assert "git config --global user.name" in result.stderr
+    log = ["git", "-C", "demo", "log", "--format=%an"]
+    assert subprocess.run(log, capture_output=True, text=True, check=True, cwd=tmp_path).stdout == "gangline\n"
 
 
 @pytest.mark.parametrize("name", ["Demo", "1st", "a" * 21, "de_mo", "x; rm -rf y"])

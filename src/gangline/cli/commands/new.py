@@ -47,13 +47,13 @@ def _write(target: Path, files: dict[str, str]) -> None:
 
 
 def _first_commit(target: Path) -> None:
-    """A repository with one commit; without a git identity the files stay uncommitted, and that is said."""
+    """A repository with one commit; where git knows no author, one made by gangline, and that is said."""
     _git(target, "init", "-q", "-b", "main")
     _git(target, "add", "--all")
-    done = _git(target, "commit", "-q", "-m", "A model and its line", check=False)
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["git commit failed"])[-1]
-        typer.echo(f"not committed ({reason}): git config user.name, user.email, then git commit", err=True)
+    commit = ("commit", "-q", "-m", "A model and its line")
+    if _git(target, *commit, check=False).returncode:
+        _git(target, "-c", "user.name=gangline", "-c", "user.email=gangline@localhost", *commit)
+        typer.echo("git knows no author here, so gangline committed; yours: git config --global user.name", err=True)
 
 
 def _git(target: Path, *arguments: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
@@ -62,5 +62,5 @@ def _git(target: Path, *arguments: str, check: bool = True) -> "subprocess.Compl
     except FileNotFoundError as error:
         raise UsageError("wanted git on the PATH, found none; install git, then call gangline new again") from error
     if check and done.returncode:
-        raise UsageError(f"git {arguments[0]} in {target}: {done.stderr.strip()}")
+        raise UsageError(f"git {' '.join(arguments)} in {target}: {done.stderr.strip()}")
     return done
