@@ -34,6 +34,7 @@ def test_package_glob_finds_files_of_an_installed_package():
     files = resolve_text(["package:gangline/spec/*.py"], tracked={})
     assert "package/gangline/spec/globs.py" in [file.path for file in files]
     assert installed_package("no_such_package_here") is None
+    assert installed_package("__main__") is None
 
 
 def test_compiled_files_of_a_package_are_no_text(tmp_path):
@@ -71,6 +72,12 @@ def test_link_of_the_commit_is_refused_only_when_a_glob_meets_it():
     assert len(resolve_text(["repo:README"], tracked=linked)) == 1
     with pytest.raises(ConfigError, match="src/link, a link or submodule"):
         resolve_text(["repo:src/*"], tracked=linked)
+
+
+def test_hostile_path_is_escaped_in_the_message():
+    with pytest.raises(ConfigError) as caught:
+        resolve_text(["repo:*"], tracked={"\x1b[31mred": None})
+    assert str(caught.value).isprintable()
 
 
 def test_empty_files_alone_are_no_text():

@@ -1,5 +1,6 @@
 """Any text at all gives a line or a ConfigError, within a second: pushes come from strangers."""
 
+import json
 import time
 
 import pytest
@@ -76,6 +77,17 @@ def test_any_toml_is_a_site_or_a_config_error(text):
     except ConfigError as error:
         found = error
     assert isinstance(found, Site) or str(found).startswith("site.toml:")
+
+
+@given(name=st.text(min_size=1, max_size=20), value=st.text(max_size=20))
+@example("\x1b[31m", "\x1b]0;owned\x07")
+@example("\u202e", "\u2028")
+def test_message_has_nothing_that_a_terminal_obeys(name, value):
+    key, text = json.dumps(name), json.dumps(value)
+    hostile = f"{LEAST}env = {{ {key} = {text} }}\n[{key}]\n[data]\ndigest = {text}\ntext = [{text}]\n"
+    found = outcome(hostile)
+    assert isinstance(found, ConfigError)
+    assert all(line.isprintable() for line in str(found).split("\n"))
 
 
 half = MOST_BYTES // 2

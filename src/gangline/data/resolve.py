@@ -10,11 +10,11 @@ from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
-from gangline.errors import ConfigError
 from gangline.spec.codec import digest
 from gangline.spec.globs import matches
 from gangline.spec.grammar import is_inside
 from gangline.spec.plan import DataFile, DataSource
+from gangline.spec.problems import refusal
 from gangline.units import format_bytes
 
 Reader = Callable[[], bytes]
@@ -68,9 +68,9 @@ def resolve_text(
             total += len(files[path].data)
             _require_small(pattern, total)
         if not count:
-            raise ConfigError(_nothing(pattern, tracked))
+            raise refusal(_nothing(pattern, tracked))
     if patterns and not total:
-        raise ConfigError(f"data.text: wanted text, found {len(files)} empty files; name files with content")
+        raise refusal(f"data.text: wanted text, found {len(files)} empty files; name files with content")
     return [files[path] for path in sorted(files)]
 
 
@@ -83,13 +83,16 @@ def data_source(files: Sequence[DataFile], *, holdout: float, demanded: str | No
     ordered = tuple(sorted(files, key=lambda file: file.path))
     total = digest([(file.path, file.key.rpartition("/")[2], file.size_bytes) for file in ordered])
     if demanded is not None and demanded != total:
-        raise ConfigError(f"data.digest: wanted {demanded}, found {total}; the files differ, or set this digest")
+        raise refusal(f"data.digest: wanted {demanded}, found {total}; the files differ, or set this digest")
     return DataSource(files=ordered, digest=total, holdout=holdout)
 
 
 def installed_package(name: str) -> Path | None:
     """Folder of a package on the path, found without importing it."""
-    found = find_spec(name)
+    try:
+        found = find_spec(name)
+    except ValueError:  # a module without a spec, as __main__ has none
+        return None
     places = list(found.submodule_search_locations or ()) if found else []
     return Path(places[0]) if places else None
 
@@ -104,12 +107,12 @@ def _matching(
     if not colon:
         return _from_store(pattern, stored)
     if not is_inside(rest):
-        raise ConfigError(f"data.text: wanted a path that stays inside, found {pattern}; write it relative, without ..")
+        raise refusal(f"data.text: wanted a path that stays inside, found {pattern}; write it relative, without ..")
     if scheme == "repo":
         return _from_tree(rest, tracked)
     if scheme == "package":
         return _from_package(pattern, rest, package_root)
-    raise ConfigError(f"data.text: wanted repo: or package:, found {pattern}; repo:src/**/*.py works")
+    raise refusal(f"data.text: wanted repo: or package:, found {pattern}; repo:src/**/*.py works")
 
 
 def _from_tree(glob: str, tracked: Mapping[str, Reader | None]) -> Iterator[tuple[str, Reader]]:
@@ -117,9 +120,7 @@ def _from_tree(glob: str, tracked: Mapping[str, Reader | None]) -> Iterator[tupl
         if not matches(path, glob):
             continue
         if read is None or not is_inside(path):
-            raise ConfigError(
-                f"data.text: wanted regular files, found {path}, a link or submodule; exclude it by the glob"
-            )
+            raise refusal(f"data.text: wanted regular files, found {path}, a link or submodule; exclude it by the glob")
         yield f"repo/{path}", read
 
 
@@ -127,9 +128,7 @@ def _from_package(pattern: str, rest: str, package_root: Callable[[str], Path | 
     name, _, glob = rest.partition("/")
     root = package_root(name)
     if root is None:
-        raise ConfigError(
-            f"data.text: {pattern}: wanted an installed package, found no {name}; install it or name another"
-        )
+        raise refusal(f"data.text: {pattern}: wanted an installed package, found no {name}; install it or name another")
     for file in _files_below(root):
         path = file.relative_to(root).as_posix()
         if matches(path, glob or "**"):
@@ -145,14 +144,14 @@ def _files_below(root: Path) -> Iterator[Path]:
 def _from_store(key: str, stored: Callable[[str], bytes | None] | None) -> Iterator[tuple[str, Reader]]:
     data = stored(key) if stored else None
     if data is None:
-        raise ConfigError(f"data.text: wanted an object of the store called {key}, found none; upload it first")
+        raise refusal(f"data.text: wanted an object of the store called {key}, found none; upload it first")
     yield f"store/{key}", lambda: data
 
 
 def _require_small(pattern: str, total: int) -> None:
     if total > MOST_BYTES:
         most, found = format_bytes(MOST_BYTES), format_bytes(total)
-        raise ConfigError(f"data.text: {pattern}: wanted at most {most} of text, found {found}; use data.shards")
+        raise refusal(f"data.text: {pattern}: wanted at most {most} of text, found {found}; use data.shards")
 
 
 def _nothing(pattern: str, tracked: Mapping[str, Reader | None]) -> str:

@@ -5,10 +5,11 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gangline.errors import ConfigError, IntegrityError
+from gangline.errors import IntegrityError
 from gangline.spec.codec import from_plain
 from gangline.spec.grammar import is_inside
 from gangline.spec.plan import DataFile
+from gangline.spec.problems import refusal
 
 _BLOB = re.compile(r"blobs/sha256/[0-9a-f]{64}")
 
@@ -37,21 +38,21 @@ def resolve_shards(manifests: Sequence[str], *, stored: Callable[[str], bytes | 
         for place, shard in enumerate(_read(manifest, stored(manifest))):
             name = shard.path or f"{number:03d}-{place:06d}"
             if name in files:
-                raise ConfigError(f"data.shards: {manifest}: wanted one shard a path, found two for {name}; rename one")
+                raise refusal(f"data.shards: {manifest}: wanted one shard a path, found two for {name}; rename one")
             files[name] = DataFile(path=f"shards/{name}", key=shard.key, size_bytes=shard.size_bytes)
     return list(files.values())
 
 
 def _read(manifest: str, data: bytes | None) -> list[Shard]:
     if data is None:
-        raise ConfigError(f"data.shards: wanted a manifest at {manifest}, found nothing; upload it first")
+        raise refusal(f"data.shards: wanted a manifest at {manifest}, found nothing; upload it first")
     try:
         plain = json.loads(data)
         shards = [from_plain(Shard, each) for each in plain] if isinstance(plain, list) else []
     except (ValueError, RecursionError, IntegrityError) as error:
-        raise ConfigError(f'data.shards: {manifest}: wanted a list of {{"key", "size_bytes"}}: {error}') from error
+        raise refusal(f'data.shards: {manifest}: wanted a list of {{"key", "size_bytes"}}: {error}') from error
     if not shards:
-        raise ConfigError(f"data.shards: {manifest}: wanted a JSON list of shards, found none in it")
+        raise refusal(f"data.shards: {manifest}: wanted a JSON list of shards, found none in it")
     for shard in shards:
         _check(manifest, shard)
     return shards
@@ -60,6 +61,6 @@ def _read(manifest: str, data: bytes | None) -> list[Shard]:
 def _check(manifest: str, shard: Shard) -> None:
     if not _BLOB.fullmatch(shard.key) or shard.size_bytes < 0:
         found = f"{shard.key[:90]} of {shard.size_bytes} bytes"
-        raise ConfigError(f"data.shards: {manifest}: wanted blobs/sha256/<digest> with its size, found {found}")
+        raise refusal(f"data.shards: {manifest}: wanted blobs/sha256/<digest> with its size, found {found}")
     if shard.path is not None and not is_inside(shard.path):
-        raise ConfigError(f"data.shards: {manifest}: wanted a path that stays inside, found {shard.path[:90]!r}")
+        raise refusal(f"data.shards: {manifest}: wanted a path that stays inside, found {shard.path[:90]!r}")

@@ -23,7 +23,7 @@ class Problem:
     def __str__(self) -> str:
         text = f"wanted {self.wanted}, found {self.found}"
         text = f"{self.key}: {text}" if self.key else text
-        return f"{text}; {self.works}" if self.works else text
+        return printable(f"{text}; {self.works}" if self.works else text)
 
 
 class FileError(ConfigError):
@@ -36,6 +36,16 @@ class FileError(ConfigError):
         if hidden := len(self.problems) - len(lines):
             lines.append(f"{file}: and {hidden} problems more")
         super().__init__("\n".join(lines))
+
+
+def printable(text: str) -> str:
+    """`text` in one line that no terminal obeys: what is not printable is escaped, so that a push paints nothing."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def refusal(message: str) -> ConfigError:
+    """A ConfigError about text that people sent."""
+    return ConfigError(printable(message))
 
 
 def show(value: Any) -> str:
