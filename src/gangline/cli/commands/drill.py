@@ -7,7 +7,7 @@ import typer
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json
-from gangline.cli.rehearsal import rehearse
+from gangline.line.drill.run import drill
 
 
 def command(
@@ -29,9 +29,15 @@ def command(
     Exits 0 when the run held, 60 when it broke, 10 when the drill is refused or did not strike.
     """
     desk = open_desk(repo, site)
-    tell = (lambda _line: None) if json else typer.echo
-    report = rehearse(desk, name, run=run, rank=rank, step=step, seconds=seconds, seed=seed, tell=tell)
+    report = drill(
+        name, repo=desk.repo, site=desk.site, environ=desk.environ, run=run and desk.run(run).run.id, rank=rank, step=step,
+        seconds=seconds, seed=seed, tell=_look_away if json else typer.echo,
+    )  # fmt: skip
     if json:
-        print_json(report.drill)
+        print_json({"run": report.run, "drill": report.drill, "replay": report.replay})
     if report.exit_code:
         raise typer.Exit(report.exit_code)
+
+
+def _look_away(_line: str) -> None:
+    """With --json only the document is printed."""

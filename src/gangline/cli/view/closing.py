@@ -59,4 +59,4 @@ def next_steps(record: Record) -> list[str]:
         IntegrityError.exit_code: [f"gangline verify {run}", report],
     }
     logs = [f"gangline logs {run} --failed"] if record.gang else []
-    return by_code.get(record.run.exit_code or 0, [*logs, report])
+    return by_code.get(record.run.exit_code or 0, [*logs, report, "gangline run --again"])
