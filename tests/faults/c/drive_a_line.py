@@ -1,0 +1,39 @@
+"""`python drive_a_line.py FOLDER`: one commit through the whole line, every durable effect counted."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+sys.path.insert(0, str(ROOT))
+
+from tests.faults.instruments.crash_points import Counting, CountingStore, CrashPlan  # noqa: E402
+from tests.line.repositories import make_repository, settle_inventory  # noqa: E402
+
+from gangline.launch.local import LocalLauncher  # noqa: E402  # the tests' own packages are found first
+from gangline.line import launchers, places, runs  # noqa: E402
+from gangline.line.run import run_line  # noqa: E402
+from gangline.spec.site import Site  # noqa: E402
+
+
+def main(folder: Path) -> None:
+    repo = folder / "repo"
+    if not repo.exists():
+        make_repository(repo)
+        settle_inventory(repo)
+    plan = CrashPlan.from_environment()
+
+    def open_counted(*arguments):
+        return CountingStore(places.open_site_store(*arguments), plan)
+
+    def launch_counted(root, **options):
+        launcher = LocalLauncher(root, **options)
+        return Counting(launcher, plan, submit=lambda podset: podset.name, cancel=lambda name, **_: name)
+
+    runs.open_site_store = open_counted
+    launchers.LocalLauncher = launch_counted
+    environ = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
+    run_line(repo, site=Site(), environ=environ)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
