@@ -1,0 +1,117 @@
+"""A child process that looks at this machine and, where one is named, at a task's model; prints one JSON object.
+
+    python -m gangline.train.estimate.inspect [--task module:Class] [--options JSON]
+
+    {"torch": "2.15.0", "nccl": null, "cores": 2, "memory_bytes": ..., "devices": [{"kind", "name", "memory_bytes",
+     "count", "has_bf16"}], "parameters": ..., "parameter_bytes": ..., "largest_block_parameters": ...}
+
+The task is imported from the current folder and its model built on the meta device, so that even a huge one costs
+nothing; whatever user code prints goes to stderr. Ends with a code of the error tree and its reason on stderr.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gangline.errors import ConfigError, GanglineError, TrainingError
+from gangline.train.initialize import Initializer
+from gangline.train.parallel.apply import find_blocks
+from gangline.train.task import Task, hints_of, load_task
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="gangline.train.estimate.inspect")
+    parser.add_argument("--task", help="module:Class in the current folder")
+    parser.add_argument("--options", default="{}", help="the table [model] as JSON")
+    chosen = parser.parse_args(arguments)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            found = machine() | (model(chosen.task, json.loads(chosen.options)) if chosen.task else {})
+    except GanglineError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    except Exception:
+        traceback.print_exc()
+        return TrainingError.exit_code
+    sys.stdout.write(json.dumps(found) + "\n")
+    return 0
+
+
+def machine() -> dict[str, Any]:
+    """Devices as torch sees them, cores and memory as this process may use them."""
+    has_cuda = torch.cuda.is_available()
+    return {
+        "torch": torch.__version__,
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if has_cuda else None,  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        "cores": _cores(),
+        "memory_bytes": _memory_bytes(),
+        "devices": _gpus() if has_cuda else [],
+    }
+
+
+def model(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Size of the task's model.
+
+    Raises:
+        ConfigError: No such task, or `build_model` refuses the options.
+    """
+    sys.path.insert(0, str(Path.cwd()))
+    task = load_task(name)
+    built = _build(task, options, name)
+    parameters = {id(each): each for each in built.parameters()}.values()
+    blocks = [sum(each.numel() for each in block.parameters()) for _, block in find_blocks(built, hints_of(task))]
+    return {
+        "parameters": sum(each.numel() for each in parameters),
+        "parameter_bytes": sum(each.numel() * each.element_size() for each in parameters),
+        "largest_block_parameters": max(blocks, default=None),
+    }
+
+
+def _build(task: Task, options: dict[str, Any], name: str) -> torch.nn.Module:
+    try:
+        return Initializer.build(lambda: task.build_model(dict(options)), seed=0).model
+    except TypeError as error:
+        raise ConfigError(f"line.toml: [model]: {name}.build_model does not take {options}: {error}") from error
+
+
+def _gpus() -> list[dict[str, Any]]:
+    """One entry a kind of GPU."""
+    kinds: dict[tuple[str, int], int] = {}
+    for number in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(number)
+        kind = (properties.name, properties.total_memory)
+        kinds[kind] = kinds.get(kind, 0) + 1
+    bf16 = torch.cuda.is_bf16_supported()
+    return [
+        {"kind": "cuda", "name": name, "memory_bytes": size, "count": count, "has_bf16": bf16}
+        for (name, size), count in kinds.items()
+    ]
+
+
+def _cores() -> int:
+    allowed = len(os.sched_getaffinity(0))
+    quota, _, period = _cgroup("cpu.max").partition(" ")
+    return min(allowed, max(1, int(quota) // int(period))) if quota.isdecimal() else allowed
+
+
+def _memory_bytes() -> int:
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = _cgroup("memory.max")
+    return min(physical, int(limit)) if limit.isdecimal() else physical
+
+
+def _cgroup(name: str) -> str:
+    """A limit of this container; empty where there is none to read."""
+    path = Path("/sys/fs/cgroup") / name
+    return path.read_text().strip() if path.is_file() else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
