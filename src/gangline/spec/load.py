@@ -8,19 +8,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from gangline.errors import ConfigError
 from gangline.spec.codec import digest, to_plain
 from gangline.spec.line import Line
 from gangline.spec.problems import FileError, Problem, shorten
-from gangline.spec.rules_line import TABLE_RULES, Reader, line_rules
-from gangline.spec.rules_site import site_rules
+from gangline.spec.rules_line import Reader
 from gangline.spec.site import Site
-from gangline.spec.structure import structure, structure_rest, unknown_key
 from gangline.spec.toml_text import MOST_BYTES, read_toml
 
-_REQUIRED = ("project", "train")
 _KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){1,8}")
 _BARE_WORD = re.compile(r"(?!(true|false|inf|nan)$)[A-Za-z_][\w./:@-]*")
 
@@ -48,7 +45,9 @@ def load_line_text(text: str, *, file: str, overrides: Sequence[str] = (), reade
     plain = read_toml(text, file=file)
     for override in overrides:
         _apply(plain, override)
-    line, problems = _build_line(plain, reader)
+    from gangline.spec.tables import build_line  # cattrs is not cheap to import, and only a file needs it
+
+    line, problems = build_line(plain, reader)
     if line is None or problems:
         raise FileError(file, problems)
     return line
@@ -75,11 +74,9 @@ def find_site(path: Path | None, *, environ: Mapping[str, str]) -> Path | None:
 
 def load_site_text(text: str, *, file: str) -> Site:
     """The site of a text. Raises: FileError, with every problem."""
-    plain = read_toml(text, file=file)
-    site, problems = structure(Site, plain)
-    known = {problem.key for problem in problems}
-    judged = site or structure_rest(Site, plain, problems)
-    problems += [problem for problem in site_rules(judged) if problem.key not in known] if judged else []
+    from gangline.spec.tables import build_site
+
+    site, problems = build_site(read_toml(text, file=file))
     if site is None or problems:
         raise FileError(file, problems)
     return site
@@ -100,31 +97,6 @@ def line_digest(line: Line) -> str:
 def table_digests(line: Line) -> dict[str, str]:
     """Digest of each table, so that a stage is keyed by those it reads."""
     return {field.name: digest(getattr(line, field.name)) for field in fields(line)}
-
-
-def _build_line(plain: dict[str, Any], reader: Reader | None) -> tuple[Line | None, list[Problem]]:
-    """Table by table: a mistake in one does not hide those of the others."""
-    tables: dict[str, Any] = {}
-    problems: list[Problem] = []
-    for name, kind in get_type_hints(Line).items():
-        if name in plain or name in _REQUIRED:
-            tables[name], found = structure(kind, plain.get(name, {}), key=name)
-            problems += found + _judge(name, kind, tables[name], plain.get(name), found)
-    problems += [unknown_key(name, Line, "") for name in sorted(plain.keys() - get_type_hints(Line).keys())]
-    if problems:
-        return None, problems
-    line = Line(**tables)
-    return line, list(line_rules(line, reader))
-
-
-def _judge(name: str, kind: type, table: Any, plain: Any, found: list[Problem]) -> list[Problem]:
-    """What the rules of a table say, also about the rest of one that has values of a wrong type."""
-    if found:
-        table = structure_rest(kind, plain, found, key=name) if isinstance(plain, dict) else None
-    if table is None or name not in TABLE_RULES:
-        return []
-    known = {problem.key for problem in found}
-    return [problem for problem in TABLE_RULES[name](table) if problem.key not in known]
 
 
 def _apply(plain: dict[str, Any], override: str) -> None:
