@@ -30,8 +30,8 @@ def command(
     """
     desk = open_desk(repo, site)
     report = drill(
-        name, repo=desk.repo, site=desk.site, environ=desk.environ, run=run and desk.run(run).run.id, rank=rank, step=step,
-        seconds=seconds, seed=seed, tell=_look_away if json else typer.echo,
+        name, repo=desk.repo, site=desk.site, environ=desk.environ, run=run and desk.run(run).run.id, rank=rank,
+        step=step, seconds=seconds, seed=seed, tell=_look_away if json else typer.echo,
     )  # fmt: skip
     if json:
         print_json({"run": report.run, "drill": report.drill, "replay": report.replay})
