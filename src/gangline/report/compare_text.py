@@ -1,7 +1,7 @@
 """A comparison as the few lines that a terminal or a build log shows."""
 
 from gangline.report.compare import Change, Comparison, Number
-from gangline.report.text import clean, percent
+from gangline.report.text import clean, percent, quantity
 from gangline.units import format_number
 
 
@@ -38,7 +38,7 @@ def _metric_words(number: Number) -> str:
     against = format_number(band.center if band else number.base)
     spread = f" ± {percent(band.half / abs(band.center))}" if band and band.center else ""
     where = {"same": "within the band", "unknown": "no band"}.get(number.side, "outside the band")
-    return f"{number.name} {format_number(number.this)} against {against}{spread}: {where}"
+    return f"{number.name} {quantity(number.this, number.unit)} against {against}{spread}: {where}"
 
 
 def _costs_and_plan(comparison: Comparison) -> list[str]:

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from gangline.report import facts, palette, svg
 from gangline.report.compare import compare
 from gangline.report.compare_text import change_lines
-from gangline.report.text import clean, percent, short, step_time
+from gangline.report.text import clean, percent, place, quantity, short, step_time
 from gangline.spec.record import RankRow, Record
 from gangline.units import format_bytes, format_count, format_number, format_seconds
 
@@ -63,6 +63,7 @@ def _template() -> Template:
     environment.filters |= {
         "bytes": format_bytes, "count": format_count, "number": format_number, "seconds": format_seconds,
         "percent": percent, "short": short, "step": step_time,
+        "quantity": quantity, "place": place,
     }  # fmt: skip
     environment.globals |= {
         "marks": facts.MARKS, "side_marks": facts.SIDE_MARKS, "stage_marks": facts.STAGE_MARKS, "phases": PHASES,
@@ -86,7 +87,7 @@ def _tiles(record: Record) -> list[Tile]:
         whose = "base" if judged.metric.base_band else "band"
         spread = f" ± {percent(band.half / abs(band.center))}" if band and band.center else ""
         note = f"{whose} {format_number(band.center)}{spread}" if band else "no band"
-        tiles.append(Tile(judged.name, format_number(judged.metric.value), note))
+        tiles.append(Tile(judged.name, quantity(judged.metric.value, judged.metric.unit), note))
     if record.plan:
         ranks = f"{record.plan.world_size} {record.plan.device.upper()} ranks · {record.plan.precision}"
         tiles.append(Tile("plan", record.plan.name, ranks))
@@ -142,7 +143,7 @@ def _heat_rows(ranks: tuple[RankRow, ...]) -> list[HeatRow]:
             seconds = row.phases.get(phase, 0.0)
             share = seconds / whole
             far = share > 0.02 and seconds > 1.2 * usual[phase]
-            title = f"rank {row.rank} on {clean(row.node, 60)}: {phase} {format_seconds(seconds)}, {percent(share)}"
+            title = f"rank {row.rank} on {place(row.node)}: {phase} {format_seconds(seconds)}, {percent(share)}"
             cells.append(svg.heat_cell(share, title, outlier=far))
         rows.append(HeatRow(row, cells, step_time(row.step_seconds) if row.step_seconds else "-"))
     return rows

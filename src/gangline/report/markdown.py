@@ -22,7 +22,7 @@ from gangline.report.facts import (
     verdict_reason,
     verdict_word,
 )
-from gangline.report.text import clean, markdown, percent, short, step_time
+from gangline.report.text import clean, markdown, percent, place, quantity, short, step_time
 from gangline.spec.plan import Candidate
 from gangline.spec.record import Record
 from gangline.units import format_bytes, format_number, format_seconds, sparkline
@@ -75,11 +75,11 @@ def _number_row(judged: Judged) -> str:
     base = metric.base_band.center if metric.base_band else metric.base
     cells = (
         markdown(judged.name, 60) + (f"&#64;{metric.step}" if metric.step else ""),
-        format_number(base) if base is not None else "-",
-        f"{format_number(metric.value)} {markdown(metric.unit, 20)}".strip(),
+        markdown(quantity(base, metric.unit), 60) if base is not None else "-",
+        markdown(quantity(metric.value, metric.unit), 60),
         percent(judged.change, signed=True) if judged.change is not None else "-",
         f"±{percent(judged.band)}" if judged.band is not None else "-",
-        SIDE_MARKS[judged.side],
+        SIDE_MARKS[judged.side] if judged.side != "unknown" else "",
     )
     return f"| {' | '.join(cells)} |"
 
@@ -116,7 +116,9 @@ def _lost(record: Record) -> str:
     text = f"useful share {percent(record.ledger.useful_share)}; the rest: {shown}{other}"
     slowest = slowest_rank(record)
     if slowest and slowest[2] > 0.02:
-        text += f" · slowest rank {slowest[0]} on {markdown(slowest[1], 60)} ({percent(slowest[2], signed=True)})"
+        text += (
+            f" · slowest rank {slowest[0]} on {markdown(place(slowest[1]), 60)} ({percent(slowest[2], signed=True)})"
+        )
     return text
 
 
@@ -162,7 +164,7 @@ def _of_plan(record: Record) -> tuple[Candidate, ...]:
 def _ranks(record: Record) -> str:
     head = ["| rank | node | step | wait | memory |", "|---:|---|---:|---:|---:|"]
     rows = [
-        f"| {row.rank} | {markdown(row.node, 60)} | {step_time(row.step_seconds) if row.step_seconds else '-'} "
+        f"| {row.rank} | {markdown(place(row.node), 60)} | {step_time(row.step_seconds) if row.step_seconds else '-'} "
         f"| {format_seconds(row.phases.get('wait', 0.0))} "
         f"| {format_bytes(row.peak_memory_bytes) if row.peak_memory_bytes else '-'} |"
         for row in record.ranks

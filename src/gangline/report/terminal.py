@@ -15,7 +15,7 @@ from gangline.report.facts import (
     verdict_reason,
     verdict_word,
 )
-from gangline.report.text import clean, percent, short, step_time
+from gangline.report.text import clean, percent, quantity, short, step_time
 from gangline.spec.record import Record
 from gangline.units import format_bytes, format_number, format_seconds, sparkline
 
@@ -82,11 +82,11 @@ def _metric_line(judged: Judged) -> str:
 
 def _value_words(judged: Judged) -> str:
     metric = judged.metric
-    text = f"{clean(judged.name, 60)} {format_number(metric.value)}"
+    text = f"{clean(judged.name, 60)} {quantity(metric.value, metric.unit)}"
     if metric.base_band and judged.band is not None:
         return f"{text} against {format_number(metric.base_band.center)} ± {percent(judged.band)}"
     if metric.base is not None:
-        return f"{text} against {format_number(metric.base)}"
+        return f"{text} against {quantity(metric.base, metric.unit)}"
     if metric.band and metric.band.center:
         return (
             f"{text}, band {format_number(metric.band.center)} ± {percent(metric.band.half / abs(metric.band.center))}"

@@ -2,7 +2,7 @@
 
 import re
 
-from gangline.units import format_seconds
+from gangline.units import format_bytes, format_count, format_number, format_seconds
 
 _INVISIBLE = re.compile(
     "\x1b\\[[0-?]*[ -/]*[@-~]"  # terminal sequences, whole
@@ -48,3 +48,19 @@ def short(digest: str | None, size: int = 8) -> str:
 def step_time(seconds: float) -> str:
     """`125 ms` below a second: steps differ where whole seconds would not show it."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else format_seconds(seconds)
+
+
+def quantity(value: float, unit: str = "") -> str:
+    """A value in its unit as people say it: `539 MB`, `314 ms`, `6.5 k/s`, `2.375 nats`."""
+    if unit == "B":
+        return format_bytes(value)
+    if unit == "s":
+        return step_time(value)
+    if unit == "1/s":
+        return f"{format_count(value)}/s"
+    return f"{format_number(value)} {clean(unit, 20)}".rstrip()
+
+
+def place(node: str) -> str:
+    """Where a rank runs; a bare number is a node's rank."""
+    return f"node {node}" if node.isdigit() else clean(node, 60)
