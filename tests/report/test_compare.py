@@ -40,7 +40,7 @@ def test_the_one_change_is_named_with_both_values():
     assert comparison.outcome == "WORSE"
     text = render_comparison(comparison)
     assert "one change: line.toml model.width 128 -> 64" in text
-    assert "eval_loss 2.52 against 2.369 ± 1.6 %: outside the band" in text
+    assert "eval_loss 2.52 nats against 2.369 ± 1.6 %: outside the band" in text
     assert f"from step {comparison.outside_from}" in text
 
 
