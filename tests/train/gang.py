@@ -3,11 +3,12 @@
 import io
 import json
 import os
-import shutil
 import time
 from dataclasses import replace
 from hashlib import sha256
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 from gangline.spec.codec import from_json
 from gangline.spec.gang import GangResult
@@ -110,12 +111,37 @@ def start_warm(folder: Path) -> WarmParent:
     return warm
 
 
-def copy_example(name: str, to: Path) -> Path:
-    return Path(shutil.copytree(ROOT / "examples" / name, to / name))
+def stored_model(gang: Gang, checkpoint: str) -> dict:
+    """Full tensors of the model in a checkpoint."""
+    from safetensors.torch import load_file
+
+    from gangline.checkpoint.export import export_model
+
+    folder = gang.home / "exported"
+    tensors = {}
+    for file in export_model(gang.store, checkpoint, KEY, folder, metadata={}):
+        if file.suffix == ".safetensors":
+            tensors |= load_file(file)
+    return tensors
+
+
+def load_tiny() -> ModuleType:
+    """The module `model` of `tests/train/code`, under a name of its own."""
+    spec = spec_from_file_location("tiny_task", ROOT / "tests" / "train" / "code" / "model.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def tiny_plan(strategy: str = "ddp", **changes) -> Plan:
+    """A plan of the tiny task in `tests/train/code`."""
+    given = {"program": Program(task="model:Tiny"), "model": {"width": 8}, "global_batch": 8, "micro_batch": 4}
+    return make_plan(strategy, **given | changes)
 
 
 MESHES = {
     "none": Mesh(), "ddp": Mesh(dp_replicate=2), "fsdp": Mesh(dp_shard=2), "zero2": Mesh(dp_shard=2),
+    "hsdp": Mesh(dp_replicate=2, dp_shard=2),
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """What every part of a rank needs at hand: who it is, what it obeys, where it reports. One object a process."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +17,11 @@ from gangline.train.environment import RankEnvironment
 from gangline.train.loop.clock import STEP_PHASES, Clock
 from gangline.train.loop.events import EventLog, last_step
 from gangline.train.loop.ledger import RankLedger
+from gangline.train.loop.lines import LineFile
 from gangline.train.loop.wait import WaitMeter
 from gangline.train.rendezvous import Groups
+
+METRICS = "metrics.jsonl"
 
 
 @dataclass(kw_only=True)
@@ -37,6 +40,8 @@ class Context:
     out: Path | None = None
     """Folder that is mirrored to the store; None at a desk."""
     data_folder: Path = Path("data")
+    metrics: LineFile | None = None
+    """Curve of the gang; rank 0's alone."""
     redone_until: int = 0
     """Steps up to here were done by an earlier generation."""
     ledger: RankLedger = field(default_factory=RankLedger)
@@ -81,6 +86,14 @@ class Context:
     def tell_ledger(self) -> None:
         self.events.emit("ledger", seconds=dict(self.ledger.seconds))
 
+    def close(self) -> None:
+        """Write down what is known; local."""
+        self.book()
+        self.tell_ledger()
+        self.events.close()
+        if self.metrics is not None:
+            self.metrics.close()
+
     def obey_sigterm(self) -> None:
         """From now on SIGTERM asks for a save and a leave at the next steps."""
         signal.signal(signal.SIGTERM, self._on_sigterm)
@@ -106,6 +119,7 @@ def of_gang(environment: RankEnvironment, plan: Plan, *, device: torch.device, g
         store=open_store(env.store, credentials=_credentials(env)),
         key=env.key_file.read_bytes(),
         out=env.out,
+        metrics=LineFile(env.out / METRICS) if env.rank == 0 else None,
         data_folder=env.home / "data",
         redone_until=last_step(events_path(env)) if env.generation else 0,
     )
@@ -115,23 +129,18 @@ def events_path(environment: RankEnvironment) -> Path:
     return environment.out / "ranks" / f"{environment.rank}.jsonl"
 
 
-def serve_metrics(environment: RankEnvironment, events: EventLog) -> None:
+def serve_metrics(environment: RankEnvironment, plan: Plan, events: EventLog) -> None:
     """Serve this rank's series where the launcher gave a port; a port in use costs the series, not the training."""
     if environment.metrics_port is None:
         return
-    port = environment.metrics_port + environment.local_rank
-    try:
-        observe = _exporter(environment, port)
-    except OSError as error:
-        events.emit("metrics_port_in_use", port=port, reason=str(error))
-    else:
-        events.listeners.append(observe)
-
-
-def _exporter(environment: RankEnvironment, port: int) -> Callable[[dict[str, Any]], None]:
     from gangline.metrics.exporter import RankExporter
 
-    return RankExporter(environment.run, environment.rank, port).observe
+    port = environment.metrics_port + environment.local_rank
+    exporter = RankExporter(environment.run, environment.rank, port, world_size=plan.world_size, steps=plan.steps)
+    if exporter.problem is not None:
+        events.emit("metrics_not_served", port=port, reason=exporter.problem)
+    else:
+        events.listeners.append(exporter.observe)
 
 
 def _credentials(environment: RankEnvironment) -> str | None:

@@ -37,7 +37,7 @@ def join(environment: RankEnvironment, plan: Plan, clock: Clock, events: EventLo
     groups = rendezvous.join(environment, plan.device)
     context = contexts.of_gang(environment, plan, device=device, groups=groups, clock=clock, events=events)
     context.obey_sigterm()
-    contexts.serve_metrics(environment, events)
+    contexts.serve_metrics(environment, plan, events)
     clock.switch("other")
     lap = clock.lap()
     context.ledger.book(lap)

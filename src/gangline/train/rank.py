@@ -52,6 +52,6 @@ def _explain(error: BaseException, events: EventLog, code: int) -> None:
 
 def _finish(context: Context | None, events: EventLog) -> None:
     if context is not None:
-        context.book()
-        context.tell_ledger()
-    events.close()
+        context.close()
+    else:
+        events.close()

@@ -42,7 +42,7 @@ from gangline.train.optimizer import make_optimizer
 from gangline.train.parallel.apply import wrap
 from gangline.train.parallel.data_parallel import DataParallel
 from gangline.train.parallel.precision import COMPUTE
-from gangline.train.results import thin, write_result
+from gangline.train.results import all_losses, thin, write_result
 from gangline.train.roles.splits import fetch
 from gangline.train.task import Batch, Loss, ParallelHints
 
@@ -147,7 +147,7 @@ class Session:
             micro_batch=plan.micro_batch, device=context.device,
         )  # fmt: skip
         while engine.has_more:
-            context.phase("data")
+            engine.begin_step()
             self._span, micros = steps.step(engine.progress.cursor, engine.progress.skipped)
             for number, batch in enumerate(micros):
                 self._is_last = number == steps.num_micro_batches - 1
@@ -216,7 +216,9 @@ class Session:
     def _write_result(self) -> None:
         engine = self._need_engine()
         step = engine.progress.step
-        job = JobResult(seed=self.seed, step=step, metrics=self._metrics, losses=thin(engine.losses))
+        job = JobResult(
+            seed=self.seed, step=step, metrics=self._metrics, losses=thin(all_losses(self.context, engine.course))
+        )
         if not self.stopped:
             write_result(
                 self.context,
@@ -236,9 +238,9 @@ class Session:
             return
         self._events.emit("done", exit=code, reason=reason)
         if self._context is not None:
-            self._context.book()
-            self._context.tell_ledger()
-        self._events.close()
+            self._context.close()
+        else:
+            self._events.close()
 
 
 def parallelize(model: nn.Module, session: Session, *, hints: ParallelHints | None = None) -> nn.Module:

@@ -5,6 +5,7 @@ losses come from is left to the caller.
 """
 
 import resource
+import time
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +15,6 @@ from gangline.train import heartbeat
 from gangline.train.context import Context
 from gangline.train.loop.control import ControlWord, Word
 from gangline.train.loop.finite import FinitePolicy
-from gangline.train.loop.lines import LineFile
 from gangline.train.loop.order import Span
 from gangline.train.loop.saves import Progress, Saves
 from gangline.train.loop.schedule import rate_ratio
@@ -51,15 +51,11 @@ class Engine:
             group=context.groups.control, phase=context.phase, clock=context.clock, waits=context.waits,
             reference=float(plan.global_batch),
         )  # fmt: skip
-        self.losses: list[tuple[int, float]] = []
-        """(step, global loss) of this process."""
         self.stopped = False
         """A rank was asked to stop: all saved and must leave."""
         self._finite = FinitePolicy(mode=plan.recovery.non_finite, max_in_a_row=plan.recovery.max_events)
         self._control = ControlWord(context.groups.control)
-        self._metrics: LineFile | None = None
-        if context.rank == 0 and context.out is not None:
-            self._metrics = LineFile(context.out / "metrics.jsonl")
+        self._step_began = time.monotonic()
 
     @property
     def has_more(self) -> bool:
@@ -73,6 +69,11 @@ class Engine:
         heartbeat.beat(self.progress.step)
         self.context.book()
         return found is not None
+
+    def begin_step(self) -> None:
+        """Before its data are fetched."""
+        self._step_began = time.monotonic()
+        self.context.phase("data")
 
     def finish_step(self, span: Span) -> None:
         """After the last backward of the step over the positions of `span`."""
@@ -97,8 +98,6 @@ class Engine:
     def close(self) -> None:
         self._control.read()
         self.saves.close()
-        if self._metrics is not None:
-            self._metrics.close()
         self.context.book()
 
     def _step_done(self, span: Span, sums: StepSums) -> None:
@@ -107,44 +106,49 @@ class Engine:
         context.clock.switch("other")
         heartbeat.beat(progress.step)
         heard = self._control.exchange(Word(stop=context.stop_asked))
-        self._save_when_due(asked=heard.save, stop=heard.stop)
+        save = self._is_save_due(heard)
+        self._draw(sums, now=save)
+        if save:
+            self._save(wait=heard.stop or progress.step == self.course.steps)
+        else:
+            self.saves.poll()
         self._report(sums)
         if heard.stop:
             self.stopped = True
             context.events.emit("stopping", step=progress.step, reason=SIGTERM_SENTENCE)
 
-    def _save_when_due(self, *, asked: bool, stop: bool) -> None:
-        if self.course.job is not None:
-            return
-        policy, step = self.context.plan.checkpoint, self.progress.step
-        last = stop or step == self.course.steps
-        if last or asked or step % policy.every == 0:
-            self.progress.scaler = self.scaler.state_dict()
-            self.progress.skipped, self.progress.rollbacks = self._finite.skipped, self._finite.rollbacks
-            self.saves.save(self.progress, wait=last or not policy.asynchronous)
-        else:
-            self.saves.poll()
+    def _is_save_due(self, heard: Word) -> bool:
+        step = self.progress.step
+        due = step % self.context.plan.checkpoint.every == 0 or step == self.course.steps
+        return self.course.job is None and (due or heard.save or heard.stop)
+
+    def _save(self, *, wait: bool) -> None:
+        self.progress.scaler = self.scaler.state_dict()
+        self.progress.skipped, self.progress.rollbacks = self._finite.skipped, self._finite.rollbacks
+        self.saves.save(self.progress, wait=wait or not self.context.plan.checkpoint.asynchronous)
+
+    def _draw(self, sums: StepSums, *, now: bool) -> None:
+        """A line of the curve; those up to a checkpoint are written before it, for no later generation redoes them."""
+        step, seconds = self.progress.step, time.monotonic() - self._step_began
+        if self.context.metrics is not None:
+            line = {
+                "seed": self.course.seed, "job": self.course.job, "step": step, "loss": sums.loss,
+                "learning_rate": self.update.learning_rate, "gradient_norm": sums.norm,
+                "tokens_per_second": sums.weight / seconds, "step_seconds": seconds,
+            }  # fmt: skip
+            self.context.metrics.add(line, now=now)
 
     def _report(self, sums: StepSums) -> None:
         step, plan = self.progress.step, self.context.plan
-        redone = self.course.job is None and step <= self.context.redone_until
-        phases = self.context.book(redone=redone)
-        seconds = sum(phases.values())
-        self.losses.append((step, sums.loss))
+        phases = self.context.book(redone=self.course.job is None and step <= self.context.redone_until)
         tokens = int(sums.weight) if sums.weight > plan.global_batch and sums.weight.is_integer() else 0
         self.context.events.emit(
             "step", step=step, loss=sums.loss, learning_rate=self.update.learning_rate, gradient_norm=sums.norm,
-            samples=plan.global_batch, tokens=tokens, seconds=seconds, phases=phases,
+            samples=plan.global_batch, tokens=tokens, seconds=sum(phases.values()), phases=phases,
             peak_bytes=_peak_bytes(self.context.device),
         )  # fmt: skip
         if step % 10 == 0:
             self.context.tell_ledger()
-        if self._metrics is not None:
-            self._metrics.add({
-                "seed": self.course.seed, "job": self.course.job, "step": step, "loss": sums.loss,
-                "learning_rate": self.update.learning_rate, "gradient_norm": sums.norm,
-                "tokens_per_second": (tokens or sums.weight) / seconds if seconds else None, "step_seconds": seconds,
-            })  # fmt: skip
 
     def _roll_back(self) -> None:
         skipped, rollbacks = list(self._finite.skipped), self._finite.rollbacks

@@ -5,13 +5,14 @@ double precision: with equal micro-batches another world size gives the same bit
 arithmetic changes.
 """
 
+import math
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gangline.errors import ConfigError
+from gangline.errors import ConfigError, NonFiniteError
 from gangline.train import heartbeat
 from gangline.train.loop.batches import collate
 from gangline.train.loop.trainer import Trainer
@@ -85,7 +86,10 @@ def _means(names: list[str], sums: Tensor) -> dict[str, float]:
     totals = [[sum(row) for row in zip(*batches, strict=True)] for batches in sums.transpose(0, 1).tolist()]
     if empty := [name for name, (_, weight) in zip(names, totals, strict=True) if not weight > 0]:
         raise ConfigError(f"metrics {empty}: their weights over the holdout split sum to 0")
-    return {name: total / weight for name, (total, weight) in zip(names, totals, strict=True)}
+    means = {name: total / weight for name, (total, weight) in zip(names, totals, strict=True)}
+    if bad := [name for name, mean in means.items() if not math.isfinite(mean)]:
+        raise NonFiniteError(f"metrics {bad} over the holdout split are not finite; the model has diverged")
+    return means
 
 
 def _wanted(means: dict[str, float], names: tuple[str, ...]) -> dict[str, float]:

@@ -39,7 +39,7 @@ class Trainer:
         )  # fmt: skip
         self.wrapped.model.train()
         while engine.has_more:
-            context.phase("data")
+            engine.begin_step()
             span, batches = steps.step(engine.progress.cursor, engine.progress.skipped)
             for number, batch in enumerate(batches):
                 self.wrapped.set_sync(number == steps.num_micro_batches - 1)

@@ -9,7 +9,7 @@ from gangline.train.context import Context
 from gangline.train.loop.engine import Course
 from gangline.train.loop.evaluation import evaluate
 from gangline.train.loop.trainer import Trainer
-from gangline.train.results import thin
+from gangline.train.results import all_losses, thin
 from gangline.train.roles.splits import open_split
 from gangline.train.task import Task
 
@@ -31,7 +31,7 @@ def run_job(context: Context, task: Task, job: Job, number: int, holdout: Any) -
     metrics = evaluate(trainer, holdout)
     step = engine.progress.step
     context.events.emit("evaluated", step=step, seed=job.seed, metrics=metrics)
-    return JobResult(seed=job.seed, step=step, metrics=metrics, losses=thin(engine.losses))
+    return JobResult(seed=job.seed, step=step, metrics=metrics, losses=thin(all_losses(context, trainer.course)))
 
 
 def open_checkpoint(trainer: Trainer, checkpoint: str) -> None:

@@ -6,7 +6,7 @@ from gangline.train.context import Context
 from gangline.train.loop.engine import Course
 from gangline.train.loop.evaluation import evaluate
 from gangline.train.loop.trainer import Trainer
-from gangline.train.results import thin, write_result
+from gangline.train.results import all_losses, thin, write_result
 from gangline.train.roles.splits import fetch, open_split
 from gangline.train.task import Task
 
@@ -32,7 +32,7 @@ def run(context: Context, task: Task) -> int:
     step = engine.progress.step
     metrics = evaluate(trainer, holdout)
     context.events.emit("evaluated", step=step, seed=plan.seed, metrics=metrics)
-    job = JobResult(seed=plan.seed, step=step, metrics=metrics, losses=thin(engine.losses))
+    job = JobResult(seed=plan.seed, step=step, metrics=metrics, losses=thin(all_losses(context, trainer.course)))
     units = dict(getattr(task, "metric_units", {}))
     write_result(
         context,

@@ -1,0 +1,99 @@
+"""A tiny task that misbehaves on demand: `STRIKE=what:rank:step` in the environment, once, in generation 0."""
+
+import os
+import signal
+import time
+
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+
+from gangline.train import Loss, ParallelHints
+
+KIND, STRIKE_RANK, STRIKE_STEP = (os.environ.get("STRIKE") or "none:0:0").split(":")
+
+
+class Block(nn.Module):
+    def __init__(self, width, dropout):
+        super().__init__()
+        self.inner, self.outer, self.drop = (
+            nn.Linear(width, 2 * width),
+            nn.Linear(2 * width, width),
+            nn.Dropout(dropout),
+        )
+
+    def forward(self, x):
+        return x + self.drop(self.outer(torch.tanh(self.inner(x))))
+
+
+class Net(nn.Module):
+    def __init__(self, width=8, layers=2, dropout=0.0):
+        super().__init__()
+        self.first = nn.Linear(4, width)
+        self.layers = nn.ModuleList(Block(width, dropout) for _ in range(layers))
+        self.last = nn.Linear(width, 1)
+
+    def forward(self, x):
+        x = self.first(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.last(x).squeeze(-1)
+
+
+class Points:
+    """Sample `i` is a function of `i`; its weight is uneven on purpose."""
+
+    def __init__(self, start, size):
+        self.start, self.size = start, size
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, index):
+        generator = torch.Generator().manual_seed(self.start + index)
+        x = torch.randn(4, generator=generator)
+        return {"x": x, "y": x.sin().sum(), "weight": torch.tensor(1.0 + (index % 5)), "index": torch.tensor(index)}
+
+
+class Tiny:
+    hints = ParallelHints(blocks="layers.*")
+
+    def __init__(self):
+        self.step = 0
+        self.metric_units = {"error": "abs"}
+
+    def build_model(self, options):
+        return Net(**options)
+
+    def build_data(self, split, options):
+        return Points(0, 37) if split == "train" else Points(1000, 11)
+
+    def loss(self, outputs, batch):
+        if torch.is_grad_enabled():
+            self.step += 1
+            outputs = strike(self.step, outputs)
+        errors = mse_loss(outputs, batch["y"], reduction="none")
+        return Loss(total=(errors * batch["weight"]).sum(), weight=batch["weight"].sum())
+
+    def evaluate(self, model, batch):
+        return {"error": ((model(batch["x"]) - batch["y"]).abs().sum(), len(batch["y"]))}
+
+
+def strike(step, outputs):
+    """Counts loss calls of this process: with one micro-batch a step they are steps."""
+    here = step == int(STRIKE_STEP) and os.environ.get("RANK", "0") == STRIKE_RANK
+    if not here or os.environ.get("GANGLINE_GENERATION", "0") != "0":
+        return outputs
+    if KIND == "nan":
+        return outputs * float("nan")
+    if KIND == "raise":
+        raise ValueError("the user's own mistake")
+    if KIND == "memory":
+        raise MemoryError
+    if KIND == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if KIND == "term":
+        os.kill(os.getpid(), signal.SIGTERM)
+    if KIND == "slow":
+        time.sleep(0.3)
+    return outputs
