@@ -41,7 +41,12 @@ def plan(ctx: Context) -> StageResult:
         state="failed" if over else "done",
         message=gate.reason if over else _message(choice),
         key=digest({"line": ctx.record.inputs.line, "inventory": seen.inventory, "build": ctx.record.inputs.code}),
-        outputs={"procs_per_node": choice.procs_per_node, "inventory": put_blob(ctx.store, seen.inventory.to_json())},
+        outputs={
+            "name": made.name,
+            "steps": made.steps,
+            "procs_per_node": choice.procs_per_node,
+            "inventory": put_blob(ctx.store, seen.inventory.to_json()),
+        },
         change=change,
         error=GateError(f"{gate.reason}; raise the budget or plan less") if over else None,
     )
