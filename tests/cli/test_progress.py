@@ -82,6 +82,7 @@ def test_the_plan_is_known_from_a_found_record_or_from_its_stage():
     outlook = Outlook()
     outlook.learn(records.bare())
     outlook.stage_ended("plan", records.passed().stages["plan"])
-    assert outlook.begin("train").plan == "ddp-2"
-    outlook.learn(records.passed())
-    assert outlook.begin("train").steps == 120
+    assert (outlook.begin("train").plan, outlook.begin("train").steps) == ("ddp-2", 120)
+    found = Outlook()
+    found.learn(records.passed())
+    assert (found.begin("train").plan, found.begin("train").steps) == ("ddp-2", 120)

@@ -273,7 +273,10 @@ def stages(*, failed: str | None = None, message: str = "", code: int = 60) -> d
         )
         over = over or name == failed
         minute += seconds
-    infos["build"] = replace(infos["build"], state="taken", taken_from=BASE_RUN) if failed else infos["build"]
+    infos["plan"] = replace(infos["plan"], outputs={"name": "ddp-2", "steps": 120})
+    if failed:
+        said = f"{infos['build'].message} · unchanged since {BASE_RUN}"
+        infos["build"] = replace(infos["build"], state="taken", taken_from=BASE_RUN, message=said)
     return infos
 
 

@@ -65,7 +65,7 @@ def test_the_same_record_gives_the_same_bytes(record):
 def test_the_page_tells_every_part_of_the_record():
     text = render_html(records.refused(), records.passed())
     for said in (
-        "refused", "quality:eval_loss", "taken from", "outside the band from step", "useful share", "backward",
+        "refused", "quality:eval_loss", "unchanged since", "outside the band from step", "useful share", "backward",
         "runner up", "gathers parameters at each step", "one change: line.toml model.width 128 -&gt; 64", "kill-rank",
         "checkpoint", "gangline run --again", records.BASE_RUN, "53 of 53",
     ):  # fmt: skip

@@ -9,7 +9,7 @@ import typer
 
 from gangline import __version__
 from gangline.cli.lazy import Entry, lazy_group
-from gangline.errors import GanglineError
+from gangline.errors import CancelledError, GanglineError, StillRunning
 
 _RUN, _LOOK, _MODEL, _CARE = "Run", "Look", "Models", "Care"
 
@@ -34,6 +34,9 @@ ENTRIES = (
     Entry("store", "Check or copy the object store.", _CARE),
     Entry("metrics", "Check or export the metric series of runs.", _CARE),
 )
+
+_KINDS = {CancelledError.exit_code: "stopped", StillRunning.exit_code: "still running"}
+"""Endings that are no errors."""
 
 app = typer.Typer(
     cls=lazy_group(ENTRIES, "gangline.cli.commands"),
@@ -69,7 +72,7 @@ def main() -> None:
     try:
         app()
     except GanglineError as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"{_KINDS.get(error.exit_code, 'error')}: {error}", err=True)
         _trace_if_asked()
         sys.exit(error.exit_code)
     except KeyboardInterrupt:

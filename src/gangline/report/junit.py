@@ -33,8 +33,7 @@ def _stage_case(suite: Element, name: str, info: StageInfo) -> None:
     elif info.state in ("skipped", "waiting", "cancelled"):
         SubElement(case, "skipped", message=message or info.state)
     elif message:
-        taken = f" (taken from {info.taken_from})" if info.taken_from else ""
-        SubElement(case, "system-out").text = message + taken
+        SubElement(case, "system-out").text = message
 
 
 def _gate_case(suite: Element, gate: Gate) -> None:

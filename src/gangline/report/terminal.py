@@ -62,7 +62,7 @@ def _stages(record: Record) -> list[str]:
     lines = []
     for name, info in stages_in_order(record):
         spent = format_seconds(info.seconds) if info.seconds is not None else "-"
-        said = clean(info.message or info.state, 160) + (f" (from {info.taken_from})" if info.taken_from else "")
+        said = clean(info.message or info.state, 160)
         lines.append(f"{STAGE_MARKS[info.state]} {name:<10}{spent:>12}  {said}")
     return lines
 

@@ -23,9 +23,8 @@ def found_line(record: Record) -> str:
 
 def stage_line(name: str, info: StageInfo, width: int) -> str:
     """`train     ddp-2 120/120 … 15 s`, the time at the right end of `width` columns."""
-    taken = f" (taken from {info.taken_from})" if info.state == "taken" and info.taken_from else ""
     mark = {"failed": "✗ ", "cancelled": "■ ", "skipped": "– "}.get(info.state, "")
-    text = f"{name:<{NAME_WIDTH}}{mark}{clean(info.message or info.state)}{taken}"
+    text = f"{name:<{NAME_WIDTH}}{mark}{clean(info.message or info.state)}"
     spent = format_seconds(info.seconds) if info.seconds is not None and info.state != "skipped" else ""
     room = max(width - len(spent) - 1, 40)
     text = text if len(text) <= room else text[: room - 1] + "…"

@@ -103,11 +103,13 @@ class Progress:
         if spark:
             head.append(sparkline([loss for loss in self.losses if abs(loss) < LARGEST_DRAWN], spark))
         said = [" ".join([*head, f"loss {format_number(self.losses[-1])}"])]
+        if self.state:
+            return " · ".join([*said, self.state])
         if self.tokens_per_second:
             said.append(f"{format_count(self.tokens_per_second)} tokens/s")
         if self.eta_seconds is not None:
             said.append(f"ETA {format_seconds(self.eta_seconds)}")
-        return " · ".join([*said, self.state] if self.state else said)
+        return " · ".join(said)
 
     def slowest_first(self) -> list[tuple[int, dict[str, float]]]:
         """Ranks to show, at most eight: those that wait least hold the others up."""
@@ -131,10 +133,9 @@ class Outlook:
             self.plan, self.steps = record.plan.name, record.plan.steps
 
     def stage_ended(self, name: str, info: StageInfo) -> None:
-        """The plan's message opens with its name: `ddp-2: fits every rank whole`."""
-        head, colon, _ = info.message.partition(":")
-        if name == "plan" and colon and " " not in head:
-            self.plan = clean(head, 40)
+        """The plan stage says what it chose."""
+        if name == "plan" and "name" in info.outputs:
+            self.plan, self.steps = str(info.outputs["name"]), info.outputs.get("steps")
 
     def begin(self, stage: str) -> Progress:
         return Progress(stage, plan=self.plan if stage == "train" else "", steps=self.steps)
