@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from gangline.errors import CancelledError, StorageError
+from gangline.errors import CancelledError, StillRunning, StorageError
+from gangline.launch.protocol import Gang
 from gangline.line.context import Context
 from gangline.spec.gang import GangEnd
 from gangline.spec.record import Record, Waiting
@@ -36,6 +37,16 @@ def follow(ctx: Context, name: str, gang: str) -> GangEnd:
     if reason := ctx.cancel_requested():
         raise CancelledError(f"{ctx.record.run.id} was stopped: {reason}")
     return end
+
+
+def ended_before(ctx: Context, gang: Gang) -> GangEnd | None:
+    """How a gang that stood there already has ended: its course was seen by an earlier driver."""
+    if not gang.adopted:
+        return None
+    try:
+        return ctx.launcher.collect(gang.name)
+    except StillRunning:
+        return None
 
 
 def _pass_on(ctx: Context, name: str, gang: str) -> GangEnd:

@@ -12,7 +12,7 @@ from gangline.errors import CancelledError, CapacityError, IntegrityError, error
 from gangline.launch.protocol import Gang
 from gangline.line import identity, launchers
 from gangline.line.context import Context
-from gangline.line.follow import follow
+from gangline.line.follow import ended_before, follow
 from gangline.line.ledger import Share
 from gangline.spec.codec import from_json
 from gangline.spec.gang import GangEnd, GangResult
@@ -84,12 +84,12 @@ def run_to_end(ctx: Context, stage: str, plan: Plan, *, on_started: Callable[[Ga
         gang = ctx.launcher.submit(podset_for(ctx, plan, attempt))
         if on_started is not None:
             on_started(gang)
-        end = follow(ctx, stage, gang.name)
+        end = ended_before(ctx, gang) or follow(ctx, stage, gang.name)
         shares.append(Share(end.allocated_seconds, end.ledger))
         if end.exit_code == 0:
             result = read_result(ctx, plan)
             return Finished(name=gang.name, plan=plan, end=end, result=result, shares=tuple(shares), attempts=attempt)
-        charged += end.retry != "free"
+        charged += not _is_free(end)
         plan = _next_plan(ctx, stage, plan, end, charged=charged)
         _keep_metrics(ctx, plan, attempt)
     raise CapacityError(f"{plan.run}: {MAX_ATTEMPTS} gangs were taken away; run again when the machine is calmer")
@@ -126,10 +126,17 @@ def _next_plan(ctx: Context, stage: str, plan: Plan, end: GangEnd, *, charged: i
         text = f"memory ran out at micro_batch {plan.micro_batch}: once more with {smaller}"
         ctx.remember(stage, "retry", text)
         return replace(plan, micro_batch=smaller)
-    if end.retry == "free" or (end.retry == "same" and charged < MAX_CHARGED):
-        ctx.remember(stage, "retry", f"the gang was lost ({end.reason}): the next one resumes from the last checkpoint")
+    if _is_free(end) or (end.retry == "same" and charged < MAX_CHARGED):
+        ctx.remember(
+            stage, "retry", f"{end.reason or 'the gang was lost'}: the next one goes on from the last checkpoint"
+        )
         return plan
     raise error_for(end.exit_code)(f"{end.reason or f'the gang ended with {end.exit_code}'}")
+
+
+def _is_free(end: GangEnd) -> bool:
+    """Taken away, or stopped while the run goes on: Ctrl-C, a sweep. A run that is to end is told by its record."""
+    return end.retry == "free" or end.exit_code == CancelledError.exit_code
 
 
 def _half_micro_batch(ctx: Context, plan: Plan) -> int | None:

@@ -90,6 +90,6 @@ def _message(finished: Finished, course: Course) -> str:
         parts[0] += f" {sparkline(values)} loss {format_number(values[-1])}"
     if speed := course.metrics.get("tokens_per_second"):
         parts.append(f"{format_count(speed.value)} tokens/s")
-    if finished.end.restarts or finished.attempts > 1:
-        parts.append(f"{finished.end.restarts + finished.attempts - 1} restarts")
+    if restarts := finished.end.restarts + finished.attempts - 1:
+        parts.append("1 restart" if restarts == 1 else f"{restarts} restarts")
     return " · ".join(parts)

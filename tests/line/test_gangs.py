@@ -1,0 +1,90 @@
+"""What follows a gang's end: another attempt, or the end of the stage. The program reads its attempt from its name."""
+
+import pytest
+from tests.line import repositories
+
+from gangline.errors import CapacityError, OutOfMemoryError, TrainingError
+from gangline.line.states import stage
+
+ENDS = """\
+import os, sys
+attempt = int(os.environ["GANGLINE_GANG"].partition("-t")[2] or 1) if "-t" in os.environ["GANGLINE_GANG"] else 1
+codes = {codes}
+if attempt <= len(codes):
+    sys.exit(codes[attempt - 1])
+"""
+
+
+def ending_with(*codes):
+    return ENDS.replace("{codes}", repr(list(codes))) + repositories.PROGRAM
+
+
+def gangs_of(desk):
+    return sorted(each.name for each in (desk.repo / ".gangline" / "gangs").iterdir() if not each.name.startswith("."))
+
+
+def test_out_of_memory_is_tried_once_more_with_half_the_micro_batch(desk):
+    repositories.commit(desk.repo, {"answer.py": ending_with(32)})
+    record = desk.run()
+    assert record.run.verdict == "passed"
+    assert record.plan.micro_batch == 2
+    assert gangs_of(desk) == [record.run.id, f"{record.run.id}-t2"]
+    assert record.gang.name == f"{record.run.id}-t2"
+    assert any("once more with 1" in event.text for event in record.events)
+    assert "1 restart" in stage(record, "train").message
+
+
+def test_out_of_memory_twice_ends_the_run(desk):
+    repositories.commit(desk.repo, {"answer.py": ending_with(32, 32)})
+    with pytest.raises(OutOfMemoryError):
+        desk.run()
+    assert len(gangs_of(desk)) == 2
+
+
+def test_a_fixed_micro_batch_is_not_halved(desk):
+    line = repositories.LINE + "[train.mesh]\nmicro_batch = 2\n"
+    repositories.commit(desk.repo, {"answer.py": ending_with(32), "line.toml": line})
+    with pytest.raises(OutOfMemoryError):
+        desk.run()
+    assert len(gangs_of(desk)) == 1
+
+
+@pytest.mark.parametrize("code", [30, 31, 42, 50])
+def test_a_program_that_declines_is_not_started_again(desk, code):
+    repositories.commit(desk.repo, {"answer.py": ending_with(code)})
+    with pytest.raises(Exception, match=r".") as caught:
+        desk.run()
+    assert caught.value.exit_code == (30 if code == 42 else code)
+    assert len(gangs_of(desk)) == 1
+
+
+def test_no_room_leaves_the_run_open(desk):
+    repositories.commit(desk.repo, {"answer.py": ending_with(20, 20)})
+    with pytest.raises(CapacityError):
+        desk.run()
+    (record,) = desk.records()
+    assert record.run.state == "open"
+    assert stage(record, "train").state == "running"
+
+
+def test_the_ledger_counts_every_attempt(desk):
+    repositories.commit(desk.repo, {"answer.py": ending_with(32)})
+    record = desk.run()
+    assert record.ledger.allocated_seconds == pytest.approx(sum(record.ledger.seconds.values()))
+    ends = [desk_end(desk, name) for name in gangs_of(desk)]
+    assert record.ledger.allocated_seconds == pytest.approx(sum(end.allocated_seconds for end in ends), rel=1e-6)
+
+
+def desk_end(desk, name):
+    from gangline.line.launchers import open_launcher
+
+    return open_launcher(desk.repo, **desk.where, store=desk.store).collect(name)
+
+
+def test_a_broken_program_fails_with_its_words(desk):
+    repositories.commit(desk.repo, {"answer.py": "raise RuntimeError('the cat sat on the keyboard')\n"})
+    with pytest.raises(TrainingError):
+        desk.run()
+    (record,) = desk.records()
+    assert record.run.exit_code == 30
+    assert "rank 0" in record.run.reason
