@@ -98,8 +98,8 @@ def test_same_step_is_saved_once(store):
     made = saver(store)
     made.save(model, optimizer, {}, step=1, wait=False)
     again = made.save(model, optimizer, {}, step=1, wait=True)
-    assert again == made.poll()[0]
-    assert again.done
+    assert (again.done, again.step, made.poll()) == (True, 1, [])
+    assert made.save(model, optimizer, {}, step=1, wait=True) == again
 
 
 def test_failed_save_is_reported_and_the_next_one_works(store):

@@ -120,7 +120,7 @@ class Saver:
             self.skipped += 1
             return None
         if self._last_good is not None and self._last_good.step == step:
-            return self._last_good
+            return self._hand_over(self._last_good)
         state = live_state(model, optimizer)
         staged = self._staging.copy(state.tensors)
         report = SaveReport(
@@ -209,6 +209,11 @@ class Saver:
         self._finished.append(flight.report)
         return flight.report
 
+    def _hand_over(self, report: SaveReport) -> SaveReport:
+        """A report that `save` returns is told once: `poll` no longer gives it."""
+        self._finished = [each for each in self._finished if each is not report]
+        return report
+
     def _see_through(self, flight: _Flight) -> SaveReport:
         """Wait for a save; where the store failed it, write the same staged bytes again for a while."""
         deadline = flight.started + min(self._patience, self._max_unsaved)
@@ -216,8 +221,7 @@ class Saver:
         while True:
             assert self._thread is not None
             self._thread.join()
-            report = self._land()
-            self._finished.remove(report)
+            report = self._hand_over(self._land())
             if report.error is None:
                 return replace(report, blocking_seconds=report.seconds)
             if self._council.most(int(time.monotonic() + pause > deadline))[0]:

@@ -1,0 +1,30 @@
+"""S3: any single bit of any file of a checkpoint, manifest included: refused by name, the older one is opened."""
+
+from random import Random
+
+import pytest
+from tests.faults.s.damage import PREFIX, opened, victim
+
+pytestmark = pytest.mark.row("S3")
+
+
+@pytest.mark.parametrize(
+    ("flips", "seed"), [(300, 1), pytest.param(10_000, 2, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+)
+def test_every_flipped_bit_is_refused_by_name(tmp_path, monkeypatch, flips, seed):
+    struck = victim(tmp_path / "store", monkeypatch)
+    random = Random(seed)
+    names = sorted(struck.files)
+    assert opened(struck) == (2, True, [])
+    for number in range(flips):
+        name = names[number % len(names)]
+        bit = random.randrange(8 * len(struck.files[name]))
+        data = bytearray(struck.files[name])
+        data[bit // 8] ^= 1 << bit % 8
+        struck.put(name, bytes(data))
+        step, as_saved, refused = opened(struck)
+        where = f"seed {seed}, flip {number}: bit {bit} of {name}"
+        assert (step, as_saved) == (1, True), where
+        assert [file for file, _ in refused] == [f"{PREFIX}/step-00000002/{name}"], where
+        struck.put(name, struck.files[name])
+    assert opened(struck) == (2, True, [])
