@@ -31,4 +31,3 @@ def model_of(devices: float) -> ModelProfile:
 
 
 SITE = Site()
-EVERYTHING = frozenset({"none", "ddp", "fsdp", "hsdp"})

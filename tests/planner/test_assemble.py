@@ -93,6 +93,12 @@ def test_named_second_plan_is_honoured_and_keeps_the_batch():
         second_plan(made, "tp")
 
 
+def test_second_plan_is_never_the_first_one_again_where_another_is_possible():
+    other = second_plan(plan(line(strategy="fsdp")), "fsdp", inventory=cpu(2))
+    assert other.name == "ddp-2"
+    assert other.reason.startswith("prove.plan is the plan itself, which proves nothing")
+
+
 def test_second_plan_shares_the_batch_evenly():
     odd = replace(plan(line(batch=15, ranks=3), cpu(4)), micro_batch=5)
     for strategy in ("auto", "fsdp", "none"):

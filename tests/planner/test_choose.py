@@ -1,7 +1,7 @@
 """DDP or FSDP by what is there: the table of the reference, each choice with its words."""
 
 import pytest
-from tests.planner.cases import EVERYTHING, SITE, SMALL, cpu, gpus, line, model_of
+from tests.planner.cases import SITE, SMALL, cpu, gpus, line, model_of
 
 from gangline.errors import ConfigError
 from gangline.planner.choose import choose
@@ -34,7 +34,7 @@ TABLE = {
 
 @pytest.mark.parametrize(("inventory", "profile", "name", "reason"), TABLE.values(), ids=TABLE.keys())
 def test_auto_chooses_by_what_is_there_and_says_why(inventory, profile, name, reason):
-    choice = choose(line(batch=64), SITE, inventory, profile, supported=EVERYTHING)
+    choice = choose(line(batch=64), SITE, inventory, profile)
     assert (choice.name, choice.reason) == (name, f"{reason}; activations not known yet")
     assert choice.candidates[0].verdict == "chosen"
     assert choice.num_nodes * choice.procs_per_node == choice.mesh.world_size
@@ -51,7 +51,7 @@ def test_nothing_fits_names_the_two_nearest_misses_and_what_would_do():
 
 
 def test_every_loser_has_one_reason():
-    choice = choose(line(batch=64), SITE, gpus(8, 2), SMALL, supported=EVERYTHING)
+    choice = choose(line(batch=64), SITE, gpus(8, 2), SMALL)
     assert [(each.name, each.verdict, each.reason) for each in choice.candidates[1:]] == [
         ("hsdp-2x8", "runner_up", "more axes: 2 where 1 does"),
         ("fsdp-16", "lost", "gathers parameters at each step"),
@@ -60,7 +60,8 @@ def test_every_loser_has_one_reason():
 
 
 def test_strategy_that_the_runtime_does_not_run_is_no_choice():
-    choice = choose(line(batch=64), SITE, gpus(8, 2), model_of(2.1))
+    without = frozenset({"none", "ddp", "fsdp"})
+    choice = choose(line(batch=64), SITE, gpus(8, 2), model_of(2.1), supported=without)
     assert choice.name == "fsdp-16"
     assert {each.name: each.verdict for each in choice.candidates}["hsdp-2x8"] == "unsupported"
 
@@ -119,7 +120,7 @@ def test_forecast_ties_prefer_one_axis():
             ("fsdp", Mesh(dp_shard=16), 1.02),
         ]
     ]  # fmt: skip
-    choice = choose(line(batch=64), SITE, gpus(8, 2), model_of(2.1), times, supported=EVERYTHING)
+    choice = choose(line(batch=64), SITE, gpus(8, 2), model_of(2.1), times)
     assert choice.name == "fsdp-16"
 
 
@@ -139,9 +140,9 @@ def test_asked_strategy_is_honoured(strategy, mesh):
     assert choice.reason.startswith("as the line asks")
 
 
-@pytest.mark.parametrize("strategy", ["zero1", "hsdp", "tp", "pp", "diloco", "3d"])
+@pytest.mark.parametrize("strategy", ["zero1", "tp", "pp", "diloco", "3d"])
 def test_strategy_beyond_the_runtime_is_refused_with_what_works(strategy):
-    with pytest.raises(ConfigError, match='ddp, fsdp, none or "auto" works'):
+    with pytest.raises(ConfigError, match='ddp, fsdp, hsdp, none, zero2 or "auto" works'):
         choose(line(strategy=strategy), SITE, cpu(2), SMALL)
 
 
@@ -157,6 +158,19 @@ def test_asked_strategy_that_does_not_fit_is_refused():
 def test_explicit_degrees_become_the_strategy_they_amount_to(degrees, name):
     asked = line(strategy="explicit", mesh=MeshTable(**degrees))
     assert choose(asked, SITE, gpus(4), SMALL).name == name
+
+
+def test_hsdp_wants_two_nodes():
+    with pytest.raises(ConfigError, match="wants two nodes or more, found 1"):
+        choose(line(strategy="hsdp"), SITE, gpus(8), SMALL)
+    assert choose(line(strategy="hsdp"), SITE, gpus(8, 2), SMALL).name == "hsdp-2x8"
+
+
+def test_zero2_keeps_the_parameters_gathered():
+    choice = choose(line(strategy="zero2", batch=64), SITE, gpus(8), SMALL)
+    assert choice.forecast.memory_bytes == 16 * SMALL.parameters // 8 + 4 * SMALL.parameters
+    with pytest.raises(ConfigError, match=r"zero2-8 needs 1\.5 times"):
+        choose(line(strategy="zero2", batch=64), SITE, gpus(8), model_of(4))
 
 
 def test_explicit_degree_that_the_runtime_does_not_cut_is_refused():

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.planner.cases import EVERYTHING, SITE, USABLE, gpus, line
+from tests.planner.cases import SITE, USABLE, gpus, line
 
 from gangline.errors import ConfigError
 from gangline.planner.choose import choose
@@ -37,7 +37,7 @@ def even(world: int, count: int, nodes: int) -> bool:
 def test_choice_is_what_trying_everything_finds(count, nodes, batch, parameters):
     profile = ModelProfile(parameters=parameters)
     try:
-        choice = choose(line(batch=batch), SITE, gpus(count, nodes), profile, supported=EVERYTHING)
+        choice = choose(line(batch=batch), SITE, gpus(count, nodes), profile)
     except ConfigError:
         assert oracle(count, nodes, batch, parameters) is None
         return

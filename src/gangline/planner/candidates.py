@@ -9,9 +9,6 @@ from gangline.spec.line import Line, MeshTable
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Strategy
 
-RUNNABLE: frozenset[str] = frozenset({"none", "ddp", "fsdp"})
-"""Strategies the runtime executes today."""
-
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -51,11 +48,13 @@ def shape_of(strategy: str, world: int, nodes: int = 1) -> Shape:
         return Shape("ddp", Mesh(dp_replicate=world))
     if strategy in ("fsdp", "zero3"):
         return Shape("fsdp", Mesh(dp_shard=world))
+    if strategy == "zero2":
+        return Shape("zero2", Mesh(dp_shard=world))
     if strategy == "hsdp":
         if nodes < 2:
             raise ConfigError(f'train.strategy: "hsdp" wants two nodes or more, found {nodes}; "fsdp" works on one')
         return Shape("hsdp", Mesh(dp_replicate=nodes, dp_shard=world // nodes))
-    raise ConfigError(f'train.strategy: "{strategy}" has no degrees of its own; none, ddp, fsdp and hsdp have')
+    raise ConfigError(f'train.strategy: "{strategy}" has no degrees of its own; none, ddp, zero2, fsdp and hsdp have')
 
 
 def explicit_shape(line: Line) -> Shape:
@@ -77,11 +76,3 @@ def explicit_shape(line: Line) -> Shape:
     if mesh.dp_shard > 1:
         return Shape("hsdp" if mesh.dp_replicate > 1 else "fsdp", mesh)
     return Shape("ddp" if mesh.dp_replicate > 1 else "none", mesh)
-
-
-def require_runnable(strategy: str, supported: frozenset[str], key: str = "train.strategy") -> None:
-    """Refuse what the runtime cannot run, naming what it can."""
-    name = "fsdp" if strategy == "zero3" else strategy
-    if name not in supported:
-        works = ", ".join(sorted(supported))
-        raise ConfigError(f'{key}: "{strategy}" is not run by this runtime yet; {works} or "auto" works')

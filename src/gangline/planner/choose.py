@@ -7,18 +7,12 @@ measured them; what it does not know it says, and decides by the fixed order: le
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gangline.planner.candidates import (
-    RUNNABLE,
-    Shape,
-    data_parallel_shapes,
-    explicit_shape,
-    require_runnable,
-    shape_of,
-)
+from gangline.planner.candidates import Shape, data_parallel_shapes, explicit_shape, shape_of
 from gangline.planner.micro_batch import choose_micro_batch
 from gangline.planner.pool import Pool
 from gangline.planner.question import Question
 from gangline.planner.reasons import chosen_reason, loser_reason, no_fit_reason, refuse_all
+from gangline.planner.runnable import RUNNABLE, require_options, require_runnable
 from gangline.planner.world import check_world, choose_world, num_nodes
 from gangline.spec.inventory import Inventory
 from gangline.spec.line import Line
@@ -71,6 +65,7 @@ def choose(
         ConfigError: Nothing fits (with the two nearest misses), the line asks for what the runtime or the inventory
             does not have, or its batch cannot be shared evenly.
     """
+    require_options(line, supported)
     question = Question.about(line, site, inventory, profile, history)
     pool = question.pool
     if line.train.strategy == "auto":

@@ -2,13 +2,11 @@
 
 from dataclasses import dataclass
 
-from gangline.spec.mesh import Mesh
+from gangline.planner.candidates import Shape
 from gangline.spec.profile import ModelProfile
 
 STATE_BYTES_PER_PARAMETER = 16
 """float32 master and gradient, and the two moments of AdamW."""
-_GATHERED_BYTES_PER_PARAMETER = 8
-"""A block that FSDP holds whole while it computes: parameters and gradients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +34,18 @@ def state_bytes(profile: ModelProfile) -> int:
     return STATE_BYTES_PER_PARAMETER * profile.parameters
 
 
-def rank_bytes(profile: ModelProfile | None, mesh: Mesh, micro_batch: int = 0) -> float | None:
-    """Peak of one rank under `mesh`: its part of the state, the gathered block, `micro_batch` samples if known."""
+def rank_bytes(profile: ModelProfile | None, shape: Shape, micro_batch: int = 0) -> float | None:
+    """Peak of one rank: its part of the state, what is gathered beside it, `micro_batch` samples if known."""
     if profile is None:
         return None
-    state = state_bytes(profile) / mesh.dp_shard
-    block = profile.largest_block_parameters or 0
-    gathered = _GATHERED_BYTES_PER_PARAMETER * block if mesh.dp_shard > 1 else 0
-    return state + gathered + micro_batch * (profile.activation_bytes_per_sample or 0)
+    state = state_bytes(profile) / shape.mesh.dp_shard
+    return state + _gathered(profile, shape) + micro_batch * (profile.activation_bytes_per_sample or 0)
+
+
+def _gathered(profile: ModelProfile, shape: Shape) -> int:
+    """zero2 keeps all parameters from forward to backward; fsdp holds one block at a time, with its gradients."""
+    if shape.mesh.dp_shard == 1:
+        return 0
+    if shape.strategy == "zero2":
+        return 4 * profile.parameters
+    return 8 * (profile.largest_block_parameters or 0)

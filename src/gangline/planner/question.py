@@ -45,7 +45,7 @@ class Question:
 
     def fit(self, shape: Shape, micro_batch: int = 1) -> Fit:
         usable = self.pool.usable_bytes(ranks_per_node(self.pool, shape.mesh.world_size))
-        return Fit(rank_bytes(self.profile, shape.mesh, micro_batch), usable)
+        return Fit(rank_bytes(self.profile, shape, micro_batch), usable)
 
     def seconds(self, shape: Shape) -> float | None:
         """Measured seconds of a step."""

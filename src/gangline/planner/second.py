@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 from gangline.errors import ConfigError
-from gangline.planner.candidates import RUNNABLE, Shape, require_runnable, shape_of
+from gangline.planner.candidates import Shape, shape_of
 from gangline.planner.memory import Fit, rank_bytes
 from gangline.planner.pool import Pool, open_pool
+from gangline.planner.runnable import RUNNABLE, require_runnable
 from gangline.planner.world import ranks_per_node
 from gangline.spec.inventory import Inventory
 from gangline.spec.plan import Plan
@@ -33,6 +34,9 @@ def second_plan(
     else:
         require_runnable(strategy, RUNNABLE, key="prove.plan")
         shape, reason = _named(plan, strategy, pool), "as prove.plan asks"
+        if shape == Shape(plan.strategy, plan.mesh):
+            shape, why = _other(plan, pool)
+            reason = f"prove.plan is the plan itself, which proves nothing; {why}"
     return replace(
         plan,
         name=shape.name,
@@ -65,14 +69,14 @@ def _alternatives(plan: Plan, world: int) -> list[Shape]:
 
 def _named(plan: Plan, strategy: str, pool: Pool | None) -> Shape:
     """`strategy` on the plan's ranks; a single rank becomes two where they are there: one has nothing to share."""
-    alone = shape_of(strategy, 1)
     if strategy == "none":
-        return alone
-    shape = shape_of(strategy, max(2, plan.world_size))
+        return shape_of("none", 1)
+    world = max(2, plan.world_size)
+    shape = shape_of(strategy, world, nodes=2 if strategy == "hsdp" and world % 2 == 0 and world >= 4 else 1)
     if _is_there(shape, plan.world_size, pool) and _divides(plan, shape):
         return shape
     if plan.world_size == 1:
-        return alone
+        return shape_of(strategy, 1)
     raise ConfigError(f"prove.plan: {shape.name} does not divide global_batch = {plan.global_batch}")
 
 
@@ -88,7 +92,7 @@ def _fits(plan: Plan, shape: Shape, pool: Pool | None) -> bool:
     if pool is None or plan.forecast.parameters is None:
         return True
     usable = pool.usable_bytes(ranks_per_node(pool, shape.mesh.world_size))
-    return Fit(rank_bytes(ModelProfile(parameters=plan.forecast.parameters), shape.mesh), usable).holds
+    return Fit(rank_bytes(ModelProfile(parameters=plan.forecast.parameters), shape), usable).holds
 
 
 def _unlike(plan: Plan, shape: Shape) -> str:
