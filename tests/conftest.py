@@ -13,6 +13,29 @@ sys.path.insert(
 servers = importlib.import_module("tests.contracts.storage.servers")
 
 
+def pytest_addoption(parser):
+    group = parser.getgroup("faults")
+    group.addoption("--row", help="only tests of this row of the goal sheet, e.g. T1")
+    group.addoption("--seed", type=int, default=0, help="seed of places, kills and delays; a failure prints its own")
+
+
+def pytest_collection_modifyitems(config, items):
+    row = config.getoption("--row")
+    if row:
+        items[:] = [item for item in items if any(row in mark.args for mark in item.iter_markers("row"))]
+
+
+@pytest.fixture
+def seed(request):
+    return request.config.getoption("--seed")
+
+
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.tools) for name in ("minio", "versitygw")])
+def s3_server(request):
+    """Each of the real servers in turn."""
+    return request.getfixturevalue(f"{request.param}_server")
+
+
 @pytest.fixture(scope="session")
 def minio_server(tmp_path_factory):
     """A MinIO; mark tests that ask for it with `tools`. Take a fresh prefix of `minio_server.store(prefix)`."""

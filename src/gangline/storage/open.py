@@ -8,7 +8,12 @@ _FORMS = "use file:PATH or s3://bucket/prefix"
 
 
 def open_store(
-    url: str, *, endpoint: str | None = None, region: str | None = None, credentials: str | None = None
+    url: str,
+    *,
+    endpoint: str | None = None,
+    region: str | None = None,
+    credentials: str | None = None,
+    deadline_seconds: float = 60.0,
 ) -> ObjectStore:
     """Open `file:PATH` or `s3://bucket/prefix`; the store's own `url` opens it again, from any folder.
 
@@ -16,6 +21,7 @@ def open_store(
         url: May carry endpoint and region as `?endpoint=https://host:9000&region=eu-1`; arguments win.
         endpoint: Of an S3 server, with its scheme.
         credentials: `ACCESS_KEY:SECRET_KEY`, with `:SESSION_TOKEN` where they are temporary; never in the URL.
+        deadline_seconds: Of one call to a server, all its tries together.
 
     Raises:
         ConfigError: Unknown scheme, S3 without endpoint or credentials, or its client is not installed.
@@ -24,7 +30,7 @@ def open_store(
     if scheme == "file":
         return _open_folder(url, rest)
     if scheme == "s3":
-        return _open_s3(url, endpoint, region, credentials)
+        return _open_s3(url, endpoint, region, credentials, deadline_seconds)
     raise ConfigError(f"store.url {url!r}: unknown scheme {scheme!r}; {_FORMS}")
 
 
@@ -36,7 +42,9 @@ def _open_folder(url: str, path: str) -> ObjectStore:
     return FolderStore(path)
 
 
-def _open_s3(url: str, endpoint: str | None, region: str | None, credentials: str | None) -> ObjectStore:
+def _open_s3(
+    url: str, endpoint: str | None, region: str | None, credentials: str | None, deadline_seconds: float
+) -> ObjectStore:
     from urllib.parse import parse_qsl, urlencode, urlsplit
 
     from gangline.storage.s3 import S3Store
@@ -62,5 +70,6 @@ def _open_s3(url: str, endpoint: str | None, region: str | None, credentials: st
         endpoint=endpoint,
         region=region,
         credentials=credentials,
+        deadline_seconds=deadline_seconds,
         url=f"s3://{parts.netloc}{parts.path.rstrip('/')}?" + urlencode({"endpoint": endpoint, "region": region}),
     )

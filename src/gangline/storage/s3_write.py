@@ -22,8 +22,8 @@ def etag_of(answer: Response) -> Etag:
 
 def landed(wire: Wire, path: str, word: str) -> Etag | None:
     """Etag of the object at `path` if it is the one that was written with `word`."""
-    answer = wire.once("HEAD", path, accept=(404,))
-    return etag_of(answer) if answer.status == 200 and answer.headers.get(WORD) == word else None
+    found, is_ours = _look(wire, path, word)
+    return found if is_ours else None
 
 
 def write(wire: Wire, path: str, data: bytes, condition: Mapping[str, str]) -> Etag | None:
@@ -37,7 +37,7 @@ def write(wire: Wire, path: str, data: bytes, condition: Mapping[str, str]) -> E
 
     def attempt() -> Etag | None:
         nonlocal doubts
-        if doubts and (etag := landed(wire, path, word)):
+        if doubts and (etag := _settled(wire, path, word, condition)):
             return etag
         try:
             answer = wire.once("PUT", path, headers={**condition, WORD: word}, body=data, accept=(404, 412))
@@ -46,23 +46,39 @@ def write(wire: Wire, path: str, data: bytes, condition: Mapping[str, str]) -> E
             raise
         if answer.status < 300:
             return etag_of(answer)
-        if answer.status == 404 and not _is_about_key(condition, answer):
+        if answer.status == 404 and not ("If-Match" in condition and error_code(answer) in ("NoSuchKey", "")):
             raise wire.refused("PUT", path, answer)
+        if doubts and (etag := landed(wire, path, word)):
+            return etag
         if doubts:
-            return _settled(wire, path, word)
+            raise _unknowable(wire, path)
         return None
 
     return wire.retrying(f"PUT {path}", attempt)
 
 
-def _is_about_key(condition: Mapping[str, str], answer: Response) -> bool:
-    return "If-Match" in condition and error_code(answer) in ("NoSuchKey", "")
+def _settled(wire: Wire, path: str, word: str, condition: Mapping[str, str]) -> Etag | None:
+    """After a doubt: the etag if the write happened, None if it may be sent again."""
+    found, is_ours = _look(wire, path, word)
+    if is_ours:
+        return found
+    still_holds = {
+        "If-None-Match": found is None,
+        "If-Match": found is not None and f'"{found}"' == condition.get("If-Match"),
+    }
+    if not all(still_holds[name] for name in condition):
+        raise _unknowable(wire, path)
+    return None
 
 
-def _settled(wire: Wire, path: str, word: str) -> Etag:
-    if etag := landed(wire, path, word):
-        return etag
-    raise StorageError(
+def _look(wire: Wire, path: str, word: str) -> tuple[Etag | None, bool]:
+    """Etag of what stands there, and whether it was written with `word`."""
+    answer = wire.once("HEAD", path, accept=(404,))
+    return (None, False) if answer.status == 404 else (etag_of(answer), answer.headers.get(WORD) == word)
+
+
+def _unknowable(wire: Wire, path: str) -> StorageError:
+    return StorageError(
         f"store {wire.place.url}: an answer to the write of {path} was lost, and another version stands there now: "
         "ours may have been written and replaced; read it, then decide"
     )

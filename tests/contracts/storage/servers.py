@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 import pytest
 import urllib3
@@ -54,9 +55,10 @@ class S3Server:
     def credentials(self) -> str:
         return f"{self.access_key}:{self.secret_key}"
 
-    def store(self, prefix: str = "", *, endpoint: str | None = None, credentials: str | None = None) -> ObjectStore:
-        url = f"s3://{self.bucket}/{prefix}".rstrip("/")
-        return open_store(url, endpoint=endpoint or self.endpoint, credentials=credentials or self.credentials)
+    def store(self, prefix: str = "", **options: Any) -> ObjectStore:
+        """Open the bucket below `prefix`; options as of `open_store`."""
+        options = {"endpoint": self.endpoint, "credentials": self.credentials, **options}
+        return open_store(f"s3://{self.bucket}/{prefix}".rstrip("/"), **options)
 
     def start(self) -> "S3Server":
         (self.folder / "data" / self.bucket).mkdir(parents=True, exist_ok=True)

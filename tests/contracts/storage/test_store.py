@@ -247,6 +247,7 @@ def test_open_upload_is_aborted_by_a_stranger(store):
     assert left.key == "big/left"
     store.abort_upload(left)
     store.abort_upload(left)
+    context.gen.close()
     assert store.open_uploads() == []
     assert store.get("big/left") is None
 

@@ -62,17 +62,29 @@ def _search(calls: list[Call]) -> list[Call]:
     furthest = 0
     while stack:
         placed, register = stack.pop()
+        placed = _place_harmless(calls, placed, register)
         if placed & answered == answered:
             return []
         if (placed & answered).bit_count() > (furthest & answered).bit_count():
             furthest = placed
-        for i in _next(calls, placed):
+        for i in sorted(_next(calls, placed), key=lambda i: -calls[i].end):  # the first to end is tried first
             fits, after = _apply(calls[i], register)
             state = (placed | 1 << i, after)
             if fits and state not in seen:
                 seen.add(state)
                 stack.append(state)
     return [calls[i] for i in _next(calls, furthest)] or calls
+
+
+def _place_harmless(calls: list[Call], placed: int, register: Value) -> int:
+    """Place every answered call that fits here and changes nothing: no order is lost by having it early."""
+    while True:
+        before = placed
+        for i in _next(calls, placed):
+            if calls[i].outcome != "unknown" and _apply(calls[i], register) == (True, register):
+                placed |= 1 << i
+        if placed == before:
+            return placed
 
 
 def _next(calls: list[Call], placed: int) -> list[int]:
