@@ -5,16 +5,17 @@ until they are done, somebody asks to stop, or nothing is left to try. It watche
 neither torch nor the store. Its files are those of `spec.gang`.
 """
 
+import fcntl
 import os
 import select
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gangline.errors import ConfigError, GanglineError
+from gangline.errors import CapacityError, ConfigError, GanglineError
 from gangline.procfs import start_time
 from gangline.spec.gang import GangEnd, GangState, KeeperStatus
 from gangline.spec.plan import Plan
@@ -252,17 +253,42 @@ class Keeper:
 
 
 def main() -> int:
-    """Exit code of the gang; 10 and a line on stderr where the environment or the plan is wrong."""
+    """Exit code of the gang; where environment or plan are wrong, 10 and a line on stderr."""
     adopt_orphans()
     try:
         environment = KeeperEnvironment.read(os.environ)
-        for name in ("logs", "heartbeat", "out/ranks"):
-            (environment.home / name).mkdir(parents=True, exist_ok=True)
-        plan = _read_plan(environment)
+        return _keep(environment)
     except GanglineError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201  # nothing else is set up yet
         return error.exit_code
-    return Keeper(environment, plan, os.environ).run().exit_code
+
+
+def _keep(environment: KeeperEnvironment) -> int:
+    for name in ("logs", "heartbeat", "out/ranks"):
+        (environment.home / name).mkdir(parents=True, exist_ok=True)
+    os.chdir(environment.home)
+    with _only_one(environment):
+        try:
+            keeper = Keeper(environment, _read_plan(environment), os.environ)
+        except ConfigError as error:
+            end = GangEnd(exit_code=error.exit_code, retry=error.retry, reason=str(error), time=utc_now())
+            Journal(environment.home, environment.node_rank).end(end)
+            raise
+        return keeper.run().exit_code
+
+
+@contextmanager
+def _only_one(environment: KeeperEnvironment) -> Iterator[None]:
+    """A launcher that died at the wrong moment may have started this node's keeper twice: the second one goes."""
+    path = environment.home / f"keeper-{environment.node_rank}.lock"
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CapacityError(
+                f"a keeper of node {environment.node_rank} runs already, in {environment.home}"
+            ) from error
+        yield
 
 
 def _read_plan(environment: KeeperEnvironment) -> Plan:

@@ -1,0 +1,101 @@
+"""Signals to the ranks of a local gang: death and standstill, at once. Knows a gang's folder, not what comes of it.
+
+A rank is found by its keeper's word. What lasts undoes itself: a process of its own, started before the fault, ends it
+at the deadline, whatever becomes of the caller.
+"""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from gangline.errors import UsageError
+from gangline.launch.local.folder import GangFolder
+
+_POLL_SECONDS = 0.01
+_THAWER = """
+import os, signal, sys, time
+time.sleep(float(sys.argv[2]))
+try:
+    os.kill(int(sys.argv[1]), signal.SIGCONT)
+except ProcessLookupError:
+    pass
+"""
+
+
+def kill_rank(home: Path, rank: int) -> int:
+    """SIGKILL to the process of `rank` of the gang in `home`; returns its pid.
+
+    Raises:
+        UsageError: No such rank lives.
+    """
+    pid = _pid(home, rank)
+    _send(pid, signal.SIGKILL, rank)
+    return pid
+
+
+def freeze_rank(home: Path, rank: int, seconds: float) -> int:
+    """Stop the process of `rank` for `seconds`, then let it go on; returns its pid at once.
+
+    Raises:
+        UsageError: No such rank lives.
+    """
+    pid = _pid(home, rank)
+    _start_thawer(pid, seconds)
+    _send(pid, signal.SIGSTOP, rank)
+    return pid
+
+
+def at_step(home: Path, rank: int, step: int, *, timeout_seconds: float) -> int:
+    """Wait until `rank` has finished `step`; returns the step it had finished then.
+
+    Raises:
+        UsageError: It did not get there in time.
+    """
+    patience = time.monotonic() + timeout_seconds
+    reached = None
+    while time.monotonic() < patience:
+        reached = last_step(home, rank)
+        if reached is not None and reached >= step:
+            return reached
+        time.sleep(_POLL_SECONDS)
+    raise UsageError(
+        f"rank {rank} of {home.name} did not reach step {step} in {timeout_seconds:g} s, it is at {reached}"
+    )
+
+
+def last_step(home: Path, rank: int) -> int | None:
+    """Last step that the heartbeat of `rank` tells of; layout in `train.heartbeat`, which launchers do not import."""
+    try:
+        data = (home / "heartbeat" / str(rank)).read_bytes()
+    except FileNotFoundError:
+        return None
+    step = int.from_bytes(data[16:24], sys.byteorder, signed=True)
+    return step if data.startswith(b"gangbeat") and step >= 0 else None
+
+
+def _start_thawer(pid: int, seconds: float) -> None:
+    """A session of its own: it outlives this process, and ends by itself."""
+    program = [sys.executable, "-S", "-E", "-c", _THAWER, str(pid), str(seconds)]
+    null = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
+    os.posix_spawn(sys.executable, program, {}, setsid=True, file_actions=null)
+
+
+def _pid(home: Path, rank: int) -> int:
+    folder = GangFolder(home)
+    nodes = folder.podset().num_nodes if folder.exists else 0
+    living: dict[str, int] = {}
+    for node in range(nodes):
+        status = folder.keeper(node)
+        living |= status.ranks if status else {}
+    if str(rank) not in living:
+        raise UsageError(f"no rank {rank} lives in {home.name}: living are {', '.join(sorted(living)) or 'none'}")
+    return living[str(rank)]
+
+
+def _send(pid: int, number: signal.Signals, rank: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError as error:
+        raise UsageError(f"rank {rank} was gone before {number.name} reached process {pid}") from error

@@ -1,0 +1,69 @@
+"""The events of a local gang, from its files: rank 0 word for word, the others' latest steps once a second."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gangline.launch.local.folder import GangFolder
+from gangline.launch.local.tail import Tail
+from gangline.launch.protocol import GangEvent, GangStatus
+
+POLL_SECONDS = 0.1
+OTHERS_SECONDS = 1.0
+
+
+class Follower:
+    """One pass over a gang."""
+
+    def __init__(self, folder: GangFolder, *, world_size: int, num_nodes: int, after: dict[int, int]) -> None:
+        """`after`: rank to the number of its events that were seen already."""
+        self._ranks = {rank: Tail(folder.rank_events(rank)) for rank in range(world_size)}
+        self._keepers = [Tail(folder.keeper_events(node)) for node in range(num_nodes)]
+        self._skip = dict(after)
+        self._others_at = 0.0
+        self._last: GangStatus | None = None
+
+    def events(self, status: Callable[[], GangStatus]) -> Iterator[GangEvent]:
+        """Until the gang has ended, but for the end itself."""
+        while True:
+            now = status()
+            if now != self._last:
+                self._last = now
+                yield GangEvent(kind="state", text=now.state, status=now)
+            ended = now.state == "ended"
+            yield from self._keepers_words()
+            yield from self._progress(0)
+            if ended or time.monotonic() >= self._others_at:
+                self._others_at = time.monotonic() + OTHERS_SECONDS
+                yield from self._others()
+            if ended:
+                return
+            time.sleep(POLL_SECONDS)
+
+    def _keepers_words(self) -> Iterator[GangEvent]:
+        for tail in self._keepers:
+            for event in tail.events():
+                kind = {"restart": "restart", "watchdog": "note"}.get(event.get("event", ""))
+                if kind == "restart":
+                    yield GangEvent(kind="restart", text=str(event["reason"]), data=event)
+                elif kind == "note":
+                    yield GangEvent(kind="note", text=str(event["reason"]), data=event)
+
+    def _progress(self, rank: int) -> Iterator[GangEvent]:
+        for event in self._new(rank):
+            yield GangEvent(kind="progress", text=str(event.get("event", "")), data=event)
+
+    def _others(self) -> Iterator[GangEvent]:
+        """Everything but steps; of the steps the last."""
+        for rank in list(self._ranks)[1:]:
+            events = self._new(rank)
+            steps = [event for event in events if event.get("event") == "step"]
+            for event in [each for each in events if each.get("event") != "step"] + steps[-1:]:
+                yield GangEvent(kind="progress", text=str(event.get("event", "")), data=event)
+
+    def _new(self, rank: int) -> list[dict[str, Any]]:
+        events = self._ranks[rank].events()
+        skip = min(self._skip.get(rank, 0), len(events))
+        if skip:
+            self._skip[rank] -= skip
+        return events[skip:]

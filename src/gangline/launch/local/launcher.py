@@ -1,0 +1,172 @@
+"""The launcher of this machine. All it knows is in files, so a driver may die and another goes on."""
+
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from gangline.errors import GanglineError, StillRunning, UsageError
+from gangline.launch.local.folder import GangFolder, Launched, demand_equal, write_file
+from gangline.launch.local.follow import POLL_SECONDS, Follower
+from gangline.launch.local.processes import end_everything, living_keepers, notice_dead_keepers, send
+from gangline.launch.local.start import demand_room, materialise, start_keepers
+from gangline.launch.local.tail import Tail
+from gangline.launch.protocol import Gang, GangEvent, GangStatus, Life, LogLine, Swept
+from gangline.spec.gang import GangEnd, GangState, KeeperStatus
+from gangline.spec.podset import PodSet
+from gangline.storage.protocol import ObjectStore
+
+_AFTER_GRACE_SECONDS = 90.0
+"""What a keeper may take beyond its ranks' grace: the last upload, mostly."""
+
+
+class LocalLauncher:
+    """Implements `launch.protocol.Launcher` with processes."""
+
+    def __init__(self, root: Path, *, store: ObjectStore, secrets: Callable[[str], bytes]) -> None:
+        """`root` holds a folder a gang; `secrets` gives the values behind the names in a podset."""
+        self._root = root.resolve()
+        self._store = store
+        self._secrets = secrets
+
+    def submit(self, podset: PodSet) -> Gang:
+        folder = self._folder(podset.name)
+        with folder.lock():
+            adopted = folder.exists
+            if adopted:
+                demand_equal(folder.podset(), podset)
+            launched = folder.launched()
+            if launched is None:
+                demand_room(podset)
+                materialise(folder, podset, store=self._store, secrets=self._secrets)
+                write_file(folder.home / "podset.json", podset.to_json(), mode=0o644)
+                launched = start_keepers(folder, podset)
+        return Gang(name=podset.name, uid=launched.uid, podset=podset.digest, adopted=adopted)
+
+    def status(self, name: str) -> GangStatus:
+        folder = self._folder(name)
+        if not folder.exists:
+            return GangStatus(state="absent")
+        podset = folder.podset()
+        notice_dead_keepers(folder, podset.num_nodes)
+        statuses = [status for node in range(podset.num_nodes) if (status := folder.keeper(node)) is not None]
+        joined = sum(len(status.joined) for status in statuses)
+        return GangStatus(
+            state=_state(folder, podset, statuses, joined),
+            joined=joined,
+            ranks=podset.world_size,
+            generation=max((status.generation for status in statuses), default=0),
+            restarts=max((status.restarts for status in statuses), default=0),
+        )
+
+    def follow(self, name: str, *, after: dict[int, int] | None = None) -> Iterator[GangEvent]:
+        """As the protocol says; `after` tells how many events of a rank were seen already."""
+        folder = self._existing(name)
+        podset = folder.podset()
+        follower = Follower(folder, world_size=podset.world_size, num_nodes=podset.num_nodes, after=after or {})
+        yield from follower.events(lambda: self.status(name))
+        end = self.collect(name)
+        yield GangEvent(kind="end", text=end.reason, end=end)
+
+    def logs(
+        self, name: str, *, ranks: Sequence[int] | None = (0,), since_seconds: float | None = None, follow: bool = False
+    ) -> Iterator[LogLine]:
+        """As the protocol says. Lines carry no times: `since_seconds` leaves out logs that nobody wrote to since."""
+        folder = self._existing(name)
+        wanted = range(folder.podset().world_size) if ranks is None else ranks
+        tails = {rank: Tail(folder.log(rank)) for rank in wanted if _is_recent(folder.log(rank), since_seconds)}
+        while True:
+            ended = self.status(name).state == "ended"
+            for rank, tail in tails.items():
+                yield from (LogLine(rank=rank, text=line) for line in tail.lines())
+            if ended or not follow:
+                return
+            time.sleep(POLL_SECONDS)
+
+    def cancel(self, name: str, *, reason: str, save: bool = True) -> None:
+        folder = self._folder(name)
+        if not folder.exists or self.status(name).state == "ended":
+            return
+        podset = folder.podset()
+        with folder.lock():
+            if folder.cancelled() is None:
+                folder.write("cancel.json", {"reason": reason, "save": save})
+            if folder.launched() is None:  # who submitted it died before it came to life; now it never will
+                folder.write("launch.json", Launched(uid="", keepers=()))
+        for keeper in living_keepers(folder).values():
+            send(keeper, signal.SIGTERM)
+        patience = time.monotonic() + podset.grace_seconds + _AFTER_GRACE_SECONDS
+        while living_keepers(folder) and time.monotonic() < patience:
+            time.sleep(POLL_SECONDS)
+        end_everything(folder)
+        notice_dead_keepers(folder, podset.num_nodes)
+
+    def collect(self, name: str) -> GangEnd:
+        folder = self._existing(name)
+        state = self.status(name).state
+        ends = [end for node in range(folder.podset().num_nodes) if (end := folder.end(node)) is not None]
+        if state != "ended":
+            raise StillRunning(f"gang {name} is {state}; follow it, or cancel it")
+        shutil.rmtree(folder.home / "secrets", ignore_errors=True)
+        return _merge(ends)
+
+    def sweep(self, *, now: datetime, life: Callable[[str], Life]) -> list[Swept]:
+        """As the protocol says; while a run's life is unknown, only what is past its own end goes."""
+        swept = []
+        for path in sorted(self._root.glob("*/podset.json")):
+            folder = GangFolder(path.parent)
+            try:
+                podset = folder.podset()
+            except GanglineError:
+                continue
+            known = life(podset.run)
+            over = known in ("ended", "orphan") or (known == "unknown" and now > _hard_end(path, podset))
+            if over:
+                self.cancel(podset.name, reason=f"swept: its run is {known}", save=False)
+                shutil.rmtree(folder.home)
+            swept.append(Swept(name=podset.name, run=podset.run, life=known, deleted=over))
+        return swept
+
+    def _folder(self, name: str) -> GangFolder:
+        if not name or name.startswith(".") or "/" in name:
+            raise UsageError(f"{name!r} is no name of a gang; names are lower-case letters, digits and hyphens")
+        return GangFolder(self._root / name)
+
+    def _existing(self, name: str) -> GangFolder:
+        folder = self._folder(name)
+        if not folder.exists:
+            raise UsageError(f"there is no gang {name!r} in {self._root}; `gangline list` shows the runs")
+        return folder
+
+
+def _state(folder: GangFolder, podset: PodSet, statuses: Sequence[KeeperStatus], joined: int) -> GangState:
+    if all(folder.end(node) is not None for node in range(podset.num_nodes)):
+        return "ended"
+    if folder.cancelled() is not None or any(status.state == "stopping" for status in statuses):
+        return "stopping"
+    return "running" if joined == podset.world_size else "starting"
+
+
+def _merge(ends: Sequence[GangEnd]) -> GangEnd:
+    """The end of the node that failed first speaks; ledgers add up."""
+    failed = sorted((end for end in ends if end.exit_code), key=lambda end: end.time)
+    speaker = (failed or list(ends))[0]
+    ledger: dict[str, float] = {}
+    for end in ends:
+        for cause, seconds in end.ledger.items():
+            ledger[cause] = ledger.get(cause, 0.0) + seconds
+    values = {name: getattr(speaker, name) for name in GangEnd.__dataclass_fields__}
+    return GangEnd(**values | {"ledger": ledger, "allocated_seconds": sum(end.allocated_seconds for end in ends)})
+
+
+def _hard_end(created: Path, podset: PodSet) -> datetime:
+    if podset.deadline_seconds is None:
+        return datetime.max.replace(tzinfo=UTC)
+    seconds = podset.deadline_seconds + podset.grace_seconds
+    return datetime.fromtimestamp(created.stat().st_mtime, UTC) + timedelta(seconds=seconds)
+
+
+def _is_recent(log: Path, since_seconds: float | None) -> bool:
+    return since_seconds is None or (log.exists() and time.time() - log.stat().st_mtime <= since_seconds)

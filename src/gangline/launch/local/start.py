@@ -1,0 +1,113 @@
+"""Brings a gang's folder to life: plan, code and secrets on disk, then a detached keeper for each virtual node."""
+
+import os
+import re
+import secrets as random
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from gangline import procfs
+from gangline.errors import CapacityError, StorageError
+from gangline.launch.local.folder import GangFolder, Launched, Process, write_file
+from gangline.spec.podset import PodSet
+from gangline.storage.blobs import get_blob
+from gangline.storage.layer import fetch_layer
+from gangline.storage.protocol import ObjectStore
+
+CHECKPOINT_KEY = "checkpoint-key"
+STORE_CREDENTIALS = "store-credentials"
+_PASSED_ON = re.compile(r"PATH|HOME|LANG|LC_.*|TMPDIR|CUDA_.*|NVIDIA_.*|LD_LIBRARY_PATH|VIRTUAL_ENV|PYTHONPATH")
+"""Variables of the driver that a gang sees; everything else stays at home."""
+
+
+def demand_room(podset: PodSet) -> None:
+    """Raises `CapacityError` where the podset wants more GPUs than this machine shows."""
+    found = num_gpus()
+    if podset.resources.gpus > found:
+        raise CapacityError(
+            f"gang {podset.name} wants {podset.resources.gpus} GPUs, this machine shows {found}; "
+            "use fewer ranks, or a machine that has them"
+        )
+
+
+def num_gpus() -> int:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([each for each in visible.split(",") if each.strip() not in ("", "-1")])
+    return len([path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdecimal()])
+
+
+def materialise(folder: GangFolder, podset: PodSet, *, store: ObjectStore, secrets: Callable[[str], bytes]) -> None:
+    """Put on disk what the gang needs; what is there already is made anew."""
+    write_file(folder.home / "plan.json", get_blob(store, podset.plan), mode=0o644)
+    draft = folder.home / ".code"
+    for each in (draft, folder.home / "code"):
+        shutil.rmtree(each, ignore_errors=True)
+    fetch_layer(store, podset.code, draft)
+    draft.rename(folder.home / "code")
+    for name in podset.secrets:
+        write_file(folder.home / "secrets" / name, secrets(name), mode=0o600)
+    for name in ("logs", "heartbeat", "out/ranks"):
+        (folder.home / name).mkdir(parents=True, exist_ok=True)
+
+
+def start_keepers(folder: GangFolder, podset: PodSet) -> Launched:
+    """Start one a virtual node, and remember them."""
+    keepers = tuple(_start_keeper(folder, podset, node) for node in range(podset.num_nodes))
+    launched = Launched(uid=random.token_hex(8), keepers=keepers)
+    folder.write("launch.json", launched)
+    return launched
+
+
+def _start_keeper(folder: GangFolder, podset: PodSet, node: int) -> Process:
+    """A session of its own, no parent's terminal, no inherited file: it outlives the driver."""
+    program, *arguments = podset.command
+    program = sys.executable if program in ("python", "python3") else program
+    log = os.open(folder.log(f"keeper-{node}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        pid = os.posix_spawnp(
+            program,
+            [program, *arguments],
+            keeper_environ(folder, podset, node),
+            setsid=True,
+            setsigmask=(),
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, log, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+            ],
+        )
+    except OSError as error:
+        raise StorageError(f"cannot start the keeper {program!r} of gang {podset.name}: {error.strerror}") from error
+    finally:
+        os.close(log)
+    return Process(pid=pid, start_time=procfs.start_time(pid) or 0)
+
+
+def keeper_environ(folder: GangFolder, podset: PodSet, node: int) -> dict[str, str]:
+    """All that the keeper of `node` sees; later lines win, the user's own cannot change the gang's."""
+    passed = {name: value for name, value in os.environ.items() if _PASSED_ON.fullmatch(name)}
+    own = {
+        "NODE_RANK": node,
+        "WORLD_SIZE": podset.world_size,
+        "LOCAL_WORLD_SIZE": podset.procs_per_node,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": 0,
+        "GANGLINE_RUN": podset.run,
+        "GANGLINE_GANG": podset.name,
+        "GANGLINE_HOME": folder.home,
+        "GANGLINE_PLAN": folder.home / "plan.json",
+        "GANGLINE_CODE": folder.home / "code",
+        "GANGLINE_STORE": podset.store,
+        "GANGLINE_KEY_FILE": folder.home / "secrets" / CHECKPOINT_KEY,
+        "GANGLINE_GRACE_SECONDS": podset.grace_seconds,
+    }
+    if STORE_CREDENTIALS in podset.secrets:
+        own["GANGLINE_STORE_CREDENTIALS_FILE"] = folder.home / "secrets" / STORE_CREDENTIALS
+    if podset.metrics_port_base is not None:
+        own["GANGLINE_METRICS_PORT"] = podset.metrics_port_base + node * podset.procs_per_node
+    if podset.deadline_seconds is not None:
+        own["GANGLINE_DEADLINE_SECONDS"] = podset.deadline_seconds
+    return passed | podset.env | {name: str(value) for name, value in own.items()}

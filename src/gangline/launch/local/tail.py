@@ -1,0 +1,37 @@
+"""Reads lines as they are appended to a file that may not be there yet."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+class Tail:
+    """Whole lines only; a torn last line waits for its end."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def lines(self) -> list[str]:
+        """Lines since last asked."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return whole.decode(errors="replace").splitlines()
+
+    def events(self) -> list[dict[str, Any]]:
+        """Lines that are JSON objects; a line that a dying process tore is left out."""
+        return [event for event in map(_parse, self.lines()) if event is not None]
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) else None

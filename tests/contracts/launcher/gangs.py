@@ -1,0 +1,95 @@
+"""What the launcher suite starts: gangs of a small program without torch."""
+
+import io
+import tarfile
+import textwrap
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from gangline.launch.local import LocalLauncher
+from gangline.launch.protocol import Launcher
+from gangline.procfs import with_variable
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import CheckpointPolicy, Plan, Program, Recovery
+from gangline.spec.podset import PodSet
+from gangline.storage.blobs import put_blob
+from gangline.storage.open import open_store
+
+HEAD = """
+import json, os, signal, sys, time
+from gangline.train import heartbeat
+rank, generation = int(os.environ["RANK"]), int(os.environ["GANGLINE_GENERATION"])
+events = open(f"{os.environ['GANGLINE_OUT']}/ranks/{rank}.jsonl", "a", buffering=1)
+def tell(event, **values):
+    print(json.dumps({"event": event, "rank": rank, "generation": generation, **values}), file=events)
+def step(number):
+    heartbeat.beat(number, "train")
+    tell("step", step=number)
+"""
+SLEEPER = HEAD + "print('up', rank); step(0); time.sleep(120)"
+SAVER = HEAD + "signal.signal(15, lambda *_: (print('saved', rank), sys.exit(143))); step(0); time.sleep(120)"
+STEPPER = HEAD + "[step(number) or time.sleep(0.02) for number in range(5)]; print('done', rank)"
+
+
+class Stand:
+    """A launcher with a store, and podsets to start."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root / "gangs"
+        self.store = open_store(f"file:{root / 'store'}")
+        self.launcher: Launcher = self.again()
+
+    def again(self) -> Launcher:
+        """As another driver would open it."""
+        return LocalLauncher(self.root, store=self.store, secrets=lambda name: f"value of {name}".encode())
+
+    def podset(self, program: str, name: str = "run-1", *, ranks: int = 2, restarts: int = 3, **changes) -> PodSet:
+        plan = Plan(
+            run=name,
+            project="p",
+            name="ddp",
+            run_prefix=f"runs/p/c/{name}",
+            program=Program(command=("python", "program.py")),
+            strategy="ddp",
+            mesh=Mesh(dp_replicate=ranks),
+            steps=10,
+            global_batch=ranks,
+            micro_batch=1,
+            checkpoint=CheckpointPolicy(every=5),
+            recovery=Recovery(max_events=restarts),
+        )
+        podset = PodSet(
+            name=name,
+            run=name,
+            project="p",
+            commit="c",
+            procs_per_node=ranks,
+            code=put_blob(self.store, tar_of({"program.py": textwrap.dedent(program)})),
+            plan=put_blob(self.store, plan.to_json()),
+            store=self.store.url,
+            grace_seconds=20,
+            secrets=("checkpoint-key",),
+        )
+        return replace(podset, **changes)
+
+    def processes(self, name: str = "run-1") -> list[int]:
+        return list(with_variable("GANGLINE_HOME", str(self.root / name)))
+
+
+def tar_of(files: dict[str, str]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for path, text in files.items():
+            member = tarfile.TarInfo(path)
+            member.size = len(text.encode())
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return out.getvalue()
+
+
+def poll(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    patience = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < patience, "the condition did not come true in time"
+        time.sleep(0.02)
