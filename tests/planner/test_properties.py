@@ -1,12 +1,18 @@
 """The choice against brute force: every world size and every shape tried, nothing clever."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.planner.cases import SITE, USABLE, gpus, line
+from tests.planner.cases import SITE, USABLE, cpu, gpus, line
 
 from gangline.errors import ConfigError
+from gangline.planner.assemble import make_plan
 from gangline.planner.choose import choose
+from gangline.planner.second import second_plan
+from gangline.spec.line import MeshTable
+from gangline.spec.plan import DataSource
 from gangline.spec.profile import ModelProfile
+from gangline.spec.rules_train import STRATEGIES
+from gangline.train.strategies import effective_strategy
 
 counts = st.integers(1, 8)
 batches = st.integers(1, 512)
@@ -67,3 +73,48 @@ def test_same_question_gives_the_same_answer(count, nodes, batch, parameters):
             return str(error)
 
     assert answer() == answer()
+
+
+ranks = st.one_of(
+    st.just("auto"), st.integers(1, 40), st.tuples(st.integers(1, 8), st.integers(0, 40)).map(lambda p: (p[0], sum(p)))
+)
+inventories = st.one_of(
+    st.builds(gpus, counts, st.integers(1, 3)), st.builds(cpu, st.integers(1, 16), st.floats(1e8, 1e12))
+)
+tables = st.builds(
+    MeshTable,
+    dp_replicate=st.integers(1, 4),
+    dp_shard=st.integers(1, 4),
+    tp=st.sampled_from([1, 1, 1, 2]),
+    micro_batch=st.just("auto") | st.integers(1, 20),
+)
+
+
+@settings(max_examples=300)
+@given(
+    strategy=st.sampled_from(["auto", "explicit", *STRATEGIES]),
+    ranks=ranks,
+    batch=batches,
+    mesh=tables,
+    inventory=inventories,
+    profile=st.none() | st.builds(ModelProfile, parameters=st.integers(0, 10**12)),
+    second=st.sampled_from(["auto", "none", "ddp", "fsdp", "hsdp", "zero2"]),
+)
+def test_any_question_gets_a_plan_that_adds_up_or_a_config_error(
+    strategy, ranks, batch, mesh, inventory, profile, second
+):
+    asked = line(strategy=strategy, ranks=ranks, batch=batch, mesh=mesh)
+    try:
+        choice = choose(asked, SITE, inventory, profile)
+    except ConfigError:
+        return
+    plan = make_plan(asked, choice, run="r", run_prefix="p", data=DataSource())
+    assert plan.accumulation * plan.micro_batch * plan.mesh.data_parallel == batch
+    assert plan.world_size == choice.num_nodes * choice.procs_per_node
+    assert effective_strategy(plan) == plan.strategy
+    try:
+        other = second_plan(plan, second, inventory=inventory)
+    except ConfigError:
+        return
+    assert other.accumulation * other.micro_batch * other.mesh.data_parallel == batch
+    assert effective_strategy(other) == other.strategy
