@@ -28,7 +28,10 @@ def test_expect_never_shortens_an_earlier_word(tmp_path):
     writer = HeartbeatWriter(tmp_path / "0")
     writer.expect(100)
     writer.expect(1)
+    writer.beat(phase="checkpoint")
     assert peek(tmp_path / "0").expect_until > time.monotonic() + 50
+    writer.beat(1)
+    assert peek(tmp_path / "0").expect_until == 0, "the step is done, patience is as usual again"
     writer.close()
 
 

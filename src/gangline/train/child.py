@@ -34,9 +34,9 @@ def run_task(environ: Mapping[str, str]) -> None:
 
 def _rank_main() -> int:
     try:
-        from gangline.train import rank  # torch: only the process of a rank pays for it
+        from gangline.train.rank import main as rank_main  # torch: only the process of a rank pays for it
 
-        return rank.main()
+        return rank_main()
     except GanglineError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201  # the log of this rank is stderr
         return error.exit_code

@@ -54,12 +54,13 @@ class HeartbeatWriter:
         if step is not None and step != self._step:
             self._steps_taken += self._step != NO_STEP
             self._step = step
+            self._until = 0.0
         if phase is not None:
             self._phase = phase
         self._write()
 
     def expect(self, seconds: float) -> None:
-        """Announce that the next beat may take `seconds`; never shortens an earlier word."""
+        """Announce that the next step may end `seconds` from now; an earlier, later word stands until then."""
         self._until = max(self._until, time.monotonic() + seconds)
         self._write()
 
