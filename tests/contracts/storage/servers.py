@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import urllib3
+from tests.tools.__main__ import tools_folder
 
 from gangline.storage.open import open_store
 from gangline.storage.protocol import ObjectStore
@@ -22,8 +23,7 @@ _START_SECONDS = 60
 
 def tool(name: str) -> Path:
     """Path of a server that `make tools` built; skips the test without it."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = Path(os.environ.get("GANGLINE_TOOLS") or cache / "gangline" / "tools" / "bin")
+    folder = tools_folder()
     if not (folder / name).is_file():
         pytest.skip(f"{name} is not in {folder}: make tools builds it")
     return folder / name

@@ -1,0 +1,106 @@
+"""Builds the servers of the tests from pinned Go modules, outside the tree: `make tools`, or `python -m tests.tools`.
+
+What is there at its version is left alone, so running again is free; interrupted, it goes on. `GANGLINE_TOOLS` names
+another folder than `~/.cache/gangline/tools/bin`.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Tool:
+    name: str
+    package: str
+    version: str
+
+    @property
+    def module(self) -> str:
+        return f"{self.package}@{self.version}"
+
+
+TOOLS = (
+    Tool("minio", "github.com/minio/minio", "v0.0.0-20260212201848-7aac2a2c5b7c"),
+    Tool("versitygw", "github.com/versity/versitygw/cmd/versitygw", "v1.8.0"),
+)
+_WITHOUT_GO = """\
+tools  Go is not on the PATH; it builds MinIO and versitygw for the tests.
+       Install it (Debian, Ubuntu: apt install golang; any system: go.dev/dl), then run make tools again.
+       Without it nothing is lost but the tests marked `tools`: they skip.
+"""
+
+
+def main() -> int:
+    folder = tools_folder()
+    missing = [tool for tool in TOOLS if installed_version(folder / tool.name) != tool.version]
+    for tool in TOOLS:
+        if tool not in missing:
+            say(f"{tool.name} {tool.version} is there: {folder / tool.name}")
+    if missing and shutil.which("go") is None:
+        sys.stderr.write(_WITHOUT_GO)
+        return 10
+    folder.mkdir(parents=True, exist_ok=True)
+    return max([build(tool, folder) for tool in missing], default=0)
+
+
+def tools_folder() -> Path:
+    """Where the servers are kept; the fixtures look there, too."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("GANGLINE_TOOLS") or cache / "gangline" / "tools" / "bin")
+
+
+def installed_version(program: Path) -> str | None:
+    """Version that Go wrote into `program` when it was built; None where there is none, or half of one."""
+    if not program.is_file() or shutil.which("go") is None:
+        return None
+    told = subprocess.run(["go", "version", "-m", str(program)], capture_output=True, text=True, check=False).stdout
+    words = [line.split() for line in told.splitlines()]
+    return next((line[2] for line in words if line[:1] == ["mod"] and len(line) > 2), None)
+
+
+def build(tool: Tool, folder: Path) -> int:
+    """`go install`, with a line every 10 seconds; the finished program gets its name in one step."""
+    say(f"{tool.name} {tool.version}: downloading and compiling, 2 to 4 minutes on 2 cores the first time")
+    began = time.monotonic()
+    staged = folder / f".{tool.name}.building"
+    staged.mkdir(exist_ok=True)
+    environment = {**os.environ, "GOBIN": str(staged), "CGO_ENABLED": "0", "GOFLAGS": "-trimpath"}
+    done = threading.Event()
+    ticker = threading.Thread(target=tick, args=(tool.name, began, done), daemon=True)
+    ticker.start()
+    try:
+        ended = subprocess.run(
+            ["go", "install", tool.module], env=environment, capture_output=True, text=True, check=False
+        )
+    finally:
+        done.set()
+        ticker.join()
+    if ended.returncode:
+        sys.stderr.write(f"tools  {tool.name} did not build (code {ended.returncode}):\n{ended.stderr[-2000:]}\n")
+        return 30
+    (staged / tool.name).replace(folder / tool.name)
+    staged.rmdir()
+    say(f"{tool.name} ready after {time.monotonic() - began:.0f} s: {folder / tool.name}")
+    return 0
+
+
+def tick(name: str, began: float, done: threading.Event) -> None:
+    while not done.wait(10):
+        say(f"{name}: {time.monotonic() - began:.0f} s")
+
+
+def say(text: str) -> None:
+    print(f"tools  {text}", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("tools  interrupted; run make tools again, it goes on from Go's cache")
