@@ -5,7 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("shared", deadline=None)  # a machine that others use, too, makes no example wrong
+settings.load_profile("shared")
 sys.path.insert(
     0, str(Path(__file__).parent.parent)
 )  # tests share helpers as packages: `tests.contracts.storage.servers`
