@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gangline.errors import BuildError, ConfigError, error_for
+from gangline.line.places import writing
 from gangline.spec.codec import digest
 from gangline.spec.inventory import Devices, Inventory
 from gangline.spec.line import Line
@@ -49,7 +50,6 @@ def look(model: Model, *, home: Path) -> Seen:
     """
     kept = answer_file(model, home)
     if not kept.exists():
-        kept.parent.mkdir(parents=True, exist_ok=True)
         _write(kept, _inspect(model))
     return _read(json.loads(kept.read_bytes()))
 
@@ -101,7 +101,10 @@ def _read(answer: dict[str, Any]) -> Seen:
     if answer.get("parameters") is None:
         return Seen(inventory, None)
     profile = ModelProfile(
-        parameters=answer["parameters"], parameter_bytes=answer.get("parameter_bytes"), origin="inspected"
+        parameters=answer["parameters"],
+        parameter_bytes=answer.get("parameter_bytes"),
+        largest_block_parameters=answer.get("largest_block_parameters"),
+        origin="inspected",
     )
     return Seen(inventory, profile)
 
@@ -112,5 +115,7 @@ def _write(path: Path, data: bytes) -> None:
     except ValueError as error:
         raise ConfigError(f"wanted JSON from the inspection of the model, found {data[:80]!r}") from error
     staged = path.with_suffix(f".{os.getpid()}")
-    staged.write_bytes(data)
-    staged.replace(path)
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        staged.write_bytes(data)
+        staged.replace(path)

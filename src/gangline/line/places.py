@@ -1,6 +1,7 @@
 """Where things of a site lie on this machine: `.gangline` beside line.toml, the store, its credentials."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from gangline.errors import StorageError
@@ -18,15 +19,21 @@ def home(repo: Path) -> Path:
     """
     folder = repo / ".gangline"
     ignore = folder / ".gitignore"
-    try:
+    with writing(folder):
         if not ignore.exists():
             folder.mkdir(exist_ok=True)
             ignore.write_text("*\n", encoding="ascii")
-    except OSError as error:
-        raise StorageError(
-            f"wanted to write {folder}, found: {error.strerror}; make room there or allow writing, then run again"
-        ) from error
     return folder
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """The block writes below `folder`: a full disk or a read-only one is a StorageError that says so."""
+    try:
+        yield
+    except OSError as error:
+        said = error.strerror or str(error)
+        raise StorageError(f"wanted to write {folder}, found: {said}; make room or allow it, then run again") from error
 
 
 def store_url(repo: Path, site: Site) -> str:

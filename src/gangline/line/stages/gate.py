@@ -9,7 +9,7 @@ from gangline.line import band
 from gangline.line.context import Context, StageResult
 from gangline.spec.codec import digest
 from gangline.spec.line import GateTable, QualityGate
-from gangline.spec.record import Answer, CommitInfo, Gate, Metric, Record
+from gangline.spec.record import Answer, Band, CommitInfo, Curve, CurvePoint, Gate, Metric, Record
 from gangline.units import format_number
 
 _MARKS: dict[Answer, str] = {"yes": "✓", "no": "✗", "unknown": "?"}
@@ -34,7 +34,11 @@ def judge(table: GateTable, record: Record) -> Iterator[Gate]:
     """Verdicts over what the record holds by now."""
     yield _reproducible(table, record.commit)
     for wanted in table.quality:
-        yield _quality(wanted, record.metrics.get(wanted.metric), require_base=table.require_base)
+        on_curve = wanted.metric == record.curve.metric and wanted.limit is None and _base_bands(record.curve)
+        if on_curve:
+            yield _by_curve(wanted, record.curve)
+        else:
+            yield _quality(wanted, record.metrics.get(wanted.metric), require_base=table.require_base)
     if table.require_base and record.commit.base is None and not table.quality:
         yield Gate(name="base", verdict="no", reason="no ancestor has passed, and gate.require_base asks for one")
 
@@ -88,6 +92,31 @@ def _by_band(name: str, wanted: QualityGate, metric: Metric) -> Gate:
         reason=f"{format_number(metric.value)} is {where} the base band {shown}",
         evidence={"value": metric.value, "center": judged.center, "half": judged.half, "n": judged.n},
     )
+
+
+def _by_curve(wanted: QualityGate, curve: Curve) -> Gate:
+    """The whole course instead of its last value: outside is where three points in a row are."""
+    bands = _base_bands(curve)
+    left = band.leaves_at([point.value for point in curve.points], bands, better=wanted.better)
+    if left is None:
+        reason = f"within the base band at all of {sum(each is not None for each in bands)} points"
+        return Gate(name=f"quality:{wanted.metric}", verdict="yes", reason=reason)
+    step = curve.points[left].step
+    reason = f"{wanted.metric} is outside the base band from step {step}"
+    return Gate(name=f"quality:{wanted.metric}", verdict="no", reason=reason, evidence={"step": step})
+
+
+def _base_bands(curve: Curve) -> list[Band | None]:
+    """The base's band beside each point; empty where it has none at all."""
+    bands = [_band_at(point) for point in curve.points]
+    return bands if any(bands) else []
+
+
+def _band_at(point: CurvePoint) -> Band | None:
+    if point.low is None or point.high is None:
+        return None
+    center = (point.low + point.high) / 2
+    return Band(center=center, half=point.high - center, n=band.MIN_SEEDS, origin="")
 
 
 def _say(each: Gate) -> str:

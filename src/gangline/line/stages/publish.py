@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gangline.line.context import Context, StageResult
+from gangline.line.places import writing
 from gangline.line.registry.types import Skipped
 from gangline.spec.codec import digest
 from gangline.spec.record import Record
@@ -16,7 +17,7 @@ def publish(ctx: Context) -> StageResult:
     from gangline.line.registry.publish import publish as make_version
 
     checkpoint = ctx.output("train", "checkpoint")
-    with tempfile.TemporaryDirectory(prefix="publish-", dir=ctx.home) as folder:
+    with writing(ctx.home), tempfile.TemporaryDirectory(prefix="publish-", dir=ctx.home) as folder:
         made = make_version(
             store=ctx.store,
             record=ctx.record,

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+from gangline.errors import CapacityError
 from gangline.launch.protocol import Gang
 from gangline.line.clock import now
 from gangline.line.context import Context, StageResult
 from gangline.line.gangs import podset_for
+from gangline.line.runs import open_runs
 from gangline.line.taken import find_donor, origin
 from gangline.spec.codec import digest
 from gangline.spec.plan import Forecast, Plan
@@ -20,6 +22,7 @@ def submit(ctx: Context) -> StageResult:
         return StageResult(
             state="skipped", message=f"nothing to start: {origin(donor, 'train')} has trained this", key=key
         )
+    _require_room(ctx)
     podset = podset_for(ctx, ctx.plan)
     gang = ctx.launcher.submit(podset)
     processes = "1 process" if podset.world_size == 1 else f"{podset.world_size} processes"
@@ -30,6 +33,19 @@ def submit(ctx: Context) -> StageResult:
         outputs={"gang": gang.name},
         change=lambda record: with_gang(record, gang, ctx.site.launch.target),
     )
+
+
+def _require_room(ctx: Context) -> None:
+    """Hold `limits.active_runs`; a run that has its gang already keeps its place."""
+    limit = ctx.site.limits.active_runs
+    others = [
+        each.run.id for each in open_runs(ctx.store) if each.gang is not None and each.run.id != ctx.record.run.id
+    ]
+    if ctx.record.gang is None and len(others) >= limit:
+        raise CapacityError(
+            f"limits.active_runs: wanted room for one more, found {len(others)} of {limit} open runs, the first"
+            f" {others[0]}; run again when one has ended"
+        )
 
 
 def with_gang(record: Record, gang: Gang, target: str) -> Record:
