@@ -5,6 +5,7 @@ import math
 from gangline.errors import ConfigError
 from gangline.planner.pool import Pool
 from gangline.spec.line import Line
+from gangline.spec.rules_train import nearest_multiples
 
 MOST_RANKS_PER_CORE = 16
 """Ranks may share cores, slowly; beyond this a number was mistyped."""
@@ -74,7 +75,7 @@ def _largest(line: Line, pool: Pool, low: int, high: int) -> int:
     wanted = f"from {low} to {most} ranks" if most > low else f"{low} ranks"
     raise ConfigError(
         f"train.global_batch: wanted a batch that {wanted} share evenly in micro-batches of {micro_unit(line)}, "
-        f"found {line.train.global_batch}; {_nearest(line.train.global_batch, low * micro_unit(line))} works"
+        f"found {line.train.global_batch}; {nearest_multiples(line.train.global_batch, low * micro_unit(line))} works"
     )
 
 
@@ -95,13 +96,8 @@ def _uneven(line: Line, shares: int, key: str) -> str:
     near = " or ".join(str(each) for each in nearest_divisors(batch, shares))
     return (
         f"{key}: wanted {shares} equal shares of global_batch = {batch}, found a remainder of {batch % shares}; "
-        f"ranks {near} or global_batch {_nearest(batch, shares)} works"
+        f"ranks {near} or global_batch {nearest_multiples(batch, shares)} works"
     )
-
-
-def _nearest(value: int, unit: int) -> str:
-    below = value // unit * unit
-    return f"{below} or {below + unit}" if below else f"{unit}"
 
 
 def nearest_divisors(total: int, wanted: int) -> list[int]:
