@@ -167,3 +167,19 @@ def test_metrics_of_ended_runs_are_open_metrics(gangline):
     text = gangline("metrics", "export", "--all").stdout
     assert text.rstrip().endswith("# EOF")
     assert records.BASE_RUN in text
+
+
+def test_store_copy_is_verified_and_goes_on_where_it_stopped(gangline, tmp_path):
+    first = gangline("store", "copy", "--to", f"file:{tmp_path / 'copy'}", "--json")
+    assert json.loads(first.stdout)["num_copied"] == 3
+    again = gangline("store", "copy", "--to", f"file:{tmp_path / 'copy'}")
+    assert again.stdout.startswith("copied 0 objects, 0 B · 3 were there already")
+    back = gangline("store", "copy", "--from", f"file:{tmp_path / 'copy'}", "--to", f"file:{tmp_path / 'third'}")
+    assert back.stdout.startswith("copied 3 objects")
+
+
+def test_store_copy_refuses_a_literal_secret_and_an_unknown_scheme(gangline):
+    secret = gangline("store", "copy", "--to", "s3://b/p?endpoint=http://127.0.0.1:1", "--to-credentials", "AKIA:hush")
+    assert secret.exit_code == 10
+    assert "hush" not in message(secret)
+    assert gangline("store", "copy", "--to", "ftp://x").exit_code == 10

@@ -1,12 +1,26 @@
 """`gangline store`: is the object store what a line needs, and how to copy from one to another."""
 
+import os
+import time
+from collections.abc import Mapping
+from typing import Annotated
+
 import typer
 
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import columns, print_json
 from gangline.errors import StorageError
+from gangline.spec.secrets import resolve_secret
+from gangline.storage.copy import copy_store
+from gangline.storage.open import open_store
 from gangline.storage.probe import probe
+from gangline.storage.protocol import Entry, ObjectStore
+from gangline.units import format_bytes
+
+_URL = "file:PATH or s3://bucket/prefix?endpoint=https://host:9000"
+_WHERE = "Where its ACCESS:SECRET is: secret:env:NAME or secret:file:PATH."
+_SECONDS_BETWEEN = 10.0
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
 
@@ -30,3 +44,50 @@ def doctor(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption
         )
     if not found.passed:
         raise typer.Exit(StorageError.exit_code)
+
+
+@app.command()
+def copy(
+    *,
+    to: Annotated[str, typer.Option("--to", help=_URL)],
+    from_: Annotated[str | None, typer.Option("--from", help=_URL, show_default="the site's store")] = None,
+    to_credentials: Annotated[str | None, typer.Option("--to-credentials", help=_WHERE)] = None,
+    from_credentials: Annotated[str | None, typer.Option("--from-credentials", help=_WHERE)] = None,
+    prefix: Annotated[str, typer.Option("--prefix", help="Only keys that begin with it: models/, runs/demo/.")] = "",
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Copy objects from one store to another, each verified; called again, go on where it stopped."""
+    if from_ is None:
+        desk = open_desk(repo, site)
+        source, environ = desk.store, desk.environ
+    else:
+        environ = os.environ
+        source = _open(from_, from_credentials, environ)
+    told = _Counter(quiet=json)
+    copied = copy_store(source, _open(to, to_credentials, environ), prefix, on_object=told.count)
+    if json:
+        print_json(copied)
+    else:
+        said = f"copied {copied.num_copied} objects, {format_bytes(copied.copied_bytes)}"
+        typer.echo(f"{said} · {copied.num_equal} were there already")
+
+
+class _Counter:
+    """A line on stderr at most every ten seconds."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._seen = 0
+        self._next = time.monotonic() + _SECONDS_BETWEEN
+
+    def count(self, entry: Entry, _was_there: bool) -> None:  # the signature is copy_store's
+        self._seen += 1
+        if not self._quiet and time.monotonic() > self._next:
+            self._next = time.monotonic() + _SECONDS_BETWEEN
+            typer.echo(f"{self._seen} objects, now {entry.key}", err=True)
+
+
+def _open(url: str, credentials: str | None, environ: Mapping[str, str]) -> ObjectStore:
+    return open_store(url, credentials=resolve_secret(credentials, environ) if credentials else None)
