@@ -223,7 +223,7 @@ def test_each_rule_names_its_key(key, overrides):
         ["train.strategy=ddp", "train.compression.kind=powersgd"],
         ["train.strategy=explicit", "train.mesh.dp_shard=4", "train.mesh.dp_replicate=2"],
         ["train.strategy=diloco", "train.compression.outer_steps=8", "train.compression.outer_lr=0.7"],
-        ["train.env.GANGLINE_WATCHDOG_FIRST_SECONDS='900'", "train.env.OMP_NUM_THREADS='2'"],
+        ["train.env.GANGLINE_WATCHDOG_FIRST_SECONDS='900'", "train.env.GANGLINE_START_METHOD='spawn'"],
         ["train.ranks=[1, 4]", "train.schedule.warmup_steps=100"],
         ["trigger.schedule='*/15 1-5,22 * * 1-5'"],
         ["data.text=['repo:src/**/*.py', 'package:gangline/**/*.py', 'corpora/a.txt']"],

@@ -21,8 +21,8 @@ RESERVED = frozenset(
         "PYTHONHASHSEED", "PYTHONPATH", "TORCH_FR_BUFFER_SIZE", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
     }
 )  # fmt: skip
-OPEN_TO_LINES = "GANGLINE_WATCHDOG_"
-"""The only names of ours that a line may set: a first step that takes long is the program's own knowledge."""
+OPEN_TO_LINES = ("GANGLINE_WATCHDOG_", "GANGLINE_START_METHOD")
+"""The only names of ours that a line may set: how long its first step takes, whether its imports bear a fork."""
 _WITHOUT_REPLICAS = frozenset({"none", "zero2", "zero3", "fsdp", "tp", "cp", "ep", "pp"})
 _DATA_PARALLEL = frozenset({"auto", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp"})
 _MOST_BATCH = 10**9
