@@ -18,7 +18,6 @@ try:
     from minio import Minio
     from minio.credentials.credentials import Credentials
 
-    from gangline.storage.s3_refusal import error_code
     from gangline.storage.s3_upload import NOTES, S3Upload, find_uploads, forget_notes, list_page
     from gangline.storage.s3_wire import Place, Wire
     from gangline.storage.s3_write import etag_of, write
@@ -62,8 +61,6 @@ class S3Store:
         headers = {"Range": f"bytes={start}-{'' if size is None else start + size - 1}"} if start or size else {}
         answer = self.wire.send("GET", path, headers=headers, accept=(404, 416))
         if answer.status == 404:
-            if error_code(answer) == "NoSuchBucket":
-                raise self.wire.refused("GET", path, answer)
             return None
         if answer.status == 416:
             return self._nothing_of(path)
@@ -73,6 +70,8 @@ class S3Store:
     def head(self, key: str) -> Entry | None:
         answer = self.wire.send("HEAD", self._path(key), accept=(404,))
         if answer.status == 404:
+            if not self.wire.is_proven:  # without a body it may as well mean the bucket or our access key
+                self.wire.send("GET", self._path(key), headers={"Range": "bytes=0-0"}, accept=(404, 416))
             return None
         modified = parsedate_to_datetime(answer.headers["Last-Modified"]).timestamp()
         return Entry(key, int(answer.headers["Content-Length"]), modified)

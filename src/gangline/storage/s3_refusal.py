@@ -6,6 +6,7 @@ import urllib3
 
 _EXPLAINED = {
     "InvalidAccessKeyId": "the access key is unknown there; check store.credentials and store.endpoint",
+    "XAdminUserNotFound": "the access key is unknown there; check store.credentials and store.endpoint",
     "SignatureDoesNotMatch": "the secret key does not belong to the access key; check store.credentials, store.region",
     "AuthorizationHeaderMalformed": "the region differs from the server's; check store.region",
     "InvalidTokenId": "the session token is wrong or has expired; ask for a new credential",

@@ -25,6 +25,8 @@ Response = urllib3.BaseHTTPResponse
 Result = TypeVar("Result")
 
 _BUSY = (429, 503)
+_ABOUT_KEY = ("NoSuchKey", "NoSuchUpload")
+"""Codes of a 404 that is an answer; others mean that bucket or credentials are wrong."""
 _CONNECT_SECONDS = 5.0
 _REQUEST_SECONDS = 60.0
 
@@ -52,6 +54,8 @@ class Wire:
     def __init__(self, place: Place, credentials: Credentials, *, deadline_seconds: float) -> None:
         self.place = place
         self.credentials = credentials
+        self.is_proven = False
+        """Has the server shown that it knows our credentials and the bucket?"""
         self._deadline_seconds = deadline_seconds
         self._pool = urllib3.PoolManager(maxsize=32, retries=False)
 
@@ -116,9 +120,10 @@ class Wire:
         return self._judged(method, path, answer, accept)
 
     def _judged(self, method: str, path: str, answer: Response, accept: tuple[int, ...]) -> Response:
-        if answer.status < 300 or answer.status in accept:
+        code = error_code(answer) if answer.status >= 300 else ""
+        self.is_proven |= answer.status < 300 or code in _ABOUT_KEY
+        if answer.status < 300 or (answer.status in accept and (answer.status != 404 or code in ("", *_ABOUT_KEY))):
             return answer
-        code = error_code(answer)
         if answer.status in _BUSY or code == "ConditionalRequestConflict":
             raise Unanswered(
                 f"{answer.status} {code}", may_have_happened=False, retry_after_seconds=_retry_after(answer)

@@ -10,7 +10,6 @@ from secrets import token_hex
 
 from gangline.errors import StorageError
 from gangline.storage.protocol import Etag
-from gangline.storage.s3_refusal import error_code
 from gangline.storage.s3_wire import Response, Unanswered, Wire
 
 WORD = "x-amz-meta-gangline-write"
@@ -46,7 +45,7 @@ def write(wire: Wire, path: str, data: bytes, condition: Mapping[str, str]) -> E
             raise
         if answer.status < 300:
             return etag_of(answer)
-        if answer.status == 404 and not ("If-Match" in condition and error_code(answer) in ("NoSuchKey", "")):
+        if answer.status == 404 and "If-Match" not in condition:
             raise wire.refused("PUT", path, answer)
         if doubts and (etag := landed(wire, path, word)):
             return etag
