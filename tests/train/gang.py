@@ -2,8 +2,12 @@
 
 import io
 import json
+import multiprocessing
 import os
+import runpy
+import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 from importlib.util import module_from_spec, spec_from_file_location
@@ -15,8 +19,9 @@ from gangline.spec.gang import GangResult
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, DataFile, DataSource, Plan, Program
 from gangline.storage.open import open_store
-from gangline.train.exit_codes import RankExit
+from gangline.train.child import redirect
 from gangline.train.starters import RankStart, WarmParent
+from gangline.train.warm import PRELOADED
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_SECONDS = 120.0
@@ -47,6 +52,10 @@ class Gang:
         """Exit codes of all ranks, by rank."""
         return self.launch(plan, **environ).wait()
 
+    def run_program(self, plan: Plan, **environ: str) -> list[int]:
+        """As `run`, for a command: `train.py` of the code layer in each rank."""
+        return Generation(self, plan, environ, start=start_programs).wait()
+
     def events(self, rank: int = 0, event: str | None = None) -> list[dict]:
         lines = (self.home / "out" / "ranks" / f"{rank}.jsonl").read_text().splitlines()
         found = [json.loads(line) for line in lines]
@@ -63,7 +72,7 @@ class Gang:
 
 
 class Generation:
-    def __init__(self, gang: Gang, plan: Plan, extra: dict[str, str]) -> None:
+    def __init__(self, gang: Gang, plan: Plan, extra: dict[str, str], start: "Start | None" = None) -> None:
         from torch.distributed import TCPStore
 
         self.gang = gang
@@ -79,12 +88,10 @@ class Generation:
             "GANGLINE_GENERATION": str(gang.generation), "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", **extra,
         }  # fmt: skip
         gang.generation += 1
-        starts = [self._start(base, rank) for rank in range(plan.world_size)]
-        self.pids = gang.warm.start(starts)
         self.world_size = plan.world_size
-        self._exits: dict[int, RankExit] = {}
+        self._codes = (start or _fork(gang.warm))([self._rank(base, rank) for rank in range(plan.world_size)])
 
-    def _start(self, base: dict[str, str], rank: int) -> RankStart:
+    def _rank(self, base: dict[str, str], rank: int) -> RankStart:
         home = self.gang.home
         (home / "heartbeat").mkdir(exist_ok=True)
         own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "GANGLINE_HEARTBEAT": str(home / "heartbeat" / str(rank))}
@@ -92,12 +99,52 @@ class Generation:
 
     def wait(self) -> list[int]:
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while len(self._exits) < self.world_size:
-            assert time.monotonic() < deadline, f"ranks {self.pids} still run; log of 0:\n{self.gang.log()}"
-            for each in self.gang.warm.exits():
-                self._exits[each.rank] = each
+        while len(codes := self._codes()) < self.world_size:
+            assert time.monotonic() < deadline, f"only {codes} ended; log of 0:\n{self.gang.log()}"
             time.sleep(0.01)
-        return [self._exits[rank].code for rank in range(self.world_size)]
+        return [codes[rank] for rank in range(self.world_size)]
+
+
+Codes = Callable[[], dict[int, int]]
+Start = Callable[[list[RankStart]], Codes]
+
+
+def _fork(warm: WarmParent) -> Start:
+    """Ranks of a task."""
+    ended: dict[int, int] = {}
+
+    def codes() -> dict[int, int]:
+        ended.update({each.rank: each.code for each in warm.exits()})
+        return ended
+
+    def start(ranks: list[RankStart]) -> Codes:
+        warm.start(ranks)
+        return codes
+
+    return start
+
+
+def start_programs(ranks: list[RankStart]) -> Codes:
+    """Ranks that are programs, forked from a server that has torch already."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*PRELOADED, "gangline.train.session"])
+    processes = {each.rank: context.Process(target=_be_program, args=(each,)) for each in ranks}
+    for process in processes.values():
+        process.start()
+
+    def codes() -> dict[int, int]:
+        return {rank: process.exitcode for rank, process in processes.items() if process.exitcode is not None}
+
+    return codes
+
+
+def _be_program(rank: RankStart) -> None:
+    os.environ.clear()
+    os.environ.update(rank.environ)
+    redirect(rank.log)
+    os.chdir(rank.cwd)
+    sys.path.insert(0, str(rank.cwd))
+    runpy.run_path("train.py", run_name="__main__")
 
 
 def start_warm(folder: Path) -> WarmParent:

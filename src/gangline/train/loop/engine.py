@@ -86,7 +86,7 @@ class Engine:
             self.context.events.emit("non_finite", step=step, answer="stop", reason=str(error))
             raise
         if answer == "apply":
-            self.update.apply(rate_ratio=rate_ratio(self.context.plan.schedule, step, steps=self.course.steps))
+            self.update.apply(rate_ratio=rate_ratio(self.context.plan.schedule, step, steps=self.context.plan.steps))
         else:
             self.update.drop()
             self.context.events.emit("non_finite", step=step, answer=answer, samples=list(span))

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from gangline.errors import StorageError
 from gangline.spec.gang import JobResult
 from gangline.spec.plan import Job
 from gangline.train.context import Context
@@ -22,7 +21,7 @@ def run_job(context: Context, task: Task, job: Job, number: int, holdout: Any) -
     trainer = Trainer(context, task, Course(seed=job.seed, steps=steps, job=number))
     engine = trainer.engine
     if job.checkpoint is not None:
-        open_checkpoint(trainer, job.checkpoint)
+        engine.resume(at=job.checkpoint)
     if job.train:
         trainer.train(open_split(context, task, "train", seed=job.seed))
     engine.close()
@@ -32,9 +31,3 @@ def run_job(context: Context, task: Task, job: Job, number: int, holdout: Any) -
     step = engine.progress.step
     context.events.emit("evaluated", step=step, seed=job.seed, metrics=metrics)
     return JobResult(seed=job.seed, step=step, metrics=metrics, losses=thin(all_losses(context, trainer.course)))
-
-
-def open_checkpoint(trainer: Trainer, checkpoint: str) -> None:
-    """Fill model, optimizer and progress from `checkpoint`; collective."""
-    if not trainer.engine.resume(at=checkpoint):
-        raise StorageError(f"checkpoint {checkpoint} is not in the store; was it deleted, or is this another store?")

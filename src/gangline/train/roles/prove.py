@@ -13,7 +13,7 @@ from gangline.train.context import Context
 from gangline.train.loop.engine import Course
 from gangline.train.loop.trainer import Trainer
 from gangline.train.results import write_result
-from gangline.train.roles.jobs import open_checkpoint, run_job
+from gangline.train.roles.jobs import run_job
 from gangline.train.roles.splits import fetch, open_split
 from gangline.train.task import Task
 
@@ -42,7 +42,7 @@ def run(context: Context, task: Task) -> int:
 def _compare(context: Context, task: Task, job: Job, checkpoint: str) -> TensorDigests | None:
     """Rank 0's answer; the others have none to give."""
     trainer = Trainer(context, task, Course(seed=job.seed, steps=0, job=0))
-    open_checkpoint(trainer, checkpoint)
+    trainer.engine.resume(at=checkpoint)
     with context.during("evaluate", at_most_seconds=DIGEST_SECONDS):
         opened = tensor_digests(trainer.wrapped.bare)
         assert context.store is not None, "a gang has a store"

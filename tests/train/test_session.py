@@ -1,0 +1,81 @@
+"""Programs that keep their own loop: in a gang, at a desk, broken off and resumed."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from tests.train.gang import KEY, ROOT, tiny_plan
+
+from gangline.checkpoint.stored import stored_digests
+from gangline.spec.plan import CheckpointPolicy, Program
+
+PROGRAM = """
+import os, signal, torch
+from torch import nn
+from gangline.train import Loss, Session, parallelize
+from model import Net, Points
+
+with Session(steps=6, global_batch=8) as session:
+    model = parallelize(Net(dropout=0.1), session)
+    optimizer = session.optimizer(model)
+    for number, batch in enumerate(session.batches(Points(0, 37))):
+        if os.environ.get("ACT") == "raise" and number == 3:
+            raise ValueError("the program's own mistake")
+        if os.environ.get("ACT") == "term" and session.rank == 1 and number == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        errors = (model(batch["x"]) - batch["y"]) ** 2 * batch["weight"]
+        session.backward(Loss(total=errors.sum(), weight=batch["weight"].sum()))
+        session.step(optimizer)
+    if not session.stopped:
+        session.report(error=float(session.world_size))
+"""
+
+
+@pytest.fixture
+def gang(make_gang):
+    made = make_gang()
+    (made.code / "train.py").write_text(PROGRAM)
+    return made
+
+
+def command_plan(strategy, **changes):
+    policy = CheckpointPolicy(every=3, asynchronous=False)
+    return tiny_plan(strategy, program=Program(command=("python", "train.py")), checkpoint=policy, **changes)
+
+
+def test_program_trains_under_ddp_and_fsdp_to_the_same_losses(make_gang):
+    found = {}
+    for strategy in ("ddp", "fsdp"):
+        gang = make_gang()
+        (gang.code / "train.py").write_text(PROGRAM.replace("dropout=0.1", "dropout=0.0"))
+        assert gang.run_program(command_plan(strategy, micro_batch=2)) == [0, 0], gang.log()
+        found[strategy] = [loss for _, loss in gang.result().jobs[0].losses]
+        assert gang.result().jobs[0].metrics == {"error": 2.0}
+    assert found["ddp"] == pytest.approx(found["fsdp"], rel=1e-5)
+    assert len(found["ddp"]) == 6
+
+
+def test_program_asked_to_stop_saves_and_resumes_bit_for_bit(gang, make_gang):
+    whole = make_gang()
+    (whole.code / "train.py").write_text(PROGRAM)
+    plan = command_plan("ddp")
+    assert whole.run_program(plan) == [0, 0], whole.log()
+    assert gang.run_program(plan, ACT="term") == [143, 143], gang.log()
+    assert not (gang.home / "out" / "result.json").exists()
+    assert gang.run_program(plan) == [0, 0], gang.log()
+    ends = [stored_digests(each.store, each.result().checkpoint, KEY) for each in (gang, whole)]
+    assert ends[0] == ends[1]
+
+
+def test_program_s_own_failure_keeps_its_code(gang):
+    assert gang.run_program(command_plan("none", micro_batch=8), ACT="raise") == [1]
+    assert "the program's own mistake" in gang.log()
+
+
+def test_desk_needs_no_gang(tmp_path):
+    (tmp_path / "train.py").write_text(PROGRAM)
+    environ = {**os.environ, "PYTHONPATH": str(ROOT / "tests" / "train" / "code")}
+    environ = {name: value for name, value in environ.items() if not name.startswith("GANGLINE_")}
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=environ, check=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
