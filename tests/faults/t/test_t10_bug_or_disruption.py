@@ -1,0 +1,40 @@
+"""T10: what a rank's end means: a bug fails at once, a disruption resumes, a saved stop costs nothing."""
+
+import pytest
+from tests.contracts.launcher.gangs import HEAD
+
+from gangline.launch.local.tail import Tail
+
+pytestmark = pytest.mark.row("T10")
+STEPPED = HEAD + "step(0); step(1); generation or rank == 0 or "
+
+
+@pytest.mark.parametrize("code", [2, 20, 30, 60, 70])
+def test_code_that_a_retry_cannot_help_ends_the_gang_at_once(stand, end_of, code):
+    stand.launcher.submit(stand.podset(HEAD + f"rank or time.sleep(60); sys.exit({code})"))
+    end, _ = end_of()
+    assert (end.exit_code, end.restarts, end.culprit) == (code, 0, 1), end
+
+
+@pytest.mark.parametrize(
+    ("death", "charged"),
+    [
+        ("sys.exit(33)", True),
+        ("sys.exit(137)", True),
+        ("os.kill(os.getpid(), 9)", True),
+        ("os.kill(os.getpid(), 15)", True),
+        ("sys.exit(143)", False),
+    ],
+)
+def test_disruption_resumes_and_only_a_saved_stop_is_free(stand, end_of, death, charged):
+    stand.launcher.submit(stand.podset(STEPPED + death))
+    end, _ = end_of()
+    assert (end.exit_code, end.restarts) == (0, 1), end
+    events = Tail(stand.root / "run-1" / "keeper-0.jsonl").events()
+    assert [event["charged"] for event in events if event["event"] == "restart"] == [charged]
+
+
+def test_saved_stop_without_progress_is_charged_so_that_it_ends(stand, end_of):
+    stand.launcher.submit(stand.podset(HEAD + "time.sleep(1.1); sys.exit(143)", restarts=1))
+    end, _ = end_of()
+    assert (end.exit_code, end.restarts) == (30, 1), end

@@ -1,0 +1,45 @@
+"""T1: a rank is killed in the middle of a step; the gang resumes from its checkpoint and loses one interval at most."""
+
+import io
+import tarfile
+from dataclasses import replace
+
+import pytest
+from tests.train.gang import ROOT, tiny_plan
+
+from gangline.spec.plan import CheckpointPolicy
+from gangline.storage.blobs import put_blob
+
+pytestmark = pytest.mark.row("T1")
+EVERY = 2
+
+
+def code_layer() -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        tar.add(ROOT / "tests" / "train" / "code" / "model.py", arcname="model.py")
+    return out.getvalue()
+
+
+@pytest.mark.timeout(180)
+def test_gang_of_real_ranks_survives_the_death_of_one(stand, end_of, seed):
+    step = 4 + seed % 4
+    plan = tiny_plan(steps=10, checkpoint=CheckpointPolicy(every=EVERY, asynchronous=False))
+    podset = stand.podset("", env={"STRIKE": f"kill:1:{step}"})
+    podset = replace(podset, code=put_blob(stand.store, code_layer()), plan=put_blob(stand.store, plan.to_json()))
+    stand.launcher.submit(podset)
+    end, events = end_of()
+    log = "\n".join(line.text for line in stand.launcher.logs("run-1", ranks=None))
+    assert (end.exit_code, end.restarts) == (0, 1), f"{end}\n{log}"
+    assert [event.text for event in events if event.kind == "restart"] == ["rank 1 ended by signal 9"]
+
+    told = [event.data for event in events if event.kind == "progress" and event.data["rank"] == 0]
+    before = [each["step"] for each in told if each["event"] == "step" and each["generation"] == 0]
+    after = [each["step"] for each in told if each["event"] == "step" and each["generation"] == 1]
+    assert after[-1] == 10
+    assert max(before, default=0) - (after[0] - 1) <= EVERY, "more than one interval was lost"
+    died = max(each["mono"] for each in told if each["generation"] == 0)
+    resumed = next(each["mono"] for each in told if each["event"] == "step" and each["generation"] == 1)
+    assert resumed - died <= 15, "p99 of a kill to the first new step is 15 s"
+    assert abs(sum(end.ledger.values()) - end.allocated_seconds) <= 1e-3 * end.allocated_seconds
+    assert end.ledger["compute"] > 0

@@ -1,0 +1,41 @@
+"""T3: a rank stands still for a while: a short stop is nothing, a long one is declared and ends in a new generation."""
+
+import time
+
+import pytest
+from tests.contracts.launcher.gangs import HEAD, poll
+
+from gangline.launch.faults.signals import at_step, freeze_rank, last_step
+
+pytestmark = pytest.mark.row("T3")
+STEPPING = HEAD + "number = 0\nwhile not os.path.exists('stop'): number += 1; step(number); time.sleep(0.05)"
+
+
+def test_short_stop_is_no_death(stand, end_of):
+    home = stand.root / "run-1"
+    stand.launcher.submit(stand.podset(STEPPING, env={"GANGLINE_WATCHDOG_EXTRA_SECONDS": "20"}))
+    at_step(home, 1, 3, timeout_seconds=60)
+    freeze_rank(home, 1, 1.5)
+    frozen = last_step(home, 1)
+    at_step(home, 1, frozen + 3, timeout_seconds=60)
+    (home / "code" / "stop").touch()
+    end, _ = end_of()
+    assert (end.exit_code, end.restarts) == (0, 0), end
+
+
+def test_long_stop_is_declared_by_name_and_ends_in_a_new_generation(stand, end_of):
+    home = stand.root / "run-1"
+    stand.launcher.submit(stand.podset(STEPPING, env={"GANGLINE_WATCHDOG_EXTRA_SECONDS": "1.5"}))
+    at_step(home, 1, 25, timeout_seconds=60)
+    struck = time.monotonic()
+    freeze_rank(home, 1, 60)
+    poll(lambda: stand.launcher.status("run-1").generation == 1)
+    assert time.monotonic() - struck <= 1.5 + 10, "declared within 10 s of the limit"
+    at_step(home, 1, 1, timeout_seconds=60)
+    (home / "code" / "stop").touch()
+    end, events = end_of()
+    assert (end.exit_code, end.restarts) == (0, 1), end
+    told = next(event for event in events if event.kind == "note")
+    assert "rank 1 made no progress" in told.text
+    assert told.data["stacks"]["1"].startswith("stopped by a signal")
+    assert end.ledger["stalled"] >= 1.5
