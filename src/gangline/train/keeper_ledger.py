@@ -33,7 +33,7 @@ def merge_ledgers(spans: Sequence[Span], *, ranks: Sequence[int], start: float, 
     """
     total: dict[str, float] = {}
     for rank in ranks:
-        own = sorted((span for span in spans if span.rank == rank), key=lambda span: span.started)
+        own = sorted((span for span in spans if span.rank == rank), key=lambda span: span.generation)
         at = start
         for span in own:
             _book(total, "start" if span.generation == 0 else "restart", span.started - at)

@@ -1,0 +1,99 @@
+"""From exits to what follows, without a process."""
+
+import os
+import signal
+
+import pytest
+
+from gangline.errors import retry_class
+from gangline.train.budget import RestartBudget
+from gangline.train.exit_codes import RankExit, classify, culprit, exit_of, read_oom_kills
+from gangline.train.generation import Outcome
+from gangline.train.loop.watchdog import Hang
+from gangline.train.stop import StopOrder
+from gangline.train.verdict import judge
+
+
+def died(code, *, rank=1, number=None):
+    return RankExit(rank=rank, code=code, signal=number, mono=1.0)
+
+
+def outcome(failed=None, *, exits=(), hang=None, order=None, progressed=True):
+    return Outcome(
+        exits=tuple(exits) or ((failed,) if failed else ()),
+        failed=failed,
+        hang=hang,
+        stacks={},
+        order=order,
+        started={},
+        step=7,
+        progressed=progressed,
+    )
+
+
+def judged(given, *, max_events=3, oom_kills=0):
+    return judge(given, RestartBudget(max_events), oom_kills=oom_kills, now=100.0)
+
+
+@pytest.mark.parametrize(("program", "code", "number"), [("os._exit(42)", 42, None), ("os.abort()", 134, 6)])
+def test_wait_status_is_read_as_the_shell_does(program, code, number):
+    pid = os.posix_spawn("/usr/bin/env", ["env", "python3", "-c", f"import os; {program}"], os.environ)
+    assert exit_of(3, os.waitpid(pid, 0)[1], mono=1.5) == RankExit(rank=3, code=code, signal=number, mono=1.5)
+
+
+def test_first_death_decides_and_losers_of_peers_never_do():
+    exits = [died(0, rank=2), died(34, rank=0), died(30, rank=1), died(31, rank=3)]
+    assert culprit(exits).rank == 1
+    assert culprit(exits[:2]).rank == 0
+    assert culprit(exits[:1]) is None
+
+
+def test_sigkill_counted_by_the_kernel_is_out_of_memory():
+    assert classify(died(137, number=9), oom_kills=1) == (32, "changed")
+    assert classify(died(137, number=9), oom_kills=0) == (137, "same")
+    assert classify(died(30), oom_kills=1) == (30, "never")
+
+
+@pytest.mark.parametrize("code", [2, 10, 20, 30, 31, 32, 33, 34, 40, 42, 50, 60, 70, 99, 134, 137, 139, 143])
+def test_only_classes_that_a_repeat_helps_are_repeated(code):
+    verdict = judged(outcome(died(code)))
+    retry = retry_class(code, saved=code == 143)
+    assert verdict.restart == (retry in ("same", "free"))
+    assert verdict.charged == (retry == "same")
+    assert (verdict.exit_code, verdict.culprit) == (code, 1)
+
+
+def test_storage_that_is_away_gets_time():
+    assert judged(outcome(died(40))).pause_seconds == 2
+    assert judged(outcome(died(137, number=9))).pause_seconds == 0
+
+
+def test_spent_budget_is_a_training_error_that_says_so():
+    verdict = judged(outcome(hang=Hang(rank=1, reason="rank 1 made no progress", silent_seconds=9)), max_events=0)
+    assert (verdict.restart, verdict.exit_code, verdict.retry) == (False, 33, "same"), "it never had a budget"
+    budget = RestartBudget(1)
+    assert judge(outcome(died(137, number=9)), budget, oom_kills=0, now=0.0).restart
+    verdict = judge(outcome(died(137, number=9)), budget, oom_kills=0, now=10.0)
+    assert (verdict.restart, verdict.exit_code, verdict.retry) == (False, 30, "never")
+    assert "all 1 restarts" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("codes", "code", "retry"), [((143, 143), 143, "free"), ((143, 137), 143, "same"), ((0, 0), 0, "never")]
+)
+def test_stop_is_free_when_all_saved(codes, code, retry):
+    exits = [died(each, rank=rank, number=9 if each == 137 else None) for rank, each in enumerate(codes)]
+    order = StopOrder(exit_code=128 + signal.SIGTERM, reason="asked to stop by SIGTERM", save=True)
+    verdict = judged(outcome(exits=exits, order=order))
+    assert (verdict.restart, verdict.exit_code, verdict.retry) == (False, code, retry)
+
+
+def test_budget_counts_events_and_refills_after_a_clean_hour():
+    budget = RestartBudget(2)
+    times = [0.0, 0.5, 1.0, 2.0, 10.0, 3602.0 + 10.0]
+    answers = [budget.charge(now) for now in times]
+    assert answers == ["charged", "same event", "same event", "charged", "refused", "charged"]
+
+
+def test_kernel_tells_how_often_memory_ran_out_or_nothing():
+    assert read_oom_kills() is None or read_oom_kills() >= 0
