@@ -1,0 +1,96 @@
+"""Verdicts: what refuses a run, what is not known yet, and what it says."""
+
+from dataclasses import replace
+
+import pytest
+from tests.line.records import record
+
+from gangline.line.stages.gate import judge
+from gangline.spec.line import GateTable, QualityGate
+from gangline.spec.record import Band, Base, Curve, CurvePoint, Metric
+
+LOWER = QualityGate(metric="eval_loss", better="lower")
+HIGHER = QualityGate(metric="eval_loss", better="higher")
+BAND = Band(center=2.37, half=0.04, n=3, origin="base")
+
+
+def verdicts(table, of):
+    return {gate.name: (gate.verdict, gate.reason) for gate in judge(table, of)}
+
+
+def with_metric(**fields):
+    return replace(record(), metrics={"eval_loss": Metric(**fields)})
+
+
+def quality(gate, of, **table):
+    return verdicts(GateTable(quality=(gate,), **table), of)["quality:eval_loss"]
+
+
+@pytest.mark.parametrize(
+    ("gate", "value", "verdict"),
+    [(LOWER, 2.40, "yes"), (LOWER, 2.42, "no"), (LOWER, 1.0, "yes"), (HIGHER, 2.32, "no"), (HIGHER, 9.0, "yes")],
+)
+def test_a_value_is_judged_on_the_base_band(gate, value, verdict):
+    found = quality(gate, with_metric(value=value, base=2.37, base_band=BAND))
+    assert found[0] == verdict
+    assert "3 seeds of base" in found[1]
+
+
+def test_a_band_is_never_narrower_than_the_floor():
+    thin = replace(BAND, half=1e-9)
+    wide = replace(LOWER, floor_percent=2.0)
+    assert quality(LOWER, with_metric(value=2.40, base=2.37, base_band=thin))[0] == "no"
+    assert quality(wide, with_metric(value=2.40, base=2.37, base_band=thin))[0] == "yes"
+
+
+def test_the_first_run_becomes_the_base():
+    assert quality(LOWER, with_metric(value=2.4)) == ("unknown", "no base yet: this run becomes the base")
+
+
+def test_without_base_a_line_may_refuse():
+    assert quality(LOWER, with_metric(value=2.4), require_base=True)[0] == "no"
+    assert verdicts(GateTable(require_base=True), record())["base"][0] == "no"
+    based = replace(record(), commit=replace(record().commit, base=Base(commit="c", run="r")))
+    assert "base" not in verdicts(GateTable(require_base=True), based)
+
+
+def test_a_base_without_band_judges_nothing():
+    verdict, reason = quality(LOWER, with_metric(value=9.9, base=2.37))
+    assert verdict == "unknown"
+    assert "evaluate.seeds = 3" in reason
+
+
+@pytest.mark.parametrize(
+    ("better", "value", "verdict"), [("lower", 2.0, "yes"), ("lower", 2.1, "no"), ("higher", 2.1, "yes")]
+)
+def test_a_limit_stands_instead_of_the_band(better, value, verdict):
+    gate = QualityGate(metric="eval_loss", better=better, limit=2.05)
+    assert quality(gate, with_metric(value=value, base=2.37, base_band=BAND))[0] == verdict
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_no_number_is_refused(value):
+    assert quality(LOWER, with_metric(value=value))[0] == "no"
+
+
+def test_a_metric_that_nobody_reports_is_unknown():
+    assert quality(LOWER, record())[0] == "unknown"
+
+
+def test_a_dirty_tree_is_not_reproducible():
+    dirty = replace(record(), commit=replace(record().commit, patch="blobs/sha256/x"))
+    assert verdicts(GateTable(), dirty)["reproducible"][0] == "no"
+    assert verdicts(GateTable(reproducible=False), dirty)["reproducible"][0] == "unknown"
+    assert verdicts(GateTable(), record())["reproducible"][0] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"), [([1.0] * 6, "yes"), ([1, 2, 2, 1, 2, 2], "yes"), ([1, 2, 2, 2, 1, 1], "no")]
+)
+def test_a_training_loss_is_judged_over_its_whole_course(values, verdict):
+    points = tuple(CurvePoint(step=10 * n, value=float(v), low=0.9, high=1.1) for n, v in enumerate(values, start=1))
+    of = replace(record(), curve=Curve(points=points), metrics={"loss": Metric(value=float(values[-1]))})
+    table = GateTable(quality=(QualityGate(metric="loss", better="lower"),))
+    found = verdicts(table, of)["quality:loss"]
+    assert found[0] == verdict
+    assert verdict == "yes" or "from step 20" in found[1]
