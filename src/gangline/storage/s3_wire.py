@@ -7,8 +7,10 @@ request is for, and whether it may be sent twice, is known to the caller.
 import hashlib
 import time
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 from typing import TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -29,6 +31,10 @@ _ABOUT_KEY = ("NoSuchKey", "NoSuchUpload")
 """Codes of a 404 that is an answer; others mean that bucket or credentials are wrong."""
 _CONNECT_SECONDS = 5.0
 _REQUEST_SECONDS = 60.0
+"""Of silence: a transfer that goes on may take longer."""
+_LEAST_SECONDS = 0.1
+_until: ContextVar[float] = ContextVar("until", default=inf)
+"""End of the running call's time, on the monotonic clock."""
 
 
 class Unanswered(Exception):
@@ -78,6 +84,7 @@ class Wire:
     def retrying(self, what: str, attempt: Callable[[], Result]) -> Result:
         """Call `attempt` until it is answered, with backoff, jitter, Retry-After and one deadline for all tries."""
         began = time.monotonic()
+        until = _until.set(began + self._deadline_seconds)
         retry = stamina.RetryingCaller(
             attempts=None, timeout=self._deadline_seconds, wait_initial=0.05, wait_max=5.0, wait_jitter=0.2
         )
@@ -88,6 +95,8 @@ class Wire:
                 f"store {self.place.url} at {self.place.endpoint}: no answer to {what} "
                 f"in {time.monotonic() - began:.0f} s ({last}); is the server up and reachable from here?"
             ) from last
+        finally:
+            _until.reset(until)
 
     def once(
         self,
@@ -99,8 +108,9 @@ class Wire:
         body: bytes = b"",
         accept: tuple[int, ...] = (),
     ) -> Response:
-        """One request, one answer, or `Unanswered`."""
+        """One request, one answer, or `Unanswered`; inside `retrying`, in what is left of its time."""
         url = self._url(path, query or {})
+        left_seconds = max(_until.get() - time.monotonic(), _LEAST_SECONDS)
         try:
             answer = self._pool.request(
                 method,
@@ -108,8 +118,7 @@ class Wire:
                 body=body,
                 headers=self._signed(method, url, headers or {}, body),
                 timeout=urllib3.Timeout(
-                    connect=min(_CONNECT_SECONDS, self._deadline_seconds),
-                    read=min(_REQUEST_SECONDS, self._deadline_seconds),
+                    connect=min(_CONNECT_SECONDS, left_seconds), read=min(_REQUEST_SECONDS, left_seconds)
                 ),
             )
         except SSLError as error:
