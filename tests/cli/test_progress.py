@@ -63,7 +63,10 @@ def test_speed_is_left_out_where_a_batch_has_no_tokens():
     assert "tokens/s" not in seen(step(1, tokens=0)).sentence()
 
 
-@pytest.mark.parametrize("data", [{}, {"event": "saved"}, {"event": "step", "step": 1, "rank": 0}])
+@pytest.mark.parametrize(
+    "data",
+    [{}, {"event": "saved"}, {"event": "step", "step": 1}, {"event": "step", "step": 1, "loss": None, "rank": 0}],
+)
 def test_any_rank_event_is_survived(data):
     assert isinstance(seen(GangEvent(kind="progress", data=data)).sentence(spark=12), str)
 

@@ -51,6 +51,10 @@ def _cost_words(number: Number) -> str:
         return ""
     if number.name == "step_seconds":
         speed = number.base / number.this - 1 if number.this else 0.0
-        return f"{'faster' if speed >= 0 else 'slower'} {percent(abs(speed))}"
+        return f"{speed + 1:.1f} times as fast" if speed > 1 else f"{_pace(speed)} {percent(abs(speed))}"
     name = number.name.removesuffix("_bytes").replace("_", " ")
     return f"{name} {percent(number.change, signed=True)}"
+
+
+def _pace(speed: float) -> str:
+    return "faster" if speed >= 0 else "slower"

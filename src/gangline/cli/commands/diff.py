@@ -36,7 +36,7 @@ def command(
 
 
 def _record(desk: Desk, name: str) -> Record:
-    """By run id; else the newest run of the commit of that name."""
+    """By run id; else the newest run of the commit of that name, undisturbed ones before drilled ones."""
     try:
         return find_run(desk.store, name)
     except UsageError as not_a_run:
@@ -44,7 +44,9 @@ def _record(desk: Desk, name: str) -> Record:
             sha = Repository.at(desk.repo).commit(name)
         except UsageError:
             raise not_a_run from None
-    newest = max(list_runs(desk.store, commit=sha), key=lambda record: record.run.created, default=None)
+    newest = max(
+        list_runs(desk.store, commit=sha), key=lambda record: (not record.drills, record.run.created), default=None
+    )
     if newest is None:
         raise UsageError(f"{name} is commit {sha[:8]}, which has no run here; gangline run --commit {name} makes one")
     return newest

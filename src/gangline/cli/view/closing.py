@@ -21,13 +21,14 @@ def found_line(record: Record) -> str:
     return f"{'found':<{NAME_WIDTH}}{record.run.id}: {said}"
 
 
-def stage_line(name: str, info: StageInfo, width: int) -> str:
-    """`train     ddp-2 120/120 … 15 s`, the time at the right end of `width` columns."""
+def stage_line(name: str, info: StageInfo, width: int, *, cut: bool = False) -> str:
+    """`train     ddp-2 120/120 … 15 s`, the time at the right end of `width` columns; longer ones are cut or run on."""
     mark = {"failed": "✗ ", "cancelled": "■ ", "skipped": "– "}.get(info.state, "")
     text = f"{name:<{NAME_WIDTH}}{mark}{clean(info.message or info.state)}"
     spent = format_seconds(info.seconds) if info.seconds is not None and info.state != "skipped" else ""
     room = max(width - len(spent) - 1, 40)
-    text = text if len(text) <= room else text[: room - 1] + "…"
+    if cut and len(text) > room:
+        text = text[: room - 1] + "…"
     return f"{text:<{room}} {spent}".rstrip()
 
 

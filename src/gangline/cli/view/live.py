@@ -68,7 +68,10 @@ class LiveView:
     def stage_ended(self, name: str, info: StageInfo) -> None:
         self._foot.progress = None
         self._outlook.stage_ended(name, info)
-        text = Text(stage_line(name, info, min(self._console.width, 140)), style=STYLES.get(info.state, ""))
+        text = Text(
+            stage_line(name, info, min(self._console.width, 140), cut=name != "report"),
+            style=STYLES.get(info.state, ""),
+        )
         if info.state not in STYLES:
             text.stylize("bold", 0, len(name))
         self._console.print(text, soft_wrap=True)

@@ -77,8 +77,8 @@ class Progress:
         self.ranks.setdefault(rank, RankPhases()).recent.append(data.get("phases") or {})
         if rank == 0:
             self.step = int(data["step"])
-            self.losses.append(float(data.get("loss", float("nan"))))
-            self.speeds.append((float(data.get("seconds", 0.0)), float(data.get("tokens", 0.0))))
+            self.losses.append(_number(data.get("loss"), float("nan")))
+            self.speeds.append((_number(data.get("seconds"), 0.0), _number(data.get("tokens"), 0.0)))
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -117,6 +117,11 @@ class Progress:
         if len(rows) > SHOWN_RANKS:
             rows = sorted(rows, key=lambda row: (row[1].get("wait", 0.0), row[0]))[:SHOWN_RANKS]
         return rows
+
+
+def _number(value: Any, otherwise: float) -> float:
+    """Ranks write null for what is not finite, and leave out what a batch does not have."""
+    return otherwise if value is None else float(value)
 
 
 @dataclass
