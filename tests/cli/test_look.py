@@ -71,7 +71,7 @@ def test_report_is_written_beside_the_store_and_names_the_difference(gangline, d
     result = gangline("report", records.THIS_RUN)
     path = desk / ".gangline" / "reports" / f"{records.THIS_RUN}.html"
     assert result.stdout.strip() == str(path)
-    assert "model.width 128 -&gt; 64" in path.read_text("utf-8")
+    assert 'model.width</th><td class="wide">128</td><td class="wide">64' in path.read_text("utf-8")
 
 
 def test_report_formats_go_to_stdout(gangline):

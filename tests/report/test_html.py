@@ -66,7 +66,7 @@ def test_the_page_tells_every_part_of_the_record():
     text = render_html(records.refused(), records.passed())
     for said in (
         "refused", "quality:eval_loss", "unchanged since", "outside the band from step", "useful share", "backward",
-        "runner up", "gathers parameters at each step", "one change: line.toml model.width 128 -&gt; 64", "kill-rank",
+        "runner up", "gathers parameters at each step", "model.width</th><td class=\"wide\">128</td><td class=\"wide\">64", "kill-rank",
         "checkpoint", "gangline run --again", records.BASE_RUN, "53 of 53",
     ):  # fmt: skip
         assert said in text or (said == "53 of 53" and said in render_html(records.passed()))

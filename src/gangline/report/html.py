@@ -13,7 +13,6 @@ from markupsafe import Markup
 
 from gangline.report import facts, palette, svg
 from gangline.report.compare import compare
-from gangline.report.compare_text import change_lines
 from gangline.report.text import clean, percent, place, quantity, short, step_time
 from gangline.spec.record import RankRow, Record
 from gangline.units import format_bytes, format_count, format_number, format_seconds
@@ -43,7 +42,6 @@ def render_html(record: Record, base: Record | None = None) -> str:
         ledger=facts.ledger_rows(record.ledger) if record.ledger else [],
         off=facts.forecast_off(record),
         comparison=comparison,
-        changes=change_lines(comparison.changes) if comparison else [],
         commands=facts.reproduce_commands(record),
         events=record.events[-SHOWN_EVENTS:],
         artifacts=record.artifacts[:SHOWN_ARTIFACTS],
