@@ -156,6 +156,7 @@ def test_rules_judge_the_rest_of_a_table_with_a_wrong_type():
         ("data.text[0]", ["data.text=['ftp:a']"]),
         ("data.text[0]", ["data.text=['package:/etc/passwd']"]),
         ("data.text[0]", ["data.text=['a/../b']"]),
+        ("data.text[0]", [f"data.text=['repo:{'**/' * 400}*']"]),
         ("data.digest", ["data.digest='abc'"]),
         ("data.holdout", ["data.holdout=0"]),
         ("data.holdout", ["data.holdout=0.51"]),

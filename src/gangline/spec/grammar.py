@@ -17,12 +17,16 @@ STORE_URL = re.compile(r"file:[^\0?#]+|s3://[a-z0-9][a-z0-9.-]*(/[A-Za-z0-9._/-]
 LISTEN = re.compile(r"(?P<host>\[[0-9a-f:]+\]|[A-Za-z0-9.-]+):(?P<port>\d{1,5})")
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
+_LONGEST_PATH = 1024
+"""A glob is matched with every file of a commit: its length is bounded."""
 _CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 _CRON_PART = re.compile(r"(\*|(\d{1,2})(-(\d{1,2}))?)(/(\d{1,2}))?")
 
 
 def is_inside(path: str) -> bool:
-    """Is this path or glob relative and does it stay where it starts?"""
+    """Is this path or glob relative, of a usable length, and does it stay where it starts?"""
+    if len(path) > _LONGEST_PATH:
+        return False
     parts = PurePosixPath(path).parts
     return bool(path.strip()) and not path.startswith("/") and ".." not in parts and not re.search(r"[\\\0\n]", path)
 
