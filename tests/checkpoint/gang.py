@@ -8,9 +8,12 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from pathlib import Path
 from queue import Empty, Queue
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 KEY = b"a key of the tests"
 PREFIX = "runs/p/c/r/checkpoints"
@@ -89,7 +92,7 @@ def perform(task: dict, *, rank: int, group) -> dict:
     from gangline.storage.local import FolderStore
 
     torch.set_num_threads(1)
-    store = FolderStore(task["root"])
+    store = _store(task, FolderStore(task["root"]), rank)
     wrapped, bare, optimizer = build(task["layout"], seed=task.get("seed", 1))
     refused: list[tuple[str, str]] = []
     try:
@@ -106,6 +109,8 @@ def perform(task: dict, *, rank: int, group) -> dict:
         for number in range(task.get("steps", 0))
     ]
     report = None
+    if "periodic" in task:
+        return save_often(task, store, bare, optimizer, group)
     if task.get("save"):
         saver = Saver(
             store=store,
@@ -125,6 +130,56 @@ def perform(task: dict, *, rank: int, group) -> dict:
         "digests": tensor_digests(bare, optimizer), "key": report.key if report else None,
         "optimizer": [repr({k: v for k, v in g.items() if k != "params"}) for g in optimizer.param_groups],
     }  # fmt: skip
+
+
+def save_often(task: dict, store, model, optimizer, group) -> dict:
+    """Periodic saves without waiting, then a final one; what each of them came to on this rank."""
+    from gangline.checkpoint.saver import Saver
+    from gangline.errors import GanglineError
+
+    saver = Saver(
+        store=store, prefix=PREFIX, run="r", plan_digest="d", generation=1, key=KEY, group=group,
+        patience_seconds=task.get("patience", 30.0), max_unsaved_seconds=task.get("max_unsaved", 60.0),
+    )  # fmt: skip
+    taken, ends, error = [], [], None
+    try:
+        for step in range(1, task["periodic"] + 1):
+            taken.append(saver.save(model, optimizer, {}, step=step, wait=False) is not None)
+            ends += [(each.step, each.error is None) for each in saver.poll()]
+            time.sleep(0.02)
+            if task.get("settle"):
+                ends += [(each.step, each.error is None) for each in saver.wait()]
+        final = saver.save(model, optimizer, {}, step=task["periodic"] + 1, wait=True)
+        ends += [(each.step, each.error is None) for each in [*saver.poll(), final]]
+    except GanglineError as raised:
+        error = f"{type(raised).__name__}: {raised}"
+    saver.close()
+    return {"taken": taken, "ends": ends, "skipped": saver.skipped, "failed": error}
+
+
+def _store(task: dict, store, rank: int):
+    """The store as this rank sees it: rank `strikes` has one that is slow, or refuses its first writes."""
+    from tests.checkpoint.small import Wrapped
+
+    from gangline.errors import StorageError
+
+    class Slow(Wrapped):
+        def put(self, key, data):
+            time.sleep(task["slow_seconds"])
+            return self._store.put(key, data)
+
+    class Refusing(Wrapped):
+        left = task.get("refusals", 0)
+
+        def put(self, key, data):
+            if key.endswith(".safetensors") and self.left:
+                self.left -= 1
+                raise StorageError(f"no space left for {key}")
+            return self._store.put(key, data)
+
+    if task.get("strikes") != rank:
+        return store
+    return Slow(store) if "slow_seconds" in task else Refusing(store)
 
 
 def build(layout: str, *, seed: int):

@@ -46,6 +46,23 @@ def test_ranges_across_blocks_are_the_bytes_that_were_written(store, large):
             assert file.read(start, end - start) == data[start:end]
 
 
+def test_ranges_read_ahead_are_the_same_bytes(store, large):
+    data, entry = large
+    ranges = [(0, 3), (3, BLOCK_BYTES), (5, 2), (BLOCK_BYTES + 3, 0), (2 * BLOCK_BYTES - 1, 6)]
+    with opened(store, entry).ahead(ranges) as file:
+        for start, size in [*ranges, (4, 2 * BLOCK_BYTES)]:
+            assert file.read(start, size) == data[start : start + size]
+
+
+def test_damaged_block_is_refused_when_it_was_read_ahead(store, large):
+    data, entry = large
+    store.put(f"c/{NAME}", data[:-1] + bytes([data[-1] ^ 1]))
+    with opened(store, entry).ahead([(0, 1), (2 * BLOCK_BYTES, 1)]) as file:
+        assert file.read(0, 1) == data[:1]
+        with pytest.raises(Refused, match="block 2"):
+            file.read(2 * BLOCK_BYTES, 1)
+
+
 def test_damaged_block_is_refused_by_name_and_the_others_still_read(store, large):
     data, entry = large
     store.put(f"c/{NAME}", data[: BLOCK_BYTES + 9] + bytes([data[BLOCK_BYTES + 9] ^ 4]) + data[BLOCK_BYTES + 10 :])

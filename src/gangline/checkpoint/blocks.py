@@ -6,13 +6,20 @@ use nothing is read twice. What the bytes mean is left to others.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import islice
+from typing import Protocol
 
 from gangline.checkpoint.envelope import BLOCK_BYTES, FileEntry
 from gangline.checkpoint.refused import Refused
 from gangline.errors import StorageError
 from gangline.storage.protocol import ObjectStore
+
+_READERS = 4
+_AHEAD = 6
 
 
 def write_file(store: ObjectStore, key: str, pieces: Iterable[bytes | memoryview]) -> FileEntry:
@@ -68,6 +75,12 @@ def _check_size(store: ObjectStore, key: str, size: int) -> None:
         raise StorageError(f"wrote {size} bytes to {key}, the store has {found}; the next save writes it anew")
 
 
+class Blocks(Protocol):
+    """Where a file's verified blocks come from; `read` fetches and verifies one of them."""
+
+    def get(self, name: str, number: int, read: Callable[[int], bytes]) -> bytes: ...
+
+
 class BlockCache:
     """The blocks read last, of all files of a checkpoint together: neighbouring tensors share them."""
 
@@ -85,6 +98,24 @@ class BlockCache:
         return block
 
 
+class ReadAhead:
+    """Blocks of one file, fetched and verified by a few threads ahead of a caller that takes them in order."""
+
+    def __init__(self, pool: Executor, numbers: Iterable[int]) -> None:
+        self._pool, self._numbers = pool, iter(numbers)
+        self._coming: dict[int, Future[bytes]] = {}
+        self._held: tuple[int, bytes] = (-1, b"")
+
+    def get(self, name: str, number: int, read: Callable[[int], bytes]) -> bytes:  # noqa: ARG002 - one file
+        if number != self._held[0]:
+            self._held = (-1, b"")
+            for ahead in islice(self._numbers, _AHEAD - len(self._coming)):
+                self._coming[ahead] = self._pool.submit(read, ahead)
+            coming = self._coming.pop(number, None)
+            self._held = (number, read(number) if coming is None else coming.result())
+        return self._held[1]
+
+
 @dataclass(frozen=True, slots=True)
 class VerifiedFile:
     """One file of a checkpoint, read by range; every byte it gives belongs to a block that was hashed."""
@@ -93,7 +124,7 @@ class VerifiedFile:
     folder: str
     name: str
     entry: FileEntry
-    cache: BlockCache
+    blocks: Blocks
 
     def read(self, start: int, size: int) -> bytes:
         """Bytes `start` to `start + size`.
@@ -109,9 +140,19 @@ class VerifiedFile:
             raise Refused(self.name, f"has {self.entry.size_bytes} bytes, asked for {size} from {start}")
         while size > 0:
             number, offset = divmod(start, BLOCK_BYTES)
-            piece = memoryview(self.cache.get(self.name, number, self._read_block))[offset : offset + size]
+            piece = memoryview(self.blocks.get(self.name, number, self._read_block))[offset : offset + size]
             yield piece
             start, size = start + len(piece), size - len(piece)
+
+    @contextmanager
+    def ahead(self, ranges: Iterable[tuple[int, int]]) -> Iterator["VerifiedFile"]:
+        """The same file for a caller that will read `ranges` (start, size) in this order."""
+        touched = (number for start, size in ranges for number in _numbers(start, size))
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="read-ahead") as pool:
+            try:
+                yield replace(self, blocks=ReadAhead(pool, dict.fromkeys(touched)))
+            finally:
+                pool.shutdown(cancel_futures=True)
 
     def _read_block(self, number: int) -> bytes:
         start = number * BLOCK_BYTES
@@ -124,3 +165,8 @@ class VerifiedFile:
         if sha256(blob.data).hexdigest() != self.entry.blocks[number]:
             raise Refused(self.name, f"block {number} (from byte {start}) is not what was written")
         return blob.data
+
+
+def _numbers(start: int, size: int) -> range:
+    """Blocks that a range touches."""
+    return range(start // BLOCK_BYTES, -(-(start + size) // BLOCK_BYTES)) if size else range(0)

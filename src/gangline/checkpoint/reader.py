@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,8 +18,9 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from gangline.checkpoint.folder import CheckpointFolder
-from gangline.checkpoint.index import Chunk, Index, StoredTensor
-from gangline.checkpoint.torch_types import DTYPES
+from gangline.checkpoint.index import Index, StoredTensor
+from gangline.checkpoint.tensors import tensor_bytes
+from gangline.checkpoint.torch_types import DTYPES, fill_bytes
 
 
 class CheckpointReader(StorageReader):
@@ -44,17 +46,17 @@ class CheckpointReader(StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        by_file: dict[str, list[tuple[int, ReadItem, StoredTensor, Chunk]]] = defaultdict(list)
+        by_file: dict[str, list[_Read]] = defaultdict(list)
         for item in plan.items:
-            tensor = self._index.tensors[item.storage_index.fqn]
-            chunk = next(each for each in tensor.chunks if each.offsets == tuple(item.storage_index.offset or ()))
-            start = self._folder.locate(item.storage_index.fqn, tensor, chunk).start
-            by_file[chunk.file].append((start, item, tensor, chunk))
-        for _, reads in sorted(by_file.items()):
-            for start, item, tensor, chunk in sorted(reads, key=lambda read: read[0]):
-                target = planner.resolve_tensor(item).detach()
-                target.copy_(self._read(start, item, tensor, chunk))
-                planner.commit_tensor(item, target)
+            read = self._locate(item)
+            by_file[read.file].append(read)
+        for name, reads in sorted(by_file.items()):
+            reads.sort(key=lambda read: read.start)
+            with self._folder.file(name).ahead((read.start, read.size) for read in reads) as file:
+                for read in reads:
+                    target = planner.resolve_tensor(read.item).detach()
+                    _fill(target, read, file.pieces(read.start, read.size))
+                    planner.commit_tensor(read.item, target)
         future: Future[None] = Future()
         future.set_result(None)
         return future
@@ -64,29 +66,42 @@ class CheckpointReader(StorageReader):
         """Folders are named by step, never by torch's id."""
         return False
 
-    def _read(self, start: int, item: ReadItem, tensor: StoredTensor, chunk: Chunk) -> Tensor:
-        """The box of `item`: only its rows are read, its other dims are cut out of them."""
-        dtype = DTYPES[tensor.dtype]
-        first, rows = (item.storage_offsets[0], item.lengths[0]) if chunk.sizes else (0, 1)
-        row_shape = chunk.sizes[1:]
-        row_bytes = torch.Size(row_shape).numel() * dtype.itemsize
-        size = rows * row_bytes
-        if size == 0:
-            return torch.empty(item.lengths, dtype=dtype)
-        buffer = _joined(self._folder.file(chunk.file).pieces(start + first * row_bytes, size), size)
-        whole = torch.frombuffer(buffer, dtype=dtype).reshape((rows, *row_shape) if chunk.sizes else ())
-        for dim in range(1, len(chunk.sizes)):
-            whole = whole.narrow(dim, item.storage_offsets[dim], item.lengths[dim])
-        return whole
+    def _locate(self, item: ReadItem) -> "_Read":
+        """Bytes of the rows that `item` needs; its other dims are cut out of them."""
+        name, offsets = item.storage_index.fqn, tuple(item.storage_index.offset or ())
+        tensor = self._index.tensors[name]
+        chunk = next(each for each in tensor.chunks if each.offsets == offsets)
+        entry = self._folder.locate(name, tensor, chunk)
+        rows = item.lengths[0] if chunk.sizes else 1
+        row_bytes = tensor_bytes(tensor.dtype, chunk.sizes[1:])
+        skipped = item.storage_offsets[0] if chunk.sizes else 0
+        shape = (rows, *chunk.sizes[1:]) if chunk.sizes else ()
+        return _Read(chunk.file, entry.start + skipped * row_bytes, rows * row_bytes, shape, item)
 
 
-def _joined(pieces: Iterable[memoryview], size: int) -> bytearray:
-    buffer = bytearray(size)
-    at = 0
-    for piece in pieces:
-        buffer[at : at + len(piece)] = piece
-        at += len(piece)
-    return buffer
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Consecutive rows of one chunk, and the item whose box lies in them."""
+
+    file: str
+    start: int
+    size: int
+    shape: tuple[int, ...]
+    item: ReadItem
+
+
+def _fill(target: Tensor, read: _Read, pieces: Iterable[memoryview]) -> None:
+    """Copy verified bytes into `target`: straight where they are all of it, else by a host copy of the rows."""
+    if read.size == 0:
+        return
+    if target.is_contiguous() and target.device.type == "cpu" and tuple(read.item.lengths) == read.shape:
+        fill_bytes(target, pieces)
+        return
+    rows = torch.empty(read.shape, dtype=target.dtype)
+    fill_bytes(rows, pieces)
+    for dim in range(1, len(read.shape)):
+        rows = rows.narrow(dim, read.item.storage_offsets[dim], read.item.lengths[dim])
+    target.copy_(rows)
 
 
 def _metadata(tensor: StoredTensor) -> TensorStorageMetadata:
