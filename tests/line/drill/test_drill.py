@@ -65,7 +65,7 @@ def test_a_killed_rank_comes_back_and_the_record_says_so(repo):
     assert record.run.verdict == "passed"
     assert record.stages["publish"].state == "skipped"
     assert "drilled" in record.stages["publish"].message
-    assert report.drill.lost_steps <= 10
+    assert report.drill.lost_steps <= 20
     assert record.gang.restarts == 1
     assert record.ledger.seconds["drill"] > 0
     assert sum(record.ledger.seconds.values()) == pytest.approx(record.ledger.allocated_seconds, rel=1e-3)

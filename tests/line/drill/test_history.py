@@ -36,6 +36,7 @@ def test_a_kill_is_measured_from_strike_to_the_step_after_the_one_reached():
         3,
     ]
     assert (after.new_step, after.checkpoint_step, after.lost_steps, after.restarts) == (3, 2, 2, 1)
+    assert (after.reached, after.durable, after.saves_failed) == (4, 2, False)
     assert after.breaks == ()
 
 

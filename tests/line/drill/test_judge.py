@@ -30,7 +30,8 @@ def test_a_kill_that_came_back_within_an_interval_held():
 @pytest.mark.parametrize(
     ("kind", "done", "change", "interval", "invariants", "reason"),
     [
-        (KIND, KILL, {}, 1, (), "lost 2 steps, promised at most 1"),
+        (KIND, KILL, {"lost_steps": 3, "durable": 4}, 2, (), "lost 3 steps, promised at most 2"),
+        (KIND, KILL, {"lost_steps": 3, "durable": 1, "saves_failed": True}, 2, (), "lost 3 steps, promised at most 2"),
         (KIND, KILL, {"recover_seconds": None}, 2, (), "no new step came"),
         (KIND, KILL, {"detect_seconds": None}, 2, (), "no keeper noticed"),
         (KIND, KILL, {"breaks": ("step 3 followed step 1",)}, 2, (), "step 3 followed step 1"),
@@ -42,6 +43,11 @@ def test_a_broken_promise_is_named(kind, done, change, interval, invariants, rea
     after = replace(aftermath(KILLED, KILL), **change)
     drill = judge(kind, done, after, invariants, interval=interval, seed=1)
     assert (drill.result, drill.reason) == ("broken", reason)
+
+
+def test_a_save_that_was_under_way_excuses_the_interval_before_it():
+    after = replace(aftermath(KILLED, KILL), lost_steps=3, durable=1)
+    assert judge(KIND, KILL, after, (), interval=2, seed=1).result == "held"
 
 
 def test_a_short_stop_that_cost_nothing_held_and_a_pending_invariant_breaks_nothing():

@@ -1,39 +1,17 @@
-"""One run that passed and one that is published, made once a session; every test strikes its own copy."""
-
-import shutil
-from dataclasses import replace
+"""A run that passed, and one that is published: every test strikes its own copy."""
 
 import pytest
-from tests.line.registry.desk import Desk, make_desk
-
-from gangline.storage.local import FolderStore
-
-
-@pytest.fixture(scope="session")
-def passed_template(tmp_path_factory):
-    return make_desk(tmp_path_factory.mktemp("passed") / "root")
-
-
-@pytest.fixture(scope="session")
-def published_template(passed_template, tmp_path_factory):
-    desk = _copy(passed_template, tmp_path_factory.mktemp("published") / "root")
-    return desk, desk.publish()
+from tests.line.registry.desk import copy_of, template
 
 
 @pytest.fixture
-def desk(passed_template, tmp_path):
+def desk(tmp_path, tmp_path_factory):
     """A run after its gates, nothing published."""
-    return _copy(passed_template, tmp_path / "root")
+    return copy_of(template(tmp_path_factory, "passed")[0], tmp_path / "root")
 
 
 @pytest.fixture
-def published(published_template, tmp_path):
+def published(tmp_path, tmp_path_factory):
     """A desk whose run is `bytegpt 1`, and what `publish` answered."""
-    template, answer = published_template
-    return _copy(template, tmp_path / "root"), answer
-
-
-def _copy(template: Desk, root) -> Desk:
-    shutil.copytree(template.root, root)
-    environ = {"XDG_CONFIG_HOME": str(root / "config"), "HOME": str(root)}
-    return replace(template, root=root, repo=root / "repo", store=FolderStore(root / "store"), environ=environ)
+    desk, answer = template(tmp_path_factory, "published")
+    return copy_of(desk, tmp_path / "root"), answer

@@ -58,6 +58,28 @@ class Desk:
         return git(self.repo, "rev-parse", "HEAD")
 
 
+_TEMPLATES: dict[str, tuple[Desk, object]] = {}
+
+
+def template(factory, name: str) -> tuple[Desk, object]:
+    """`passed` or `published`, made once a session whoever asks first; and what `publish` answered."""
+    if name not in _TEMPLATES:
+        root = factory.mktemp(name) / "root"
+        if name == "passed":
+            _TEMPLATES[name] = make_desk(root), None
+        else:
+            desk = copy_of(template(factory, "passed")[0], root)
+            _TEMPLATES[name] = desk, desk.publish()
+    return _TEMPLATES[name]
+
+
+def copy_of(desk: Desk, root: Path) -> Desk:
+    """The same desk at another place, to be struck."""
+    shutil.copytree(desk.root, root)
+    environ = {"XDG_CONFIG_HOME": str(root / "config"), "HOME": str(root)}
+    return replace(desk, root=root, repo=root / "repo", store=FolderStore(root / "store"), environ=environ)
+
+
 def git(folder: Path, *arguments: str) -> str:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     identity = ("-c", "user.name=t", "-c", "user.email=t@example.invalid", "-c", "init.defaultBranch=main")

@@ -59,6 +59,12 @@ class Aftermath:
     lost_steps: int | None = None
     lost_seconds: float | None = None
     """Until the training was past the step it had reached."""
+    reached: int = 0
+    """Last step before the strike."""
+    durable: int = 0
+    """Step of the newest checkpoint that was durable then."""
+    saves_failed: bool = False
+    """The last word on saves before the strike was a failure."""
     restarts: int = 0
     world_size: int | None = None
     breaks: tuple[str, ...] = field(default=())
@@ -81,6 +87,7 @@ def aftermath(history: History, strike: Strike) -> Aftermath:
     past = next((e for e in new if e["step"] > (reached if anew else reached + 1)), None)
     first = new[0] if anew and new else past
     resumed = _resumed(history, strike) if anew else reached
+    saves = [e for e in history.ranks if e["event"] in {"saved", "save_failed"} and e["mono"] <= strike.mono]
     return Aftermath(
         detect_seconds=noticed["mono"] - strike.mono if noticed else None,
         detected=_sentence(noticed, restarts) if noticed else "",
@@ -89,6 +96,9 @@ def aftermath(history: History, strike: Strike) -> Aftermath:
         checkpoint_step=resumed if anew and first else None,
         lost_steps=max(0, reached - resumed) if first else None,
         lost_seconds=past["mono"] - strike.mono if past else None,
+        reached=reached,
+        durable=max((e["step"] for e in saves if e["event"] == "saved"), default=0),
+        saves_failed=bool(saves) and saves[-1]["event"] == "save_failed",
         restarts=restarts,
         world_size=generations[-1].get("world_size") if generations else None,
         breaks=tuple(went_back(history)),

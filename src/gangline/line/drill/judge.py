@@ -85,7 +85,7 @@ def _broken(kind: Kind, strike: Strike, after: Aftermath, interval: int) -> list
     found = list(after.breaks)
     if after.recover_seconds is None:
         found.append("no new step came")
-    if after.lost_steps is not None and after.lost_steps > interval:
+    if after.lost_steps is not None and after.lost_steps > interval and not was_saving(after, interval):
         found.append(f"lost {after.lost_steps} steps, promised at most {interval}")
     if kind.name == "kill-rank" and after.detect_seconds is None:
         found.append("no keeper noticed")
@@ -93,6 +93,12 @@ def _broken(kind: Kind, strike: Strike, after: Aftermath, interval: int) -> list
     if kind.name == "freeze-rank" and short and after.restarts:
         found.append(f"a stop of {format_seconds(strike.seconds or 0)} cost a restart")
     return found
+
+
+def was_saving(after: Aftermath, interval: int) -> bool:
+    """Was a save under way at the strike? It is as good as durable only once it ends, so an interval more is lost."""
+    due = after.reached // interval * interval
+    return due > after.durable and not after.saves_failed
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -15,7 +15,7 @@ from gangline.line.cancel import cancel_run
 from gangline.line.drill.catalogue import Kind, choose
 from gangline.line.drill.history import Aftermath, Strike
 from gangline.line.drill.invariants import invariants
-from gangline.line.drill.judge import Held, judge, not_struck, with_drill
+from gangline.line.drill.judge import Held, judge, not_struck, was_saving, with_drill
 from gangline.line.drill.strike import Aim, NotStruckError, check_aim, describe_strike, strike, watch
 from gangline.line.observer import Silent
 from gangline.line.question import ask
@@ -270,7 +270,8 @@ def _tell_loss(tell: Callable[[str], None], record: Record, after: Aftermath, in
     held = record.plan.world_size if record.plan else 1
     spent = f", {after.lost_seconds * held:.1f} rank-seconds" if after.lost_seconds is not None else ""
     since = f" since checkpoint step-{after.checkpoint_step:08d}" if after.checkpoint_step else ""
-    tell(f"lost     {after.lost_steps} steps{since}{spent}    target <= 1 interval of {interval}")
+    saving = ", the next save was under way" if was_saving(after, interval) else ""
+    tell(f"lost     {after.lost_steps} steps{since}{spent}{saving}    target <= 1 interval of {interval}")
 
 
 def _replay(found: Drill, wish: _Wish, run: str | None) -> str:

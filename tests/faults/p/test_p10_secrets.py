@@ -1,0 +1,107 @@
+"""P10: canary values of the signing key, the checkpoint key and store credentials are in nothing that is written."""
+
+import base64
+import io
+import re
+import traceback
+
+import pytest
+import structlog
+from cryptography.hazmat.primitives import serialization
+from tests.line.registry.desk import copy_of, template
+from tests.line.registry.test_promote import point
+
+from gangline.errors import GanglineError
+from gangline.line.drill.invariants import spellings
+from gangline.line.registry.keys import list_keys, signing_key
+from gangline.line.registry.verify import verify
+from gangline.spec.site import SignTable, Site
+from gangline.storage.open import open_store
+from gangline.storage.s3 import S3Store
+
+pytestmark = pytest.mark.row("P10")
+ACCESS, SECRET = "canaryaccess7f3a", "canary-secret-91c4e2d07b"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A desk that went all the way: publish, promote, verify; with what was said and logged meanwhile."""
+    desk = copy_of(template(tmp_path_factory, "passed")[0], tmp_path_factory.mktemp("canary") / "root")
+    said, logged = [], io.StringIO()
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(logged))
+    try:
+        said += [repr(desk.publish()), repr(point(desk)), repr(desk.key), repr(list_keys(desk.site, desk.environ))]
+        for target in ("bytegpt@production", desk.checkpoint, desk.record.run.id):
+            said.append(repr(verify(target, store=desk.store, repo=desk.repo, site=desk.site, environ=desk.environ)))
+    finally:
+        structlog.reset_defaults()
+    return desk, "\n".join([*said, logged.getvalue()]).encode()
+
+
+def private_values(key):
+    """Everything that would give the key away."""
+    loaded = serialization.load_pem_private_key(key.private_pem(), None)
+    scalar = loaded.private_numbers().private_value.to_bytes(32, "big")
+    body = [line.encode() for line in key.private_pem().decode().splitlines() if "-----" not in line]
+    values = [scalar, str(int.from_bytes(scalar, "big")).encode(), key.checkpoint_key("bytegpt"), *body[:2]]
+    return [each for value in values for each in spellings(value)]
+
+
+def test_the_signing_key_and_what_is_derived_from_it_stand_in_no_file_but_their_own(served):
+    desk, said = served
+    wanted = private_values(desk.key)
+    config = desk.root / "config"
+    searched = 0
+    for path in sorted(desk.root.rglob("*")):
+        if path.is_file() and config not in path.parents:
+            searched += 1
+            data = path.read_bytes()
+            assert not any(each in data for each in wanted), path
+    assert searched > 50
+    assert not any(each in said for each in wanted)
+    public = config / "gangline" / "keys" / f"{desk.key.key_id}.pub"
+    assert not any(each in public.read_bytes() for each in wanted)
+
+
+def test_the_search_finds_a_canary_where_there_is_one(served):
+    desk, _ = served
+    own = (desk.root / "config" / "gangline" / "keys" / "local.pem").read_bytes()
+    assert any(each in own for each in private_values(desk.key))
+
+
+def test_no_key_is_left_in_temporary_folders(served, tmp_path, monkeypatch):
+    desk, _ = served
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    from gangline.line.registry.sign import sign_folder
+
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    sign_folder(folder, desk.key)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["config.json", "model", "model.sig"]
+
+
+@pytest.mark.parametrize("value", [SECRET, base64.b64encode(SECRET.encode()).decode(), "-----BEGIN X-----\n" + SECRET])
+def test_a_key_that_cannot_be_read_is_not_repeated_in_the_message_or_its_traceback(value):
+    site = Site(sign=SignTable(key="secret:env:SIGNING"))
+    with pytest.raises(GanglineError) as caught:
+        signing_key(site, {"SIGNING": value})
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_store_credentials_are_in_no_message_of_a_store_that_is_away():
+    store = S3Store(
+        bucket="bucket", prefix="p", endpoint="http://127.0.0.1:9", region="here", credentials=f"{ACCESS}:{SECRET}",
+        url="s3://bucket/p", deadline_seconds=0.5,
+    )  # fmt: skip
+    said = [repr(store), store.url]
+    with pytest.raises(GanglineError) as caught:
+        store.get("key")
+    said += traceback.format_exception(caught.value)
+    assert not re.search(re.escape(SECRET), "".join(said))
+
+
+def test_a_secret_in_a_url_is_refused_without_repeating_it():
+    with pytest.raises(GanglineError) as caught:
+        open_store(f"s3://{ACCESS}:{SECRET}@bucket/p", endpoint="http://127.0.0.1:9")
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
