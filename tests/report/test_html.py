@@ -14,6 +14,7 @@ from gangline.spec.record import Record
 HOSTILE = (
     "<script>alert(1)</script>\"'><img src=x onerror=y>\x1b[31mred\x1b[0m \u202eevil\u202c {{ 7*7 }} " + "A" * 1_000_000
 )
+CHANGED = 'model.width</th><td class="wide">128</td><td class="wide">64'
 VOID = {"meta", "br", "img", "hr", "input", "link"}
 
 
@@ -66,7 +67,7 @@ def test_the_page_tells_every_part_of_the_record():
     text = render_html(records.refused(), records.passed())
     for said in (
         "refused", "quality:eval_loss", "unchanged since", "outside the band from step", "useful share", "backward",
-        "runner up", "gathers parameters at each step", "model.width</th><td class=\"wide\">128</td><td class=\"wide\">64", "kill-rank",
+        "runner up", "gathers parameters at each step", CHANGED, "kill-rank",
         "checkpoint", "gangline run --again", records.BASE_RUN, "53 of 53",
     ):  # fmt: skip
         assert said in text or (said == "53 of 53" and said in render_html(records.passed()))

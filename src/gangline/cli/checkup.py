@@ -84,9 +84,8 @@ def check_store(repo: Path, site: Path | None) -> Finding:
         found = probe(open_desk(repo, site).store)
     except GanglineError as error:
         inside = (repo / "line.toml").exists()
-        return Finding(
-            name="store", ok=False, needed=inside, text=str(error), without="it comes with a model repository"
-        )
+        way = "gangline store doctor tells more" if inside else "it comes with a model repository"
+        return Finding(name="store", ok=False, needed=inside, text=str(error), without=way)
     bad = [check for check in found.checks if not check.passed]
     text = f"ok, conditional writes {'yes' if found.conditional_writes else 'no: one driver alone'}"
     if bad:

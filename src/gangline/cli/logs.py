@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping
 
 import structlog
+from stamina.instrumentation import RetryDetails, set_on_retry_hooks
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -26,3 +27,10 @@ def set_up_logs(environ: Mapping[str, str]) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+    set_on_retry_hooks([_say_retry])
+
+
+def _say_retry(details: RetryDetails) -> None:
+    """What is tried again, why, and when."""
+    wait = round(details.wait_for, 1)
+    structlog.get_logger().warning("retry", cause=str(details.caused_by), number=details.retry_num, wait_seconds=wait)
