@@ -5,7 +5,7 @@ import os
 import pytest
 from tests.line import repositories
 
-from gangline.errors import GanglineError, UsageError
+from gangline.errors import UsageError
 from gangline.line.git import Repository, clean
 
 HOSTILE = "$(touch pwned) %0a \x1b[31mred\x1b[0m \u202egnp.exe @everyone `id` \u200b; rm -rf /"
@@ -93,19 +93,6 @@ def test_the_environment_of_a_surrounding_hook_is_not_obeyed(repo, tmp_path, mon
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
     monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path))
     assert len(Repository.at(repo).commit()) == 40
-
-
-def test_a_tag_is_made_once_and_never_moved(repo):
-    git = Repository.at(repo)
-    first = git.commit()
-    assert git.create_tag("model/cheap/v1", first, "digest") is True
-    second = repositories.commit(repo, {"a.txt": "a"})
-    assert git.create_tag("model/cheap/v1", second, "other") is False
-    assert repositories.git(repo, "rev-parse", "model/cheap/v1^{commit}") == first
-    with pytest.raises(UsageError):
-        git.create_tag("-d", first, "x")
-    with pytest.raises(GanglineError):
-        git.create_tag("a..b/.lock", "0" * 40, "x")
 
 
 def test_ancestors_are_nearest_first_and_bounded(repo):

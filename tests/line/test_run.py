@@ -5,9 +5,10 @@ import json
 import pytest
 from tests.line import repositories
 
-from gangline.errors import ConfigError, GateError, StorageError, TrainingError, UsageError
+from gangline.errors import CapacityError, ConfigError, GateError, StorageError, TrainingError, UsageError
 from gangline.line.states import stage
 from gangline.spec.record import STAGES
+from gangline.spec.site import LimitsTable, Site, StoreTable
 
 WRITES_NOTHING = "import sys\nsys.exit(7)\n"
 
@@ -250,3 +251,26 @@ def test_a_store_that_fails_leaves_the_run_open_to_be_resumed(desk, monkeypatch)
     record = desk.run()
     assert record.run.verdict == "passed"
     assert stage(record, "plan").tries == 2
+
+
+def test_a_site_holds_the_number_of_runs_that_train_at_once(desk):
+    desk.site = Site(limits=LimitsTable(active_runs=1))
+    waiting = desk.run(until="submit")
+    with pytest.raises(CapacityError, match=f"the first {waiting.run.id}"):
+        desk.run(overrides=["train.seed=2"])
+    assert desk.run().run.verdict == "passed"
+    assert desk.run(overrides=["train.seed=2"]).run.verdict == "passed"
+
+
+def test_a_run_that_is_over_is_answered_without_taking_its_lease(desk):
+    record = desk.run()
+    key = f"{record.prefix}/lease.json"
+    before = desk.store.get(key)
+    desk.run()
+    assert desk.store.get(key) == before
+
+
+def test_a_store_that_cannot_be_written_is_said_so(desk):
+    desk.site = Site(store=StoreTable(url="file:/proc/gangline"))
+    with pytest.raises(StorageError, match="/proc/gangline"):
+        desk.run()

@@ -16,7 +16,7 @@ from gangline.line.observer import Observer
 from gangline.line.record_store import Change, RecordStore
 from gangline.spec.line import Line
 from gangline.spec.plan import Plan
-from gangline.spec.record import Driver, Event, Record
+from gangline.spec.record import Driver, Event, Record, run_prefix
 from gangline.spec.site import Site
 from gangline.storage.blobs import get_blob
 from gangline.storage.protocol import ObjectStore
@@ -78,11 +78,13 @@ class Context:
         assert self.record.plan is not None, self.record.run.id
         return Plan.from_json(get_blob(self.store, self.record.plan.key))
 
-    @property
+    @cached_property
     def base(self) -> Record | None:
         """Record of the run that this one is compared with; fixed at the run's birth."""
         wanted = self.record.commit.base
-        return next((each for each in self.past.donors if wanted and each.run.id == wanted.run), None)
+        if wanted is None:
+            return None
+        return RecordStore(self.store, run_prefix(self.record.run.project, wanted.commit, wanted.run)).read()
 
     def change(self, change: Change) -> Record:
         """Write one change as the driver, with the events that wait."""

@@ -17,6 +17,7 @@ from gangline.line.follow import Interrupted
 from gangline.line.stages import STAGE_FUNCTIONS
 from gangline.line.states import FINAL, GOOD, stage
 from gangline.spec.record import STAGES, Record, Verdict
+from gangline.storage.collect import abort_left_uploads
 
 LEAVE_OPEN = (StorageError, CapacityError, StillRunning, Interrupted)
 STORE_TRIES = 3
@@ -120,6 +121,7 @@ def _end(
         return states.end_run(ended, verdict(ended), now=now(), reason=reason, exit_code=exit_code)
 
     ctx.change(change)
+    abort_left_uploads(ctx.store, ctx.records.prefix, older_than_seconds=0)
     runs.unmark_open(ctx.store, ctx.record)
 
 

@@ -1,4 +1,4 @@
-"""A git repository, read by argument vector: commits, trees, files as bytes, differences, create-only tags.
+"""A git repository, read by argument vector: commits, trees, files as bytes, differences.
 
 It knows how to ask git safely: `--` before what a user named, refs checked against their grammar, no hooks, no
 submodules, no pager, no prompt, nothing of a surrounding hook's environment. The line's folder may be a part of a
@@ -159,18 +159,6 @@ class Repository:
         text = self._ask("rev-list", f"--max-count={limit + 1}", "--topo-order", "--end-of-options", commit)
         return tuple(text.decode().split())[1:]
 
-    def create_tag(self, name: str, commit: str, message: str) -> bool:
-        """Annotated tag; False where one of that name stands already, which is never moved."""
-        if not _REF.match(name) or name.startswith("-"):
-            raise UsageError(f"wanted the name of a tag, found {name!r}")
-        identity = ("-c", "user.name=gangline", "-c", "user.email=gangline@localhost", "-c", "tag.gpgSign=false")
-        done = _git(self.root, "tag", "--annotate", "-m", message, "--", name, commit, options=identity)
-        if done.returncode and "already exists" in _said(done):
-            return False
-        if done.returncode:
-            raise GanglineError(f"git could not make the tag {name}: {_said(done)}")
-        return True
-
     def _ask(self, *arguments: str, env: Mapping[str, str] | None = None, stdin: bytes = b"") -> bytes:
         done = _git(self.root, *arguments, env=env or {}, stdin=stdin)
         if done.returncode:
@@ -188,10 +176,9 @@ def _git(
     *arguments: str,
     env: Mapping[str, str] | None = None,
     stdin: bytes = b"",
-    options: tuple[str, ...] = (),
 ) -> subprocess.CompletedProcess[bytes]:
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    command = ["git", *_QUIET, *options, *arguments]
+    command = ["git", *_QUIET, *arguments]
     try:
         return subprocess.run(
             command, cwd=root, env={**inherited, **_ENVIRONMENT, **(env or {})}, input=stdin, capture_output=True,

@@ -11,11 +11,15 @@ from gangline.line import lease, runs
 from gangline.line.launchers import open_launcher
 from gangline.line.record_store import RecordStore
 from gangline.spec.site import Site
+from gangline.storage.collect import abort_left_uploads
 from gangline.storage.protocol import ObjectStore
 
 
 def sweep(repo: Path, *, site: Site, environ: Mapping[str, str], dry_run: bool = False) -> list[Swept]:
-    """What was found, and what of it was deleted; with `dry_run` nothing is."""
+    """Gangs that were found, and whether they were deleted; uploads that nobody completes go, too.
+
+    With `dry_run` nothing is deleted.
+    """
     store = runs.open_site_store(repo, site, environ)
     launcher = open_launcher(repo, site=site, environ=environ, store=store)
     lives: dict[str, Life] = {}
@@ -24,6 +28,8 @@ def sweep(repo: Path, *, site: Site, environ: Mapping[str, str], dry_run: bool =
         lives[run] = life_of(store, run, orphan_seconds=site.limits.orphan_seconds, now=time.time())
         return "unknown" if dry_run else lives[run]
 
+    if not dry_run:
+        abort_left_uploads(store, "runs/", older_than_seconds=site.limits.orphan_seconds)
     found = launcher.sweep(now=datetime.now(UTC), life=ask)
     return [Swept(name=each.name, run=each.run, life=lives[each.run], deleted=each.deleted) for each in found]
 
