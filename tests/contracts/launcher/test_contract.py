@@ -42,7 +42,7 @@ def test_second_submit_adopts_also_after_the_end(stand):
 
 def test_other_podset_under_the_same_name_is_refused_by_field(stand):
     stand.launcher.submit(stand.podset(SLEEPER))
-    with pytest.raises(IntegrityError, match="grace_seconds: 20.0 -> 21"):
+    with pytest.raises(IntegrityError, match=r"grace_seconds: 20\.0 -> 21"):
         stand.again().submit(stand.podset(SLEEPER, grace_seconds=21))
 
 
@@ -134,6 +134,11 @@ def test_more_gpus_than_there_are_is_no_room(stand):
     with pytest.raises(CapacityError, match="wants 64 GPUs"):
         stand.launcher.submit(stand.podset(SLEEPER, resources=Resources(gpus=64)))
     assert stand.launcher.status("run-1").state == "absent"
+
+
+def test_more_nodes_than_there_are_is_no_room(stand):
+    with pytest.raises(CapacityError, match="wants 2 nodes"):
+        stand.launcher.submit(stand.podset(SLEEPER, num_nodes=2))
 
 
 def test_sweep_deletes_ended_and_orphaned_runs_only(stand):

@@ -23,7 +23,12 @@ _PASSED_ON = re.compile(r"PATH|HOME|LANG|LC_.*|TMPDIR|CUDA_.*|NVIDIA_.*|LD_LIBRA
 
 
 def demand_room(podset: PodSet) -> None:
-    """Raises `CapacityError` where the podset wants more GPUs than this machine shows."""
+    """Raises `CapacityError` where the podset wants more nodes or GPUs than this machine is."""
+    if podset.num_nodes > 1:
+        raise CapacityError(
+            f"gang {podset.name} wants {podset.num_nodes} nodes, local launching has this one; "
+            "put all ranks on it, or launch on a cluster"
+        )
     found = num_gpus()
     if podset.resources.gpus > found:
         raise CapacityError(

@@ -1,0 +1,74 @@
+"""The last word about a gang on one node: its class, what speaks for it, where the seconds went."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gangline.spec.gang import GangEnd
+from gangline.train.environment import KeeperEnvironment
+from gangline.train.exit_codes import read_oom_kills
+from gangline.train.generation import Outcome
+from gangline.train.journal import utc_now
+from gangline.train.keeper_ledger import Span, merge_ledgers
+from gangline.train.rank_files import last_ledger, last_lines
+from gangline.train.verdict import Verdict
+
+
+def gang_end(
+    verdict: Verdict,
+    outcome: Outcome | None,
+    *,
+    environment: KeeperEnvironment,
+    generation: int,
+    restarts: int,
+    spans: Sequence[Span],
+    wall: tuple[float, float],
+) -> GangEnd:
+    """All of it in one piece; `outcome` is the last generation's, `wall` the keeper's life by the monotonic clock."""
+    first = environment.node_rank * environment.local_world_size
+    ranks = range(first, first + environment.local_world_size)
+    return GangEnd(
+        exit_code=verdict.exit_code,
+        retry=verdict.retry,
+        reason=verdict.reason,
+        culprit=verdict.culprit,
+        generation=generation,
+        step=outcome.step if outcome else None,
+        restarts=restarts,
+        time=utc_now(),
+        evidence=_evidence(verdict, outcome, environment.home / "logs"),
+        ledger=merge_ledgers(spans, ranks=ranks, start=wall[0], end=wall[1]),
+        allocated_seconds=len(ranks) * (wall[1] - wall[0]),
+    )
+
+
+def spans_of(outcome: Outcome, *, generation: int, events: Path) -> list[Span]:
+    """Lives of the ranks of a generation, each with its own last ledger from its file below `events`."""
+    spans = []
+    for each in outcome.exits:
+        ledger = last_ledger(events / f"{each.rank}.jsonl", generation)
+        span = Span(
+            rank=each.rank,
+            generation=generation,
+            started=outcome.started[each.rank],
+            ended=each.mono,
+            booked=ledger["seconds"] if ledger else {},
+            booked_at=ledger["mono"] if ledger else None,
+            stalled=outcome.hang.silent_seconds if outcome.hang else 0.0,
+            clean=each.signal is None,
+        )
+        spans.append(span)
+    return spans
+
+
+def _evidence(verdict: Verdict, outcome: Outcome | None, logs: Path) -> dict[str, Any]:
+    """What a person asks next; nothing where all went well."""
+    if outcome is None or verdict.exit_code == 0:
+        return {}
+    exits = {str(each.rank): {"code": each.code, "signal": each.signal} for each in outcome.exits}
+    evidence: dict[str, Any] = {"exits": exits, "oom_kills": read_oom_kills()}
+    if verdict.culprit is not None:
+        evidence["log"] = last_lines(logs / f"{verdict.culprit}.log")
+    if outcome.stacks:
+        evidence["stacks"] = outcome.stacks
+    return evidence

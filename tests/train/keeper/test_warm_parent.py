@@ -1,0 +1,66 @@
+"""Tasks are forked from a parent that has torch; here it has a small stand-in, so that a fork costs nothing."""
+
+import os
+import signal
+
+import pytest
+
+from gangline.procfs import children
+
+STAND_IN = {
+    "torch/__init__.py": "",
+    "torch/distributed/__init__.py": "",
+    "torch/distributed/fsdp.py": "",
+    "torch/distributed/checkpoint.py": "",
+    "torch/nn/__init__.py": "",
+    "torch/nn/parallel.py": "",
+    "torch/_dynamo.py": "",
+}
+
+
+@pytest.fixture
+def stand_in(tmp_path):
+    """A folder for PYTHONPATH whose `torch` is empty, with changes."""
+
+    def make(**changes: str) -> str:
+        for path, text in (STAND_IN | changes).items():
+            (tmp_path / "path" / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "path" / path).write_text(text)
+        return str(tmp_path / "path")
+
+    return make
+
+
+def test_parent_that_cannot_import_ends_the_gang_with_its_words(keep, stand_in):
+    broken = stand_in(**{"torch/__init__.py": "raise ImportError('libcudart.so.13 is missing')"})
+    end = keep("", task="program:Task", PYTHONPATH=broken).end()
+    assert (end.exit_code, end.retry) == (30, "never"), end
+    assert "libcudart.so.13 is missing" in end.reason
+    assert "warm.log" in end.reason
+
+
+def test_parent_with_threads_forks_nothing(keep, stand_in):
+    threaded = "import threading, time; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()"
+    gang = keep("", task="program:Task", restarts=0, PYTHONPATH=stand_in(**{"torch/_dynamo.py": threaded}))
+    end = gang.end()
+    ready = gang.events("warm_ready")
+    assert [event["threads"] for event in ready] == [2]
+    assert end.exit_code != 0, "the stand-in cannot train"
+    assert "gangline.train" in gang.log(0), "ranks were started as fresh processes and failed on the stand-in"
+
+
+def test_parent_that_does_not_come_up_is_no_progress(keep, stand_in):
+    slow = stand_in(**{"torch/__init__.py": "import time; time.sleep(600)"})
+    end = keep("", task="program:Task", PYTHONPATH=slow, GANGLINE_WATCHDOG_START_SECONDS="1").end()
+    assert (end.exit_code, end.retry) == (33, "same"), end
+
+
+def test_stop_during_the_imports_starts_no_rank(keep, stand_in):
+    slow = stand_in(**{"torch/__init__.py": "import time; time.sleep(600)"})
+    gang = keep("", task="program:Task", PYTHONPATH=slow)
+    gang.wait_for(lambda: gang.state() == "starting" and len(children(gang.process.pid)) == 3)
+    os.kill(gang.process.pid, signal.SIGTERM)
+    end = gang.end()
+    assert end.exit_code == 143, end
+    assert not gang.events("rank_started")
+    assert not gang.leftovers()
