@@ -132,7 +132,7 @@ def _claim(job: _Job, weights: str, approve: Callable[[], object]) -> Version:
         version = _version(job, number, weights)
         approve()
         files.upload(job.store, job.folder, version.files)
-        if _write(job.store, version):
+        if write_version(job.store, version):
             return version
         standing = _standing(job, weights)
         if standing is not None:
@@ -153,7 +153,7 @@ def _version(job: _Job, number: int, weights: str) -> Version:
     )  # fmt: skip
 
 
-def _write(store: ObjectStore, version: Version) -> bool:
+def write_version(store: ObjectStore, version: Version) -> bool:
     """Put the version's file where none is; a lost answer is settled by reading it back."""
     try:
         return store.put_if_absent(version.key, version.to_json()) is not None
