@@ -45,7 +45,7 @@ def test_band_is_one_polygon_under_the_line():
 
 
 def test_labels_are_escaped():
-    assert "<b>" not in svg.share_bar(0.5, "blue", "<b>bold</b>")
+    assert "<b>" not in svg.sparkline([1.0, 2.0], "<b>bold</b>")
 
 
 @given(shares=st.lists(st.floats(0, 1), min_size=1, max_size=20))

@@ -65,7 +65,7 @@ def _template() -> Template:
     }  # fmt: skip
     environment.globals |= {
         "marks": facts.MARKS, "side_marks": facts.SIDE_MARKS, "stage_marks": facts.STAGE_MARKS, "phases": PHASES,
-        "share_bar": svg.share_bar, "ledger_bar": svg.ledger_bar, "causes": palette.CAUSES,
+        "ledger_bar": svg.ledger_bar, "causes": palette.CAUSES,
     }  # fmt: skip
     return environment.get_template("report.html.j2")
 
@@ -76,6 +76,7 @@ class Tile(NamedTuple):
     label: str
     value: str
     note: str
+    spark: Markup = Markup("")
 
 
 def _tiles(record: Record) -> list[Tile]:
@@ -85,7 +86,8 @@ def _tiles(record: Record) -> list[Tile]:
         whose = "base" if judged.metric.base_band else "band"
         spread = f" ± {percent(band.half / abs(band.center))}" if band and band.center else ""
         note = f"{whose} {format_number(band.center)}{spread}" if band else "no band"
-        tiles.append(Tile(judged.name, quantity(judged.metric.value, judged.metric.unit), note))
+        spark = svg.sparkline([point.value for point in record.curve.points], f"{record.curve.metric} over the steps")
+        tiles.append(Tile(judged.name, quantity(judged.metric.value, judged.metric.unit), note, spark))
     if record.plan:
         ranks = f"{record.plan.world_size} {record.plan.device.upper()} ranks · {record.plan.precision}"
         tiles.append(Tile("plan", record.plan.name, ranks))

@@ -64,12 +64,6 @@ def ledger_bar(rows: Sequence[tuple[str, float, float]]) -> Markup:
     return _svg("".join(parts), WIDTH, 28, "ledger", "where the allocated time went")
 
 
-def share_bar(share: float, color: str, title: str) -> Markup:
-    """A bar of `share` of its cell, 0 to 1."""
-    width = min(max(share, 0.0), 1.0) * 100
-    return _svg(_rect((0, 0, max(width, 0.5), 8), paint(color), title), 100, 8, "share", title)
-
-
 def stage_bar(start: float, seconds: float, whole: float, state: str, title: str) -> Markup:
     """One stage on the time of the run, all in seconds."""
     scale = 100 / (whole or 1.0)
