@@ -179,10 +179,13 @@ class Wire:
 
 
 def _wait(error: Exception) -> bool | float:
-    """stamina's backoff hook: again after what the server asked for, or by the usual backoff."""
+    """stamina's backoff hook: by the usual backoff, or after what the server asked for if that is in time."""
     if not isinstance(error, Unanswered):
         return False
-    return True if error.retry_after_seconds is None else error.retry_after_seconds
+    asked = error.retry_after_seconds
+    if asked is None:
+        return True
+    return asked if time.monotonic() + asked < _until.get() else False
 
 
 def _retry_after(answer: Response) -> float | None:

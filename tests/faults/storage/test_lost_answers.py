@@ -1,5 +1,6 @@
 """Answers that are lost, late or wrong, from a proxy before real servers: every write happens once or is told."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from secrets import token_hex
 
@@ -88,12 +89,27 @@ def test_server_that_stays_silent_is_given_up_at_the_deadline(s3_server, proxy):
             call()
 
 
-def test_retry_after_is_obeyed_by_waiting_not_hammering(store, proxy):
+def test_tries_are_spaced(store, proxy):
     proxy.set_rules(*[Rule(action="answer", on_request=number) for number in range(1, 5)])
     assert store.put("k", b"v")
     assert proxy.requests == 5
     times = [strike.mono for strike in proxy.strikes]
-    assert times[-1] - times[0] > 0.15, "tries are spaced, each wait longer than the one before"
+    assert times[-1] - times[0] > 0.15, "each wait is longer than the one before"
+
+
+def test_retry_after_is_obeyed(store, proxy):
+    proxy.set_rules(Rule(action="answer", on_request=1, retry_after_seconds=1))
+    began = time.monotonic()
+    assert store.put("k", b"v")
+    assert time.monotonic() - began >= 1
+    assert proxy.requests == 2
+
+
+def test_retry_after_beyond_the_deadline_ends_the_call_at_once(store, proxy):
+    proxy.set_rules(Rule(action="answer", on_request=1, retry_after_seconds=3600))
+    with pytest.raises(StorageError, match="no answer to GET"):
+        store.get("k")
+    assert proxy.requests == 1
 
 
 def test_reads_survive_a_shaky_line(store, direct, proxy):

@@ -215,7 +215,7 @@ class FaultProxy:
             case "swallow":
                 connection.deaf.add(rule.direction)
             case "answer":
-                await connection.answer(rule.status)
+                await connection.answer(rule)
             case "cut":
                 raise _Ended
             case "reset":
@@ -242,12 +242,13 @@ class _Connection:
     def is_deaf(self, direction: Direction) -> bool:
         return direction in self.deaf
 
-    async def answer(self, status: int) -> None:
+    async def answer(self, rule: Rule) -> None:
         """Speak for the server; what either side says from now on is dropped."""
         self.deaf |= {"up", "down"}
-        self.client.write(
-            f"HTTP/1.1 {status} Fault Injected\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()
-        )
+        head = [f"HTTP/1.1 {rule.status} Fault Injected", "Content-Length: 0", "Connection: close"]
+        if rule.retry_after_seconds is not None:
+            head.append(f"Retry-After: {rule.retry_after_seconds}")
+        self.client.write("\r\n".join([*head, "", ""]).encode())
         await self.client.drain()
 
     def reset(self) -> None:

@@ -31,6 +31,8 @@ class Rule:
     seconds: float = 0.0
     bytes_per_second: float = 0.0
     status: int = 503
+    retry_after_seconds: int | None = None
+    """Header of an `answer`."""
 
     def __post_init__(self) -> None:
         triggers = [each for each in (self.after_bytes, self.on_request, self.probability) if each is not None]
