@@ -63,7 +63,10 @@ def test_series_of_a_forgotten_run_are_gone_from_the_next_scrape():
     exporter = DriverExporter(0)
     exporter.show(passed())
     exporter.expect(passed().run.id, 12.5)
-    assert "gangline_run_eta_seconds" in scrape(exporter)
+    exporter.joined(passed().run.id, 2)
+    text = scrape(exporter)
+    assert "gangline_run_eta_seconds" in text
+    assert f'gangline_gang_ranks{{run="{passed().run.id}",state="joined"}} 2.0' in text
     exporter.forget(passed().run.id)
     left = scrape(exporter)
     exporter.close()

@@ -8,8 +8,8 @@ from gangline.metrics.book import Book
 from gangline.metrics.told import RankTold, tell_record
 
 STEP = {
-    "event": "step", "rank": 0, "generation": 2, "step": 7, "mono": 1.0, "time": "t", "loss": 2.5, "learning_rate": 1e-3,
-    "gradient_norm": 0.7, "samples": 16, "tokens": 2048, "seconds": 0.2, "peak_bytes": 1000,
+    "event": "step", "rank": 0, "generation": 2, "step": 7, "mono": 1.0, "time": "t", "loss": 2.5,
+    "learning_rate": 1e-3, "gradient_norm": 0.7, "samples": 16, "tokens": 2048, "seconds": 0.2, "peak_bytes": 1000,
     "phases": {"data": 0.01, "forward": 0.05, "backward": 0.08, "wait": 0.05, "optimizer": 0.01},
 }  # fmt: skip
 

@@ -21,8 +21,6 @@ RANK_STATES = ("wanted", "joined")
 SAVE_PARTS = ("blocking", "whole")
 FORECAST_PARTS = ("memory", "step", "wall", "money")
 DROP_REASONS = ("cap", "not_finite", "undeclared")
-OPERATIONS = ("get", "head", "put", "put_if_absent", "compare_and_set", "list", "delete", "upload", "presign")
-OUTCOMES = ("ok", "missing", "conflict", "failed")
 
 CLOSED: dict[str, tuple[str, ...]] = {
     "stage": STAGES,
@@ -32,8 +30,6 @@ CLOSED: dict[str, tuple[str, ...]] = {
     "state": STAGE_STATES + RANK_STATES,
     "part": SAVE_PARTS + FORECAST_PARTS,
     "reason": DROP_REASONS,
-    "operation": OPERATIONS,
-    "outcome": OUTCOMES,
 }
 """Labels whose values are known; the empty value stands for "not said" as it does in Prometheus."""
 MAX_RANKS = 256
@@ -47,7 +43,6 @@ MAX_SERIES_PER_RUN = 1000
 
 _NAME = re.compile(r"gangline_[a-z]+(_[a-z]+)*")
 _SAVE_BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
-_REQUEST_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +103,6 @@ CATALOGUE: dict[str, Series] = {
             ("eval_value", "g", "Value of a metric on held-out data."),
             ("band_center", "g", "Centre of the band that the metric is judged on."),
             ("band_half", "g", "Half width of the band that the metric is judged on.")),
-        *_series("all", "operation outcome", ("store_requests_total", "c", "Calls of the object store.")),
-        *_series("all", "", ("store_conflicts_total", "c", "Conditional writes that another writer had won."),
-            ("store_conditional_writes", "g", "1 where the store was seen to keep conditions on writes.")),
-        Series(PREFIX + "store_request_duration_seconds", "histogram", ("operation",), "all",
-               "Time of a call of the object store.", _REQUEST_BUCKETS),
         *_series("all", "reason", ("series_dropped_total", "c", "Samples that were not exported.")),
     )
 }  # fmt: skip

@@ -105,6 +105,10 @@ class DriverExporter:
         """Forecast of what is left of the training."""
         self.book.set("run_eta_seconds", seconds, run=run)
 
+    def joined(self, run: str, ranks: int) -> None:
+        """Ranks of the gang that have met."""
+        self.book.set("gang_ranks", ranks, run=run, state="joined")
+
     def forget(self, run: str) -> None:
         """Remove the series of an ended run: a value that stays would look alive."""
         self.book.forget(run)

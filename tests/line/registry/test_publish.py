@@ -28,7 +28,7 @@ def test_a_passed_run_becomes_a_signed_tagged_version_that_answers(published):
     desk, answer = published
     assert isinstance(answer, Published)
     assert (answer.version, answer.key, answer.tagged) == (1, "models/bytegpt/1.json", "model/bytegpt/v1")
-    assert answer.smoke.startswith("a fresh process answered 2 samples, loss 5.")
+    assert answer.smoke.startswith("answers in a fresh process, loss 5.")
     assert answer.events == ()
     names = [file.path for file in answer.files]
     assert names == ["card.md", "config.json", "model.safetensors", "model.sig", "provenance.json", "sbom.cdx.json"]

@@ -37,8 +37,8 @@ def run_smoke(store: ObjectStore, record: Record, folder: Path, workdir: Path, p
         raise _error(done)
     answer = json.loads(done.stdout.splitlines()[-1])
     if "loss" in answer:
-        return f"a fresh process answered {answer['samples']} samples, loss {format_number(answer['loss'])}"
-    return f"a fresh process opened {answer['parameters']} finite numbers"
+        return f"answers in a fresh process, loss {format_number(answer['loss'])}"
+    return f"opens in a fresh process, {answer['parameters']} finite numbers"
 
 
 def _arguments(store: ObjectStore, record: Record, workdir: Path) -> list[str]:

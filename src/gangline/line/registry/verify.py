@@ -19,6 +19,7 @@ from gangline.line.registry.versions import digest_of, read_alias, read_version,
 from gangline.line.runs import find_run
 from gangline.spec.record import Artifact, Record
 from gangline.spec.site import Site
+from gangline.storage.blobs import PREFIX
 from gangline.storage.protocol import ObjectStore
 from gangline.units import format_bytes
 
@@ -117,9 +118,15 @@ def _run(record: Record, store: ObjectStore, key: bytes) -> tuple[Check, ...]:
     found = list_checkpoints(store, f"{record.prefix}/checkpoints")
     return (
         check("record", lambda: f"{record.run.id} {record.run.verdict or record.run.state}, write {record.seq}"),
-        *(check(each.key.rpartition("/")[2], partial(_artifact, store, each)) for each in record.artifacts),
+        *(check(_title(each), partial(_artifact, store, each)) for each in record.artifacts),
         *(_checkpoint(store, each.prefix, key) for each in found),
     )
+
+
+def _title(artifact: Artifact) -> str:
+    """File name, or kind and digest of a blob."""
+    name = artifact.key.rpartition("/")[2]
+    return f"{artifact.kind} {name[:8]}" if artifact.key.startswith(PREFIX) else name
 
 
 def _artifact(store: ObjectStore, artifact: Artifact) -> str:
