@@ -1,5 +1,6 @@
 """Retention never takes the newest good checkpoint; collection never takes what a manifest lists."""
 
+import math
 import time
 
 import pytest
@@ -67,6 +68,14 @@ def test_leftovers_are_collected_once_they_are_old(four):
     gone = collect(four, "p", KEY, now=time.time() + 3600)
     assert gone == ["p/step-00000004/g0001-r00009-0.safetensors", "p/step-00000009/g0001-index.json"]
     assert stored_digests(four, "p/step-00000004", KEY) == whole
+
+
+def test_leftovers_of_a_replaced_generation_are_collected_at_any_age(four):
+    for name in ("g0002-r00000-0.safetensors", "g0003-r00000-0.safetensors", "notes.txt"):
+        four.put(f"p/step-00000009/{name}", b"orphan")
+    gone = collect(four, "p", KEY, now=0.0, older_than=math.inf, generation=3)
+    assert gone == ["p/step-00000009/g0002-r00000-0.safetensors"]
+    assert steps(four) == [4, 3, 2, 1]
 
 
 def test_files_of_a_checkpoint_that_does_not_verify_are_kept_as_evidence(four):

@@ -175,10 +175,18 @@ def test_first_save_of_a_generation_fences_the_older_one_off(store):
 def test_newer_generation_saves_a_step_again_under_names_of_its_own(store):
     model, optimizer = trained()
     first = saver(store, generation=1).save(model, optimizer, {}, step=1, wait=True)
-    names = {entry.key: entry for entry in store.list(f"{first.key}/g0001")}
+    old = {entry.key for entry in store.list(f"{first.key}/g0001")}
+    written = []
+
+    class Watched(Wrapped):
+        def put(self, key, data):
+            written.append(key)
+            return self._store.put(key, data)
+
     step(model, optimizer)
-    saver(store, generation=2).save(model, optimizer, {}, step=1, wait=True)
-    assert {entry.key: entry for entry in store.list(f"{first.key}/g0001")} == names
+    saver(Watched(store), generation=2).save(model, optimizer, {}, step=1, wait=True)
+    assert written
+    assert not old & set(written)
     assert load(store, PREFIX, *trained(), key=KEY, group=None).generation == 2
     assert stored_digests(store, first.key, KEY, optimizer=True) == tensor_digests(model, optimizer)
 
@@ -196,6 +204,13 @@ def test_older_checkpoints_go_and_trouble_with_that_is_a_note(store):
     report = saver(Undeletable(store), keep=1, generation=2).save(model, optimizer, {}, step=4, wait=True)
     assert (report.error, steps(store)) == (None, [4, 3, 2])
     assert report.note == "older checkpoints are kept for now: read-only for deletes"
+
+
+def test_first_save_of_a_generation_clears_what_the_last_one_left_unfinished(store):
+    model, optimizer = trained()
+    store.put(f"{PREFIX}/step-00000007/g0001-r00000-0.safetensors", b"killed before its manifest")
+    report = saver(store, generation=2).save(model, optimizer, {}, step=1, wait=True)
+    assert {entry.key.rpartition("/")[0] for entry in store.list(f"{PREFIX}/step-")} == {report.key}
 
 
 @pytest.mark.parametrize("numbers", [{"x": math.nan}, {"x": object()}, {"x": b"bytes"}])

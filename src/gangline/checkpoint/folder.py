@@ -40,9 +40,11 @@ class CheckpointFolder:
     _headers: dict[str, dict[str, TensorEntry]] = field(default_factory=dict)
 
     @staticmethod
-    def open(store: ObjectStore, prefix: str, key: bytes) -> "CheckpointFolder":
+    def open(
+        store: ObjectStore, prefix: str, key: bytes, *, ed25519_public_key: bytes | None = None
+    ) -> "CheckpointFolder":
         """Signature, then sizes of all files; `prefix` is the folder `.../step-00000200`."""
-        manifest = read_manifest(store, prefix, key)
+        manifest = read_manifest(store, prefix, key, ed25519_public_key=ed25519_public_key)
         check_sizes(store, prefix, manifest)
         return CheckpointFolder(store, prefix, manifest)
 

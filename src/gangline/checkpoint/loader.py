@@ -5,6 +5,7 @@ All ranks try the same checkpoint at the same time: what one refuses, all refuse
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from gangline.checkpoint import dcp
-from gangline.checkpoint.envelope import Found, Manifest, list_checkpoints
+from gangline.checkpoint.envelope import Manifest, list_checkpoints
 from gangline.checkpoint.folder import CheckpointFolder, State
 from gangline.checkpoint.index import MODEL, OPTIMIZER, Index
 from gangline.checkpoint.peers import Peers
@@ -40,6 +41,7 @@ class Loaded:
 def load(
     store: ObjectStore, prefix: str, model: nn.Module, optimizer: torch.optim.Optimizer | None, *, key: bytes,
     group: dist.ProcessGroup | None, at: str | None = None, on_refused: Callable[[str, str], None] | None = None,
+    ed25519_public_key: bytes | None = None,
 ) -> Loaded | None:  # fmt: skip
     """Fill model and optimizer from the newest checkpoint below `prefix` that verifies; collective.
 
@@ -48,6 +50,7 @@ def load(
         optimizer: None: the model alone. One that has not stepped yet gets its state tensors here.
         at: Folder of one checkpoint, `.../step-00000200`: this one or none.
         on_refused: Told the store key of each refused file and the reason, on every rank.
+        ed25519_public_key: 32 bytes; where given, manifests must carry a signature of this key besides.
 
     Returns:
         None where there is no checkpoint at all.
@@ -57,11 +60,12 @@ def load(
         StorageError: The store failed; nothing is said about the checkpoints.
     """
     peers = Peers(group)
-    steps = peers.share(peers.together(lambda: _candidates(store, prefix, at) if peers.rank == 0 else []))
+    folders = peers.share(peers.together(lambda: _candidates(store, prefix, at) if peers.rank == 0 else []))
     refusals = []
-    for step, folder in steps:
+    for folder in folders:
         try:
-            return _load_one(store, Found(step=step, prefix=folder), model, optimizer, key=key, peers=peers)
+            opened = peers.together(partial(_open, store, folder, key, ed25519_public_key))
+            return _fill(opened, model, optimizer, peers)
         except Refused as error:
             refusals.append(f"{folder}/{error}")
             if on_refused is not None:
@@ -73,32 +77,36 @@ def load(
     return None
 
 
-def _candidates(store: ObjectStore, prefix: str, at: str | None) -> list[tuple[int, str]]:
-    if at is not None:
-        return [(0, at)]
-    return [(found.step, found.prefix) for found in list_checkpoints(store, prefix)]
+def _candidates(store: ObjectStore, prefix: str, at: str | None) -> list[str]:
+    return [found.prefix for found in list_checkpoints(store, prefix)] if at is None else [at]
 
 
-def _load_one(
-    store: ObjectStore, found: Found, model: nn.Module, optimizer: torch.optim.Optimizer | None, *, key: bytes,
-    peers: Peers,
-) -> Loaded:  # fmt: skip
-    folder, index, saved = peers.together(lambda: _open(store, found.prefix, key))
-    _agree(folder.manifest, peers)
-    live = peers.together(lambda: _template(folder.manifest, index, model, optimizer))
-    planner = StrictLoadPlanner(folder.manifest.index_name)
-    dcp.load(dict(live.tensors), reader=CheckpointReader(folder, index), planner=planner, peers=peers)
-    if optimizer is not None and saved.optimizer:
-        restore_numbers(model, optimizer, saved.optimizer, file=folder.manifest.state_name)
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A checkpoint whose signature, sizes, index and state are verified."""
+
+    folder: CheckpointFolder
+    index: Index
+    state: State
+
+
+def _open(store: ObjectStore, prefix: str, key: bytes, ed25519_public_key: bytes | None) -> _Opened:
+    folder = CheckpointFolder.open(store, prefix, key, ed25519_public_key=ed25519_public_key)
+    return _Opened(folder, folder.index(), folder.state())
+
+
+def _fill(opened: _Opened, model: nn.Module, optimizer: torch.optim.Optimizer | None, peers: Peers) -> Loaded:
+    manifest, state = opened.folder.manifest, opened.state
+    _agree(manifest, peers)
+    live = peers.together(lambda: _template(manifest, opened.index, model, optimizer))
+    reader = CheckpointReader(opened.folder, opened.index)
+    dcp.load(dict(live.tensors), reader=reader, planner=StrictLoadPlanner(manifest.index_name), peers=peers)
+    if optimizer is not None and state.optimizer:
+        restore_numbers(model, optimizer, state.optimizer, file=manifest.state_name)
     return Loaded(
-        step=folder.manifest.step, generation=folder.manifest.generation, prefix=found.prefix, numbers=saved.numbers,
-        rank_numbers=saved.ranks[peers.rank] if len(saved.ranks) == peers.size else None,
+        step=manifest.step, generation=manifest.generation, prefix=opened.folder.prefix, numbers=state.numbers,
+        rank_numbers=state.ranks[peers.rank] if len(state.ranks) == peers.size else None,
     )  # fmt: skip
-
-
-def _open(store: ObjectStore, prefix: str, key: bytes) -> tuple[CheckpointFolder, Index, State]:
-    folder = CheckpointFolder.open(store, prefix, key)
-    return folder, folder.index(), folder.state()
 
 
 def _agree(manifest: Manifest, peers: Peers) -> None:

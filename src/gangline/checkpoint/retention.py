@@ -3,6 +3,7 @@
 A checkpoint goes manifest first, then its files: a crash between leaves files that nothing lists, for `collect`.
 """
 
+import re
 from collections.abc import Collection
 
 from gangline.checkpoint.envelope import MANIFEST, Found, list_checkpoints, read_manifest
@@ -10,6 +11,8 @@ from gangline.checkpoint.refused import Refused
 from gangline.storage.protocol import ObjectStore, list_all
 
 ORPHAN_SECONDS = 60.0
+
+_GENERATION = re.compile(r"g(\d{4,})-")
 
 
 def retain(store: ObjectStore, prefix: str, key: bytes, *, keep: int, pinned: Collection[int] = ()) -> list[int]:
@@ -26,24 +29,31 @@ def retain(store: ObjectStore, prefix: str, key: bytes, *, keep: int, pinned: Co
 
 
 def collect(
-    store: ObjectStore, prefix: str, key: bytes, *, now: float, older_than: float = ORPHAN_SECONDS
+    store: ObjectStore, prefix: str, key: bytes, *, now: float, older_than: float = ORPHAN_SECONDS, generation: int = 0
 ) -> list[str]:
-    """Delete files that no manifest lists and abandoned uploads, once they are `older_than` seconds old.
+    """Delete files that no manifest lists and abandoned uploads: old ones, and those of generations that were replaced.
 
     Args:
         now: Seconds since the epoch, by the store's clock: a save in flight writes files younger than its age.
+        older_than: Seconds; infinity leaves it to `generation`.
+        generation: The one that writes now; what an older one left unfinished goes at any age.
 
     Returns:
         The keys that went.
     """
+
+    def is_over(name: str, since: float) -> bool:
+        writer = _GENERATION.match(name.rpartition("/")[2])
+        return now - since > older_than or (writer is not None and int(writer[1]) < generation)
+
     listed = _listed_files(store, prefix, key)
     gone = []
     for entry in list(list_all(store, f"{prefix}/step-")):
-        if entry.key not in listed and now - entry.modified > older_than:
+        if entry.key not in listed and is_over(entry.key, entry.modified):
             store.delete(entry.key)
             gone.append(entry.key)
     for upload in store.open_uploads(f"{prefix}/step-"):
-        if now - upload.started > older_than:
+        if is_over(upload.key, upload.started):
             store.abort_upload(upload)
             gone.append(upload.key)
     return gone

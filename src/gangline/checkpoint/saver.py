@@ -5,6 +5,7 @@ training and hang. What the ranks decide together (skip or wait, go on or give u
 same ranks, from the training thread.
 """
 
+import math
 import time
 from dataclasses import dataclass, replace
 from threading import Thread
@@ -90,6 +91,7 @@ class Saver:
         self._last_good: SaveReport | None = None
         self._good_at = time.monotonic()
         self._failing = False
+        self._has_collected = False
         self.skipped = 0
         """Periodic saves that met one in flight."""
 
@@ -188,11 +190,18 @@ class Saver:
             flight.failure = error  # the training thread raises it, or takes it for store trouble
 
     def _tidy(self) -> str | None:
-        """Retention, by rank 0; a store that refuses to delete costs room, not the checkpoint."""
+        """Retention, and once what older generations left unfinished; by rank 0.
+
+        A store that refuses to delete costs room, not the checkpoint.
+        """
         if self._peers.rank != 0:
             return None
+        to = self._to
         try:
-            retention.retain(self._to.store, self._to.prefix, self._to.key, keep=self._keep)
+            retention.retain(to.store, to.prefix, to.key, keep=self._keep)
+            if not self._has_collected:
+                retention.collect(to.store, to.prefix, to.key, now=0.0, older_than=math.inf, generation=to.generation)
+                self._has_collected = True
         except StorageError as error:
             return f"older checkpoints are kept for now: {error}"
         return None
