@@ -31,6 +31,10 @@ def test_the_sentence_holds_step_loss_speed_and_time_left():
     assert progress.sentence() == "ddp-2 30/60 loss 2.5 · 10.0 k tokens/s · ETA 3.0 s"
 
 
+def test_after_the_last_step_it_finishes():
+    assert seen(step(60), steps=60).sentence().endswith("finishing")
+
+
 def test_a_waiting_sentence_goes_first_and_leaves_with_the_first_step():
     waiting = GangEvent(kind="waiting", text="ana holds 8 of 16 GPUs\x1b[31m")
     assert seen(waiting).sentence() == "waits: ana holds 8 of 16 GPUs"

@@ -5,12 +5,14 @@ import typer
 from gangline.cli.checkup import Finding, check_machine
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json
+from gangline.cli.view.waiting import waiting
 from gangline.errors import ConfigError
 
 
 def command(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption = False) -> None:
     """Look at python, git, torch, cores, store and GPUs; exit 0 unless something needed is broken."""
-    findings = check_machine(repo, site)
+    with waiting("looking at this machine"):
+        findings = check_machine(repo, site)
     broken = [finding for finding in findings if finding.needed and not finding.ok]
     if json:
         print_json({"ok": not broken, "findings": findings})

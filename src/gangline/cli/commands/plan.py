@@ -7,6 +7,7 @@ import typer
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, CommitOption, JsonOption, PathArgument, SetOption, SiteOption, StrategyOption
 from gangline.cli.output import columns, print_json
+from gangline.cli.view.waiting import waiting
 from gangline.errors import GateError
 from gangline.line.preview import Preview, preview
 from gangline.report.facts import MARKS
@@ -29,9 +30,11 @@ def command(
 ) -> None:
     """Show the plans that were considered, the one that won, and a reason for every one that lost."""
     desk = open_desk(path, site)
-    found = preview(
-        desk.repo, site=desk.site, environ=desk.environ, commit=commit, overrides=tuple(set_ or ()), strategy=strategy
-    )
+    overrides = tuple(set_ or ())
+    with waiting("looking at the model and at this machine"):
+        found = preview(
+            desk.repo, site=desk.site, environ=desk.environ, commit=commit, overrides=overrides, strategy=strategy
+        )
     if json:
         print_json(_document(found))
     else:

@@ -7,6 +7,7 @@ import typer
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import columns, print_json
+from gangline.cli.view.waiting import waiting
 from gangline.errors import IntegrityError
 from gangline.line.registry.verify import verify
 
@@ -20,7 +21,8 @@ def command(
 ) -> None:
     """Check signature, digests, provenance and tag; exit 50 where one of them does not hold."""
     desk = open_desk(repo, site)
-    checks = verify(target, store=desk.store, repo=desk.repo, site=desk.site, environ=desk.environ)
+    with waiting("reading and checking every part"):
+        checks = verify(target, store=desk.store, repo=desk.repo, site=desk.site, environ=desk.environ)
     if json:
         print_json({"target": target, "ok": all(check.ok for check in checks), "checks": checks})
     else:

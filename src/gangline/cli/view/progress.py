@@ -107,7 +107,9 @@ class Progress:
             return " · ".join([*said, self.state])
         if self.tokens_per_second:
             said.append(f"{format_count(self.tokens_per_second)} tokens/s")
-        if self.eta_seconds is not None:
+        if self.steps and self.step >= self.steps:
+            said.append("finishing")
+        elif self.eta_seconds is not None:
             said.append(f"ETA {format_seconds(self.eta_seconds)}")
         return " · ".join(said)
 

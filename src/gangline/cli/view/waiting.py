@@ -1,0 +1,18 @@
+"""Something that moves while a command thinks: on stderr, on terminals only, gone when it is done."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """Show `text` behind a spinner while the block runs; nothing under NO_COLOR or where stderr is no terminal."""
+    if not sys.stderr.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb":
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield
