@@ -1,0 +1,36 @@
+"""The store that ranks meet at: a port of its own for every generation, and none that is taken."""
+
+import socket
+
+import pytest
+
+MEETING = """
+import os, signal, torch.distributed as dist
+dist.init_process_group("gloo")
+rank, generation = dist.get_rank(), int(os.environ["GANGLINE_GENERATION"])
+print("met", generation, os.environ["MASTER_PORT"], flush=True)
+dist.barrier()
+if generation == 0 and rank == 0:
+    os.kill(os.getpid(), signal.SIGKILL)
+dist.barrier() if generation == 0 else None
+os._exit(0)
+"""
+
+
+def test_port_in_use_is_said_so_and_is_no_room(keep):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        end = keep("pass", MASTER_PORT=str(port)).end()
+    assert (end.exit_code, end.retry) == (20, "later"), end
+    assert f"127.0.0.1:{port}" in end.reason
+    assert "another MASTER_PORT" in end.reason
+
+
+@pytest.mark.slow
+def test_program_that_meets_by_environment_meets_again_after_the_death_of_rank_0(keep):
+    gang = keep(MEETING)
+    end = gang.end()
+    assert (end.exit_code, end.restarts) == (0, 1), end
+    words = [line.split()[1:] for line in gang.log(1).splitlines() if line.startswith("met")]
+    assert [generation for generation, _ in words] == ["0", "1"]
+    assert words[0][1] != words[1][1], "a fresh store at a port of its own"
