@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +20,8 @@ from gangline.storage.open import open_store
 from gangline.storage.protocol import ObjectStore
 
 _START_SECONDS = 60
+_DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+"""Also when the tests are killed; the thread that starts a server must outlive it."""
 
 
 def tool(name: str) -> Path:
@@ -63,7 +66,9 @@ class S3Server:
     def start(self) -> "S3Server":
         (self.folder / "data" / self.bucket).mkdir(parents=True, exist_ok=True)
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(self._command(), env=self._environment(), stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                [*_DIES_WITH_US, *self._command()], env=self._environment(), stdout=log, stderr=log
+            )
         self._await_answer()
         return self
 

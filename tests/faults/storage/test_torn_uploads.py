@@ -1,6 +1,7 @@
 """Uploads that are cut, stores that die in the middle: a reader sees the old object or the new, nothing between."""
 
-import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from secrets import token_hex
 
@@ -97,10 +98,12 @@ def test_store_killed_in_mid_upload_loses_nothing(name, tmp_path):
         with store.upload("big") as upload:
             upload.part(finished)
             server.kill()
-            again = threading.Timer(0.5, server.start)
-            again.start()
-            upload.part(b"tail")
-        again.join()
+            with ThreadPoolExecutor(1) as pool:
+                tail = pool.submit(upload.part, b"tail")
+                time.sleep(0.3)
+                assert not tail.done(), "it waits for the store"
+                server.start()
+                tail.result(60)
         assert store.get("big").data == finished + b"tail"
         (open_upload,) = store.open_uploads()
         assert open_upload.key == "left"
