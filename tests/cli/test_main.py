@@ -85,3 +85,14 @@ def test_an_internal_error_is_one_message_and_a_traceback_on_request(tmp_path):
         run, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "GANGLINE_DEBUG": "1"}
     )
     assert "Traceback" in loud.stderr
+
+
+def test_a_message_that_repeats_hostile_words_does_not_steer_the_terminal():
+    code = (
+        "import gangline.cli.main as m\nfrom gangline.errors import ConfigError\n"
+        "def boom(): raise ConfigError('found \\x1b[2Jgone\\nsecond \\u202eline')\n"
+        "m.app = boom\nm.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 10
+    assert done.stderr == "error: found gone\nsecond line\n"

@@ -6,7 +6,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.report.text import clean, markdown, percent, short, step_time
+from gangline.report.text import clean, markdown, percent, place, quantity, short, step_time, visible
 
 EVIL = "\x1b[31mred\x1b[0m\x07 \u202eevil\u2066 \r\nnext\x00 \u200bline\ud800"
 
@@ -22,6 +22,17 @@ def test_clean_is_one_visible_line_within_the_limit(text, limit):
     assert not any(unicodedata.category(c) == "Cc" for c in shown)
     assert clean(shown, limit) == shown
     shown.encode()
+
+
+def test_visible_keeps_indentation_and_drops_what_steers():
+    assert visible("\t    raise \x1b[2JValueError(1)\r\x07  ") == "            raise ValueError(1)"
+    assert len(visible("x" * 10_000)) == 4000
+
+
+def test_quantities_are_said_in_their_unit():
+    said = [quantity(539e6, "B"), quantity(0.314, "s"), quantity(6525, "1/s"), quantity(2.375, "nats"), quantity(0.5)]
+    assert said == ["539 MB", "314 ms", "6.5 k/s", "2.375 nats", "0.5"]
+    assert [place("0"), place("gpu-a\x1b[1m")] == ["node 0", "gpu-a"]
 
 
 @given(text=st.text())

@@ -72,17 +72,24 @@ def main() -> None:
     try:
         app()
     except GanglineError as error:
-        typer.echo(f"{_KINDS.get(error.exit_code, 'error')}: {error}", err=True)
+        _say(_KINDS.get(error.exit_code, "error"), error)
         _trace_if_asked()
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         sys.exit(130)
     except Exception as error:  # the last place: a bug ends as one message and exit 1
-        typer.echo(f"internal error: {type(error).__name__}: {error}", err=True)
+        _say(f"internal error: {type(error).__name__}", error)
         if not _trace_if_asked():
             typer.echo("This is a bug in gangline; GANGLINE_DEBUG=1 prints the traceback.", err=True)
         sys.exit(GanglineError.exit_code)
+
+
+def _say(kind: str, error: Exception) -> None:
+    """The message, whoever's words it repeats, without what would steer the terminal."""
+    from gangline.report.text import visible
+
+    typer.echo("\n".join(map(visible, f"{kind}: {error}".split("\n"))), err=True)
 
 
 def _trace_if_asked() -> bool:

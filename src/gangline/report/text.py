@@ -20,6 +20,12 @@ def clean(text: object, limit: int = 400) -> str:
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
+def visible(text: str, limit: int = 4000) -> str:
+    """One line as it was written, its indentation too, without what steers a terminal or hides."""
+    shown = _INVISIBLE.sub("", text[: limit * 8].expandtabs().replace("\n", " ")).rstrip()
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
 def markdown(text: object, limit: int = 400) -> str:
     """`clean`, escaped so that no forge sees markup, HTML, a mention or a reference in it."""
     escaped = _MARKDOWN.sub(r"\\\1", clean(text, limit))

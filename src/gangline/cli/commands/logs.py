@@ -11,7 +11,7 @@ from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, 
 from gangline.errors import UsageError
 from gangline.launch.protocol import LogLine
 from gangline.line.launchers import open_launcher
-from gangline.report.text import clean
+from gangline.report.text import visible
 from gangline.spec.record import Record
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -41,7 +41,7 @@ def command(
     lines = launcher.logs(gang, ranks=ranks, since_seconds=seconds_of(since), follow=follow)
     width = len(str(max(record.plan.world_size - 1, 10))) if record.plan else 2
     for line in lines:
-        typer.echo(_json_line(line) if json else f"r{line.rank:0{width}d}│ {_visible(line.text)}")
+        typer.echo(_json_line(line) if json else f"r{line.rank:0{width}d}│ {visible(line.text)}")
 
 
 def gang_name(record: Record, role: str) -> str:
@@ -87,10 +87,6 @@ def _failed_rank(desk: Desk, record: Record, gang: str) -> tuple[int, ...]:
     if culprit is None:
         raise UsageError(f"no rank of {record.run.id} failed; leave --failed out, or use --all")
     return (culprit,)
-
-
-def _visible(text: str) -> str:
-    return clean(text, 4000) if "\x1b" in text or not text.isprintable() else text
 
 
 def _json_line(line: LogLine) -> str:
