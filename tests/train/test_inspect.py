@@ -7,15 +7,14 @@ import sys
 import pytest
 from tests.train.gang import ROOT
 
-
-def inspect(*arguments, cwd):
-    command = [sys.executable, "-m", "gangline.train.estimate.inspect", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+from gangline.train.estimate.inspect import main
 
 
 def test_bytegpt_has_875264_parameters():
     options = json.dumps({"layers": 4, "width": 128, "context": 128})
-    done = inspect("--task", "model:ByteGPT", "--options", options, cwd=ROOT / "examples" / "bytegpt")
+    command = [sys.executable, "-m", "gangline.train.estimate.inspect", "--task", "model:ByteGPT", "--options", options]
+    folder = ROOT / "examples" / "bytegpt"
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["parameters"], found["parameter_bytes"]) == (875_264, 4 * 875_264)
@@ -28,11 +27,16 @@ def test_bytegpt_has_875264_parameters():
     ("source", "code", "reason"),
     [
         ("print('noise')\nclass Task: pass\n", 10, "methods"),
-        ("raise RuntimeError('at import')\n", 30, "RuntimeError: at import"),
+        ("print('noise')\nraise RuntimeError('at import')\n", 30, "RuntimeError: at import"),
     ],
 )
-def test_reason_is_the_last_line_and_the_code_its_class(tmp_path, source, code, reason):
-    (tmp_path / "model.py").write_text(source)
-    done = inspect("--task", "model:Task", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert reason in done.stderr.splitlines()[-1]
+def test_reason_is_the_last_line_and_the_code_its_class(tmp_path, monkeypatch, capsys, source, code, reason):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    name = f"task_of_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(source)
+    assert main(["--task", f"{name}:Task"]) == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "noise" in said.err
+    assert reason in said.err.splitlines()[-1]

@@ -1,7 +1,7 @@
 """What every part of a rank needs at hand: who it is, what it obeys, where it reports. One object a process."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from gangline.errors import GanglineError, LostPeerError
 from gangline.spec.plan import Plan
 from gangline.storage.open import open_store
 from gangline.storage.protocol import ObjectStore
@@ -46,6 +47,8 @@ class Context:
     """Steps up to here were done by an earlier generation."""
     ledger: RankLedger = field(default_factory=RankLedger)
     waits: WaitMeter = field(default_factory=WaitMeter)
+    save_in_flight: Callable[[], None] | None = None
+    """Waits for the save under way."""
     stop_asked: bool = False
     """This rank got SIGTERM; the control word tells the others."""
 
@@ -85,6 +88,16 @@ class Context:
 
     def tell_ledger(self) -> None:
         self.events.emit("ledger", seconds=dict(self.ledger.seconds))
+
+    def fail(self, code: int, reason: str) -> None:
+        """Last words of a rank that ends by an error; what it was saving is still seen through while peers live."""
+        if self.save_in_flight is not None and code != LostPeerError.exit_code:
+            try:
+                self.save_in_flight()
+            except GanglineError as error:
+                self.events.emit("save_failed", reason=str(error))
+        self.events.emit("done", exit=code, reason=reason)
+        self.close()
 
     def close(self) -> None:
         """Write down what is known; local."""

@@ -20,6 +20,12 @@ def exit_code_of(error: BaseException) -> int:
     return _class_of(error).exit_code
 
 
+def describe(error: BaseException) -> str:
+    """One line for a report; the traceback stands in the log."""
+    lines = str(error).strip().splitlines() or ["no message"]
+    return f"{type(error).__name__}: {lines[0][:500]}"
+
+
 def _class_of(error: BaseException) -> type[GanglineError]:
     if isinstance(error, GanglineError):
         return type(error)

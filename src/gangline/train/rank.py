@@ -9,7 +9,7 @@ from gangline.spec.plan import Plan
 from gangline.train import context as contexts
 from gangline.train.context import Context
 from gangline.train.environment import RankEnvironment
-from gangline.train.failure import exit_code_of
+from gangline.train.failure import describe, exit_code_of
 from gangline.train.joining import join
 from gangline.train.loop.clock import Clock
 from gangline.train.loop.events import EventLog
@@ -20,7 +20,7 @@ ROLES = {"train": train.run, "evaluate": evaluate.run, "prove": prove.run}
 
 
 def main() -> int:
-    """Be the rank that the environment describes; its exit code. Never raises."""
+    """Be the rank that the environment describes; its exit code."""
     clock = Clock("start")
     environment = RankEnvironment.read(os.environ)
     events = EventLog(contexts.events_path(environment), rank=environment.rank, generation=environment.generation)
@@ -30,11 +30,16 @@ def main() -> int:
         context = join(environment, plan, clock, events)
         code = ROLES[plan.role](context, _task(plan))
     except BaseException as error:
+        traceback.print_exception(error, file=sys.stderr)
         code = exit_code_of(error)
-        _explain(error, events, code)
+        if context is not None:
+            context.fail(code, describe(error))
+        else:
+            events.emit("done", exit=code, reason=describe(error))
+            events.close()
     else:
         events.emit("done", exit=code, reason="stopped as asked" if code == SIGTERM_CODE else "finished")
-    _finish(context, events)
+        context.close()
     return code
 
 
@@ -42,16 +47,3 @@ def _task(plan: Plan) -> Task:
     if plan.program.task is None:
         raise ConfigError("plan.program names a command; a keeper starts it, not the task runtime")
     return load_task(plan.program.task)
-
-
-def _explain(error: BaseException, events: EventLog, code: int) -> None:
-    traceback.print_exception(error, file=sys.stderr)
-    lines = str(error).strip().splitlines() or [""]
-    events.emit("done", exit=code, reason=f"{type(error).__name__}: {lines[0][:500]}")
-
-
-def _finish(context: Context | None, events: EventLog) -> None:
-    if context is not None:
-        context.close()
-    else:
-        events.close()

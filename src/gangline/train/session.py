@@ -28,7 +28,7 @@ from gangline.train import context as contexts
 from gangline.train import heartbeat, rendezvous
 from gangline.train.context import Context
 from gangline.train.environment import RankEnvironment, in_gang
-from gangline.train.failure import exit_code_of
+from gangline.train.failure import describe, exit_code_of
 from gangline.train.initialize import Initializer
 from gangline.train.joining import join
 from gangline.train.loop.batches import StepData
@@ -55,7 +55,6 @@ class Session:
         self._clock = Clock("start")
         self._desk = (steps, global_batch, seed)
         self._context: Context | None = None
-        self._events: EventLog | None = None
         self._wrapped: DataParallel | None = None
         self._engine: Engine | None = None
         self._span: Span | None = None
@@ -83,7 +82,8 @@ class Session:
             self._engine.close()
             self._write_result()
         code = SIGTERM_CODE if self.stopped else 0
-        self._end(code, "stopped as asked" if code else "finished")
+        self.context.events.emit("done", exit=code, reason="stopped as asked" if code else "finished")
+        self.context.close()
         rendezvous.leave()
         if code:
             raise SystemExit(code)
@@ -197,10 +197,9 @@ class Session:
 
     def _join_gang(self) -> None:
         environment = RankEnvironment.read(os.environ)
-        self._events = EventLog(contexts.events_path(environment), rank=environment.rank,
-                                generation=environment.generation)  # fmt: skip
+        events = EventLog(contexts.events_path(environment), rank=environment.rank, generation=environment.generation)
         plan = Plan.from_json(environment.plan.read_bytes())
-        self._context = join(environment, plan, self._clock, self._events)
+        self._context = join(environment, plan, self._clock, events)
 
     def _be_alone(self) -> None:
         steps, global_batch, seed = self._desk
@@ -209,9 +208,9 @@ class Session:
             strategy="none", mesh=Mesh(), steps=steps, global_batch=global_batch, micro_batch=global_batch, seed=seed,
             checkpoint=CheckpointPolicy(every=steps),
         )  # fmt: skip
-        self._events = EventLog(None, rank=0, generation=0)
+        events = EventLog(None, rank=0, generation=0)
         device, groups = torch.device("cpu"), rendezvous.join_alone("cpu")
-        self._context = Context(plan=plan, rank=0, device=device, groups=groups, clock=self._clock, events=self._events)
+        self._context = Context(plan=plan, rank=0, device=device, groups=groups, clock=self._clock, events=events)
 
     def _write_result(self) -> None:
         engine = self._need_engine()
@@ -228,19 +227,11 @@ class Session:
     def _fail(self, error: BaseException) -> None:
         """A failure of the gang ends the program with its own number; the program's own goes its way."""
         code = exit_code_of(error)
-        self._end(code, f"{type(error).__name__}: {str(error)[:500]}")
+        if self._context is not None:
+            self._context.fail(code, describe(error))
         if code != TrainingError.exit_code and isinstance(error, Exception):
             traceback.print_exception(error)
             raise SystemExit(code) from error
-
-    def _end(self, code: int, reason: str) -> None:
-        if self._events is None:
-            return
-        self._events.emit("done", exit=code, reason=reason)
-        if self._context is not None:
-            self._context.close()
-        else:
-            self._events.close()
 
 
 def parallelize(model: nn.Module, session: Session, *, hints: ParallelHints | None = None) -> nn.Module:

@@ -106,6 +106,7 @@ class Saves:
                 plan_digest=context.plan.digest, generation=context.generation, key=context.key,
                 group=context.groups.checkpoint, keep=policy.keep, max_unsaved_seconds=policy.max_unsaved_seconds,
             )  # fmt: skip
+            context.save_in_flight = self.settle
         return self._saver
 
     def _tell(self, report: SaveReport) -> None:
