@@ -40,9 +40,10 @@ def rank_starts(
 def shared_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """What every rank needs, the warm parent from its start: torch and numpy read some of it at import."""
     defaults = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    inherited = {name: value for name, value in environ.items() if name != "PYTHONSAFEPATH"}  # the keeper's own
     return (
         defaults
-        | dict(environ)
+        | inherited
         | {
             "PYTHONHASHSEED": "0",
             "TORCH_FR_BUFFER_SIZE": "2000",

@@ -21,6 +21,9 @@ from gangline.train.exit_codes import RankExit, exit_of
 from gangline.train.leash import die_with_parent
 from gangline.train.warm import MESSAGE_BYTES
 
+_ANSWER_SECONDS = 60.0
+"""A warm parent that does not answer for so long counts as dead."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankStart:
@@ -100,6 +103,7 @@ class WarmParent:
             self._process = subprocess.Popen(
                 command, env=environ, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=out, stderr=out
             )
+        self._channel.settimeout(_ANSWER_SECONDS)
         self._log = log
         self._patience = time.monotonic() + timeout_seconds
         self._exits: list[RankExit] = []
@@ -178,7 +182,7 @@ class WarmParent:
         """Next message; empty: the other end is gone."""
         try:
             data = self._channel.recv(MESSAGE_BYTES)
-        except ConnectionError:
+        except (ConnectionError, TimeoutError):
             data = b""
         message: dict[str, Any] = json.loads(data) if data else {}
         return message

@@ -28,7 +28,7 @@ def test_gang_runs_to_its_end_and_follow_tells_all_of_it(stand):
     assert (events[-1].kind, events[-1].end.exit_code) == ("end", 0)
     assert stand.launcher.collect("run-1") == events[-1].end
     assert stand.store.get("runs/p/c/run-1/ranks/1.jsonl").data.count(b"\n") == 5
-    assert not stand.processes()
+    poll(lambda: not stand.processes())
 
 
 def test_second_submit_adopts_also_after_the_end(stand):

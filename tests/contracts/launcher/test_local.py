@@ -6,9 +6,10 @@ import subprocess
 import sys
 import textwrap
 import threading
+from dataclasses import replace
 
 import pytest
-from tests.contracts.launcher.gangs import HEAD, SLEEPER, STEPPER, poll
+from tests.contracts.launcher.gangs import HEAD, SLEEPER, STEPPER, poll, tar_of
 
 from gangline import procfs
 from gangline.errors import IntegrityError
@@ -59,7 +60,7 @@ def test_program_that_leaves_the_session_is_ended_with_its_rank(stand):
     program = HEAD + "import subprocess; subprocess.Popen(['sleep', '300'], start_new_session=True); step(1)"
     stand.launcher.submit(stand.podset(program))
     assert [event.end.exit_code for event in stand.launcher.follow("run-1") if event.end] == [0]
-    assert not stand.processes()
+    poll(lambda: not stand.processes())
 
 
 def test_signals_never_reach_a_stranger_with_the_old_pid(stand):
@@ -126,6 +127,16 @@ def test_gang_sees_its_own_environment_and_secrets_are_gone_after_it(stand, monk
     assert "CANARY" not in text
     assert "yes 0o100600" in text
     assert not (stand.root / "run-1" / "secrets").exists()
+
+
+def test_modules_in_the_folder_of_the_driver_do_not_reach_the_gang(stand, tmp_path, monkeypatch):
+    (tmp_path / "select.py").write_text("raise SystemExit('a stranger')")
+    monkeypatch.chdir(tmp_path)
+    code = {"program.py": HEAD + "import own; print(own.WORD)", "own.py": "WORD = 'from the code layer'"}
+    podset = stand.podset("")
+    stand.launcher.submit(replace(podset, code=put_blob(stand.store, tar_of(code))))
+    assert [event.end.exit_code for event in stand.launcher.follow("run-1") if event.end] == [0]
+    assert "from the code layer" in [line.text for line in stand.launcher.logs("run-1")]
 
 
 def test_keeper_that_cannot_read_its_plan_says_so(stand):

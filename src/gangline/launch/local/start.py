@@ -108,6 +108,7 @@ def keeper_environ(folder: GangFolder, podset: PodSet, node: int) -> dict[str, s
         "GANGLINE_STORE": podset.store,
         "GANGLINE_KEY_FILE": folder.home / "secrets" / CHECKPOINT_KEY,
         "GANGLINE_GRACE_SECONDS": podset.grace_seconds,
+        "PYTHONSAFEPATH": 1,  # whatever lies in the driver's folder is no module of the keeper
     }
     if STORE_CREDENTIALS in podset.secrets:
         own["GANGLINE_STORE_CREDENTIALS_FILE"] = folder.home / "secrets" / STORE_CREDENTIALS
