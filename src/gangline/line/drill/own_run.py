@@ -1,0 +1,89 @@
+"""A fresh run made for one drill: started, struck from a thread, driven to its end; Ctrl-C stops it as any other."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from gangline.errors import CancelledError, GanglineError, UsageError
+from gangline.launch.protocol import GangEvent
+from gangline.line import runs
+from gangline.line.cancel import cancel_run
+from gangline.line.drill.rehearse import Desk, Done, Wish, rehearse, settle
+from gangline.line.observer import Silent
+from gangline.line.question import ask
+from gangline.line.run import run_line
+from gangline.spec.record import Drill, Record, StageInfo
+
+
+def in_own_run(desk: Desk, wish: Wish) -> tuple[Record, Drill]:
+    """Start a run for this drill alone, strike it from a thread, and drive it to its end here: Ctrl-C stops it."""
+    begun: Future[Record | None] = Future()
+    observer = _Watcher(begun, desk.tell)
+    with ThreadPoolExecutor(1, thread_name_prefix="drill") as pool:
+        struck = pool.submit(_when_begun, desk, wish, begun)
+        ended: GanglineError | None = None
+        try:
+            run_line(
+                desk.repo, site=desk.site, environ=desk.environ, overrides=_overrides(desk, wish), again=True,
+                observer=observer,
+            )  # fmt: skip
+        except GanglineError as error:
+            ended = error
+        finally:
+            observer.over()
+        done = struck.result()
+    if done is None:
+        raise ended or UsageError("the run was done before anything could be struck; run the drill again")
+    settled = settle(desk, wish, runs.find_run(desk.store, observer.run), done)
+    if isinstance(ended, CancelledError):
+        raise ended
+    if ended is not None:
+        desk.tell(f"run      {ended}")
+    return settled
+
+
+def _overrides(desk: Desk, wish: Wish) -> tuple[str, ...]:
+    """A run of the same program and plan with nothing but the training in it; no earlier run can answer for it."""
+    steps = ask(desk.repo, commit=None, overrides=(), strategy=None).line.train.steps
+    if wish.step is not None and wish.step >= steps:
+        raise UsageError(f"--step {wish.step}: the run has {steps} steps; strike between 1 and {steps - 1}")
+    alone = f'train.env.DRILL="{wish.kind.name}-{wish.seed}"'
+    return ("evaluate.seeds=1", 'prove.plan="off"', "prove.replay_steps=0", alone)
+
+
+def _when_begun(desk: Desk, wish: Wish, begun: "Future[Record | None]") -> Done | None:
+    """In a thread: strike once the run trains; a run that cannot be struck is stopped, it was made for that alone."""
+    record = begun.result()
+    if record is None:
+        return None
+    try:
+        return rehearse(desk, wish, record)
+    except GanglineError:
+        cancel_run(desk.repo, record.run.id, site=desk.site, environ=desk.environ, reason="the drill was refused")
+        raise
+
+
+class _Watcher(Silent):
+    """Tells the striking thread of the run once its gang starts, and the person what happens until then."""
+
+    def __init__(self, begun: "Future[Record | None]", tell: Callable[[str], None]) -> None:
+        self._begun = begun
+        self._tell = tell
+        self._record: Record | None = None
+        self.run = ""
+
+    def run_started(self, record: Record) -> None:
+        self._record, self.run = record, record.run.id
+        self._tell(f"run      {record.run.id}, a fresh one for this drill")
+
+    def stage_ended(self, name: str, info: StageInfo) -> None:
+        if name in {"plan", "train"}:
+            self._tell(f"{name:<9}{info.message}")
+
+    def progress(self, stage: str, event: GangEvent) -> None:  # noqa: ARG002  # the protocol's name for it
+        if stage == "train" and not self._begun.done():
+            self._begun.set_result(self._record)
+
+    def over(self) -> None:
+        """The run has ended, perhaps before it trained."""
+        if not self._begun.done():
+            self._begun.set_result(None)
