@@ -11,6 +11,7 @@ import pytest
 
 from gangline.errors import StorageError
 from gangline.storage.local import HIDDEN, FolderStore
+from gangline.storage.multipart import MIN_PART_BYTES
 from gangline.storage.open import open_store
 from gangline.storage.protocol import list_all
 
@@ -167,6 +168,27 @@ def test_page_after_any_key_is_the_rest(store):
     assert [entry.key for entry in list_all(store, "")] == ordered
     for after in ordered:
         assert [entry.key for entry in store.list("", after)] == [key for key in ordered if key > after]
+
+
+def test_part_that_failed_half_way_is_given_again(store, tmp_path):
+    with store.upload("big") as upload:
+        upload.part(b"a" * MIN_PART_BYTES)
+        with (tmp_path / "store" / HIDDEN / "uploads" / upload.upload_id).open("ab") as file:
+            file.write(b"half of a part that met a full disk")
+        upload.part(b"tail")
+    assert store.get("big").data == b"a" * MIN_PART_BYTES + b"tail"
+    assert list((tmp_path / "store" / HIDDEN / "uploads").iterdir()) == []
+
+
+def test_upload_aborted_by_another_says_so(store):
+    def upload():
+        with store.upload("big") as parts:
+            store.abort_upload(store.open_uploads()[0])
+            parts.part(b"x")
+
+    with pytest.raises(StorageError, match="was aborted or completed; begin a new one"):
+        upload()
+    assert store.get("big") is None
 
 
 class TestDisk:

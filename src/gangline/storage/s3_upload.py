@@ -15,7 +15,7 @@ from gangline.errors import StorageError
 from gangline.storage.multipart import check_previous_part
 from gangline.storage.protocol import Entry, Etag, OpenUpload
 from gangline.storage.s3_refusal import error_code
-from gangline.storage.s3_wire import Unanswered, Wire
+from gangline.storage.s3_wire import Response, Unanswered, Wire
 from gangline.storage.s3_write import WORD, landed
 
 NOTES = ".uploads~/"
@@ -31,8 +31,9 @@ class S3Upload:
         self._part_etags: list[str] = []
         self._last_size: int | None = None
         self._etag: Etag | None = None
+        self._doubts = 0
         wire.send("PUT", self._note)
-        answer = wire.send("POST", self._path, query={"uploads": ""}, headers={WORD: self._word})
+        answer = wire.retrying(f"begin {self._path}", self._begin_once)
         found = ET.fromstring(answer.data).findtext("{*}UploadId")  # noqa: S314  expat expands nothing from outside
         if not found:
             raise StorageError(f"store {wire.place.url}: wanted an upload id for {key}, found {answer.data[:100]!r}")
@@ -50,12 +51,24 @@ class S3Upload:
             if not self._part_etags:
                 self.part(b"")
             self._etag = self._wire.retrying(f"complete {self._path}", self._complete_once)
-            self._wire.send("DELETE", self._note, accept=(404,))
+            self._forget()
         return self._etag
 
     def abort(self) -> None:
         self._wire.send("DELETE", self._path, query={"uploadId": self.upload_id}, accept=(404,))
-        self._wire.send("DELETE", self._note, accept=(404,))
+        self._forget()
+
+    def _begin_once(self) -> Response:
+        try:
+            return self._wire.once("POST", self._path, query={"uploads": ""}, headers={WORD: self._word})
+        except Unanswered as error:
+            self._doubts += error.may_have_happened
+            raise
+
+    def _forget(self) -> None:
+        """Remove the note, unless a second upload of ours may have begun: then it leads the collector there."""
+        if not self._doubts:
+            self._wire.send("DELETE", self._note, accept=(404,))
 
     def _complete_once(self) -> Etag:
         query = {"uploadId": self.upload_id}

@@ -11,6 +11,7 @@ from tests.contracts.storage.servers import S3Server
 from gangline.errors import StorageError
 from gangline.launch.faults.proxy import FaultProxy
 from gangline.launch.faults.rules import Rule
+from gangline.storage.collect import abort_left_uploads
 from gangline.storage.multipart import MIN_PART_BYTES
 
 pytestmark = pytest.mark.tools
@@ -79,6 +80,18 @@ def test_lost_answer_to_complete_is_settled(s3_server, proxy):
     assert proxy.strikes
     assert reader.get("shard").data == b"x"
     assert reader.get("shard").etag == etag
+    assert reader.open_uploads() == []
+
+
+@pytest.mark.row("S10")
+def test_upload_that_began_twice_is_collected(s3_server, proxy):
+    reader, writer = server_pair(s3_server, proxy, f"torn/{token_hex(8)}")
+    proxy.set_rules(Rule(action="reset", direction="down", on_request=2))
+    with writer.upload("shard") as upload:
+        upload.part(b"x")
+    assert [strike.request for strike in proxy.strikes] == [2]
+    assert reader.get("shard").data == b"x"
+    assert len(abort_left_uploads(reader, "shard", older_than_seconds=-60)) == 1
     assert reader.open_uploads() == []
 
 
