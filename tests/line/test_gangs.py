@@ -3,7 +3,7 @@
 import pytest
 from tests.line import repositories
 
-from gangline.errors import CapacityError, OutOfMemoryError, TrainingError
+from gangline.errors import CapacityError, ConfigError, NonFiniteError, OutOfMemoryError, TrainingError
 from gangline.line.states import stage
 
 ENDS = """\
@@ -88,3 +88,37 @@ def test_a_broken_program_fails_with_its_words(desk):
     (record,) = desk.records()
     assert record.run.exit_code == 30
     assert "rank 0" in record.run.reason
+
+
+def test_of_a_training_that_failed_the_course_and_the_time_are_kept(desk):
+    repositories.commit(desk.repo, {"answer.py": repositories.PROGRAM + "import sys\nsys.exit(31)\n"})
+    with pytest.raises(NonFiniteError):
+        desk.run()
+    (record,) = desk.records()
+    assert record.run.verdict == "failed"
+    assert [point.value for point in record.curve.points] == [2.5, 2.0, 1.5, 1.0]
+    assert record.ledger.allocated_seconds > 0
+
+
+def test_what_a_program_reports_of_itself_is_judged(desk):
+    reports = repositories.PROGRAM.replace(
+        '"final_step": 4}', '"final_step": 4, "jobs": [{"seed": 1, "step": 4, "metrics": {"score": 0.5}}]}'
+    )
+    gate = '[[gate.quality]]\nmetric = "score"\nbetter = "higher"\nlimit = 0.4\n'
+    repositories.commit(desk.repo, {"answer.py": reports, "line.toml": repositories.LINE + gate})
+    record = desk.run()
+    assert record.metrics["score"].value == 0.5
+    assert {each.name: each.verdict for each in record.gates}["quality:score"] == "yes"
+    other = desk.run(overrides=["evaluate.every_steps=2"])
+    assert stage(other, "evaluate").state == "done"
+    assert other.metrics["score"].value == 0.5
+
+
+def test_a_metric_that_no_program_reports_is_named_before_the_gate(desk):
+    reports = repositories.PROGRAM.replace(
+        '"final_step": 4}', '"final_step": 4, "jobs": [{"seed": 1, "step": 4, "metrics": {"score": 0.5}}]}'
+    )
+    line = repositories.LINE + '[[gate.quality]]\nmetric = "scroe"\nbetter = "higher"\n'
+    repositories.commit(desk.repo, {"answer.py": reports, "line.toml": line})
+    with pytest.raises(ConfigError, match="wanted scroe, the task returns score"):
+        desk.run()

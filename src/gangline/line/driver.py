@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from gangline.line import lease, places, runs
 from gangline.line.birth import Found
@@ -16,6 +17,8 @@ from gangline.spec.record import Driver
 from gangline.spec.site import Site
 from gangline.storage.probe import probe
 from gangline.storage.protocol import ObjectStore
+
+DriverKind = Literal["run", "stage"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +49,7 @@ def open_desk(
 
 
 @contextmanager
-def driving(desk: Desk, found: Found, line: Line) -> Iterator[Context]:
+def driving(desk: Desk, found: Found, line: Line, *, kind: DriverKind = "run") -> Iterator[Context]:
     """Hold the lease of the run while the block drives it.
 
     Raises:
@@ -72,7 +75,7 @@ def driving(desk: Desk, found: Found, line: Line) -> Iterator[Context]:
             records=records,
             record=records.read() or found.record,
             line=line,
-            driver=Driver(holder=holder, token=mine.token),
+            driver=Driver(kind=kind, holder=holder, token=mine.token),
             launcher=launcher,
             observer=desk.observer,
         )

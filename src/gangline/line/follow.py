@@ -84,9 +84,8 @@ def _obeying(ctx: Context, gang: str) -> Iterator[None]:
 def _obey(ctx: Context, gang: str, over: threading.Event) -> None:
     while not over.wait(WATCH_SECONDS):
         try:
-            reason = ctx.cancel_requested()
+            if reason := ctx.cancel_requested():
+                ctx.launcher.cancel(gang, reason=reason, save=True)
+                return
         except StorageError:
-            continue
-        if reason:
-            ctx.launcher.cancel(gang, reason=reason, save=True)
-            return
+            continue  # the gang goes on without its store, and is asked about again

@@ -8,7 +8,7 @@ line starts another gang where the allocation itself was lost, or with half the 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gangline.errors import CancelledError, CapacityError, IntegrityError, error_for
+from gangline.errors import CancelledError, CapacityError, GanglineError, IntegrityError, StorageError, error_for
 from gangline.launch.protocol import Gang
 from gangline.line import identity, launchers
 from gangline.line.context import Context
@@ -27,17 +27,19 @@ MAX_ATTEMPTS = 99
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finished:
-    """A gang that did what it was asked."""
+    """A stage's last gang, with what all of them cost."""
 
     name: str
     plan: Plan
     """Of the last attempt."""
     end: GangEnd
     result: GangResult | None
-    """None: a program of the user that writes no result."""
+    """None: a program of the user that writes no result, or a gang that failed."""
     shares: tuple[Share, ...]
     """Of every attempt, for the ledger."""
     attempts: int
+    error: GanglineError | None = None
+    """Of the class that its exit code names, when no attempt is left."""
 
 
 def podset_for(ctx: Context, plan: Plan, attempt: int = 1) -> PodSet:
@@ -76,7 +78,9 @@ def run_to_end(ctx: Context, stage: str, plan: Plan, *, on_started: Callable[[Ga
         on_started: Told of each attempt's gang.
 
     Raises:
-        GanglineError: Of the class that the gang's exit code names, when no attempt is left.
+        CancelledError: The run was cancelled or superseded.
+        CapacityError: No room; the run stays open.
+        StorageError: The gang could not go on without its store; the run stays open.
     """
     shares: list[Share] = []
     charged = 0
@@ -86,12 +90,16 @@ def run_to_end(ctx: Context, stage: str, plan: Plan, *, on_started: Callable[[Ga
             on_started(gang)
         end = ended_before(ctx, gang) or follow(ctx, stage, gang.name)
         shares.append(Share(end.allocated_seconds, end.ledger))
-        if end.exit_code == 0:
-            result = read_result(ctx, plan)
-            return Finished(name=gang.name, plan=plan, end=end, result=result, shares=tuple(shares), attempts=attempt)
         charged += not _is_free(end)
-        plan = _next_plan(ctx, stage, plan, end, charged=charged)
+        again = _next_plan(ctx, stage, plan, end, charged=charged)
+        if again is None:
+            error = _error(end)
+            result = None if error else read_result(ctx, plan)
+            return Finished(
+                name=gang.name, plan=plan, end=end, result=result, shares=tuple(shares), attempts=attempt, error=error
+            )
         _keep_metrics(ctx, plan, attempt)
+        plan = again
     raise CapacityError(f"{plan.run}: {MAX_ATTEMPTS} gangs were taken away; run again when the machine is calmer")
 
 
@@ -118,8 +126,10 @@ def read_result(ctx: Context, plan: Plan) -> GangResult | None:
     return result
 
 
-def _next_plan(ctx: Context, stage: str, plan: Plan, end: GangEnd, *, charged: int) -> Plan:
-    """The plan of the next attempt, or the error that ends the stage."""
+def _next_plan(ctx: Context, stage: str, plan: Plan, end: GangEnd, *, charged: int) -> Plan | None:
+    """The plan of the next attempt; None where there is none to make."""
+    if end.exit_code == 0:
+        return None
     if reason := ctx.cancel_requested():
         raise CancelledError(f"{plan.run} is to stop: {reason}")
     if end.retry == "changed" and (smaller := _half_micro_batch(ctx, plan)):
@@ -127,11 +137,20 @@ def _next_plan(ctx: Context, stage: str, plan: Plan, end: GangEnd, *, charged: i
         ctx.remember(stage, "retry", text)
         return replace(plan, micro_batch=smaller)
     if _is_free(end) or (end.retry == "same" and charged < MAX_CHARGED):
-        ctx.remember(
-            stage, "retry", f"{end.reason or 'the gang was lost'}: the next one goes on from the last checkpoint"
-        )
+        said = end.reason or "the gang was lost"
+        ctx.remember(stage, "retry", f"{said}: the next one goes on from the last checkpoint")
         return plan
-    raise error_for(end.exit_code)(f"{end.reason or f'the gang ended with {end.exit_code}'}")
+    return None
+
+
+def _error(end: GangEnd) -> GanglineError | None:
+    """What a gang's end means for its stage; raised at once where the run stays open."""
+    if end.exit_code == 0:
+        return None
+    error = error_for(end.exit_code)(end.reason or f"the gang ended with {end.exit_code}")
+    if isinstance(error, CapacityError | StorageError):
+        raise error
+    return error
 
 
 def _is_free(end: GangEnd) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from gangline.errors import CapacityError, StorageError
+from gangline.errors import CapacityError, GanglineError, StorageError
 from gangline.spec.codec import canonical, from_json
 from gangline.storage.protocol import ObjectStore
 
@@ -125,7 +125,7 @@ def _renew_until(
             if not renew(store, prefix, lease):
                 on_trouble("another driver holds the lease by now; this one stops at its next write")
                 return
-        except StorageError as error:
+        except GanglineError as error:
             on_trouble(f"the lease could not be renewed, trying again: {error}")
 
 

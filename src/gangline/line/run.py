@@ -126,7 +126,7 @@ def _patiently(desk: Desk, record: Record, max_seconds: float | None) -> Iterato
     while True:
         try:
             line = _line_of(desk.store, record)
-            with driving(desk, Found(record, is_new=False, past=None), line) as ctx:
+            with driving(desk, Found(record, is_new=False, past=None), line, kind="stage") as ctx:
                 yield ctx
                 return
         except lease.HeldError as error:

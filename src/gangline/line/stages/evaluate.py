@@ -4,37 +4,56 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gangline.errors import ConfigError
-from gangline.line import band, ledger
+from gangline.line import band
 from gangline.line.context import Context, StageResult
+from gangline.line.cost import failed, with_shares
 from gangline.line.course import Course
 from gangline.line.curve import seed_values
 from gangline.line.gangs import Finished, run_to_end
-from gangline.line.ledger import Share
 from gangline.line.states import stage
 from gangline.line.taken import find_donor, origin
 from gangline.planner.assemble import evaluate_plan
 from gangline.spec.codec import digest
 from gangline.spec.gang import GangResult, JobResult
-from gangline.spec.record import Band, Curve, Ledger, Metric, Record
+from gangline.spec.record import Band, Curve, Metric, Record
 from gangline.units import format_number
+
+SHOWN = 3
+"""Metrics in the line that the user sees, those with a gate first."""
 
 
 def evaluate(ctx: Context) -> StageResult:
     """Raises what the gang's exit code names, and ConfigError for a metric that the task does not return."""
     checkpoint = ctx.output("train", "checkpoint")
     key = digest([stage(ctx.record, "train").key, ctx.record.inputs.tables.get("evaluate"), ctx.record.inputs.seeds])
+    if ctx.line.project.task is None:
+        return _by_itself(ctx, key)
     if checkpoint is None:
         return StageResult(state="skipped", message="the program left no checkpoint to evaluate", key=key)
     donor = find_donor(ctx, "evaluate", key)
     if donor is not None:
         return _taken(ctx, key, donor)
     finished = run_to_end(ctx, "evaluate", evaluate_plan(ctx.plan, ctx.record.inputs.seeds, str(checkpoint)))
-    assert finished.result is not None, finished.name
+    if finished.result is None:
+        return failed(key, finished)
     metrics = judge_metrics(ctx, finished.result)
     return StageResult(
         message=_message(metrics),
         key=key,
         change=lambda record: _learn(record, finished, metrics),
+    )
+
+
+def _by_itself(ctx: Context, key: str) -> StageResult:
+    """A program of the user's own is not started again: what it reported at its end counts."""
+    reported = dict(ctx.output("train", "metrics") or {})
+    if not reported:
+        return StageResult(state="skipped", message="the program reports no metrics", key=key)
+    job = JobResult(seed=ctx.line.train.seed, step=int(ctx.output("train", "final_step")), metrics=reported)
+    metrics = judge_metrics(ctx, GangResult(final_step=job.step, jobs=(job,)))
+    message = f"{_message(metrics)} · measured by the program itself"
+    return StageResult(
+        message=message, key=key, change=lambda record: replace(record, metrics=record.metrics | metrics)
     )
 
 
@@ -89,12 +108,6 @@ def _learn(record: Record, finished: Finished, metrics: Mapping[str, Metric]) ->
     )
 
 
-def with_shares(record: Record, finished: Finished) -> Ledger:
-    """The run's ledger with another gang's time in it."""
-    standing = [Share(record.ledger.allocated_seconds, record.ledger.seconds)] if record.ledger else []
-    return ledger.merge(finished.plan.device, [*standing, *finished.shares])
-
-
 def _with_seeds(curve: Curve, finished: Finished) -> Curve:
     """Curves of the seeds that this gang trained, beside the run's own."""
     assert finished.result is not None, finished.name
@@ -127,7 +140,10 @@ def _taken(ctx: Context, key: str, donor: Record) -> StageResult:
 def _message(metrics: Mapping[str, Metric]) -> str:
     if not metrics:
         return "the task returns no metrics"
-    parts = [f"{name} {format_number(metric.value)}" for name, metric in metrics.items()]
+    first = sorted(metrics.items(), key=lambda item: item[1].better is None)
+    parts = [f"{name} {format_number(metric.value)}" for name, metric in first[:SHOWN]]
+    if len(first) > SHOWN:
+        parts.append(f"{len(first) - SHOWN} more")
     learned = next(((name, metric) for name, metric in metrics.items() if metric.band), None)
     if learned is not None and learned[1].band is not None:
         spread = learned[1].band

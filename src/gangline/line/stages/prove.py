@@ -7,10 +7,10 @@ from dataclasses import replace
 from gangline.errors import GateError
 from gangline.line import states
 from gangline.line.context import Context, StageResult
+from gangline.line.cost import failed, with_shares
 from gangline.line.course import read_metrics
 from gangline.line.curve import losses_of
 from gangline.line.gangs import run_to_end
-from gangline.line.stages.evaluate import with_shares
 from gangline.line.taken import find_donor, origin
 from gangline.planner.assemble import prove_plan
 from gangline.spec.codec import digest
@@ -29,6 +29,8 @@ def prove(ctx: Context) -> StageResult:
     key = digest([train.key, ctx.record.inputs.tables.get("prove"), ctx.line.gate.parity])
     if table.plan == "off":
         return StageResult(state="skipped", message='prove.plan = "off": no second plan was asked for', key=key)
+    if ctx.line.project.task is None:
+        return StageResult(state="skipped", message="a program of its own is not opened under a second plan", key=key)
     if checkpoint is None:
         return StageResult(state="skipped", message="the program left no checkpoint to open again", key=key)
     donor = find_donor(ctx, "prove", key)
@@ -37,7 +39,8 @@ def prove(ctx: Context) -> StageResult:
     inventory = Inventory.from_json(get_blob(ctx.store, str(ctx.output("plan", "inventory"))))
     plan = prove_plan(ctx.plan, table.plan, str(checkpoint), table.replay_steps, inventory=inventory, site=ctx.site)
     finished = run_to_end(ctx, "prove", plan)
-    assert finished.result is not None, finished.name
+    if finished.result is None:
+        return failed(key, finished)
     proof = judge_proof(ctx, plan, str(checkpoint), finished.result)
     differs = proof.tensors_equal != proof.tensors or proof.same_loss == "no"
 

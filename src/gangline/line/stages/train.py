@@ -15,7 +15,7 @@ from gangline.units import format_count, format_number, sparkline
 
 
 def train(ctx: Context) -> StageResult:
-    """Raises what the gang's exit code names: 30 to 34, 40, 50."""
+    """Fails with what the gang's exit code names: 30 to 34, 50; the course so far is recorded all the same."""
     key = train_key(ctx)
     donor = find_donor(ctx, "train", key) if ctx.record.gang is None else None
     if donor is not None:
@@ -26,15 +26,24 @@ def train(ctx: Context) -> StageResult:
     )
     course = read_course(ctx, finished)
     return StageResult(
-        message=_message(finished, course),
+        state="failed" if finished.error else "done",
+        message=finished.end.reason if finished.error else _message(finished, course),
+        error=finished.error,
         key=key,
         outputs={
             "checkpoint": finished.result.checkpoint if finished.result else None,
             "final_step": course.final_step,
+            "metrics": _own_metrics(finished, ctx.line.train.seed),
             "attempts": finished.attempts,
         },
         change=lambda record: _learn(record, finished, course),
     )
+
+
+def _own_metrics(finished: Finished, seed: int) -> dict[str, float]:
+    """What the program measured at its end."""
+    jobs = finished.result.jobs if finished.result else ()
+    return next((dict(job.metrics) for job in jobs if job.seed == seed), {})
 
 
 def _learn(record: Record, finished: Finished, course: Course) -> Record:
@@ -84,7 +93,8 @@ def _taken(key: str, donor: Record) -> StageResult:
 
 def _message(finished: Finished, course: Course) -> str:
     plan = finished.plan
-    parts = [f"{plan.name} {course.final_step}/{plan.steps}"]
+    done = f"{course.final_step}/{plan.steps}" if course.final_step else "ended well"
+    parts = [f"{plan.name} {done}"]
     if course.curve.points:
         values = [point.value for point in course.curve.points]
         parts[0] += f" {sparkline(values)} loss {format_number(values[-1])}"
