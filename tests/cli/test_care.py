@@ -1,0 +1,57 @@
+"""Commands around models and care: what they refuse, and that their JSON reads."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gangline.errors import GanglineError
+
+
+def test_keys_lists_the_local_key_closed_to_others(gangline):
+    assert gangline("keys").exit_code == 0
+    for key in json.loads(gangline("keys", "--json").stdout):
+        place = Path(key["place"])
+        if place.exists():
+            assert place.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("target", ["nothing/1", "nothing@production", "runs/no/such/run", "/no/such/folder"])
+def test_verify_of_what_is_not_there_is_a_usage_error(gangline, target):
+    result = gangline("verify", target)
+    assert result.exit_code == 2
+    assert isinstance(result.exception, GanglineError)
+
+
+def test_promote_of_a_version_that_is_not_there_is_refused(gangline):
+    result = gangline("promote", "bytegpt", "7", "production", "--because", "it is Friday")
+    assert result.exit_code in (2, 50)
+    assert "7" in str(result.exception)
+
+
+def test_promote_asks_for_a_reason(gangline):
+    result = gangline("promote", "bytegpt", "1", "production")
+    assert result.exit_code == 2
+    assert "--because" in result.stderr
+
+
+def test_sweep_of_an_empty_desk_finds_nothing(gangline):
+    assert gangline("sweep", "--dry-run").stdout == "no gangs here\n"
+    assert json.loads(gangline("sweep", "--json").stdout) == []
+
+
+def test_an_unknown_drill_names_those_there_are(gangline):
+    result = gangline("drill", "flood")
+    assert isinstance(result.exception, GanglineError)
+    assert "kill-rank" in str(result.exception)
+
+
+def test_metrics_check_holds_and_lists_every_series(gangline):
+    document = json.loads(gangline("metrics", "check", "--json").stdout)
+    assert document["ok"]
+    assert all(series["name"].startswith("gangline_") for series in document["series"])
+
+
+def test_metrics_export_writes_a_file(gangline, tmp_path):
+    assert gangline("metrics", "export", "bytegpt-55", "--out", str(tmp_path / "m.txt")).stdout == ""
+    assert (tmp_path / "m.txt").read_text().rstrip().endswith("# EOF")
