@@ -1,7 +1,9 @@
 """How ranks end, by the number that callers act on, and what they leave behind."""
 
+import re
+
 import pytest
-from tests.train.gang import tiny_plan
+from tests.train.gang import ROOT, tiny_plan
 
 from gangline.checkpoint.envelope import list_checkpoints
 from gangline.spec.plan import Program, Recovery
@@ -71,3 +73,26 @@ def test_metrics_port_in_use_costs_the_series_not_the_training(make_gang):
         gang = make_gang()
         assert gang.run(tiny_plan("none"), GANGLINE_METRICS_PORT=str(taken.getsockname()[1])) == [0], gang.log()
     assert gang.events(event="metrics_not_served")
+
+
+def test_metric_that_the_task_does_not_give_is_named_with_those_it_does(make_gang):
+    gang = make_gang()
+    assert gang.run(tiny_plan("none", evaluate_metrics=("accuracy",))) == [10]
+    assert "the task does not return ['accuracy']; it returns ['error', 'eval_loss']" in gang.log()
+
+
+def test_seconds_of_a_rank_sum_to_its_life(make_gang):
+    gang = make_gang()
+    assert gang.run(tiny_plan("fsdp", evaluate_every=2), STRIKE="slow:1:3") == [0, 0]
+    for rank in (0, 1):
+        started, *_, ended = gang.events(rank)
+        assert sum(ended["seconds"].values()) == pytest.approx(ended["mono"] - started["mono"], rel=0.02)
+    assert [each["step"] for each in gang.events(event="evaluated")] == [2, 4, 6]
+    waits = [gang.events(rank, "step")[2]["phases"]["wait"] for rank in (0, 1)]
+    assert waits[0] > waits[1] + 0.15, "the rank that was slow waits least"
+
+
+def test_no_part_of_the_runtime_pickles():
+    words = re.compile(r"pickle|torch\.load|torch\.save|_object(_list)?\(")
+    sources = (ROOT / "src" / "gangline" / "train").rglob("*.py")
+    assert [path.name for path in sources if words.search(path.read_text())] == []

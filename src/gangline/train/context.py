@@ -1,6 +1,7 @@
 """What every part of a rank needs at hand: who it is, what it obeys, where it reports. One object a process."""
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -51,6 +52,7 @@ class Context:
     """Waits for the save under way."""
     stop_asked: bool = False
     """This rank got SIGTERM; the control word tells the others."""
+    _told: float = 0.0
 
     @property
     def data_rank(self) -> int:
@@ -86,8 +88,12 @@ class Context:
         self.ledger.book(lap, redone=redone)
         return {name: lap.get(name, 0.0) for name in STEP_PHASES}
 
-    def tell_ledger(self) -> None:
-        self.events.emit("ledger", seconds=dict(self.ledger.seconds))
+    def tell_ledger(self, *, every_seconds: float = 0.0) -> None:
+        """Write the ledger down, unless it was within `every_seconds`."""
+        now = time.monotonic()
+        if now - self._told >= every_seconds:
+            self.events.emit("ledger", seconds=dict(self.ledger.seconds))
+            self._told = now
 
     def fail(self, code: int, reason: str) -> None:
         """Last words of a rank that ends by an error; what it was saving is still seen through while peers live."""

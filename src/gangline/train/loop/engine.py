@@ -23,6 +23,8 @@ from gangline.train.parallel.data_parallel import DataParallel
 from gangline.train.parallel.precision import grad_scaler
 
 SIGTERM_SENTENCE = "SIGTERM: saved and left"
+LEDGER_SECONDS = 1.0
+"""What a killed rank did in its last moments is booked by its keeper; so long are they at most, or a step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,8 +149,7 @@ class Engine:
             samples=plan.global_batch, tokens=tokens, seconds=sum(phases.values()), phases=phases,
             peak_bytes=_peak_bytes(self.context.device),
         )  # fmt: skip
-        if step % 10 == 0:
-            self.context.tell_ledger()
+        self.context.tell_ledger(every_seconds=LEDGER_SECONDS)
 
     def _roll_back(self) -> None:
         skipped, rollbacks = list(self._finite.skipped), self._finite.rollbacks

@@ -39,8 +39,8 @@ def run(context: Context, task: Task) -> int:
     return 0
 
 
-def _compare(context: Context, task: Task, job: Job, checkpoint: str) -> TensorDigests | None:
-    """Rank 0's answer; the others have none to give."""
+def _compare(context: Context, task: Task, job: Job, checkpoint: str) -> TensorDigests:
+    """Rank 0's answer counts: it alone reads the store."""
     trainer = Trainer(context, task, Course(seed=job.seed, steps=0, job=0))
     trainer.engine.resume(at=checkpoint)
     with context.during("evaluate", at_most_seconds=DIGEST_SECONDS):
