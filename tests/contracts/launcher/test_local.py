@@ -18,7 +18,7 @@ from gangline.storage.blobs import blob_key, put_blob
 
 
 def test_gang_outlives_a_driver_that_is_killed_in_follow(stand):
-    podset = stand.podset(HEAD + "step(0); time.sleep(3); step(1)")
+    podset = stand.podset(HEAD + "step(0)\nwhile not os.path.exists('go'): time.sleep(0.02)\nstep(1)")
     (stand.root.parent / "podset.json").write_bytes(podset.to_json())
     driver = textwrap.dedent(f"""
         from pathlib import Path
@@ -40,6 +40,7 @@ def test_gang_outlives_a_driver_that_is_killed_in_follow(stand):
         os.killpg(process.pid, signal.SIGKILL)
     assert stand.launcher.status("run-1").state in ("starting", "running")
     assert stand.launcher.submit(podset).adopted
+    (stand.root / "run-1" / "code" / "go").touch()
     events = list(stand.launcher.follow("run-1", after={0: 1}))
     assert [event.data["step"] for event in events if event.kind == "progress" and event.data["rank"] == 0] == [1]
     assert events[-1].end.exit_code == 0
@@ -66,6 +67,7 @@ def test_program_that_leaves_the_session_is_ended_with_its_rank(stand):
 def test_signals_never_reach_a_stranger_with_the_old_pid(stand):
     stand.launcher.submit(stand.podset(STEPPER))
     list(stand.launcher.follow("run-1"))
+    poll(lambda: not stand.processes())
     folder = GangFolder(stand.root / "run-1")
     (folder.home / "exit-0.json").unlink()
     stranger = subprocess.Popen(["sleep", "60"])
