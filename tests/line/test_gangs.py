@@ -58,13 +58,16 @@ def test_a_program_that_declines_is_not_started_again(desk, code):
     assert len(gangs_of(desk)) == 1
 
 
-def test_no_room_leaves_the_run_open(desk):
+def test_no_room_leaves_the_run_open_until_there_is_some(desk):
     repositories.commit(desk.repo, {"answer.py": ending_with(20, 20)})
-    with pytest.raises(CapacityError):
-        desk.run()
-    (record,) = desk.records()
-    assert record.run.state == "open"
-    assert stage(record, "train").state == "running"
+    for tries in (1, 2):
+        with pytest.raises(CapacityError):
+            desk.run()
+        (record,) = desk.records()
+        assert record.run.state == "open"
+        assert (stage(record, "train").state, stage(record, "train").tries) == ("running", tries)
+    assert desk.run().run.verdict == "passed"
+    assert len(gangs_of(desk)) == 3
 
 
 def test_the_ledger_counts_every_attempt(desk):

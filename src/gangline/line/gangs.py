@@ -23,6 +23,8 @@ from gangline.storage.blobs import put_blob
 MAX_CHARGED = 3
 """Gangs of one stage that may be lost for no reason of ours before the stage fails."""
 MAX_ATTEMPTS = 99
+_LEFT_OPEN = frozenset({"later", "same"})
+"""Ends that an earlier driver may have left the run open for: who asks again gets another gang."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,10 +90,11 @@ def run_to_end(ctx: Context, stage: str, plan: Plan, *, on_started: Callable[[Ga
         gang = ctx.launcher.submit(podset_for(ctx, plan, attempt))
         if on_started is not None:
             on_started(gang)
-        end = ended_before(ctx, gang) or follow(ctx, stage, gang.name)
+        seen = ended_before(ctx, gang)
+        end = seen or follow(ctx, stage, gang.name)
         shares.append(Share(end.allocated_seconds, end.ledger))
-        charged += not _is_free(end)
-        again = _next_plan(ctx, stage, plan, end, charged=charged)
+        charged += seen is None and not _is_free(end)
+        again = plan if seen and end.retry in _LEFT_OPEN else _next_plan(ctx, stage, plan, end, charged=charged)
         if again is None:
             error = _error(end)
             result = None if error else read_result(ctx, plan)
