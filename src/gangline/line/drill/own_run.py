@@ -1,5 +1,6 @@
 """A fresh run made for one drill: started, struck from a thread, driven to its end; Ctrl-C stops it as any other."""
 
+import secrets
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -42,11 +43,16 @@ def in_own_run(desk: Desk, wish: Wish) -> tuple[Record, Drill]:
 
 
 def _overrides(desk: Desk, wish: Wish) -> tuple[str, ...]:
-    """A run of the same program and plan with nothing but the training in it; no earlier run can answer for it."""
-    steps = ask(desk.repo, commit=None, overrides=(), strategy=None).line.train.steps
-    if wish.step is not None and wish.step >= steps:
-        raise UsageError(f"--step {wish.step}: the run has {steps} steps; strike between 1 and {steps - 1}")
-    alone = f'train.env.DRILL="{wish.kind.name}-{wish.seed}"'
+    """A run of the same program and plan with nothing but the training in it.
+
+    Its longest time without a save differs by less than a second from the line's: another plan, so no earlier run's
+    training can be taken for it, and nothing that training depends on.
+    """
+    train = ask(desk.repo, commit=None, overrides=(), strategy=None).line.train
+    if wish.step is not None and wish.step >= train.steps:
+        raise UsageError(f"--step {wish.step}: the run has {train.steps} steps; strike between 1 and {train.steps - 1}")
+    unsaved = train.checkpoint.max_unsaved_seconds + secrets.randbelow(999_999) / 1_000_000
+    alone = f"train.checkpoint.max_unsaved_seconds={unsaved:.6f}"
     return ("evaluate.seeds=1", 'prove.plan="off"', "prove.replay_steps=0", alone)
 
 
