@@ -57,6 +57,7 @@ def measured(past: Iterable[Record]) -> list[Measured]:
     return [
         Measured(
             run=record.run.id,
+            model=record.inputs.tables.get("model", ""),
             strategy=record.plan.strategy,  # type: ignore[arg-type]  # a record keeps the word, the plan checked it
             mesh=record.plan.mesh,
             device=record.plan.device,  # type: ignore[arg-type]  # likewise
