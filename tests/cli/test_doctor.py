@@ -36,13 +36,18 @@ def test_what_is_needed_and_broken_ends_with_an_exit_code_and_the_way_on(ganglin
     assert "✗ torch broken: does not import; install gangline[train]" in result.stdout
 
 
-def test_a_store_that_cannot_be_written_is_a_finding(gangline, desk):
+def test_a_store_that_cannot_be_written_is_a_finding(gangline, desk, monkeypatch):
+    monkeypatch.setattr(checkup, "_output", a_machine_without_gpu)
     (desk / ".gangline").rename(desk / "kept")
     (desk / ".gangline").write_text("a file where the folder should be")
     result = gangline("doctor", "--json")
     store = next(f for f in json.loads(result.stdout)["findings"] if f["name"] == "store")
     assert result.exit_code == 10
     assert not store["ok"]
+
+
+def a_machine_without_gpu(arguments, **_):
+    return "git version 2.39.5" if arguments[0] == "git" else FACTS
 
 
 FACTS = json.dumps({"version": "2.15.0", "gpus": [], "gloo": True, "nccl": False})
