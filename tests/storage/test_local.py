@@ -32,6 +32,16 @@ def test_a_then_b_then_a_again_is_seen(store):
     assert len(versions) == 150
 
 
+def test_versions_advance_while_the_clock_stands_still(store, tmp_path, monkeypatch):
+    now = time.time_ns()
+    monkeypatch.setattr("gangline.storage.durable.time.time_ns", lambda: now)
+    stamps = []
+    for _ in range(3):
+        store.put("k", b"same")
+        stamps.append((tmp_path / "store" / "k").stat().st_mtime_ns)
+    assert stamps == [now, now + 1, now + 2]
+
+
 def test_version_stays_seen_where_time_stamps_are_coarse(store, tmp_path, monkeypatch):
     real = os.utime
 
