@@ -135,6 +135,14 @@ def test_stages_one_by_one_give_the_same_end(desk):
     assert again.seq == record.seq
 
 
+def test_the_report_stage_waits_for_the_end_of_the_run(desk):
+    run = desk.run(until="plan").run.id
+    with pytest.raises(UsageError, match="submit is waiting"):
+        desk.stage("report", run)
+    assert desk.run().run.verdict == "passed"
+    assert stage(desk.record(run), "report").state == "done"
+
+
 def test_a_stage_that_failed_answers_its_recorded_code(desk):
     repositories.commit(desk.repo, {"answer.py": WRITES_NOTHING})
     with pytest.raises(TrainingError):

@@ -9,7 +9,15 @@ from collections.abc import Callable, Sequence
 
 import stamina
 
-from gangline.errors import CancelledError, CapacityError, GanglineError, GateError, StillRunning, StorageError
+from gangline.errors import (
+    CancelledError,
+    CapacityError,
+    GanglineError,
+    GateError,
+    StillRunning,
+    StorageError,
+    UsageError,
+)
 from gangline.line import runs, states
 from gangline.line.clock import now
 from gangline.line.context import Context, StageResult, unchanged
@@ -41,9 +49,16 @@ def drive(ctx: Context, names: Sequence[str]) -> Record:
 
 
 def finish(ctx: Context) -> None:
-    """Give a run its verdict once every stage before the report is good, then draw the report."""
-    before = [stage(ctx.record, name).state for name in STAGES if name != "report"]
-    if ctx.record.run.state == "open" and all(state in GOOD for state in before):
+    """Give a run its verdict once every stage before the report is good, then draw the report.
+
+    Raises:
+        UsageError: The run goes on: a report of it would not be its last word.
+    """
+    if ctx.record.run.state == "open":
+        left = next((name for name in STAGES[:-1] if stage(ctx.record, name).state not in GOOD), None)
+        if left is not None:
+            run, state = ctx.record.run.id, stage(ctx.record, left).state
+            raise UsageError(f"{run} has not ended, {left} is {state}; gangline report {run} draws it as it stands")
         _end(ctx, lambda _: "passed", reason="every stage is done and no gate said no", exit_code=0)
     if stage(ctx.record, "report").state not in FINAL:
         perform(ctx, "report")
@@ -65,14 +80,12 @@ def perform(ctx: Context, name: str) -> None:
 
 def _with_patience(ctx: Context, name: str) -> StageResult:
     """The stage, again while the store fails: stages are idempotent, so class `same` is retried in place."""
-    retried = 0
     for attempt in stamina.retry_context(on=StorageError, attempts=STORE_TRIES, timeout=STORE_SECONDS):
         with attempt:
             if attempt.num > 1:
-                retried += 1
                 ctx.remember(name, "retry", f"{name}: the store failed, try {attempt.num} of {STORE_TRIES}")
             return STAGE_FUNCTIONS[name](ctx)
-    raise AssertionError(f"{name}: {retried} retries, no result and no error")
+    raise AssertionError(f"{name}: retries end with a result or with an error")
 
 
 def _write_end(ctx: Context, name: str, result: StageResult, seconds: float) -> None:
