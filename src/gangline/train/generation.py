@@ -20,7 +20,7 @@ from gangline.train.stop import StopOrder
 WATCH_SECONDS = 0.5
 PEERS_SECONDS = 0.3
 """After a death the others mostly notice and leave by themselves; then they are killed."""
-DOUBT_SECONDS = 2.0
+DOUBT_SECONDS = 1.0
 """A rank that lost a peer waits so long for the news of which."""
 _NOT_JOINED = ("start", "rendezvous")
 
