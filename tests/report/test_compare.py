@@ -81,3 +81,8 @@ def test_packages_code_and_plan_are_told_apart():
         plan=replace(BASE.plan, name="fsdp-2"),
     )
     assert {change.kind for change in compare(BASE, this).changes} == {"package", "code", "plan"}
+
+
+def test_other_data_asks_for_the_base_on_the_data_of_today():
+    this = replace(with_loss(2.0), inputs=replace(BASE.inputs, data="d" * 64))
+    assert f"gangline run --commit {BASE.commit.sha[:8]} --again" in compare(BASE, this).next_command

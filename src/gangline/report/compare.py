@@ -167,4 +167,6 @@ def _next(outcome: Outcome, base: Record, this: Record, metrics: tuple[Number, .
         return f"gangline report {this.run.id} --open"
     if metrics and all(number.side == "unknown" for number in metrics):
         return f"set evaluate.seeds = 3, then: gangline run --commit {short(base.commit.sha)} --again"
+    if metrics and base.run.project == this.run.project:
+        return f"the base on the data of today: gangline run --commit {short(base.commit.sha)} --again"
     return f"gangline show {(base if not base.metrics else this).run.id}"
