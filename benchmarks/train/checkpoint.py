@@ -2,9 +2,9 @@
 
     python benchmarks/train/checkpoint.py [--parameters 64e6] [--rounds 3] [--folder DIR]
 
-One rank, AdamW (12 bytes a parameter), a folder as store. Bound: blocking <= 5 % of a synchronous save. Loading is shown
-beside plain torch DCP, whose load checks nothing: hashing runs on threads of its own, so that ratio depends on how many
-cores are free (aim: 1.3). Saves alternate, so that a busy machine strikes both alike.
+One rank, AdamW (12 bytes a parameter), a folder as store. Bound: blocking <= 5 % of a synchronous save. Loading is
+shown beside plain torch DCP, whose load checks nothing: hashing runs on threads of its own, so that ratio depends on
+how many cores are free (aim: 1.3). Saves alternate, so that a busy machine strikes both alike.
 """
 
 import argparse

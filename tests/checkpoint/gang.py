@@ -139,6 +139,7 @@ def save_often(task: dict, store, model, optimizer, group) -> dict:
 
     saver = Saver(
         store=store, prefix=PREFIX, run="r", plan_digest="d", generation=1, key=KEY, group=group,
+        keep=task.get("keep", 3),
         patience_seconds=task.get("patience", 30.0), max_unsaved_seconds=task.get("max_unsaved", 60.0),
     )  # fmt: skip
     taken, ends, error = [], [], None
@@ -167,6 +168,10 @@ def _store(task: dict, store, rank: int):
         def put(self, key, data):
             time.sleep(task["slow_seconds"])
             return self._store.put(key, data)
+
+        def delete(self, key):
+            time.sleep(task["slow_seconds"] / 4)
+            self._store.delete(key)
 
     class Refusing(Wrapped):
         left = task.get("refusals", 0)
