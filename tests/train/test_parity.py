@@ -44,6 +44,19 @@ def test_strategy_trains_the_weights_of_one_process(make_gang, strategy, global_
     assert [loss for _, loss in result.jobs[0].losses] == pytest.approx(losses, rel=1e-5)
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_stays_near_and_every_wrapper_computes_alike(make_gang, precision):
+    _, exact = oracle(8)
+    found = {}
+    for strategy in ("ddp", "fsdp"):
+        gang = make_gang()
+        assert gang.run(tiny_plan(strategy, model=MODEL, steps=4, precision=precision)) == [0, 0], gang.log()
+        found[strategy] = [loss for _, loss in gang.result().jobs[0].losses]
+        assert "Warning" not in gang.log()
+    assert found["ddp"] == pytest.approx(found["fsdp"], rel=1e-2)
+    assert found["ddp"][0] == pytest.approx(exact[0], rel=2e-2)
+
+
 def test_evaluation_covers_every_held_out_sample_once_whatever_the_world_size(make_gang):
     metrics = []
     for strategy in ("none", "ddp", "hsdp"):

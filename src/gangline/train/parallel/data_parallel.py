@@ -1,6 +1,7 @@
 """DDP and FSDP2 around one model: which gradients are reduced when, and how long ranks wait for each other in it."""
 
 import time
+import warnings
 from typing import Any, Protocol, cast
 
 import torch
@@ -93,12 +94,17 @@ def shard(
     module: nn.Module, mesh: DeviceMesh, *, precision: Precision, reshard: bool, is_root: bool, waits: WaitMeter
 ) -> None:
     """Shard the parameters of `module` that no inner call took, in place; all ranks must call."""
+    warnings.filterwarnings("ignore", message=_VIEW)
     policy = shard_policy(precision, is_root=is_root)
     fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
     if mesh.device_type == "cpu" and mesh.size() > 1:
         sharded = cast(FSDPModule, module)
         sharded.set_custom_all_gather(_TimedAllGather(waits))
         sharded.set_custom_reduce_scatter(_TimedReduceScatter(waits))
+
+
+_VIEW = r"FSDP2-wrapped module \(.*\) returned a view tensor"
+"""Said of any model that ends in a reshape; only one that is changed in place afterwards would be wrong."""
 
 
 class _TimedAllGather(DefaultAllGather):
