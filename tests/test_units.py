@@ -36,6 +36,10 @@ def test_sparkline_has_one_mark_a_share_and_survives_any_float(values, width):
     assert set(line) <= set("▁▂▃▄▅▆▇█")
 
 
+def test_sparkline_survives_the_largest_floats():
+    assert units.sparkline([1.7e308, -1.7e308, 1.7e308], 3) == "█▁█"
+
+
 def test_sparkline_of_a_falling_course_falls():
     line = units.sparkline([float(v) for v in range(64, 0, -1)], 8)
     assert line == "█▇▆▅▄▃▂▁"

@@ -51,7 +51,7 @@ def sparkline(values: list[float], width: int = 12) -> str:
         return ""
     count = min(width, len(finite))
     edges = [len(finite) * i // count for i in range(count + 1)]
-    means = [sum(finite[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
+    means = [math.fsum(value / (b - a) for value in finite[a:b]) for a, b in itertools.pairwise(edges)]
     low, high = min(means), max(means)
-    span = (high - low) or 1.0
-    return "".join(_MARKS[round((m - low) / span * (len(_MARKS) - 1))] for m in means)
+    span = (high / 2 - low / 2) or 1.0
+    return "".join(_MARKS[round((mean / 2 - low / 2) / span * (len(_MARKS) - 1))] for mean in means)

@@ -5,6 +5,8 @@ A gang's folder holds
     keeper-<node>.json                     `KeeperStatus`, rewritten by rename at every change
     keeper-<node>.jsonl                    keeper events, one `{"event", "time", "mono", ...}` a line
     exit-<node>.json                       `GangEnd`, written once, last
+    launch.json  lock  cancel.json         the launcher's own: how it was started, who writes, the wish to stop
+    secrets/                               mode 0700, gone once the gang is collected
     heartbeat/<rank>                       64 mapped bytes a rank
     logs/<rank>.log                        stdout and stderr of a rank, generations marked by a line
     out/                                   what is mirrored to the store:
