@@ -10,6 +10,7 @@ from safetensors import safe_open
 from tests.line.registry.desk import git
 
 from gangline.errors import GateError, IntegrityError, StorageError, TrainingError
+from gangline.line.registry.rules import UNDER_WAY
 from gangline.line.registry.tags import read_tag
 from gangline.line.registry.types import Published, Skipped, Version
 from gangline.line.registry.versions import digest_of, list_versions, read_version
@@ -126,6 +127,10 @@ def test_of_publishers_that_race_each_gets_its_own_number(quick):
         (lambda r: replace(r, commit=replace(r.commit, branch=None)), "no branch is checked out"),
         (lambda r: replace(r, commit=replace(r.commit, patch="blobs/sha256/00")), "the tree was dirty"),
         (lambda r: replace(r, drills=(Drill(name="kill-rank", row="T1", result="held"),)), "a drilled run"),
+        (
+            lambda r: replace(r, drills=(Drill(name="kill-rank", row="T1", result="not_struck", reason=UNDER_WAY),)),
+            "a drilled run",
+        ),
     ],
 )
 def test_a_run_that_the_line_does_not_publish_is_skipped_with_the_reason(quick, change, said):
@@ -133,6 +138,11 @@ def test_a_run_that_the_line_does_not_publish_is_skipped_with_the_reason(quick, 
     assert isinstance(skipped, Skipped)
     assert skipped.reason.startswith(said)
     assert list_versions(quick.store, "bytegpt") == ()
+
+
+def test_a_drill_that_never_struck_keeps_nothing_from_being_published(quick):
+    missed = Drill(name="kill-rank", row="T1", result="not_struck", reason="the gang ended before")
+    assert quick.publish(replace(quick.record, drills=(missed,))).version == 1
 
 
 def test_without_a_checkpoint_there_is_nothing_to_publish(quick):

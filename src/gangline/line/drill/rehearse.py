@@ -14,6 +14,7 @@ from gangline.line.drill.invariants import invariants
 from gangline.line.drill.judge import Held, judge, not_struck, was_saving, with_drill
 from gangline.line.drill.strike import Aim, NotStruckError, check_aim, describe_strike, strike, watch
 from gangline.line.registry.keys import signing_key, trusted_keys
+from gangline.line.registry.rules import UNDER_WAY
 from gangline.spec.plan import Plan
 from gangline.spec.record import Drill, Record
 from gangline.spec.site import Site
@@ -72,7 +73,7 @@ def rehearse(desk: Desk, wish: Wish, record: Record) -> Done:
     aim = wish.aim(plan)
     check_aim(aim, plan)
     home = launchers.gangs_root(desk.repo) / record.gang.name
-    mark = not_struck(wish.kind, "under way", seed=wish.seed)
+    mark = not_struck(wish.kind, UNDER_WAY, seed=wish.seed)
     runs.records_of(desk.store, record).change(lambda each: with_drill(each, mark))
     try:
         struck = strike(home, aim)
@@ -98,7 +99,7 @@ def settle(desk: Desk, wish: Wish, record: Record, done: Done) -> tuple[Record, 
 
 def _unmarked(record: Record, wish: Wish) -> Record:
     """Without the mark that the drill was under way."""
-    mark = not_struck(wish.kind, "under way", seed=wish.seed)
+    mark = not_struck(wish.kind, UNDER_WAY, seed=wish.seed)
     return replace(record, drills=tuple(each for each in record.drills if each != mark))
 
 

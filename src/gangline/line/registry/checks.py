@@ -9,7 +9,7 @@ from gangline.errors import GanglineError, GateError, IntegrityError
 from gangline.line.registry import files, tags
 from gangline.line.registry.keys import PublicKey
 from gangline.line.registry.provenance import check_provenance
-from gangline.line.registry.rules import check_gates
+from gangline.line.registry.rules import check_gates, was_drilled
 from gangline.line.registry.sign import verify_folder
 from gangline.line.registry.types import Check, Version, tag_name
 from gangline.line.registry.versions import digest_of
@@ -98,7 +98,7 @@ def _record(version: Version, store: ObjectStore) -> str:
         raise IntegrityError(f"the record is of {record.run.id} at {record.commit.sha[:8]}, not {version.run}")
     if record.run.verdict != "passed":
         raise GateError(f"run {record.run.id} has the verdict {record.run.verdict or 'open'}, wanted passed")
-    if record.commit.trust != "own" or record.commit.patch or record.drills:
+    if record.commit.trust != "own" or record.commit.patch or was_drilled(record):
         raise IntegrityError(f"run {record.run.id} is of a fork, a dirty tree or was drilled: never promoted")
     return f"run {record.run.id} passed: {check_gates(record)}"
 

@@ -6,6 +6,9 @@ from gangline.spec.globs import any_matches
 from gangline.spec.line import Line
 from gangline.spec.record import Record
 
+UNDER_WAY = "under way"
+"""Reason of a drill that has marked its run and not struck yet."""
+
 
 def check_rules(record: Record, line: Line) -> Skipped | None:
     """None where the run may become a version; a reason where the line does not want one of it.
@@ -35,6 +38,11 @@ def check_gates(record: Record, *, require_base: bool = False) -> str:
     return f"{len(record.gates)} gates, none says no" + (f", {unknown} unknown" if unknown else "")
 
 
+def was_drilled(record: Record) -> bool:
+    """Was a fault injected, or is one about to be? A drill that never struck changed nothing."""
+    return any(each.result != "not_struck" or each.reason == UNDER_WAY for each in record.drills)
+
+
 def _not_wanted(record: Record, line: Line) -> str | None:
     branch, wanted = record.commit.branch, line.publish.branches
     if record.commit.patch:
@@ -43,6 +51,6 @@ def _not_wanted(record: Record, line: Line) -> str | None:
         return f"no branch is checked out, only {', '.join(wanted)} is published"
     if not any_matches(branch, wanted):
         return f"branch {branch} is not published, only {', '.join(wanted)} is"
-    if record.drills:
+    if was_drilled(record):
         return "a drilled run stays a candidate: run again without drill to publish"
     return None
