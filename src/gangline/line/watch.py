@@ -31,18 +31,23 @@ def follow_run(
     launcher = open_launcher(repo, site=site, environ=environ, store=store)
     observer.run_started(record)
     told: set[str] = set()
-    while True:
+    while not _is_over(record):
+        driven = lease.is_held(lease.read_lease(store, records.prefix), now=time.time())
+        record = records.read() or record
         _tell_stages(record, told, observer)
-        if record.run.state == "ended":
-            break
-        if not lease.is_held(lease.read_lease(store, records.prefix), now=time.time()):
-            observer.note(f"nobody drives {record.run.id}; gangline run goes on with it")
+        if not driven:
             break
         _tell_gang(record, told, launcher, observer)
         time.sleep(poll_seconds)
-        record = records.read() or record
+    _tell_stages(record, told, observer)
+    if record.run.state == "open":
+        observer.note(f"nobody drives {record.run.id}; gangline run goes on with it")
     observer.run_ended(record)
     return record
+
+
+def _is_over(record: Record) -> bool:
+    return record.run.state == "ended" and stage(record, "report").state in FINAL
 
 
 def _tell_stages(record: Record, told: set[str], observer: Observer) -> None:
