@@ -6,7 +6,7 @@ A task is a class without arguments to its constructor. It must have
     build_data(split, options) -> data   `split` is "train" or "holdout"; `len(data)`, `data[i]` -> dict of tensors
     loss(outputs, batch) -> Loss         a sum and its weight
 
-and may have `hints`, `build_optimizer(model, options)`, `evaluate(outputs, batch) -> {name: (sum, weight)}`,
+and may have `hints`, `build_optimizer(model, options)`, `evaluate(model, batch) -> {name: (sum, weight)}`,
 `metric_units` and `export_names()`. A batch is a dict of tensors: keys that `forward` takes go to it, all go to `loss`.
 """
 
