@@ -6,7 +6,8 @@ What callers use; `environ` is read by them and handed in, for secret references
     keys.list_keys(site, environ) -> tuple[KeyInfo, ...]    key_id, place, own (signs here), trusted (promotable)
     publish.publish(*, store, record, line, key, repo, workdir, checkpoint, python=sys.executable)
         -> Published | Skipped                              publish stage; `checkpoint` is the store prefix of a step
-        raises IntegrityError (50: fork, name taken), ConfigError (10: the extra is missing), TrainingError (30: smoke)
+        raises IntegrityError (50: fork, name taken), GateError (60: a gate says no), TrainingError (30: smoke),
+        ConfigError (10: the extra is missing)
     promote.promote(model, version, alias, *, store, repo, site, environ, because, who) -> Alias
         raises IntegrityError (50: a part is missing or differs), GateError (60: another promotion was faster)
     verify.verify(target, *, store, repo, site, environ) -> tuple[Check, ...]
