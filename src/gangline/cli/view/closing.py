@@ -36,10 +36,17 @@ def closing_lines(record: Record) -> list[str]:
     """Verdict, time, reason; then the next command, on the same line where it fits."""
     word = verdict_word(record)
     reason = clean(verdict_reason(record))
-    said = [format_seconds(total_seconds(record))] + ([reason] if reason and word != "passed" else [])
+    said = [format_seconds(total_seconds(record)), *_proven(record)]
+    said += [reason] if reason and word != "passed" else []
     first = f"{word.upper():<{NAME_WIDTH}}{' · '.join(said)}"
     after = f"next: {' · '.join(next_steps(record))}"
     return [f"{first} · {after}"] if len(first) + len(after) < WIDTH else [first, f"{'':<{NAME_WIDTH}}{after}"]
+
+
+def _proven(record: Record) -> list[str]:
+    if record.plan is None or record.proof is None or record.proof.same_loss != "yes":
+        return []
+    return [f"{record.plan.name} and {record.proof.plan}: same loss within the band"]
 
 
 def next_steps(record: Record) -> list[str]:

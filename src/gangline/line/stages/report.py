@@ -35,7 +35,7 @@ def report(ctx: Context) -> StageResult:
         return replace(record, artifacts=(*record.artifacts, *artifacts), links=links)
 
     return StageResult(
-        message=f"{_place(ctx)}/{{record.json,report.html,metrics.jsonl}}",
+        message=f"{_place(ctx)}/{{{','.join(_files(drawn))}}}",
         key=digest(ctx.record.stages),
         change=change,
     )
@@ -48,6 +48,12 @@ def _place(ctx: Context) -> str:
         return f"{ctx.store.url.partition('?')[0]}/{ctx.records.prefix}"
     inside = folder.is_relative_to(ctx.repo.resolve())
     return f"{folder.relative_to(ctx.repo.resolve()) if inside else folder}/{ctx.records.prefix}"
+
+
+def _files(record: Record) -> list[str]:
+    kinds = {artifact.kind for artifact in record.artifacts}
+    optional = {"metrics": "metrics.jsonl", "model": "model"}
+    return ["record.json", "report.html", *(name for kind, name in optional.items() if kind in kinds)]
 
 
 def _as_ended(record: Record) -> Record:
