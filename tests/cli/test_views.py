@@ -33,8 +33,9 @@ def play(view: Observer, record: Record) -> None:
 def test_plain_lines_are_one_a_stage_and_the_verdict():
     lines: list[str] = []
     play(PlainView(lines.append, clock=lambda: 0.0), records.passed())
-    assert len(lines) == 11
-    assert [line.split()[0] for line in lines] == [*records.STAGES, "PASSED"]
+    assert len(lines) == 12
+    assert [line.split()[0] for line in lines] == [*records.STAGES, "PASSED", "next:"]
+    assert "ddp-2 and fsdp-2: same loss within the band" in lines[-2]
     assert lines[4].endswith("15 s")
     assert "next: gangline report --open" in lines[-1]
     assert not any("\x1b" in line or "\r" in line for line in lines)
