@@ -14,8 +14,8 @@ HIGHER = QualityGate(metric="eval_loss", better="higher")
 BAND = Band(center=2.37, half=0.04, n=3, origin="base")
 
 
-def verdicts(table, of):
-    return {gate.name: (gate.verdict, gate.reason) for gate in judge(table, of)}
+def verdicts(table, of, base_data=None):
+    return {gate.name: (gate.verdict, gate.reason) for gate in judge(table, of, base_data=base_data)}
 
 
 def with_metric(**fields):
@@ -41,6 +41,17 @@ def test_a_band_is_never_narrower_than_the_floor():
     wide = replace(LOWER, floor_percent=2.0)
     assert quality(LOWER, with_metric(value=2.40, base=2.37, base_band=thin))[0] == "no"
     assert quality(wide, with_metric(value=2.40, base=2.37, base_band=thin))[0] == "yes"
+
+
+def test_a_base_on_other_data_is_no_comparison():
+    of = with_metric(value=2.40, base=2.37, base_band=BAND)
+    found = verdicts(GateTable(quality=(LOWER,)), of, base_data="other")["quality:eval_loss"]
+    assert found == ("unknown", "the base was measured on other data: no comparison; a limit judges without a base")
+    strict = GateTable(quality=(LOWER,), require_base=True)
+    assert verdicts(strict, of, base_data="other")["quality:eval_loss"][0] == "no"
+    limited = GateTable(quality=(replace(LOWER, limit=2.5),))
+    assert verdicts(limited, of, base_data="other")["quality:eval_loss"][0] == "yes"
+    assert verdicts(GateTable(quality=(LOWER,)), of, base_data=of.inputs.data)["quality:eval_loss"][0] == "yes"
 
 
 def test_the_first_run_becomes_the_base():

@@ -1,13 +1,15 @@
 """One run of one line, from a commit to its report, with a program of a few lines in the gang."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from tests.line import repositories
 
 from gangline.errors import CapacityError, ConfigError, GateError, StorageError, TrainingError, UsageError
+from gangline.line.record_store import RecordStore
 from gangline.line.states import stage
-from gangline.spec.record import STAGES
+from gangline.spec.record import STAGES, Drill
 from gangline.spec.site import LimitsTable, Site, StoreTable
 
 WRITES_NOTHING = "import sys\nsys.exit(7)\n"
@@ -52,6 +54,22 @@ def test_another_line_is_another_run_and_takes_what_it_did_not_change(desk):
     assert stage(other, "train").taken_from == first.run.id
     assert other.curve == first.curve
     assert other.ledger is None
+
+
+def test_another_environment_variable_is_another_training(desk):
+    desk.run()
+    other = desk.run(overrides=['train.env.DIALECT="north"'])
+    assert stage(other, "train").state == "done"
+
+
+def test_what_a_drilled_run_trained_is_neither_taken_nor_a_base(desk):
+    struck = desk.run()
+    drill = Drill(name="kill-rank", row="T1", result="held")
+    RecordStore.of(desk.store, struck).change(lambda record: replace(record, drills=(drill,)))
+    other = desk.run(overrides=["gate.parity=0.5"])
+    assert stage(other, "train").state == "done"
+    repositories.commit(desk.repo, {"README.md": "words"})
+    assert desk.run().commit.base.run == other.run.id
 
 
 def test_a_child_commit_takes_unchanged_stages_and_names_its_base(desk):

@@ -1,11 +1,13 @@
 """Which run is a commit compared with, and whose results may be taken: runs of the same commit and its ancestors.
 
-The base is the nearest ancestor with a run that passed, at most 50 back.
+The base is the nearest ancestor with a run that passed, at most 50 back. A run that a drill struck is neither: what it
+trained must not be published under another run's name.
 """
 
 from dataclasses import dataclass
 
 from gangline.line.git import Repository
+from gangline.line.registry.rules import was_drilled
 from gangline.line.runs import list_runs
 from gangline.spec.record import Record
 from gangline.storage.protocol import ObjectStore
@@ -23,12 +25,16 @@ class Past:
 
 def look_back(store: ObjectStore, repository: Repository, *, project: str, commit: str, run: str) -> Past:
     """The past of a run of `commit`; its own record is not part of it."""
-    donors = [each for each in list_runs(store, project=project, commit=commit) if each.run.id != run]
+    donors = [each for each in _sound(store, project, commit) if each.run.id != run]
     for ancestor in repository.ancestors(commit, MAX_BACK):
-        of_ancestor = list(list_runs(store, project=project, commit=ancestor))
+        of_ancestor = _sound(store, project, ancestor)
         donors += of_ancestor
         passed = [each for each in of_ancestor if each.run.verdict == "passed"]
         if passed:
             base = max(passed, key=lambda each: (each.run.created, each.run.id))
             return Past(base, tuple(donors[:MAX_DONORS]))
     return Past(None, tuple(donors[:MAX_DONORS]))
+
+
+def _sound(store: ObjectStore, project: str, commit: str) -> list[Record]:
+    return [each for each in list_runs(store, project=project, commit=commit) if not was_drilled(each)]

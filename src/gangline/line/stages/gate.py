@@ -18,7 +18,8 @@ _MARKS: dict[Answer, str] = {"yes": "✓", "no": "✗", "unknown": "?"}
 def gate(ctx: Context) -> StageResult:
     """Cheap and always judged anew; fails with GateError (60), every verdict recorded."""
     standing = [each for each in ctx.record.gates if each.name == "budget"]
-    gates = (*standing, *judge(ctx.line.gate, ctx.record))
+    base = ctx.base
+    gates = (*standing, *judge(ctx.line.gate, ctx.record, base_data=base.inputs.data if base else None))
     refused = [each for each in gates if each.verdict == "no"]
     text = " · ".join(_say(each) for each in gates)
     return StageResult(
@@ -30,10 +31,13 @@ def gate(ctx: Context) -> StageResult:
     )
 
 
-def judge(table: GateTable, record: Record) -> Iterator[Gate]:
-    """Verdicts over what the record holds by now."""
+def judge(table: GateTable, record: Record, *, base_data: str | None) -> Iterator[Gate]:
+    """Verdicts over what the record holds by now; `base_data` is the data digest of the base, where there is one."""
     yield _reproducible(table, record.commit)
     for wanted in table.quality:
+        if wanted.limit is None and base_data not in (None, record.inputs.data):
+            yield _other_data(wanted, require_base=table.require_base)
+            continue
         on_curve = wanted.metric == record.curve.metric and wanted.limit is None and _base_bands(record.curve)
         if on_curve:
             yield _by_curve(wanted, record.curve)
@@ -67,6 +71,13 @@ def _quality(wanted: QualityGate, metric: Metric | None, *, require_base: bool) 
         reason = f"the base has no band, only {format_number(metric.base)}; evaluate.seeds = 3 learns one"
         return Gate(name=name, verdict="unknown", reason=reason)
     return _by_band(name, wanted, metric)
+
+
+def _other_data(wanted: QualityGate, *, require_base: bool) -> Gate:
+    """A value on other data says nothing about the code."""
+    verdict: Answer = "no" if require_base else "unknown"
+    reason = "the base was measured on other data: no comparison; a limit judges without a base"
+    return Gate(name=f"quality:{wanted.metric}", verdict=verdict, reason=reason)
 
 
 def _by_limit(name: str, wanted: QualityGate, metric: Metric, limit: float) -> Gate:

@@ -60,9 +60,9 @@ def with_gang(record: Record, gang: Gang, target: str) -> Record:
 
 
 def train_key(ctx: Context) -> str:
-    """Digest over what decides the weights: code, environment, data, and the plan without the run's name in it."""
+    """Digest over what decides the weights: code, environment, variables, data, and the plan without the run's name."""
     inputs = ctx.record.inputs
-    return digest([inputs.code, inputs.environment, inputs.image, inputs.data, bare(ctx.plan)])
+    return digest([inputs.code, inputs.environment, inputs.image, ctx.line.train.env, inputs.data, bare(ctx.plan)])
 
 
 def bare(plan: Plan) -> Plan:
