@@ -17,10 +17,7 @@ def test_on_a_machine_that_runs_these_tests_nothing_needed_is_broken(gangline):
 
 
 def test_what_is_absent_says_what_works_without_it(gangline, monkeypatch):
-    monkeypatch.setattr(checkup.shutil, "which", lambda _name: None)
-    monkeypatch.setattr(
-        checkup, "_output", lambda arguments, **_: "git version 2.39.5" if arguments[0] == "git" else FACTS
-    )
+    monkeypatch.setattr(checkup, "_output", a_machine_without_gpu)
     result = gangline("doctor")
     assert result.exit_code == 0
     assert "gpu absent: runs use the cores" in result.stdout
@@ -46,8 +43,8 @@ def test_a_store_that_cannot_be_written_is_a_finding(gangline, desk, monkeypatch
     assert not store["ok"]
 
 
-def a_machine_without_gpu(arguments, **_):
-    return "git version 2.39.5" if arguments[0] == "git" else FACTS
+def a_machine_without_gpu(arguments, *_, **__):
+    return {"git": "git version 2.39.5", "docker": "", "podman": ""}.get(arguments[0], FACTS)
 
 
 FACTS = json.dumps({"version": "2.15.0", "gpus": [], "gloo": True, "nccl": False})

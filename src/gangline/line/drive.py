@@ -134,7 +134,7 @@ def _end(
         return states.end_run(ended, verdict(ended), now=now(), reason=reason, exit_code=exit_code)
 
     ctx.change(change)
-    abort_left_uploads(ctx.store, ctx.records.prefix, older_than_seconds=0)
+    abort_left_uploads(ctx.store, f"{ctx.records.prefix}/", older_than_seconds=0)
     runs.unmark_open(ctx.store, ctx.record)
 
 

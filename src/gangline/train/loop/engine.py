@@ -136,20 +136,24 @@ class Engine:
             line = {
                 "seed": self.course.seed, "job": self.course.job, "step": step, "loss": sums.loss,
                 "learning_rate": self.update.learning_rate, "gradient_norm": sums.norm,
-                "tokens_per_second": sums.weight / seconds, "step_seconds": seconds,
+                "tokens_per_second": self._tokens(sums) / seconds, "step_seconds": seconds,
             }  # fmt: skip
             self.context.metrics.add(line, now=now)
 
     def _report(self, sums: StepSums) -> None:
         step, plan = self.progress.step, self.context.plan
         phases = self.context.book(redone=self.course.job is None and step <= self.context.redone_until)
-        tokens = int(sums.weight) if sums.weight > plan.global_batch and sums.weight.is_integer() else 0
         self.context.events.emit(
             "step", step=step, loss=sums.loss, learning_rate=self.update.learning_rate, gradient_norm=sums.norm,
-            samples=plan.global_batch, tokens=tokens, seconds=sum(phases.values()), phases=phases,
+            samples=plan.global_batch, tokens=self._tokens(sums), seconds=sum(phases.values()), phases=phases,
             peak_bytes=_peak_bytes(self.context.device),
         )  # fmt: skip
         self.context.tell_ledger(every_seconds=LEDGER_SECONDS)
+
+    def _tokens(self, sums: StepSums) -> int:
+        """A loss whose weight counts more than samples counts tokens; 0 where there is no such notion."""
+        counts = sums.weight > self.context.plan.global_batch and sums.weight.is_integer()
+        return int(sums.weight) if counts else 0
 
     def _roll_back(self) -> None:
         skipped, rollbacks = list(self._finite.skipped), self._finite.rollbacks
