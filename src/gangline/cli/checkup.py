@@ -94,7 +94,9 @@ def check_store(repo: Path, site: Path | None) -> Finding:
 
 def check_docker() -> Finding:
     """A client without an engine that answers builds nothing."""
-    engine = next((name for name in ("docker", "podman") if _output([name, "info", "--format", "{{.}}"], seconds=5)), None)
+    engine = next(
+        (name for name in ("docker", "podman") if _output([name, "info", "--format", "{{.}}"], seconds=5)), None
+    )
     return Finding(
         name="docker", ok=engine is not None, needed=False, text="ok" if engine == "docker" else f"by {engine} ok",
         without="no images are built; runs use this environment",
