@@ -19,7 +19,8 @@ LastRunArgument = Annotated[
     str | None, typer.Argument(help="Run id, or the beginning of one.", metavar="[RUN]", show_default="the newest run")
 ]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", help="Change the effective line: train.seed=2; may be repeated.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change the effective line: train.seed=2; may be repeated."),
 ]
 CommitOption = Annotated[str | None, typer.Option("--commit", help="Commit, branch or tag.", show_default="HEAD")]
 StrategyOption = Annotated[str | None, typer.Option("--strategy", help="Instead of train.strategy of the line.")]
