@@ -42,14 +42,22 @@ def check_version(version: Version, evidence: Evidence) -> tuple[Check, ...]:
     with tempfile.TemporaryDirectory(prefix="gangline-verify-") as place:
         folder = Path(place) / version.model
         folder.mkdir()
+        fetched = check("files", lambda: _fetch(version, evidence.store, folder))
         return (
-            check("files", lambda: _fetch(version, evidence.store, folder)),
+            fetched,
             check("complete", lambda: _complete(version)),
-            check("signature", lambda: _signature(version, folder, evidence.keys)),
-            check("provenance", lambda: _provenance(version, folder)),
+            check("signature", lambda: _only_if(fetched, lambda: _signature(version, folder, evidence.keys))),
+            check("provenance", lambda: _only_if(fetched, lambda: _provenance(version, folder))),
             check("record", lambda: _record(version, evidence.store)),
             check("tag", lambda: _tag(version, evidence.repo)),
         )
+
+
+def _only_if(fetched: Check, look: Callable[[], str]) -> str:
+    """What damaged files would say of themselves misleads."""
+    if not fetched.ok:
+        raise IntegrityError("not looked at: the files are not those that the version lists")
+    return look()
 
 
 def _fetch(version: Version, store: ObjectStore, folder: Path) -> str:
