@@ -63,6 +63,12 @@ def test_only_classes_that_a_repeat_helps_are_repeated(code):
     assert (verdict.exit_code, verdict.culprit) == (code, 1)
 
 
+def test_verdict_repeats_what_the_failed_rank_said():
+    verdict = judge(outcome(died(31)), RestartBudget(3), oom_kills=0, now=1.0, word="NonFiniteError: step 4: loss nan")
+    assert verdict.reason == "rank 1 ended with code 31: NonFiniteError: step 4: loss nan; see logs/1.log"
+    assert judged(outcome(died(31))).reason == "rank 1 ended with code 31; see logs/1.log"
+
+
 def test_storage_that_is_away_gets_time():
     assert judged(outcome(died(40))).pause_seconds == 2
     assert judged(outcome(died(137, number=9))).pause_seconds == 0

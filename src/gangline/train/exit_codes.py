@@ -64,13 +64,14 @@ def classify(death: RankExit, *, oom_kills: int) -> tuple[int, RetryClass]:
     return death.code, retry_class(death.code, saved=death.saved)
 
 
-def describe(death: RankExit, *, oom_kills: int = 0) -> str:
-    """`rank 1 ended by signal 9`, for a sentence."""
+def describe(death: RankExit, *, oom_kills: int = 0, word: str = "") -> str:
+    """`rank 1 ended by signal 9`, for a sentence; with the rank's own `word` where it left one."""
     if death.code == SIGKILL_CODE and oom_kills > 0:
         return f"rank {death.rank} was killed for want of memory"
     if death.signal is not None:
         return f"rank {death.rank} ended by signal {death.signal}"
-    return f"rank {death.rank} ended with code {death.code}"
+    said = f"rank {death.rank} ended with code {death.code}"
+    return f"{said}: {word}" if word else said
 
 
 def read_oom_kills() -> int | None:

@@ -20,6 +20,7 @@ from gangline.train.generation import Generation, Outcome
 from gangline.train.journal import Journal
 from gangline.train.keeper_ledger import Span
 from gangline.train.mirroring import Mirroring
+from gangline.train.rank_files import last_word
 from gangline.train.rank_starts import rank_starts, shared_environ
 from gangline.train.reaper import end_orphans
 from gangline.train.rendezvous_store import RendezvousStore
@@ -156,7 +157,12 @@ class Keeper:
         self._spans += spans_of(outcome, generation=self._generation, events=self._env.out / "ranks")
         died = outcome.failed.mono if outcome.failed else time.monotonic()
         killed = (read_oom_kills() or 0) - (oom_kills or 0)
-        return outcome, judge(outcome, self._budget, oom_kills=killed, now=died)
+        return outcome, judge(outcome, self._budget, oom_kills=killed, now=died, word=self._word_of(outcome))
+
+    def _word_of(self, outcome: Outcome) -> str:
+        if outcome.failed is None:
+            return ""
+        return last_word(self._env.out / "ranks" / f"{outcome.failed.rank}.jsonl", self._generation)
 
     def _restart(self, verdict: Verdict) -> None:
         self._generation += 1

@@ -1,4 +1,4 @@
-"""What a keeper reads of its ranks' own files: the last ledger, and the end of a log."""
+"""What a keeper reads of its ranks' own files: the last ledger, the last word, and the end of a log."""
 
 import json
 from pathlib import Path
@@ -9,17 +9,27 @@ _TAIL_BYTES = 1 << 16
 
 def last_ledger(path: Path, generation: int) -> dict[str, Any] | None:
     """Last `ledger` event of this generation in a rank's events; None: there is none."""
-    for line in reversed(_tail(path, _TAIL_BYTES * 4).splitlines()):
-        if '"ledger"' not in line:
-            continue
-        event = _parse(line)
-        if event.get("event") == "ledger" and event.get("generation") == generation:
-            return event
-    return None
+    return _last(path, "ledger", generation)
+
+
+def last_word(path: Path, generation: int) -> str:
+    """What a rank of this generation said it ended of; empty: it could not say, or it is a plain program."""
+    event = _last(path, "done", generation)
+    return str(event.get("reason") or "") if event else ""
 
 
 def last_lines(path: Path, count: int = 10) -> list[str]:
     return _tail(path, _TAIL_BYTES).splitlines()[-count:]
+
+
+def _last(path: Path, name: str, generation: int) -> dict[str, Any] | None:
+    for line in reversed(_tail(path, _TAIL_BYTES * 4).splitlines()):
+        if f'"{name}"' not in line:
+            continue
+        event = _parse(line)
+        if event.get("event") == name and event.get("generation") == generation:
+            return event
+    return None
 
 
 def _tail(path: Path, size: int) -> str:

@@ -22,7 +22,7 @@ class Verdict:
     """Before the next generation: a store that is away is not helped by haste."""
 
 
-def judge(outcome: Outcome, budget: RestartBudget, *, oom_kills: int, now: float) -> Verdict:
+def judge(outcome: Outcome, budget: RestartBudget, *, oom_kills: int, now: float, word: str = "") -> Verdict:
     """Decide after a generation.
 
     Args:
@@ -30,6 +30,7 @@ def judge(outcome: Outcome, budget: RestartBudget, *, oom_kills: int, now: float
         budget: Charged for a restart that costs.
         oom_kills: Processes killed for memory in this cgroup during the generation.
         now: Monotonic time of the death.
+        word: What the failed rank itself said that it ended of.
     """
     if outcome.order is not None:
         return _stopped(outcome)
@@ -39,7 +40,7 @@ def judge(outcome: Outcome, budget: RestartBudget, *, oom_kills: int, now: float
     if outcome.failed is None:
         return Verdict(restart=False, exit_code=0, retry="never", reason="all ranks are done")
     code, retry = classify(outcome.failed, oom_kills=oom_kills)
-    reason, rank = describe(outcome.failed, oom_kills=oom_kills), outcome.failed.rank
+    reason, rank = describe(outcome.failed, oom_kills=oom_kills, word=word), outcome.failed.rank
     if retry == "free" and outcome.progressed:
         return Verdict(restart=True, exit_code=code, retry=retry, reason=f"{reason} after it saved", culprit=rank)
     if retry in ("free", "same"):
