@@ -6,6 +6,7 @@ import time
 import urllib.request
 
 import pytest
+from tests.contracts.storage import servers
 
 from gangline.errors import StorageError
 from gangline.storage.open import open_store
@@ -161,3 +162,36 @@ def test_threads_share_a_store(s3_server):
         thread.join()
     assert failures == []
     assert len(store.list("t/")) == 16
+
+
+def test_a_server_that_nobody_ever_met_is_given_up_sooner_than_one_that_went_away(tmp_path):
+    server = servers.S3Server("minio", tmp_path)
+    patience = {"greeting_seconds": 0.5, "deadline_seconds": 6.0}
+    began = time.monotonic()
+    text = refusal(lambda: server.store(**patience).list(""))
+    assert time.monotonic() - began < 3
+    assert server.endpoint in text
+    assert "no answer to GET (bucket)" in text
+    assert "gangline store doctor" in text
+    server.start()
+    store = server.store(**patience)
+    try:
+        assert store.list("") == []
+    finally:
+        server.kill()
+    began = time.monotonic()
+    refusal(lambda: store.list(""))
+    assert time.monotonic() - began > 3
+
+
+def test_a_credential_that_is_replaced_in_its_file_is_used_from_the_next_request_on(s3_server, tmp_path):
+    file = tmp_path / "credentials"
+    file.write_text(f"{s3_server.access_key}:no-longer-valid")
+    store = s3_server.store(credentials=file)
+    refusal(lambda: store.list(""))
+    renewed = tmp_path / "renewed"
+    renewed.write_text(s3_server.credentials + "\n")
+    renewed.replace(file)
+    assert store.get("no-such-key") is None
+    file.unlink()
+    assert store.get("no-such-key") is None

@@ -10,6 +10,9 @@ from gangline.spec.site import Site
 from gangline.storage.open import open_store
 from gangline.storage.protocol import ObjectStore
 
+GREETING_SECONDS = 10.0
+"""Nobody sits longer before a store that never answered."""
+
 
 def home(repo: Path) -> Path:
     """`.gangline` of a model repository: made when missing, ignoring itself.
@@ -59,4 +62,5 @@ def open_site_store(repo: Path, site: Site, environ: Mapping[str, str]) -> Objec
         endpoint=site.store.endpoint,
         region=site.store.region,
         credentials=store_credentials(site, environ),
+        greeting_seconds=GREETING_SECONDS,
     )

@@ -1,5 +1,8 @@
 """Opens the store that a URL names. Imports no client before one is needed: this module loads in milliseconds."""
 
+from math import inf
+from pathlib import Path
+
 from gangline.errors import ConfigError
 from gangline.storage.local import FolderStore
 from gangline.storage.protocol import ObjectStore
@@ -12,8 +15,9 @@ def open_store(
     *,
     endpoint: str | None = None,
     region: str | None = None,
-    credentials: str | None = None,
+    credentials: str | Path | None = None,
     deadline_seconds: float = 60.0,
+    greeting_seconds: float = inf,
 ) -> ObjectStore:
     """Open `file:PATH` or `s3://bucket/prefix`; the store's own `url` opens it again, from any folder.
 
@@ -21,7 +25,9 @@ def open_store(
         url: May carry endpoint and region as `?endpoint=https://host:9000&region=eu-1`; arguments win.
         endpoint: Of an S3 server, with its scheme.
         credentials: `ACCESS_KEY:SECRET_KEY`, with `:SESSION_TOKEN` where they are temporary; never in the URL.
+            A path: the file that holds it, read again when it changes.
         deadline_seconds: Of one call to a server, all its tries together.
+        greeting_seconds: Shorter, for a server that no connection came about to yet; for people who wait.
 
     Raises:
         ConfigError: Unknown scheme, S3 without endpoint or credentials, or its client is not installed.
@@ -30,7 +36,14 @@ def open_store(
     if scheme == "file":
         return _open_folder(url, rest)
     if scheme == "s3":
-        return _open_s3(url, endpoint, region, credentials, deadline_seconds)
+        return _open_s3(
+            url,
+            endpoint,
+            region,
+            credentials=credentials,
+            deadline_seconds=deadline_seconds,
+            greeting_seconds=greeting_seconds,
+        )
     raise ConfigError(f"store.url {url!r}: unknown scheme {scheme!r}; {_FORMS}")
 
 
@@ -43,7 +56,13 @@ def _open_folder(url: str, path: str) -> ObjectStore:
 
 
 def _open_s3(
-    url: str, endpoint: str | None, region: str | None, credentials: str | None, deadline_seconds: float
+    url: str,
+    endpoint: str | None,
+    region: str | None,
+    *,
+    credentials: str | Path | None,
+    deadline_seconds: float,
+    greeting_seconds: float,
 ) -> ObjectStore:
     from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -71,5 +90,6 @@ def _open_s3(
         region=region,
         credentials=credentials,
         deadline_seconds=deadline_seconds,
+        greeting_seconds=greeting_seconds,
         url=f"s3://{parts.netloc}{parts.path.rstrip('/')}?" + urlencode({"endpoint": endpoint, "region": region}),
     )

@@ -54,6 +54,7 @@ def probe(store: ObjectStore, *, prefix: str = "probe", again: bool = False) -> 
 
 def _probed(store: ObjectStore, folder: str) -> Probe:
     keys = [f"{folder}/{name}" for name in ("first", "next", "missing")]
+    store.get(keys[0])  # a store that is away or knows us not says so here, with nothing to clean up
     try:
         checks = [_checked(name, partial(check, store, folder)) for name, check in _CHECKS.items()]
     finally:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
+from math import inf
+from pathlib import Path
 
 from gangline.errors import ConfigError, UsageError
 from gangline.storage.keys import check_key, check_prefix
@@ -16,8 +18,8 @@ from gangline.storage.protocol import Blob, Entry, Etag, OpenUpload, Upload
 
 try:
     from minio import Minio
-    from minio.credentials.credentials import Credentials
 
+    from gangline.storage.s3_credentials import source_of
     from gangline.storage.s3_upload import NOTES, S3Upload, find_uploads, forget_notes, list_page
     from gangline.storage.s3_wire import Place, Wire
     from gangline.storage.s3_write import etag_of, write
@@ -32,8 +34,9 @@ class S3Store:
 
     Args:
         endpoint: With scheme, e.g. `https://minio.example:9000`.
-        credentials: `ACCESS_KEY:SECRET_KEY[:SESSION_TOKEN]`.
+        credentials: `ACCESS_KEY:SECRET_KEY[:SESSION_TOKEN]`, or a file that holds it.
         deadline_seconds: Total time of one call, all its tries and waits together.
+        greeting_seconds: Time in which a connection must come about at all, the first time.
     """
 
     def __init__(
@@ -43,13 +46,16 @@ class S3Store:
         prefix: str,
         endpoint: str,
         region: str,
-        credentials: str,
+        credentials: str | Path,
         url: str,
         deadline_seconds: float = 60.0,
+        greeting_seconds: float = inf,
     ) -> None:
         place = Place(url=url.partition("?")[0], endpoint=endpoint.rstrip("/"), bucket=bucket, region=region)
         self.url = url
-        self.wire = Wire(place, _credentials(credentials), deadline_seconds=deadline_seconds)
+        self.wire = Wire(
+            place, source_of(credentials), deadline_seconds=deadline_seconds, greeting_seconds=greeting_seconds
+        )
         self.prefix = f"{check_prefix(prefix)}/" if prefix else ""
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> Blob | None:
@@ -134,11 +140,3 @@ class S3Store:
     def _nothing_of(self, path: str) -> Blob | None:
         answer = self.wire.send("HEAD", path, accept=(404,))
         return None if answer.status == 404 else Blob(b"", etag_of(answer), int(answer.headers["Content-Length"]))
-
-
-def _credentials(text: str) -> Credentials:
-    access_key, _, rest = text.strip().partition(":")
-    secret_key, _, session_token = rest.partition(":")
-    if not access_key or not secret_key:
-        raise ConfigError("store.credentials: wanted ACCESS_KEY:SECRET_KEY[:SESSION_TOKEN], found no ':' in it")
-    return Credentials(access_key, secret_key, session_token or None)

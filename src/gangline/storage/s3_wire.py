@@ -21,6 +21,7 @@ from minio.signer import sign_v4_s3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, SSLError
 
 from gangline.errors import StorageError
+from gangline.storage.s3_credentials import Source
 from gangline.storage.s3_refusal import error_code, explain
 
 Response = urllib3.BaseHTTPResponse
@@ -57,13 +58,23 @@ class Place:
 
 
 class Wire:
-    def __init__(self, place: Place, credentials: Credentials, *, deadline_seconds: float) -> None:
+    def __init__(
+        self, place: Place, credentials: Source, *, deadline_seconds: float, greeting_seconds: float = inf
+    ) -> None:
         self.place = place
-        self.credentials = credentials
+        self._credentials = credentials
         self.is_proven = False
         """Has the server shown that it knows our credentials and the bucket?"""
+        self._is_met = False
+        """Did anybody ever answer there?"""
         self._deadline_seconds = deadline_seconds
+        self._greeting_seconds = greeting_seconds
         self._pool = urllib3.PoolManager(maxsize=32, retries=False)
+
+    @property
+    def credentials(self) -> Credentials:
+        """As they are now."""
+        return self._credentials()
 
     def send(
         self,
@@ -77,7 +88,7 @@ class Wire:
     ) -> Response:
         """Send what may safely be sent twice; a status that is neither success nor in `accept` raises."""
         return self.retrying(
-            f"{method} {path}",
+            f"{method} {path or '(bucket)'}",
             lambda: self.once(method, path, query=query, headers=headers, body=body, accept=accept),
         )
 
@@ -89,11 +100,12 @@ class Wire:
             attempts=None, timeout=self._deadline_seconds, wait_initial=0.05, wait_max=5.0, wait_jitter=0.2
         )
         try:
-            return retry(_wait, attempt)
+            return retry(lambda error: self._goes_on(error, began) and _wait(error), attempt)
         except Unanswered as last:
             raise StorageError(
                 f"store {self.place.url} at {self.place.endpoint}: no answer to {what} "
-                f"in {time.monotonic() - began:.0f} s ({last}); is the server up and reachable from here?"
+                f"in {time.monotonic() - began:.0f} s ({last}); is the server up and reachable from here? "
+                "Check store.endpoint, then run `gangline store doctor`"
             ) from last
         finally:
             _until.reset(until)
@@ -126,6 +138,7 @@ class Wire:
         except HTTPError as error:
             never_sent = isinstance(error, (NewConnectionError, ConnectTimeoutError))
             raise Unanswered(_first_line(error), may_have_happened=not never_sent) from error
+        self._is_met = True
         return self._judged(method, path, answer, accept)
 
     def _judged(self, method: str, path: str, answer: Response, accept: tuple[int, ...]) -> Response:
@@ -140,6 +153,11 @@ class Wire:
         if answer.status >= 500 and answer.status not in (501, 507):
             raise Unanswered(f"{answer.status} {code}", may_have_happened=True)
         raise self.refused(method, path, answer)
+
+    def _goes_on(self, error: Exception, began: float) -> bool:
+        """A server that never answered is not waited for as long as one that did: the endpoint may be wrong."""
+        is_stranger = not self._is_met and isinstance(error, Unanswered) and not error.may_have_happened
+        return not is_stranger or time.monotonic() - began < self._greeting_seconds
 
     def refused(self, method: str, path: str, answer: Response) -> StorageError:
         """The error that says what the server refused, and what works."""

@@ -135,7 +135,7 @@ def of_gang(environment: RankEnvironment, plan: Plan, *, device: torch.device, g
         events=events,
         generation=env.generation,
         local_rank=env.local_rank,
-        store=open_store(env.store, credentials=_credentials(env)),
+        store=open_store(env.store, credentials=env.store_credentials_file),
         key=env.key_file.read_bytes(),
         out=env.out,
         metrics=LineFile(env.out / METRICS) if env.rank == 0 else None,
@@ -160,8 +160,3 @@ def serve_metrics(environment: RankEnvironment, plan: Plan, events: EventLog) ->
         events.emit("metrics_not_served", port=port, reason=exporter.problem)
     else:
         events.listeners.append(exporter.observe)
-
-
-def _credentials(environment: RankEnvironment) -> str | None:
-    path = environment.store_credentials_file
-    return path.read_text().strip() if path is not None else None

@@ -96,8 +96,7 @@ def _try(mirror: Mirror) -> bool:
 
 def _open(environment: KeeperEnvironment) -> Mirror:
     plan = Plan.from_json(environment.plan.read_bytes())
-    secret = environment.store_credentials_file
-    store = open_store(environment.store, credentials=secret.read_text().strip() if secret else None)
+    store = open_store(environment.store, credentials=environment.store_credentials_file)
     return Mirror(store, environment.out, output_prefix(plan), skip=_files_of_others(environment))
 
 

@@ -11,6 +11,7 @@ from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import columns, print_json
 from gangline.errors import StorageError
+from gangline.line.places import GREETING_SECONDS
 from gangline.spec.secrets import resolve_secret
 from gangline.storage.copy import copy_store
 from gangline.storage.open import open_store
@@ -90,4 +91,5 @@ class _Counter:
 
 
 def _open(url: str, credentials: str | None, environ: Mapping[str, str]) -> ObjectStore:
-    return open_store(url, credentials=resolve_secret(credentials, environ) if credentials else None)
+    secret = resolve_secret(credentials, environ) if credentials else None
+    return open_store(url, credentials=secret, greeting_seconds=GREETING_SECONDS)
