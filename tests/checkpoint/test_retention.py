@@ -8,7 +8,7 @@ import torch
 from tests.checkpoint.folders import KEY, write_checkpoint
 
 from gangline.checkpoint.envelope import list_checkpoints
-from gangline.checkpoint.retention import collect, retain
+from gangline.checkpoint.retention import collect, collect_left_files, retain
 from gangline.checkpoint.stored import stored_digests
 
 
@@ -90,3 +90,13 @@ def test_abandoned_uploads_are_collected(four):
     assert len(four.open_uploads("p")) == 1
     assert collect(four, "p", KEY, now=time.time() + 3600) == ["p/step-00000009/g0001-r00000-0.safetensors"]
     assert four.open_uploads("p") == []
+
+
+def test_nothing_unfinished_stays_of_a_run_that_is_over_and_nothing_of_others_goes(four):
+    left = ["p/step-00000004/g0000-r00001-0.safetensors", "p/step-00000005/g0003-r00000-0.safetensors"]
+    mine = "p/step-00000005/model.pt"
+    before = keys(four)
+    for key in (*left, mine):
+        four.put(key, b"x")
+    assert collect_left_files(four, "p", KEY) == left
+    assert keys(four) == sorted([*before, mine])

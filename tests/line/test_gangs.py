@@ -4,7 +4,9 @@ import pytest
 from tests.line import repositories
 
 from gangline.errors import CapacityError, ConfigError, NonFiniteError, OutOfMemoryError, TrainingError
+from gangline.line.record_store import RecordStore
 from gangline.line.states import stage
+from gangline.line.sweep import sweep
 
 ENDS = """\
 import os, sys
@@ -125,3 +127,22 @@ def test_a_metric_that_no_program_reports_is_named_before_the_gate(desk):
     repositories.commit(desk.repo, {"answer.py": reports, "line.toml": line})
     with pytest.raises(ConfigError, match="wanted scroe, the task returns score"):
         desk.run()
+
+
+LEAVES_HALF_A_SAVE = """
+half = out / "checkpoints" / "step-00000002"
+half.mkdir(parents=True, exist_ok=True)
+(half / "g0000-r00000-0.safetensors").write_text("cut off")
+(half / "mine.pt").write_text("no manifest, no gangline")
+"""
+
+
+def test_what_a_crashed_save_left_goes_with_the_run_and_what_the_program_wrote_stays(desk):
+    repositories.commit(desk.repo, {"answer.py": repositories.PROGRAM + LEAVES_HALF_A_SAVE})
+    record = desk.run()
+    below = f"{RecordStore.of(desk.store, record).prefix}/checkpoints/"
+    mine, half = f"{below}step-00000002/mine.pt", f"{below}step-00000002/g0000-r00000-0.safetensors"
+    assert [entry.key for entry in desk.store.list(below)] == [mine]
+    desk.store.put(half, b"as if the gang had lived longer than its driver")
+    assert [each.life for each in sweep(desk.repo, **desk.where)] == ["ended"]
+    assert [entry.key for entry in desk.store.list(below)] == [mine]

@@ -3,7 +3,9 @@
 A checkpoint goes manifest first, then its files: a crash between leaves files that nothing lists, for `collect`.
 """
 
+import math
 import re
+import sys
 from collections.abc import Collection
 
 from gangline.checkpoint.envelope import MANIFEST, Found, list_checkpoints, read_manifest
@@ -57,6 +59,11 @@ def collect(
             store.abort_upload(upload)
             gone.append(upload.key)
     return gone
+
+
+def collect_left_files(store: ObjectStore, prefix: str, key: bytes) -> list[str]:
+    """Delete what a run that nobody writes to any more left unfinished, at any age; files of others stay."""
+    return collect(store, prefix, key, now=0.0, older_than=math.inf, generation=sys.maxsize)
 
 
 def _verifies(store: ObjectStore, found: Found, key: bytes) -> bool:

@@ -89,6 +89,10 @@ class Launcher(Protocol):
         """Stop it, with an emergency checkpoint when `save`; idempotent; returns when nothing is left running."""
         ...
 
+    def renew(self, name: str) -> None:
+        """Give a gang that runs its secrets again: credentials end, or change. One that has ended gets none."""
+        ...
+
     def collect(self, name: str) -> GangEnd:
         """How it ended. Raises `StillRunning` before that, `UsageError` where there is no such gang."""
         ...

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import stamina
 
+from gangline.checkpoint.retention import collect_left_files
 from gangline.errors import (
     CancelledError,
     CapacityError,
@@ -18,7 +19,7 @@ from gangline.errors import (
     StorageError,
     UsageError,
 )
-from gangline.line import runs, states
+from gangline.line import launchers, runs, states
 from gangline.line.clock import now
 from gangline.line.context import Context, StageResult, unchanged
 from gangline.line.follow import Interrupted
@@ -134,8 +135,17 @@ def _end(
         return states.end_run(ended, verdict(ended), now=now(), reason=reason, exit_code=exit_code)
 
     ctx.change(change)
-    abort_left_uploads(ctx.store, f"{ctx.records.prefix}/", older_than_seconds=0)
+    _tidy(ctx)
     runs.unmark_open(ctx.store, ctx.record)
+
+
+def _tidy(ctx: Context) -> None:
+    """Nobody writes to a run that has ended: what crashed uploads and saves left goes."""
+    abort_left_uploads(ctx.store, f"{ctx.records.prefix}/", older_than_seconds=0)
+    gang = ctx.record.gang
+    if gang is not None and ctx.launcher.status(gang.name).state in {"ended", "absent"}:
+        key = launchers.checkpoint_key(ctx.site, ctx.environ, ctx.record.run.project)
+        collect_left_files(ctx.store, f"{ctx.records.prefix}/checkpoints", key)
 
 
 def first_line(error: GanglineError) -> str:

@@ -62,6 +62,7 @@ def driving(desk: Desk, found: Found, line: Line, *, kind: DriverKind = "run") -
         environ=desk.environ,
         store=desk.store,
         project=found.record.run.project,
+        run_prefix=records.prefix,
         target=desk.target,
     )
     holder = lease.this_process()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from gangline.errors import CancelledError, StillRunning, StorageError
+from gangline.errors import CancelledError, GanglineError, StillRunning, StorageError
 from gangline.launch.protocol import Gang
 from gangline.line.context import Context
 from gangline.spec.gang import GangEnd
@@ -14,6 +14,9 @@ from gangline.spec.record import Record, Waiting
 
 WATCH_SECONDS = 1.0
 WAITING_SECONDS = 10.0
+RENEW_SECONDS = 1200.0
+"""A third of what the shortest-lived credential lasts."""
+RENEW_AGAIN_SECONDS = 60.0
 
 
 class Interrupted(CancelledError):
@@ -70,15 +73,20 @@ def _note_waiting(ctx: Context, text: str) -> None:
 
 @contextmanager
 def _obeying(ctx: Context, gang: str) -> Iterator[None]:
-    """While the block runs, stop `gang` as soon as the record asks for it."""
+    """While the block runs, stop `gang` as soon as the record asks for it, and keep its credentials alive."""
     over = threading.Event()
-    thread = threading.Thread(target=_obey, args=(ctx, gang, over), name="cancel-watch", daemon=True)
-    thread.start()
+    threads = [
+        threading.Thread(target=work, args=(ctx, gang, over), name=work.__name__.strip("_"), daemon=True)
+        for work in (_obey, _renew)
+    ]
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
         over.set()
-        thread.join()
+        for thread in threads:
+            thread.join()
 
 
 def _obey(ctx: Context, gang: str, over: threading.Event) -> None:
@@ -89,3 +97,15 @@ def _obey(ctx: Context, gang: str, over: threading.Event) -> None:
                 return
         except StorageError:
             continue  # the gang goes on without its store, and is asked about again
+
+
+def _renew(ctx: Context, gang: str, over: threading.Event) -> None:
+    """At once, too: whoever follows a gang that stood there does not know how old its credentials are."""
+    pause = 0.0
+    while not over.wait(pause):
+        try:
+            ctx.launcher.renew(gang)
+            pause = RENEW_SECONDS
+        except GanglineError as error:
+            pause = RENEW_AGAIN_SECONDS
+            ctx.observer.note(f"the credentials of gang {gang} could not be renewed, trying again: {error}")

@@ -1,6 +1,7 @@
 """The launcher that a site's target names, with the secrets it may resolve into a gang."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from gangline.errors import ConfigError
@@ -9,6 +10,7 @@ from gangline.launch.protocol import Launcher
 from gangline.line import places
 from gangline.spec.site import Site
 from gangline.storage.protocol import ObjectStore
+from gangline.storage.scoped import SHARED_INPUTS, scoped_credentials
 
 CHECKPOINT_KEY = "checkpoint-key"
 STORE_CREDENTIALS = "store-credentials"
@@ -26,9 +28,10 @@ def open_launcher(
     environ: Mapping[str, str],
     store: ObjectStore,
     project: str = "",
+    run_prefix: str = "",
     target: str | None = None,
 ) -> Launcher:
-    """The launcher of `target`, or of the site; `project` is needed to submit, not to watch or stop.
+    """The launcher of `target`, or of the site; `project` and `run_prefix` are needed to submit, not to watch or stop.
 
     Raises:
         ConfigError: This installation has none for it.
@@ -39,19 +42,40 @@ def open_launcher(
             f"launch.target: wanted {wanted!r}, found only local launching in this installation;"
             f" install gangline[{'kfp' if wanted.startswith('kfp') else wanted}] where it offers that, or use local"
         )
-    return LocalLauncher(gangs_root(repo), store=store, secrets=secret_reader(site, environ, project))
+    lent = partial(gang_credentials, store, site, environ, project=project, run_prefix=run_prefix)
+    return LocalLauncher(gangs_root(repo), store=store, secrets=secret_reader(site, environ, project, lent))
 
 
-def secret_reader(site: Site, environ: Mapping[str, str], project: str) -> Callable[[str], bytes]:
+def secret_reader(
+    site: Site, environ: Mapping[str, str], project: str, credentials: Callable[[], str]
+) -> Callable[[str], bytes]:
     """Gives the values behind the names in `PodSet.secrets`."""
 
     def read(name: str) -> bytes:
         if name == CHECKPOINT_KEY:
-            from gangline.line.registry.keys import signing_key
-
-            return signing_key(site, environ).checkpoint_key(project)
+            return checkpoint_key(site, environ, project)
         if name == STORE_CREDENTIALS:
-            return (places.store_credentials(site, environ) or "").encode()
+            return credentials().encode()
         raise ConfigError(f"a gang asks for the secret {name!r}; there are {CHECKPOINT_KEY} and {STORE_CREDENTIALS}")
 
     return read
+
+
+def checkpoint_key(site: Site, environ: Mapping[str, str], project: str) -> bytes:
+    """What signs the checkpoints of `project`."""
+    from gangline.line.registry.keys import signing_key
+
+    return signing_key(site, environ).checkpoint_key(project)
+
+
+def gang_credentials(
+    store: ObjectStore, site: Site, environ: Mapping[str, str], *, project: str, run_prefix: str
+) -> str:
+    """A credential of this run for an hour, where the server lends one; else the site's own.
+
+    It writes below `run_prefix`, and reads inputs, models and the project's other runs: a training may be taken.
+    """
+    own = places.store_credentials(site, environ) or ""
+    if not (site.store.scoped and own and run_prefix):
+        return own
+    return scoped_credentials(store, run_prefix, read=(*SHARED_INPUTS, f"runs/{project}/")) or own

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gangline.checkpoint.retention import collect_left_files
 from gangline.errors import UsageError
 from gangline.launch.protocol import Life, Swept
 from gangline.line import lease, runs
-from gangline.line.launchers import open_launcher
+from gangline.line.launchers import checkpoint_key, open_launcher
 from gangline.line.record_store import RecordStore
 from gangline.spec.site import Site
 from gangline.storage.collect import abort_left_uploads
@@ -16,7 +17,7 @@ from gangline.storage.protocol import ObjectStore
 
 
 def sweep(repo: Path, *, site: Site, environ: Mapping[str, str], dry_run: bool = False) -> list[Swept]:
-    """Gangs that were found, and whether they were deleted; uploads that nobody completes go, too.
+    """Gangs that were found, and whether they were deleted; what crashed uploads and saves left goes, too.
 
     With `dry_run` nothing is deleted.
     """
@@ -31,6 +32,10 @@ def sweep(repo: Path, *, site: Site, environ: Mapping[str, str], dry_run: bool =
     if not dry_run:
         abort_left_uploads(store, "runs/", older_than_seconds=site.limits.orphan_seconds)
     found = launcher.sweep(now=datetime.now(UTC), life=ask)
+    for run in {each.run for each in found if each.deleted and lives[each.run] == "ended"}:
+        record = runs.find_run(store, run)
+        key = checkpoint_key(site, environ, record.run.project)
+        collect_left_files(store, f"{RecordStore.of(store, record).prefix}/checkpoints", key)
     return [Swept(name=each.name, run=each.run, life=lives[each.run], deleted=each.deleted) for each in found]
 
 

@@ -155,3 +155,17 @@ def test_zombies_count_as_dead(stand):
     poll(lambda: procfs.state(child.pid) == "Z")
     assert not procfs.is_alive(child.pid, started)
     child.wait()
+
+
+def test_secrets_are_given_again_to_a_gang_that_runs_and_to_no_other(stand):
+    name = stand.launcher.submit(stand.podset(SLEEPER)).name
+    secrets = stand.root / name / "secrets"
+    key = next(secrets.iterdir())
+    first = key.stat().st_ino
+    stand.launcher.renew(name)
+    assert key.stat().st_ino != first
+    assert key.stat().st_mode & 0o777 == 0o600
+    stand.launcher.cancel(name, reason="enough", save=False)
+    stand.launcher.collect(name)
+    stand.launcher.renew(name)
+    assert not secrets.exists()

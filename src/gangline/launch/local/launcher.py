@@ -11,7 +11,7 @@ from gangline.errors import GanglineError, StillRunning, UsageError
 from gangline.launch.local.folder import GangFolder, Launched, demand_equal, write_file
 from gangline.launch.local.follow import POLL_SECONDS, Follower
 from gangline.launch.local.processes import end_everything, living_keepers, notice_dead_keepers, send
-from gangline.launch.local.start import demand_room, materialise, start_keepers
+from gangline.launch.local.start import demand_room, materialise, start_keepers, write_secrets
 from gangline.launch.local.tail import Tail
 from gangline.launch.protocol import Gang, GangEvent, GangStatus, Life, LogLine, Swept
 from gangline.spec.gang import GangEnd, GangState, KeeperStatus
@@ -103,13 +103,22 @@ class LocalLauncher:
         end_everything(folder)
         notice_dead_keepers(folder, podset.num_nodes)
 
+    def renew(self, name: str) -> None:
+        folder = self._existing(name)
+        podset = folder.podset()
+        values = {each: self._secrets(each) for each in podset.secrets}
+        with folder.lock():
+            if self.status(name).state != "ended":
+                write_secrets(folder, values)
+
     def collect(self, name: str) -> GangEnd:
         folder = self._existing(name)
         state = self.status(name).state
         ends = [end for node in range(folder.podset().num_nodes) if (end := folder.end(node)) is not None]
         if state != "ended":
             raise StillRunning(f"gang {name} is {state}; follow it, or cancel it")
-        shutil.rmtree(folder.home / "secrets", ignore_errors=True)
+        with folder.lock():
+            shutil.rmtree(folder.home / "secrets", ignore_errors=True)
         return _merge(ends)
 
     def sweep(self, *, now: datetime, life: Callable[[str], Life]) -> list[Swept]:

@@ -5,7 +5,7 @@ import re
 import secrets as random
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gangline import procfs
@@ -52,10 +52,15 @@ def materialise(folder: GangFolder, podset: PodSet, *, store: ObjectStore, secre
         shutil.rmtree(each, ignore_errors=True)
     fetch_layer(store, podset.code, draft)
     draft.rename(folder.home / "code")
-    for name in podset.secrets:
-        write_file(folder.home / "secrets" / name, secrets(name), mode=0o600)
+    write_secrets(folder, {name: secrets(name) for name in podset.secrets})
     for name in ("logs", "heartbeat", "out/ranks"):
         (folder.home / name).mkdir(parents=True, exist_ok=True)
+
+
+def write_secrets(folder: GangFolder, values: Mapping[str, bytes]) -> None:
+    """For this user's eyes alone."""
+    for name, value in values.items():
+        write_file(folder.home / "secrets" / name, value, mode=0o600)
 
 
 def start_keepers(folder: GangFolder, podset: PodSet) -> Launched:
