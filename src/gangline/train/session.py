@@ -164,7 +164,7 @@ class Session:
         if isinstance(loss, Tensor):
             loss = Loss(total=loss * self._samples, weight=self._samples)
         engine.update.forward_done()
-        engine.update.backward(loss)
+        engine.update.backward(loss, is_last=self._is_last)
         self._samples = 0
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:

@@ -50,8 +50,7 @@ class Engine:
         self.scaler = grad_scaler(plan.precision, context.device)
         self.update = Update(
             wrapped, optimizer, scaler=self.scaler, clip_norm=plan.clip_norm, ranks=context.data_ranks,
-            group=context.groups.control, phase=context.phase, clock=context.clock, waits=context.waits,
-            reference=float(plan.global_batch),
+            phase=context.phase, clock=context.clock, waits=context.waits, reference=float(plan.global_batch),
         )  # fmt: skip
         self.stopped = False
         """A rank was asked to stop: all saved and must leave."""

@@ -33,34 +33,54 @@ class StepSums:
     """Of the gradients, before clipping."""
 
 
+class GlobalSums:
+    """Loss and weight of a step on their way to all ranks; they stay on the device of the loss, so no rank halts."""
+
+    def __init__(self, total: Tensor, weight: float | Tensor, *, ranks: int) -> None:
+        numbers = [torch.as_tensor(each, dtype=torch.float64, device=total.device) for each in (total, weight)]
+        self._sums = torch.stack(numbers)
+        self._work = dist.all_reduce(self._sums, async_op=True) if ranks > 1 else None
+
+    def read(self) -> tuple[float, float]:
+        """Total and weight over all ranks, once they are there."""
+        if self._work is not None:
+            self._work.wait()
+        total, weight = self._sums.tolist()
+        return total, weight
+
+
 class Update:
     """Turns losses into one update after another; every rank calls the same methods in the same order."""
 
     def __init__(
         self, wrapped: DataParallel, optimizer: torch.optim.Optimizer, *, scaler: GradScaler, clip_norm: float | None,
-        ranks: int, group: dist.ProcessGroup, phase: Callable[[str], None], clock: Clock, waits: WaitMeter,
-        reference: float,
+        ranks: int, phase: Callable[[str], None], clock: Clock, waits: WaitMeter, reference: float,
     ) -> None:  # fmt: skip
-        """`ranks` counts data-parallel peers, `group` carries small sums on the CPU, `phase` is told what begins."""
+        """`ranks` counts data-parallel peers, `phase` is told what begins."""
         self._wrapped, self._optimizer, self._scaler = wrapped, optimizer, scaler
-        self._clip_norm, self._ranks, self._group = clip_norm, ranks, group
+        self._clip_norm, self._ranks = clip_norm, ranks
         self._phase, self._clock, self._waits = phase, clock, waits
         self.reference = reference
         self._parameters: list[nn.Parameter] = [each for each in wrapped.model.parameters() if each.requires_grad]
         self._rates = [group["lr"] for group in optimizer.param_groups]
         self._total: Tensor | None = None
         self._weight: float | Tensor = 0.0
+        self._sums: GlobalSums | None = None
         self.learning_rate = self._rates[0]
 
-    def backward(self, loss: Loss) -> None:
-        """Add the gradients of one micro-batch."""
+    def backward(self, loss: Loss, *, is_last: bool) -> None:
+        """Add the gradients of one micro-batch; the sums of the step travel while the last one goes back."""
         _check(loss)
         self._phase("backward")
-        self._scaler.scale(loss.total * (self._ranks / self.reference)).backward()  # type: ignore[no-untyped-call]
-        self._book_wait("backward")
         total = loss.total.detach()
         self._total = total if self._total is None else self._total + total
         self._weight = self._weight + loss.weight
+        if is_last:
+            self._sums = GlobalSums(self._total, self._weight, ranks=self._ranks)
+        share = self._scaler.scale(loss.total * (self._ranks / self.reference))
+        self._wrapped.watch(share)
+        share.backward()  # type: ignore[no-untyped-call]
+        self._book_wait("backward")
 
     def forward_done(self) -> None:
         """The forward pass and the loss of a micro-batch are through."""
@@ -68,15 +88,18 @@ class Update:
 
     def sum_up(self) -> StepSums:
         """After the last backward: global loss and norm; gradients are those of the mean loss now."""
+        assert self._sums is not None, "a step has a last micro-batch"
         self._phase("wait")
-        loss, weight = self._reduce()
+        total, weight = self._sums.read()
+        if not weight > 0:
+            raise ConfigError(f"the weights of one step sum to {weight}; a batch must weigh more than 0")
         self._phase("optimizer")
         self._scaler.unscale_(self._optimizer)
         if weight != self.reference:
             scale(self._parameters, self.reference / weight)
         self._norm = global_norm(self._parameters)
         self.reference = weight
-        return StepSums(loss=loss, weight=weight, norm=float(self._norm))
+        return StepSums(loss=total / weight, weight=weight, norm=float(self._norm))
 
     def apply(self, *, rate_ratio: float) -> None:
         """Clip, update, forget the gradients."""
@@ -92,17 +115,7 @@ class Update:
         """Forget the gradients of this step, applied or not."""
         self._scaler.update() if self._scaler.is_enabled() else None
         self._optimizer.zero_grad(set_to_none=True)
-        self._total, self._weight = None, 0.0
-
-    def _reduce(self) -> tuple[float, float]:
-        assert self._total is not None, "a step has at least one micro-batch"
-        sums = torch.tensor([float(self._total), float(self._weight)], dtype=torch.float64)
-        if self._ranks > 1:
-            dist.all_reduce(sums, group=self._group)
-        total, weight = sums.tolist()
-        if not weight > 0:
-            raise ConfigError(f"the weights of one step sum to {weight}; a batch must weigh more than 0")
-        return total / weight, weight
+        self._total, self._weight, self._sums = None, 0.0, None
 
     def _book_wait(self, phase: str) -> None:
         waited = self._waits.take()

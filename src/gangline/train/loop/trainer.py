@@ -42,8 +42,9 @@ class Trainer:
             engine.begin_step()
             span, batches = steps.step(engine.progress.cursor, engine.progress.skipped)
             for number, batch in enumerate(batches):
-                self.wrapped.set_sync(number == steps.num_micro_batches - 1)
-                engine.update.backward(self._forward(batch))
+                is_last = number == steps.num_micro_batches - 1
+                self.wrapped.set_sync(is_last)
+                engine.update.backward(self._forward(batch), is_last=is_last)
                 context.clock.switch("data")
             engine.finish_step(span)
             if after_step is not None and engine.has_more:

@@ -5,14 +5,13 @@ import warnings
 from typing import Any, Protocol, cast
 
 import torch
-from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from gangline.spec.plan import Precision
-from gangline.train.compat import DefaultAllGather, DefaultReduceScatter, GradBucket
+from gangline.train.compat import DefaultAllGather, DefaultReduceScatter, queue_callback
 from gangline.train.loop.wait import WaitMeter
 from gangline.train.parallel.precision import shard_policy
 
@@ -37,6 +36,10 @@ class DataParallel(Protocol):
         """Before the forward pass of a micro-batch: gradients are reduced only after the last one of a step."""
         ...
 
+    def watch(self, loss: Tensor) -> None:
+        """Before its backward pass, whose waiting is to be measured."""
+        ...
+
 
 class Plain:
     """One rank, nothing to share."""
@@ -48,6 +51,9 @@ class Plain:
 
     def set_sync(self, last: bool) -> None:
         """Nothing is reduced."""
+
+    def watch(self, loss: Tensor) -> None:
+        """Nobody is waited for."""
 
 
 class Replicated:
@@ -64,16 +70,14 @@ class Replicated:
             gradient_as_bucket_view=True,
             init_sync=False,  # every rank gave itself the same weights
         )
-        self._ddp.register_comm_hook(waits, _reduce_and_note)
+        self._waits = waits
 
     def set_sync(self, last: bool) -> None:
         self._ddp.require_backward_grad_sync = last
 
-
-def _reduce_and_note(waits: WaitMeter, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-    if bucket.is_last():
-        waits.launched_last()
-    return allreduce_hook(cast(Any, None), bucket)
+    def watch(self, loss: Tensor) -> None:
+        """What is queued first is called first: when all is computed, before DDP's own call, which waits."""
+        loss.register_hook(lambda _: queue_callback(self._waits.computed))  # type: ignore[no-untyped-call]
 
 
 class Sharded:
@@ -89,14 +93,20 @@ class Sharded:
     def set_sync(self, last: bool) -> None:
         self._root.set_requires_gradient_sync(last)
 
+    def watch(self, loss: Tensor) -> None:
+        """Collectives are timed one by one."""
+
 
 def shard(
     module: nn.Module, mesh: DeviceMesh, *, precision: Precision, reshard: bool, is_root: bool, waits: WaitMeter
 ) -> None:
-    """Shard the parameters of `module` that no inner call took, in place; all ranks must call."""
+    """Shard the parameters of `module` that no inner call took, in place; all ranks must call.
+
+    With `reshard` they are whole only during its passes, but for the root's, which backward wants at once.
+    """
     warnings.filterwarnings("ignore", message=_VIEW)
     policy = shard_policy(precision, is_root=is_root)
-    fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
+    fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=None if reshard else False)
     if mesh.device_type == "cpu" and mesh.size() > 1:
         sharded = cast(FSDPModule, module)
         sharded.set_custom_all_gather(_TimedAllGather(waits))
