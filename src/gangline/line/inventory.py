@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gangline.errors import BuildError, ConfigError, error_for
+from gangline.launch.local.start import passed_on
 from gangline.line.places import writing
 from gangline.spec.codec import digest
 from gangline.spec.inventory import Devices, Inventory
@@ -84,7 +85,7 @@ def _inspect(model: Model) -> bytes:
 
 
 def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[bytes]:
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    environ = {**passed_on(), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         return subprocess.run(
             command, cwd=folder, env=environ, capture_output=True, check=False, timeout=TIMEOUT_SECONDS

@@ -19,7 +19,7 @@ from gangline.storage.protocol import ObjectStore
 CHECKPOINT_KEY = "checkpoint-key"
 STORE_CREDENTIALS = "store-credentials"
 _PASSED_ON = re.compile(r"PATH|HOME|LANG|LC_.*|TMPDIR|CUDA_.*|NVIDIA_.*|LD_LIBRARY_PATH|VIRTUAL_ENV|PYTHONPATH")
-"""Variables of the driver that a gang sees; everything else stays at home."""
+"""Names of the variables that `passed_on` lets through."""
 
 
 def demand_room(podset: PodSet) -> None:
@@ -96,9 +96,13 @@ def _start_keeper(folder: GangFolder, podset: PodSet, node: int) -> Process:
     return Process(pid=pid, start_time=procfs.start_time(pid) or 0)
 
 
+def passed_on() -> dict[str, str]:
+    """What code of the user sees of the driver's environment, in a gang and beside one: secrets stay at home."""
+    return {name: value for name, value in os.environ.items() if _PASSED_ON.fullmatch(name)}
+
+
 def keeper_environ(folder: GangFolder, podset: PodSet, node: int) -> dict[str, str]:
     """All that the keeper of `node` sees; later lines win, the user's own cannot change the gang's."""
-    passed = {name: value for name, value in os.environ.items() if _PASSED_ON.fullmatch(name)}
     own = {
         "NODE_RANK": node,
         "WORLD_SIZE": podset.world_size,
@@ -121,4 +125,4 @@ def keeper_environ(folder: GangFolder, podset: PodSet, node: int) -> dict[str, s
         own["GANGLINE_METRICS_PORT"] = podset.metrics_port_base + node * podset.procs_per_node
     if podset.deadline_seconds is not None:
         own["GANGLINE_DEADLINE_SECONDS"] = podset.deadline_seconds
-    return passed | podset.env | {name: str(value) for name, value in own.items()}
+    return passed_on() | podset.env | {name: str(value) for name, value in own.items()}
