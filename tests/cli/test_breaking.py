@@ -160,7 +160,7 @@ def test_a_program_that_declines_is_not_retried_and_leaves_no_child(broken):
     code, said = broken.call("run")
     assert code == 30
     assert "rank 1 ended with code 42; see logs/1.log" in said
-    assert "restarts:" not in said
+    assert "restart 1:" not in said
     assert not broken.left()
     code, again = broken.call("run")
     assert code == 30
@@ -223,7 +223,7 @@ def test_a_killed_rank_costs_a_restart_that_is_said(broken):
     broken.commit(strikes("kill:1:4"), TINY)
     code, said = broken.call("run", "--until", "train")
     assert code == 0, said
-    assert "restarts: rank 1 ended by signal 9" in said
+    assert said.count("restart 1: rank 1 ended by signal 9") == 1
     assert "6/6" in said
     assert not broken.left()
 
@@ -235,8 +235,11 @@ def test_a_flipped_checkpoint_is_passed_over_and_with_none_left_the_run_ends(bro
     interrupt(broken, when=lambda: len(broken.checkpoints()) >= 3)
     newest, older = broken.checkpoints()[-1], broken.checkpoints()[-2]
     flip(newest)
-    interrupt(broken, when=lambda: f"checkpoints/{older.name}" in resumed(broken))
+    said = interrupt(broken, when=lambda: f"checkpoints/{older.name}" in resumed(broken))
     assert newest.name not in resumed(broken)
+    refusals = [line for line in said.splitlines() if "checkpoint refused, an older one is looked for" in line]
+    assert len(refusals) == 1
+    assert f"checkpoints/{newest.name}/" in refusals[0]
     for checkpoint in broken.checkpoints():
         flip(checkpoint)
     code, said = broken.call("run", "--until", "train")
@@ -245,14 +248,15 @@ def test_a_flipped_checkpoint_is_passed_over_and_with_none_left_the_run_ends(bro
     assert not broken.left()
 
 
-def interrupt(broken: Broken, when: Callable[[], bool]) -> None:
-    """Train until `when` holds, then Ctrl-C; nothing is left running, the run stays open."""
+def interrupt(broken: Broken, when: Callable[[], bool]) -> str:
+    """Train until `when` holds, then Ctrl-C: nothing is left running, the run stays open. What was printed."""
     driver = broken.start("run", "--until", "train")
     until(when)
     driver.send_signal(signal.SIGINT)
     said, _ = driver.communicate(timeout=DEADLINE)
     assert driver.returncode == 70, said
     assert not broken.left()
+    return said
 
 
 def resumed(broken: Broken) -> str:

@@ -52,21 +52,6 @@ def test_plain_progress_comes_at_most_every_ten_seconds():
     assert 9 <= len(lines) <= 11
 
 
-def test_a_restart_is_said_at_once_and_why():
-    why = GangEvent(kind="restart", text="rank 0 ended with code 40: StorageError: no space is left")
-    lines: list[str] = []
-    plain = PlainView(lines.append, clock=lambda: 0.0)
-    plain.stage_started("train")
-    plain.progress("train", why)
-    screen = io.StringIO()
-    with LiveView(Console(file=screen, force_terminal=True, width=120)) as live:
-        live.stage_started("train")
-        live.progress("train", why)
-    said = "restarts: rank 0 ended with code 40: StorageError: no space is left"
-    assert lines == [f"train     {said}"]
-    assert f"train     {said}" in screen.getvalue()
-
-
 def test_a_refused_run_names_the_comparison_and_a_failed_one_the_logs():
     said: list[str] = []
     play(PlainView(said.append), records.refused())

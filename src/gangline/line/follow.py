@@ -9,6 +9,7 @@ from dataclasses import replace
 from gangline.errors import CancelledError, GanglineError, StillRunning, StorageError
 from gangline.launch.protocol import Gang
 from gangline.line.context import Context
+from gangline.line.trouble import remember_trouble
 from gangline.spec.gang import GangEnd
 from gangline.spec.record import Record, Waiting
 
@@ -56,6 +57,7 @@ def _pass_on(ctx: Context, name: str, gang: str) -> GangEnd:
     told = 0.0
     for event in ctx.launcher.follow(gang):
         ctx.observer.progress(name, event)
+        remember_trouble(ctx, name, event)
         if event.end is not None:
             return event.end
         if event.kind == "waiting" and time.monotonic() - told > WAITING_SECONDS:

@@ -64,8 +64,6 @@ class LiveView:
             self._foot.begin(self._outlook.begin(stage))
         assert self._foot.progress is not None
         self._foot.progress.see(event)
-        if event.kind == "restart":
-            self._console.print(Text(f"{stage:<{NAME_WIDTH}}restarts: {clean(event.text)}", style="yellow"))
 
     def stage_ended(self, name: str, info: StageInfo) -> None:
         self._foot.progress = None

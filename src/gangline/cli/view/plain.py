@@ -1,4 +1,4 @@
-"""Plain lines for build logs, pipes and NO_COLOR: one an event or restart, progress at most once in ten seconds."""
+"""Plain lines for build logs, pipes and NO_COLOR: one an event, progress at most once in ten seconds."""
 
 import time
 from collections.abc import Callable
@@ -48,8 +48,6 @@ class PlainView:
 
     def progress(self, stage: str, event: GangEvent) -> None:
         self._progress.see(event)
-        if event.kind == "restart":
-            self._echo(f"{stage:<{NAME_WIDTH}}restarts: {clean(event.text)}")
         sentence = self._progress.sentence()
         now = self._clock()
         if not sentence or sentence == self._said or now < self._next:

@@ -1,0 +1,24 @@
+"""What of a gang's events a person hears of."""
+
+import pytest
+
+from gangline.launch.protocol import GangEvent
+from gangline.line.trouble import trouble_of
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "data", "said"),
+    [
+        ("restart", "rank 1 ended by signal 9", {"generation": 2}, "restart 2: rank 1 ended by signal 9"),
+        ("progress", "save_failed", {"step": 4, "reason": "no space is left"},
+         "the checkpoint of step 4 could not be saved: no space is left"),
+        ("progress", "checkpoint_refused", {"file": "step-00000004", "reason": "a digest differs"},
+         "checkpoint refused, an older one is looked for: step-00000004: a digest differs"),
+        ("progress", "non_finite", {"step": 4, "answer": "skip"}, "step 4 was not finite, the answer is skip"),
+        ("progress", "non_finite", {"step": 4, "answer": "stop"}, None),
+        ("progress", "step", {"step": 4}, None),
+        ("note", "save_failed by name only", {}, None),
+    ],
+)  # fmt: skip
+def test_trouble_is_one_sentence_and_progress_is_none(kind, text, data, said):
+    assert trouble_of(GangEvent(kind=kind, text=text, data=data)) == said
