@@ -14,6 +14,8 @@ from gangline.line.trouble import trouble_of
          "the checkpoint of step 4 could not be saved: no space is left"),
         ("progress", "checkpoint_refused", {"file": "step-00000004", "reason": "a digest differs"},
          "checkpoint refused, an older one is looked for: step-00000004: a digest differs"),
+        ("progress", "metrics_not_served", {"reason": "port 9400 is in use"},
+         "training goes on without: port 9400 is in use"),
         ("progress", "non_finite", {"step": 4, "answer": "skip"}, "step 4 was not finite, the answer is skip"),
         ("progress", "non_finite", {"step": 4, "answer": "stop"}, None),
         ("progress", "step", {"step": 4}, None),

@@ -18,8 +18,8 @@ from gangline.spec.plan import Role
 from gangline.spec.record import Driver, Record
 from gangline.spec.site import Site
 
-OBEY_SECONDS = 90.0
-"""A driver sees the mark within a second; its gang has its grace to save."""
+OBEY_SECONDS = 180.0
+"""A driver sees the mark within a second; its gang has its grace to save, and a frozen keeper is killed after that."""
 _ROLES: tuple[Role, ...] = ("train", "evaluate", "prove")
 
 

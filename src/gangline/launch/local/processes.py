@@ -83,7 +83,7 @@ def _write_end(folder: GangFolder, node: int) -> None:
         code, retry, words = CancelledError.exit_code, CancelledError.retry, f"cancelled: {reason}"
     else:
         code, retry = SIGKILL_CODE, "same"
-        words = f"the keeper of node {node} died; its last words: {_last_words(folder, node)}"
+        words = f"the keeper of node {node} died {_last_words(folder, node)}"
     end = GangEnd(
         exit_code=code,
         retry=retry,
@@ -98,4 +98,4 @@ def _write_end(folder: GangFolder, node: int) -> None:
 def _last_words(folder: GangFolder, node: int) -> str:
     log = folder.log(f"keeper-{node}")
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    return lines[-1] if lines else "none"
+    return f"with the words {lines[-1]!r}" if lines else "without a word"
