@@ -44,6 +44,17 @@ def test_a_version_is_whole_under_each_of_its_names(published, look, target):
     assert {"files", "complete", "signature", "provenance", "record", "tag"} <= {check.name for check in checks}
 
 
+def test_a_file_planted_beside_a_published_model_is_refused(published, look):
+    desk, answer = published
+    planted = f"{answer.files[0].key.rpartition('/')[0]}/pytorch_model.bin"
+    desk.store.put(planted, b"a pickle, perhaps")
+    checks = {check.name: check for check in look("bytegpt/1")}
+    assert failed(checks.values()) == ["alone"]
+    assert f"{planted}: models/bytegpt/1.json does not list it" in checks["alone"].text
+    desk.store.delete(planted)
+    assert failed(look("bytegpt/1")) == []
+
+
 def test_a_checkpoint_and_a_run_are_verified_by_signature_and_digests(published, look):
     desk, _ = published
     assert failed(look(desk.checkpoint)) == []

@@ -38,13 +38,14 @@ def check(name: str, look: Callable[[], str]) -> Check:
 
 
 def check_version(version: Version, evidence: Evidence) -> tuple[Check, ...]:
-    """Files, parts, signature, provenance, record and tag of one version; fetches every file."""
+    """Files, their neighbours, parts, signature, provenance, record and tag of one version; fetches every file."""
     with tempfile.TemporaryDirectory(prefix="gangline-verify-") as place:
         folder = Path(place) / version.model
         folder.mkdir()
         fetched = check("files", lambda: _fetch(version, evidence.store, folder))
         return (
             fetched,
+            check("alone", lambda: _alone(version, evidence.store)),
             check("complete", lambda: _complete(version)),
             check("signature", lambda: _only_if(fetched, lambda: _signature(version, folder, evidence.keys))),
             check("provenance", lambda: _only_if(fetched, lambda: _provenance(version, folder))),
@@ -68,6 +69,16 @@ def _fetch(version: Version, store: ObjectStore, folder: Path) -> str:
         raise IntegrityError(f"{version.key} names other weights than it lists")
     size = format_bytes(sum(file.size_bytes for file in version.files))
     return f"{len(version.files)} files, {size}, digests as listed"
+
+
+def _alone(version: Version, store: ObjectStore) -> str:
+    """Who copies the folder gets all that lies there, whatever the version lists."""
+    listed = {file.key for file in version.files}
+    for folder in sorted({key.rpartition("/")[0] for key in listed}):
+        for found in store.list(f"{folder}/"):
+            if found.key not in listed:
+                raise IntegrityError(f"{found.key}: {version.key} does not list it; find out who put it there")
+    return "nothing else lies beside them"
 
 
 def _complete(version: Version) -> str:
