@@ -3,6 +3,7 @@
 import io
 import json
 import time
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -10,6 +11,7 @@ from tests.cli.test_progress import step
 from tests.report import records
 
 from gangline.cli.view.choose import choose_view
+from gangline.cli.view.closing import next_steps
 from gangline.cli.view.jsonlines import JsonView
 from gangline.cli.view.live import LiveView, rank_line
 from gangline.cli.view.plain import PlainView
@@ -59,6 +61,13 @@ def test_a_refused_run_names_the_comparison_and_a_failed_one_the_logs():
     play(PlainView(said.append), records.failed())
     assert said[-2].startswith("FAILED")
     assert "next: gangline logs bytegpt-9f31c2a0-zzzzzz --failed" in said[-1]
+
+
+def test_logs_of_ranks_are_offered_only_where_ranks_failed():
+    train = records.failed()
+    publish = replace(train, stages=records.stages(failed="publish", message="it does not answer", code=30))
+    assert any("--failed" in step for step in next_steps(train))
+    assert not any("--failed" in step for step in next_steps(publish))
 
 
 def test_json_lines_parse_and_the_last_holds_the_whole_record():

@@ -32,7 +32,7 @@ def check_task(task: str | None, reader: Callable[[str], bytes | None]) -> None:
 def _names(file: str, text: bytes) -> set[str]:
     """Names that a module binds, wherever; `*` where it imports all of another's."""
     try:
-        tree = ast.parse(text)
+        tree = ast.parse(text, file)
     except (SyntaxError, ValueError) as error:
         raise ConfigError(f"line.toml: project.task: {file} is no Python: {error}") from error
     names: set[str] = set()

@@ -6,6 +6,8 @@ from gangline.report.text import clean
 from gangline.spec.record import STAGES, Record, StageInfo
 from gangline.units import format_seconds
 
+OF_RANKS = ("train", "evaluate", "prove")
+"""Stages that fail as their gang does: its logs say why."""
 NAME_WIDTH = 10
 WIDTH = 118
 
@@ -65,5 +67,6 @@ def next_steps(record: Record) -> list[str]:
         CancelledError.exit_code: ["gangline run --again"],
         IntegrityError.exit_code: [f"gangline verify {run}", report],
     }
-    logs = [f"gangline logs {run} --failed"] if record.gang else []
+    of_ranks = any(record.stages[name].state == "failed" for name in OF_RANKS if name in record.stages)
+    logs = [f"gangline logs {run} --failed"] if of_ranks else []
     return by_code.get(record.run.exit_code or 0, [*logs, report, "gangline run --again"])
