@@ -81,9 +81,10 @@ def test_metric_that_the_task_does_not_give_is_named_with_those_it_does(make_gan
     assert "the task does not return ['accuracy']; it returns ['error', 'eval_loss']" in gang.log()
 
 
-def test_seconds_of_a_rank_sum_to_its_life(make_gang):
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_seconds_of_a_rank_sum_to_its_life(make_gang, strategy):
     gang = make_gang()
-    assert gang.run(tiny_plan("fsdp", evaluate_every=2), STRIKE="slow:1:3") == [0, 0]
+    assert gang.run(tiny_plan(strategy, evaluate_every=2), STRIKE="slow:1:3") == [0, 0]
     for rank in (0, 1):
         started, *_, ended = gang.events(rank)
         assert sum(ended["seconds"].values()) == pytest.approx(ended["mono"] - started["mono"], rel=0.02)
