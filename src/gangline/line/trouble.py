@@ -17,7 +17,7 @@ def trouble_of(event: GangEvent) -> str | None:
             return f"checkpoint refused, an older one is looked for: {data.get('file')}: {data.get('reason')}"
         case "save_failed":
             return f"the checkpoint of step {data.get('step')} could not be saved: {data.get('reason')}"
-        case "metrics_not_served":
+        case "metrics_not_served" if data.get("rank") == 0:
             return f"training goes on without: {data.get('reason')}"
         case "non_finite" if data.get("answer") != "stop":
             return f"step {data.get('step')} was not finite, the answer is {data.get('answer')}"
