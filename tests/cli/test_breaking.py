@@ -167,6 +167,7 @@ def test_a_program_that_declines_is_not_retried_and_leaves_no_child(broken):
     assert "rank 1 ended with code 42" in again, "the same question has the same answer"
 
 
+@pytest.mark.slow
 def test_a_second_driver_is_told_of_the_first_and_a_killed_one_is_replaced(broken):
     broken.environment["NAP"] = "600"
     broken.commit(COMMAND, SLEEPS)
