@@ -71,10 +71,13 @@ def install(lock: Path, backend: str) -> None:
         with tempfile.TemporaryDirectory() as scratch:
             rest = Path(scratch) / "rest.txt"
             rest.write_text("".join(entry for entry in entries(lock) if not TORCH_FAMILY.match(entry)))
-            run("packages", [*uv, "--require-hashes", "--no-deps", "-r", rest])
-        run(f"torch for {backend}", [*uv, f"--torch-backend={backend}", f"torch=={locked_torch()}"])
+            run("packages", [*uv, "--compile-bytecode", "--require-hashes", "--no-deps", "-r", rest])
+        run(
+            f"torch for {backend}",
+            [*uv, "--compile-bytecode", f"--torch-backend={backend}", f"torch=={locked_torch()}"],
+        )
     else:
-        run("packages", [*uv, "--require-hashes", "-r", lock])
+        run("packages", [*uv, "--compile-bytecode", "--require-hashes", "-r", lock])
     held.write_text(backend)
     run("gangline", [*uv, "--no-deps", "--no-build-isolation", "-e", ROOT])
 
