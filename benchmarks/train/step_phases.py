@@ -146,6 +146,7 @@ def be_rank(rank: int, home: Path, port: int) -> None:
     sys.path.insert(0, str(ROOT / "examples" / "bytegpt"))
     times = {name: {"seconds": each.seconds, "cpu_seconds": each.cpu_seconds} for name, each in run(home).items()}
     (home / f"times-{rank}.json").write_text(json.dumps(times))
+    os._exit(0)  # as ranks of a gang end: torch's threads may abort an interpreter that winds down
 
 
 def run(home: Path) -> dict[str, Side]:
