@@ -25,7 +25,7 @@ def set_up_logs(environ: Mapping[str, str]) -> None:
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # the stderr of the moment, not of the setup
     )
     set_on_retry_hooks([_say_retry])
 
