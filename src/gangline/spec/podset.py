@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gangline.spec.codec import canonical, digest, from_json
+from gangline.spec.placement import Placement
 
 Role = Literal["train", "evaluate", "prove"]
 
@@ -46,6 +47,8 @@ class PodSet:
     queue: str | None = None
     priority: Literal["low", "normal", "high"] = "normal"
     pool: str | None = None
+    placement: Placement | None = None
+    """Which server gets which node; None: the launcher's placer, or the scheduler, decides."""
     deadline_seconds: float | None = None
     grace_seconds: float = 30.0
     metrics_port_base: int | None = None

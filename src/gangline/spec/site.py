@@ -10,6 +10,8 @@ class StoreTable:
     """`file:PATH` or `s3://bucket/prefix`."""
     endpoint: str | None = None
     """URL of an S3 server; required beside an `s3://` URL."""
+    cluster_endpoint: str | None = None
+    """URL by which gangs on a cluster reach the same server; none: by `endpoint`."""
     region: str | None = None
     """Region of the bucket, where the server wants one."""
     credentials: str | None = None
@@ -39,7 +41,45 @@ class LaunchTable:
     queue: str | None = None
     """Queue of the batch scheduler."""
     launcher: Literal["trainjob", "job"] = "trainjob"
-    """Kubernetes object of a gang."""
+    """Kubernetes object of a gang; job where the cluster serves no trainjobs."""
+    route: Literal["auto", "gates", "kueue", "none"] = "auto"
+    """Who starts a gang of several pods whole: our placer, Kueue, or nobody; auto: Kueue where it has a topology."""
+    context: str | None = None
+    """Context of the kubeconfig; none: its current one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PodTable:
+    """The pods of a gang on a cluster."""
+
+    procs: int | None = None
+    """Ranks in one pod; none: one a GPU of a server, one on CPU."""
+    cpus: float = 1.0
+    """Cores of one rank."""
+    memory_bytes: float = 4e9
+    """Of one rank, without its share of /dev/shm."""
+    shm_bytes: float = 1e9
+    """Size of /dev/shm of a pod; counts as memory of the pod."""
+    disk_bytes: float = 10e9
+    """Of a pod, for code, data and logs."""
+    gpu: str = "nvidia.com/gpu"
+    """Name of the GPU resource."""
+    rdma: str | None = None
+    """Name of the RDMA resource, one a GPU; none: not asked for."""
+    interface: str = "eth0"
+    """Network interface of ranks."""
+    account: str = "gangline-gang"
+    """Service account; it needs no right at all."""
+    user: int = 65532
+    """Numeric user and group that ranks run as."""
+    pull: Literal["IfNotPresent", "Never", "Always"] = "IfNotPresent"
+    """When images are pulled."""
+    pull_secrets: tuple[str, ...] = ()
+    """Names of secrets of the namespace."""
+    selector: dict[str, str] = field(default_factory=dict)
+    """Labels that servers must have."""
+    tolerate: tuple[str, ...] = ()
+    """Keys of taints that pods bear."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,6 +205,7 @@ class Site:
     store: StoreTable = StoreTable()
     registry: RegistryTable = RegistryTable()
     launch: LaunchTable = LaunchTable()
+    pod: PodTable = PodTable()
     gpu: dict[str, GpuTable] = field(default_factory=dict)
     plan: PlanTable = PlanTable()
     money: MoneyTable = MoneyTable()

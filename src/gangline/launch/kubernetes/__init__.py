@@ -1,0 +1,1 @@
+"""Gangs as Kubernetes objects: Indexed Jobs, TrainJobs, JobSets, with what belongs to them."""
