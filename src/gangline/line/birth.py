@@ -7,6 +7,7 @@ from gangline.line.base import Past, look_back
 from gangline.line.clock import now
 from gangline.line.question import Question
 from gangline.line.record_store import RecordStore
+from gangline.line.targets import RanksAt
 from gangline.spec.load import effective, line_digest, table_digests
 from gangline.spec.record import Base, CommitInfo, Inputs, Record, RunInfo, run_prefix
 from gangline.storage.blobs import put_blob
@@ -23,8 +24,11 @@ class Found:
     """Looked up for a new one."""
 
 
-def find_or_bear(store: ObjectStore, question: Question, *, again: bool) -> Found:
-    """The run of `question`: its newest attempt, or with `again` the next one once the newest has ended."""
+def find_or_bear(store: ObjectStore, question: Question, *, again: bool, target: RanksAt) -> Found:
+    """The run of `question`: its newest attempt, or with `again` the next one once the newest has ended.
+
+    A new one gets its gangs at `target`.
+    """
     newest, attempt = _newest(store, question)
     if newest is not None and not (again and newest.run.state == "ended"):
         return Found(newest, is_new=False, past=None)
@@ -35,7 +39,7 @@ def find_or_bear(store: ObjectStore, question: Question, *, again: bool) -> Foun
         commit=question.commit,
         run=question.run_id(attempt + 1),
     )
-    record = _describe(store, question, attempt + 1, past.base)
+    record = _describe(store, question, attempt + 1, past.base, target)
     runs.mark_open(store, record)
     born = RecordStore.of(store, record).birth(record)
     return Found(born, is_new=born.run.created == record.run.created, past=past)
@@ -52,10 +56,12 @@ def _newest(store: ObjectStore, question: Question) -> tuple[Record | None, int]
         newest, attempt = found, attempt + 1
 
 
-def _describe(store: ObjectStore, question: Question, attempt: int, base: Record | None) -> Record:
+def _describe(store: ObjectStore, question: Question, attempt: int, base: Record | None, target: RanksAt) -> Record:
     line = question.line
     return Record(
-        run=RunInfo(id=question.run_id(attempt), project=line.project.name, attempt=attempt, created=now()),
+        run=RunInfo(
+            id=question.run_id(attempt), project=line.project.name, attempt=attempt, created=now(), target=target
+        ),
         commit=_commit(store, question, base),
         inputs=Inputs(
             line=line_digest(line),

@@ -14,6 +14,7 @@ from gangline.line.clock import now
 from gangline.line.launchers import open_launcher
 from gangline.line.observer import Observer, Silent
 from gangline.line.record_store import RecordStore
+from gangline.line.targets import site_of
 from gangline.spec.plan import Role
 from gangline.spec.record import Driver, Record
 from gangline.spec.site import Site
@@ -52,7 +53,7 @@ def cancel_run(
     store = runs.open_site_store(repo, site, environ)
     record = runs.find_run(store, run)
     records = RecordStore.of(store, record)
-    launcher = open_launcher(repo, site=site, environ=environ, store=store)
+    launcher = open_launcher(repo, site=site_of(record, site), environ=environ, store=store)
     record = records.change(lambda each: states.request_cancel(each, reason))
     if record.run.state == "ended" or not save:
         stop_gangs(record, launcher, reason=reason, save=save)

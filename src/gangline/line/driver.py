@@ -12,6 +12,7 @@ from gangline.line.context import Context
 from gangline.line.launchers import open_launcher
 from gangline.line.observer import Observer, Silent
 from gangline.line.record_store import RecordStore
+from gangline.line.targets import site_of
 from gangline.spec.line import Line
 from gangline.spec.record import Driver
 from gangline.spec.site import Site
@@ -30,12 +31,9 @@ class Desk:
     environ: Mapping[str, str]
     store: ObjectStore
     observer: Observer
-    target: str | None
 
 
-def open_desk(
-    repo: Path, *, site: Site, environ: Mapping[str, str], observer: Observer | None, target: str | None = None
-) -> Desk:
+def open_desk(repo: Path, *, site: Site, environ: Mapping[str, str], observer: Observer | None) -> Desk:
     """Raises ConfigError or StorageError where the store cannot be opened."""
     places.home(repo)
     return Desk(
@@ -44,7 +42,6 @@ def open_desk(
         environ=environ,
         store=runs.open_site_store(repo, site, environ),
         observer=observer or Silent(),
-        target=target,
     )
 
 
@@ -56,21 +53,21 @@ def driving(desk: Desk, found: Found, line: Line, *, kind: DriverKind = "run") -
         HeldError: Somebody else drives.
     """
     records = RecordStore.of(desk.store, found.record)
+    site = site_of(found.record, desk.site)
     launcher = open_launcher(
         desk.repo,
-        site=desk.site,
+        site=site,
         environ=desk.environ,
         store=desk.store,
         project=found.record.run.project,
         run_prefix=records.prefix,
-        target=desk.target,
     )
     holder = lease.this_process()
     mine = lease.take(desk.store, records.prefix, holder=holder, at_least=found.record.run.driver.token)
     with lease.kept(desk.store, records.prefix, mine, on_trouble=desk.observer.note):
         ctx = Context(
             repo=desk.repo,
-            site=desk.site,
+            site=site,
             environ=desk.environ,
             store=desk.store,
             records=records,

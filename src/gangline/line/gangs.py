@@ -10,15 +10,13 @@ from dataclasses import dataclass, replace
 
 from gangline.errors import CancelledError, CapacityError, GanglineError, IntegrityError, StorageError, error_for
 from gangline.launch.protocol import Gang
-from gangline.line import identity, launchers
 from gangline.line.context import Context
 from gangline.line.follow import ended_before, follow
 from gangline.line.ledger import Share
+from gangline.line.podsets import podset_for
 from gangline.spec.codec import from_json
 from gangline.spec.gang import GangEnd, GangResult
 from gangline.spec.plan import Plan
-from gangline.spec.podset import PodSet, Resources
-from gangline.storage.blobs import put_blob
 
 MAX_CHARGED = 3
 """Gangs of one stage that may be lost for no reason of ours before the stage fails."""
@@ -42,32 +40,6 @@ class Finished:
     attempts: int
     error: GanglineError | None = None
     """Of the class that its exit code names, when no attempt is left."""
-
-
-def podset_for(ctx: Context, plan: Plan, attempt: int = 1) -> PodSet:
-    """The gang of `plan` as data: equal for every driver of the run, so that a second one adopts it."""
-    procs = int(ctx.output("plan", "procs_per_node") or plan.world_size)
-    nodes = max(1, plan.world_size // procs)
-    secrets = (launchers.CHECKPOINT_KEY, *((launchers.STORE_CREDENTIALS,) if ctx.site.store.credentials else ()))
-    return PodSet(
-        name=identity.gang_name(plan.run, plan.role, attempt),
-        run=plan.run,
-        project=plan.project,
-        commit=ctx.record.commit.sha,
-        role=plan.role,
-        num_nodes=nodes,
-        procs_per_node=plan.world_size // nodes,
-        image=ctx.record.inputs.image,
-        code=str(ctx.output("build", "code")),
-        plan=put_blob(ctx.store, plan.to_json()),
-        store=ctx.store.url,
-        env=dict(ctx.line.train.env),
-        resources=Resources(gpus=plan.world_size // nodes if plan.device == "cuda" else 0),
-        queue=ctx.site.launch.queue,
-        deadline_seconds=ctx.site.limits.run_seconds,
-        metrics_port_base=ctx.site.metrics.port_base,
-        secrets=secrets,
-    )
 
 
 def run_to_end(ctx: Context, stage: str, plan: Plan, *, on_started: Callable[[Gang], object] | None = None) -> Finished:

@@ -1,16 +1,24 @@
 """The launcher that a site's target names, with the secrets it may resolve into a gang."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gangline.errors import ConfigError
 from gangline.launch.local import LocalLauncher
 from gangline.launch.protocol import Launcher
 from gangline.line import places
+from gangline.line.targets import meaning
+from gangline.spec.inventory import Inventory
+from gangline.spec.podset import PodSet
+from gangline.spec.record import run_prefix as run_prefix_of
 from gangline.spec.site import Site
 from gangline.storage.protocol import ObjectStore
 from gangline.storage.scoped import SHARED_INPUTS, scoped_credentials
+
+if TYPE_CHECKING:
+    from gangline.launch.kubernetes.api import Api
 
 CHECKPOINT_KEY = "checkpoint-key"
 STORE_CREDENTIALS = "store-credentials"
@@ -29,21 +37,59 @@ def open_launcher(
     store: ObjectStore,
     project: str = "",
     run_prefix: str = "",
-    target: str | None = None,
 ) -> Launcher:
-    """The launcher of `target`, or of the site; `project` and `run_prefix` are needed to submit, not to watch or stop.
+    """The launcher of the site's target; `project` and `run_prefix` are needed to submit, not to watch or stop.
 
     Raises:
-        ConfigError: This installation has none for it.
+        ConfigError: This installation has none for it, or no cluster is configured.
     """
-    wanted = target or site.launch.target
-    if wanted != "local":
-        raise ConfigError(
-            f"launch.target: wanted {wanted!r}, found only local launching in this installation;"
-            f" install gangline[{'kfp' if wanted.startswith('kfp') else wanted}] where it offers that, or use local"
-        )
+    ranks_at, _ = meaning(site.launch.target)
     lent = partial(gang_credentials, store, site, environ, project=project, run_prefix=run_prefix)
-    return LocalLauncher(gangs_root(repo), store=store, secrets=secret_reader(site, environ, project, lent))
+    secrets = secret_reader(site, environ, project, lent)
+    if ranks_at == "local":
+        return LocalLauncher(gangs_root(repo), store=store, secrets=secrets)
+    from gangline.launch.kubernetes.facts import read_facts
+    from gangline.launch.kubernetes.launcher import KubernetesLauncher
+
+    api = open_cluster(site, environ)
+    return KubernetesLauncher(
+        api,
+        facts=read_facts(api),
+        launch=site.launch,
+        pod=site.pod,
+        secrets=secrets,
+        stored_logs=partial(stored_logs, store),
+    )
+
+
+def open_cluster(site: Site, environ: Mapping[str, str]) -> "Api":
+    """The API server that the site's kubeconfig context, or the pod this runs in, names.
+
+    Raises:
+        ConfigError: None is configured, or the client is not installed.
+    """
+    try:
+        from gangline.launch.kubernetes.client import connect
+    except ImportError as error:
+        raise ConfigError("launch.target kubernetes: the client is missing; install gangline[kubernetes]") from error
+    return connect(environ, context=site.launch.context, namespace=site.launch.namespace)
+
+
+def inventory_at(site: Site, environ: Mapping[str, str], here: Inventory) -> Inventory:
+    """What ranks may use at the site's target: `here`, or the servers of its cluster."""
+    if meaning(site.launch.target)[0] == "local":
+        return here
+    from gangline.launch.kubernetes.inventory import read_inventory
+
+    return read_inventory(open_cluster(site, environ), site.pod)
+
+
+def stored_logs(store: ObjectStore, podset: PodSet, rank: int) -> Iterator[str]:
+    """Lines of a rank's log as its pod left it in the store; none where it left none."""
+    prefix = run_prefix_of(podset.project, podset.commit, podset.run)
+    role = "" if podset.role == "train" else f"/{podset.role}"
+    blob = store.get(f"{prefix}{role}/logs/{rank}.log")
+    return iter(blob.data.decode(errors="replace").splitlines() if blob else ())
 
 
 def secret_reader(

@@ -1,4 +1,4 @@
-"""What a run would do: the plan of a line on this machine, with nothing recorded and nothing started."""
+"""What a run would do: the plan of a line at the site's target, with nothing recorded and nothing started."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from pathlib import Path
 from gangline.line import code, environment, places
 from gangline.line.base import look_back
 from gangline.line.inventory import Model, look
+from gangline.line.launchers import inventory_at
 from gangline.line.question import Question, ask
 from gangline.line.runs import open_site_store
 from gangline.line.stages.plan import measured
@@ -54,8 +55,7 @@ def preview(
         Model(line=line, tar=layer.tar, environment=environment.of_this_interpreter()),
         home=places.home(repository.root),
     )
-    choice = choose(line, site, seen.inventory, seen.profile, measured(past.donors))
+    inventory = inventory_at(site, environ, seen.inventory)
+    choice = choose(line, site, inventory, seen.profile, measured(past.donors))
     budget = check_budget(line.plan, site.limits, choice.forecast, band=site.plan.band)
-    return Preview(
-        question=question, run=run, choice=choice, inventory=seen.inventory, profile=seen.profile, budget=budget
-    )
+    return Preview(question=question, run=run, choice=choice, inventory=inventory, profile=seen.profile, budget=budget)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gangline.errors import StillRunning, UsageError, error_for
-from gangline.line import lease, runs
+from gangline.line import lease, runs, targets
 from gangline.line.birth import Found, find_or_bear
 from gangline.line.context import Context
 from gangline.line.drive import drive, finish, perform
@@ -52,7 +52,7 @@ def run_line(
         observer: Told of everything.
 
     Raises:
-        UsageError: No repository, no such commit or stage.
+        UsageError: No repository, no such commit or stage, or an open run of this question at another target.
         ConfigError: No line.toml, or one that does not hold.
         CapacityError: Somebody else drives this run, or there is no room; it stays open.
         StorageError: The store is away; what was written stays, the run resumes.
@@ -61,8 +61,11 @@ def run_line(
     names = _chosen(start, until)
     question = ask(repo, commit=commit, overrides=overrides, strategy=strategy)
     root = question.repository.root
-    desk = open_desk(root, site=site, environ=environ, observer=observer, target=target)
-    found = find_or_bear(desk.store, question, again=again)
+    ranks_at, _ = targets.meaning(target or site.launch.target)
+    desk = open_desk(root, site=site, environ=environ, observer=observer)
+    found = find_or_bear(desk.store, question, again=again, target=ranks_at)
+    if target is not None:
+        targets.demand_same(found.record, ranks_at)
     if found.record.run.state == "ended":
         runs.unmark_open(desk.store, found.record)
     if stage(found.record, "report").state in FINAL:

@@ -11,6 +11,7 @@ from gangline.launch.protocol import Life, Swept
 from gangline.line import lease, runs
 from gangline.line.launchers import checkpoint_key, open_launcher
 from gangline.line.record_store import RecordStore
+from gangline.line.targets import meaning, with_target
 from gangline.spec.site import Site
 from gangline.storage.collect import abort_left_uploads
 from gangline.storage.protocol import ObjectStore
@@ -22,7 +23,6 @@ def sweep(repo: Path, *, site: Site, environ: Mapping[str, str], dry_run: bool =
     With `dry_run` nothing is deleted.
     """
     store = runs.open_site_store(repo, site, environ)
-    launcher = open_launcher(repo, site=site, environ=environ, store=store)
     lives: dict[str, Life] = {}
 
     def ask(run: str) -> Life:
@@ -31,12 +31,21 @@ def sweep(repo: Path, *, site: Site, environ: Mapping[str, str], dry_run: bool =
 
     if not dry_run:
         abort_left_uploads(store, "runs/", older_than_seconds=site.limits.orphan_seconds)
-    found = launcher.sweep(now=datetime.now(UTC), life=ask)
+    found = [
+        swept
+        for each in _sites(site)
+        for swept in open_launcher(repo, site=each, environ=environ, store=store).sweep(now=datetime.now(UTC), life=ask)
+    ]
     for run in {each.run for each in found if each.deleted and lives[each.run] == "ended"}:
         record = runs.find_run(store, run)
         key = checkpoint_key(site, environ, record.run.project)
         collect_left_files(store, f"{RecordStore.of(store, record).prefix}/checkpoints", key)
     return [Swept(name=each.name, run=each.run, life=lives[each.run], deleted=each.deleted) for each in found]
+
+
+def _sites(site: Site) -> list[Site]:
+    """`site` by every place where its gangs may be: this machine, and its cluster where it has one."""
+    return [with_target(site, place) for place in dict.fromkeys(("local", meaning(site.launch.target)[0]))]
 
 
 def life_of(store: ObjectStore, run: str, *, orphan_seconds: float, now: float) -> Life:

@@ -10,6 +10,7 @@ from gangline.line.launchers import open_launcher
 from gangline.line.observer import Observer
 from gangline.line.record_store import RecordStore
 from gangline.line.states import FINAL, stage
+from gangline.line.targets import site_of
 from gangline.spec.plan import Role
 from gangline.spec.record import STAGES, Record
 from gangline.spec.site import Site
@@ -28,7 +29,7 @@ def follow_run(
     store = runs.open_site_store(repo, site, environ)
     record = runs.find_run(store, run)
     records = RecordStore.of(store, record)
-    launcher = open_launcher(repo, site=site, environ=environ, store=store)
+    launcher = open_launcher(repo, site=site_of(record, site), environ=environ, store=store)
     observer.run_started(record)
     told: set[str] = set()
     while not _is_over(record):

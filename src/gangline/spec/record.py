@@ -44,6 +44,8 @@ class RunInfo:
     created: str
     """UTC, ISO 8601, for people."""
     driver: Driver = Driver()
+    target: Literal["local", "kubernetes"] = "local"
+    """Where its gangs run; fixed at its birth, so that everybody looks for them there."""
     state: RunState = "open"
     verdict: Verdict | None = None
     reason: str = ""

@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.desk import Desk, open_desk
+from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
 from gangline.errors import UsageError
-from gangline.launch.protocol import LogLine
+from gangline.launch.protocol import Launcher, LogLine
 from gangline.line.launchers import open_launcher
+from gangline.line.targets import site_of
 from gangline.report.text import visible
 from gangline.spec.record import Record
 
@@ -35,9 +36,9 @@ def command(
         raise UsageError("wanted one of --rank, --all and --failed, found more; leave the others out")
     desk = open_desk(repo, site)
     record = desk.run(run)
-    launcher = open_launcher(desk.repo, site=desk.site, environ=desk.environ, store=desk.store)
+    launcher = open_launcher(desk.repo, site=site_of(record, desk.site), environ=desk.environ, store=desk.store)
     gang = gang_name(record, role)
-    ranks = _failed_rank(desk, record, gang) if failed else None if every else _ranks(rank)
+    ranks = _failed_rank(launcher, record, gang) if failed else None if every else _ranks(rank)
     lines = launcher.logs(gang, ranks=ranks, since_seconds=seconds_of(since), follow=follow)
     width = len(str(max(record.plan.world_size - 1, 10))) if record.plan else 2
     for line in lines:
@@ -81,8 +82,7 @@ def _ranks(text: str | None) -> tuple[int, ...]:
         raise UsageError(f"wanted ranks such as 3,7, found --rank {text}") from error
 
 
-def _failed_rank(desk: Desk, record: Record, gang: str) -> tuple[int, ...]:
-    launcher = open_launcher(desk.repo, site=desk.site, environ=desk.environ, store=desk.store)
+def _failed_rank(launcher: Launcher, record: Record, gang: str) -> tuple[int, ...]:
     culprit = launcher.collect(gang).culprit
     if culprit is None:
         raise UsageError(f"no rank of {record.run.id} failed; leave --failed out, or use --all")

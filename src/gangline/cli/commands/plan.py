@@ -10,6 +10,7 @@ from gangline.cli.output import columns, print_json
 from gangline.cli.view.waiting import waiting
 from gangline.errors import GateError
 from gangline.line.preview import Preview, preview
+from gangline.line.targets import with_target
 from gangline.report.facts import MARKS
 from gangline.report.text import step_time
 from gangline.spec.plan import Candidate, Forecast
@@ -24,6 +25,7 @@ def command(
     commit: CommitOption = None,
     set_: SetOption = None,
     strategy: StrategyOption = None,
+    target: Annotated[str | None, typer.Option("--target", help="Where ranks run.", show_default="the site's")] = None,
     why: Annotated[bool, typer.Option("--why", help="Where each number comes from, too.")] = False,
     site: SiteOption = None,
     json: JsonOption = False,
@@ -31,9 +33,14 @@ def command(
     """Show the plans that were considered, the one that won, and a reason for every one that lost."""
     desk = open_desk(path, site)
     overrides = tuple(set_ or ())
-    with waiting("looking at the model and at this machine"):
+    with waiting("looking at the model and at what there is to train on"):
         found = preview(
-            desk.repo, site=desk.site, environ=desk.environ, commit=commit, overrides=overrides, strategy=strategy
+            desk.repo,
+            site=with_target(desk.site, target),
+            environ=desk.environ,
+            commit=commit,
+            overrides=overrides,
+            strategy=strategy,
         )
     if json:
         print_json(_document(found))

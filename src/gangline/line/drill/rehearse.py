@@ -69,6 +69,8 @@ def rehearse(desk: Desk, wish: Wish, record: Record) -> Done:
     record = runs.find_run(desk.store, record.run.id)
     if record.plan is None or record.gang is None:
         raise ConfigError(f"run {record.run.id} has no gang yet; try again once it trains")
+    if record.run.target != "local":
+        raise ConfigError(f"drills strike processes of this machine; the ranks of {record.run.id} are elsewhere")
     plan = Plan.from_json(get_blob(desk.store, record.plan.key))
     aim = wish.aim(plan)
     check_aim(aim, plan)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from gangline.errors import GateError
+from gangline.line import launchers
 from gangline.line.context import Context, StageResult
 from gangline.line.inventory import Model, look
 from gangline.planner.assemble import make_plan
@@ -21,7 +22,8 @@ def plan(ctx: Context) -> StageResult:
     tar = get_blob(ctx.store, str(ctx.output("build", "code")))
     model = Model(line=ctx.line, tar=tar, environment=ctx.record.inputs.environment)
     seen = look(model, home=ctx.home)
-    choice = choose(ctx.line, ctx.site, seen.inventory, seen.profile, measured(ctx.past.donors))
+    inventory = launchers.inventory_at(ctx.site, ctx.environ, seen.inventory)
+    choice = choose(ctx.line, ctx.site, inventory, seen.profile, measured(ctx.past.donors))
     gate = check_budget(ctx.line.plan, ctx.site.limits, choice.forecast, band=ctx.site.plan.band)
     data = from_json(DataSource, get_blob(ctx.store, str(ctx.output("build", "data"))))
     made = make_plan(ctx.line, choice, run=ctx.record.run.id, run_prefix=ctx.records.prefix, data=data)
@@ -40,12 +42,12 @@ def plan(ctx: Context) -> StageResult:
     return StageResult(
         state="failed" if over else "done",
         message=gate.reason if over else _message(choice),
-        key=digest({"line": ctx.record.inputs.line, "inventory": seen.inventory, "build": ctx.record.inputs.code}),
+        key=digest({"line": ctx.record.inputs.line, "inventory": inventory, "build": ctx.record.inputs.code}),
         outputs={
             "name": made.name,
             "steps": made.steps,
             "procs_per_node": choice.procs_per_node,
-            "inventory": put_blob(ctx.store, seen.inventory.to_json()),
+            "inventory": put_blob(ctx.store, inventory.to_json()),
         },
         change=change,
         error=GateError(f"{gate.reason}; raise the budget or plan less") if over else None,

@@ -6,11 +6,12 @@ from gangline.errors import CapacityError
 from gangline.launch.protocol import Gang
 from gangline.line.clock import now
 from gangline.line.context import Context, StageResult
-from gangline.line.gangs import podset_for
+from gangline.line.podsets import podset_for
 from gangline.line.runs import open_runs
 from gangline.line.taken import find_donor, origin
 from gangline.spec.codec import digest
 from gangline.spec.plan import Forecast, Plan
+from gangline.spec.podset import PodSet
 from gangline.spec.record import GangInfo, Record
 
 
@@ -25,14 +26,23 @@ def submit(ctx: Context) -> StageResult:
     _require_room(ctx)
     podset = podset_for(ctx, ctx.plan)
     gang = ctx.launcher.submit(podset)
-    processes = "1 process" if podset.world_size == 1 else f"{podset.world_size} processes"
-    what = "adopted" if gang.adopted else f"{processes} on this machine"
     return StageResult(
-        message=f"gang {gang.name}: {what}",
+        message=f"gang {gang.name}: {'adopted' if gang.adopted else _size(ctx, podset)}",
         key=podset.digest,
         outputs={"gang": gang.name},
-        change=lambda record: with_gang(record, gang, ctx.site.launch.target),
+        change=lambda record: with_gang(record, gang, ctx.record.run.target),
     )
+
+
+def _size(ctx: Context, podset: PodSet) -> str:
+    """How much of what the gang asks for, and from whom."""
+    if ctx.record.run.target == "local":
+        return (
+            "1 process on this machine" if podset.world_size == 1 else f"{podset.world_size} processes on this machine"
+        )
+    each = f"{podset.resources.gpus} GPUs" if podset.resources.gpus else f"{podset.procs_per_node} CPU ranks"
+    queue = f", queue {podset.queue}" if podset.queue else ""
+    return f"{podset.num_nodes} pods x {each}{queue}"
 
 
 def _require_room(ctx: Context) -> None:

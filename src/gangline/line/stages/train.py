@@ -20,7 +20,7 @@ def train(ctx: Context) -> StageResult:
     donor = find_donor(ctx, "train", key) if ctx.record.gang is None else None
     if donor is not None:
         return _taken(key, donor)
-    target = ctx.site.launch.target
+    target = ctx.record.run.target
     finished = run_to_end(
         ctx, "train", ctx.plan, on_started=lambda gang: ctx.change(lambda record: with_gang(record, gang, target))
     )

@@ -1,0 +1,81 @@
+"""The gang of a plan as data: equal for every driver of the run, so that a second one adopts what stands."""
+
+from dataclasses import replace
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from gangline.errors import ConfigError
+from gangline.line import identity, launchers
+from gangline.line.context import Context
+from gangline.spec.plan import Plan
+from gangline.spec.podset import PodSet, Resources
+from gangline.spec.site import Site
+from gangline.storage.blobs import put_blob
+
+POD_COMMAND = ("python", "-m", "gangline.train.pod")
+"""In a pod the keeper fetches plan and code itself; on this machine the launcher lays them out."""
+
+
+def podset_for(ctx: Context, plan: Plan, attempt: int = 1) -> PodSet:
+    """The gang of `plan` at the target of the run.
+
+    Raises:
+        ConfigError: A cluster is wanted, but there is no image for its pods, or no store that pods reach.
+    """
+    procs = int(ctx.output("plan", "procs_per_node") or plan.world_size)
+    nodes = max(1, plan.world_size // procs)
+    procs = plan.world_size // nodes
+    secrets = (launchers.CHECKPOINT_KEY, *((launchers.STORE_CREDENTIALS,) if ctx.site.store.credentials else ()))
+    podset = PodSet(
+        name=identity.gang_name(plan.run, plan.role, attempt),
+        run=plan.run,
+        project=plan.project,
+        commit=ctx.record.commit.sha,
+        role=plan.role,
+        num_nodes=nodes,
+        procs_per_node=procs,
+        image=ctx.record.inputs.image,
+        code=str(ctx.output("build", "code")),
+        plan=put_blob(ctx.store, plan.to_json()),
+        store=ctx.store.url,
+        env=dict(ctx.line.train.env),
+        resources=Resources(gpus=procs if plan.device == "cuda" else 0),
+        queue=ctx.site.launch.queue,
+        deadline_seconds=ctx.site.limits.run_seconds,
+        metrics_port_base=ctx.site.metrics.port_base,
+        secrets=secrets,
+    )
+    return podset if ctx.record.run.target == "local" else _on_cluster(podset, ctx.site)
+
+
+def _on_cluster(podset: PodSet, site: Site) -> PodSet:
+    """What pods need beyond what processes of this machine have already."""
+    if podset.image is None:
+        raise ConfigError(
+            "site.toml: pods need an image: wanted registry.base (used as it is) or registry.builder with"
+            ' registry.image, found neither; base = "registry.example/gangline/runtime@sha256:..." works'
+        )
+    pod, gpus = site.pod, podset.resources.gpus
+    resources = Resources(
+        cpus=pod.cpus * podset.procs_per_node,
+        memory_bytes=round(pod.memory_bytes * podset.procs_per_node),
+        gpus=gpus,
+        rdma=gpus if pod.rdma else 0,
+        shm_bytes=round(pod.shm_bytes),
+    )
+    return replace(podset, command=POD_COMMAND, store=pod_store_url(podset.store, site), resources=resources)
+
+
+def pod_store_url(url: str, site: Site) -> str:
+    """The store as pods reach it: by `store.cluster_endpoint`, where that is another address of the same server.
+
+    Raises:
+        ConfigError: A folder of this machine.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "s3":
+        raise ConfigError(
+            f"store.url: wanted a store that pods reach, s3://bucket/prefix, found {url}; a folder serves this machine"
+        )
+    query = dict(parse_qsl(parts.query))
+    query["endpoint"] = site.store.cluster_endpoint or query["endpoint"]
+    return parts._replace(query=urlencode(query)).geturl()
