@@ -4,7 +4,7 @@ Paths are those of the server, `/api/v1/namespaces/gangs/pods/x`; objects are di
 is validated strictly: an unknown field is refused, never dropped in silence.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -12,6 +12,8 @@ from gangline.errors import CapacityError, ConfigError, GanglineError, StorageEr
 
 Object = dict[str, Any]
 PatchKind = Literal["merge", "json"]
+Keep = Callable[[Object], Object]
+"""What of an object a caller keeps; may change the one it is given."""
 
 
 class Away(StorageError):
@@ -60,8 +62,10 @@ class Api(Protocol):
         """None: 404."""
         ...
 
-    def items(self, path: str, *, labels: str = "", fields: str = "") -> tuple[list[Object], str]:
-        """All pages, and the resource version of the list."""
+    def items(
+        self, path: str, *, labels: str = "", fields: str = "", keep: Keep | None = None
+    ) -> tuple[list[Object], str]:
+        """All pages, and the resource version of the list; `keep` is asked page by page, so long lists stay small."""
         ...
 
     def create(self, path: str, body: Object, *, dry_run: bool = False) -> Object:
