@@ -31,6 +31,7 @@ ENTRIES = (
     Entry("keys", "List the signing keys of this site.", _MODEL),
     Entry("drill", "Inject a fault on purpose; measure detection and recovery.", _CARE),
     Entry("sweep", "Delete gangs whose run has ended or that nobody follows.", _CARE),
+    Entry("placer", "Give queued gangs of a cluster their servers, whole gangs only.", _CARE),
     Entry("store", "Check or copy the object store.", _CARE),
     Entry("metrics", "Check or export the metric series of runs.", _CARE),
 )

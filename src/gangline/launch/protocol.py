@@ -34,6 +34,8 @@ class GangStatus:
     restarts: int = 0
     waiting: str = ""
     """Why it waits, in one sentence."""
+    servers: tuple[str, ...] = ()
+    """Where its nodes are, in node-rank order, as far as they are anywhere."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

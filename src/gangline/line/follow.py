@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from gangline.errors import CancelledError, GanglineError, StillRunning, StorageError
 from gangline.launch.protocol import Gang
+from gangline.line.clock import now
 from gangline.line.context import Context
 from gangline.line.trouble import remember_trouble
 from gangline.spec.gang import GangEnd
@@ -29,12 +30,15 @@ def follow(ctx: Context, name: str, gang: str) -> GangEnd:
 
     Raises:
         CancelledError: The run was cancelled or superseded; the gang is stopped.
-        Interrupted: Ctrl-C; the gang is stopped with a checkpoint.
+        Interrupted: Ctrl-C; a gang of this machine is stopped with a checkpoint.
+        KeyboardInterrupt: Ctrl-C; a gang elsewhere goes on, and is found again by the run id.
     """
     try:
         with _obeying(ctx, gang):
             end = _pass_on(ctx, name, gang)
     except KeyboardInterrupt:
+        if ctx.record.run.target != "local":
+            raise
         ctx.observer.note(f"stopping gang {gang} with a checkpoint; Ctrl-C again leaves it alone")
         ctx.launcher.cancel(gang, reason="interrupted at the terminal", save=True)
         raise Interrupted(f"stopped by Ctrl-C; gangline run goes on with {ctx.record.run.id} where it stands") from None
@@ -63,7 +67,18 @@ def _pass_on(ctx: Context, name: str, gang: str) -> GangEnd:
         if event.kind == "waiting" and time.monotonic() - told > WAITING_SECONDS:
             told = time.monotonic()
             _note_waiting(ctx, event.text)
+        if event.kind == "state" and event.status is not None and event.status.state == "running":
+            _note_start(ctx, gang, event.status.servers)
     return ctx.launcher.collect(gang)
+
+
+def _note_start(ctx: Context, gang: str, servers: tuple[str, ...]) -> None:
+    """The record learns once where the training gang runs and since when; it waits no more."""
+    standing = ctx.record.gang
+    if standing is None or standing.name != gang or (standing.released and standing.servers == servers):
+        return
+    known = replace(standing, released=standing.released or now(), servers=servers, waiting=None)
+    ctx.change(lambda record: replace(record, gang=known))
 
 
 def _note_waiting(ctx: Context, text: str) -> None:

@@ -6,45 +6,54 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from gangline.errors import ConfigError
 from gangline.line import identity, launchers
 from gangline.line.context import Context
+from gangline.line.states import stage
+from gangline.spec.line import Line
 from gangline.spec.plan import Plan
 from gangline.spec.podset import PodSet, Resources
+from gangline.spec.record import Record
 from gangline.spec.site import Site
 from gangline.storage.blobs import put_blob
+from gangline.storage.protocol import ObjectStore
 
 POD_COMMAND = ("python", "-m", "gangline.train.pod")
 """In a pod the keeper fetches plan and code itself; on this machine the launcher lays them out."""
 
 
 def podset_for(ctx: Context, plan: Plan, attempt: int = 1) -> PodSet:
-    """The gang of `plan` at the target of the run.
+    """The gang of an attempt at `plan`, as the run's driver submits it."""
+    return make_podset(plan, record=ctx.record, line=ctx.line, site=ctx.site, store=ctx.store, attempt=attempt)
+
+
+def make_podset(plan: Plan, *, record: Record, line: Line, site: Site, store: ObjectStore, attempt: int = 1) -> PodSet:
+    """The gang of `plan` at the target of the run, whose build and plan stages are done.
 
     Raises:
         ConfigError: A cluster is wanted, but there is no image for its pods, or no store that pods reach.
     """
-    procs = int(ctx.output("plan", "procs_per_node") or plan.world_size)
+    procs = int(stage(record, "plan").outputs.get("procs_per_node") or plan.world_size)
     nodes = max(1, plan.world_size // procs)
     procs = plan.world_size // nodes
-    secrets = (launchers.CHECKPOINT_KEY, *((launchers.STORE_CREDENTIALS,) if ctx.site.store.credentials else ()))
+    secrets = (launchers.CHECKPOINT_KEY, *((launchers.STORE_CREDENTIALS,) if site.store.credentials else ()))
     podset = PodSet(
         name=identity.gang_name(plan.run, plan.role, attempt),
         run=plan.run,
         project=plan.project,
-        commit=ctx.record.commit.sha,
+        commit=record.commit.sha,
         role=plan.role,
         num_nodes=nodes,
         procs_per_node=procs,
-        image=ctx.record.inputs.image,
-        code=str(ctx.output("build", "code")),
-        plan=put_blob(ctx.store, plan.to_json()),
-        store=ctx.store.url,
-        env=dict(ctx.line.train.env),
+        image=record.inputs.image,
+        code=str(stage(record, "build").outputs["code"]),
+        plan=put_blob(store, plan.to_json()),
+        store=store.url,
+        env=dict(line.train.env),
         resources=Resources(gpus=procs if plan.device == "cuda" else 0),
-        queue=ctx.site.launch.queue,
-        deadline_seconds=ctx.site.limits.run_seconds,
-        metrics_port_base=ctx.site.metrics.port_base,
+        queue=site.launch.queue,
+        deadline_seconds=site.limits.run_seconds,
+        metrics_port_base=site.metrics.port_base,
         secrets=secrets,
     )
-    return podset if ctx.record.run.target == "local" else _on_cluster(podset, ctx.site)
+    return podset if record.run.target == "local" else _on_cluster(podset, site)
 
 
 def _on_cluster(podset: PodSet, site: Site) -> PodSet:

@@ -1,0 +1,19 @@
+"""`gangline placer`: gives queued gangs of a cluster their servers, whole gangs only."""
+
+import signal
+import threading
+
+from gangline.cli.desk import open_desk
+from gangline.cli.options import HERE, RepoOption, SiteOption
+from gangline.line.launchers import open_cluster
+
+
+def command(*, repo: RepoOption = HERE, site: SiteOption = None) -> None:
+    """Place queued gangs until SIGTERM; for clusters without a queue that places. Several of them are harmless."""
+    from gangline.launch.kubernetes.place import run_placer
+    from gangline.line.lease import this_process
+
+    desk = open_desk(repo, site)
+    over = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: over.set())
+    run_placer(open_cluster(desk.site, desk.environ), holder=this_process(), stop=over)
