@@ -40,7 +40,7 @@ class LaunchTable:
     """Kubernetes namespace, or "per-run"."""
     queue: str | None = None
     """Queue of the batch scheduler."""
-    launcher: Literal["trainjob", "job"] = "trainjob"
+    launcher: Literal["trainjob", "job", "jobset"] = "trainjob"
     """Kubernetes object of a gang; job where the cluster serves no trainjobs."""
     route: Literal["auto", "gates", "kueue", "none"] = "auto"
     """Who starts a gang of several pods whole: our placer, Kueue, or nobody; auto: Kueue where it has a topology."""

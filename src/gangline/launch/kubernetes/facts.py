@@ -23,6 +23,10 @@ class Facts:
     """LocalQueue of the namespace to its ClusterQueue."""
     placer: bool = False
     """A placer holds its Lease."""
+    priority_classes: tuple[str, ...] = ()
+    """Names of the cluster's PriorityClasses; only these are asked for."""
+    api_addresses: tuple[str, ...] = ()
+    """Of the API server, as pods see it; a gang reaches none of them, whatever its store's address."""
 
     @property
     def kueue(self) -> bool:
