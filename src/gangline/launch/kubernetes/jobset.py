@@ -1,0 +1,52 @@
+"""A gang under JobSet, alone or inside a TrainingRuntime: one replicated Job; JobSet makes the Service of its pods."""
+
+from gangline.launch.kubernetes.api import Object
+from gangline.launch.kubernetes.job import FINISHED_SECONDS, job_spec
+from gangline.launch.kubernetes.pod import pod_template
+from gangline.launch.kubernetes.setting import CHILD, Setting, collection, labels, metadata
+
+GROUP_VERSION = "jobset.x-k8s.io/v1alpha2"
+
+
+def jobsets_path(namespace: str) -> str:
+    return collection(GROUP_VERSION, "jobsets", namespace)
+
+
+def jobset(setting: Setting) -> Object:
+    """Suspended; runs when `suspend` is taken away."""
+    return {
+        "apiVersion": GROUP_VERSION,
+        "kind": "JobSet",
+        "metadata": metadata(setting, root=True),
+        "spec": jobset_spec(setting) | {"suspend": True},
+    }
+
+
+def master_of(gang: str) -> str:
+    """Host name of node 0's pod under JobSet."""
+    return f"{gang}-{CHILD}-0-0.{gang}"
+
+
+def jobset_spec(setting: Setting, *, job_labels: dict[str, str] | None = None) -> Object:
+    """Without `suspend`.
+
+    Args:
+        setting: Of the gang.
+        job_labels: More labels of the Job.
+    """
+    name = setting.podset.name
+    template = pod_template(setting, master=master_of(name))
+    child = {
+        "name": CHILD,
+        "replicas": 1,
+        "template": {
+            "metadata": {"labels": labels(setting.podset) | (job_labels or {})},
+            "spec": job_spec(setting, template),
+        },
+    }
+    return {
+        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True, "subdomain": name},
+        "failurePolicy": {"maxRestarts": 0},
+        "ttlSecondsAfterFinished": FINISHED_SECONDS,
+        "replicatedJobs": [child],
+    }
