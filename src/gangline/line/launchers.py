@@ -81,7 +81,7 @@ def inventory_at(site: Site, environ: Mapping[str, str], here: Inventory) -> Inv
         return here
     from gangline.launch.kubernetes.inventory import read_inventory
 
-    return read_inventory(open_cluster(site, environ), site.pod)
+    return read_inventory(open_cluster(site, environ), site.pod, gpu=site.gpu)
 
 
 def stored_logs(store: ObjectStore, podset: PodSet, rank: int) -> Iterator[str]:
