@@ -5,7 +5,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from gangline.line import code, environment, inventory, places
+from gangline.line import inventory, places
+from gangline.line.build import code_layer, environment
 from gangline.line.question import ask
 from gangline.spec.site import Site
 
@@ -76,8 +77,8 @@ def make_repository(folder: Path, files: dict[str, str] | None = None) -> Path:
 def settle_inventory(repo: Path, **asked) -> None:
     """Answer for the child process that would import torch to look at this machine: two cores, no model."""
     question = ask(repo, commit=asked.get("commit"), overrides=asked.get("overrides", ()), strategy=None)
-    layer = code.pack(question.repository, question.tree, question.line.project)
-    model = inventory.Model(line=question.line, tar=layer.tar, environment=environment.of_this_interpreter())
+    layer = code_layer.pack(question.repository, question.tree, question.line.project)
+    model = inventory.Model(line=question.line, code=layer.data, environment=environment.of_this_interpreter())
     kept = inventory.answer_file(model, places.home(question.repository.root))
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps({"devices": [], "cores": 2, "memory_bytes": 8 << 30, "parameters": None}))

@@ -6,7 +6,8 @@ import pytest
 from tests.line import repositories
 
 from gangline.errors import ConfigError, TrainingError
-from gangline.line import code, environment, inventory
+from gangline.line import inventory
+from gangline.line.build import code_layer, environment
 from gangline.line.question import ask
 
 TASK = """\
@@ -23,8 +24,8 @@ class Tiny:
 
 def model_of(repo):
     question = ask(repo, commit=None, overrides=(), strategy=None)
-    tar = code.pack(question.repository, question.tree, question.line.project).tar
-    return inventory.Model(line=question.line, tar=tar, environment=environment.of_this_interpreter())
+    code = code_layer.pack(question.repository, question.tree, question.line.project).data
+    return inventory.Model(line=question.line, code=code, environment=environment.of_this_interpreter())
 
 
 def task_repository(folder, source):

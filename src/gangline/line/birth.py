@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from gangline.line import environment, runs
+from gangline.line import runs
 from gangline.line.base import Past, look_back
+from gangline.line.build import environment
 from gangline.line.clock import now
 from gangline.line.question import Question
 from gangline.line.record_store import RecordStore

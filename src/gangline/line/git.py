@@ -113,9 +113,11 @@ class Repository:
 
     def entries(self, tree: str) -> tuple[TreeEntry, ...]:
         """Everything in `tree`, sorted by path; submodules are left out."""
-        text = self._ask("ls-tree", "-r", "-z", "--full-tree", "--long", "--end-of-options", tree)
-        found = [_tree_entry(line) for line in text.split(b"\0") if line]
-        return tuple(sorted((each for each in found if each.mode != "160000"), key=lambda each: each.path))
+        return tuple(each for each in self._listed(tree) if each.mode != "160000")
+
+    def submodules(self, tree: str) -> tuple[str, ...]:
+        """Paths of the submodules of `tree`, whose content it does not hold."""
+        return tuple(each.path for each in self._listed(tree) if each.mode == "160000")
 
     def file(self, tree: str, path: str) -> bytes | None:
         """Content of one file of `tree`; None where it has none."""
@@ -158,6 +160,10 @@ class Repository:
         """At most `limit` commits before `commit`, nearest first."""
         text = self._ask("rev-list", f"--max-count={limit + 1}", "--topo-order", "--end-of-options", commit)
         return tuple(text.decode().split())[1:]
+
+    def _listed(self, tree: str) -> list[TreeEntry]:
+        text = self._ask("ls-tree", "-r", "-z", "--full-tree", "--long", "--end-of-options", tree)
+        return sorted((_tree_entry(line) for line in text.split(b"\0") if line), key=lambda each: each.path)
 
     def _ask(self, *arguments: str, env: Mapping[str, str] | None = None, stdin: bytes = b"") -> bytes:
         done = _git(self.root, *arguments, env=env or {}, stdin=stdin)

@@ -37,7 +37,7 @@ class Model:
     """What the child process needs to build the line's model."""
 
     line: Line
-    tar: bytes
+    code: bytes
     """Code layer."""
     environment: str
     """Digest."""
@@ -59,7 +59,7 @@ def answer_file(model: Model, home: Path) -> Path:
     """Where the answer is kept, by everything that it depends on."""
     question = {
         "environment": model.environment,
-        "code": sha256(model.tar).hexdigest(),
+        "code": sha256(model.code).hexdigest(),
         "task": model.line.project.task,
         "model": model.line.model,
         "cores": len(os.sched_getaffinity(0)),
@@ -76,7 +76,7 @@ def _inspect(model: Model) -> bytes:
         command += ["--task", task, "--options", json.dumps(model.line.model)]
     with tempfile.TemporaryDirectory(prefix="gangline-inspect-") as folder:
         code = Path(folder) / "code"
-        unpack(model.tar, code)
+        unpack(model.code, code)
         done = _run(command, code)
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit {done.returncode}"]

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gangline.line import code, environment, places
+from gangline.line import places
 from gangline.line.base import look_back
+from gangline.line.build import code_layer, environment
 from gangline.line.inventory import Model, look
 from gangline.line.launchers import inventory_at
 from gangline.line.question import Question, ask
@@ -48,11 +49,11 @@ def preview(
     question = ask(repo, commit=commit, overrides=overrides, strategy=strategy)
     repository, line = question.repository, question.line
     run = question.run_id(1)
-    layer = code.pack(repository, question.tree, line.project)
+    layer = code_layer.pack(repository, question.tree, line.project)
     store = open_site_store(repository.root, site, environ)
     past = look_back(store, repository, project=line.project.name, commit=question.commit, run=run)
     seen = look(
-        Model(line=line, tar=layer.tar, environment=environment.of_this_interpreter()),
+        Model(line=line, code=layer.data, environment=environment.of_this_interpreter()),
         home=places.home(repository.root),
     )
     inventory = inventory_at(site, environ, seen.inventory)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.report.records import passed
 
-from gangline.line.code import pack
+from gangline.line.build.code_layer import pack
 from gangline.line.git import Repository
 from gangline.line.registry.keys import SigningKey, signing_key
 from gangline.line.registry.publish import publish
@@ -114,7 +114,7 @@ def _record(repo: Path, store: FolderStore, line: Line) -> Record:
     sha = git(repo, "rev-parse", "HEAD")
     old, run = passed(), f"bytegpt-{sha[:8]}-aaaaaa"
     repository = Repository.at(repo)
-    code = put_blob(store, pack(repository, repository.tree(sha), line.project).tar)
+    code = put_blob(store, pack(repository, repository.tree(sha), line.project).data)
     text = b"every byte of this text is held out or trained on " * 20
     plan = Plan(
         run=run, project="bytegpt", name="none", run_prefix=run_prefix("bytegpt", sha, run),

@@ -7,7 +7,7 @@ from functools import partial
 from gangline.data.resolve import data_source, resolve_text
 from gangline.data.shards import resolve_shards
 from gangline.errors import ConfigError
-from gangline.line import code, environment
+from gangline.line.build import code_layer, environment
 from gangline.line.context import Context, StageResult
 from gangline.line.taken import find_donor, origin
 from gangline.spec.codec import canonical, digest
@@ -21,10 +21,10 @@ READ_AT_ONCE_BYTES = 64 * 1024 * 1024
 
 def build(ctx: Context) -> StageResult:
     """Raises ConfigError for a lock, code or data that is not there, or other data than the line demands."""
-    layer = code.pack(ctx.repository, ctx.record.commit.tree, ctx.line.project)
+    layer = code_layer.pack(ctx.repository, ctx.record.commit.tree, ctx.line.project)
     for link in layer.links[:5]:
         ctx.remember("build", "left_out", f"{link} is a link and stays out of the code layer")
-    code_key = put_blob(ctx.store, layer.tar)
+    code_key = put_blob(ctx.store, layer.data)
     code_digest = code_key.rsplit("/", 1)[1]
     environment_digest, source = _environment(ctx)
     data = _data(ctx)
@@ -34,7 +34,7 @@ def build(ctx: Context) -> StageResult:
     def change(record: Record) -> Record:
         inputs = replace(record.inputs, environment=environment_digest, code=code_digest, data=data.digest)
         artifact = Artifact(
-            kind="code", key=code_key, media_type="application/x-tar", size_bytes=len(layer.tar), sha256=code_digest
+            kind="code", key=code_key, media_type="application/zip", size_bytes=len(layer.data), sha256=code_digest
         )
         return replace(record, inputs=inputs, artifacts=(*record.artifacts, artifact))
 

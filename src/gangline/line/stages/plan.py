@@ -19,8 +19,8 @@ from gangline.storage.blobs import get_blob, put_blob
 
 def plan(ctx: Context) -> StageResult:
     """Raises ConfigError (10) where nothing fits; fails with GateError (60) over budget, the plan already recorded."""
-    tar = get_blob(ctx.store, str(ctx.output("build", "code")))
-    model = Model(line=ctx.line, tar=tar, environment=ctx.record.inputs.environment)
+    code = get_blob(ctx.store, str(ctx.output("build", "code")))
+    model = Model(line=ctx.line, code=code, environment=ctx.record.inputs.environment)
     seen = look(model, home=ctx.home)
     inventory = launchers.inventory_at(ctx.site, ctx.environ, seen.inventory)
     choice = choose(ctx.line, ctx.site, inventory, seen.profile, measured(ctx.past.donors))
