@@ -30,7 +30,8 @@ def network_policy(setting: Setting) -> Object:
     own = [{"podSelector": {"matchLabels": {GANG: setting.podset.name}}}]
     ingress: list[Object] = [{"from": own}]
     if setting.metrics_ports:
-        ingress.append({"from": [_namespaces(MONITORING_NAMESPACES)], "ports": _tcp(*setting.metrics_ports)})
+        ports = [_tcp(setting.metrics_ports[0], last=setting.metrics_ports[-1])]
+        ingress.append({"from": [_namespaces(MONITORING_NAMESPACES)], "ports": ports})
     return {
         "apiVersion": GROUP_VERSION,
         "kind": "NetworkPolicy",
@@ -51,7 +52,7 @@ def _dns() -> Object:
 
 def _store(setting: Setting) -> Object:
     host, port = store_address(setting.podset.store)
-    return {"to": _peers(host, setting), "ports": _tcp(port)}
+    return {"to": _peers(host, setting), "ports": [_tcp(port)]}
 
 
 def store_address(url: str) -> tuple[str, int]:
@@ -100,5 +101,6 @@ def _namespaces(names: tuple[str, ...]) -> Object:
     return {"namespaceSelector": {"matchExpressions": [wanted]}}
 
 
-def _tcp(*ports: int) -> list[Object]:
-    return [{"port": port, "protocol": "TCP"} for port in ports]
+def _tcp(port: int, *, last: int | None = None) -> Object:
+    through = {"endPort": last} if last is not None and last > port else {}
+    return {"port": port, "protocol": "TCP"} | through

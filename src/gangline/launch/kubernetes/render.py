@@ -10,8 +10,9 @@ from datetime import datetime
 from typing import Literal
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes import around, network
+from gangline.launch.kubernetes import network
 from gangline.launch.kubernetes.api import Object
+from gangline.launch.kubernetes.around import secret, service, services_path
 from gangline.launch.kubernetes.facts import Facts
 from gangline.launch.kubernetes.job import job, jobs_path
 from gangline.launch.kubernetes.jobset import jobset, jobsets_path
@@ -27,6 +28,8 @@ from gangline.launch.kubernetes.setting import (
 from gangline.launch.kubernetes.trainjob import runtimes_path, training_runtime, trainjob, trainjobs_path
 from gangline.spec.podset import PodSet
 from gangline.spec.site import LaunchTable, PodTable
+
+__all__ = ["Place", "Rendered", "Root", "choose_root", "owned", "owner_patch", "render", "render_as", "secret"]
 
 Root = Literal["trainjob", "job", "jobset"]
 Place = tuple[str, Object]
@@ -84,6 +87,12 @@ def render(
         pod_annotations=pod_annotations or {}, queue_labels=queue_labels or {},
     )  # fmt: skip
     kind, note = choose_root(launch, facts)
+    return render_as(kind, setting, note=note)
+
+
+def render_as(kind: Root, setting: Setting, *, note: str = "") -> Rendered:
+    """The objects of one gang under a root of this kind, served or not."""
+    namespace = setting.namespace
     root_path, root = _root(setting, kind)
     return Rendered(
         before=((runtimes_path(namespace), training_runtime(setting)),) if kind == "trainjob" else (),
@@ -92,7 +101,7 @@ def render(
         around=_around(setting, kind),
         release=_release(setting),
         pods_path=collection("v1", "pods", namespace),
-        pod_selector=f"{GANG}={podset.name}",
+        pod_selector=f"{GANG}={setting.podset.name}",
         note=note,
     )
 
@@ -128,7 +137,7 @@ def _root(setting: Setting, kind: Root) -> Place:
 def _around(setting: Setting, kind: Root) -> tuple[Place, ...]:
     """JobSet makes a Service of its own, under the very name."""
     policy = (network.network_policies_path(setting.namespace), network.network_policy(setting))
-    return ((around.services_path(setting.namespace), around.service(setting)), policy) if kind == "job" else (policy,)
+    return ((services_path(setting.namespace), service(setting)), policy) if kind == "job" else (policy,)
 
 
 def _release(setting: Setting) -> Object:

@@ -1,0 +1,83 @@
+"""Gangs to be rendered, one a case, with all that they depend on."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from gangline.launch.kubernetes.facts import Facts
+from gangline.launch.kubernetes.setting import Setting
+from gangline.spec.placement import Placement, Server
+from gangline.spec.podset import PodSet, Resources
+from gangline.spec.site import LaunchTable, PodTable
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+IMAGE = "registry.example/gangline/bytegpt@sha256:" + "5e" * 32
+STORE = "s3://models/gangline?endpoint=http://minio.store.svc:9000&region=eu-1"
+
+CPU = PodSet(
+    name="bytegpt-9f31c2a0-k7q2mx",
+    run="bytegpt-9f31c2a0-k7q2mx",
+    project="bytegpt",
+    commit="9f31c2a0" * 5,
+    procs_per_node=2,
+    image=IMAGE,
+    code="blobs/sha256/" + "c0" * 32,
+    plan="blobs/sha256/" + "a1" * 32,
+    store=STORE,
+    command=("python", "-m", "gangline.train.pod"),
+    env={"TOKENIZERS_PARALLELISM": "false"},
+    deadline_seconds=3600.0,
+    metrics_port_base=9400,
+    secrets=("checkpoint-key", "store-credentials"),
+)
+GPU = replace(
+    CPU,
+    num_nodes=4,
+    procs_per_node=8,
+    resources=Resources(cpus=64, memory_bytes=512 * 1024**3, gpus=8, rdma=8, shm_bytes=64 * 1024**3),
+    priority="high",
+    pool="h200",
+    grace_seconds=120.0,
+)
+PLACED = replace(
+    CPU,
+    num_nodes=2,
+    placement=Placement(
+        servers=(Server(name="node-b"), Server(name="node-a")),
+        devices_per_server=2,
+        environment={"NCCL_IB_HCA": "mlx5_0"},
+    ),
+)
+SITE = PodTable()
+GPU_SITE = PodTable(rdma="rdma/hca", interface="bond0", selector={"gpu": "h200"}, tolerate=("nvidia.com/gpu",))
+CLASSES = Facts(priority_classes=("gangline-low", "gangline-normal", "gangline-high"))
+
+
+def setting(podset=CPU, *, namespace="gangs", pod=SITE, facts=CLASSES, route="none", **more):
+    launch = more.pop("launch", LaunchTable())
+    return Setting(
+        podset=podset, namespace=namespace, pod=pod, launch=launch, facts=facts, route=route, now=NOW, **more
+    )
+
+
+def kueue_setting(podset=GPU):
+    return setting(
+        podset,
+        pod=GPU_SITE,
+        route="kueue",
+        pod_annotations={"kueue.x-k8s.io/podset-required-topology": "gangline/fabric-group"},
+        queue_labels={"kueue.x-k8s.io/queue-name": "shared", "kueue.x-k8s.io/priority-class": "gangline-high"},
+    )
+
+
+def cases():
+    """Name to kind of root and setting."""
+    return {
+        "job-1-cpu": ("job", setting()),
+        "job-2-placed": ("job", setting(PLACED)),
+        "job-4-gpu-gates": ("job", setting(GPU, pod=GPU_SITE, route="gates")),
+        "job-4-gpu-kueue": ("job", kueue_setting()),
+        "jobset-4-gpu-gates": ("jobset", setting(GPU, pod=GPU_SITE, route="gates")),
+        "trainjob-1-cpu": ("trainjob", setting()),
+        "trainjob-4-gpu-gates": ("trainjob", setting(GPU, pod=GPU_SITE, route="gates")),
+        "trainjob-4-gpu-kueue": ("trainjob", kueue_setting()),
+    }
