@@ -7,10 +7,10 @@ from typing import Any
 from gangline.spec.gang import GangEnd
 from gangline.train.environment import KeeperEnvironment
 from gangline.train.exit_codes import read_oom_kills
-from gangline.train.generation import Outcome
 from gangline.train.journal import utc_now
 from gangline.train.keeper_ledger import Span, merge_ledgers
-from gangline.train.rank_files import last_ledger, last_lines
+from gangline.train.outcome import Outcome
+from gangline.train.rank_files import last_ledger
 from gangline.train.verdict import Verdict
 
 
@@ -23,10 +23,13 @@ def gang_end(
     restarts: int,
     spans: Sequence[Span],
     wall: tuple[float, float],
+    gathered: float | None = None,
 ) -> GangEnd:
-    """All of it in one piece; `outcome` is the last generation's, `wall` the keeper's life by the monotonic clock."""
-    first = environment.node_rank * environment.local_world_size
-    ranks = range(first, first + environment.local_world_size)
+    """All of it in one piece; `outcome` is the last generation's, `wall` the keeper's life by the monotonic clock.
+
+    `gathered`: when the keepers of all nodes were there; None: there is one only.
+    """
+    ranks = environment.ranks
     return GangEnd(
         exit_code=verdict.exit_code,
         retry=verdict.retry,
@@ -36,8 +39,8 @@ def gang_end(
         step=outcome.step if outcome else None,
         restarts=restarts,
         time=utc_now(),
-        evidence=_evidence(verdict, outcome, environment.home / "logs"),
-        ledger=merge_ledgers(spans, ranks=ranks, start=wall[0], end=wall[1]),
+        evidence=_evidence(verdict, outcome),
+        ledger=merge_ledgers(spans, ranks=ranks, start=wall[0], end=wall[1], gathered=gathered),
         allocated_seconds=len(ranks) * (wall[1] - wall[0]),
     )
 
@@ -61,14 +64,14 @@ def spans_of(outcome: Outcome, *, generation: int, events: Path) -> list[Span]:
     return spans
 
 
-def _evidence(verdict: Verdict, outcome: Outcome | None, logs: Path) -> dict[str, Any]:
+def _evidence(verdict: Verdict, outcome: Outcome | None) -> dict[str, Any]:
     """What a person asks next; nothing where all went well."""
     if outcome is None or verdict.exit_code == 0:
         return {}
     exits = {str(each.rank): {"code": each.code, "signal": each.signal} for each in outcome.exits}
     evidence: dict[str, Any] = {"exits": exits, "oom_kills": read_oom_kills()}
     if verdict.culprit is not None:
-        evidence["log"] = last_lines(logs / f"{verdict.culprit}.log")
+        evidence["log"] = list(outcome.log)
     if outcome.stacks:
         evidence["stacks"] = outcome.stacks
     return evidence

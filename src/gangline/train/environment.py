@@ -68,6 +68,27 @@ class KeeperEnvironment(GangEnvironment):
     deadline_seconds: float | None
     """The gang is stopped after so long; None: never."""
     num_nodes: int
+    control_port: int
+    """Where the keepers of the other nodes find node 0's; unused by a gang of one node."""
+    ready_port: int | None
+    """Listened on while all ranks of this node have joined; None: nobody asks."""
+    rejoin_seconds: float
+    """How long the others wait for a node that is gone."""
+    silence_seconds: float
+    """A keeper that says nothing for so long is gone."""
+    termination_log: Path | None
+    """Where a pod leaves its last word; None: this is no pod."""
+
+    @property
+    def on_loopback(self) -> bool:
+        """All nodes are on this machine."""
+        return self.master_addr in ("127.0.0.1", "localhost")
+
+    @property
+    def ranks(self) -> range:
+        """Of this node."""
+        first = self.node_rank * self.local_world_size
+        return range(first, first + self.local_world_size)
 
     @staticmethod
     def read(environ: Mapping[str, str]) -> "KeeperEnvironment":
@@ -90,6 +111,11 @@ class KeeperEnvironment(GangEnvironment):
             start_method=_read(environ, "GANGLINE_START_METHOD", _start_method, "auto"),
             deadline_seconds=_read(environ, "GANGLINE_DEADLINE_SECONDS", _positive, None),
             num_nodes=world // local,
+            control_port=_read(environ, "GANGLINE_CONTROL_PORT", _port, 29501),
+            ready_port=_read(environ, "GANGLINE_READY_PORT", _port, None),
+            rejoin_seconds=_read(environ, "GANGLINE_REJOIN_SECONDS", _positive, 600.0),
+            silence_seconds=_read(environ, "GANGLINE_SILENCE_SECONDS", _positive, 30.0),
+            termination_log=_read(environ, "GANGLINE_TERMINATION_LOG", Path, None),
         )
 
 

@@ -12,6 +12,7 @@ from gangline.train.environment import WatchdogLimits
 from gangline.train.exit_codes import RankExit, culprit
 from gangline.train.heartbeat import Beat, HeartbeatReader
 from gangline.train.loop.watchdog import Hang, Watchdog
+from gangline.train.outcome import Halt, Outcome
 from gangline.train.reaper import bury, end_orphans, signal_groups
 from gangline.train.stacks import collect
 from gangline.train.starters import RankStart, Starter
@@ -25,24 +26,6 @@ DOUBT_SECONDS = 1.0
 _NOT_JOINED = ("start", "rendezvous")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """How a generation ended."""
-
-    exits: tuple[RankExit, ...]
-    """In the order they were seen."""
-    failed: RankExit | None
-    """Who failed first; None: nobody did, it hung or was asked to stop."""
-    hang: Hang | None
-    stacks: dict[str, str]
-    order: StopOrder | None
-    started: dict[int, float]
-    step: int | None
-    """Last step that all ranks had finished."""
-    progressed: bool
-    """Some rank finished a step."""
-
-
 class Host(Protocol):
     """What a generation asks of its keeper."""
 
@@ -51,6 +34,14 @@ class Host(Protocol):
         ...
 
     def order(self) -> StopOrder | None: ...
+
+    def halt(self) -> Halt | None:
+        """Why there is no use in going on here; None: there is."""
+        ...
+
+    def failing(self, failed: RankExit | None, hang: Hang | None) -> None:
+        """Told at once, before anything is ended here."""
+        ...
 
     def own_pids(self) -> Collection[int]: ...
 
@@ -86,37 +77,47 @@ class Generation:
         for rank, pid in self._living.items():
             self.host.event("rank_started", rank=rank, pid=pid, generation=self.number)
         try:
-            failed, hang, order, stacks = self._watch(Watchdog(self.limits, started=started, must_beat=self.must_beat))
+            watchdog = Watchdog(self.limits, started=started, must_beat=self.must_beat)
+            ending = self._watch(watchdog)
+            if ending.failed or ending.hang:
+                self.host.failing(ending.failed, ending.hang)
+            stacks = self._stacks(ending) if ending.hangs and self._living else {}
             beats = self._beats(self._readers)
         finally:
             self._end_all()
         return Outcome(
             exits=tuple(self._exits),
-            failed=failed,
-            hang=hang,
+            failed=ending.failed,
+            hang=ending.hang,
             stacks=stacks,
-            order=order,
+            order=ending.order,
             started=started,
             step=_common_step(beats),
             progressed=any(beat is not None and beat.steps_taken > 0 for beat in beats.values()),
+            behind=ending.behind,
         )
 
-    def _watch(self, watchdog: Watchdog) -> tuple[RankExit | None, Hang | None, StopOrder | None, dict[str, str]]:
+    def _watch(self, watchdog: Watchdog) -> "_Ending":
         next_look = 0.0
         while self._living:
             self.host.wait(min(WATCH_SECONDS, max(0.0, next_look - self.now())))
             self._take_exits()
             if failed := self._first_failure():
-                return failed, None, None, {}
+                return _Ending(failed=failed)
             if order := self.host.order():
                 self._stop(order)
-                return None, None, order, {}
+                return _Ending(order=order)
+            if halt := self.host.halt():
+                return _Ending(hangs=halt.hangs, behind=self._behind(watchdog) if halt.hangs else None)
             if self.now() >= next_look:
                 next_look = self.now() + WATCH_SECONDS
-                hang = self._look(watchdog)
-                if hang is not None:
-                    return None, hang, None, self._stacks(hang)
-        return None, None, None, {}
+                if hang := self._look(watchdog):
+                    return _Ending(hang=hang, hangs=True, behind=hang)
+        return _Ending()
+
+    def _behind(self, watchdog: Watchdog) -> Hang:
+        watchdog.check(self._beats(self._living), self.now())
+        return watchdog.behind(self.now(), self._living)
 
     def _look(self, watchdog: Watchdog) -> Hang | None:
         beats = self._beats(self._living)
@@ -148,9 +149,11 @@ class Generation:
             signal_groups(self._living.values(), signal.SIGTERM)
             self._wait_for_all(self.grace_seconds)
 
-    def _stacks(self, hang: Hang) -> dict[str, str]:
+    def _stacks(self, ending: "_Ending") -> dict[str, str]:
         stacks = collect({rank: (pid, self._logs[rank]) for rank, pid in self._living.items()})
-        self.host.event("watchdog", rank=hang.rank, reason=hang.reason, stacks=stacks, generation=self.number)
+        if ending.hang:
+            hang = ending.hang
+            self.host.event("watchdog", rank=hang.rank, reason=hang.reason, stacks=stacks, generation=self.number)
         signal_groups(self._living.values(), signal.SIGKILL)
         return stacks
 
@@ -180,6 +183,17 @@ class Generation:
 
     def _own_pids(self) -> set[int]:
         return {*self.host.own_pids(), *self.starter.pids(), *self._living.values()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ending:
+    """Why the watch is over; nothing set: all ranks left."""
+
+    failed: RankExit | None = None
+    hang: Hang | None = None
+    order: StopOrder | None = None
+    hangs: bool = False
+    behind: Hang | None = None
 
 
 def _common_step(beats: Mapping[int, Beat | None]) -> int | None:

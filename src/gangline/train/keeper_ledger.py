@@ -25,16 +25,23 @@ class Span:
     """It left by itself; else its last words were cut off."""
 
 
-def merge_ledgers(spans: Sequence[Span], *, ranks: Sequence[int], start: float, end: float) -> dict[str, float]:
+def merge_ledgers(
+    spans: Sequence[Span], *, ranks: Sequence[int], start: float, end: float, gathered: float | None = None
+) -> dict[str, float]:
     """Seconds by cause of `ranks` over the keeper's life from `start` to `end`; sums to ranks x (end - start).
 
     Args:
         spans: In any order; those of one rank do not overlap.
+        ranks: Of this node.
+        start: As all times here, by the keeper's clock.
+        end: When nothing of it is left.
+        gathered: When the keepers of all nodes were there, before any span; None: this one is alone.
     """
     total: dict[str, float] = {}
     for rank in ranks:
         own = sorted((span for span in spans if span.rank == rank), key=lambda span: span.generation)
-        at = start
+        at = start if gathered is None else gathered
+        _book(total, "gather", at - start)
         for span in own:
             _book(total, "start" if span.generation == 0 else "restart", span.started - at)
             for cause, seconds in _share(span).items():

@@ -1,4 +1,7 @@
-"""One node's part of a gang: helpers, then one generation of ranks after another, then the last word."""
+"""One node's part of a gang: helpers, then one generation of ranks after another, then the last word.
+
+Which generation, and whether there is another, its company decides.
+"""
 
 import os
 import select
@@ -12,21 +15,25 @@ from gangline.errors import GanglineError
 from gangline.procfs import start_time
 from gangline.spec.gang import GangEnd, GangState, KeeperStatus
 from gangline.spec.plan import Plan
-from gangline.train.budget import RestartBudget
 from gangline.train.ending import gang_end, spans_of
 from gangline.train.environment import KeeperEnvironment
-from gangline.train.exit_codes import read_oom_kills
-from gangline.train.generation import Generation, Outcome
+from gangline.train.exit_codes import RankExit, read_oom_kills
+from gangline.train.generation import Generation
 from gangline.train.journal import Journal
 from gangline.train.keeper_ledger import Span
+from gangline.train.loop.watchdog import Hang
 from gangline.train.mirroring import Mirroring
-from gangline.train.rank_files import last_word
+from gangline.train.outcome import Halt, Outcome
+from gangline.train.peers.company import Company, Start
+from gangline.train.peers.join import company_of
+from gangline.train.peers.reports import LOG_LINES, Report, report_of
+from gangline.train.rank_files import last_lines, last_word
 from gangline.train.rank_starts import rank_starts, shared_environ
 from gangline.train.reaper import end_orphans
 from gangline.train.rendezvous_store import RendezvousStore
 from gangline.train.starters import Spawner, Starter, WarmParent
 from gangline.train.stop import StopOrder, StopWatch
-from gangline.train.verdict import Verdict, judge
+from gangline.train.verdict import Verdict
 
 
 class Keeper:
@@ -42,42 +49,52 @@ class Keeper:
         self._woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._budget = RestartBudget(plan.recovery.max_events)
-        self._generation = 0
-        self._restarts = 0
+        self._turn = Start(generation=0, port=0)
         self._reason = ""
+        self._gathered: float | None = None
+        self._outcome: Outcome | None = None
         self._spans: list[Span] = []
         self._store: RendezvousStore | None = None
         self._mirroring: Mirroring | None = None
         self._starter: Starter = Spawner()
+        self._company: Company | None = None
 
     def run(self) -> GangEnd:
         """Returns how the gang ended; it is on disk by then, and no process is left."""
         self.changed("starting", {}, ())
-        outcome: Outcome | None = None
         try:
             self._mirroring = Mirroring(self._environ, log=self._log("uploader"))
             self._store = self._open_store()
+            self._company = company_of(self._env, self, max_events=self._plan.recovery.max_events)
             self._starter = self._first_starter()
-            while True:
-                outcome, verdict = self._next_generation()
-                if not verdict.restart:
-                    break
-                self._restart(verdict)
+            verdict = self._generations(self._company)
         except GanglineError as error:
             verdict = Verdict(restart=False, exit_code=error.exit_code, retry=error.retry, reason=str(error))
-        return self._finish(verdict, outcome)
+        return self._finish(verdict)
 
     # -- what a generation asks of its host
 
     def wait(self, seconds: float) -> None:
-        with suppress(InterruptedError):
-            select.select([self._woken, *self._starter.handles()], [], [], seconds)
+        poll = select.poll()
+        for handle in (self._woken, *self._starter.handles(), *(self._company.handles() if self._company else ())):
+            poll.register(handle, select.POLLIN)
+        poll.poll(max(0.0, seconds) * 1000)
         with suppress(BlockingIOError):
             os.read(self._woken, 4096)
+        if self._company is not None:
+            self._company.pump()
 
     def order(self) -> StopOrder | None:
-        return self._stop.order(time.monotonic())
+        own = self.own_order()
+        return self._company.order(own) if self._company else own
+
+    def halt(self) -> Halt | None:
+        return self._company.halt() if self._company else None
+
+    def failing(self, failed: RankExit | None, hang: Hang | None) -> None:
+        if self._company is not None:
+            secondary = failed is not None and failed.is_secondary
+            self._company.failing(secondary=secondary, hangs=hang is not None)
 
     def own_pids(self) -> set[int]:
         """Children that are no ranks."""
@@ -91,8 +108,8 @@ class Keeper:
                 pid=os.getpid(),
                 start_time=start_time(os.getpid()) or 0,
                 state=state,
-                generation=self._generation,
-                restarts=self._restarts,
+                generation=self._turn.generation,
+                restarts=self._turn.restarts,
                 ranks={str(rank): pid for rank, pid in ranks.items()},
                 joined=tuple(joined),
                 reason=self._reason,
@@ -102,12 +119,25 @@ class Keeper:
     def event(self, event: str, **values: object) -> None:
         self._journal.event(event, **values)
 
+    # -- what its company asks of a keeper
+
+    def own_order(self) -> StopOrder | None:
+        return self._stop.order(time.monotonic())
+
+    def open_store(self) -> int:
+        assert self._store is not None, "node 0 has it, and decides"
+        return self._store.open()
+
+    def waits(self, reason: str) -> None:
+        self._reason = reason
+        self.changed("starting", {}, ())
+
     # -- the course of a gang
 
     def _open_store(self) -> RendezvousStore | None:
         if self._env.node_rank:
             return None
-        host = "127.0.0.1" if self._env.master_addr in ("127.0.0.1", "localhost") else ""
+        host = "127.0.0.1" if self._env.on_loopback else ""
         eager = self._plan.program.task is not None
         return RendezvousStore(host, self._env.master_port, log=self._log("rendezvous"), eager=eager)
 
@@ -118,7 +148,7 @@ class Keeper:
         environ = shared_environ(self._environ)
         warm = WarmParent(environ=environ, log=self._log("warm"), timeout_seconds=self._env.limits.start)
         self._starter = warm
-        while not warm.ready() and self.order() is None:
+        while not warm.ready() and self.own_order() is None:
             self.wait(0.5)
         self.event("warm_ready", seconds=warm.import_seconds, threads=warm.threads)
         if warm.threads > 1 and self._env.start_method == "auto":
@@ -126,26 +156,34 @@ class Keeper:
             return Spawner()
         return warm
 
-    def _next_generation(self) -> tuple[Outcome | None, Verdict]:
+    def _generations(self, company: Company) -> Verdict:
+        last: Report | None = None
+        while True:
+            turn = company.next(last)
+            if isinstance(turn, Verdict):
+                return turn
+            self._turn, self._reason = turn, turn.reason
+            if self._gathered is None and self._env.num_nodes > 1:
+                self._gathered = time.monotonic()
+            last = self._run_generation(turn)
+
+    def _run_generation(self, turn: Start) -> Report:
+        began = time.monotonic()
         if isinstance(self._starter, WarmParent) and not self._starter.alive:
             self._starter.close()
             self._starter = self._first_starter()
-        if order := self.order():
-            reason = f"{order.reason}, before the ranks of generation {self._generation} started"
-            return None, Verdict(restart=False, exit_code=order.exit_code, retry="never", reason=reason)
-        port = self._store.open() if self._store else self._env.master_port
-        self.event("generation_started", generation=self._generation, world_size=self._env.world_size, port=port)
+        self.event("generation_started", generation=turn.generation, world_size=self._env.world_size, port=turn.port)
         starts = rank_starts(
             self._env,
             self._plan,
             self._environ,
-            generation=self._generation,
-            port=port,
+            generation=turn.generation,
+            port=turn.port,
             fork=isinstance(self._starter, WarmParent),
         )
         oom_kills = read_oom_kills()
         generation = Generation(
-            number=self._generation,
+            number=turn.generation,
             starter=self._starter,
             host=self,
             heartbeats=self._env.home / "heartbeat",
@@ -153,32 +191,27 @@ class Keeper:
             must_beat=self._plan.program.task is not None,
             grace_seconds=self._env.grace_seconds,
         )
-        outcome = generation.run(starts)
-        self._spans += spans_of(outcome, generation=self._generation, events=self._env.out / "ranks")
-        died = outcome.failed.mono if outcome.failed else time.monotonic()
+        self._outcome = outcome = generation.run(starts)
+        self._spans += spans_of(outcome, generation=turn.generation, events=self._env.out / "ranks")
         killed = (read_oom_kills() or 0) - (oom_kills or 0)
-        return outcome, judge(outcome, self._budget, oom_kills=killed, now=died, word=self._word_of(outcome))
+        word, log = self._words_of(outcome)
+        return report_of(outcome, generation=turn.generation, began=began, oom_kills=killed, word=word, log=log)
 
-    def _word_of(self, outcome: Outcome) -> str:
-        if outcome.failed is None:
-            return ""
-        return last_word(self._env.out / "ranks" / f"{outcome.failed.rank}.jsonl", self._generation)
-
-    def _restart(self, verdict: Verdict) -> None:
-        self._generation += 1
-        self._restarts += 1
-        self._reason = verdict.reason
-        self.event("restart", reason=verdict.reason, charged=verdict.charged, generation=self._generation)
-        self.changed("starting", {}, ())
-        patience = time.monotonic() + verdict.pause_seconds
-        while time.monotonic() < patience and self.order() is None:
-            self.wait(patience - time.monotonic())
+    def _words_of(self, outcome: Outcome) -> tuple[str, list[str]]:
+        """What the failed rank said that it ended of, and the last lines of its log."""
+        culprit = outcome.failed or outcome.hang
+        if culprit is None:
+            return "", []
+        word = last_word(self._env.out / "ranks" / f"{culprit.rank}.jsonl", self._turn.generation)
+        return word, last_lines(self._env.home / "logs" / f"{culprit.rank}.log", LOG_LINES)
 
     # -- its end
 
-    def _finish(self, verdict: Verdict, outcome: Outcome | None) -> GangEnd:
+    def _finish(self, verdict: Verdict) -> GangEnd:
         self._reason = verdict.reason
         self.changed("stopping", {}, ())
+        if self._company is not None:
+            self._company.close(verdict)
         self._starter.close()
         if self._store is not None:
             self._store.close()
@@ -188,12 +221,13 @@ class Keeper:
         self.event("ended", exit_code=verdict.exit_code)
         end = gang_end(
             verdict,
-            outcome,
+            (self._company.outcome if self._company else None) or self._outcome,
             environment=self._env,
-            generation=self._generation,
-            restarts=self._restarts,
+            generation=self._turn.generation,
+            restarts=self._turn.restarts,
             spans=self._spans,
             wall=(self._start, time.monotonic()),
+            gathered=self._gathered,
         )
         self.changed("ended", {}, ())
         self._journal.end(end)
@@ -211,4 +245,6 @@ class Keeper:
         return Verdict(restart=False, exit_code=failure.exit_code, retry=failure.retry, reason=reason)
 
     def _log(self, name: str) -> Path:
-        return self._env.home / "logs" / f"{name}.log"
+        """Of a helper; nodes may share one folder."""
+        node = f"-{self._env.node_rank}" if self._env.node_rank else ""
+        return self._env.home / "logs" / f"{name}{node}.log"

@@ -16,15 +16,13 @@ def rank_starts(
     environment: KeeperEnvironment, plan: Plan, environ: Mapping[str, str], *, generation: int, port: int, fork: bool
 ) -> list[RankStart]:
     """One start a local rank; `environ` is the keeper's. `fork`: the warm parent needs no program."""
-    first = environment.node_rank * environment.local_world_size
     shared = shared_environ(environ) | {
         "GANGLINE_GENERATION": str(generation),
         "GANGLINE_OUT": str(environment.out),
         "MASTER_PORT": str(port),
     }
     starts = []
-    for local_rank in range(environment.local_world_size):
-        rank = first + local_rank
+    for local_rank, rank in enumerate(environment.ranks):
         own = {
             "RANK": str(rank),
             "LOCAL_RANK": str(local_rank),

@@ -210,7 +210,9 @@ def _spawn(start: RankStart) -> subprocess.Popen[bytes]:
 
 
 def _readable(channel: socket.socket) -> bool:
-    return bool(select.select([channel], [], [], 0)[0])
+    poll = select.poll()  # not select: a keeper of many nodes has more than 1,024 handles
+    poll.register(channel, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _now() -> float:

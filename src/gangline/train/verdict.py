@@ -2,10 +2,19 @@
 
 from dataclasses import dataclass
 
-from gangline.errors import SIGTERM_CODE, NoProgressError, RetryClass, StorageError, TrainingError, retry_class
+from gangline.errors import (
+    SIGTERM_CODE,
+    LostPeerError,
+    NoProgressError,
+    RetryClass,
+    StorageError,
+    TrainingError,
+    retry_class,
+)
 from gangline.train.budget import RestartBudget
 from gangline.train.exit_codes import classify, describe
-from gangline.train.generation import Outcome
+from gangline.train.outcome import Outcome
+from gangline.train.stop import StopOrder
 
 _LONGEST_PAUSE_SECONDS = 30.0
 
@@ -33,10 +42,10 @@ def judge(outcome: Outcome, budget: RestartBudget, *, oom_kills: int, now: float
         word: What the failed rank itself said that it ended of.
     """
     if outcome.order is not None:
-        return _stopped(outcome)
-    if (hang := outcome.hang) is not None:
-        code = NoProgressError.exit_code
-        return _again(budget, now=now, code=code, retry="same", reason=hang.reason, rank=hang.rank)
+        return stopped(outcome)
+    if (blow := _blow(outcome)) is not None:
+        code, reason, rank = blow
+        return _again(budget, now=now, code=code, retry="same", reason=reason, rank=rank)
     if outcome.failed is None:
         return Verdict(restart=False, exit_code=0, retry="never", reason="all ranks are done")
     code, retry = classify(outcome.failed, oom_kills=oom_kills)
@@ -48,7 +57,23 @@ def judge(outcome: Outcome, budget: RestartBudget, *, oom_kills: int, now: float
     return Verdict(restart=False, exit_code=code, retry=retry, reason=f"{reason}; see logs/{rank}.log", culprit=rank)
 
 
-def _stopped(outcome: Outcome) -> Verdict:
+def _blow(outcome: Outcome) -> tuple[int, str, int] | None:
+    """What befell the gang without any rank failing first: code, reason, rank."""
+    if (lost := outcome.lost) is not None:
+        return LostPeerError.exit_code, lost.reason, lost.rank
+    if (hang := outcome.hang) is not None:
+        return NoProgressError.exit_code, hang.reason, hang.rank
+    return None
+
+
+def before_ranks(order: StopOrder, generation: int) -> Verdict:
+    """Asked to stop while no rank runs: nothing is lost, but what was asked for is not done."""
+    retry: RetryClass = "free" if order.exit_code == SIGTERM_CODE else "never"
+    reason = f"{order.reason}, before the ranks of generation {generation} started"
+    return Verdict(restart=False, exit_code=order.exit_code, retry=retry, reason=reason)
+
+
+def stopped(outcome: Outcome) -> Verdict:
     """The order's own code, unless the ranks were done anyway."""
     order = outcome.order
     assert order is not None

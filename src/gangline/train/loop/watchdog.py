@@ -4,7 +4,7 @@ A rank that never beats (a plain program) is watched for liveness only, by its k
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -21,6 +21,15 @@ class Hang:
     """Who is behind; not always who was silent longest."""
     reason: str
     silent_seconds: float
+    step: int = -2
+    """Last step it finished; -1: none yet, -2: it never beat."""
+    waits: bool = False
+    """It merely waited for others."""
+
+    @property
+    def progress(self) -> tuple[int, bool, float]:
+        """Least first: who has done fewest steps, is not merely waiting for others, has been silent longest."""
+        return (self.step, self.waits, -self.silent_seconds)
 
 
 @dataclass(slots=True)
@@ -54,7 +63,13 @@ class Watchdog:
             self._tracks[rank].see(beat)
         if not any(now > self._patience(self._tracks[rank])[0] for rank in beats):
             return None
-        return self._blame(list(beats), now)
+        return self.behind(now, beats)
+
+    def behind(self, now: float, ranks: Iterable[int] | None = None) -> Hang:
+        """Who of `ranks` (None: all) is furthest behind, as though it hung; whoever need not beat is asked last."""
+        asked = list(self._tracks if ranks is None else ranks)
+        beating = [rank for rank in asked if self._must_beat or self._tracks[rank].beat is not None]
+        return min((self._describe(rank, now) for rank in beating or asked), key=lambda each: each.progress)
 
     def _patience(self, track: _Track) -> tuple[float, str]:
         """Monotonic time when patience with a rank ends, and the limit as words."""
@@ -69,20 +84,13 @@ class Watchdog:
             seconds, words = self._limits.first, f"{self._limits.first:g} s for the first steps"
         return max(beat.mono + seconds, beat.expect_until), words
 
-    def _blame(self, ranks: list[int], now: float) -> Hang:
-        rank = min(ranks, key=lambda each: self._progress(self._tracks[each]))
+    def _describe(self, rank: int, now: float) -> Hang:
         track = self._tracks[rank]
         limit = self._patience(track)[1]
         if track.beat is None:
             silent = now - track.started
             return Hang(rank=rank, silent_seconds=silent, reason=f"rank {rank} never beat in {silent:.1f} s ({limit})")
-        silent = now - track.beat.mono
-        where = f"after step {track.beat.step}" if track.beat.step >= 0 else "before its first step"
-        reason = f"rank {rank} made no progress for {silent:.1f} s {where}, in phase {track.beat.phase!r} ({limit})"
-        return Hang(rank=rank, silent_seconds=silent, reason=reason)
-
-    def _progress(self, track: _Track) -> tuple[int, bool, float]:
-        """Least first: who has done fewest steps, is not merely waiting for others, has been silent longest."""
-        if track.beat is None:
-            return (-2, False, track.started)
-        return (track.beat.step, track.beat.phase == "wait", track.beat.mono)
+        silent, step, phase = now - track.beat.mono, track.beat.step, track.beat.phase
+        where = f"after step {step}" if step >= 0 else "before its first step"
+        reason = f"rank {rank} made no progress for {silent:.1f} s {where}, in phase {phase!r} ({limit})"
+        return Hang(rank=rank, silent_seconds=silent, reason=reason, step=step, waits=phase == "wait")

@@ -1,0 +1,47 @@
+"""How a generation ended: one node's ranks as `generation` saw them, or all nodes' as `peers.reports` joins them."""
+
+from dataclasses import dataclass
+
+from gangline.train.exit_codes import RankExit
+from gangline.train.loop.watchdog import Hang
+from gangline.train.stop import StopOrder
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LostNode:
+    rank: int
+    """Its first one."""
+    reason: str
+    mono: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Halt:
+    """This generation is over on another node."""
+
+    hangs: bool = False
+    """It hung: where ranks stand is of interest."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """How a generation ended."""
+
+    exits: tuple[RankExit, ...]
+    """In the order they were seen."""
+    failed: RankExit | None
+    """Who failed first; None: nobody did, it hung or was asked to stop."""
+    hang: Hang | None
+    stacks: dict[str, str]
+    order: StopOrder | None
+    started: dict[int, float]
+    step: int | None
+    """Last step that all ranks had finished."""
+    progressed: bool
+    """Some rank finished a step."""
+    behind: Hang | None = None
+    """Who was furthest behind when it hung, here or elsewhere."""
+    lost: LostNode | None = None
+    """The node that went away."""
+    log: tuple[str, ...] = ()
+    """Last lines of who failed."""

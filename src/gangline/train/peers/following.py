@@ -1,0 +1,181 @@
+"""A follower's company: its leader, node 0's keeper, whose word it obeys.
+
+Whose leader is gone ends its ranks, holds its place and looks for the leader's replacement. Names of pods appear late,
+so the first search is as patient.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from gangline.errors import CapacityError
+from gangline.spec.codec import from_plain
+from gangline.train.environment import KeeperEnvironment
+from gangline.train.outcome import Halt, Outcome
+from gangline.train.peers.channel import Channel, Gone
+from gangline.train.peers.company import Keeping, Start
+from gangline.train.peers.door import call
+from gangline.train.peers.leading import PING_SECONDS
+from gangline.train.peers.reports import Report, join
+from gangline.train.stop import StopOrder
+from gangline.train.verdict import Verdict, before_ranks, stopped
+
+CALL_SECONDS = 5.0
+"""For one try to reach the leader; nothing else is done meanwhile."""
+AGAIN_SECONDS = 0.5
+
+
+class Follower:
+    outcome: Outcome | None = None
+    """What happened elsewhere is the leader's to tell."""
+
+    def __init__(self, environment: KeeperEnvironment, keeper: Keeping, *, key: Callable[[], bytes]) -> None:
+        self._env, self._keeper, self._key = environment, keeper, key
+        self._link: Channel | None = None
+        self._heard = self._pinged = 0.0
+        self._alone_since = time.monotonic()
+        self._trouble = "it was never reached"
+        self._orphaned = False
+        """The leader went away without a word."""
+        self._spent = 0
+        self._start: Start | None = None
+        """The last one; it stands while its generation runs."""
+        self._fresh: Start | None = None
+        self._own: StopOrder | None = None
+        self._order: StopOrder | None = None
+        self._halt: Halt | None = None
+        self._end: Verdict | None = None
+
+    # -- what the keeper asks
+
+    def next(self, last: Report | None) -> Start | Verdict:
+        if last is not None:
+            self._tell({"ended": last.to_plain()})
+        while self._fresh is None:
+            if verdict := self._verdict(last):
+                return verdict
+            if self._link is None:
+                self._seek()
+            if self._fresh is None:
+                self._keeper.waits(self._start.reason if self._link and self._start else self._words())
+                self._keeper.wait(AGAIN_SECONDS)
+        start, self._fresh = self._fresh, None
+        self._start, self._halt, self._order = start, None, None
+        return start
+
+    def order(self, own: StopOrder | None) -> StopOrder | None:
+        if own is not None and self._own is None:
+            self._own = own
+            self._tell({"order": asdict(own)})
+        return self._own or self._order
+
+    def halt(self) -> Halt | None:
+        if self._link is None or self._end is not None or self._fresh is not None:
+            return Halt()
+        return self._halt
+
+    def failing(self, *, secondary: bool, hangs: bool) -> None:
+        self._tell({"failing": True, "generation": self._generation, "secondary": secondary, "hangs": hangs})
+
+    def handles(self) -> list[int]:
+        return [self._link.fileno()] if self._link else []
+
+    def pump(self) -> None:
+        if self._link is None:
+            return
+        now = time.monotonic()
+        try:
+            self._heard = now if (messages := self._link.receive()) else self._heard
+            for message in messages:
+                self._take(message)
+        except Gone as error:
+            self._lose(str(error))
+            return
+        if self._link is not None and now - self._heard > self._env.silence_seconds:
+            self._lose(f"said nothing for {now - self._heard:.0f} s")
+        elif now - self._pinged >= PING_SECONDS:
+            self._pinged = now
+            self._tell({"ping": True})
+
+    def close(self, verdict: Verdict) -> None:
+        if verdict.exit_code and self._end is None and self._own is None:
+            self._tell({"fatal": asdict(verdict)})
+        if self._link is not None:
+            self._link.close()
+
+    # -- in between
+
+    @property
+    def _generation(self) -> int:
+        return self._start.generation if self._start else -1
+
+    def _verdict(self, last: Report | None) -> Verdict | None:
+        """Where it ends for this node; None: it goes on."""
+        if self._end is not None:
+            return self._end
+        if (order := self.order(self._keeper.own_order())) is not None and order is self._own:
+            if last is None or not last.ordered:
+                return before_ranks(order, self._generation + 1)
+            return stopped(join([last], began=0.0, order=order).outcome)
+        if self._link is None and time.monotonic() - self._alone_since > self._env.rejoin_seconds:
+            return Verdict(
+                restart=False,
+                exit_code=CapacityError.exit_code,
+                retry=CapacityError.retry,
+                reason=f"node 0 was not there for {self._env.rejoin_seconds:g} s: {self._words()}",
+            )
+        return None
+
+    def _seek(self) -> None:
+        """One try to reach the leader."""
+        address = (self._env.master_addr, self._env.control_port)
+        try:
+            self._link = call(
+                address, gang=self._env.gang, node=self._env.node_rank, key=self._key(), seconds=CALL_SECONDS
+            )
+        except Gone as error:
+            self._trouble = str(error)
+            return
+        self._heard = self._pinged = time.monotonic()
+        known = {"generation": self._generation, "spent": self._spent, "orphaned": self._orphaned}
+        self._tell({"here": known | {"restarts": self._start.restarts if self._start else 0}})
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "start" in message:
+            self._fresh = from_plain(Start, message["start"])
+            self._spent, self._orphaned = int(message["spent"]), False
+        elif "halt" in message and message["halt"] == self._generation:
+            self._halt = Halt(hangs=bool(message["hangs"]))
+        elif "stop" in message and message["generation"] == self._generation:
+            self._order = from_plain(StopOrder, message["stop"])
+        elif "end" in message:
+            self._end = from_plain(Verdict, message["end"])
+        elif "leaving" in message:
+            self._lose("was asked to stop")
+            self._orphaned = False
+        elif "busy" in message:
+            self._hang_up(str(message["busy"]))
+
+    def _lose(self, reason: str) -> None:
+        if self._link is not None:
+            self._hang_up(reason)
+            self._alone_since = time.monotonic()
+            self._orphaned = self._start is not None
+            self._keeper.event("leader_lost", reason=reason)
+
+    def _hang_up(self, reason: str) -> None:
+        if self._link is not None:
+            self._link.close()
+        self._link, self._trouble = None, reason
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        if self._link is None:
+            return
+        try:
+            self._link.send(message)
+        except Gone as error:
+            self._lose(str(error))
+
+    def _words(self) -> str:
+        return f"the keeper of node 0 at {self._env.master_addr}:{self._env.control_port} {self._trouble}"

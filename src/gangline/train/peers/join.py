@@ -1,0 +1,35 @@
+"""The company that a keeper has: none, followers or a leader."""
+
+from collections.abc import Callable
+
+from gangline.errors import ConfigError
+from gangline.train.environment import KeeperEnvironment
+from gangline.train.peers.alone import Alone
+from gangline.train.peers.company import Company, Keeping
+from gangline.train.peers.course import Course
+from gangline.train.peers.following import Follower
+from gangline.train.peers.leading import Leader
+
+
+def company_of(environment: KeeperEnvironment, keeper: Keeping, *, max_events: int) -> Company:
+    """Raises `CapacityError` where the leader's port is in use."""
+    if environment.num_nodes == 1:
+        return Alone(Course(keeper, max_events=max_events))
+    if environment.node_rank == 0:
+        return Leader(environment, Course(keeper, max_events=max_events), key=_key_of(environment))
+    return Follower(environment, keeper, key=_key_of(environment))
+
+
+def _key_of(environment: KeeperEnvironment) -> Callable[[], bytes]:
+    """Reads the gang's key each time: it may be renewed."""
+
+    def read() -> bytes:
+        try:
+            return environment.key_file.read_bytes()
+        except OSError as error:
+            raise ConfigError(
+                f"GANGLINE_KEY_FILE={environment.key_file}: keepers of several nodes know each other by the gang's "
+                f"key, and it cannot be read: {error.strerror}"
+            ) from error
+
+    return read

@@ -1,0 +1,295 @@
+"""The leader's company: the keepers of all other nodes, which obey it.
+
+It starts a generation when all are there, ends it everywhere when it is over anywhere, and judges when all have said
+how it ended. A node that goes away is awaited for a while, the others hold their places meanwhile. A leader that takes
+the place of another goes on above every generation that its followers have seen: stores refuse what older ones write.
+"""
+
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gangline.errors import SIGTERM_CODE, CapacityError, IntegrityError
+from gangline.spec.codec import from_plain
+from gangline.train.environment import KeeperEnvironment
+from gangline.train.outcome import Halt, LostNode, Outcome
+from gangline.train.peers.channel import Channel, Gone
+from gangline.train.peers.company import Start
+from gangline.train.peers.course import Course
+from gangline.train.peers.door import Door
+from gangline.train.peers.reports import Report
+from gangline.train.stop import StopOrder
+from gangline.train.verdict import Verdict, before_ranks
+
+PING_SECONDS = 5.0
+DOUBT_SECONDS = 1.0
+"""A node whose rank lost a peer waits so long for the news of which."""
+SETTLE_SECONDS = 30.0
+"""Beyond the grace, for a node to end its ranks and say so."""
+FAREWELL_SECONDS = 10.0
+
+
+@dataclass
+class _Peer:
+    channel: Channel
+    heard: float
+    plays: bool = False
+    """It takes part in the generation that runs; else it came too late for it."""
+    report: Report | None = None
+    """Of that generation, once it is over there."""
+    asked: bool = False
+    """Its pod was asked to stop: it leaves once its ranks have."""
+
+
+class Leader:
+    def __init__(self, environment: KeeperEnvironment, course: Course, *, key: Callable[[], bytes]) -> None:
+        """Raises `CapacityError` where the control port is in use."""
+        self._env, self._course = environment, course
+        host = "127.0.0.1" if environment.on_loopback else ""
+        _allow_handles(environment.num_nodes + 256)
+        self._door = Door(
+            host, environment.control_port, gang=environment.gang, num_nodes=environment.num_nodes, key=key
+        )
+        self._peers: dict[int, _Peer] = {}
+        self._runs = False
+        self._own: StopOrder | None = None
+        self._order: StopOrder | None = None
+        self._halt: Halt | None = None
+        self._halt_at = 0.0
+        self._halt_told = False
+        self._ended_by = 0.0
+        """When every node has to have reported, once the generation is over anywhere; 0: it is not."""
+        self._lost: LostNode | None = None
+        self._fatal: Verdict | None = None
+        """A follower cannot go on at all."""
+        self._closes = False
+        self._pinged = 0.0
+
+    # -- what the keeper asks
+
+    @property
+    def outcome(self) -> Outcome | None:
+        return self._course.outcome
+
+    def next(self, last: Report | None) -> Start | Verdict:
+        if last is not None:
+            verdict = self._settle(last)
+            if not verdict.restart:
+                return verdict
+            self._course.go_on(verdict)
+        if verdict_or_none := self._gather():
+            return verdict_or_none
+        return self._start()
+
+    def order(self, own: StopOrder | None) -> StopOrder | None:
+        if own is not None and self._own is None:
+            self._own = own
+            self._obey(own)
+        return self._order
+
+    def halt(self) -> Halt | None:
+        return self._halt if self._halt and time.monotonic() >= self._halt_at else None
+
+    def failing(self, *, secondary: bool, hangs: bool) -> None:
+        self._call_halt(Halt(hangs=hangs), doubt=secondary)
+
+    def handles(self) -> list[int]:
+        return [*self._door.handles(), *(peer.channel.fileno() for peer in self._peers.values())]
+
+    def pump(self) -> None:
+        now = time.monotonic()
+        for node, channel in self._door.pump():
+            self._admit(node, channel, now)
+        for node, peer in list(self._peers.items()):
+            self._hear(node, peer, now)
+        if self._halt and not self._halt_told and now >= self._halt_at:
+            self._halt_told = True
+            self._tell_all({"halt": self._course.generation, "hangs": self._halt.hangs})
+        if now - self._pinged >= PING_SECONDS:
+            self._pinged = now
+            self._tell_all({"ping": True})
+
+    def close(self, verdict: Verdict) -> None:
+        """Followers hear the verdict; of a leader that leaves alone they hear that it does, and wait for the next."""
+        self._closes = True
+        leaves = verdict.exit_code == SIGTERM_CODE
+        self._tell_all({"leaving": True} if leaves else {"end": asdict(verdict)})
+        patience = time.monotonic() + FAREWELL_SECONDS
+        while self._peers and time.monotonic() < patience:
+            self._course.keeper.wait(0.1)
+        self._door.close()
+        for peer in self._peers.values():
+            peer.channel.close()
+
+    # -- a generation, from all being there to all having ended
+
+    def _gather(self) -> Verdict | None:
+        """Wait until all nodes are there; a verdict where that does not come about."""
+        patience = time.monotonic() + self._env.rejoin_seconds
+        while missing := self._missing():
+            words = f"waits for {_nodes(missing)} of {self._env.num_nodes}"
+            self._course.keeper.waits(f"{self._course.reason}; {words}" if self._course.reason else words)
+            if self._fatal:
+                return self._fatal
+            if order := self._course.keeper.own_order() or self._order:
+                return before_ranks(order, self._course.generation)
+            if time.monotonic() > patience:
+                reason = f"{_nodes(missing)} did not come within {self._env.rejoin_seconds:g} s"
+                reason = f"{self._course.reason}; {reason}" if self._course.reason else reason
+                return Verdict(
+                    restart=False, exit_code=CapacityError.exit_code, retry=CapacityError.retry, reason=reason
+                )
+            self._course.keeper.wait(0.5)
+        order = self._course.keeper.own_order() or self._order
+        return before_ranks(order, self._course.generation) if order else None
+
+    def _start(self) -> Start:
+        start = self._course.start()
+        self._runs, self._halt, self._halt_told, self._lost, self._ended_by = True, None, False, None, 0.0
+        for peer in self._peers.values():
+            peer.plays, peer.report = True, None
+        self._tell_all({"start": asdict(start), "spent": self._course.budget.spent})
+        return start
+
+    def _settle(self, last: Report) -> Verdict:
+        """Judge, once every node that is still there has reported."""
+        while waiting := [node for node, peer in self._peers.items() if peer.plays and peer.report is None]:
+            self.order(self._course.keeper.own_order())
+            if self._ended_by and time.monotonic() > self._ended_by:
+                for node in waiting:
+                    self._lose(node, "did not end its ranks in time")
+                break
+            self._course.keeper.wait(0.5)
+        self._runs = False
+        reports = [last, *(peer.report for peer in self._peers.values() if peer.report is not None)]
+        verdict = self._course.judge(reports, order=self._order, lost=self._lost)
+        return self._fatal or self._without_asked(verdict)
+
+    def _without_asked(self, verdict: Verdict) -> Verdict:
+        """Where a single node was asked to stop, the others go on with the one that takes its place."""
+        order, self._order = self._order, None
+        if order is None or order.exit_code != SIGTERM_CODE or verdict.exit_code == 0 or self._own is not None:
+            return verdict
+        return Verdict(restart=True, exit_code=verdict.exit_code, retry="free", reason=verdict.reason)
+
+    # -- what followers say
+
+    def _admit(self, node: int, channel: Channel, now: float) -> None:
+        """The keeper of a node that has one already has to wait until that one is gone."""
+        if node in self._peers:
+            _try_tell(channel, {"busy": f"a keeper of node {node} is here already"})
+            channel.close()
+            return
+        self._peers[node] = _Peer(channel, heard=now)
+        self._course.keeper.event("node_joined", node=node)
+
+    def _hear(self, node: int, peer: _Peer, now: float) -> None:
+        try:
+            for message in peer.channel.receive():
+                peer.heard = now
+                self._take(peer, message)
+        except (Gone, IntegrityError) as error:
+            self._lose(node, str(error))
+            return
+        if now - peer.heard > self._env.silence_seconds:
+            self._lose(node, f"said nothing for {now - peer.heard:.0f} s")
+
+    def _take(self, peer: _Peer, message: dict[str, Any]) -> None:
+        if "here" in message:
+            self._welcome(message["here"])
+        elif "failing" in message and self._is_now(message):
+            self._call_halt(Halt(hangs=bool(message.get("hangs"))), doubt=bool(message.get("secondary")))
+        elif "ended" in message and self._is_now(message["ended"]):
+            peer.report = Report.from_plain(message["ended"])
+        elif "fatal" in message:
+            self._fatal = self._fatal or from_plain(Verdict, message["fatal"])
+            self._call_halt(Halt(), doubt=False)
+        elif "order" in message:
+            order = from_plain(StopOrder, message["order"])
+            peer.asked = order.exit_code == SIGTERM_CODE
+            if self._runs or not peer.asked:
+                self._obey(order)
+
+    def _welcome(self, known: dict[str, Any]) -> None:
+        """What a follower has seen of this gang: a new leader goes on from there."""
+        course = self._course
+        if self._runs or not isinstance(known.get("generation"), int) or known["generation"] < course.generation:
+            return
+        course.generation = known["generation"] + 1
+        course.restarts = max(course.restarts, int(known.get("restarts", 0)) + 1)
+        course.budget.spent = max(course.budget.spent, int(known.get("spent", 0)) + bool(known.get("orphaned")))
+        course.reason = "the keeper of node 0 was replaced"
+        course.keeper.event("restart", reason=course.reason, charged=bool(known.get("orphaned")),
+                            generation=course.generation)  # fmt: skip
+
+    def _is_now(self, message: Any) -> bool:
+        return self._runs and isinstance(message, dict) and message.get("generation") == self._course.generation
+
+    def _lose(self, node: int, reason: str) -> None:
+        peer = self._peers.pop(node)
+        peer.channel.close()
+        if not self._closes:
+            self._course.keeper.event("node_lost", node=node, reason=reason, asked=peer.asked)
+        if not self._runs or not peer.plays or peer.report is not None:
+            return
+        first = node * self._env.local_world_size
+        if self._lost is None and not peer.asked:
+            words = f"node {node} went away: its keeper {reason}"
+            self._lost = LostNode(rank=first, reason=words, mono=time.monotonic())
+        self._call_halt(Halt(), doubt=False)
+
+    # -- what all have to do
+
+    def _obey(self, order: StopOrder) -> None:
+        """Every node stops; an order that is final stands above that to a single node."""
+        if self._order is not None and (self._order.exit_code != SIGTERM_CODE or order.exit_code == SIGTERM_CODE):
+            return
+        self._order = order
+        if self._runs:
+            self._limit(self._env.grace_seconds)
+            self._tell_all({"stop": asdict(order), "generation": self._course.generation})
+
+    def _call_halt(self, halt: Halt, *, doubt: bool) -> None:
+        if not self._runs:
+            return
+        at = time.monotonic() + (DOUBT_SECONDS if doubt else 0.0)
+        self._halt_at = min(self._halt_at, at) if self._halt else at
+        self._halt = Halt(hangs=halt.hangs or bool(self._halt and self._halt.hangs))
+        self._limit(0.0)
+
+    def _limit(self, seconds: float) -> None:
+        self._ended_by = max(self._ended_by, time.monotonic() + seconds + SETTLE_SECONDS)
+
+    def _tell_all(self, message: dict[str, Any]) -> None:
+        for node, peer in list(self._peers.items()):
+            try:
+                peer.channel.send(message)
+            except Gone as error:
+                self._lose(node, str(error))
+
+    def _missing(self) -> list[int]:
+        return [node for node in range(1, self._env.num_nodes) if not self._is_there(node)]
+
+    def _is_there(self, node: int) -> bool:
+        return node in self._peers and not self._peers[node].asked
+
+
+def _try_tell(channel: Channel, message: dict[str, Any]) -> None:
+    try:
+        channel.send(message)
+    except Gone:
+        return
+
+
+def _nodes(nodes: list[int]) -> str:
+    shown = ", ".join(map(str, nodes[:8])) + (", ..." if len(nodes) > 8 else "")
+    return f"node{'s' if len(nodes) > 1 else ''} {shown}"
+
+
+def _allow_handles(wanted: int) -> None:
+    """As many open files as there are nodes, as far as the hard limit goes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
