@@ -1,0 +1,123 @@
+"""`FakeApi`: the client of the product over the fake server, in this process; nothing waits longer than `patience`."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tests.cluster.fake.refusal import Refusal
+from tests.cluster.fake.server import Asked, FakeServer
+
+from gangline.launch.kubernetes.client import Client
+from gangline.launch.kubernetes.wire import Answer, Request, Stream
+
+Proceed = Callable[[], Answer]
+Hook = Callable[[Request, Proceed], Answer]
+
+
+class FakeApi(Client):
+    """Implements `Api` in memory.
+
+    Args:
+        namespace: Of this gang's objects; made if it is not there.
+        server: Shared with other clients; none: a new one.
+        serve: Kinds beyond the built-in ones: trainer, jobset, kueue.
+        patience: Seconds that a watch or a followed log waits for news before it ends, whatever it asked for.
+
+    Attributes:
+        idle: Called whenever a watch or a log has nothing to say, before it waits: put controllers here.
+        hooks: Each stands around every call but watches and logs, the last one outermost: answer instead of the server,
+            or call `proceed` and raise `Away` to lose its answer. `Away` from a hook reaches the caller at once.
+    """
+
+    def __init__(
+        self,
+        namespace: str = "gangs",
+        *,
+        server: FakeServer | None = None,
+        serve: tuple[str, ...] = (),
+        patience: float = 0.05,
+    ) -> None:
+        self.server = server or FakeServer(serve=serve)
+        self.idle: list[Callable[[], object]] = []
+        self.hooks: list[Hook] = []
+        self.patience = patience
+        self.server.add_namespace(namespace)
+        super().__init__(_InMemory(self), namespace=namespace)
+
+
+class _InMemory:
+    def __init__(self, api: FakeApi) -> None:
+        self._api = api
+
+    def send(self, request: Request) -> Answer:
+        proceed: Proceed = lambda: self._answer(request)  # noqa: E731  the innermost of a chain of calls
+        for hook in self._api.hooks:
+            proceed = _around(hook, request, proceed)
+        return proceed()
+
+    @contextmanager
+    def stream(self, request: Request, *, seconds: float, silence_seconds: float) -> Iterator[Stream]:
+        server, asked = self._api.server, _asked(request)
+        try:
+            news = _log(server, asked) if asked.place.subresource == "log" else server.watch(asked)
+        except Refusal as refusal:
+            yield Stream(refusal=Answer(status=refusal.code, body=refusal.body), chunks=iter(()))
+            return
+        follows = asked.query.get("follow", "true") == "true"
+        yield Stream(refusal=None, chunks=self._chunks(news, seconds=seconds if follows else 0.0))
+
+    def _answer(self, request: Request) -> Answer:
+        status, body = self._api.server.answer(_asked(request))
+        return Answer(status=status, body=body)
+
+    def _chunks(self, news: Callable[[], Iterator[bytes]], *, seconds: float) -> Iterator[bytes]:
+        """What is there, then what comes, until nothing came for `patience`."""
+        until = time.monotonic() + seconds
+        while True:
+            found = list(news())
+            yield from found
+            if not found:
+                for each in self._api.idle:
+                    each()
+                found = list(news())
+                yield from found
+            if not found and not self._has_news(until):
+                return
+
+    def _has_news(self, until: float) -> bool:
+        changed = self._api.server.store.changed
+        with changed:
+            return changed.wait(max(0.0, min(self._api.patience, until - time.monotonic())))
+
+
+def _log(server: FakeServer, asked: Asked) -> Callable[[], Iterator[bytes]]:
+    place = asked.place
+    key = (place.namespace, place.name)
+    status, _ = server.answer(Asked(method="GET", path=asked.path.removesuffix("/log")))
+    if status != 200:
+        raise Refusal(404, "NotFound", f'pods "{place.name}" not found')
+    since = asked.query.get("sinceTime", "")[:19]  # whole seconds, as the kubelet counts
+    told = [0]
+
+    def lines() -> Iterator[bytes]:
+        have = server.logs.get(key, [])[told[0] :]
+        told[0] += len(have)
+        for at, text in have:
+            if at[:19] >= since:
+                yield f"{at} {text}\n".encode()
+
+    return lines
+
+
+def _asked(request: Request) -> Asked:
+    return Asked(
+        method=request.method,
+        path=request.path,
+        query=request.query,
+        body=request.body,
+        content_type=request.content_type,
+    )
+
+
+def _around(hook: Hook, request: Request, proceed: Proceed) -> Proceed:
+    return lambda: hook(request, proceed)
