@@ -1,0 +1,86 @@
+"""A real API server takes every object we render: strictly validated, under PodSecurity `restricted`, as dry runs."""
+
+from dataclasses import replace
+
+import pytest
+from tests.launch.kubernetes.gangs import CPU, cases
+
+from gangline.launch.kubernetes.api import Refused
+from gangline.launch.kubernetes.emit import merge
+from gangline.launch.kubernetes.facts import Facts
+from gangline.launch.kubernetes.render import render_as, secret
+
+pytestmark = pytest.mark.cluster
+CASES = cases()
+
+
+def placed_in(setting, namespace):
+    """Names of priority classes are left out: a bare cluster has none."""
+    return replace(setting, namespace=namespace, facts=Facts())
+
+
+@pytest.fixture
+def served(api):
+    """Skips where the cluster does not serve a collection."""
+
+    def demand(path):
+        group_version, plural = path.removeprefix("/apis/").split("/namespaces/")[0], path.rsplit("/", 1)[1]
+        listed = api.get(f"/apis/{group_version}")
+        if listed is None or plural not in {each["name"] for each in listed["resources"]}:
+            pytest.skip(f"this cluster serves no {plural} of {group_version}")
+
+    return demand
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_root_is_taken_before_and_after_its_last_write(name, api, served):
+    kind, setting = CASES[name]
+    rendered = render_as(kind, placed_in(setting, api.namespace))
+    for path, body in rendered.before:
+        served(path)
+        assert api.create(path, body, dry_run=True)["metadata"]["uid"]
+    if kind == "trainjob":
+        pytest.skip("Trainer's webhook wants the runtime to exist; the suite of the launcher creates both")
+    served(rendered.root_path)
+    for body in (rendered.root, merge(rendered.root, rendered.release)):
+        made = api.create(rendered.root_path, body, dry_run=True)
+        assert made["metadata"]["labels"]["gangline/gang"] == setting.podset.name
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_what_stands_around_a_root_is_taken(name, api):
+    kind, setting = CASES[name]
+    rendered = render_as(kind, placed_in(setting, api.namespace))
+    for path, body in rendered.around:
+        assert api.create(path, body, dry_run=True)["kind"] == body["kind"]
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_pod_of_a_gang_is_taken_in_a_restricted_namespace(name, api):
+    kind, setting = CASES[name]
+    template = pod_of(render_as(kind, placed_in(setting, api.namespace)))
+    body = {"apiVersion": "v1", "kind": "Pod", **template}
+    body["metadata"] = {**template["metadata"], "name": "gang-0"}
+    assert api.create(f"/api/v1/namespaces/{api.namespace}/pods", body, dry_run=True)["spec"]["containers"]
+
+
+def test_secret_of_a_gang_is_taken(api):
+    body = secret(CPU, {"checkpoint-key": b"\x00key", "store-credentials": b"a:b"})
+    made = api.create(f"/api/v1/namespaces/{api.namespace}/secrets", body, dry_run=True)
+    assert made["type"] == "Opaque"
+
+
+def test_field_that_nobody_knows_is_refused(api):
+    rendered = render_as("job", placed_in(CASES["job-1-cpu"][1], api.namespace))
+    body = merge(rendered.root, {"spec": {"backofLimit": 0}})
+    with pytest.raises(Refused, match="backofLimit"):
+        api.create(rendered.root_path, body, dry_run=True)
+
+
+def pod_of(rendered):
+    """Template of the pods, wherever the root keeps it."""
+    if rendered.before:
+        runtime = rendered.before[0][1]["spec"]["template"]["spec"]
+        return runtime["replicatedJobs"][0]["template"]["spec"]["template"]
+    spec = rendered.root["spec"]
+    return (spec["replicatedJobs"][0]["template"]["spec"] if "replicatedJobs" in spec else spec)["template"]
