@@ -19,7 +19,7 @@ from gangline.spec.site import Site
 from gangline.storage.probe import probe
 from gangline.storage.protocol import ObjectStore
 
-DriverKind = Literal["run", "stage"]
+DriverKind = Literal["run", "stage", "kfp"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,8 +46,10 @@ def open_desk(repo: Path, *, site: Site, environ: Mapping[str, str], observer: O
 
 
 @contextmanager
-def driving(desk: Desk, found: Found, line: Line, *, kind: DriverKind = "run") -> Iterator[Context]:
-    """Hold the lease of the run while the block drives it.
+def driving(
+    desk: Desk, found: Found, line: Line, *, kind: DriverKind = "run", url: str | None = None
+) -> Iterator[Context]:
+    """Hold the lease of the run while the block drives it; `url` is the driver's own page.
 
     Raises:
         HeldError: Somebody else drives.
@@ -73,7 +75,7 @@ def driving(desk: Desk, found: Found, line: Line, *, kind: DriverKind = "run") -
             records=records,
             record=records.read() or found.record,
             line=line,
-            driver=Driver(kind=kind, holder=holder, token=mine.token),
+            driver=Driver(kind=kind, holder=holder, token=mine.token, url=url),
             launcher=launcher,
             observer=desk.observer,
         )

@@ -10,7 +10,7 @@ from gangline.line import lease, runs, targets
 from gangline.line.birth import Found, find_or_bear
 from gangline.line.context import Context
 from gangline.line.drive import drive, finish, perform
-from gangline.line.driver import Desk, driving, open_desk
+from gangline.line.driver import Desk, DriverKind, driving, open_desk
 from gangline.line.observer import Observer
 from gangline.line.question import ask
 from gangline.line.states import FINAL, GOOD, stage
@@ -75,7 +75,7 @@ def run_line(
         ctx.observer.run_started(ctx.record)
         drive(ctx, names)
         ctx.observer.run_ended(ctx.record)
-    return _outcome(ctx.record)
+    return outcome(ctx.record)
 
 
 def run_stage(
@@ -87,6 +87,8 @@ def run_stage(
     environ: Mapping[str, str],
     observer: Observer | None = None,
     max_seconds: float | None = None,
+    kind: DriverKind = "stage",
+    url: str | None = None,
 ) -> Record:
     """One stage of a run that `resolve` made; one that has ended answers what it ended with.
 
@@ -98,6 +100,8 @@ def run_stage(
         environ: For secret references.
         observer: Told of everything.
         max_seconds: Wait at most so long for another driver of this run.
+        kind: Who calls stage by stage.
+        url: Its page, for the record.
 
     Raises:
         UsageError: No such run or stage, or an earlier stage is not done.
@@ -109,7 +113,7 @@ def run_stage(
     record = runs.find_run(desk.store, run)
     if stage(record, name).state not in FINAL:
         _check_start(record, None if name == "report" else name)
-        with _patiently(desk, record, max_seconds) as ctx:
+        with _patiently(desk, record, max_seconds, kind=kind, url=url) as ctx:
             ctx.observer.run_started(ctx.record)
             if name == "report":
                 finish(ctx)
@@ -123,13 +127,15 @@ def run_stage(
 
 
 @contextmanager
-def _patiently(desk: Desk, record: Record, max_seconds: float | None) -> Iterator[Context]:
+def _patiently(
+    desk: Desk, record: Record, max_seconds: float | None, *, kind: DriverKind, url: str | None
+) -> Iterator[Context]:
     """As `driving`, but wait up to `max_seconds` while another driver is at work."""
     deadline = time.monotonic() + (max_seconds or 0.0)
     while True:
         try:
             line = _line_of(desk.store, record)
-            with driving(desk, Found(record, is_new=False, past=None), line, kind="stage") as ctx:
+            with driving(desk, Found(record, is_new=False, past=None), line, kind=kind, url=url) as ctx:
                 yield ctx
                 return
         except lease.HeldError as error:
@@ -170,10 +176,10 @@ def _tell_end(desk: Desk, record: Record) -> Record:
     """Answer for a run that is over: nothing is done, so no lease is taken."""
     desk.observer.run_started(record)
     desk.observer.run_ended(record)
-    return _outcome(record)
+    return outcome(record)
 
 
-def _outcome(record: Record) -> Record:
+def outcome(record: Record) -> Record:
     """The record of a run that passed or is open; else the error that it ended with."""
     if record.run.exit_code:
         raise error_for(record.run.exit_code)(record.run.reason or f"{record.run.id} {record.run.verdict}")
