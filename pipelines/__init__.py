@@ -1,0 +1,1 @@
+"""Pipelines of Kubeflow Pipelines, one a file: wiring of components, nothing else."""

@@ -1,0 +1,95 @@
+"""A run under kfp's local runner: the definitions in a supervised child, results from the record and from files."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from gangline.errors import GanglineError, TrainingError
+from gangline.line import places, runs
+from gangline.line.follow import Interrupted
+from gangline.line.kfp.child import Request
+from gangline.line.kfp.compile import last_words
+from gangline.line.kfp.config import TaskConfig
+from gangline.line.kfp.definitions import find_root
+from gangline.line.kfp.secrets import secret_variables
+from gangline.line.kfp.supervise import child
+from gangline.line.kfp.told import Listens
+from gangline.line.observer import Observer
+from gangline.spec.record import Record
+from gangline.spec.site import Site
+from gangline.storage.protocol import ObjectStore
+
+POLL_SECONDS = 0.05
+LOCAL_IMAGE = "python:3.11-slim"
+"""Tasks are processes here; the runner only asks that the name speaks of Python."""
+
+
+def run_locally(
+    repo: Path, record: Record, *, site: Site, environ: Mapping[str, str], store: ObjectStore, observer: Observer
+) -> Record:
+    """Take a built run from plan to report; the record as it stands then.
+
+    Raises:
+        GanglineError: What left the run open: no room, a store that is away, another driver.
+        TrainingError: The runner ended without a word of a task; the end of its log is shown.
+    """
+    with tempfile.TemporaryDirectory(prefix="gangline-kfp-") as name:
+        folder = Path(name)
+        config = TaskConfig(site=site, repo=str(repo), told=name)
+        request = Request(
+            action="run", root=str(find_root(repo)), image=LOCAL_IMAGE, run_seconds=int(site.limits.run_seconds),
+            folder=name, run=record.run.id, config=config.to_text(),
+        )  # fmt: skip
+        listens = Listens(folder, observer, [])
+        log = log_file(repo, record.run.id)
+        with child(request, environ=environ, secrets=secret_variables(site), log=log) as process:
+            interrupted = _attend(process, listens)
+        listens.pass_on()
+    stands = runs.find_run(store, record.run.id)
+    if interrupted and stands.run.state == "open":
+        raise Interrupted(f"stopped by Ctrl-C; gangline run goes on with {stands.run.id} where it stands")
+    _demand_end(stands, listens.failures, log)
+    return stands
+
+
+def _attend(process: "subprocess.Popen[bytes]", listens: Listens) -> bool:
+    """Pass on what tasks tell until the runner has ended; True where Ctrl-C came, which tasks obey as a driver does."""
+    interrupted = False
+    while True:
+        try:
+            while process.poll() is None:
+                listens.pass_on()
+                _nap(process)
+        except KeyboardInterrupt:
+            if interrupted:
+                raise
+            interrupted = True
+            os.killpg(process.pid, signal.SIGINT)
+            continue
+        return interrupted
+
+
+def log_file(repo: Path, run: str) -> Path:
+    """What runner and tasks of `run` wrote, over all its tries."""
+    folder = places.home(repo) / "kfp"
+    with places.writing(folder):
+        folder.mkdir(exist_ok=True)
+    return folder / f"{run}.log"
+
+
+def _nap(process: "subprocess.Popen[bytes]") -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(POLL_SECONDS)
+
+
+def _demand_end(record: Record, failures: list[GanglineError], log: Path) -> None:
+    """A run that is open was left so by a task that said why: the first one, as later ones only miss its work."""
+    if record.run.state == "ended":
+        return
+    if failures:
+        raise failures[0]
+    raise TrainingError(f"the local runner ended before {record.run.id} did: {last_words(log)}; all of it is in {log}")

@@ -1,0 +1,51 @@
+"""Secrets of tasks on a cluster: mounted as files of the pod, read here, given on under names of our own.
+
+A site's `secret:k8s:NAME/KEY` can be read by a pod that mounts it alone. A task mounts the secrets by their names below
+`MOUNT`; its stages then find the value as they find any other, and no value is ever a variable of the process.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from gangline.errors import ConfigError
+from gangline.spec.codec import canonical, from_json
+from gangline.spec.site import Site
+
+MOUNT = Path("/var/run/gangline/secrets")
+_REFERENCE = re.compile(r"secret:k8s:([a-z0-9][a-z0-9.-]*)/([A-Za-z0-9._-]+)")
+
+
+def secret_names(site: Site) -> tuple[str, ...]:
+    """Kubernetes secrets that `site` refers to: what a task's pod has to mount."""
+    return tuple(sorted({name for name, _ in _REFERENCE.findall(canonical(site).decode())}))
+
+
+def mounted_secrets(site: Site, environ: Mapping[str, str], *, mount: Path = MOUNT) -> tuple[Site, Mapping[str, str]]:
+    """The site with readable references, and the environment in which they are found.
+
+    Raises:
+        ConfigError: A secret is not mounted.
+    """
+    text = canonical(site).decode()
+    values: dict[str, str] = {}
+    for name, key in sorted(set(_REFERENCE.findall(text))):
+        variable = f"GANGLINE_SECRET_{len(values)}"
+        values[variable] = _read(mount, name, key)
+        text = text.replace(f'"secret:k8s:{name}/{key}"', f'"secret:env:{variable}"')
+    return (from_json(Site, text), {**environ, **values}) if values else (site, environ)
+
+
+def _read(mount: Path, name: str, key: str) -> str:
+    try:
+        return (mount / name / key).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"secret:k8s:{name}/{key}: wanted the secret mounted at {mount / name}, found {error};"
+            f" the pipeline has to be compiled with this site, and the namespace to hold the secret {name}"
+        ) from error
+
+
+def secret_variables(site: Site) -> frozenset[str]:
+    """Variables that the references of `site` name: a task's process needs these and no other of the user's."""
+    return frozenset(re.findall(r'"secret:env:([A-Za-z_][A-Za-z0-9_]*)"', canonical(site).decode()))

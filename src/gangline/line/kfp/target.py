@@ -1,0 +1,129 @@
+"""A whole run whose stages Kubeflow Pipelines calls: resolved and built here, then handed to a runner or a server."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from gangline.errors import ConfigError, GanglineError, UsageError
+from gangline.launch.protocol import GangEvent
+from gangline.line import runs
+from gangline.line.git import Repository
+from gangline.line.kfp.local import run_locally
+from gangline.line.observer import Observer, Silent
+from gangline.line.run import outcome, run_line, run_stage
+from gangline.line.states import FINAL, stage
+from gangline.spec.record import Record, StageInfo
+from gangline.spec.site import Site
+
+Driving = Literal["kfp-local", "kfp"]
+HERE = ("resolve", "build")
+"""Stages that come before compiling: they make the image."""
+
+
+def drive(
+    repo: Path,
+    *,
+    driving: Driving,
+    site: Site,
+    environ: Mapping[str, str],
+    commit: str | None = None,
+    overrides: Sequence[str] = (),
+    again: bool = False,
+    strategy: str | None = None,
+    start: str | None = None,
+    until: str | None = None,
+    ranks_at: Literal["local", "kubernetes"] | None = None,
+    observer: Observer | None = None,
+) -> Record:
+    """As `run_line`, with the stages from plan on called by a pipeline; the record tells the same story.
+
+    Args:
+        repo: Folder of line.toml, in a git repository.
+        driving: By kfp's local runner, in processes of this machine, or by the server of `kfp.endpoint`.
+        site: Where it runs.
+        environ: For secret references and the user's configuration folder.
+        commit: As in `run_line`, like `overrides`, `again` and `strategy`.
+        overrides: Likewise.
+        again: Likewise.
+        strategy: Likewise.
+        start: Resolve or none: a pipeline is wired whole.
+        until: Resolve, build or none.
+        ranks_at: Where gangs run; None: as the run began, or as the site says.
+        observer: Told of everything.
+
+    Raises:
+        UsageError: A part of a pipeline was asked for.
+        GanglineError: As `run_line`.
+    """
+    _demand_whole(start, until)
+    once = Once(observer or Silent())
+    where: dict[str, Any] = {"site": site, "environ": environ, "observer": once}
+    asked: dict[str, Any] = {"commit": commit, "overrides": overrides, "strategy": strategy, "target": ranks_at}
+    try:
+        record = run_line(repo, again=again, until=until or HERE[-1], **asked, **where)
+        if until is None and record.run.state == "open":
+            record = _hand_over(Repository.at(repo).root, record, driving=driving, **where)
+    except GanglineError:
+        if once.record is None or once.record.run.state == "open":
+            raise
+        run_line(repo, **asked, **where)
+        raise
+    finally:
+        once.end()
+    return outcome(record)
+
+
+def _hand_over(
+    repo: Path, record: Record, *, driving: Driving, site: Site, environ: Mapping[str, str], observer: "Once"
+) -> Record:
+    """The run after its pipeline ended; where the pipeline's last step did not come to draw the report, it is drawn."""
+    store = runs.open_site_store(repo, site, environ)
+    if driving == "kfp":
+        raise ConfigError("kfp.endpoint: wanted a pipelines server, found none that is spoken to; kfp-local works")
+    record = run_locally(repo, record, site=site, environ=environ, store=store, observer=observer)
+    if stage(record, "report").state not in FINAL:
+        record = run_stage(repo, "report", record.run.id, site=site, environ=environ, observer=observer, kind="kfp")
+    observer.record = record
+    return record
+
+
+def _demand_whole(start: str | None, until: str | None) -> None:
+    if start not in (None, "resolve") or until not in (None, *HERE):
+        raise UsageError(
+            f"wanted the whole line, found --from {start} --until {until}: a pipeline is wired whole;"
+            f" --until build works, and so does gangline run --from or --until without a pipeline"
+        )
+
+
+class Once(Silent):
+    """Of the parts that a run is driven in, one beginning and one end are told."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self.record: Record | None = None
+        self._ended = False
+
+    def run_started(self, record: Record) -> None:
+        if self.record is None:
+            self._observer.run_started(record)
+        self.record = record
+
+    def run_ended(self, record: Record) -> None:
+        self.record, self._ended = record, True
+
+    def end(self) -> None:
+        """The last word, where some part came to its end."""
+        if self.record is not None and self._ended:
+            self._observer.run_ended(self.record)
+
+    def stage_started(self, name: str) -> None:
+        self._observer.stage_started(name)
+
+    def progress(self, stage: str, event: GangEvent) -> None:
+        self._observer.progress(stage, event)
+
+    def stage_ended(self, name: str, info: StageInfo) -> None:
+        self._observer.stage_ended(name, info)
+
+    def note(self, text: str) -> None:
+        self._observer.note(text)
