@@ -1,10 +1,24 @@
-"""What a cluster serves, as far as rendering and routing depend on it; read once a driver, or from a file."""
+"""What a cluster serves, as far as rendering and routing depend on it; read once a driver, or from a file.
 
+Read from discovery and from published schemas, which are open to every account; what needs a right that this account
+lacks is left empty, which always is the modest answer.
+"""
+
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from gangline.launch.kubernetes.api import Api, Denied, Object
+from gangline.spec.codec import canonical, from_json
 
 TrainerSpelling = Literal["podSpecOverrides", "podTemplateOverrides", "runtimePatches"]
 """How a TrainJob says wishes for its pods: Trainer 2.0, 2.1, 2.2 and later."""
+
+PLACER_LEASE = "gangline-placer"
+_SPELLINGS: tuple[TrainerSpelling, ...] = ("runtimePatches", "podTemplateOverrides", "podSpecOverrides")
+_GROUPS = ("batch", "jobset.x-k8s.io", "kueue.x-k8s.io", "networking.k8s.io", "trainer.kubeflow.org")
+"""That anything here depends on, beside the core."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,3 +49,121 @@ class Facts:
     @property
     def jobset(self) -> bool:
         return any(each.startswith("jobset.x-k8s.io/") for each in self.served)
+
+    def to_json(self) -> bytes:
+        return canonical(self)
+
+    @staticmethod
+    def from_json(data: bytes | str) -> "Facts":
+        """Raises `IntegrityError` where `data` is no facts file."""
+        return from_json(Facts, data)
+
+
+def read_facts(api: Api, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Facts:
+    """Ask the cluster; a dozen calls. Raises `Away`."""
+    version = api.read("/version") or {}
+    roots = _roots(api)
+    served = tuple(sorted(name for root in roots for name in _resources(api, root)))
+    spelling, is_integer = _trainer(api, roots)
+    return Facts(
+        version=f"{version.get('major', '')}.{version.get('minor', '')}".rstrip("+"),
+        served=served,
+        trainer=spelling,
+        trainer_num_proc_is_integer=is_integer,
+        topologies=tuple(sorted(each["metadata"]["name"] for each in _kueue_items(api, served, "topologies"))),
+        queues={each["metadata"]["name"]: _cluster_queue(each) for each in _kueue_items(api, served, "localqueues")},
+        placer=_is_placed(api, now()),
+        priority_classes=_priority_classes(api),
+        api_addresses=_api_addresses(api),
+    )
+
+
+def _roots(api: Api) -> list[str]:
+    """Paths below which the groups that matter are served: `/api/v1`, `/apis/batch/v1`."""
+    paths = (api.read("/openapi/v3") or {}).get("paths", {})
+    groups = [path for path in paths if path.count("/") == 2 and path.split("/")[1] in _GROUPS]
+    return [f"/{path}" for path in ("api/v1", *sorted(groups))]
+
+
+def _resources(api: Api, root: str) -> Iterable[str]:
+    prefix = root.removeprefix("/apis/").removeprefix("/api/")
+    for each in (api.read(root) or {}).get("resources", ()):
+        if "/" not in each["name"]:
+            yield f"{prefix}/{each['name']}"
+
+
+def _trainer(api: Api, roots: list[str]) -> tuple[TrainerSpelling | None, bool]:
+    """Spelling, and whether processes per node are a number only, as the schema of TrainJob has them."""
+    root = next((each for each in roots if each.startswith("/apis/trainer.kubeflow.org/")), None)
+    if root is None:
+        return None, False
+    for schema in _schemas(api, root):
+        if _kind(schema) == "TrainJob":
+            spec = _properties(_properties(schema).get("spec", {}))
+            count = _properties(spec.get("trainer", {})).get("numProcPerNode", {})
+            return next((each for each in _SPELLINGS if each in spec), None), count.get("type") == "integer"
+    return None, False
+
+
+def _schemas(api: Api, root: str) -> list[Object]:
+    document = api.read(f"/openapi/v3{root}") or {}
+    return list((document.get("components") or {}).get("schemas", {}).values())
+
+
+def _kind(schema: Object) -> str:
+    return next((each.get("kind", "") for each in schema.get("x-kubernetes-group-version-kind", ())), "")
+
+
+def _properties(schema: Object) -> Any:
+    return schema.get("properties") or {}
+
+
+def _kueue_items(api: Api, served: tuple[str, ...], plural: str) -> list[Object]:
+    path = next((each for each in served if each.startswith("kueue.") and each.endswith(f"/{plural}")), None)
+    if path is None:
+        return []
+    group, version, _ = path.split("/")
+    middle = f"namespaces/{api.namespace}/" if plural == "localqueues" else ""
+    return _listed(api, f"/apis/{group}/{version}/{middle}{plural}")
+
+
+def _cluster_queue(queue: Object) -> str:
+    return str((queue.get("spec") or {}).get("clusterQueue", ""))
+
+
+def _is_placed(api: Api, now: datetime) -> bool:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{api.namespace}/leases/{PLACER_LEASE}"
+    spec = _got(api, path).get("spec") or {}
+    if not spec.get("holderIdentity") or not spec.get("renewTime"):
+        return False
+    renewed = datetime.fromisoformat(spec["renewTime"].replace("Z", "+00:00"))
+    return now < renewed + timedelta(seconds=spec.get("leaseDurationSeconds", 0))
+
+
+def _priority_classes(api: Api) -> tuple[str, ...]:
+    return tuple(
+        sorted(each["metadata"]["name"] for each in _listed(api, "/apis/scheduling.k8s.io/v1/priorityclasses"))
+    )
+
+
+def _api_addresses(api: Api) -> tuple[str, ...]:
+    """The Service's and those behind it: policies judge by the latter, resolvers give the former."""
+    service = _got(api, "/api/v1/namespaces/default/services/kubernetes")
+    slices = _got(api, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes")
+    behind = [address for each in slices.get("endpoints") or () for address in each.get("addresses", ())]
+    return tuple(sorted({*((service.get("spec") or {}).get("clusterIPs") or ()), *behind}))
+
+
+def _got(api: Api, path: str) -> Object:
+    """Empty where it is not there, or not for this account to see."""
+    try:
+        return api.get(path) or {}
+    except Denied:
+        return {}
+
+
+def _listed(api: Api, path: str) -> list[Object]:
+    try:
+        return api.items(path)[0]
+    except Denied:
+        return []
