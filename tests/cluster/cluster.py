@@ -1,0 +1,154 @@
+"""`Cluster`: what a test knows of the cluster it runs against, whoever owns that.
+
+The project's own is brought up where this machine can; `GANGLINE_TEST_KUBECONFIG` names another, and then these say
+the rest: `GANGLINE_TEST_STORE_URL`, `_STORE_ENDPOINT`, `_STORE_CLUSTER_ENDPOINT`, `_STORE_CREDENTIALS`,
+`GANGLINE_TEST_IMAGE`, `GANGLINE_TEST_TRAIN_IMAGE`. What is not said is asked for by a skip that names it."""
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cluster import tenant
+from tests.cluster.images import recipes
+from tests.cluster.rig import env, machine
+from tests.cluster.rig.kubectl import Kubectl
+from tests.cluster.rig.trouble import Trouble
+from tests.cluster.rig.up import bring, up
+from tests.cluster.servers.build import missing, program
+
+from gangline.storage.open import open_store
+from gangline.storage.protocol import ObjectStore
+
+_LEFTOVERS = "pods,jobs,services,secrets,configmaps,networkpolicies"
+GONE_SECONDS = 60.0
+"""In which what was deleted must be gone."""
+
+
+@dataclass(kw_only=True)
+class Cluster:
+    environ: Mapping[str, str]
+    """The variables above."""
+    kubectl: Kubectl
+    is_own: bool
+    """The project's own: images can be brought, the node is ours to disturb."""
+    namespaces: list[str] = field(default_factory=list)
+    """Made by `namespace` and not yet deleted."""
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.kubectl.kubeconfig
+
+    @property
+    def store_url(self) -> str:
+        """`s3://bucket`; a run takes a prefix of it."""
+        return self._told("GANGLINE_TEST_STORE_URL")
+
+    @property
+    def endpoint(self) -> str:
+        """Of the store, from this machine."""
+        return self._told("GANGLINE_TEST_STORE_ENDPOINT")
+
+    @property
+    def cluster_endpoint(self) -> str:
+        """Of the same store, from a pod."""
+        return self._told("GANGLINE_TEST_STORE_CLUSTER_ENDPOINT")
+
+    @property
+    def credentials(self) -> str:
+        """`key:secret`."""
+        return self._told("GANGLINE_TEST_STORE_CREDENTIALS")
+
+    @property
+    def image(self) -> str:
+        """By digest: Python and gangline, no torch."""
+        return self._told("GANGLINE_TEST_IMAGE")
+
+    @property
+    def train_image(self) -> str:
+        """By digest: with torch, too; the project's own cluster gets it at the first question."""
+        if self.is_own:
+            return bring(recipes.train_base(), recipes.train()).reference
+        return self._told("GANGLINE_TEST_TRAIN_IMAGE")
+
+    def store(self, prefix: str) -> ObjectStore:
+        """The store below `prefix`, as this machine reaches it."""
+        return open_store(f"{self.store_url}/{prefix}", endpoint=self.endpoint, credentials=self.credentials)
+
+    def store_url_for_pods(self, prefix: str) -> str:
+        """The same place, as a PodSet names it."""
+        return f"{self.store_url}/{prefix}?endpoint={self.cluster_endpoint}"
+
+    def namespace(self, name: str) -> str:
+        """A new namespace for gangs, as a site sets one up; `delete`, or the end of the session, removes it."""
+        plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:30].strip("-")
+        made = f"gangline-test-{plain}-{secrets.token_hex(3)}"
+        self.namespaces.append(made)
+        self.kubectl.apply(tenant.objects(made, self.kubectl))
+        self._await(lambda: bool(self.kubectl.run("get", "serviceaccount", "default", "-n", made)), "its account")
+        return made
+
+    def delete(self, namespace: str) -> None:
+        """Returns when it is gone; fails where something in it does not go."""
+        self.kubectl.run("delete", "namespace", namespace, "--wait=false", "--ignore-not-found")
+        there = ("get", "namespace", namespace, "--ignore-not-found", "-o", "name")
+        self._await(lambda: not self.kubectl.run(*there).strip(), f"the end of {namespace}")
+        self.namespaces.remove(namespace)
+
+    def leftovers(self, namespace: str, *, labels: str = "gangline/gang") -> list[str]:
+        """Objects of gangs in `namespace`, `kind/name` each."""
+        return self.kubectl.run("get", _LEFTOVERS, "-n", namespace, "-l", labels, "-o", "name").split()
+
+    def read(self, *arguments: str) -> dict[str, Any]:
+        return self.kubectl.read(*arguments)
+
+    def _told(self, name: str) -> str:
+        value = self.environ.get(name)
+        if not value:
+            pytest.skip(f"{name} is not set; with GANGLINE_TEST_KUBECONFIG it says what this test needs")
+        return value
+
+    def _await(self, holds: Any, what: str) -> None:
+        deadline = time.monotonic() + GONE_SECONDS
+        while True:
+            with contextlib.suppress(Trouble):
+                if holds():
+                    return
+            assert time.monotonic() < deadline, f"waited {GONE_SECONDS:.0f} s for {what}"
+            time.sleep(0.2)
+
+
+def open_cluster() -> Iterator[Cluster]:
+    """The given one, or the project's own, or a skip with the reason; what the tests made is gone afterwards."""
+    cluster = _given() if os.environ.get("GANGLINE_TEST_KUBECONFIG") else _own()
+    yield cluster
+    for namespace in list(cluster.namespaces):
+        cluster.delete(namespace)
+
+
+def _given() -> Cluster:
+    found = shutil.which("kubectl")
+    if found is None:
+        pytest.skip("GANGLINE_TEST_KUBECONFIG is set, but kubectl is not on the PATH")
+    kubeconfig = Path(os.environ["GANGLINE_TEST_KUBECONFIG"])
+    return Cluster(environ=dict(os.environ), kubectl=Kubectl(program=Path(found), kubeconfig=kubeconfig), is_own=False)
+
+
+def _own() -> Cluster:
+    try:
+        machine.check()
+        if wanted := [name for _, name in missing()]:
+            pytest.skip(f"make cluster-up builds {', '.join(wanted)}, minutes once")
+        up()
+        told = env.environment()
+    except Trouble as trouble:
+        pytest.skip(str(trouble))
+    kubectl = Kubectl(program=program("kubectl"), kubeconfig=Path(told["GANGLINE_TEST_KUBECONFIG"]))
+    return Cluster(environ=told, kubectl=kubectl, is_own=True)

@@ -1,0 +1,18 @@
+"""The cluster of the tests, one a session. Mark a test that asks for it with `cluster`."""
+
+import pytest
+from tests.cluster.cluster import open_cluster
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """A running `Cluster`, or a skip that says why there is none."""
+    yield from open_cluster()
+
+
+@pytest.fixture
+def namespace(request, cluster):
+    """A namespace of this test; it and everything in it is gone afterwards."""
+    made = cluster.namespace(request.node.name)
+    yield made
+    cluster.delete(made)

@@ -1,0 +1,63 @@
+"""Brings images into the cluster's containerd. Layers that it has unpacked are not sent again."""
+
+import contextlib
+import subprocess
+import time
+
+from tests.cluster.images.archive import Image, Layer
+from tests.cluster.rig.inside import ctr, output
+from tests.cluster.rig.told import say
+from tests.cluster.rig.trouble import Trouble
+
+_LARGE_BYTES = 1_000_000_000
+"""A tar above this is deleted once imported; it can be made again."""
+
+
+def ensure(image: Image, *, under: Image | None = None, tag: str | None = None) -> None:
+    """Import `image` unless it is there; `under` names an imported one whose layers it shares, `tag` a second name."""
+    if image.reference not in imported():
+        _send(image, frozenset(layer.digest for layer in under.layers) if under else frozenset())
+    if tag is not None and f"{image.name}:{tag}" not in imported():
+        output(ctr("images", "tag", image.reference, f"{image.name}:{tag}"))
+
+
+def imported() -> set[str]:
+    """Names that containerd knows."""
+    return set(output(ctr("images", "ls", "-q")).split())
+
+
+def forget(image_name: str, *, but: set[str]) -> None:
+    """Remove references of `image_name` that are not in `but`: earlier code, which nobody starts any more."""
+    old = [each for each in imported() if each.startswith(f"{image_name}@") and each not in but]
+    if old:
+        output(ctr("images", "rm", *old))
+
+
+def _send(image: Image, without: frozenset[str]) -> None:
+    began = time.monotonic()
+    sent = [_with_tar(layer) for layer in image.layers if layer.digest not in without]
+    with subprocess.Popen(
+        ctr("images", "import", "-"), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        with contextlib.suppress(BrokenPipeError):  # it ended early; its own words say why
+            image.write(process.stdin, without=without)
+            process.stdin.close()
+        said = process.stderr.read().decode()
+    if process.returncode:
+        raise Trouble(f"{image.reference} was not imported: {said.strip()[-1000:]}")
+    size = sum(layer.size_bytes for layer in sent)
+    say("images", f"{image.name}: {size / 1e6:.1f} MB in {time.monotonic() - began:.1f} s")
+    for layer in sent:
+        if layer.size_bytes > _LARGE_BYTES:
+            layer.path.unlink()
+
+
+def _with_tar(layer: Layer) -> Layer:
+    if layer.path.is_file() or layer.make is None:
+        return layer
+    made = layer.make()
+    if made.digest != layer.digest:
+        raise Trouble(f"{layer.path.name} was made again and differs: {layer.digest}, now {made.digest}; try again")
+    return made

@@ -1,0 +1,95 @@
+"""The images of the test cluster and what each is made of, by key: what is there at its key is not made again."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from tests.cluster.images.archive import Entry, Image, Layer, write_layer
+from tests.cluster.images.base import USER, base_layer
+from tests.cluster.images.packages import TARGET, locked_packages, package_entries, small_packages, source_entries
+from tests.cluster.rig import places
+from tests.cluster.servers.build import program
+
+_ROOT = Path(__file__).parents[3]
+_ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "HOME": "/gangline"}
+_FOLDERS = (Entry(name="gangline", mode=0o755),)
+
+
+def pause() -> Image:
+    return Image(name="gangline.test/pause", layers=(_program_layer("pause"),), entrypoint=("/pause",), user=USER)
+
+
+def minio(server: Path) -> Image:
+    """The server of `make tools`, alone."""
+    key = f"minio-{server.stat().st_mtime_ns:x}"
+    layer = _layer(key, lambda: [Entry(name="minio", source=server, mode=0o755), Entry(name="data", mode=0o777)])
+    return Image(name="gangline.test/minio", layers=(layer,), entrypoint=("/minio",), user=USER)
+
+
+def trainer() -> Image:
+    name = "trainer-controller-manager"
+    return Image(name="gangline.test/trainer", layers=(_program_layer(name),), entrypoint=(f"/{name}",), user=USER)
+
+
+def small_base() -> Image:
+    """What a commit does not change of `small`."""
+    return _python("gangline.test/small-base", (base_layer(), _package_layer("small", small_packages())))
+
+
+def small() -> Image:
+    """Python and gangline with what a keeper needs; no torch."""
+    return _python("gangline.test/small", (*small_base().layers, _code_layer()))
+
+
+def train_base() -> Image:
+    """What a commit does not change of `train`."""
+    return _python("gangline.test/train-base", (base_layer(), _package_layer("train", locked_packages())))
+
+
+def train() -> Image:
+    """Python, gangline, torch with the CUDA libraries that it is linked with."""
+    return _python("gangline.test/train", (*train_base().layers, _code_layer()))
+
+
+def _python(name: str, layers: tuple[Layer, ...]) -> Image:
+    return Image(name=name, layers=layers, env=_ENVIRONMENT, user=USER)
+
+
+def _program_layer(name: str) -> Layer:
+    path = program(name)
+    return _layer(path.parent.name, lambda: [Entry(name=name, source=path, mode=0o755)])
+
+
+def _package_layer(name: str, packages: set[str]) -> Layer:
+    lock = (_ROOT / "requirements" / "run.txt").read_bytes()
+    recipe = (Path(__file__).parent / "packages.py").read_bytes()
+    key = hashlib.sha256(lock + recipe + repr(sorted(packages)).encode()).hexdigest()[:12]
+    return _layer(f"{name}-{key}", lambda: [*_FOLDERS, *package_entries(packages)])
+
+
+def _code_layer() -> Layer:
+    """gangline itself: the only layer that a commit changes."""
+    folder = _ROOT / "src" / "gangline"
+    key = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        key.update(f"{path.relative_to(folder)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return _layer(f"code-{key.hexdigest()[:12]}", lambda: source_entries(folder, f"{TARGET}/gangline"))
+
+
+def _layer(key: str, entries: Callable[[], Iterable[Entry]]) -> Layer:
+    """By its note, or made and noted; the note outlives a large tar."""
+    path = places.home() / "images" / f"{key}.tar"
+    note = path.with_suffix(".json")
+
+    def make() -> Layer:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        staged = path.with_suffix(f".{os.getpid()}")
+        made = write_layer(staged, entries())
+        staged.replace(path)
+        note.write_text(json.dumps({"digest": made.digest, "size_bytes": made.size_bytes}))
+        return replace(made, path=path, make=make)
+
+    return Layer(**json.loads(note.read_text()), path=path, make=make) if note.is_file() else make()

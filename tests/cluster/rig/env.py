@@ -1,0 +1,29 @@
+"""What programs need to know of the running cluster, as shell lines and as a table."""
+
+from tests.cluster.images import recipes
+from tests.cluster.rig import places, store
+from tests.cluster.rig.up import bring
+from tests.cluster.servers.build import program
+
+
+def environment() -> dict[str, str]:
+    """Variables that tests understand; with them they run against this cluster as against any other.
+
+    The image is that of the present code, and is brought when it is new.
+    """
+    return {
+        "GANGLINE_TEST_KUBECONFIG": str(places.kubeconfig()),
+        "GANGLINE_TEST_STORE_URL": f"s3://{store.BUCKET}",
+        "GANGLINE_TEST_STORE_ENDPOINT": store.endpoint(),
+        "GANGLINE_TEST_STORE_CLUSTER_ENDPOINT": store.CLUSTER_ENDPOINT,
+        "GANGLINE_TEST_STORE_CREDENTIALS": store.credentials(),
+        "GANGLINE_TEST_IMAGE": bring(recipes.small_base(), recipes.small()).reference,
+    }
+
+
+def shell() -> str:
+    """To be evaluated by a shell."""
+    lines = [f"export {name}={value}" for name, value in environment().items()]
+    lines.append(f"export KUBECONFIG={places.kubeconfig()}")
+    lines.append(f"export PATH={program('kubectl').parent}:$PATH")
+    return "\n".join(lines)

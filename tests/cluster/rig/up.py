@@ -1,0 +1,138 @@
+"""Brings the cluster up: builds what is missing, starts it unless it runs, and waits until it can run pods.
+
+One `up` works at a time; killed at any moment, the next one goes on. Every wait ends."""
+
+import contextlib
+import fcntl
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.cluster.images import importing, recipes
+from tests.cluster.images.archive import Image
+from tests.cluster.rig import answers, cgroups, config, host, kubectl, machine, pki, places, process, store, sysctls
+from tests.cluster.rig.inside import ctr
+from tests.cluster.rig.told import say
+from tests.cluster.rig.trouble import Trouble
+from tests.cluster.servers.build import build_all
+from tests.tools.__main__ import main as make_tools
+from tests.tools.__main__ import tools_folder
+
+_ROOT = Path(__file__).parents[3]
+_WAIT_SECONDS = 120.0
+_FRESH = ("etcd", "kubelet", "pod-logs", "log", "api.sock", "store.sock", "complete")
+"""In the state folder; each cluster begins without them. Images stay."""
+
+
+def up(*, train: bool = False) -> None:
+    """Idempotent; with `train` the image with torch is there, too. Raises `Trouble`."""
+    machine.check()
+    with _alone():
+        build_all()
+        if not is_complete():
+            _start()
+        _bring_images(train=train)
+
+
+def is_running() -> bool:
+    return process.read(host.host_file()) is not None and process.read(host.init_file()) is not None
+
+
+def is_complete() -> bool:
+    """Running, and an `up` came to its end."""
+    return is_running() and (places.state() / "complete").is_file() and answers.ready()
+
+
+def _start() -> None:
+    began = time.monotonic()
+    if not is_running():
+        _prepare()
+        _launch()
+    _wait("containerd", lambda: subprocess.run(ctr("version"), capture_output=True, check=False).returncode == 0)
+    _say("containerd", began)
+    minio = _minio_image()
+    importing.ensure(recipes.pause(), tag="1")
+    importing.ensure(minio)
+    _wait("API server", answers.ready)
+    _say("API server", began)
+    kubectl.own().apply(config.base_objects())
+    kubectl.own().apply(store.objects(minio))
+    ready = '{.status.conditions[?(@.type=="Ready")].status}'
+    _wait("node", lambda: kubectl.own().holds("get", "node", places.NODE, "-o", f"jsonpath={ready}", wanted="True"))
+    _say("node", began)
+    _wait("store", lambda: kubectl.own().holds(*store.ASK, wanted="1"))
+    store.make_bucket()
+    _say("store", began)
+    (places.state() / "complete").touch()
+
+
+def _prepare() -> None:
+    """Everything a start needs, and what an earlier cluster left is gone."""
+    host.stop()
+    cgroups.remove()
+    for name in _FRESH:
+        path = places.state() / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    for name in ("etcd", "log"):
+        (places.state() / name).mkdir(mode=0o700)
+    pki.make_keys(places.keys())
+    config.write_config(places.configuration())
+    sysctls.keep(places.state() / "sysctls.json")
+    cgroups.make()
+
+
+def _launch() -> None:
+    with (places.logs() / "host.log").open("ab") as log:
+        launched = subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster.rig.host"], cwd=_ROOT, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        )  # fmt: skip
+    _wait("namespaces", lambda: is_running() or launched.poll() is not None, seconds=20)
+    if not is_running():
+        raise Trouble(f"the namespaces were not made:\n{(places.logs() / 'host.log').read_text()[-1500:]}")
+
+
+def _bring_images(*, train: bool) -> None:
+    """Those of the present code; a former one's few files are all that is new."""
+    bring(recipes.small_base(), recipes.small())
+    if train:
+        bring(recipes.train_base(), recipes.train())
+
+
+def bring(base: Image, image: Image) -> Image:
+    importing.ensure(base)
+    importing.ensure(image, under=base)
+    return image
+
+
+def _minio_image() -> Image:
+    server = tools_folder() / "minio"
+    if not server.is_file() and make_tools():
+        raise Trouble("the cluster's store is MinIO, which `make tools` builds; it did not")
+    return recipes.minio(server)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    places.state().mkdir(parents=True, exist_ok=True)
+    with (places.home() / "up.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _wait(what: str, holds: Callable[[], bool], *, seconds: float = _WAIT_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            raise Trouble(f"{what}: not ready after {seconds:.0f} s; see {places.logs()}")
+        time.sleep(0.1)
+
+
+def _say(what: str, began: float) -> None:
+    say("cluster", f"{what} ready after {time.monotonic() - began:.1f} s")

@@ -1,0 +1,3 @@
+module gangline.test/servers/pause
+
+go 1.24.0
