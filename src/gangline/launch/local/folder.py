@@ -32,6 +32,8 @@ class Launched:
 
     uid: str
     keepers: tuple[Process, ...]
+    control_port: int | None = None
+    """Where the keepers of several virtual nodes meet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import os
 import re
 import secrets as random
 import shutil
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,21 +19,18 @@ from gangline.storage.protocol import ObjectStore
 
 CHECKPOINT_KEY = "checkpoint-key"
 STORE_CREDENTIALS = "store-credentials"
+REJOIN_SECONDS = 60.0
+"""A virtual node has no replacement: the others wait for its start, and not long for one that died."""
 _PASSED_ON = re.compile(r"PATH|HOME|LANG|LC_.*|TMPDIR|CUDA_.*|NVIDIA_.*|LD_LIBRARY_PATH|VIRTUAL_ENV|PYTHONPATH")
 """Names of the variables that `passed_on` lets through."""
 
 
 def demand_room(podset: PodSet) -> None:
-    """Raises `CapacityError` where the podset wants more nodes or GPUs than this machine is."""
-    if podset.num_nodes > 1:
+    """Raises `CapacityError` where the nodes of the podset together want more GPUs than this machine has."""
+    wanted, found = podset.num_nodes * podset.resources.gpus, num_gpus()
+    if wanted > found:
         raise CapacityError(
-            f"gang {podset.name} wants {podset.num_nodes} nodes, local launching has this one; "
-            "put all ranks on it, or launch on a cluster"
-        )
-    found = num_gpus()
-    if podset.resources.gpus > found:
-        raise CapacityError(
-            f"gang {podset.name} wants {podset.resources.gpus} GPUs, this machine shows {found}; "
+            f"gang {podset.name} wants {wanted} GPUs, this machine shows {found}; "
             "use fewer ranks, or a machine that has them"
         )
 
@@ -65,13 +63,20 @@ def write_secrets(folder: GangFolder, values: Mapping[str, bytes]) -> None:
 
 def start_keepers(folder: GangFolder, podset: PodSet) -> Launched:
     """Start one a virtual node, and remember them."""
-    keepers = tuple(_start_keeper(folder, podset, node) for node in range(podset.num_nodes))
-    launched = Launched(uid=random.token_hex(8), keepers=keepers)
+    port = _free_port() if podset.num_nodes > 1 else None
+    keepers = tuple(_start_keeper(folder, podset, node, control_port=port) for node in range(podset.num_nodes))
+    launched = Launched(uid=random.token_hex(8), keepers=keepers, control_port=port)
     folder.write("launch.json", launched)
     return launched
 
 
-def _start_keeper(folder: GangFolder, podset: PodSet, node: int) -> Process:
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _start_keeper(folder: GangFolder, podset: PodSet, node: int, *, control_port: int | None) -> Process:
     """A session of its own, no parent's terminal, no inherited file: it outlives the driver."""
     program, *arguments = podset.command
     program = sys.executable if program in ("python", "python3") else program
@@ -80,7 +85,7 @@ def _start_keeper(folder: GangFolder, podset: PodSet, node: int) -> Process:
         pid = os.posix_spawnp(
             program,
             [program, *arguments],
-            keeper_environ(folder, podset, node),
+            keeper_environ(folder, podset, node, control_port=control_port),
             setsid=True,
             setsigmask=(),
             file_actions=[
@@ -101,9 +106,12 @@ def passed_on() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if _PASSED_ON.fullmatch(name)}
 
 
-def keeper_environ(folder: GangFolder, podset: PodSet, node: int) -> dict[str, str]:
-    """All that the keeper of `node` sees; later lines win, the user's own cannot change the gang's."""
-    own = {
+def keeper_environ(folder: GangFolder, podset: PodSet, node: int, *, control_port: int | None = None) -> dict[str, str]:
+    """All that the keeper of `node` sees; later lines win, the user's own cannot change the gang's.
+
+    `control_port`: where keepers of several virtual nodes meet.
+    """
+    own: dict[str, object] = {
         "NODE_RANK": node,
         "WORLD_SIZE": podset.world_size,
         "LOCAL_WORLD_SIZE": podset.procs_per_node,
@@ -123,6 +131,8 @@ def keeper_environ(folder: GangFolder, podset: PodSet, node: int) -> dict[str, s
         own["GANGLINE_STORE_CREDENTIALS_FILE"] = folder.home / "secrets" / STORE_CREDENTIALS
     if podset.metrics_port_base is not None:
         own["GANGLINE_METRICS_PORT"] = podset.metrics_port_base + node * podset.procs_per_node
+    if control_port is not None:
+        own |= {"GANGLINE_CONTROL_PORT": control_port, "GANGLINE_REJOIN_SECONDS": REJOIN_SECONDS}
     if podset.deadline_seconds is not None:
         own["GANGLINE_DEADLINE_SECONDS"] = podset.deadline_seconds
     return passed_on() | podset.env | {name: str(value) for name, value in own.items()}

@@ -35,6 +35,8 @@ FAREWELL_SECONDS = 10.0
 class _Peer:
     channel: Channel
     heard: float
+    known: bool = False
+    """It has said what it has seen of this gang; before that it is not here."""
     plays: bool = False
     """It takes part in the generation that runs; else it came too late for it."""
     report: Report | None = None
@@ -149,7 +151,7 @@ class Leader:
         start = self._course.start()
         self._runs, self._halt, self._halt_told, self._lost, self._ended_by = True, None, False, None, 0.0
         for peer in self._peers.values():
-            peer.plays, peer.report = True, None
+            peer.plays, peer.report = peer.known, None
         self._tell_all({"start": asdict(start), "spent": self._course.budget.spent})
         return start
 
@@ -198,6 +200,7 @@ class Leader:
 
     def _take(self, peer: _Peer, message: dict[str, Any]) -> None:
         if "here" in message:
+            peer.known = True
             self._welcome(message["here"])
         elif "failing" in message and self._is_now(message):
             self._call_halt(Halt(hangs=bool(message.get("hangs"))), doubt=bool(message.get("secondary")))
@@ -273,7 +276,7 @@ class Leader:
         return [node for node in range(1, self._env.num_nodes) if not self._is_there(node)]
 
     def _is_there(self, node: int) -> bool:
-        return node in self._peers and not self._peers[node].asked
+        return node in self._peers and self._peers[node].known and not self._peers[node].asked
 
 
 def _try_tell(channel: Channel, message: dict[str, Any]) -> None:

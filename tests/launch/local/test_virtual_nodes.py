@@ -1,0 +1,54 @@
+"""Virtual nodes of this machine: a keeper each, one folder."""
+
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+from tests.launch.local.machine import Machine
+
+from gangline import procfs
+from gangline.errors import CapacityError
+from gangline.spec.podset import Resources
+
+
+@pytest.fixture
+def machine(tmp_path):
+    machine = Machine(tmp_path)
+    yield machine
+    machine.close()
+
+
+def test_cancel_reaches_all_nodes(machine):
+    machine.launcher.submit(machine.sleepers())
+    machine.wait_for("running")
+    assert machine.launcher.status("run-1").joined == 2
+    machine.launcher.cancel("run-1", reason="a better idea", save=False)
+    assert [machine.folder().end(node).exit_code for node in range(2)] == [70, 70]
+    assert machine.launcher.collect("run-1").exit_code == 70
+
+
+def test_control_port_is_written_down_for_who_adopts(machine):
+    machine.launcher.submit(machine.sleepers())
+    launched = machine.folder().launched()
+    assert launched.control_port > 0
+    assert machine.launcher.submit(machine.sleepers()).adopted
+    assert machine.folder().launched() == launched
+
+
+def test_node_that_dies_speaks_for_the_gang_which_does_not_wait_for_ever(machine, monkeypatch):
+    monkeypatch.setattr("gangline.launch.local.start.REJOIN_SECONDS", 1.0)
+    machine.launcher.submit(machine.sleepers())
+    machine.wait_for("running")
+    keeper = machine.folder().keeper(1)
+    assert procfs.is_alive(keeper.pid, keeper.start_time)
+    os.kill(keeper.pid, signal.SIGKILL)
+    machine.wait_for("ended")
+    end = machine.launcher.collect("run-1")
+    assert (end.exit_code, end.retry) == (137, "same")
+    assert "the keeper of node 1 died" in end.reason
+
+
+def test_nodes_together_want_no_more_gpus_than_there_are(machine):
+    with pytest.raises(CapacityError, match="wants 64 GPUs"):
+        machine.launcher.submit(replace(machine.sleepers(), resources=Resources(gpus=32)))
