@@ -9,10 +9,9 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from gangline.errors import IntegrityError
 from gangline.spec.codec import canonical, from_json
 from gangline.spec.gang import GangEnd, KeeperStatus
 from gangline.spec.podset import PodSet
@@ -97,21 +96,6 @@ def write_file(path: Path, data: bytes, *, mode: int) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
-
-
-def differing_fields(found: PodSet, wanted: PodSet) -> list[str]:
-    """`name: found -> wanted` of every field that differs."""
-    ours, theirs = asdict(wanted), asdict(found)
-    return [f"{name}: {theirs[name]!r} -> {ours[name]!r}" for name in ours if ours[name] != theirs[name]]
-
-
-def demand_equal(found: PodSet, wanted: PodSet) -> None:
-    """Raises `IntegrityError` that names the fields in which the gang that stands differs from the wanted one."""
-    if found != wanted:  # by value: JSON makes 20 of 20.0
-        raise IntegrityError(
-            f"gang {wanted.name} stands already and was asked for differently: "
-            f"{'; '.join(differing_fields(found, wanted))}; cancel it, or start another attempt"
-        )
 
 
 def _read(path: Path) -> bytes | None:

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from gangline.errors import GanglineError, StillRunning, UsageError
-from gangline.launch.local.folder import GangFolder, Launched, demand_equal, write_file
+from gangline.launch.adoption import demand_equal
+from gangline.launch.local.folder import GangFolder, Launched, write_file
 from gangline.launch.local.follow import POLL_SECONDS, Follower
 from gangline.launch.local.processes import end_everything, living_keepers, notice_dead_keepers, send
 from gangline.launch.local.start import demand_room, materialise, start_keepers, write_secrets

@@ -1,0 +1,207 @@
+"""How a gang of pods ended, from what its pods and its root left behind. Pure: objects in, a `GangEnd` out.
+
+A keeper writes its own `GangEnd` as the pod's termination message; where none could be written, the kubelet's words
+decide. The class is that of the pod that failed first: those that lost a peer, and those that were stopped because the
+gang had failed already, say nothing.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from gangline.errors import (
+    SIGKILL_CODE,
+    SIGTERM_CODE,
+    ConfigError,
+    LostPeerError,
+    OutOfMemoryError,
+    RetryClass,
+    TrainingError,
+    retry_class,
+)
+from gangline.launch.kubernetes.api import Object
+from gangline.launch.kubernetes.pods import node_rank, phase, true_condition
+from gangline.launch.kubernetes.roots import Root
+from gangline.launch.kubernetes.setting import CONTAINER
+from gangline.spec.gang import GangEnd
+from gangline.spec.pod import from_message
+
+_OVER_DISK = ("ephemeral", "EmptyDir")
+"""Words of an eviction that the pod itself caused: it used more disk than it asked for."""
+_NEVER_STARTED = ("StartError", "ContainerCannotRun")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PodEnd:
+    """One pod that has ended, or is on its way out with its container gone."""
+
+    uid: str
+    name: str
+    node: int
+    time: str
+    """RFC 3339; to the millisecond where the keeper said it, else in whole seconds."""
+    end: GangEnd
+    disrupted: bool = False
+    """The platform took it; Kubernetes makes another."""
+    stopped: bool = False
+    """It was told to go: its own end says nothing about why."""
+
+    @property
+    def failed(self) -> bool:
+        return self.end.exit_code != 0
+
+
+def pod_end(pod: Object) -> PodEnd | None:
+    """How `pod` ended; None while it has not."""
+    state = _terminated(pod)
+    if state is None and phase(pod) not in ("Failed", "Succeeded"):
+        return None
+    end = _end_of(pod, state or {})
+    return PodEnd(
+        uid=pod["metadata"]["uid"],
+        name=pod["metadata"]["name"],
+        node=node_rank(pod),
+        time=end.time,
+        end=end,
+        disrupted=is_disrupted(pod),
+        stopped=pod["metadata"].get("deletionTimestamp") is not None,
+    )
+
+
+def is_disrupted(pod: Object) -> bool:
+    return true_condition(pod, "DisruptionTarget") is not None
+
+
+def gang_end(root: Root | None, ends: Iterable[PodEnd]) -> GangEnd:
+    """The end of the whole gang that nobody stopped.
+
+    Args:
+        root: As last seen; None: it is gone.
+        ends: Of all pods that were ever seen, replaced ones too.
+    """
+    ends = sorted(ends, key=_order)
+    speaker = _spokesman(ends) if root is not None and root.ended_well else _first_failure(root, ends)
+    return add_up(speaker, ends)
+
+
+def add_up(speaker: GangEnd, ends: Iterable[PodEnd]) -> GangEnd:
+    """The speaker's words, with the seconds of all pods and the last generation that any of them knew of."""
+    told = [each.end for each in ends]
+    ledger: dict[str, float] = {}
+    for end in told:
+        for cause, seconds in end.ledger.items():
+            ledger[cause] = ledger.get(cause, 0.0) + seconds
+    return replace(
+        speaker,
+        ledger=ledger,
+        allocated_seconds=sum(end.allocated_seconds for end in told),
+        restarts=max([speaker.restarts, *(end.restarts for end in told)]),
+        generation=max([speaker.generation, *(end.generation for end in told)]),
+    )
+
+
+def _terminated(pod: Object) -> Object | None:
+    for status in (pod.get("status") or {}).get("containerStatuses") or ():
+        if status.get("name") == CONTAINER:
+            found: Object | None = (status.get("state") or {}).get("terminated")
+            return found
+    return None
+
+
+def _end_of(pod: Object, state: Object) -> GangEnd:
+    said = from_message(state.get("message") or "")
+    time = state.get("finishedAt") or pod["metadata"].get("deletionTimestamp") or ""
+    if said is not None:
+        return said if said.time else replace(said, time=time)
+    return replace(_told_by_the_platform(pod, state), time=time)
+
+
+def _told_by_the_platform(pod: Object, state: Object) -> GangEnd:
+    """Without a word of the keeper, the exit code and the kubelet's reason are all there is."""
+    server = (pod.get("spec") or {}).get("nodeName") or "its server"
+    who = f"pod {pod['metadata']['name']} on {server}"
+    status = pod.get("status") or {}
+    words = " ".join(str(status.get("message") or state.get("message") or "").split())[-500:]
+    if status.get("reason") == "Evicted" and any(word in words for word in _OVER_DISK) and "low on" not in words:
+        return _stop(TrainingError.exit_code, "never", f"{who} used more disk than pod.disk_bytes: {words}")
+    if status.get("reason") == "Evicted":
+        return _stop(SIGKILL_CODE, "free", f"{who} was evicted: {words}")
+    if state.get("reason") == "OOMKilled":
+        more = "use a smaller micro_batch or more pod.memory_bytes"
+        return _stop(
+            OutOfMemoryError.exit_code, OutOfMemoryError.retry, f"{who} was killed for using all its memory; {more}"
+        )
+    if state.get("reason") in _NEVER_STARTED:
+        return _stop(ConfigError.exit_code, ConfigError.retry, f"{who} cannot start: {words}")
+    code = int(state.get("exitCode", SIGKILL_CODE if phase(pod) == "Failed" else 0))
+    if code == 0:
+        return GangEnd(exit_code=0, retry="never", reason=f"{who} ended well")
+    how = f"by signal {code - 128}" if code > 128 else f"with exit code {code}"
+    because = " as the platform took its place" if is_disrupted(pod) else ""
+    tail = f": {words}" if words else " without a word"
+    return _stop(code, retry_class(code, disrupted=is_disrupted(pod)), f"{who} ended {how}{because}{tail}")
+
+
+def _first_failure(root: Root | None, ends: Sequence[PodEnd]) -> GangEnd:
+    failures = [each for each in ends if each.failed]
+    culprits = _without(failures, _was_disrupted, _was_stopped, _lost_a_peer)
+    if root is not None and (over := _deadline(root)) and not _failed_before_it(culprits):
+        return over
+    if culprits:
+        return culprits[0].end
+    condition = (root.condition("Failed") if root else None) or {}
+    why = condition.get("message") or "its pods are gone, and nobody saw how they ended"
+    return _stop(SIGKILL_CODE, "same", f"the gang was lost: {why}")
+
+
+def _without(failures: list[PodEnd], *says_nothing: Callable[[PodEnd], bool]) -> list[PodEnd]:
+    """Leave out those that say nothing, as long as others are left."""
+    for each in says_nothing:
+        failures = [found for found in failures if not each(found)] or failures
+    return failures
+
+
+def _was_disrupted(each: PodEnd) -> bool:
+    return each.disrupted
+
+
+def _was_stopped(each: PodEnd) -> bool:
+    return each.stopped
+
+
+def _lost_a_peer(each: PodEnd) -> bool:
+    return each.end.exit_code == LostPeerError.exit_code
+
+
+def _deadline(root: Root) -> GangEnd | None:
+    condition = root.condition("Failed") or root.condition("FailureTarget") or {}
+    if condition.get("reason") != "DeadlineExceeded":
+        return None
+    seconds = root.object["spec"].get("activeDeadlineSeconds")
+    words = f"its time of {seconds} s is over" if seconds else "its time is over"
+    end = _stop(TrainingError.exit_code, "never", f"{words}; raise limits.run_seconds, or train fewer steps")
+    return replace(end, time=condition.get("lastTransitionTime", ""))
+
+
+def _failed_before_it(culprits: Sequence[PodEnd]) -> bool:
+    """A pod that failed by itself had ended before the deadline struck; those it stopped end by a signal."""
+    return any(not each.stopped and each.end.exit_code not in (SIGKILL_CODE, SIGTERM_CODE) for each in culprits)
+
+
+def _spokesman(ends: Sequence[PodEnd]) -> GangEnd:
+    """Of a gang that ended well: node 0, where its last pod said so."""
+    well = [each.end for each in ends if not each.failed]
+    first = [each.end for each in ends if not each.failed and each.node == 0]
+    return (first or well or [GangEnd(exit_code=0, retry="never", reason="all its pods ended well")])[-1]
+
+
+def _stop(code: int, retry: RetryClass, reason: str) -> GangEnd:
+    return GangEnd(exit_code=code, retry=retry, reason=reason)
+
+
+def _order(each: PodEnd) -> tuple[datetime, int]:
+    try:
+        time = datetime.fromisoformat(each.time)
+    except ValueError:
+        return datetime.max.replace(tzinfo=UTC), each.node
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)), each.node

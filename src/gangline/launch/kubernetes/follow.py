@@ -1,0 +1,234 @@
+"""Follows a gang of pods from wherever it is to its end: what lists say, what logs say, why it waits.
+
+Nothing is written but what ends a gang that can never start, frees one from a dead server, or places it where nobody
+else does. A follower may die at any moment and another goes on; while the server is away, states say how old they are.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from gangline.errors import ConfigError, GanglineError
+from gangline.launch.kubernetes.api import Api, Away, Object
+from gangline.launch.kubernetes.ending import PodEnd, gang_end, pod_end
+from gangline.launch.kubernetes.facts import Facts
+from gangline.launch.kubernetes.informer import Informer
+from gangline.launch.kubernetes.kept import Kept, close_end, keep_end, read_kept
+from gangline.launch.kubernetes.lean import lean_pod
+from gangline.launch.kubernetes.look import look
+from gangline.launch.kubernetes.pods import node_rank, pods_path
+from gangline.launch.kubernetes.roots import Root
+from gangline.launch.kubernetes.setting import GANG
+from gangline.launch.kubernetes.state import gang_state, status_of
+from gangline.launch.kubernetes.stop import delete_pod, refuse_gang
+from gangline.launch.kubernetes.streams import LogStreams
+from gangline.launch.kubernetes.told import Told
+from gangline.launch.kubernetes.waiting import explain
+from gangline.launch.kubernetes.waits import SAID_SECONDS, Waits
+from gangline.launch.protocol import GangEvent, GangStatus
+from gangline.spec.podset import PodSet
+
+TICK_SECONDS = 0.2
+STALE_SECONDS = 5.0
+DRAIN_SECONDS = 20.0
+"""For the last lines of an ended gang."""
+DEAD_SECONDS = 120.0
+"""Beyond its grace, before a pod on a silent server is deleted by force."""
+CLOSING_SECONDS = 5.0
+"""What whoever deleted the root has to write down how it ended."""
+
+
+class Follower:
+    """One pass over a gang."""
+
+    def __init__(
+        self,
+        api: Api,
+        root: Root,
+        *,
+        facts: Facts,
+        after: dict[int, int],
+        place: Callable[[], object] | None,
+    ) -> None:
+        """`place` moves waiting gangs on; None: somebody else does."""
+        self._api, self._facts, self._place = api, facts, place
+        self._root = root
+        self._podset: PodSet = root.podset()
+        self._told = Told(after=after)
+        self._streams = LogStreams(api)
+        self._ends: dict[str, PodEnd] = {}
+        self._wake = threading.Event()
+        collection, _, name = root.path.rpartition("/")
+        self._roots = Informer(api, collection, fields=f"metadata.name={name}", changed=self._wake.set)
+        self._pods = Informer(
+            api, pods_path(api), labels=f"{GANG}={name}", keep=lean_pod, changed=self._wake.set, seen=self._see
+        )
+        self._waits = Waits()
+        self._status: GangStatus | None = None
+        self._trouble = ""
+
+    @property
+    def ends(self) -> list[PodEnd]:
+        """Of all pods that it saw end."""
+        return list(self._ends.values())
+
+    def events(self) -> Iterator[GangEvent]:
+        """Until the gang has ended, but for the end itself."""
+        self._roots.start()
+        self._pods.start()
+        try:
+            yield from self._until_it_ends()
+            yield from self._last_words()
+        finally:
+            self._roots.stop()
+            self._pods.stop()
+            self._streams.stop()
+
+    def _until_it_ends(self) -> Iterator[GangEvent]:
+        while True:
+            self._raise_errors()
+            self._refresh()
+            yield from self._lines(TICK_SECONDS)
+            status = self._now()
+            if status != self._status and status.state != "ended":
+                yield self._state(status)
+            if status.state == "ended":
+                return
+            if self._is_stale:
+                continue
+            yield from self._why(status)
+            self._bury()
+            yield from self._placed(status)
+
+    def _last_words(self) -> Iterator[GangEvent]:
+        patience = time.monotonic() + DRAIN_SECONDS
+        while not self._streams.is_drained and time.monotonic() < patience:
+            self._streams.keep_up(self._pods.objects())
+            yield from self._lines(TICK_SECONDS)
+        yield from self._told.flush(now=True)
+        yield self._state(replace(self._now(), state="ended"))
+
+    def _raise_errors(self) -> None:
+        for informer in (self._roots, self._pods):
+            if informer.error is not None:
+                raise informer.error
+
+    def _refresh(self) -> None:
+        for found in self._roots.objects():
+            if found["metadata"]["uid"] == self._root.uid:
+                self._root = Root(self._root.path, found)
+        self._streams.keep_up(self._pods.objects())
+
+    def _see(self, pod: Object) -> None:
+        """A failing Job deletes its pods: their ends are noted as they pass."""
+        end = pod_end(pod)
+        if end is not None:
+            self._ends[end.uid] = end
+
+    def _lines(self, seconds: float) -> Iterator[GangEvent]:
+        for line in self._streams.lines(seconds=seconds):
+            yield from self._told.take(line.text)
+        yield from self._told.flush()
+
+    def _now(self) -> GangStatus:
+        pods = sorted(self._pods.objects(), key=node_rank)
+        gone = self._roots.is_listed.is_set() and not any(
+            each["metadata"]["uid"] == self._root.uid for each in self._roots.objects()
+        )
+        listed = self._roots.is_listed.is_set() and self._pods.is_listed.is_set()
+        state = gang_state(self._root, pods, self._podset.num_nodes)
+        if gone:
+            state = "stopping" if pods else "ended"
+        elif not listed and self._status is not None:
+            state = self._status.state
+        status = status_of(state, pods, self._podset)
+        if self._told.statuses:
+            status = replace(status, joined=self._told.joined if state in ("starting", "running") else status.joined)
+        return replace(
+            status,
+            generation=self._told.generation,
+            restarts=self._told.restarts,
+            waiting=self._waits.sentence if state in ("waiting", "starting") else "",
+            stale_seconds=self._stale_seconds,
+        )
+
+    def _state(self, status: GangStatus) -> GangEvent:
+        self._status = status
+        return GangEvent(kind="state", text=status.state, status=status)
+
+    @property
+    def _stale_seconds(self) -> float:
+        """Whole steps of time, so that an outage is a few events and not thousands."""
+        since = min(
+            (each.away_since for each in (self._roots, self._pods) if each.away_since is not None), default=None
+        )
+        age = 0.0 if since is None else time.monotonic() - since
+        return age // SAID_SECONDS * SAID_SECONDS if age >= SAID_SECONDS else age // STALE_SECONDS * STALE_SECONDS
+
+    @property
+    def _is_stale(self) -> bool:
+        return any(each.away_since is not None for each in (self._roots, self._pods))
+
+    def _why(self, status: GangStatus) -> Iterator[GangEvent]:
+        if status.state not in ("waiting", "starting"):
+            self._waits.clear()
+        elif self._waits.is_due and self._pods.is_listed.is_set():
+            try:
+                pods = self._pods.objects()
+                seen = look(self._api, self._root, pods, num_nodes=self._podset.num_nodes, facts=self._facts)
+            except Away:
+                return
+            waiting = explain(seen)
+            if waiting is not None and self._waits.take(waiting):
+                data = {"kind": waiting.kind, "holder": waiting.holder, "until": waiting.until, "raw": waiting.raw}
+                yield GangEvent(kind="waiting", text=waiting.sentence, data=data)
+            if self._waits.is_hopeless:
+                reason = f"gang {self._podset.name} can never start: {self._waits.sentence}"
+                refuse_gang(self._api, self._root, exit_code=ConfigError.exit_code, reason=reason)
+
+    def _placed(self, status: GangStatus) -> Iterator[GangEvent]:
+        """Move it on where nobody else does; what forbids that is told once."""
+        if self._place is None or status.state not in ("waiting", "starting"):
+            return
+        try:
+            self._place()
+        except Away:
+            return
+        except GanglineError as error:
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                yield GangEvent(kind="note", text=f"it cannot be placed from here: {error}")
+
+    def _bury(self) -> None:
+        """Free the place of a pod whose server is dead: nobody else would, and no other pod is made before."""
+        for pod in self._pods.objects():
+            marked = pod["metadata"].get("deletionTimestamp")
+            if marked is None:
+                continue
+            late = datetime.now(UTC) - datetime.fromisoformat(marked)  # the mark lies at the end of its grace
+            if late.total_seconds() > DEAD_SECONDS:
+                try:
+                    delete_pod(self._api, pod, grace_seconds=0)
+                except GanglineError:
+                    return  # asked again at the next look
+
+    def close(self) -> Kept | None:
+        """The kept end of a gang whose root is gone; whoever deleted it has a little time to write it down first."""
+        patience = time.monotonic() + CLOSING_SECONDS
+        name = self._podset.name
+        while time.monotonic() < patience:
+            kept = _closed(self._api, name)
+            if kept is not None:
+                return kept
+            time.sleep(TICK_SECONDS)
+        end = gang_end(self._root, self.ends)
+        lost = Kept(uid=self._root.uid, podset=self._podset, end=end, is_closed=False)
+        keep_end(self._api, lost, now=datetime.now(UTC))
+        return close_end(self._api, name, lambda told: told)
+
+
+def _closed(api: Api, name: str) -> Kept | None:
+    kept = read_kept(api, name)
+    return kept if kept is not None and kept.is_closed else None

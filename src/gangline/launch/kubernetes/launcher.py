@@ -1,0 +1,221 @@
+"""`KubernetesLauncher`: gangs as objects of a cluster. All it knows is there: a driver may die, another goes on."""
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+
+from gangline.errors import StillRunning, UsageError
+from gangline.launch.kubernetes.api import Api, Away, Object
+from gangline.launch.kubernetes.around import secret, secrets_path
+from gangline.launch.kubernetes.ending import gang_end, pod_end
+from gangline.launch.kubernetes.facts import Facts
+from gangline.launch.kubernetes.follow import Follower
+from gangline.launch.kubernetes.kept import Kept, close_end, keep_end, read_kept
+from gangline.launch.kubernetes.logs import StoredLogs, follow_logs, read_logs
+from gangline.launch.kubernetes.look import look
+from gangline.launch.kubernetes.pods import pods_of
+from gangline.launch.kubernetes.render import Rendered, render
+from gangline.launch.kubernetes.roots import Root, find_root, root_kinds
+from gangline.launch.kubernetes.route import choose_route
+from gangline.launch.kubernetes.state import gang_state, status_of
+from gangline.launch.kubernetes.stop import cancel_gang
+from gangline.launch.kubernetes.submit import Submitter
+from gangline.launch.kubernetes.sweep import sweep_gangs
+from gangline.launch.kubernetes.waiting import explain
+from gangline.launch.protocol import Gang, GangEvent, GangStatus, Life, LogLine, Swept
+from gangline.spec.gang import GangEnd
+from gangline.spec.podset import PodSet
+from gangline.spec.site import LaunchTable, PodTable
+
+_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+
+
+class KubernetesLauncher:
+    """Implements `launch.protocol.Launcher` with Indexed Jobs, TrainJobs or JobSets."""
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        facts: Facts,
+        launch: LaunchTable,
+        pod: PodTable,
+        secrets: Callable[[str], bytes],
+        owner: Object | None = None,
+        stored_logs: StoredLogs | None = None,
+    ) -> None:
+        """
+        Args:
+            api: Of the cluster and namespace.
+            facts: What the cluster serves.
+            launch: The site's word about launching.
+            pod: The site's word about pods.
+            secrets: Gives the values behind the names in a podset.
+            owner: With whose end gangs go; an object of the same namespace.
+            stored_logs: Lines of a rank's log once its pod is gone; none: they are gone, too.
+        """
+        self._api, self._facts, self._launch, self._pod = api, facts, launch, pod
+        self._secrets, self._owner, self._stored_logs = secrets, owner, stored_logs
+        self._kinds = root_kinds(launch, facts)
+        self._known: dict[str, tuple[float, GangStatus]] = {}
+        self._opened = time.monotonic()
+
+    def submit(self, podset: PodSet) -> Gang:
+        submitter = Submitter(api=self._api, kinds=self._kinds, render=self._render, secrets=self._secrets)
+        return submitter.submit(podset)
+
+    def status(self, name: str) -> GangStatus:
+        _demand_name(name)
+        try:
+            status = self._read_status(name)
+        except Away:
+            at, last = self._known.get(name, (self._opened, GangStatus(state="waiting", waiting="not known yet")))
+            return replace(last, stale_seconds=max(time.monotonic() - at, 0.001))
+        self._known[name] = (time.monotonic(), status)
+        return status
+
+    def follow(self, name: str, *, after: dict[int, int] | None = None) -> Iterator[GangEvent]:
+        """As the protocol says; `after` tells how many events of a rank were seen already."""
+        _demand_name(name)
+        root = find_root(self._api, name, self._kinds)
+        kept = self._existing_end(name) if root is None else None
+        if root is not None:
+            follower = Follower(self._api, root, facts=self._facts, after=after or {}, place=self._placing(root))
+            yield from follower.events()
+            kept = self._close(root, follower)
+        if kept is None:
+            raise _unknown(name, self._api)
+        if root is None:
+            yield GangEvent(kind="state", text="ended", status=_ended(kept))
+        yield GangEvent(kind="end", text=kept.end.reason, end=kept.end)
+
+    def logs(
+        self, name: str, *, ranks: Sequence[int] | None = (0,), since_seconds: float | None = None, follow: bool = False
+    ) -> Iterator[LogLine]:
+        podset = self._podset(name)
+        if follow and self.status(name).state != "ended":
+            has_ended = partial(self._has_ended, name)
+            return follow_logs(self._api, podset, ranks=ranks, has_ended=has_ended)
+        return read_logs(self._api, podset, ranks=ranks, since_seconds=since_seconds, stored=self._stored_logs)
+
+    def cancel(self, name: str, *, reason: str, save: bool = True) -> None:
+        _demand_name(name)
+        cancel_gang(self._api, name, self._kinds, reason=reason, save=save)
+
+    def renew(self, name: str) -> None:
+        _demand_name(name)
+        root = find_root(self._api, name, self._kinds)
+        if root is None:
+            if self._existing_end(name) is None:
+                raise _unknown(name, self._api)
+            return
+        podset = root.podset()
+        if root.outcome is None and not root.is_being_deleted and podset.secrets:
+            values = {each: self._secrets(each) for each in podset.secrets}
+            data = secret(podset, values)["data"]
+            self._api.patch(f"{secrets_path(self._api.namespace)}/{name}", {"data": data})
+
+    def collect(self, name: str) -> GangEnd:
+        _demand_name(name)
+        root = find_root(self._api, name, self._kinds)
+        if root is not None and (root.outcome is None or root.is_being_deleted):
+            raise StillRunning(f"gang {name} is {self._read_status(name).state}; follow it, or cancel it")
+        kept = self._existing_end(name) if root is None else self._close(root, None)
+        if kept is None:
+            raise _unknown(name, self._api)
+        return kept.end
+
+    def sweep(self, *, now: datetime, life: Callable[[str], Life]) -> list[Swept]:
+        return sweep_gangs(self._api, facts=self._facts, now=now, life=life)
+
+    def _render(self, podset: PodSet, now: datetime) -> Rendered:
+        return render(
+            podset,
+            namespace=self._api.namespace,
+            pod=self._pod,
+            launch=self._launch,
+            facts=self._facts,
+            route=choose_route(podset, self._launch, self._facts),
+            now=now,
+            owner=self._owner,
+        )
+
+    def _read_status(self, name: str) -> GangStatus:
+        root = find_root(self._api, name, self._kinds)
+        pods = pods_of(self._api, name)
+        if root is None:
+            kept = read_kept(self._api, name)
+            if kept is None:
+                return GangStatus(state="stopping" if pods else "absent")
+            return replace(_ended(kept), state="stopping") if pods else _ended(kept)
+        podset = root.podset()
+        state = gang_state(root, pods, podset.num_nodes)
+        status = status_of(state, pods, podset)
+        if state not in ("waiting", "starting"):
+            return status
+        seen = look(self._api, root, pods, num_nodes=podset.num_nodes, facts=self._facts, deep=False)
+        waiting = explain(seen)
+        return replace(status, waiting=waiting.sentence if waiting else "")
+
+    def _has_ended(self, name: str) -> bool:
+        return self.status(name).state in ("ended", "absent")
+
+    def _close(self, root: Root, follower: Follower | None) -> Kept | None:
+        """Write down how it ended; the first who does decides. Its credentials are of no use any more."""
+        name = root.object["metadata"]["name"]
+        now = find_root(self._api, name, self._kinds)
+        if now is None or now.uid != root.uid:
+            return follower.close() if follower else self._existing_end(name)
+        ends = {each.uid: each for each in (follower.ends if follower else ())}
+        ends |= {each.uid: each for pod in pods_of(self._api, name) if (each := pod_end(pod)) is not None}
+        end = gang_end(now, ends.values())
+        kept = Kept(uid=now.uid, podset=now.podset(), end=end, is_closed=True)
+        keep_end(self._api, kept, now=datetime.now(UTC))
+        if kept.podset.secrets:
+            self._api.patch(f"{secrets_path(self._api.namespace)}/{name}", {"data": None})
+        return close_end(self._api, name, lambda _: end)
+
+    def _existing_end(self, name: str) -> Kept | None:
+        """Of a gang whose root is gone; closed now, if whoever deleted it died before that."""
+        kept = read_kept(self._api, name)
+        if kept is None or kept.is_closed:
+            return kept
+        if pods_of(self._api, name):
+            raise StillRunning(f"gang {name} is stopping; follow it, or cancel it again")
+        return close_end(self._api, name, lambda told: told)
+
+    def _podset(self, name: str) -> PodSet:
+        _demand_name(name)
+        root = find_root(self._api, name, self._kinds)
+        kept = read_kept(self._api, name) if root is None else None
+        if root is not None:
+            return root.podset()
+        if kept is not None:
+            return kept.podset
+        raise _unknown(name, self._api)
+
+    def _placing(self, root: Root) -> Callable[[], object] | None:
+        """Gangs behind gates need somebody who places them: a driver does, where no placer serves the cluster."""
+        if self._facts.placer or choose_route(root.podset(), self._launch, self._facts) != "gates":
+            return None
+        from gangline.launch.kubernetes.place import Placer
+
+        placer = Placer(self._api, holder=f"follower of {root.object['metadata']['name']}")
+        return lambda: placer.step(datetime.now(UTC))
+
+
+def _ended(kept: Kept) -> GangStatus:
+    end = kept.end
+    return GangStatus(state="ended", ranks=kept.podset.world_size, generation=end.generation, restarts=end.restarts)
+
+
+def _demand_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is no name of a gang; names are lower-case letters, digits and hyphens")
+
+
+def _unknown(name: str, api: Api) -> UsageError:
+    return UsageError(f"there is no gang {name!r} in namespace {api.namespace}; `gangline list` shows the runs")

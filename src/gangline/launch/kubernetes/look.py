@@ -1,0 +1,90 @@
+"""Gathers what `waiting` reads: events, quotas, servers, the queue. What this account may not read stays unknown."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from gangline.errors import GanglineError
+from gangline.launch.kubernetes.api import Api, Away, Object
+from gangline.launch.kubernetes.facts import Facts
+from gangline.launch.kubernetes.pods import is_ready, phase, pods_path
+from gangline.launch.kubernetes.roots import Root
+from gangline.launch.kubernetes.setting import GANG, collection
+from gangline.launch.kubernetes.waiting.snapshot import Snapshot
+
+ASKED_PODS = 4
+"""Pods whose events are read: those of one gang that cannot start say the same."""
+KUEUE = "kueue.x-k8s.io/v1beta1"
+
+
+def look(api: Api, root: Root, pods: list[Object], *, num_nodes: int, facts: Facts, deep: bool = True) -> Snapshot:
+    """What is to be seen of a gang now.
+
+    Args:
+        api: Of the gang.
+        root: As last seen.
+        pods: Of the gang, as last seen.
+        num_nodes: Of the gang.
+        facts: What the cluster serves.
+        deep: Ask for all that surrounds it, too; a handful of requests.
+    """
+    seen = Snapshot(now=datetime.now(UTC), num_nodes=num_nodes, root=root.object, pods=pods)
+    if not deep or root.outcome is not None:
+        return seen
+    workload = _workload(api, root, facts)
+    idle = [pod for pod in pods if not is_ready(pod) and phase(pod) in ("Pending", "Running")]
+    return Snapshot(
+        now=seen.now,
+        num_nodes=num_nodes,
+        root=root.object,
+        pods=pods,
+        events=_events(api, root, idle[:ASKED_PODS]),
+        others=_others(api, root.object["metadata"]["name"]),
+        nodes=_nodes(api, idle[:ASKED_PODS]),
+        workload=workload,
+        pending=_pending(api, workload, facts),
+    )
+
+
+def _allowed(read: Callable[[], list[Object]]) -> list[Object]:
+    """Nothing, where this account may not read it or the server serves no such thing; it being away is told."""
+    try:
+        return read()
+    except Away:
+        raise
+    except GanglineError:
+        return []
+
+
+def _events(api: Api, root: Root, pods: list[Object]) -> list[Object]:
+    path = collection("v1", "events", api.namespace)
+    found: list[Object] = []
+    for uid in (root.uid, *(pod["metadata"]["uid"] for pod in pods)):
+        found += _allowed(lambda uid=uid: api.items(path, fields=f"involvedObject.uid={uid}")[0])  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+    return found
+
+
+def _others(api: Api, name: str) -> list[Object]:
+    return _allowed(lambda: api.items(pods_path(api), labels=f"{GANG},{GANG}!={name}")[0])
+
+
+def _nodes(api: Api, pods: list[Object]) -> list[Object]:
+    """Of the pods that have one."""
+    names = sorted({name for pod in pods if (name := (pod.get("spec") or {}).get("nodeName"))})
+    return _allowed(lambda: [node for name in names if (node := api.get(f"/api/v1/nodes/{name}")) is not None])
+
+
+def _workload(api: Api, root: Root, facts: Facts) -> Object | None:
+    if not facts.kueue:
+        return None
+    path = collection(KUEUE, "workloads", api.namespace)
+    found = _allowed(lambda: api.items(path, labels=f"kueue.x-k8s.io/job-uid={root.uid}")[0])
+    return found[0] if found else None
+
+
+def _pending(api: Api, workload: Object | None, facts: Facts) -> list[Object]:
+    queue = ((workload or {}).get("spec") or {}).get("queueName")
+    if queue is None or not facts.kueue:
+        return []
+    path = f"/apis/visibility.{KUEUE}/namespaces/{api.namespace}/localqueues/{queue}/pendingworkloads"
+    found = _allowed(lambda: list((api.read(path) or {}).get("items") or ()))
+    return sorted(found, key=lambda each: each.get("positionInLocalQueue", 0))

@@ -1,0 +1,43 @@
+"""Pods of a gang: where they are listed, what one of them says of itself."""
+
+from typing import Any
+
+from gangline.launch.kubernetes.api import Api, Object
+from gangline.launch.kubernetes.setting import GANG, collection
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+def phase(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("phase", "Pending"))
+
+
+def is_ready(pod: Object) -> bool:
+    return true_condition(pod, "Ready") is not None
+
+
+def node_rank(pod: Object) -> int:
+    """Its place in the gang; pods that say none count as the first."""
+    metadata: dict[str, Any] = pod["metadata"]
+    for said in (metadata.get("annotations") or {}, metadata.get("labels") or {}):
+        if str(said.get(INDEX, "")).isdecimal():
+            return int(said[INDEX])
+    return 0
+
+
+def pods_path(api: Api) -> str:
+    return collection("v1", "pods", api.namespace)
+
+
+def pods_of(api: Api, name: str) -> list[Object]:
+    """Pods of a gang, in node-rank order."""
+    found, _ = api.items(pods_path(api), labels=f"{GANG}={name}")
+    return sorted(found, key=lambda pod: (node_rank(pod), pod["metadata"].get("creationTimestamp", "")))
+
+
+def true_condition(value: Object, kind: str) -> Object | None:
+    for each in (value.get("status") or {}).get("conditions") or ():
+        if each.get("type") == kind and each.get("status") == "True":
+            found: Object = each
+            return found
+    return None

@@ -1,0 +1,108 @@
+"""What a gang's root may be, where it stands, and what it says of its own life. Reads objects; changes nothing."""
+
+from dataclasses import dataclass
+
+from gangline.errors import IntegrityError
+from gangline.launch.adoption import demand_equal
+from gangline.launch.kubernetes.api import Api, Object
+from gangline.launch.kubernetes.facts import Facts
+from gangline.launch.kubernetes.pods import true_condition
+from gangline.launch.kubernetes.render import choose_root
+from gangline.launch.kubernetes.setting import CANCELLED, PODSET, SPEC, collection
+from gangline.spec.podset import PodSet
+from gangline.spec.site import LaunchTable
+
+
+@dataclass(frozen=True, slots=True)
+class RootKind:
+    group_version: str
+    plural: str
+
+    def path(self, namespace: str, name: str = "") -> str:
+        path = collection(self.group_version, self.plural, namespace)
+        return f"{path}/{name}" if name else path
+
+
+JOB = RootKind("batch/v1", "jobs")
+TRAINJOB = RootKind("trainer.kubeflow.org/v1alpha1", "trainjobs")
+JOBSET = RootKind("jobset.x-k8s.io/v1alpha2", "jobsets")
+RUNTIME = RootKind("trainer.kubeflow.org/v1alpha1", "trainingruntimes")
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A gang's root as it was read."""
+
+    path: str
+    object: Object
+
+    @property
+    def uid(self) -> str:
+        return str(self.object["metadata"]["uid"])
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return self.object["metadata"].get("annotations") or {}
+
+    @property
+    def is_being_deleted(self) -> bool:
+        return self.object["metadata"].get("deletionTimestamp") is not None
+
+    @property
+    def is_suspended(self) -> bool:
+        return bool(self.object["spec"].get("suspend"))
+
+    @property
+    def cancelled(self) -> str | None:
+        """Why somebody cancelled it."""
+        return self.annotations.get(CANCELLED)
+
+    def podset(self) -> PodSet:
+        """What it was made from.
+
+        Raises:
+            IntegrityError: It does not say; something else made it.
+        """
+        spec = self.annotations.get(SPEC)
+        if spec is None:
+            raise IntegrityError(
+                f"{self.path} was not made by gangline: it has no annotation {SPEC}; delete it, or choose another name"
+            )
+        return PodSet.from_json(spec)
+
+    def condition(self, kind: str) -> Object | None:
+        """The condition of that type, where it is true; looked up by type, as their order says nothing."""
+        return true_condition(self.object, kind)
+
+    @property
+    def outcome(self) -> Object | None:
+        """The condition by which it has ended, well or not."""
+        return self.condition("Complete") or self.condition("Completed") or self.condition("Failed")
+
+    @property
+    def ended_well(self) -> bool:
+        return self.outcome is not None and self.condition("Failed") is None
+
+
+def root_kinds(launch: LaunchTable, facts: Facts) -> tuple[RootKind, ...]:
+    """Kinds that a gang of this cluster may stand under, the one that new gangs get first."""
+    served = {"job": JOB, "jobset": JOBSET, "trainjob": TRAINJOB}
+    first, _ = choose_root(launch, facts)
+    others = [JOB, *([JOBSET] if facts.jobset else []), *([TRAINJOB] if facts.trainer is not None else [])]
+    return (served[first], *(each for each in others if each is not served[first]))
+
+
+def find_root(api: Api, name: str, kinds: tuple[RootKind, ...]) -> Root | None:
+    """Reads by name, one request a kind."""
+    for kind in kinds:
+        path = kind.path(api.namespace, name)
+        found = api.get(path)
+        if found is not None:
+            return Root(path, found)
+    return None
+
+
+def demand_same(root: Root, podset: PodSet) -> None:
+    """Raises `IntegrityError` where `root` was made from another PodSet than `podset`."""
+    if root.annotations.get(PODSET) != podset.digest:
+        demand_equal(root.podset(), podset)

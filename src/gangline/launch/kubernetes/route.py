@@ -1,0 +1,22 @@
+"""Who starts a gang whole, and what its objects say to whoever it is."""
+
+from gangline.errors import ConfigError
+from gangline.launch.kubernetes.facts import Facts
+from gangline.launch.kubernetes.setting import Route
+from gangline.spec.podset import PodSet
+from gangline.spec.site import LaunchTable
+
+
+def choose_route(podset: PodSet, launch: LaunchTable, facts: Facts) -> Route:
+    """The site's word, else what the cluster can do: several pods are never left to the plain scheduler.
+
+    Raises:
+        ConfigError: The site wants Kueue, and the cluster has none.
+    """
+    if launch.route == "kueue" and not facts.kueue:
+        raise ConfigError('launch.route: wanted "kueue", found no Kueue on this cluster; use "gates" or "auto"')
+    if launch.route != "auto":
+        return launch.route
+    if facts.topologies and facts.queues:
+        return "kueue"
+    return "gates" if podset.num_nodes > 1 else "none"

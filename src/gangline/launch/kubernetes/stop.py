@@ -1,0 +1,114 @@
+"""Ends a gang so that nothing of it is left: its end is written down first, then the root goes and takes all along."""
+
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from gangline.errors import CancelledError, CapacityError
+from gangline.launch.kubernetes.api import Api, Object
+from gangline.launch.kubernetes.ending import PodEnd, add_up, pod_end
+from gangline.launch.kubernetes.kept import Kept, close_end, keep_end
+from gangline.launch.kubernetes.pods import pods_of, pods_path
+from gangline.launch.kubernetes.roots import Root, RootKind, find_root
+from gangline.launch.kubernetes.setting import CANCELLED
+from gangline.spec.gang import GangEnd
+
+POLL_SECONDS = 0.25
+FORCE_SECONDS = 120.0
+"""What a pod may take beyond its grace before it is deleted by force: its server is dead."""
+NOW_SECONDS = 1
+"""Grace of a stop that saves nothing: the kubelet still confirms that the container is gone."""
+
+
+def cancel_gang(api: Api, name: str, kinds: tuple[RootKind, ...], *, reason: str, save: bool) -> None:
+    """As the launcher's protocol says. Again, it goes on where the first one was lost."""
+    root = find_root(api, name, kinds)
+    if root is None:
+        Leaving(api, name, save=save).wait()
+    elif root.outcome is None or root.is_being_deleted:
+        reason = root.cancelled or reason
+        api.patch(root.path, {"metadata": {"uid": root.uid, "annotations": {CANCELLED: reason}}})
+        end_gang(api, root, _end(CancelledError.exit_code, f"cancelled: {reason}"), save=save)
+
+
+def refuse_gang(api: Api, root: Root, *, exit_code: int, reason: str) -> Kept:
+    """End a gang that can never start."""
+    return end_gang(api, root, _end(exit_code, reason), save=False)
+
+
+def end_gang(api: Api, root: Root, end: GangEnd, *, save: bool) -> Kept:
+    """Write `end` down, delete the root, and wait until neither it nor a pod is listed.
+
+    Args:
+        api: Of the gang.
+        root: By its uid: a later root of that name is left alone.
+        end: What `collect` answers from now on; what its pods still say of time and generations is added.
+        save: Give ranks their grace to save in.
+    """
+    kept = Kept(uid=root.uid, podset=root.podset(), end=end, is_closed=False)
+    kept = keep_end(api, kept, now=datetime.now(UTC))
+    api.delete(root.path, uid=root.uid, propagation="Foreground")
+    leaving = Leaving(api, kept.podset.name, save=save)
+    leaving.wait()
+    _wait_for_root(api, root, leaving)
+    return close_end(api, kept.podset.name, lambda told: add_up(told, leaving.ends.values())) or kept
+
+
+@dataclass
+class Leaving:
+    """The pods of a gang whose root is going, until none is listed."""
+
+    api: Api
+    name: str
+    save: bool
+    ends: dict[str, PodEnd] = field(default_factory=dict)
+    """By uid, as they were seen."""
+    _told: set[str] = field(default_factory=set)
+
+    def wait(self) -> None:
+        """Raises `CapacityError` where pods do not even go by force."""
+        started = time.monotonic()
+        while pods := pods_of(self.api, self.name):
+            for pod in pods:
+                end = pod_end(pod)
+                if end is not None:
+                    self.ends[end.uid] = end
+                self._tell(pod)
+            self._force(pods, time.monotonic() - started)
+            time.sleep(POLL_SECONDS)
+
+    def _tell(self, pod: Object) -> None:
+        """Delete each pod once: the garbage collector would, a little later and with all its grace."""
+        uid = pod["metadata"]["uid"]
+        if uid not in self._told and not (self.save and "deletionTimestamp" in pod["metadata"]):
+            self._told.add(uid)
+            delete_pod(self.api, pod, grace_seconds=None if self.save else NOW_SECONDS)
+
+    def _force(self, pods: list[Object], waited: float) -> None:
+        patience = max(float(pod["metadata"].get("deletionGracePeriodSeconds") or 0) for pod in pods) + FORCE_SECONDS
+        if waited < patience:
+            return
+        for pod in pods:
+            delete_pod(self.api, pod, grace_seconds=0)
+        if waited > patience + FORCE_SECONDS:
+            names = ", ".join(pod["metadata"]["name"] for pod in pods[:8])
+            raise CapacityError(f"gang {self.name}: pods do not go, not even by force: {names}; see their finalizers")
+
+
+def delete_pod(api: Api, pod: Object, *, grace_seconds: int | None) -> None:
+    api.delete(f"{pods_path(api)}/{pod['metadata']['name']}", uid=pod["metadata"]["uid"], grace_seconds=grace_seconds)
+
+
+def _wait_for_root(api: Api, root: Root, leaving: Leaving) -> None:
+    """It stays until the last pod is gone; what its controller made meanwhile goes like the others."""
+    patience = time.monotonic() + FORCE_SECONDS
+    while (found := api.get(root.path)) is not None and found["metadata"]["uid"] == root.uid:
+        if time.monotonic() > patience:
+            raise CapacityError(f"{root.path} is deleted and does not go; see its finalizers")
+        leaving.wait()
+        time.sleep(POLL_SECONDS)
+
+
+def _end(exit_code: int, reason: str) -> GangEnd:
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return GangEnd(exit_code=exit_code, retry="never", reason=reason, time=now)

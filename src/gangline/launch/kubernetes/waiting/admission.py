@@ -1,0 +1,124 @@
+"""What controllers say, in events only, when they cannot make what they are to make: quotas, policies, webhooks."""
+
+import re
+
+from gangline.launch.kubernetes.amounts import as_text, read_amounts
+from gangline.launch.kubernetes.waiting.holders import holders
+from gangline.launch.kubernetes.waiting.snapshot import Snapshot, Waiting, event_time, one_line, read_time
+
+_QUOTA = re.compile(
+    r"exceeded quota: (?P<name>\S+), requested: (?P<requested>.*?), used: (?P<used>.*?), limited: (?P<limited>.*)"
+)
+_AMOUNT = re.compile(r"([^\s,=]+)=([^\s,]+)")
+_NEED_QUOTA = re.compile(r"failed quota: (\S+?): must specify (.*)")
+_POD_SECURITY = re.compile(r'violates PodSecurity "([^"]+)": (.*)')
+_POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)' with binding '[^']+' denied request: (.*)")
+_WEBHOOK = re.compile(r'admission webhook "([^"]+)" denied the request: ?(.*)')
+_DEAD_WEBHOOK = re.compile(r'failed calling webhook "([^"]+)": (.*)', re.DOTALL)
+_FORBIDDEN = re.compile(r"is forbidden: (.*)", re.DOTALL)
+_MISSING = ("not found", "was found")
+_MISSING_SECONDS = 30.0
+
+
+def refused(seen: Snapshot) -> Waiting | None:
+    """Pods that will never be made."""
+    text = _why_not_created(seen)
+    if text is None:
+        return None
+    if quota := _QUOTA.search(text):
+        return _never_fits(text, quota)
+    for pattern, words in (
+        (_POD_SECURITY, "refused: PodSecurity {0}: {1}"),
+        (_POLICY, "refused: policy {0}: {1}"),
+        (_WEBHOOK, "refused: webhook {0}: {1}"),
+        (_NEED_QUOTA, "refused: quota {0} wants every container to say {1}"),
+    ):
+        if found := pattern.search(text):
+            sentence = words.format(*(one_line(each) for each in found.groups()))
+            return Waiting(kind="refused", sentence=sentence, raw=text, final_after_seconds=0.0)
+    if found := _FORBIDDEN.search(text):
+        missing = text.rstrip().endswith(_MISSING)
+        return Waiting(
+            kind="refused",
+            sentence=f"refused: {one_line(found[1])}",
+            raw=text,
+            final_after_seconds=_MISSING_SECONDS if missing else 0.0,
+        )
+    return None
+
+
+def quota_used(seen: Snapshot) -> Waiting | None:
+    """Pods that are made as soon as others go, or as soon as a webhook lives."""
+    text = _why_not_created(seen)
+    if text is None:
+        return None
+    if quota := _QUOTA.search(text):
+        return _used_up(seen, text, quota)
+    if dead := _DEAD_WEBHOOK.search(text):
+        sentence = f"webhook {dead[1]} does not answer: {one_line(dead[2])}"
+        return Waiting(kind="webhook", sentence=sentence, raw=text)
+    return Waiting(kind="not-created", sentence=f"its pods cannot be made: {one_line(text)}", raw=text)
+
+
+def no_jobset(seen: Snapshot) -> Waiting | None:
+    """Trainer says only in an event that it cannot make what it is to make."""
+    found = seen.recent_events("TrainJobResourcesCreationFailed")
+    if not found or seen.pods:
+        return None
+    text = str(found[-1].get("message", ""))
+    sentence = f"Trainer cannot make the JobSet: {one_line(text)}"
+    return Waiting(kind="trainer", sentence=sentence, raw=text, final_after_seconds=60.0)
+
+
+def _why_not_created(seen: Snapshot) -> str | None:
+    """The last failure, while pods are missing and none was made after it."""
+    if len(seen.pods) >= seen.num_nodes or ((seen.root or {}).get("spec") or {}).get("suspend"):
+        return None
+    failures = seen.recent_events("FailedCreate")
+    if not failures:
+        return None
+    made = [read_time(pod["metadata"].get("creationTimestamp")) for pod in seen.pods]
+    if any(time and time > event_time(failures[-1], seen.now) for time in made):
+        return None
+    return str(failures[-1].get("message", "")).removeprefix("Error creating: ")
+
+
+def _never_fits(text: str, quota: "re.Match[str]") -> Waiting | None:
+    asked, hard = _amounts(quota["requested"]), _amounts(quota["limited"])
+    for name, amount in asked.items():
+        if amount > hard.get(name, amount):
+            sentence = (
+                f"quota {quota['name']} can never give it: a pod asks for {_text(name, amount)},"
+                f" all there is: {_text(name, hard[name])}"
+            )
+            return Waiting(kind="quota-never", sentence=sentence, raw=text, final_after_seconds=0.0)
+    return None
+
+
+def _used_up(seen: Snapshot, text: str, quota: "re.Match[str]") -> Waiting:
+    asked, used, hard = (_amounts(quota[part]) for part in ("requested", "used", "limited"))
+    short = [name for name in asked if used.get(name, 0) + asked[name] > hard.get(name, 0)] or list(asked)
+    parts = [f"{_text(name, used.get(name, 0), unit=False)} of {_text(name, hard.get(name, 0))}" for name in short]
+    held = holders(seen, _resource(short[0])) if short else None
+    sentence = f"quota {quota['name']}: {' and '.join(parts)} are used"
+    return Waiting(
+        kind="quota",
+        sentence=f"{sentence}; {held.sentence}" if held else sentence,
+        holder=held.first if held else "",
+        until=held.until if held else "",
+        raw=text,
+    )
+
+
+def _amounts(text: str) -> dict[str, int]:
+    return read_amounts(dict(_AMOUNT.findall(text)))
+
+
+def _resource(name: str) -> str:
+    return name.removeprefix("requests.").removeprefix("limits.")
+
+
+def _text(name: str, amount: int, *, unit: bool = True) -> str:
+    resource = _resource(name)
+    text = as_text(resource, amount)
+    return text if unit else text.removesuffix(f" {resource}")

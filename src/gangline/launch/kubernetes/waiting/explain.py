@@ -1,0 +1,63 @@
+"""The one sentence: the gravest thing that any part of the cluster says of a gang that does not run yet."""
+
+from collections.abc import Callable
+
+from gangline.launch.kubernetes.pods import phase
+from gangline.launch.kubernetes.setting import QUEUED, WAITS
+from gangline.launch.kubernetes.waiting import admission, containers, images, kueue, scheduler, servers
+from gangline.launch.kubernetes.waiting.snapshot import Snapshot, Waiting, counted, one_line
+
+_GRAVEST_FIRST: tuple[Callable[[Snapshot], Waiting | None], ...] = (
+    admission.refused,
+    images.useless,
+    containers.misconfigured,
+    kueue.impossible,
+    admission.no_jobset,
+    servers.silent,
+    containers.not_made,
+    images.not_pulled,
+    scheduler.unschedulable,
+    admission.quota_used,
+    kueue.queued,
+)
+
+
+def explain(seen: Snapshot) -> Waiting | None:
+    """Why the gang does not run; None: it does, or it has no root."""
+    if seen.root is None or seen.num_up >= seen.num_nodes:
+        return None
+    for row in _GRAVEST_FIRST:
+        if waiting := row(seen):
+            return waiting
+    return _on_its_way(seen)
+
+
+def _on_its_way(seen: Snapshot) -> Waiting:
+    """Nothing is wrong: how far it is."""
+    if ((seen.root or {}).get("spec") or {}).get("suspend"):
+        return _suspended(seen)
+    if gated := sum(bool((pod.get("spec") or {}).get("schedulingGates")) for pod in seen.pods):
+        placed = len(seen.pods) - gated
+        return Waiting(kind="placing", sentence=f"being placed: {placed} of {seen.num_nodes} pods have a server")
+    if len(seen.pods) < seen.num_nodes:
+        return Waiting(kind="creating", sentence=f"{len(seen.pods)} of {seen.num_nodes} pods are made")
+    return images.pulling(seen) or _starting(seen)
+
+
+def _suspended(seen: Snapshot) -> Waiting:
+    annotations = (seen.root or {})["metadata"].get("annotations") or {}
+    if said := annotations.get(WAITS):
+        return Waiting(kind="placer", sentence=one_line(said), raw=said)
+    if QUEUED in annotations:
+        return Waiting(kind="placer", sentence="in the queue of the placer, which has not looked at it yet")
+    return Waiting(kind="suspended", sentence="suspended: a queue holds it, or its submission is not finished")
+
+
+def _starting(seen: Snapshot) -> Waiting:
+    running = sum(phase(pod) == "Running" for pod in seen.pods)
+    if running < seen.num_nodes:
+        return Waiting(kind="starting", sentence=f"{running} of {seen.num_nodes} pods have started")
+    waits = seen.num_nodes - seen.num_up
+    return Waiting(
+        kind="joining", sentence=f"all pods run; ranks of {counted(waits, 'pod', 'pods')} have not joined yet"
+    )

@@ -1,0 +1,55 @@
+"""Who holds what a gang waits for: other gangs by name, with their latest end; other pods by their owner."""
+
+from dataclasses import dataclass
+
+from gangline.launch.kubernetes.amounts import add, as_text, pod_needs
+from gangline.launch.kubernetes.api import Object
+from gangline.launch.kubernetes.pods import phase
+from gangline.launch.kubernetes.setting import END, GANG
+from gangline.launch.kubernetes.waiting.snapshot import Snapshot, read_time
+
+SHOWN = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Holders:
+    sentence: str
+    """The largest three."""
+    first: str
+    """The largest one's name."""
+    until: str
+    """Its hard end, where it has one."""
+
+
+def holders(seen: Snapshot, resource: str) -> Holders | None:
+    """Holders of `resource` among the pods that the reader may see; None: nobody holds any."""
+    amounts: dict[str, dict[str, int]] = {}
+    ends: dict[str, str] = {}
+    for pod in seen.others:
+        if phase(pod) in ("Succeeded", "Failed"):
+            continue
+        owner = _owner(pod)
+        amounts[owner] = add(amounts.get(owner, {}), pod_needs(pod.get("spec") or {}))
+        ends[owner] = (pod["metadata"].get("annotations") or {}).get(END, "")
+    held = sorted(
+        ((needs.get(resource, 0), owner) for owner, needs in amounts.items()), key=lambda one: (-one[0], one[1])
+    )
+    held = [(amount, owner) for amount, owner in held if amount > 0]
+    if not held:
+        return None
+    told = [f"{owner} holds {as_text(resource, amount)}{_until(ends[owner])}" for amount, owner in held[:SHOWN]]
+    rest = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
+    return Holders(sentence=", ".join(told) + rest, first=held[0][1], until=ends[held[0][1]])
+
+
+def _owner(pod: Object) -> str:
+    labels = pod["metadata"].get("labels") or {}
+    if gang := labels.get(GANG):
+        return str(gang)
+    owners = pod["metadata"].get("ownerReferences") or [{"name": pod["metadata"].get("name", "?")}]
+    return str(owners[0].get("name"))
+
+
+def _until(stamp: str) -> str:
+    time = read_time(stamp)
+    return f" until {time:%Y-%m-%d %H:%M} UTC at the latest" if time else ""

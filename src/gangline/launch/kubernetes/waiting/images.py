@@ -1,0 +1,95 @@
+"""Images that are not there: what the kubelet and its container runtime say, and who must do something."""
+
+import re
+
+from gangline.launch.kubernetes.waiting.snapshot import Snapshot, Waiting, one_line
+
+_REASONS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
+_IMAGE = re.compile(r'image (?:name )?"([^"]+)"')
+_GONE_SECONDS = 60.0
+"""A push may be on its way."""
+
+_USELESS = (
+    (re.compile(r"403 Forbidden|denied|DENIED"), "forbidden", "the registry forbids it; see pod.pull_secrets"),
+    (re.compile(r"401 Unauthorized|authorization failed|no basic auth"), "forbidden",
+     "the registry wants credentials; see pod.pull_secrets"),
+    (re.compile(r"not found|NotFound|manifest unknown|does not exist"), "not-found", "the registry does not have it"),
+)  # fmt: skip
+_NOT_PULLED = (
+    (re.compile(r"no space left|disk quota"), "no-space", "the server has no space for it"),
+    (re.compile(r"429 |toomanyrequests|Too Many Requests"), "slow", "the registry asks to come back later"),
+    (re.compile(r"no such host|server misbehaving|connection refused|i/o timeout|deadline exceeded|no route to host|"
+                r"connection reset|TLS handshake|EOF"),
+     "unreachable", "the server cannot reach the registry"),
+    (re.compile(r"x509|certificate"), "untrusted", "the server does not trust the registry's certificate"),
+    (re.compile(r"\b5\d\d [A-Z]"), "broken", "the registry has an error of its own"),
+)  # fmt: skip
+
+
+def useless(seen: Snapshot) -> Waiting | None:
+    """An image that nobody can pull until somebody changes something."""
+    for pod, waits in seen.waiting_containers():
+        reason, text = waits.get("reason"), str(waits.get("message") or "")
+        image = _image(text, pod)
+        if reason == "InvalidImageName":
+            sentence = f"image {image}: no name of an image"
+            return Waiting(kind="image-invalid", sentence=sentence, raw=text, final_after_seconds=0.0)
+        if reason == "ErrImageNeverPull":
+            sentence = f'image {image}: not on {_server(pod)}, and pod.pull = "Never" forbids to fetch it'
+            return Waiting(kind="image-never", sentence=sentence, raw=text, final_after_seconds=_GONE_SECONDS)
+        if reason in _REASONS and not any(pattern.search(text) for pattern, _, _ in _NOT_PULLED):
+            for pattern, kind, words in _USELESS:
+                if pattern.search(text):
+                    return Waiting(
+                        kind=f"image-{kind}",
+                        sentence=f"image {image}: {words}",
+                        raw=text,
+                        final_after_seconds=_GONE_SECONDS,
+                    )
+    return None
+
+
+def not_pulled(seen: Snapshot) -> Waiting | None:
+    """An image that may come yet: the kubelet goes on trying."""
+    for pod, waits in seen.waiting_containers():
+        text = str(waits.get("message") or "")
+        if waits.get("reason") not in _REASONS or not text:
+            continue
+        image = _image(text, pod)
+        for pattern, kind, words in _NOT_PULLED:
+            if pattern.search(text):
+                return Waiting(kind=f"image-{kind}", sentence=f"image {image}: {words}, still trying", raw=text)
+        cause = one_line(text.rpartition("failed to ")[2] or text)
+        return Waiting(kind="image", sentence=f"image {image}: cannot be pulled, still trying: {cause}", raw=text)
+    return None
+
+
+def pulling(seen: Snapshot) -> Waiting | None:
+    """Servers that fetch it at this moment."""
+    events = seen.recent_events("Pulling", "Pulled")
+    last = {event["involvedObject"].get("uid"): event for event in events}
+    mine = {pod["metadata"]["uid"]: pod for pod in seen.pods}
+    waits = {pod["metadata"]["uid"] for pod, _ in seen.waiting_containers()}
+    busy = [uid for uid, event in last.items() if uid in waits and event.get("reason") == "Pulling"]
+    if not busy:
+        return None
+    have = len(mine) - len(waits) + sum(last[uid].get("reason") == "Pulled" for uid in waits if uid in last)
+    image = _image(str(last[busy[0]].get("message", "")), mine[busy[0]])
+    return Waiting(
+        kind="pulling",
+        sentence=f"image {image}: {have} of {seen.num_nodes} pods have it",
+        raw=str(last[busy[0]].get("message", "")),
+    )
+
+
+def _image(text: str, pod: dict[str, object]) -> str:
+    if found := _IMAGE.search(text):
+        return found[1]
+    spec = pod.get("spec")
+    containers = spec.get("containers") if isinstance(spec, dict) else None
+    return str(containers[0].get("image", "?")) if containers else "?"
+
+
+def _server(pod: dict[str, object]) -> str:
+    spec = pod.get("spec")
+    return str(spec.get("nodeName", "its server")) if isinstance(spec, dict) else "its server"

@@ -1,0 +1,100 @@
+"""What the scheduler says of pods that fit nowhere. Numbers are read from its words; unknown words are passed on."""
+
+import re
+
+from gangline.launch.kubernetes.amounts import as_text, pod_needs
+from gangline.launch.kubernetes.api import Object
+from gangline.launch.kubernetes.waiting.holders import holders
+from gangline.launch.kubernetes.waiting.snapshot import Snapshot, Waiting, counted, one_line
+
+_AVAILABLE = re.compile(r"(\d+)/(\d+) nodes are available: (.*)", re.DOTALL)
+_CLAUSE = re.compile(r"(\d+) (.+)", re.DOTALL)
+_NODES = r"node\(s\) "
+_KNOWN = tuple(
+    (re.compile(pattern), one, many)
+    for pattern, one, many in (
+        (r"Insufficient (\S+)", "lacks {0}", "lack {0}"),
+        (_NODES + "were unschedulable", "is cordoned", "are cordoned"),
+        (_NODES + r"had (?:untolerated )?taint(?:\(s\))?(?: ?\{([^:}]*):.*)?", "is tainted {0}", "are tainted {0}"),
+        (_NODES + "didn't match Pod's node affinity/selector", "has other labels", "have other labels"),
+        (_NODES + "didn't match pod affinity rules", "is not beside what it wants", "are not beside what it wants"),
+        (_NODES + "didn't match pod anti-affinity rules", "is beside what it avoids", "are beside what it avoids"),
+        (_NODES + "didn't match pod topology spread constraints.*", "would hold too many", "would hold too many"),
+        (_NODES + "didn't have free ports.*", "has its port in use", "have its port in use"),
+        (_NODES + "had volume node affinity conflict", "is not where its volume is", "are not where its volume is"),
+        (_NODES + "exceed max volume count", "has no place for volumes", "have no place for volumes"),
+        ("Too many pods", "has all the pods it takes", "have all the pods they take"),
+    )
+)
+
+
+def unschedulable(seen: Snapshot) -> Waiting | None:
+    """The pod that most servers refuse speaks for all."""
+    found = [(pod, text) for pod in seen.pods if (text := _refusal(pod)) is not None]
+    if not found:
+        return None
+    pod, text = found[0]
+    verdict = read_verdict(text)
+    if verdict is None:
+        return Waiting(kind="unschedulable", sentence=f"no server for {_pods(len(found))}: {one_line(text)}", raw=text)
+    total, reasons, lacking = verdict
+    held = next((each for name in lacking if (each := holders(seen, name))), None)
+    needs = _needs(pod, lacking)
+    sentence = f"none of {counted(total, 'server', 'servers')} takes {_pods(len(found))}{needs}: {', '.join(reasons)}"
+    return Waiting(
+        kind="unschedulable",
+        sentence=f"{sentence}; {held.sentence}" if held else sentence,
+        holder=held.first if held else "",
+        until=held.until if held else "",
+        raw=text,
+    )
+
+
+def read_verdict(text: str) -> tuple[int, list[str], list[str]] | None:
+    """(servers, what is wrong with how many, resources that lack) of the scheduler's message; None: another message."""
+    matched = _AVAILABLE.match(text)
+    if matched is None:
+        return None
+    words = matched[3].partition(" preemption: ")[0].partition(" no new claims to deallocate")[0]
+    words = words.partition(". not found")[0].strip().rstrip(".,")
+    reasons: list[str] = []
+    lacking: list[str] = []
+    for clause in words.split(", "):
+        reason, resource = _read_clause(clause)
+        reasons.append(reason)
+        lacking += [resource] if resource else []
+    return int(matched[2]), reasons, lacking
+
+
+def _read_clause(clause: str) -> tuple[str, str | None]:
+    counted_clause = _CLAUSE.fullmatch(clause)
+    if counted_clause is None:
+        return one_line(clause), None
+    number, words = int(counted_clause[1]), counted_clause[2]
+    for pattern, one, many in _KNOWN:
+        if matched := pattern.fullmatch(words):
+            detail = next((each for each in matched.groups() if each), "")
+            told = (one if number == 1 else many).format(detail).rstrip()
+            return f"{number} {told}", detail if words.startswith("Insufficient") else None
+    return f"{number} {one_line(words)}", None
+
+
+def _refusal(pod: Object) -> str | None:
+    for each in (pod.get("status") or {}).get("conditions") or ():
+        if (
+            each.get("type") == "PodScheduled"
+            and each.get("status") == "False"
+            and each.get("reason") == "Unschedulable"
+        ):
+            return str(each.get("message") or "")
+    return None
+
+
+def _pods(number: int) -> str:
+    return "a pod" if number == 1 else f"{number} pods"
+
+
+def _needs(pod: Object, lacking: list[str]) -> str:
+    needs = pod_needs(pod.get("spec") or {})
+    told = [as_text(name, needs[name]) for name in lacking if needs.get(name)]
+    return f" of {' and '.join(told)}" if told else ""
