@@ -1,0 +1,106 @@
+"""One pool of servers at one moment: what is free on each, and which pods of which gang are there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gangline.launch.kubernetes.amounts import Amounts, add, pod_needs, slots, subtract
+from gangline.launch.kubernetes.api import Api, Denied, Object
+from gangline.launch.kubernetes.choose_servers import Room
+from gangline.launch.kubernetes.ledger import Ledger
+from gangline.launch.kubernetes.pods import node_rank, pods_path
+from gangline.launch.kubernetes.servers import NODES, PODS, ServerFacts, is_over, refusal, survey
+from gangline.launch.kubernetes.setting import GANG, PLACEMENT_GATE
+from gangline.launch.kubernetes.wanted import Wanted
+from gangline.spec.placement import Server
+
+
+@dataclass(frozen=True, slots=True)
+class GangPods:
+    """Pods of one gang by node rank."""
+
+    living: dict[int, Object] = field(default_factory=dict)
+    succeeded: frozenset[int] = frozenset()
+
+    @property
+    def gated(self) -> dict[int, Object]:
+        return {rank: pod for rank, pod in self.living.items() if is_gated(pod)}
+
+    @property
+    def unbound(self) -> dict[int, Object]:
+        """Released, but on no server yet."""
+        return {rank: pod for rank, pod in self.living.items() if not is_gated(pod) and not pod["spec"].get("nodeName")}
+
+    def missing(self, num_pods: int) -> int:
+        return num_pods - len(self.living.keys() | self.succeeded)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fleet:
+    servers: Mapping[str, ServerFacts]
+    pods: Mapping[str, GangPods]
+    """By gang."""
+    bound: Mapping[tuple[str, str], Amounts]
+    """Requests of the pods of (gang, server) that are bound there."""
+
+    def rooms(self, wanted: Wanted, ledger: Ledger, *, refused: Mapping[str, str] | None = None) -> tuple[Room, ...]:
+        """How many pods of `wanted` each server takes beside all promises of `ledger`; none where it refused before."""
+        promised = ledger.outstanding(self.bound)
+        return tuple(_room(each, wanted, promised.get(each.name, {}), refused or {}) for each in self.servers.values())
+
+    def where(self, name: str) -> Server:
+        """A server that is gone hangs nowhere."""
+        found = self.servers.get(name)
+        return Server(name=name, group=found.group, block=found.block) if found else Server(name=name)
+
+
+def read_fleet(api: Api, pool: str) -> Fleet:
+    """The servers of `pool` beside the pods of everybody.
+
+    Raises:
+        Denied: This account may not list nodes.
+    """
+    nodes = api.items(NODES)[0]
+    try:
+        pods = api.items(PODS)[0]
+    except Denied:  # then only our own are seen; a server that others fill refuses, and is remembered
+        pods = api.items(pods_path(api))[0]
+    return fleet_of(nodes, pods, namespace=api.namespace, pool=pool)
+
+
+def fleet_of(nodes: list[Object], pods: list[Object], *, namespace: str, pool: str) -> Fleet:
+    everyone = survey(nodes, pods)
+    hosts = {each.node: each.name for each in everyone}
+    ours: dict[str, list[Object]] = {}
+    bound: dict[tuple[str, str], Amounts] = {}
+    for pod in pods:
+        metadata, node = pod["metadata"], pod["spec"].get("nodeName")
+        gang = (metadata.get("labels") or {}).get(GANG)
+        if gang is None or metadata.get("namespace") != namespace:
+            continue
+        ours.setdefault(gang, []).append(pod)
+        if node in hosts and not is_over(pod):
+            key = gang, hosts[node]
+            bound[key] = add(bound.get(key, {}), pod_needs(pod["spec"]))
+    servers = {each.name: each for each in everyone if each.pool == pool}
+    return Fleet(servers=servers, pods={gang: _by_rank(each) for gang, each in ours.items()}, bound=bound)
+
+
+def is_gated(pod: Object) -> bool:
+    return any(gate.get("name") == PLACEMENT_GATE for gate in pod["spec"].get("schedulingGates") or ())
+
+
+def _by_rank(pods: list[Object]) -> GangPods:
+    living = [pod for pod in pods if not is_over(pod) and pod["metadata"].get("deletionTimestamp") is None]
+    ended = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Succeeded"]
+    return GangPods({node_rank(pod): pod for pod in living}, frozenset(node_rank(pod) for pod in ended))
+
+
+def _room(server: ServerFacts, wanted: Wanted, promised: Amounts, refused: Mapping[str, str]) -> Room:
+    never = refusal(server, wanted.selector, wanted.tolerations)
+    why = never or refused.get(server.name, "")
+    return Room(
+        server=server,
+        pods=0 if why else slots(subtract(server.free, promised), wanted.need),
+        pods_empty=0 if never else slots(subtract(server.allocatable, server.standing), wanted.need),
+        refuses=why,
+    )
