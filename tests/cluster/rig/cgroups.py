@@ -36,7 +36,7 @@ def remove(*, seconds: float = 5.0) -> list[Path]:
 
 def folders() -> list[Path]:
     """Those of the cluster that exist."""
-    return [folder for folder in (_ROOT / places.CGROUP, *_ROOT.glob(f"*/{places.CGROUP}")) if folder.is_dir()]
+    return [folder for folder in (_ROOT / places.cgroup(), *_ROOT.glob(f"*/{places.cgroup()}")) if folder.is_dir()]
 
 
 def is_unified() -> bool:
@@ -44,7 +44,7 @@ def is_unified() -> bool:
 
 
 def _make_unified() -> None:
-    folder = _ROOT / places.CGROUP
+    folder = _ROOT / places.cgroup()
     folder.mkdir(exist_ok=True)
     for each in (_ROOT, folder):
         (each / "cgroup.subtree_control").write_text(_CONTROLLERS)
@@ -54,7 +54,7 @@ def _make_each() -> None:
     for hierarchy in sorted(_ROOT.iterdir()):
         if hierarchy.name == "unified" or hierarchy.is_symlink() or not hierarchy.is_dir():
             continue
-        folder = hierarchy / places.CGROUP
+        folder = hierarchy / places.cgroup()
         folder.mkdir(exist_ok=True)
         for name in ("cpuset.cpus", "cpuset.mems"):  # empty at birth, and nothing may enter until they are set
             if (folder / name).is_file():

@@ -129,7 +129,7 @@ def _kubelet() -> dict[str, Any]:
         "tlsCertFile": f"{keys}/kubelet-serving.crt",
         "tlsPrivateKeyFile": f"{keys}/kubelet-serving.key",
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/{places.CGROUP}",
+        "cgroupRoot": f"/{places.cgroup()}",
         "failSwapOn": False,
         "failCgroupV1": False,
         "containerRuntimeEndpoint": f"unix://{places.CONTAINERD_SOCKET}",

@@ -33,7 +33,7 @@ def main() -> int:
     relays = Supervisor(places.logs())
     relays.start(daemons.outside())
     relays.watch(until=lambda: bool(asked) or inside.poll() is not None)
-    inside.terminate()  # the kernel kills its child, and with that one all of the namespace
+    inside.kill()  # it heeds no other signal; its child dies with it, and with that one all of the namespaces
     inside.wait()
     relays.stop()
     return 0

@@ -13,7 +13,6 @@ DNS_ADDRESS = "10.96.0.10"
 STORE_ADDRESS = "10.96.0.90"
 """Of the Service `minio.gangline-store`."""
 STORE_PORT = 9000
-CGROUP = "gangline-cluster"
 CONTAINERD_SOCKET = "/run/gangline-containerd.sock"
 """Inside, where /run is the cluster's own."""
 COVERED = ("/run", "/var/log", "/var/lib")
@@ -36,6 +35,11 @@ def api_port() -> int:
 def store_port() -> int:
     """On the host's 127.0.0.1."""
     return int(os.environ.get("GANGLINE_TEST_STORE_PORT") or 29000)
+
+
+def cgroup() -> str:
+    """Name of the cluster's control groups; clusters that run side by side differ in their ports."""
+    return f"gangline-cluster-{api_port()}"
 
 
 def state() -> Path:

@@ -52,6 +52,7 @@ def objects(image: Image) -> list[dict[str, Any]]:
             "metadata": metadata,
             "stringData": {"MINIO_ROOT_USER": ACCESS_KEY, "MINIO_ROOT_PASSWORD": secret},
         },
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
         {
             "apiVersion": "v1",
             "kind": "Service",
@@ -114,6 +115,7 @@ def _pod(image: Image) -> dict[str, Any]:
         "volumeMounts": [{"name": "data", "mountPath": "/data"}],
     }
     return {
+        "serviceAccountName": "minio",  # the default one comes seconds later in a new cluster
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {
