@@ -43,7 +43,7 @@ def find_login(host: str, environ: Mapping[str, str]) -> Login | None:
     if not path.exists():
         return None
     config = _read(path)
-    asked = _DOCKER_HUB[1] if host == _DOCKER_HUB[0] else host
+    asked = _asked(host)
     helper = (config.get("credHelpers") or {}).get(host) or config.get("credsStore")
     if helper:
         return _ask_helper(str(helper), asked, environ)
@@ -55,14 +55,19 @@ def find_login(host: str, environ: Mapping[str, str]) -> Login | None:
 
 
 @contextmanager
-def closed_config(host: str, login: Login | None) -> Iterator[Path]:
-    """A folder for DOCKER_CONFIG that only its owner may read, with the login for `host` alone; gone afterwards."""
+def closed_config(logins: Mapping[str, Login]) -> Iterator[Path]:
+    """A folder for DOCKER_CONFIG that only its owner may read, with `logins` by host; gone afterwards."""
     with TemporaryDirectory(prefix="gangline-docker-") as name:
         path = Path(name) / "config.json"
         path.touch(mode=0o600)
-        auths = {host: {"auth": login.basic}} if login else {}
+        auths = {_asked(host): {"auth": login.basic} for host, login in logins.items()}
         path.write_text(json.dumps({"auths": auths}))
         yield Path(name)
+
+
+def _asked(host: str) -> str:
+    """What docker's configuration calls `host`."""
+    return _DOCKER_HUB[1] if host == _DOCKER_HUB[0] else host
 
 
 def _config_file(environ: Mapping[str, str]) -> Path:

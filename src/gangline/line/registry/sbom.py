@@ -1,12 +1,22 @@
-"""Bill of materials of the environment a model was made in: CycloneDX 1.6, the same bytes for the same packages."""
+"""Bill of materials of an environment or an image: CycloneDX 1.6, the same bytes for the same packages."""
 
 import uuid
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import Distribution, distributions
 from typing import Any
 
 from gangline.errors import ConfigError
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Package:
+    name: str
+    version: str
+    licence: str = ""
+    sha256: tuple[str, ...] = ()
+    """Files that may be installed; pip takes one of them."""
 
 
 def installed() -> tuple[tuple[str, str, str], ...]:
@@ -16,15 +26,30 @@ def installed() -> tuple[tuple[str, str, str], ...]:
 
 
 def render_sbom(*, model: str, version: int, run: str, created: str, packages: Iterable[tuple[str, str, str]]) -> str:
-    """The bill as JSON. `created` is ISO 8601; the serial number comes from model, version and run."""
+    """The bill of a model as JSON; its serial number comes from model, version and run."""
+    return render_bill(
+        name=model, version=str(version), kind="machine-learning-model", serial=f"{model}/{version}/{run}",
+        created=created, packages=[Package(name=name, version=of, licence=licence) for name, of, licence in packages],
+    )  # fmt: skip
+
+
+def render_bill(*, name: str, version: str, kind: str, serial: str, created: str, packages: Iterable[Package]) -> str:
+    """The bill of `packages` in one thing, as JSON.
+
+    Args:
+        name: Of the thing.
+        version: Of the thing.
+        kind: CycloneDX component type.
+        serial: What the bill's serial number is made from.
+        created: ISO 8601.
+        packages: Of PyPI; sorted in the bill.
+    """
     cyclonedx = _library()
-    root = cyclonedx["Component"](
-        name=model, version=str(version), type=cyclonedx["ComponentType"].MACHINE_LEARNING_MODEL, bom_ref="model"
-    )
-    bom = cyclonedx["Bom"](serial_number=uuid.uuid5(uuid.NAMESPACE_OID, f"{model}/{version}/{run}"))
+    root = cyclonedx["Component"](name=name, version=version, type=cyclonedx["ComponentType"](kind), bom_ref="root")
+    bom = cyclonedx["Bom"](serial_number=uuid.uuid5(uuid.NAMESPACE_OID, serial))
     bom.metadata.component = root
     bom.metadata.timestamp = datetime.fromisoformat(created)
-    components = [_component(cyclonedx, *package) for package in packages]
+    components = [_component(cyclonedx, package) for package in packages]
     for component in components:
         bom.components.add(component)
     bom.register_dependency(root, components)
@@ -34,13 +59,16 @@ def render_sbom(*, model: str, version: int, run: str, created: str, packages: I
     return text
 
 
-def _component(cyclonedx: dict[str, Any], name: str, version: str, licence: str) -> Any:
-    purl = cyclonedx["PackageURL"](type="pypi", name=name, version=version)
-    licences = [cyclonedx["DisjunctiveLicense"](name=licence)] if licence else []
-    kind = cyclonedx["ComponentType"].LIBRARY
-    return cyclonedx["Component"](
-        name=name, version=version, purl=purl, bom_ref=str(purl), licenses=licences, type=kind
-    )
+def _component(cyclonedx: dict[str, Any], package: Package) -> Any:
+    purl = cyclonedx["PackageURL"](type="pypi", name=package.name, version=package.version)
+    licences = [cyclonedx["DisjunctiveLicense"](name=package.licence)] if package.licence else []
+    component = cyclonedx["Component"](
+        name=package.name, version=package.version, purl=purl, bom_ref=str(purl), licenses=licences,
+        type=cyclonedx["ComponentType"].LIBRARY,
+    )  # fmt: skip
+    for digest in package.sha256:
+        component.properties.add(cyclonedx["Property"](name="gangline:accepted-sha256", value=digest))
+    return component
 
 
 def _normal(name: str) -> str:
@@ -56,6 +84,7 @@ def _licence(dist: Distribution) -> str:
 
 def _library() -> dict[str, Any]:
     try:
+        from cyclonedx.model import Property
         from cyclonedx.model.bom import Bom
         from cyclonedx.model.component import Component, ComponentType
         from cyclonedx.model.license import DisjunctiveLicense
@@ -63,5 +92,5 @@ def _library() -> dict[str, Any]:
         from packageurl import PackageURL
     except ImportError as error:
         raise ConfigError(f"publishing needs cyclonedx-python-lib, {error}; pip install 'gangline[publish]'") from error
-    names = (Bom, Component, ComponentType, DisjunctiveLicense, JsonV1Dot6, PackageURL)
+    names = (Bom, Component, ComponentType, DisjunctiveLicense, JsonV1Dot6, PackageURL, Property)
     return {each.__name__: each for each in names}

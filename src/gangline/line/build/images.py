@@ -1,0 +1,194 @@
+"""The environment image of a run: found by the key of its recipe, else built, signed and written down.
+
+`images/<key>.json` in the store says which image a key has, by digest; tags are for people and decide nothing. Of two
+drivers that build at once the first to write decides for both, and the other's image is just not used.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+from gangline import __version__
+from gangline.errors import BuildError, GanglineError, IntegrityError
+from gangline.line.build.attest import Claim, read_claim, sign_claim
+from gangline.line.build.bill import image_bill
+from gangline.line.build.builders import Builder
+from gangline.line.build.builders.bench import Bench
+from gangline.line.build.oci import documents
+from gangline.line.build.recipe import Recipe
+from gangline.line.build.reference import Reference
+from gangline.line.build.registry import Registry
+from gangline.line.clock import now
+from gangline.line.registry.keys import PublicKey, SigningKey
+from gangline.spec.codec import canonical, digest, from_json
+from gangline.storage.blobs import get_blob, put_blob
+from gangline.storage.protocol import Blob, ObjectStore
+
+MAX_LOG_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuiltImage:
+    reference: str
+    """`name@sha256:...`, what pods are given."""
+    key: str
+    """Of its recipe."""
+    digest: str
+    size_bytes: int
+    """Of its layers, as they travel."""
+    seconds: float
+    """That the build took; a cached one took none."""
+    cached: bool
+    builder: str
+    log_key: str | None
+    sbom: str
+    """Blob key; "" for a base image as it is."""
+    provenance: str
+    """Blob key of the signed envelope."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Office:
+    """Where images are written down, and by whom."""
+
+    store: ObjectStore
+    key: SigningKey
+    trusted: Mapping[str, PublicKey]
+    environ: Mapping[str, str]
+
+
+def build_image(recipe: Recipe, *, builder: Builder, office: Office, commit: str) -> BuiltImage:
+    """The image of `recipe`, built now or found.
+
+    Raises:
+        BuildError: The builder failed; its log is in the store.
+        ConfigError: Base, registry or builder is not as the site says.
+        IntegrityError: What is written down is not signed by a trusted key, or not what the registry gives.
+        StorageError: Registry or store did not answer.
+    """
+    registry = Registry.open(recipe.image, office.environ)
+    standing = office.store.get(_place(recipe.key))
+    if standing and (found := _still_there(standing, registry, recipe, office)):
+        return found
+    began = time.monotonic()
+    made, log_key = _build(recipe, builder, office)
+    size = _size(registry, recipe.image.at(made), recipe)
+    reference = str(recipe.image.at(made))
+    created = now()
+    sbom = put_blob(office.store, image_bill(recipe, image=reference, created=created))
+    claim = Claim(
+        image=reference, key=recipe.key, builder=builder.name, base=str(recipe.base),
+        lock=sha256(recipe.lock).hexdigest(), commit=commit, sbom=sbom, created=created,
+        versions={"gangline": __version__},
+    )  # fmt: skip
+    image = BuiltImage(
+        reference=reference, key=recipe.key, digest=made, size_bytes=size, seconds=round(time.monotonic() - began, 3),
+        cached=False, builder=builder.name, log_key=log_key, sbom=sbom,
+        provenance=put_blob(office.store, sign_claim(claim, office.key)),
+    )  # fmt: skip
+    return _write(image, standing, registry, recipe, office)
+
+
+def take_base(base: str, *, office: Office, commit: str) -> BuiltImage:
+    """The site's base image as it is: nothing is built, and the site's key vouches for who chose it."""
+    reference = Reference.parse(base)
+    assert reference.digest is not None, base
+    key = digest({"base": base})
+    standing = office.store.get(_place(key))
+    if standing:
+        found = from_json(BuiltImage, standing.data)
+        verify_image(found.reference, provenance=found.provenance, store=office.store, keys=office.trusted)
+        return found
+    claim = Claim(image=base, key=key, builder="none", base=base, lock="", commit=commit, sbom="", created=now(),
+                  versions={"gangline": __version__})  # fmt: skip
+    image = BuiltImage(
+        reference=base, key=key, digest=reference.digest, size_bytes=0, seconds=0.0, cached=True, builder="none",
+        log_key=None, sbom="", provenance=put_blob(office.store, sign_claim(claim, office.key)),
+    )  # fmt: skip
+    office.store.put_if_absent(_place(key), canonical(image))
+    return image
+
+
+def verify_image(image: str, *, provenance: str, store: ObjectStore, keys: Mapping[str, PublicKey]) -> str:
+    """One sentence on who vouches for `image`.
+
+    Args:
+        image: `name@sha256:...`.
+        provenance: Blob key of its envelope.
+        store: Holds envelope and bill.
+        keys: That are trusted, by id.
+
+    Raises:
+        IntegrityError: Provenance or bill is missing, forged, or of another image.
+        StorageError: The store did not answer.
+    """
+    claim, signer = read_claim(get_blob(store, provenance), keys)
+    if claim.image != image:
+        raise IntegrityError(f"wanted provenance of {image}, found one of {claim.image}")
+    if claim.builder != "none":
+        documents.parse(get_blob(store, claim.sbom), "bill of materials")
+    return f"{image.partition('@')[2][:19]} by {claim.builder} for commit {claim.commit[:8]}, signed by key {signer}"
+
+
+def _still_there(standing: Blob, registry: Registry, recipe: Recipe, office: Office) -> BuiltImage | None:
+    """What the store says of the key, verified; None where the registry lost it."""
+    found = from_json(BuiltImage, standing.data)
+    if found.key != recipe.key or Reference.parse(found.reference).name != recipe.image.name:
+        return None
+    verify_image(found.reference, provenance=found.provenance, store=office.store, keys=office.trusted)
+    claim, _ = read_claim(get_blob(office.store, found.provenance), office.trusted)
+    if claim.key != recipe.key:
+        raise IntegrityError(
+            f"{_place(recipe.key)} names an image of the key {claim.key[:12]}; delete it to build anew"
+        )
+    if registry.resolve(found.digest) is None:
+        return None
+    return replace(found, cached=True, seconds=0.0)
+
+
+def _build(recipe: Recipe, builder: Builder, office: Office) -> tuple[str, str]:
+    """Digest and log key; the log is kept of failed builds, too."""
+    with Bench.at(office.environ) as bench:
+        try:
+            made = builder.build(recipe, bench)
+        except GanglineError as error:
+            log_key = _keep_log(recipe, bench, office)
+            error.add_note(f"whole log: {log_key}")
+            raise
+        except OSError as error:
+            log_key = _keep_log(recipe, bench, office)
+            raise BuildError(
+                f"{builder.name} could not build {recipe.target}: {error}; whole log: {log_key}"
+            ) from error
+        return made, _keep_log(recipe, bench, office)
+
+
+def _keep_log(recipe: Recipe, bench: Bench, office: Office) -> str:
+    text = bench.words().encode()[-MAX_LOG_BYTES:]
+    key = f"logs/build/{recipe.key[:12]}-{sha256(text).hexdigest()[:12]}.log"
+    office.store.put(key, text)
+    return key
+
+
+def _size(registry: Registry, reference: Reference, recipe: Recipe) -> int:
+    """Bytes of the layers; reading the image back proves that it is there and whole."""
+    _, image = registry.image(reference, recipe.platform)
+    if not image.user.partition(":")[0].isdigit():
+        raise BuildError(f"{reference} runs as {image.user or 'root'!r}; clusters want a number, USER 65532:65532")
+    return sum(layer.size_bytes for layer in image.layers)
+
+
+def _write(image: BuiltImage, standing: Blob | None, registry: Registry, recipe: Recipe, office: Office) -> BuiltImage:
+    """Write down what was made; where another driver was first, its image is the image."""
+    place, data = _place(image.key), canonical(image)
+    store = office.store
+    won = store.compare_and_set(place, data, standing.etag) if standing else store.put_if_absent(place, data)
+    if won is not None:
+        return image
+    other = store.get(place)
+    return (other and _still_there(other, registry, recipe, office)) or image
+
+
+def _place(key: str) -> str:
+    return f"images/{key}.json"

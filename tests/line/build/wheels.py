@@ -1,0 +1,93 @@
+"""Small wheels and an index of them on loopback, as pip reads it; files can be swapped for others."""
+
+import base64
+import hashlib
+import io
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+def make_wheel(name: str, version: str, *, body: str = "", script: bool = False) -> tuple[str, bytes]:
+    """File name and bytes of a wheel with one module."""
+    info = f"{name}-{version}.dist-info"
+    files = {
+        f"{name}/__init__.py": f"VERSION = {version!r}\n{body}",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    if script:
+        files[f"{info}/entry_points.txt"] = f"[console_scripts]\n{name} = {name}:main\n"
+    rows = [f"{path},sha256={_record_hash(text)},{len(text.encode())}" for path, text in files.items()]
+    files[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,"]) + "\n"
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(zipfile.ZipInfo(path), text)
+    return f"{name}-{version}-py3-none-any.whl", out.getvalue()
+
+
+def lock_of(*wheels: tuple[str, bytes]) -> bytes:
+    """Requirements with the hashes of `wheels`."""
+    lines = []
+    for file, data in wheels:
+        name, version = file.split("-")[:2]
+        lines.append(f"{name}=={version} \\\n    --hash=sha256:{hashlib.sha256(data).hexdigest()}\n")
+    return "".join(lines).encode()
+
+
+class Index:
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.files: dict[str, bytes] = {}
+        self.asked: list[str] = []
+
+    def add(self, *wheels: tuple[str, bytes]) -> None:
+        self.files.update(wheels)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """For pip, with nothing else to find wheels in."""
+        return {"PIP_INDEX_URL": f"{self.url}/simple", "PIP_CONFIG_FILE": "/dev/null"}
+
+
+@contextmanager
+def index() -> Iterator[Index]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            served.asked.append(self.path)
+            kind, data = _answer(served, self.path)
+            self.send_response(200 if kind else 404)
+            self.send_header("Content-Type", kind or "text/plain")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    served = Index(f"http://127.0.0.1:{server.server_port}")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield served
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _answer(served: Index, path: str) -> tuple[str | None, bytes]:
+    kind, _, name = path.strip("/").partition("/")
+    if kind == "simple":
+        links = [f'<a href="/files/{file}">{file}</a>' for file in served.files if file.split("-")[0] == name]
+        return "text/html", f"<!DOCTYPE html><html><body>{''.join(links)}</body></html>".encode()
+    found = served.files.get(name)
+    return ("application/octet-stream" if found is not None else None), found or b""
+
+
+def _record_hash(text: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
