@@ -2,6 +2,7 @@
 
 import re
 
+from gangline.errors import ConfigError
 from gangline.launch.kubernetes.amounts import as_text, read_amounts
 from gangline.launch.kubernetes.waiting.holders import holders
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, Waiting, event_time, one_line, read_time
@@ -97,9 +98,11 @@ def _never_fits(text: str, quota: "re.Match[str]") -> Waiting | None:
 
 def _used_up(seen: Snapshot, text: str, quota: "re.Match[str]") -> Waiting:
     asked, used, hard = (_amounts(quota[part]) for part in ("requested", "used", "limited"))
+    if not asked:
+        return Waiting(kind="quota", sentence=f"quota {quota['name']}: {one_line(text)}", raw=text)
     short = [name for name in asked if used.get(name, 0) + asked[name] > hard.get(name, 0)] or list(asked)
     parts = [f"{_text(name, used.get(name, 0), unit=False)} of {_text(name, hard.get(name, 0))}" for name in short]
-    held = holders(seen, _resource(short[0])) if short else None
+    held = holders(seen, short[0])
     sentence = f"quota {quota['name']}: {' and '.join(parts)} are used"
     return Waiting(
         kind="quota",
@@ -111,14 +114,17 @@ def _used_up(seen: Snapshot, text: str, quota: "re.Match[str]") -> Waiting:
 
 
 def _amounts(text: str) -> dict[str, int]:
-    return read_amounts(dict(_AMOUNT.findall(text)))
+    """By resource: `requests.cpu` counts as `cpu` does."""
+    try:
+        return read_amounts({_resource(name): amount for name, amount in _AMOUNT.findall(text)})
+    except ConfigError:
+        return {}  # words that only look like amounts: they are shown as they are
 
 
 def _resource(name: str) -> str:
     return name.removeprefix("requests.").removeprefix("limits.")
 
 
-def _text(name: str, amount: int, *, unit: bool = True) -> str:
-    resource = _resource(name)
+def _text(resource: str, amount: int, *, unit: bool = True) -> str:
     text = as_text(resource, amount)
     return text if unit else text.removesuffix(f" {resource}")

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from gangline.launch.kubernetes.pods import phase
+from gangline.launch.kubernetes.api import Object
+from gangline.launch.kubernetes.pods import phase, true_condition
 from gangline.launch.kubernetes.setting import QUEUED, WAITS
 from gangline.launch.kubernetes.waiting import admission, containers, images, kueue, scheduler, servers
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, Waiting, counted, one_line
@@ -23,13 +24,17 @@ _GRAVEST_FIRST: tuple[Callable[[Snapshot], Waiting | None], ...] = (
 
 
 def explain(seen: Snapshot) -> Waiting | None:
-    """Why the gang does not run; None: it does, or it has no root."""
-    if seen.root is None or seen.num_up >= seen.num_nodes:
+    """Why the gang does not run; None: it does, or did."""
+    if seen.root is None or _has_ended(seen.root) or seen.num_up >= seen.num_nodes:
         return None
     for row in _GRAVEST_FIRST:
         if waiting := row(seen):
             return waiting
     return _on_its_way(seen)
+
+
+def _has_ended(root: Object) -> bool:
+    return any(true_condition(root, kind) for kind in ("Complete", "Completed", "Failed"))
 
 
 def _on_its_way(seen: Snapshot) -> Waiting:

@@ -1,0 +1,31 @@
+"""Snapshots from their files."""
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gangline.launch.kubernetes.waiting import Snapshot
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+
+
+def read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())
+
+
+def snapshot(kept: dict[str, Any]) -> Snapshot:
+    """What a follower would have seen."""
+    root = kept["root"]
+    return Snapshot(
+        now=datetime.fromisoformat(kept["now"]),
+        num_nodes=kept.get("num_nodes") or root["spec"].get("completions", 1),
+        root=root,
+        pods=kept["pods"],
+        events=kept["events"],
+        others=kept["others"],
+        quotas=kept.get("quotas", []),
+        nodes=kept["nodes"],
+        workload=kept["workload"],
+        pending=kept.get("pending", []),
+    )
