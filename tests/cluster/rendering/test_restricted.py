@@ -1,0 +1,53 @@
+"""Our offline check of pods against a real server's PodSecurity `restricted`: they agree, in both directions."""
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from tests.launch.kubernetes.mutations import MUTATIONS, good_pod, mutated
+
+from gangline.launch.kubernetes.api import Refused
+from gangline.launch.kubernetes.restricted import ADMISSION_POLICY, violations
+
+pytestmark = pytest.mark.cluster
+
+
+def verdict(api, pod):
+    """Does PodSecurity refuse `pod`? None: the server finds it no pod at all."""
+    try:
+        api.create(f"/api/v1/namespaces/{api.namespace}/pods", pod, dry_run=True)
+    except Refused as error:
+        return True if "violates PodSecurity" in str(error) else None
+    return False
+
+
+def ours(pod):
+    return any(each.control not in ADMISSION_POLICY for each in violations(pod))
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.name)
+def test_server_and_offline_check_judge_a_change_alike(mutation, api):
+    pod = good_pod()
+    mutation.apply(pod, pod["spec"]["containers"][0])
+    wanted = mutation.control is not None and mutation.control not in ADMISSION_POLICY
+    assert (verdict(api, pod), ours(pod)) == (wanted, wanted)
+
+
+def agreement(num_pods):
+    """A test that counts pods which one of the two refuses and the other does not."""
+
+    @settings(
+        max_examples=num_pods,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+    @given(drawn=mutated(num=4))
+    def test(api, drawn):
+        pod, _ = drawn
+        found = verdict(api, pod)
+        assume(found is not None)
+        assert found == ours(pod)
+
+    return test
+
+
+test_200_mutated_pods_are_judged_alike = pytest.mark.row("A3")(agreement(200))
+test_1000_mutated_pods_are_judged_alike = pytest.mark.slow(pytest.mark.row("A3")(agreement(1000)))
