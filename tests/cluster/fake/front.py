@@ -15,13 +15,14 @@ from tests.cluster.fake.refusal import Refusal
 from tests.cluster.fake.server import Asked, FakeServer
 
 _PAUSE_SECONDS = 0.02
-BOOKMARK_SECONDS = 1.0
+BOOKMARK_SECONDS = 0.5
+_UNKNOWN = {"kind": "Status", "status": "Failure", "message": "Unauthorized", "reason": "Unauthorized", "code": 401}
 
 
 @contextmanager
-def serving(server: FakeServer) -> Iterator[str]:
-    """URL at which `server` answers."""
-    handler = type("Handler", (_Handler,), {"fake": server})
+def serving(server: FakeServer, *, tokens: set[str] | None = None) -> Iterator[str]:
+    """URL at which `server` answers; to those who bring one of `tokens`, if there are any."""
+    handler = type("Handler", (_Handler,), {"fake": server, "tokens": tokens})
     front = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     front.daemon_threads = True
     thread = threading.Thread(target=front.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
@@ -51,6 +52,7 @@ def kubeconfig(path: Path, url: str, *, namespace: str = "gangs", user: dict[str
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     fake: FakeServer
+    tokens: set[str] | None
 
     def do_GET(self) -> None:
         asked = self._asked()
@@ -82,8 +84,11 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def _answer(self, asked: Asked) -> None:
-        status, body = self.fake.answer(asked)
+        status, body = self.fake.answer(asked) if self._is_known() else (401, _UNKNOWN)
         self._send(status, json.dumps(body).encode())
+
+    def _is_known(self) -> bool:
+        return self.tokens is None or self.headers.get("Authorization", "").removeprefix("Bearer ") in self.tokens
 
     def _send(self, status: int, data: bytes) -> None:
         self.send_response(status)

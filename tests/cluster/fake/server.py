@@ -23,7 +23,6 @@ from tests.cluster.fake.writes import born, changed, stamp
 from gangline.launch.kubernetes.paths import Place, place_of
 
 Object = dict[str, Any]
-BOOKMARK_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)

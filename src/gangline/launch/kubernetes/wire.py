@@ -27,7 +27,8 @@ _READ_SECONDS = 30.0
 """Of silence in a call; a stream has a limit of its own."""
 _MAX_ANSWER_BYTES = 64 * 2**20
 _CHUNK_BYTES = 65536
-_LEAST_SECONDS = 0.1
+_LEAST_SECONDS = 0.5
+"""Of the last try, which may begin shortly before the deadline."""
 Response = urllib3.BaseHTTPResponse
 Result = TypeVar("Result")
 
@@ -124,10 +125,16 @@ class HttpTransport:
         began = time.monotonic()
         until = began + self._deadline_seconds
         retry = stamina.RetryingCaller(
-            attempts=None, timeout=self._deadline_seconds, wait_initial=0.1, wait_max=5.0, wait_jitter=0.3
+            attempts=None,
+            timeout=self._deadline_seconds,
+            wait_initial=0.1,
+            wait_max=min(5.0, self._deadline_seconds / 8),
+            wait_jitter=0.3,
         )
         try:
-            return retry(lambda error: _wait(error, until), lambda: attempt(until))
+            return retry(
+                lambda error: _wait(error, until), lambda: attempt(max(until, time.monotonic() + _LEAST_SECONDS))
+            )
         except Unanswered as last:
             raise Away(
                 f"{request}: the API server {self.session.server} gave no answer in {time.monotonic() - began:.1f} s "
@@ -144,7 +151,7 @@ class HttpTransport:
 
     def _request(self, request: Request, *, until: float, silence_seconds: float) -> Response:
         session = self.session
-        left_seconds = max(until - time.monotonic(), _LEAST_SECONDS)
+        left_seconds = max(until - time.monotonic(), 0.05)
         query = f"?{urlencode(request.query)}" if request.query else ""
         try:
             return session.pool.request(
@@ -176,7 +183,7 @@ def _read(request: Request, response: Response, *, until: float) -> bytes:
         for chunk in response.stream(_CHUNK_BYTES):
             data += chunk
             if len(data) > _MAX_ANSWER_BYTES or time.monotonic() > until:
-                raise Unanswered(f"an answer without end, {len(data)} bytes so far", repeat=request.repeatable)
+                raise Unanswered(f"an answer that does not end, {len(data)} bytes so far", repeat=request.repeatable)
     except HTTPError as error:
         raise Unanswered(_first_line(error), repeat=request.repeatable) from error
     finally:

@@ -118,14 +118,18 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def _forward(self, body: bytes | None, rule: HttpRule | None) -> None:
-        answer = self._ask(self.path, body)
+        try:
+            answer = self._ask(self.path, body)
+        except HTTPError:
+            self.close_connection = True  # the server went away; so do we
+            return
         try:
             if "watch=true" in self.path and answer.status == 200:
                 self._stream(_struck(_lines(answer), rule))
             else:
                 self._send(answer.status, answer.read(), answer.headers.get("Retry-After"))
-        except OSError:
-            self.close_connection = True  # the client went away, which is its right
+        except (OSError, HTTPError):
+            self.close_connection = True  # one of the two went away, which is its right
         finally:
             answer.close()
 
