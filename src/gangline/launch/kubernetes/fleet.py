@@ -1,44 +1,22 @@
-"""One pool of servers at one moment: what is free on each, and which pods of which gang are there."""
+"""One pool of servers at one moment: what is free on each, beside the pods of everybody and what is promised."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gangline.launch.kubernetes.amounts import Amounts, add, pod_needs, slots, subtract
 from gangline.launch.kubernetes.api import Api, Denied, Object
 from gangline.launch.kubernetes.choose_servers import Room
 from gangline.launch.kubernetes.ledger import Ledger
-from gangline.launch.kubernetes.pods import node_rank, pods_path
+from gangline.launch.kubernetes.pods import pods_path
 from gangline.launch.kubernetes.servers import NODES, PODS, ServerFacts, is_over, refusal, survey
-from gangline.launch.kubernetes.setting import GANG, PLACEMENT_GATE
+from gangline.launch.kubernetes.setting import GANG
 from gangline.launch.kubernetes.wanted import Wanted
 from gangline.spec.placement import Server
-
-
-@dataclass(frozen=True, slots=True)
-class GangPods:
-    """Pods of one gang by node rank."""
-
-    living: dict[int, Object] = field(default_factory=dict)
-    succeeded: frozenset[int] = frozenset()
-
-    @property
-    def gated(self) -> dict[int, Object]:
-        return {rank: pod for rank, pod in self.living.items() if is_gated(pod)}
-
-    @property
-    def unbound(self) -> dict[int, Object]:
-        """Released, but on no server yet."""
-        return {rank: pod for rank, pod in self.living.items() if not is_gated(pod) and not pod["spec"].get("nodeName")}
-
-    def missing(self, num_pods: int) -> int:
-        return num_pods - len(self.living.keys() | self.succeeded)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fleet:
     servers: Mapping[str, ServerFacts]
-    pods: Mapping[str, GangPods]
-    """By gang."""
     bound: Mapping[tuple[str, str], Amounts]
     """Requests of the pods of (gang, server) that are bound there."""
 
@@ -70,29 +48,17 @@ def read_fleet(api: Api, pool: str) -> Fleet:
 def fleet_of(nodes: list[Object], pods: list[Object], *, namespace: str, pool: str) -> Fleet:
     everyone = survey(nodes, pods)
     hosts = {each.node: each.name for each in everyone}
-    ours: dict[str, list[Object]] = {}
     bound: dict[tuple[str, str], Amounts] = {}
     for pod in pods:
         metadata, node = pod["metadata"], pod["spec"].get("nodeName")
         gang = (metadata.get("labels") or {}).get(GANG)
         if gang is None or metadata.get("namespace") != namespace:
             continue
-        ours.setdefault(gang, []).append(pod)
         if node in hosts and not is_over(pod):
             key = gang, hosts[node]
             bound[key] = add(bound.get(key, {}), pod_needs(pod["spec"]))
     servers = {each.name: each for each in everyone if each.pool == pool}
-    return Fleet(servers=servers, pods={gang: _by_rank(each) for gang, each in ours.items()}, bound=bound)
-
-
-def is_gated(pod: Object) -> bool:
-    return any(gate.get("name") == PLACEMENT_GATE for gate in pod["spec"].get("schedulingGates") or ())
-
-
-def _by_rank(pods: list[Object]) -> GangPods:
-    living = [pod for pod in pods if not is_over(pod) and pod["metadata"].get("deletionTimestamp") is None]
-    ended = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Succeeded"]
-    return GangPods({node_rank(pod): pod for pod in living}, frozenset(node_rank(pod) for pod in ended))
+    return Fleet(servers=servers, bound=bound)
 
 
 def _room(server: ServerFacts, wanted: Wanted, promised: Amounts, refused: Mapping[str, str]) -> Room:

@@ -29,6 +29,8 @@ class Promise:
     """Of the root: another root of that name has no promise."""
     servers: tuple[str, ...]
     """In node-rank order; a name comes as often as it takes pods."""
+    leaving: tuple[str, ...] = ()
+    """Servers of pods that were moved while their gates are closed: held, as a slower placer may send them there."""
     need: dict[str, int]
     """Of one pod, in the scheduler's units."""
     since: str
@@ -145,6 +147,6 @@ def _demand(holds: bool, wanted: str, found: object) -> None:
 
 def _by_server(promise: Promise) -> dict[str, dict[str, int]]:
     promised: dict[str, dict[str, int]] = {}
-    for server in promise.servers:
+    for server in (*promise.servers, *promise.leaving):
         promised[server] = add(promised.get(server, {}), promise.need)
     return promised

@@ -2,7 +2,7 @@
 
 A gang's root waits suspended and marked. `step` promises it servers in the ledger, unsuspends it, waits until all its
 pods exist behind their gates, then opens all gates. Every write leaves a state that the next step, of this placer or of
-another, completes; `PoolRound` has the rules.
+another, completes; `pool_round` has the rules.
 """
 
 import threading
@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 import structlog
 
 from gangline.errors import CapacityError, IntegrityError
-from gangline.launch.kubernetes.api import Api, Away, Conflict, Gone, Object
+from gangline.launch.kubernetes.api import Api, Away, Conflict, Gone
 from gangline.launch.kubernetes.choose_servers import ChooseServers, nearest
 from gangline.launch.kubernetes.ledger import read_ledger
-from gangline.launch.kubernetes.marked import Marked, MarkedGangs, Unreadable
+from gangline.launch.kubernetes.marked import MarkedGangs, Unreadable
 from gangline.launch.kubernetes.placer_lease import hold_lease
-from gangline.launch.kubernetes.pool_round import Placed, PoolRound, say
+from gangline.launch.kubernetes.placer_turn import Placed, Turn, say
+from gangline.launch.kubernetes.pool_round import pool_round
 
 BUSY_SECONDS, IDLE_SECONDS, TROUBLE_SECONDS = 0.2, 1.0, 5.0
 """Between steps: something happened, nothing did, the cluster is away."""
@@ -58,8 +59,8 @@ class Placer:
     def _round(self, pool: str, now: datetime) -> list[Placed]:
         ledger = read_ledger(self._api, pool)  # before the roots: see `ledger`
         gangs = [gang for gang in self._gangs.read()[0] if gang.wanted.pool == pool]
-        turn = PoolRound(self._api, ledger, gangs, choose=self._choose, holder=self._holder, now=now)
-        turn.run()
+        turn = Turn(self._api, ledger, holder=self._holder, now=now)
+        pool_round(turn, gangs, self._choose)
         return turn.placed
 
     def _tell(self, bad: Unreadable) -> Placed | None:
@@ -84,6 +85,3 @@ def run_placer(api: Api, *, holder: str, stop: threading.Event) -> None:
         except (Away, Gone, CapacityError, IntegrityError) as error:
             log.warning("placer_trouble", why=str(error))
             seconds = TROUBLE_SECONDS
-
-
-__all__ = ["Marked", "Object", "Placed", "Placer", "run_placer"]
