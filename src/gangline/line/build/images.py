@@ -6,7 +6,7 @@ drivers that build at once the first to write decides for both, and the other's 
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from gangline import __version__
@@ -46,6 +46,8 @@ class BuiltImage:
     """Blob key; "" for a base image as it is."""
     provenance: str
     """Blob key of the signed envelope."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Of both, in bytes, by kind of artifact."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,23 +73,37 @@ def build_image(recipe: Recipe, *, builder: Builder, office: Office, commit: str
     standing = office.store.get(_place(recipe.key))
     if standing and (found := _still_there(standing, registry, recipe, office)):
         return found
+    image = _make(recipe, builder, office, registry, commit)
+    return _write(image, standing, registry, recipe, office)
+
+
+def find_image(recipe: Recipe, *, office: Office) -> BuiltImage | None:
+    """The image of `recipe` where it was built before; raises as `build_image`, which builds one otherwise."""
+    standing = office.store.get(_place(recipe.key))
+    return _still_there(standing, Registry.open(recipe.image, office.environ), recipe, office) if standing else None
+
+
+def _make(recipe: Recipe, builder: Builder, office: Office, registry: Registry, commit: str) -> BuiltImage:
+    """Build, look at the result, write bill and provenance."""
     began = time.monotonic()
     made, log_key = _build(recipe, builder, office)
     size = _size(registry, recipe.image.at(made), recipe)
     reference = str(recipe.image.at(made))
     created = now()
-    sbom = put_blob(office.store, image_bill(recipe, image=reference, created=created))
+    bill = image_bill(recipe, image=reference, created=created)
+    sbom = put_blob(office.store, bill)
     claim = Claim(
         image=reference, key=recipe.key, builder=builder.name, base=str(recipe.base),
         lock=sha256(recipe.lock).hexdigest(), commit=commit, sbom=sbom, created=created,
         versions={"gangline": __version__},
     )  # fmt: skip
-    image = BuiltImage(
+    envelope = sign_claim(claim, office.key)
+    return BuiltImage(
         reference=reference, key=recipe.key, digest=made, size_bytes=size, seconds=round(time.monotonic() - began, 3),
         cached=False, builder=builder.name, log_key=log_key, sbom=sbom,
-        provenance=put_blob(office.store, sign_claim(claim, office.key)),
+        provenance=put_blob(office.store, envelope),
+        sizes={"image-provenance": len(envelope), "image-sbom": len(bill)},
     )  # fmt: skip
-    return _write(image, standing, registry, recipe, office)
 
 
 def take_base(base: str, *, office: Office, commit: str) -> BuiltImage:
@@ -98,13 +114,14 @@ def take_base(base: str, *, office: Office, commit: str) -> BuiltImage:
     standing = office.store.get(_place(key))
     if standing:
         found = from_json(BuiltImage, standing.data)
-        verify_image(found.reference, provenance=found.provenance, store=office.store, keys=office.trusted)
-        return found
+        verify_image(base, provenance=found.provenance, store=office.store, keys=office.trusted)
+        return replace(found, reference=base, digest=reference.digest, key=key)
     claim = Claim(image=base, key=key, builder="none", base=base, lock="", commit=commit, sbom="", created=now(),
                   versions={"gangline": __version__})  # fmt: skip
+    envelope = sign_claim(claim, office.key)
     image = BuiltImage(
         reference=base, key=key, digest=reference.digest, size_bytes=0, seconds=0.0, cached=True, builder="none",
-        log_key=None, sbom="", provenance=put_blob(office.store, sign_claim(claim, office.key)),
+        log_key=None, sbom="", provenance=put_blob(office.store, envelope), sizes={"image-provenance": len(envelope)},
     )  # fmt: skip
     office.store.put_if_absent(_place(key), canonical(image))
     return image

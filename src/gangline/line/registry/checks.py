@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gangline.errors import GanglineError, GateError, IntegrityError
+from gangline.line.build.images import verify_image
 from gangline.line.registry import files, tags
 from gangline.line.registry.keys import PublicKey
 from gangline.line.registry.provenance import check_provenance
@@ -50,6 +51,7 @@ def check_version(version: Version, evidence: Evidence) -> tuple[Check, ...]:
             check("signature", lambda: _only_if(fetched, lambda: _signature(version, folder, evidence.keys))),
             check("provenance", lambda: _only_if(fetched, lambda: _provenance(version, folder))),
             check("record", lambda: _record(version, evidence.store)),
+            check("image", lambda: _image(version, evidence)),
             check("tag", lambda: _tag(version, evidence.repo)),
         )
 
@@ -120,6 +122,18 @@ def _record(version: Version, store: ObjectStore) -> str:
     if record.commit.trust != "own" or record.commit.patch or was_drilled(record):
         raise IntegrityError(f"run {record.run.id} is of a fork, a dirty tree or was drilled: never promoted")
     return f"run {record.run.id} passed: {check_gates(record)}"
+
+
+def _image(version: Version, evidence: Evidence) -> str:
+    """What ranks ran in: an image that a trusted key vouches for, with its bill; or no image at all."""
+    blob = evidence.store.get(f"{version.record}/record.json")
+    record = Record.from_json(blob.data) if blob else None
+    if record is None or record.inputs.image is None:
+        return "none: trained in the environment of its driver"
+    found = [each.key for each in record.artifacts if each.kind == "image-provenance"]
+    if not found:
+        raise IntegrityError(f"nobody vouches for {record.inputs.image}: the record has no provenance of it")
+    return verify_image(record.inputs.image, provenance=found[-1], store=evidence.store, keys=evidence.keys)
 
 
 def _tag(version: Version, repo: Path | None) -> str:

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from gangline.data.resolve import data_source, resolve_text
 from gangline.data.shards import resolve_shards
-from gangline.errors import ConfigError
-from gangline.line.build import code_layer, environment
+from gangline.line.build import code_layer
 from gangline.line.context import Context, StageResult
+from gangline.line.stages.run_environment import RunEnvironment, environment_of
 from gangline.line.taken import find_donor, origin
 from gangline.spec.codec import canonical, digest
 from gangline.spec.plan import DataSource
@@ -20,44 +21,43 @@ READ_AT_ONCE_BYTES = 64 * 1024 * 1024
 
 
 def build(ctx: Context) -> StageResult:
-    """Raises ConfigError for a lock, code or data that is not there, or other data than the line demands."""
+    """Raises ConfigError for a lock, code or data that is not there, or other data than the line demands.
+
+    BuildError where the image of the lock could not be built; what the log said last is in its message.
+    """
     layer = code_layer.pack(ctx.repository, ctx.record.commit.tree, ctx.line.project)
     for link in layer.links[:5]:
-        ctx.remember("build", "left_out", f"{link} is a link and stays out of the code layer")
+        ctx.remember("build", "copied", f"{link} is a link: the code layer holds a copy of what it points at")
     code_key = put_blob(ctx.store, layer.data)
     code_digest = code_key.rsplit("/", 1)[1]
-    environment_digest, source = _environment(ctx)
+    environment = environment_of(ctx)
     data = _data(ctx)
-    key = digest({"environment": environment_digest, "code": code_digest, "data": data.digest})
+    key = digest({"environment": environment.digest, "code": code_digest, "data": data.digest})
     donor = find_donor(ctx, "build", key)
 
     def change(record: Record) -> Record:
-        inputs = replace(record.inputs, environment=environment_digest, code=code_digest, data=data.digest)
+        image = environment.image.reference if environment.image else None
+        inputs = replace(record.inputs, environment=environment.digest, image=image, code=code_digest, data=data.digest)
         artifact = Artifact(
             kind="code", key=code_key, media_type="application/zip", size_bytes=len(layer.data), sha256=code_digest
         )
-        return replace(record, inputs=inputs, artifacts=(*record.artifacts, artifact))
+        return replace(record, inputs=inputs, artifacts=(*record.artifacts, artifact, *environment.artifacts))
 
     return StageResult(
         state="taken" if donor else "done",
         taken_from=origin(donor, "build") if donor else None,
-        message=f"environment {environment_digest[:8]} ({source}) · code layer {code_digest[:8]}: {layer.files} files,"
-        f" {format_bytes(layer.size_bytes)}" + (f" · unchanged since {donor.run.id}" if donor else ""),
+        message=f"environment {environment.digest[:8]} ({environment.source}) · code layer {code_digest[:8]}:"
+        f" {layer.files} files, {format_bytes(layer.size_bytes)}"
+        + (f" · unchanged since {donor.run.id}" if donor else ""),
         key=key,
-        outputs={"code": code_key, "data": put_blob(ctx.store, canonical(data))},
+        outputs={"code": code_key, "data": put_blob(ctx.store, canonical(data)), **_image_outputs(environment)},
         change=change,
     )
 
 
-def _environment(ctx: Context) -> tuple[str, str]:
-    """Digest, and where it comes from."""
-    lock = ctx.line.env.lock
-    if lock is None:
-        return environment.of_this_interpreter(), "this venv, no image"
-    text = ctx.repository.file(ctx.record.commit.tree, lock)
-    if text is None:
-        raise ConfigError(f"line.toml: env.lock: wanted {lock} in the commit, found none; git add it")
-    return environment.of_lock(text), f"{lock}, no image"
+def _image_outputs(environment: RunEnvironment) -> dict[str, Any]:
+    image = environment.image
+    return {} if image is None else {"image": image.reference, "image_log": image.log_key}
 
 
 def _data(ctx: Context) -> DataSource:

@@ -1,0 +1,128 @@
+"""Which environment a run's ranks have: this venv, the site's base image as it is, or an image built for the lock."""
+
+from dataclasses import dataclass
+
+from gangline.errors import ConfigError, IntegrityError
+from gangline.line.build import environment
+from gangline.line.build.builders import open_builder
+from gangline.line.build.images import BuiltImage, Office, build_image, find_image, take_base
+from gangline.line.build.recipe import Recipe, make_recipe
+from gangline.line.context import Context
+from gangline.line.registry.keys import signing_key, trusted_keys
+from gangline.spec.record import Artifact
+from gangline.storage.blobs import PREFIX
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunEnvironment:
+    digest: str
+    source: str
+    """Where it comes from, for people."""
+    image: BuiltImage | None = None
+    """None: ranks run in the venv of their driver."""
+
+    @property
+    def artifacts(self) -> tuple[Artifact, ...]:
+        """What stands beside the image."""
+        if self.image is None:
+            return ()
+        kinds = {"image-provenance": (self.image.provenance, "application/vnd.dsse.envelope.v1+json"),
+                 "image-sbom": (self.image.sbom, "application/vnd.cyclonedx+json")}  # fmt: skip
+        return tuple(
+            Artifact(kind=kind, key=key, media_type=media_type, size_bytes=size, sha256=key.removeprefix(PREFIX))
+            for kind, (key, media_type) in kinds.items()
+            if key and (size := self.image.sizes.get(kind)) is not None
+        )
+
+
+def environment_of(ctx: Context) -> RunEnvironment:
+    """The environment of the run, its image built where there is none yet.
+
+    Raises:
+        ConfigError: The lock is not there or not hashed, or the site says too little to build.
+        IntegrityError: A fork asks for an image that nobody built yet.
+        BuildError: It could not be built.
+    """
+    lock = _lock(ctx)
+    if ctx.record.run.target == "local":
+        return _of_this_venv(ctx, lock)
+    if ctx.site.registry.builder == "none":
+        return _of_base(ctx, lock)
+    return _of_image(ctx, _recipe(ctx, lock))
+
+
+def _of_this_venv(ctx: Context, lock: bytes | None) -> RunEnvironment:
+    if lock is None:
+        return RunEnvironment(digest=environment.of_this_interpreter(), source="this venv, no image")
+    return RunEnvironment(digest=environment.of_lock(lock), source=f"{ctx.line.env.lock}, no image")
+
+
+def _of_base(ctx: Context, lock: bytes | None) -> RunEnvironment:
+    base = _base(ctx)
+    if base is None:
+        return _of_this_venv(ctx, lock)
+    image = take_base(base, office=_office(ctx), commit=ctx.record.commit.sha)
+    unread = f"; {ctx.line.env.lock} is not installed: registry.builder is none" if lock is not None else ""
+    return RunEnvironment(digest=image.key, source=f"image {_short(image)} as it is{unread}", image=image)
+
+
+def _of_image(ctx: Context, recipe: Recipe) -> RunEnvironment:
+    office = _office(ctx)
+    if ctx.record.commit.trust == "fork":
+        image = find_image(recipe, office=office)
+        if image is None:
+            raise IntegrityError(
+                f"a fork's {ctx.line.env.lock} is not built with this site's rights, and no image {recipe.tag} is"
+                " there; push the lock to a branch of this repository first"
+            )
+    else:
+        builder = open_builder(ctx.site.registry.builder, ctx.environ)
+        image = build_image(recipe, builder=builder, office=office, commit=ctx.record.commit.sha)
+    how = (
+        f"lock unchanged: image {recipe.tag} reused, 0 s"
+        if image.cached
+        else f"image {recipe.tag} built by {image.builder} in {image.seconds:.1f} s"
+    )
+    return RunEnvironment(digest=recipe.key, source=how, image=image)
+
+
+def _recipe(ctx: Context, lock: bytes | None) -> Recipe:
+    registry, base = ctx.site.registry, _base(ctx)
+    if lock is None:
+        raise ConfigError(
+            f"line.toml: env.lock: registry.builder = {registry.builder} wanted a lock to install, found none;"
+            " uv pip compile --generate-hashes writes one"
+        )
+    if registry.image is None or base is None:
+        missing = "registry.image" if registry.image is None else "registry.base"
+        raise ConfigError(f"site.toml: {missing}: registry.builder = {registry.builder} wanted one, found nothing")
+    return make_recipe(lock, base=base, image=registry.image)
+
+
+def _base(ctx: Context) -> str | None:
+    """A fork does not choose what runs."""
+    own = ctx.line.env.base if ctx.record.commit.trust == "own" else None
+    return own or ctx.site.registry.base
+
+
+def _lock(ctx: Context) -> bytes | None:
+    path = ctx.line.env.lock
+    if path is None:
+        return None
+    found = ctx.repository.file(ctx.record.commit.tree, path)
+    if found is None:
+        raise ConfigError(f"line.toml: env.lock: wanted {path} in the commit, found none; git add it")
+    return found
+
+
+def _office(ctx: Context) -> Office:
+    return Office(
+        store=ctx.store,
+        key=signing_key(ctx.site, ctx.environ),
+        trusted=trusted_keys(ctx.site, ctx.environ),
+        environ=ctx.environ,
+    )
+
+
+def _short(image: BuiltImage) -> str:
+    return f"{image.reference.partition('@')[0].rpartition('/')[2]}@{image.digest.removeprefix('sha256:')[:12]}"
