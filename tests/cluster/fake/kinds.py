@@ -25,6 +25,11 @@ class Kind:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
+    def qualified(self) -> str:
+        """As refusals name it: `Pod`, `Job.batch`."""
+        return f"{self.kind}.{self.group}" if self.group else self.kind
+
+    @property
     def root(self) -> str:
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 

@@ -34,7 +34,7 @@ def by_fields(selector: str, plural: str) -> Callable[[Object], bool]:
 def _label_term(text: str) -> Callable[[dict[str, str]], bool]:
     matched = _TERM.fullmatch(text)
     if matched is None:
-        raise bad(f'unable to parse requirement: found "{text}"')
+        raise bad("found '=', expected: ',' or 'end of string'")
     negated, present, name, sign, value, listed, how, values = matched.groups()
     if present:
         return lambda labels: (present in labels) is not bool(negated)

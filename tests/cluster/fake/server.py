@@ -14,7 +14,17 @@ from typing import Any
 from tests.cluster.fake import discovery, reviews
 from tests.cluster.fake.kinds import BUILT_IN, CUSTOM, Kind
 from tests.cluster.fake.patches import applied, merged
-from tests.cluster.fake.refusal import Refusal, bad, exists, expired, forbidden, modified, not_found, not_served
+from tests.cluster.fake.refusal import (
+    Refusal,
+    bad,
+    exists,
+    expired,
+    forbidden,
+    invalid,
+    modified,
+    not_found,
+    not_served,
+)
 from tests.cluster.fake.selectors import by_fields, by_labels
 from tests.cluster.fake.store import Change, Key, Store
 from tests.cluster.fake.strict import refuse_unknown
@@ -159,9 +169,7 @@ class FakeServer:
         if namespace and self.store.get(("namespaces", "", namespace)) is None:
             raise not_found("namespaces", namespace)
         if "name" not in body["metadata"] and "generateName" not in body["metadata"]:
-            raise Refusal(
-                422, "Invalid", f'{kind.kind} "" is invalid: metadata.name: Required value: name or generateName'
-            )
+            raise invalid(kind.qualified, "", "metadata.name: Required value: name or generateName is required")
         new = born(kind, body, namespace=namespace, now=self.now())
         key = self._key(kind, namespace, new["metadata"]["name"])
         if self.store.get(key) is not None:
@@ -178,7 +186,7 @@ class FakeServer:
         else:
             after = merged(before, asked.body)
         self._check_body(asked, kind, after)
-        new = changed(kind, before, after, subresource=place.subresource)
+        new = changed(kind, before, after, subresource=place.subresource, is_patch=asked.method == "PATCH")
         key = self._key(kind, place.namespace, place.name)
         if _is_dry(asked):
             return new
@@ -205,6 +213,9 @@ class FakeServer:
 
     def _mark_deleted(self, key: Key, body: Object, grace: int) -> None:
         metadata = body["metadata"]
+        if not grace and not metadata.get("finalizers"):
+            self.store.remove(key)
+            return
         if "deletionTimestamp" not in metadata or grace < metadata.get("deletionGracePeriodSeconds", 0):
             metadata.setdefault("deletionTimestamp", stamp(self.now()))
             metadata["deletionGracePeriodSeconds"] = grace
@@ -224,7 +235,7 @@ class FakeServer:
         if said != (kind.api_version, kind.kind):
             raise bad(f"{said[1]} in version {said[0]!r} cannot be handled as a {kind.kind}: not of the kind expected")
         if asked.query.get("fieldValidation") == "Strict":
-            refuse_unknown(body, known=not kind.is_custom)
+            _refuse_unknown(asked, kind, body)
 
     def _found(self, place: Place, kind: Kind) -> Object:
         body = self.store.get(self._key(kind, place.namespace, place.name))
@@ -250,6 +261,19 @@ class FakeServer:
             where = f' in the namespace "{place.namespace}"' if place.namespace else " at the cluster scope"
             why = f'User "fake" cannot {verb} resource "{kind.plural}" in API group "{kind.group}"{where}'
             raise forbidden(kind.resource, place.name, why)
+
+
+def _refuse_unknown(asked: Asked, kind: Kind, body: Object) -> None:
+    try:
+        refuse_unknown(body, known=not kind.is_custom)
+    except Refusal as refusal:
+        if asked.method != "PATCH" or "unknown field" not in str(refusal):
+            raise
+        shown = json.dumps(json.dumps(body))
+        why = str(refusal).partition("strict decoding error: ")[2]
+        raise Refusal(
+            422, "Invalid", f'"" is invalid: patch: Invalid value: {shown}: strict decoding error: {why}'
+        ) from None
 
 
 def _verb(asked: Asked) -> str:

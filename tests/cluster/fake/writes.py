@@ -1,5 +1,6 @@
 """What a write makes of an object before it is stored: identity, status, what may not change."""
 
+import json
 import random
 import string
 import uuid
@@ -40,10 +41,10 @@ def born(kind: Kind, body: Object, *, namespace: str, now: datetime) -> Object:
     return new
 
 
-def changed(kind: Kind, before: Object, after: Object, *, subresource: str) -> Object:
+def changed(kind: Kind, before: Object, after: Object, *, subresource: str, is_patch: bool) -> Object:
     """`after` as an update of `before` is stored; raises what the server refuses."""
     new = deepcopy(after)
-    _check_identity(kind, before, new)
+    _check_identity(kind, before, new, is_patch=is_patch)
     for name in (*_OURS, "namespace", "name"):
         if name in before["metadata"]:
             new["metadata"][name] = before["metadata"][name]
@@ -63,36 +64,39 @@ def stamp(now: datetime) -> str:
     return f"{now:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _check_identity(kind: Kind, before: Object, new: Object) -> None:
+def _check_identity(kind: Kind, before: Object, new: Object, *, is_patch: bool) -> None:
     old, metadata = before["metadata"], new["metadata"]
     if metadata.get("name", old["name"]) != old["name"]:
         raise bad(f"the name of the object ({metadata['name']}) does not match the name on the URL ({old['name']})")
     if metadata.get("resourceVersion") not in (None, "", old["resourceVersion"]):
         raise modified(kind.resource, old["name"])
-    if metadata.get("uid") not in (None, old["uid"]):
-        raise modified(
-            kind.resource,
-            old["name"],
-            f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {old['uid']}",
-        )
+    if metadata.get("uid") in (None, old["uid"]):
+        return
+    if is_patch:
+        why = f'metadata.uid: Invalid value: "{metadata["uid"]}": field is immutable'
+        raise invalid(kind.qualified, old["name"], why)
+    why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {old['uid']}"
+    raise modified(kind.resource, old["name"], why)
 
 
 def _check_spec(kind: Kind, before: Object, new: Object) -> None:
     name = before["metadata"]["name"]
-    if kind.kind == "Pod" and _fixed_of_pod(before) != _fixed_of_pod(new):
-        raise invalid(
-            "Pod", name, "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`"
-        )
     if kind.kind == "Pod":
         _check_gates(before, new)
+        is_gated = bool(before["spec"].get("schedulingGates"))
+        if _fixed_of_pod(before, is_gated=is_gated) != _fixed_of_pod(new, is_gated=is_gated):
+            why = "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`"
+            raise invalid("Pod", name, why)
     if kind.kind == "Job" and not _may_change_template(before) and _template(before) != _template(new):
-        raise invalid("Job", name, "spec.template: Invalid value: field is immutable")
+        raise invalid("Job.batch", name, "spec.template: Invalid value: field is immutable")
     if kind.kind == "Secret" and before.get("immutable") and before.get("data") != new.get("data"):
         raise invalid("Secret", name, "data: Forbidden: field is immutable when `immutable` is set")
 
 
-def _fixed_of_pod(body: Object) -> Object:
-    loose = ("schedulingGates", "nodeSelector", "tolerations", "activeDeadlineSeconds", "terminationGracePeriodSeconds")
+def _fixed_of_pod(body: Object, *, is_gated: bool) -> Object:
+    """What no update changes; the selector of a gated pod has rules of its own."""
+    loose = {"schedulingGates", "tolerations", "activeDeadlineSeconds", "terminationGracePeriodSeconds"}
+    loose |= {"nodeSelector"} if is_gated else set()
     spec = {name: value for name, value in body["spec"].items() if name not in loose and name != "nodeName"}
     spec["containers"] = [{**each, "image": ""} for each in spec.get("containers", [])]
     return spec
@@ -103,12 +107,14 @@ def _check_gates(before: Object, new: Object) -> None:
     old_gates = {each["name"] for each in before["spec"].get("schedulingGates") or ()}
     new_gates = {each["name"] for each in new["spec"].get("schedulingGates") or ()}
     if not new_gates <= old_gates:
-        raise invalid("Pod", name, "spec.schedulingGates: Forbidden: only deletion is allowed")
+        added = sorted(new_gates - old_gates)[0]
+        why = f"Forbidden: only deletion is allowed, but found new scheduling gate '{added}'"
+        raise invalid("Pod", name, f"spec.schedulingGates[{len(old_gates)}].name: {why}")
     old, selector = before["spec"].get("nodeSelector") or {}, new["spec"].get("nodeSelector") or {}
-    if old != selector and not (old_gates and old.items() <= selector.items()):
-        raise invalid(
-            "Pod", name, "spec.nodeSelector: Invalid value: only additions are allowed (no mutations or deletions)"
-        )
+    if old_gates and not old.items() <= selector.items():
+        shown = json.dumps(selector, separators=(",", ":"), sort_keys=True)
+        why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        raise invalid("Pod", name, f"spec.nodeSelector: Invalid value: {shown}: {why}")
 
 
 def _mark_gated(pod: Object) -> None:

@@ -9,6 +9,8 @@ from gangline.launch.kubernetes.paths import Place
 _NO_RIGHT = re.compile(r'^(?:.* is forbidden: )?(?:User|user) ".*" cannot |cannot set blockOwnerDeletion')
 _PATCH_DID_NOT_APPLY = "the server rejected our request due to an error in our request"
 """All that a server says of a JSON patch whose `test` failed, or whose place is missing."""
+_OTHER_UID = "metadata.uid: Invalid value"
+"""What it says of a patch that names the uid of an object which had this name before."""
 _MAX_MESSAGE = 2000
 
 
@@ -44,7 +46,7 @@ def error_of(status: int, body: Object, *, verb: str, place: Place) -> GanglineE
             error = Conflict(f"{what}: {text}")
         case 410:
             error = Gone(f"{what}: {text}")
-        case 422 if verb == "patch" and text == _PATCH_DID_NOT_APPLY:
+        case 422 if verb == "patch" and (text == _PATCH_DID_NOT_APPLY or _OTHER_UID in text):
             error = Conflict(f"{what}: the object is not as the patch expects it")
         case _ if status >= 500 or status == 429:
             error = Away(f"{what}: the API server answered {status}: {text}")

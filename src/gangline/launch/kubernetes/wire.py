@@ -110,7 +110,7 @@ class HttpTransport:
 
         def attempt(until: float) -> tuple[Response, Answer | None]:
             response = self._open(request, until=until, silence_seconds=silence_seconds)
-            if response.status == 200:
+            if response.status < 300:  # 204: there is nothing yet
                 return response, None
             return response, _judged(request, response, _read(request, response, until=until))
 

@@ -20,6 +20,7 @@ import urllib3
 import yaml
 from tests.cluster.faults.proxy.certificates import write_certificates
 from tests.cluster.faults.proxy.rules import HttpRule, RuleBook
+from urllib3.exceptions import HTTPError
 
 from gangline.launch.kubernetes.lines import bounded_lines
 from gangline.launch.kubernetes.sign_in import Session, sign_in

@@ -1,0 +1,29 @@
+"""The fake API server answers as the real one does, and each step of the script answers what consumers count on."""
+
+import pytest
+from tests.cluster import script
+from tests.cluster.fake.api import FakeApi
+from tests.cluster.fake.controllers import JobController
+
+from gangline.launch.kubernetes.client import connect
+
+
+def fake_answers():
+    api = FakeApi()
+    api.idle.append(JobController(api).step)
+    return script.run(api)
+
+
+@pytest.mark.cluster
+def test_fake_and_real_server_answer_alike(cluster, namespace):
+    real = connect({"KUBECONFIG": str(cluster.kubeconfig)}, namespace=namespace)
+    assert dict(fake_answers()) == dict(script.run(real))
+
+
+def test_script_meets_every_answer_that_callers_act_on():
+    answers = dict(fake_answers())
+    classes = {answer[0] for answer in answers.values() if isinstance(answer, tuple)}
+    assert classes == {"Conflict", "Refused"}
+    assert answers["what it owned goes"] is True
+    assert answers["watch by label"] == [("added", "w"), ("modified", "w"), ("deleted", "w")]
+    assert answers["it was for show"] is None
