@@ -1,10 +1,13 @@
 """Images pushed to and pulled from a real registry."""
 
+import base64
 import hashlib
+import json
 import uuid
 from dataclasses import replace
 
 import pytest
+from tests.line.build import registries
 
 from gangline.errors import ConfigError, IntegrityError
 from gangline.line.build import registry as module
@@ -95,3 +98,19 @@ def test_an_image_for_another_machine_is_refused(registry, tmp_path):
     registry.push(layout, image, tag="one")
     with pytest.raises(ConfigError, match="linux/arm64"):
         registry.image(Reference(registry.host, registry.repository, tag="one"), Platform("linux", "arm64"))
+
+
+def test_a_registry_with_a_login_takes_the_one_of_dockers_configuration(tmp_path):
+    (tmp_path / "htpasswd").write_text("ana:$2y$05$abcdefghijklmnopqrstuuBxclKLdj1BwjB/nX58d9CPRp9lN.e.a\n")
+    auth = f"auth: {{htpasswd: {{realm: test, path: {tmp_path}/htpasswd}}}}\n"
+    with registries.serving(tmp_path, auth=auth) as host:
+        environ = {"HOME": str(tmp_path)}
+        layout, image = make(tmp_path / "out")
+        with pytest.raises(ConfigError, match=f"docker login {host}"):
+            Registry.open(Reference(host, "team/a"), environ).push(layout, image, tag="one")
+        (tmp_path / ".docker").mkdir()
+        entry = base64.b64encode(b"ana:pw-canary").decode()
+        (tmp_path / ".docker/config.json").write_text(json.dumps({"auths": {host: {"auth": entry}}}))
+        registry = Registry.open(Reference(host, "team/a"), environ)
+        registry.push(layout, image, tag="one")
+        assert registry.resolve("one").digest == image.digest
