@@ -14,6 +14,14 @@ from gangline.errors import GanglineError
 from gangline.launch.kubernetes.client import Client
 
 Step = tuple[str, Callable[[], Any]]
+CONTAINER: dict[str, Any] = {
+    "name": "node",
+    "image": "rig.local/pause:1",
+    "imagePullPolicy": "Never",
+    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+}
+RESTRICTED = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+"""What the namespaces of gangs demand."""
 JOB: dict[str, Any] = {
     "apiVersion": "batch/v1",
     "kind": "Job",
@@ -26,7 +34,8 @@ JOB: dict[str, Any] = {
         "template": {
             "spec": {
                 "restartPolicy": "Never",
-                "containers": [{"name": "node", "image": "rig.local/pause:1", "imagePullPolicy": "Never"}],
+                "securityContext": RESTRICTED,
+                "containers": [CONTAINER],
             }
         },
     },
@@ -37,7 +46,8 @@ POD: dict[str, Any] = {
     "metadata": {"name": "p", "labels": {"gangline/gang": "p"}},
     "spec": {
         "schedulingGates": [{"name": "gangline/placement"}],
-        "containers": [{"name": "node", "image": "rig.local/pause:1", "imagePullPolicy": "Never"}],
+        "securityContext": RESTRICTED,
+        "containers": [CONTAINER],
     },
 }
 
@@ -250,5 +260,5 @@ def _spec(body: dict[str, Any] | None, name: str) -> Any:
 
 
 def _condition(body: dict[str, Any] | None, kind: str) -> Any:
-    conditions = (body or {})["status"].get("conditions", ())
+    conditions = (body or {}).get("status", {}).get("conditions", ())
     return [(each["status"], each.get("reason")) for each in conditions if each["type"] == kind]
