@@ -76,6 +76,8 @@ class KeeperEnvironment(GangEnvironment):
     """How long the others wait for a node that is gone."""
     silence_seconds: float
     """A keeper that says nothing for so long is gone."""
+    fetch_seconds: float
+    """How long a pod tries to get plan and code from its store."""
     termination_log: Path | None
     """Where a pod leaves its last word; None: this is no pod."""
 
@@ -115,6 +117,7 @@ class KeeperEnvironment(GangEnvironment):
             ready_port=_read(environ, "GANGLINE_READY_PORT", _port, None),
             rejoin_seconds=_read(environ, "GANGLINE_REJOIN_SECONDS", _positive, 600.0),
             silence_seconds=_read(environ, "GANGLINE_SILENCE_SECONDS", _positive, 30.0),
+            fetch_seconds=_read(environ, "GANGLINE_FETCH_SECONDS", _positive, 120.0),
             termination_log=_read(environ, "GANGLINE_TERMINATION_LOG", Path, None),
         )
 
@@ -146,6 +149,12 @@ class RankEnvironment(GangEnvironment):
 def in_gang(environ: Mapping[str, str]) -> bool:
     """A keeper started this process; else a person did, at a desk."""
     return "GANGLINE_GENERATION" in environ
+
+
+def termination_log(environ: Mapping[str, str]) -> Path | None:
+    """Where a pod leaves its last word; None: this is no pod."""
+    path = environ.get("GANGLINE_TERMINATION_LOG")
+    return Path(path) if path else None
 
 
 def heartbeat_path(environ: Mapping[str, str]) -> Path | None:

@@ -25,7 +25,7 @@ def join(environment: RankEnvironment, plan: Plan, clock: Clock, events: EventLo
         ConfigError: The plan is for another world size, or asks for what this runtime cannot do.
         LostPeerError: Somebody did not come.
     """
-    events.emit("started", pid=os.getpid(), node=environment.node_rank)
+    events.emit("started", pid=os.getpid(), node=environment.node_rank, gang=environment.gang)
     effective_strategy(plan)
     if plan.world_size != environment.world_size:
         raise ConfigError(f"plan {plan.name} is for {plan.world_size} ranks, this gang has {environment.world_size}")

@@ -1,4 +1,7 @@
-"""Files in which a keeper speaks: status by rename, events by line, the end once and last. Layout in `spec.gang`."""
+"""Files in which a keeper speaks: status by rename, events by line, the end once and last. Layout in `spec.gang`.
+
+In a pod it says the same aloud, and leaves its end where the platform keeps it.
+"""
 
 import json
 import os
@@ -9,12 +12,15 @@ from typing import Any
 
 from gangline.spec.codec import canonical
 from gangline.spec.gang import GangEnd, KeeperStatus
+from gangline.train.saying import Speaker
 
 
 class Journal:
     """Of one keeper."""
 
-    def __init__(self, home: Path, node_rank: int) -> None:
+    def __init__(self, home: Path, node_rank: int, *, speaker: Speaker | None = None) -> None:
+        """`speaker`: of a pod."""
+        self._speaker = speaker
         self._status_path = home / f"keeper-{node_rank}.json"
         self._end_path = home / f"exit-{node_rank}.json"
         self._events = (home / f"keeper-{node_rank}.jsonl").open("a", buffering=1)
@@ -25,10 +31,14 @@ class Journal:
         if status != self._last:
             replace(self._status_path, canonical(status), durable=False)
             self._last = status
+            if self._speaker is not None:
+                self._speaker.status(status)
 
     def event(self, event: str, **values: Any) -> None:
         line = {"event": event, "mono": time.monotonic(), "time": utc_now(), **values}
         self._events.write(json.dumps(line, separators=(",", ":")) + "\n")
+        if self._speaker is not None:
+            self._speaker.event(line)
 
     def end(self, end: GangEnd) -> None:
         """The last word; durable when it returns."""

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gangline.errors import CapacityError, ConfigError, GanglineError
-from gangline.spec.gang import GangEnd
 from gangline.spec.plan import Plan
 from gangline.train.environment import KeeperEnvironment
-from gangline.train.journal import Journal, utc_now
+from gangline.train.journal import Journal
 from gangline.train.keeping import Keeper
+from gangline.train.last_word import end_by, refuse
 from gangline.train.leash import adopt_orphans
 
 
@@ -27,8 +27,7 @@ def main() -> int:
         environment = KeeperEnvironment.read(os.environ)
         return _keep(environment)
     except GanglineError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201  # nothing else is set up yet
-        return error.exit_code
+        return refuse(error, os.environ)
 
 
 def _keep(environment: KeeperEnvironment) -> int:
@@ -39,8 +38,7 @@ def _keep(environment: KeeperEnvironment) -> int:
         try:
             keeper = Keeper(environment, _read_plan(environment), os.environ)
         except ConfigError as error:
-            end = GangEnd(exit_code=error.exit_code, retry=error.retry, reason=str(error), time=utc_now())
-            Journal(environment.home, environment.node_rank).end(end)
+            Journal(environment.home, environment.node_rank).end(end_by(error))
             raise
         return keeper.run().exit_code
 

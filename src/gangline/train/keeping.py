@@ -12,18 +12,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from gangline.errors import GanglineError
-from gangline.procfs import start_time
-from gangline.spec.gang import GangEnd, GangState, KeeperStatus
+from gangline.spec.gang import GangEnd, GangState
 from gangline.spec.plan import Plan
 from gangline.train.ending import gang_end, spans_of
 from gangline.train.environment import KeeperEnvironment
 from gangline.train.exit_codes import RankExit, read_oom_kills
 from gangline.train.generation import Generation
-from gangline.train.journal import Journal
 from gangline.train.keeper_ledger import Span
 from gangline.train.loop.watchdog import Hang
 from gangline.train.mirroring import Mirroring
 from gangline.train.outcome import Halt, Outcome
+from gangline.train.outside import Outside
 from gangline.train.peers.company import Company, Start
 from gangline.train.peers.join import company_of
 from gangline.train.peers.reports import LOG_LINES, Report, report_of
@@ -42,7 +41,7 @@ class Keeper:
     def __init__(self, environment: KeeperEnvironment, plan: Plan, environ: Mapping[str, str]) -> None:
         self._env, self._plan, self._environ = environment, plan, dict(environ)
         self._start = time.monotonic()
-        self._journal = Journal(environment.home, environment.node_rank)
+        self._outside = Outside(environment)
         seconds = environment.deadline_seconds
         deadline = None if seconds is None else self._start + seconds
         self._stop = StopWatch(environment.home, deadline=deadline, deadline_seconds=seconds)
@@ -76,13 +75,15 @@ class Keeper:
 
     def wait(self, seconds: float) -> None:
         poll = select.poll()
-        for handle in (self._woken, *self._starter.handles(), *(self._company.handles() if self._company else ())):
+        company = self._company.handles() if self._company else []
+        for handle in (self._woken, *self._starter.handles(), *company, *self._outside.handles()):
             poll.register(handle, select.POLLIN)
         poll.poll(max(0.0, seconds) * 1000)
         with suppress(BlockingIOError):
             os.read(self._woken, 4096)
         if self._company is not None:
             self._company.pump()
+        self._outside.tidy()
 
     def order(self) -> StopOrder | None:
         own = self.own_order()
@@ -102,22 +103,10 @@ class Keeper:
         return {helper.process.pid for helper in helpers if helper is not None} | set(self._starter.pids())
 
     def changed(self, state: GangState, ranks: Mapping[int, int], joined: Sequence[int]) -> None:
-        self._journal.status(
-            KeeperStatus(
-                node_rank=self._env.node_rank,
-                pid=os.getpid(),
-                start_time=start_time(os.getpid()) or 0,
-                state=state,
-                generation=self._turn.generation,
-                restarts=self._turn.restarts,
-                ranks={str(rank): pid for rank, pid in ranks.items()},
-                joined=tuple(joined),
-                reason=self._reason,
-            )
-        )
+        self._outside.status(state, turn=self._turn, ranks=ranks, joined=joined, reason=self._reason)
 
     def event(self, event: str, **values: object) -> None:
-        self._journal.event(event, **values)
+        self._outside.event(event, **values)
 
     # -- what its company asks of a keeper
 
@@ -230,7 +219,7 @@ class Keeper:
             gathered=self._gathered,
         )
         self.changed("ended", {}, ())
-        self._journal.end(end)
+        self._outside.end(end)
         return end
 
     def _mirror_the_rest(self, verdict: Verdict) -> Verdict:

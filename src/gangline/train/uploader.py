@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gangline.errors import StorageError
@@ -16,12 +17,15 @@ from gangline.storage.open import open_store
 from gangline.storage.protocol import ObjectStore
 from gangline.train.environment import KeeperEnvironment
 from gangline.train.leash import die_with_parent
+from gangline.train.log_files import last_bytes
 
 EVERY_SECONDS = 30.0
 LAST_SECONDS = 60.0
 """How long the end is tried for."""
 STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 """Blocked before this process starts, so that an early one waits for it."""
+LOG_BYTES = 8 << 20
+"""Of each rank's log that go to the store, the last ones."""
 _PART_BYTES = 16 << 20
 
 
@@ -66,38 +70,49 @@ def output_prefix(plan: Plan) -> str:
     return plan.run_prefix if plan.role == "train" else f"{plan.run_prefix}/{plan.role}"
 
 
+def log_key(prefix: str, rank: int) -> str:
+    """Where the end of a rank's log lies in the store once its gang, or its pod, has ended."""
+    return f"{prefix}/logs/{rank}.log"
+
+
+def put_logs(store: ObjectStore, environment: KeeperEnvironment, prefix: str) -> None:
+    """The end of the log of each rank of this node. Raises `StorageError`, and may be called again."""
+    for rank in environment.ranks:
+        if data := last_bytes(environment.home / "logs" / f"{rank}.log", LOG_BYTES):
+            store.put(log_key(prefix, rank), data)
+
+
 def main() -> int:
     """Until SIGTERM; 0 when everything is in the store, else StorageError's code."""
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     die_with_parent(int(sys.argv[1]))
-    mirror = _open(KeeperEnvironment.read(os.environ))
+    environment = KeeperEnvironment.read(os.environ)
+    store = open_store(environment.store, credentials=environment.store_credentials_file)
+    prefix = output_prefix(Plan.from_json(environment.plan.read_bytes()))
+    mirror = Mirror(store, environment.out, prefix, skip=_files_of_others(environment))
     while signal.sigtimedwait({signal.SIGTERM}, EVERY_SECONDS) is None:
-        _try(mirror)
-    return _last(mirror)
+        _try(mirror.sync)
+    return _last([mirror.sync, lambda: put_logs(store, environment, prefix)])
 
 
-def _last(mirror: Mirror) -> int:
+def _last(steps: Sequence[Callable[[], object]]) -> int:
+    """Each until it is done, all together for so long."""
     patience = time.monotonic() + LAST_SECONDS
-    while not _try(mirror):
-        if time.monotonic() > patience:
-            return StorageError.exit_code
-        time.sleep(1.0)
+    for step in steps:
+        while not _try(step):
+            if time.monotonic() > patience:
+                return StorageError.exit_code
+            time.sleep(1.0)
     return 0
 
 
-def _try(mirror: Mirror) -> bool:
+def _try(step: Callable[[], object]) -> bool:
     try:
-        mirror.sync()
+        step()
     except StorageError as error:
         print(f"not mirrored, tried again later: {error}", file=sys.stderr, flush=True)  # noqa: T201  # its log
         return False
     return True
-
-
-def _open(environment: KeeperEnvironment) -> Mirror:
-    plan = Plan.from_json(environment.plan.read_bytes())
-    store = open_store(environment.store, credentials=environment.store_credentials_file)
-    return Mirror(store, environment.out, output_prefix(plan), skip=_files_of_others(environment))
 
 
 def _files_of_others(environment: KeeperEnvironment) -> frozenset[str]:

@@ -16,6 +16,8 @@ class Tail:
         """Lines since last asked."""
         try:
             with self._path.open("rb") as file:
+                if self._path.stat().st_size < self._offset:  # a log that grew too long begins anew
+                    self._offset = 0
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:

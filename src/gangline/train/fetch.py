@@ -1,0 +1,102 @@
+"""What a pod needs before its keeper starts, from the store: plan, code, and what an earlier pod of this node left.
+
+A process of its own (`python -m gangline.train.fetch`), so that no keeper ever imports a store's client. Everything is
+verified by digest before it is opened. In a pod GANGLINE_PLAN and GANGLINE_CODE are keys of blobs, not paths.
+"""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import stamina
+
+from gangline.errors import GanglineError, StorageError
+from gangline.spec.plan import Plan
+from gangline.storage.blobs import get_blob
+from gangline.storage.layer import fetch_layer
+from gangline.storage.open import open_store
+from gangline.storage.protocol import ObjectStore
+from gangline.train.environment import KeeperEnvironment
+from gangline.train.journal import replace
+from gangline.train.leash import die_with_parent
+from gangline.train.pod_files import code_path, plan_path
+from gangline.train.uploader import log_key, output_prefix
+
+
+def fetch(environment: KeeperEnvironment) -> None:
+    """Bring all of it.
+
+    Raises:
+        StorageError: The store is away for too long, or lacks a blob.
+        IntegrityError: A blob is not what its digest says, or no plan, or no code layer.
+        ConfigError: The store's URL or credentials cannot be.
+    """
+    for attempt in stamina.retry_context(
+        on=StorageError, attempts=None, timeout=environment.fetch_seconds, wait_max=10.0
+    ):
+        with attempt:
+            store = open_store(environment.store, credentials=environment.store_credentials_file)
+            data = get_blob(store, str(environment.plan))
+            plan = Plan.from_json(data)
+            replace(plan_path(environment), data, durable=False)
+            _fetch_code(store, environment)
+            restore(store, environment, plan)
+
+
+def restore(store: ObjectStore, environment: KeeperEnvironment, plan: Plan) -> None:
+    """What an earlier pod of this node said, so that this one appends to it; of another gang's nothing is taken."""
+    prefix = output_prefix(plan)
+    for rank in environment.ranks:
+        events = store.get(f"{prefix}/ranks/{rank}.jsonl")
+        if events is None or not _is_of_gang(events.data, environment.gang):
+            continue
+        _put(environment.out / "ranks" / f"{rank}.jsonl", events.data)
+        _copy(store, log_key(prefix, rank), environment.home / "logs" / f"{rank}.log")
+        if rank == 0:
+            _copy(store, f"{prefix}/metrics.jsonl", environment.out / "metrics.jsonl")
+
+
+def _fetch_code(store: ObjectStore, environment: KeeperEnvironment) -> None:
+    folder = code_path(environment)
+    draft = folder.with_name(f".{folder.name}")
+    for each in (draft, folder):
+        shutil.rmtree(each, ignore_errors=True)
+    fetch_layer(store, str(environment.code), draft)
+    draft.rename(folder)
+
+
+def _is_of_gang(events: bytes, gang: str) -> bool:
+    """Rank events begin with `started`, which names the gang."""
+    try:
+        first = json.loads(events.partition(b"\n")[0])
+    except ValueError:
+        return False
+    return isinstance(first, dict) and first.get("gang") == gang
+
+
+def _copy(store: ObjectStore, key: str, path: Path) -> None:
+    blob = store.get(key)
+    if blob is not None:
+        _put(path, blob.data)
+
+
+def _put(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace(path, data, durable=False)
+
+
+def main() -> int:
+    """0, or the number of what went wrong, which is told in the last line of stderr."""
+    die_with_parent(int(sys.argv[1]))
+    try:
+        fetch(KeeperEnvironment.read(os.environ))
+    except GanglineError as error:
+        print(error, file=sys.stderr)  # noqa: T201  # the parent reads it
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""Logs of ranks do not fill a disk: what grows beyond half of its limit is moved aside, over what was aside before.
+
+Ranks append to one open file for their whole life, so the file stays and its content goes: copied, then cut off. What
+is written between the two is lost, which a rank that prints so much can bear.
+"""
+
+import shutil
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+MAX_BYTES = 64 << 20
+"""Of one rank's log on disk, both halves together."""
+
+
+def aside(log: Path) -> Path:
+    """Where the older half of `log` lies."""
+    return log.with_name(f"{log.name}.1")
+
+
+def bound(logs: Iterable[Path], *, max_bytes: int = MAX_BYTES) -> None:
+    """Move what is too much aside; called every now and then."""
+    for log in logs:
+        with suppress(FileNotFoundError):
+            if log.stat().st_size > max_bytes // 2:
+                _move_aside(log, max_bytes // 2)
+
+
+def last_bytes(log: Path, size: int) -> bytes:
+    """The last `size` bytes of both halves, from the start of a line on where something is left out."""
+    halves = b"".join(_tail(each, size) for each in (aside(log), log))
+    if len(halves) <= size:
+        return halves
+    return halves[-size:].partition(b"\n")[2]
+
+
+def _move_aside(log: Path, most: int) -> None:
+    with log.open("r+b") as source, aside(log).open("wb") as target:
+        source.seek(max(0, log.stat().st_size - most))
+        shutil.copyfileobj(source, target, 1 << 20)
+        source.truncate(0)
+
+
+def _tail(path: Path, size: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - size - 1))
+            return file.read(size + 1)
+    except FileNotFoundError:
+        return b""
