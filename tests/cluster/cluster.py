@@ -106,6 +106,10 @@ class Cluster:
         """Objects of gangs in `namespace`, `kind/name` each."""
         return self.kubectl.run("get", _LEFTOVERS, "-n", namespace, "-l", labels, "-o", "name").split()
 
+    def serves(self, kind: str) -> bool:
+        """`plural.group`."""
+        return kind in self.kubectl.run("api-resources", "-o", "name").split()
+
     def read(self, *arguments: str) -> dict[str, Any]:
         return self.kubectl.read(*arguments)
 

@@ -10,7 +10,7 @@ from tests.cluster.rig.told import say
 from tests.cluster.rig.trouble import Trouble
 
 _LARGE_BYTES = 1_000_000_000
-"""A tar above this is deleted once imported; it can be made again."""
+"""A layer above this is kept unpacked alone: its tar can be made again."""
 
 
 def ensure(image: Image, *, under: Image | None = None, tag: str | None = None) -> None:
@@ -26,9 +26,9 @@ def imported() -> set[str]:
     return set(output(ctr("images", "ls", "-q")).split())
 
 
-def forget(image_name: str, *, but: set[str]) -> None:
-    """Remove references of `image_name` that are not in `but`: earlier code, which nobody starts any more."""
-    old = [each for each in imported() if each.startswith(f"{image_name}@") and each not in but]
+def forget(name: str, *, but: frozenset[str] = frozenset()) -> None:
+    """Remove the images called `name`, whatever their digest, that are not in `but`."""
+    old = [each for each in imported() if each.startswith(f"{name}@") and each not in but]
     if old:
         output(ctr("images", "rm", *old))
 
@@ -51,7 +51,8 @@ def _send(image: Image, without: frozenset[str]) -> None:
     say("images", f"{image.name}: {size / 1e6:.1f} MB in {time.monotonic() - began:.1f} s")
     for layer in sent:
         if layer.size_bytes > _LARGE_BYTES:
-            layer.path.unlink()
+            layer.path.unlink(missing_ok=True)
+            output(ctr("content", "rm", layer.digest))
 
 
 def _with_tar(layer: Layer) -> Layer:

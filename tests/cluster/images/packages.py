@@ -5,10 +5,11 @@ Bytecode is made here, since a pod cannot write it; it is bound to its source by
 import importlib.metadata
 import importlib.util
 import marshal
+import os
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -23,10 +24,10 @@ TARGET = f"usr/local/lib/python{PYTHON[0]}.{PYTHON[1]}/dist-packages"
 SMALL = ("cryptography", "minio", "prometheus-client", "stamina", "structlog")
 """What a keeper asks for, without torch."""
 _NOT_ON_CPU = (
-    "triton/*", "torch/include/*", "torch/test/*", "torch/bin/*", "torch/lib/*.a", "torch/share/*",
-    "torch/_inductor/*", "functorch/*", "nvidia/*/include/*", "nvidia/*.a", "nvidia/cudnn/lib/libcudnn_*",
-    "nvidia/cu13/lib/libcusolver*", "nvidia/cu13/lib/libnvperf*", "nvidia/cu13/lib/libcheckpoint*",
-    "nvidia/nvshmem/lib/nvshmem_*", "nvidia/nvshmem/lib/*.bc", "nvidia/cu13/bin/*", "nvidia/cu13/nvvm/*",
+    "triton/*", "torch/include/*", "torch/test/*", "torch/bin/protoc*", "torch/lib/*.a", "torch/share/*",
+    "nvidia/*/include/*", "nvidia/*.a", "nvidia/cudnn/lib/libcudnn_*", "nvidia/cu13/lib/libcusolver*",
+    "nvidia/cu13/lib/libnvperf*", "nvidia/cu13/lib/libcheckpoint*", "nvidia/nvshmem/lib/nvshmem_*",
+    "nvidia/nvshmem/lib/*.bc", "nvidia/cu13/bin/*", "nvidia/cu13/nvvm/*",
 )  # fmt: skip
 """What ranks on CPU never open: compilers, headers, and CUDA libraries that torch is not linked with."""
 
@@ -62,11 +63,11 @@ def package_entries(names: Iterable[str]) -> Iterator[Entry]:
             yield from _distribution_entries(each)
 
 
-def source_entries(folder: Path, under: str) -> Iterator[Entry]:
-    """Python files below `folder`, named below `under`, each with its bytecode."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
-            yield from _with_bytecode(path, f"{under}/{path.relative_to(folder)}")
+def source_entries(sources: Mapping[str, bytes]) -> Iterator[Entry]:
+    """Python files by their name in the image, each with its bytecode."""
+    for name, source in sources.items():
+        yield Entry(name=name, data=source)
+        yield from _bytecode_entry(source, name)
 
 
 def _requirements(name: str) -> Iterator[Requirement]:
@@ -82,29 +83,25 @@ def _distribution_entries(distribution: importlib.metadata.Distribution) -> Iter
         if name.startswith("..") or "__pycache__" in name or any(fnmatch(name, each) for each in _NOT_ON_CPU):
             continue
         if path.is_file():
-            yield from _with_bytecode(path, f"{TARGET}/{name}")
+            yield Entry(name=f"{TARGET}/{name}", source=path, mode=0o755 if os.access(path, os.X_OK) else 0o644)
+        if path.suffix == ".py":
+            yield from _bytecode_entry(path.read_bytes(), f"{TARGET}/{name}")
 
 
-def _with_bytecode(path: Path, name: str) -> Iterator[Entry]:
-    yield Entry(name=name, source=path, mode=0o755 if ".so" in path.suffixes else 0o644)
-    if path.suffix == ".py" and (code := _bytecode(path, name)) is not None:
-        folder, _, file = name.rpartition("/")
-        yield Entry(name=f"{folder}/__pycache__/{file[:-3]}.cpython-{PYTHON[0]}{PYTHON[1]}.pyc", data=code)
-
-
-def _bytecode(path: Path, name: str) -> bytes | None:
-    """None: what is no Python of this version (templates, examples of newer syntax) stays a mere file.
+def _bytecode_entry(source: bytes, name: str) -> Iterator[Entry]:
+    """None where a file is no Python of this version: templates, examples of newer syntax.
 
     Written in a form without references between objects: with them the bytes would depend on what else is loaded.
     """
-    source = path.read_bytes()
     try:
         with warnings.catch_warnings(action="ignore"):
             code = compile(source, f"/{name}", "exec", dont_inherit=True, optimize=0)
     except (SyntaxError, ValueError):
-        return None
+        return
     unchecked = (1).to_bytes(4, "little")
-    return importlib.util.MAGIC_NUMBER + unchecked + importlib.util.source_hash(source) + marshal.dumps(code, 2)
+    data = importlib.util.MAGIC_NUMBER + unchecked + importlib.util.source_hash(source) + marshal.dumps(code, 2)
+    folder, _, file = name.rpartition("/")
+    yield Entry(name=f"{folder}/__pycache__/{file[:-3]}.cpython-{PYTHON[0]}{PYTHON[1]}.pyc", data=data)
 
 
 def _canonical(name: str) -> str:

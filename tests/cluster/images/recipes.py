@@ -13,6 +13,8 @@ from tests.cluster.images.packages import TARGET, locked_packages, package_entri
 from tests.cluster.rig import places
 from tests.cluster.servers.build import program
 
+SMALL = "gangline.test/small"
+TRAIN = "gangline.test/train"
 _ROOT = Path(__file__).parents[3]
 _ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "HOME": "/gangline"}
 _FOLDERS = (Entry(name="gangline", mode=0o755),)
@@ -36,22 +38,22 @@ def trainer() -> Image:
 
 def small_base() -> Image:
     """What a commit does not change of `small`."""
-    return _python("gangline.test/small-base", (base_layer(), _package_layer("small", small_packages())))
+    return _python(f"{SMALL}-base", (base_layer(), _package_layer("small", small_packages())))
 
 
 def small() -> Image:
     """Python and gangline with what a keeper needs; no torch."""
-    return _python("gangline.test/small", (*small_base().layers, _code_layer()))
+    return _python(SMALL, (*small_base().layers, _code_layer()))
 
 
 def train_base() -> Image:
     """What a commit does not change of `train`."""
-    return _python("gangline.test/train-base", (base_layer(), _package_layer("train", locked_packages())))
+    return _python(f"{TRAIN}-base", (base_layer(), _package_layer("train", locked_packages())))
 
 
 def train() -> Image:
     """Python, gangline, torch with the CUDA libraries that it is linked with."""
-    return _python("gangline.test/train", (*train_base().layers, _code_layer()))
+    return _python(TRAIN, (*train_base().layers, _code_layer()))
 
 
 def _python(name: str, layers: tuple[Layer, ...]) -> Image:
@@ -71,12 +73,23 @@ def _package_layer(name: str, packages: set[str]) -> Layer:
 
 
 def _code_layer() -> Layer:
-    """gangline itself: the only layer that a commit changes."""
-    folder = _ROOT / "src" / "gangline"
+    """gangline itself: the only layer that a commit changes. Read once, so that key and files fit an editor at work."""
+    root = _ROOT / "src"
+    sources = {f"{TARGET}/{path.relative_to(root)}": path.read_bytes() for path in sorted(root.rglob("*.py"))}
     key = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        key.update(f"{path.relative_to(folder)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
-    return _layer(f"code-{key.hexdigest()[:12]}", lambda: source_entries(folder, f"{TARGET}/gangline"))
+    for name, source in sources.items():
+        key.update(f"{name}\0".encode() + hashlib.sha256(source).digest())
+    layer = _layer(f"code-{key.hexdigest()[:12]}", lambda: source_entries(sources))
+    _keep_newest("code-*")
+    return layer
+
+
+def _keep_newest(pattern: str, *, count: int = 8) -> None:
+    """Layers of earlier code are small, and there is one for each edit."""
+    known = sorted((places.home() / "images").glob(f"{pattern}.json"), key=lambda path: path.stat().st_mtime)
+    for note in known[:-count]:
+        note.unlink(missing_ok=True)
+        note.with_suffix(".tar").unlink(missing_ok=True)
 
 
 def _layer(key: str, entries: Callable[[], Iterable[Entry]]) -> Layer:

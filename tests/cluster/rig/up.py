@@ -17,6 +17,7 @@ from tests.cluster.rig import answers, cgroups, config, host, kubectl, machine, 
 from tests.cluster.rig.inside import ctr
 from tests.cluster.rig.told import say
 from tests.cluster.rig.trouble import Trouble
+from tests.cluster.rig.wait import await_true
 from tests.cluster.servers.build import build_all
 from tests.tools.__main__ import main as make_tools
 from tests.tools.__main__ import tools_folder
@@ -56,6 +57,8 @@ def _start() -> None:
     minio = _minio_image()
     importing.ensure(recipes.pause(), tag="1")
     importing.ensure(minio)
+    for each in (recipes.SMALL, recipes.TRAIN):
+        importing.forget(each)  # of earlier code; nobody runs it by now
     _wait("API server", answers.ready)
     _say("API server", began)
     kubectl.own().apply(config.base_objects())
@@ -106,7 +109,9 @@ def _bring_images(*, train: bool) -> None:
 
 
 def bring(base: Image, image: Image) -> Image:
+    """Import `image`, whose lower layers are those of `base`; what an earlier lock gave is dropped."""
     importing.ensure(base)
+    importing.forget(base.name, but=frozenset({base.reference}))
     importing.ensure(image, under=base)
     return image
 
@@ -127,11 +132,7 @@ def _alone() -> Iterator[None]:
 
 
 def _wait(what: str, holds: Callable[[], bool], *, seconds: float = _WAIT_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
-            raise Trouble(f"{what}: not ready after {seconds:.0f} s; see {places.logs()}")
-        time.sleep(0.1)
+    await_true(what, holds, seconds=seconds, hint=f"; see {places.logs()}")
 
 
 def _say(what: str, began: float) -> None:
