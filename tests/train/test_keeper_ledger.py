@@ -69,3 +69,11 @@ def test_silence_of_a_hang_is_stalled_not_compute():
 def test_program_without_books_is_other():
     span = Span(rank=1, generation=0, started=1, ended=9)
     assert merge_ledgers([span], ranks=[1], start=0, end=10) == {"start": 1, "other": 8, "stop": 1}
+
+
+def test_time_until_all_nodes_were_there_is_gather():
+    span = Span(rank=3, generation=0, started=10, ended=20)
+    ledger = merge_ledgers([span], ranks=[3], start=0, end=20, gathered=9)
+    assert ledger == {"gather": 9, "start": 1, "other": 10}
+    replaced = Span(rank=3, generation=2, started=10, ended=20)
+    assert merge_ledgers([replaced], ranks=[3], start=0, end=20, gathered=9)["gather"] == 9

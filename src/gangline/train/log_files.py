@@ -31,7 +31,7 @@ def last_bytes(log: Path, size: int) -> bytes:
     halves = b"".join(_tail(each, size) for each in (aside(log), log))
     if len(halves) <= size:
         return halves
-    return halves[-size:].partition(b"\n")[2]
+    return halves[-size - 1 :].partition(b"\n")[2]
 
 
 def _move_aside(log: Path, most: int) -> None:
