@@ -1,0 +1,20 @@
+# The image of data steps. It changes seldom on purpose: pipelines cache a step by its image, and data that took hours
+# to prepare would be prepared again with each commit, were it the image of the line.
+# Build argument: BASE_IMAGE by digest. Context: requirements.lock and the folder gangline/.
+ARG BASE_IMAGE
+FROM ${BASE_IMAGE}
+COPY --chmod=0644 requirements.lock /opt/gangline/requirements.lock
+RUN --mount=type=secret,id=pip,target=/run/secrets/pip.conf \
+    python3 -m venv /opt/gangline \
+    && PIP_CONFIG_FILE=/run/secrets/pip.conf /opt/gangline/bin/python -m pip install --no-cache-dir --no-compile \
+        --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
+        --requirement /opt/gangline/requirements.lock
+COPY gangline /opt/gangline/src/gangline
+RUN site="$(/opt/gangline/bin/python -c 'import site; print(site.getsitepackages()[0])')" \
+    && echo /opt/gangline/src > "$site/gangline.pth" \
+    && chmod -R a+rX,go-w /opt/gangline \
+    && /opt/gangline/bin/python -c 'import gangline.data.resolve, gangline.storage.open'
+ENV PATH=/opt/gangline/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1 PYTHONDONTWRITEBYTECODE=1
+WORKDIR /
+USER 65532:65532

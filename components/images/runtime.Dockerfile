@@ -1,0 +1,1 @@
+../../src/gangline/line/build/runtime.Dockerfile
