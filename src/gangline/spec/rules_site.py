@@ -76,7 +76,12 @@ def _registry_rules(registry: RegistryTable) -> Iterator[Problem]:
 
 
 def _launch_rules(launch: LaunchTable) -> Iterator[Problem]:
-    for key, value in (("launch.namespace", launch.namespace), ("launch.queue", launch.queue)):
+    names = (
+        ("launch.namespace", launch.namespace),
+        ("launch.queue", launch.queue),
+        ("launch.runtime", launch.runtime),
+    )
+    for key, value in names:
         if value is not None and not grammar.LABEL.fullmatch(value):
             yield Problem(key, "a name of [a-z0-9-], at most 63 long", show(value))
 
