@@ -69,8 +69,19 @@ def kueue_setting(podset=GPU):
     )
 
 
+def shared_setting(spelling):
+    """Under a runtime that an administrator keeps."""
+    return setting(
+        replace(GPU, priority="normal"),
+        pod=GPU_SITE,
+        facts=Facts(trainer=spelling),
+        route="gates",
+        launch=LaunchTable(runtime="gangline"),
+    )
+
+
 def cases():
-    """Name to kind of root and setting."""
+    """Name to kind of root and setting, of gangs that bring their template."""
     return {
         "job-1-cpu": ("job", setting()),
         "job-2-placed": ("job", setting(PLACED)),
@@ -80,4 +91,12 @@ def cases():
         "trainjob-1-cpu": ("trainjob", setting()),
         "trainjob-4-gpu-gates": ("trainjob", setting(GPU, pod=GPU_SITE, route="gates")),
         "trainjob-4-gpu-kueue": ("trainjob", kueue_setting()),
+    }
+
+
+def shared_cases():
+    """Likewise, of gangs under a runtime that others share; named after the first Trainer of that spelling."""
+    return {
+        "trainjob-2.1-shared-runtime": ("trainjob", shared_setting("podTemplateOverrides")),
+        "trainjob-2.2-shared-runtime": ("trainjob", shared_setting("runtimePatches")),
     }

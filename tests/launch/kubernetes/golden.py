@@ -2,15 +2,18 @@
 
 from pathlib import Path
 
-from gangline.launch.kubernetes.emit import emit
-from tests.launch.kubernetes.gangs import cases
+from tests.launch.kubernetes.gangs import cases, setting, shared_cases
+
+from gangline.launch.kubernetes.emit import emit, to_yaml
+from gangline.launch.kubernetes.overrides import shared_runtime
 
 FOLDER = Path(__file__).parents[2] / "golden" / "kubernetes"
 
 
 def drawn():
     """File name to text."""
-    return {f"{name}.yaml": emit(kind, setting) for name, (kind, setting) in cases().items()}
+    texts = {f"{name}.yaml": emit(kind, given) for name, (kind, given) in (cases() | shared_cases()).items()}
+    return texts | {"shared-runtime.yaml": to_yaml([shared_runtime(setting(), "gangline")])}
 
 
 if __name__ == "__main__":

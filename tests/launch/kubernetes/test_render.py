@@ -91,6 +91,13 @@ def test_pods_differ_by_master_and_subdomain_alone(kind):
     assert plain(template_of(render_as(kind, given))) == plain(template_of(render_as("job", given)))
 
 
+def test_only_roots_have_a_time_to_live():
+    found = {kind: render_as(kind, setting()) for kind in KINDS}
+    assert found["job"].root["spec"]["ttlSecondsAfterFinished"] == 3600
+    assert found["jobset"].root["spec"]["ttlSecondsAfterFinished"] == 3600
+    assert "ttlSecondsAfterFinished" not in str(found["trainjob"].before)
+
+
 def test_jobset_brings_its_own_service():
     kinds = {kind: [thing["kind"] for _, thing in render_as(kind, setting()).around] for kind in KINDS}
     assert kinds == {

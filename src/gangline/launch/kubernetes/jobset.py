@@ -18,7 +18,7 @@ def jobset(setting: Setting) -> Object:
         "apiVersion": GROUP_VERSION,
         "kind": "JobSet",
         "metadata": metadata(setting, root=True),
-        "spec": jobset_spec(setting) | {"suspend": True},
+        "spec": jobset_spec(setting) | {"suspend": True, "ttlSecondsAfterFinished": FINISHED_SECONDS},
     }
 
 
@@ -28,7 +28,7 @@ def master_of(gang: str) -> str:
 
 
 def jobset_spec(setting: Setting, *, job_labels: dict[str, str] | None = None) -> Object:
-    """Without `suspend`.
+    """Without `suspend`, and without a time to live: Trainer 2.1 makes a JobSet that went away anew, and trains again.
 
     Args:
         setting: Of the gang.
@@ -47,6 +47,5 @@ def jobset_spec(setting: Setting, *, job_labels: dict[str, str] | None = None) -
     return {
         "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True, "subdomain": name},
         "failurePolicy": {"maxRestarts": 0},
-        "ttlSecondsAfterFinished": FINISHED_SECONDS,
         "replicatedJobs": [child],
     }

@@ -16,6 +16,7 @@ from gangline.launch.kubernetes.around import secret, service, services_path
 from gangline.launch.kubernetes.facts import Facts
 from gangline.launch.kubernetes.job import job, jobs_path
 from gangline.launch.kubernetes.jobset import jobset, jobsets_path
+from gangline.launch.kubernetes.overrides import overriding_trainjob
 from gangline.launch.kubernetes.setting import (
     GANG,
     QUEUED,
@@ -95,7 +96,7 @@ def render_as(kind: Root, setting: Setting, *, note: str = "") -> Rendered:
     namespace = setting.namespace
     root_path, root = _root(setting, kind)
     return Rendered(
-        before=((runtimes_path(namespace), training_runtime(setting)),) if kind == "trainjob" else (),
+        before=_before(setting, kind),
         root_path=root_path,
         root=root,
         around=_around(setting, kind),
@@ -131,7 +132,21 @@ def _root(setting: Setting, kind: Root) -> Place:
         case "jobset":
             return jobsets_path(setting.namespace), jobset(setting)
         case "trainjob":
-            return trainjobs_path(setting.namespace), trainjob(setting)
+            return trainjobs_path(setting.namespace), _trainjob(setting)
+
+
+def _trainjob(setting: Setting) -> Object:
+    """Where it is not known which Trainer there is, the newest spelling."""
+    runtime = setting.launch.runtime
+    if runtime is None:
+        return trainjob(setting)
+    return overriding_trainjob(setting, runtime, setting.facts.trainer or "runtimePatches")
+
+
+def _before(setting: Setting, kind: Root) -> tuple[Place, ...]:
+    if kind != "trainjob" or setting.launch.runtime is not None:
+        return ()
+    return ((runtimes_path(setting.namespace), training_runtime(setting)),)
 
 
 def _around(setting: Setting, kind: Root) -> tuple[Place, ...]:
