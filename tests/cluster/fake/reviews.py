@@ -28,7 +28,7 @@ def _rules(server: "FakeServer") -> list[Object]:
     return [
         {
             "apiGroups": [kind.group],
-            "resources": [kind.plural],
+            "resources": [kind.plural, *(["pods/log"] if kind.kind == "Pod" else [])],
             "verbs": [verb for verb in verbs if (verb, kind.resource) not in server.denied],
         }
         for kind in server.kinds

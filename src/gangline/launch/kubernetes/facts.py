@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from gangline.launch.kubernetes.api import Api, Denied, Object
+from gangline.launch.kubernetes.rights import DRIVER, OPTIONAL_GROUPS, Right, is_granted, single
 from gangline.spec.codec import canonical, from_json
 
 TrainerSpelling = Literal["podSpecOverrides", "podTemplateOverrides", "runtimePatches"]
@@ -78,10 +79,47 @@ def read_facts(api: Api, *, now: Callable[[], datetime] = lambda: datetime.now(U
     )
 
 
+def missing_rights(api: Api, *, wanted: Iterable[Right] = DRIVER) -> list[str]:
+    """What of `wanted` this account may not do in the namespace of `api`, as `create jobs.batch`; two or three calls.
+
+    Rights on kinds that the cluster does not serve are not missed.
+    """
+    served = {path.split("/")[1] for path in _openapi_paths(api) if path.startswith("apis/")}
+    review = api.create(
+        "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+        _review("SelfSubjectRulesReview", {"namespace": api.namespace}),
+    )
+    rules = review["status"].get("resourceRules") or []
+    return [
+        f"{verb} {right.what}{f' {name}' if name else ''}"
+        for right, verb, name in single(wanted)
+        if (right.group not in OPTIONAL_GROUPS or right.group in served)
+        and not is_granted(right, verb, name, rules)
+        and not (review["status"].get("incomplete") and _is_allowed(api, right, verb, name))
+    ]
+
+
+def _is_allowed(api: Api, right: Right, verb: str, name: str) -> bool:
+    """For clusters whose rights are decided by more than rules can tell."""
+    resource, _, below = right.resource.partition("/")
+    asked = {"namespace": api.namespace, "verb": verb, "group": right.group, "resource": resource}
+    asked |= ({"subresource": below} if below else {}) | ({"name": name} if name else {})
+    body = _review("SelfSubjectAccessReview", {"resourceAttributes": asked})
+    answer = api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
+    return bool(answer["status"].get("allowed"))
+
+
+def _review(kind: str, spec: Object) -> Object:
+    return {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+
+
+def _openapi_paths(api: Api) -> list[str]:
+    return list((api.read("/openapi/v3") or {}).get("paths", {}))
+
+
 def _roots(api: Api) -> list[str]:
     """Paths below which the groups that matter are served: `/api/v1`, `/apis/batch/v1`."""
-    paths = (api.read("/openapi/v3") or {}).get("paths", {})
-    groups = [path for path in paths if path.count("/") == 2 and path.split("/")[1] in _GROUPS]
+    groups = [path for path in _openapi_paths(api) if path.count("/") == 2 and path.split("/")[1] in _GROUPS]
     return [f"/{path}" for path in ("api/v1", *sorted(groups))]
 
 
