@@ -95,9 +95,9 @@ def test_a_gang_that_never_fits_holds_nobody_back(stand):
 def test_a_sentence_is_written_once(stand):
     stand.submit(num_pods=9)
     stand.settle(3)
-    before = stand.api.calls["patch", "jobs.batch"]
+    before = stand.placing.calls["patch", "jobs.batch"]
     stand.settle(5)
-    assert stand.api.calls["patch", "jobs.batch"] == before
+    assert stand.placing.calls["patch", "jobs.batch"] == before
 
 
 def test_a_server_that_refuses_frees_all_others_and_is_remembered(stand):
@@ -295,7 +295,7 @@ def test_other_roots_are_promised_servers_and_unsuspended(kind):
 
 
 def test_two_placers_share_the_work_and_give_nothing_twice(stand):
-    other = Placer(stand.api, holder="two")
+    other = Placer(stand.placing, holder="two")
     for number in range(4):
         stand.submit(f"g{number}", 2)
     for _ in range(4):
@@ -307,6 +307,6 @@ def test_two_placers_share_the_work_and_give_nothing_twice(stand):
 def test_an_idle_cluster_costs_few_calls(stand):
     stand.submit(num_pods=2)
     stand.settle()
-    before = sum(stand.api.calls.values())
+    before = sum(stand.placing.calls.values())
     stand.placer.step(stand.now)
-    assert sum(stand.api.calls.values()) - before <= 6
+    assert sum(stand.placing.calls.values()) - before <= 6
