@@ -1,14 +1,36 @@
-"""A launcher to hold to the contract; nothing of it is left afterwards."""
+"""Launchers to hold to the contract; nothing of them is left afterwards."""
 
 import pytest
-from tests.contracts.launcher.gangs import Stand, poll
+from tests.contracts.launcher.gangs import Stand
+from tests.contracts.launcher.stands import ClusterStand, FakeStand
+
+
+@pytest.fixture(params=["local", "fake", pytest.param("cluster", marks=pytest.mark.cluster)])
+def stand(request, tmp_path):
+    """Each launcher in turn, for what the protocol promises."""
+    made = _make(request, tmp_path)
+    yield made
+    made.close()
 
 
 @pytest.fixture
-def stand(tmp_path):
-    stand = Stand(tmp_path)
-    yield stand
-    names = [path.parent.name for path in stand.root.glob("*/podset.json")]
-    for name in names:
-        stand.launcher.cancel(name, reason="the test is over", save=False)
-    poll(lambda: not any(stand.processes(name) for name in names))
+def local(tmp_path):
+    made = Stand(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def fake(tmp_path):
+    made = FakeStand(tmp_path)
+    yield made
+    made.close()
+
+
+def _make(request, tmp_path):
+    if request.param != "cluster":
+        return Stand(tmp_path) if request.param == "local" else FakeStand(tmp_path)
+    cluster = request.getfixturevalue("cluster")
+    namespace = cluster.namespace(request.node.name)
+    request.addfinalizer(lambda: cluster.delete(namespace))
+    return ClusterStand(tmp_path, cluster, namespace)

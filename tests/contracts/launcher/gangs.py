@@ -1,7 +1,5 @@
 """What the launcher suite starts: gangs of a small program without torch."""
 
-import io
-import tarfile
 import textwrap
 import time
 from collections.abc import Callable
@@ -15,7 +13,9 @@ from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Plan, Program, Recovery
 from gangline.spec.podset import PodSet
 from gangline.storage.blobs import put_blob
+from gangline.storage.layer import LayerFile, pack
 from gangline.storage.open import open_store
+from gangline.storage.protocol import ObjectStore
 
 HEAD = """
 import json, os, signal, sys, time
@@ -34,11 +34,11 @@ STEPPER = HEAD + "[step(number) or time.sleep(0.02) for number in range(5)]; pri
 
 
 class Stand:
-    """A launcher with a store, and podsets to start."""
+    """The launcher of this machine with a store, and podsets to start."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, store: ObjectStore | None = None) -> None:
         self.root = root / "gangs"
-        self.store = open_store(f"file:{root / 'store'}")
+        self.store = store or open_store(f"file:{root / 'store'}")
         self.launcher: Launcher = self.again()
 
     def again(self) -> Launcher:
@@ -66,7 +66,7 @@ class Stand:
             project="p",
             commit="c",
             procs_per_node=ranks,
-            code=put_blob(self.store, tar_of({"program.py": textwrap.dedent(program)})),
+            code=put_blob(self.store, layer_of({"program.py": textwrap.dedent(program)})),
             plan=put_blob(self.store, plan.to_json()),
             store=self.store.url,
             grace_seconds=20,
@@ -77,15 +77,15 @@ class Stand:
     def processes(self, name: str = "run-1") -> list[int]:
         return list(with_variable("GANGLINE_HOME", str(self.root / name)))
 
+    def close(self) -> None:
+        names = [path.parent.name for path in self.root.glob("*/podset.json")]
+        for name in names:
+            self.launcher.cancel(name, reason="the test is over", save=False)
+        poll(lambda: not any(self.processes(name) for name in names))
 
-def tar_of(files: dict[str, str]) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as tar:
-        for path, text in files.items():
-            member = tarfile.TarInfo(path)
-            member.size = len(text.encode())
-            tar.addfile(member, io.BytesIO(text.encode()))
-    return out.getvalue()
+
+def layer_of(files: dict[str, str]) -> bytes:
+    return pack(LayerFile(path, text.encode()) for path, text in files.items())
 
 
 def poll(condition: Callable[[], object], seconds: float = 60.0) -> None:

@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from tests.contracts.launcher.gangs import HEAD, SAVER, SLEEPER, STEPPER, poll
 
-from gangline.errors import CapacityError, IntegrityError, StillRunning, UsageError
-from gangline.spec.podset import Resources
+from gangline.errors import IntegrityError, StillRunning, UsageError
 
 
 def end_of(stand, name="run-1"):
@@ -127,17 +126,6 @@ def test_gang_past_its_deadline_is_stopped(stand):
     assert "time of 1 s is over" in end.reason
 
 
-def test_more_gpus_than_there_are_is_no_room(stand):
-    with pytest.raises(CapacityError, match="wants 64 GPUs"):
-        stand.launcher.submit(stand.podset(SLEEPER, resources=Resources(gpus=64)))
-    assert stand.launcher.status("run-1").state == "absent"
-
-
-def test_more_nodes_than_there_are_is_no_room(stand):
-    with pytest.raises(CapacityError, match="wants 2 nodes"):
-        stand.launcher.submit(stand.podset(SLEEPER, num_nodes=2))
-
-
 def test_sweep_deletes_ended_and_orphaned_runs_only(stand):
     for name in ("ended", "orphan", "followed", "unknown"):
         stand.launcher.submit(stand.podset(SLEEPER, name, ranks=1))
@@ -148,6 +136,7 @@ def test_sweep_deletes_ended_and_orphaned_runs_only(stand):
         "followed": False,
         "unknown": False,
     }
-    assert [stand.launcher.status(name).state == "absent" for name in ("ended", "followed")] == [True, False]
-    assert not stand.processes("orphan")
-    assert stand.processes("unknown")
+    poll(lambda: stand.launcher.status("ended").state == "absent")
+    assert stand.launcher.status("followed").state != "absent"
+    poll(lambda: not stand.processes("orphan"))
+    poll(lambda: stand.processes("unknown"))

@@ -9,12 +9,18 @@ import threading
 from dataclasses import replace
 
 import pytest
-from tests.contracts.launcher.gangs import HEAD, SLEEPER, STEPPER, poll, tar_of
+from tests.contracts.launcher.gangs import HEAD, SLEEPER, STEPPER, layer_of, poll
 
 from gangline import procfs
-from gangline.errors import IntegrityError
+from gangline.errors import CapacityError, IntegrityError
 from gangline.launch.local.folder import GangFolder
+from gangline.spec.podset import Resources
 from gangline.storage.blobs import blob_key, put_blob
+
+
+@pytest.fixture
+def stand(local):
+    return local
 
 
 def test_gang_outlives_a_driver_that_is_killed_in_follow(stand):
@@ -136,7 +142,7 @@ def test_modules_in_the_folder_of_the_driver_do_not_reach_the_gang(stand, tmp_pa
     monkeypatch.chdir(tmp_path)
     code = {"program.py": HEAD + "import own; print(own.WORD)", "own.py": "WORD = 'from the code layer'"}
     podset = stand.podset("")
-    stand.launcher.submit(replace(podset, code=put_blob(stand.store, tar_of(code))))
+    stand.launcher.submit(replace(podset, code=put_blob(stand.store, layer_of(code))))
     assert [event.end.exit_code for event in stand.launcher.follow("run-1") if event.end] == [0]
     assert "from the code layer" in [line.text for line in stand.launcher.logs("run-1")]
 
@@ -169,3 +175,9 @@ def test_secrets_are_given_again_to_a_gang_that_runs_and_to_no_other(stand):
     stand.launcher.collect(name)
     stand.launcher.renew(name)
     assert not secrets.exists()
+
+
+def test_more_gpus_than_there_are_is_no_room(stand):
+    with pytest.raises(CapacityError, match="wants 64 GPUs"):
+        stand.launcher.submit(stand.podset(SLEEPER, resources=Resources(gpus=64)))
+    assert stand.launcher.status("run-1").state == "absent"

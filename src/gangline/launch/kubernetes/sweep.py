@@ -91,4 +91,4 @@ def _is_over(found: _Found, life: Life, now: datetime) -> bool:
 
 
 def _delete(api: Api, found: _Found) -> bool:
-    return api.delete(found.path, uid=found.object["metadata"]["uid"], propagation="Background")
+    return api.delete(found.path, uid=found.object["metadata"]["uid"], propagation="Foreground")

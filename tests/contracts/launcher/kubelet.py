@@ -1,0 +1,188 @@
+"""A kubelet without containers: pods of the fake server become processes with a real keeper, whose words are the logs.
+
+It binds what has no gate, starts the keeper of the pod's node in a folder of its own, passes its files on as lines and
+states, stops it as a kubelet does, and leaves the termination message. Controllers of the fake run in the same thread.
+"""
+
+import base64
+import os
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.fake.api import FakeApi
+from tests.cluster.fake.controllers import JobController
+from tests.cluster.fake.kubelet import FakeKubelet
+
+from gangline.launch.kubernetes.pods import node_rank
+from gangline.launch.kubernetes.setting import GANG, SPEC
+from gangline.launch.local.folder import GangFolder
+from gangline.launch.local.processes import end_everything
+from gangline.launch.local.start import keeper_environ, materialise
+from gangline.launch.local.tail import Tail
+from gangline.spec.gang import KeeperStatus
+from gangline.spec.pod import event_line, log_line, status_line, to_message
+from gangline.spec.podset import PodSet
+from gangline.storage.protocol import ObjectStore
+
+STEP_SECONDS = 0.02
+
+
+@dataclass
+class _Running:
+    """One pod that is a process."""
+
+    name: str
+    node: int
+    podset: PodSet
+    folder: GangFolder
+    process: "subprocess.Popen[bytes]"
+    tails: dict[str, Tail] = field(default_factory=dict)
+    status: KeeperStatus | None = None
+    told_to_stop: float | None = None
+
+    def lines(self) -> Iterator[str]:
+        """What its keeper would have written to stdout since last asked."""
+        first = self.node * self.podset.procs_per_node
+        for rank in range(first, first + self.podset.procs_per_node):
+            log = self.tails.setdefault(f"log {rank}", Tail(self.folder.log(rank)))
+            yield from (log_line(rank, text) for text in log.lines())
+            events = self.tails.setdefault(f"rank {rank}", Tail(self.folder.rank_events(rank)))
+            yield from map(event_line, events.events())
+        keeper = self.tails.setdefault("keeper", Tail(self.folder.keeper_events(self.node)))
+        yield from (event_line({"keeper": self.node, **event}) for event in keeper.events())
+        status = self.folder.keeper(self.node)
+        if status is not None and status != self.status:
+            self.status = status
+            yield status_line(status)
+
+    @property
+    def has_joined(self) -> bool:
+        return self.status is not None and len(self.status.joined) == self.podset.procs_per_node
+
+
+class ProcessKubelet:
+    """Runs until it is closed; nothing it started is left then."""
+
+    def __init__(self, api: FakeApi, root: Path, *, store: ObjectStore) -> None:
+        self._api, self._root, self._store = api, root, store
+        self._hands = FakeKubelet(api.server, auto=False)
+        self._jobs = JobController(api.server)
+        self._running: dict[str, _Running] = {}
+        self._seen: set[str] = set()
+        self._last = datetime.now(UTC)
+        self._over = threading.Event()
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="kubelet", daemon=True)
+        self._thread.start()
+
+    def homes(self, gang: str) -> list[Path]:
+        """Folders of the pods of a gang."""
+        return sorted((self._root / gang).glob("*"))
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+        for each in self._running.values():
+            end_everything(each.folder)
+            each.process.wait()
+        if self.error is not None:
+            raise self.error
+
+    def _run(self) -> None:
+        try:
+            while not self._over.wait(STEP_SECONDS):
+                with self._api.server.store.changed:  # a controller of the fake reads, then writes
+                    self._jobs.step()
+                self._step()
+        except BaseException as error:
+            traceback.print_exc()  # at once: whoever waits for a pod hangs from now on
+            self.error = error
+
+    def _step(self) -> None:
+        pods = {pod["metadata"]["uid"]: pod for pod in self._pods()}
+        for uid in [uid for uid in self._running if uid not in pods]:
+            gone = self._running.pop(uid)  # by force: a real one may run on for a while
+            end_everything(gone.folder)
+            gone.process.wait()
+        for uid, pod in pods.items():
+            running = self._running.get(uid)
+            if running is not None:
+                self._look_after(uid, pod, running)
+            elif "deletionTimestamp" in pod["metadata"]:
+                self._hands.step()
+            elif uid not in self._seen and not pod["spec"].get("schedulingGates"):
+                self._start(uid, pod)
+
+    def _start(self, uid: str, pod: dict[str, Any]) -> None:
+        self._seen.add(uid)
+        name, gang, node = pod["metadata"]["name"], pod["metadata"]["labels"][GANG], node_rank(pod)
+        podset = PodSet.from_json(self._job(gang)["metadata"]["annotations"][SPEC])
+        folder = GangFolder(self._root / gang / name)
+        materialise(folder, podset, store=self._store, secrets=lambda key: self._secret(gang, key))
+        environ = keeper_environ(folder, replace(podset, store=self._store.url), node)
+        command = [sys.executable, "-m", "gangline.train.keeper"]
+        self._hands.run(name, ready=False, namespace=self._api.namespace)
+        process = subprocess.Popen(
+            command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+        )
+        self._running[uid] = _Running(name=name, node=node, podset=podset, folder=folder, process=process)
+
+    def _look_after(self, uid: str, pod: dict[str, Any], running: _Running) -> None:
+        ended = running.process.poll()
+        self._say(running)
+        if ended is not None:
+            end_everything(running.folder)
+            self._end(uid, pod, running, ended)
+            return
+        if "deletionTimestamp" in pod["metadata"]:
+            self._stop(pod, running)
+        ready = any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"]["conditions"])
+        if ready != running.has_joined:
+            self._hands.run(running.name, ready=running.has_joined, namespace=self._api.namespace)
+
+    def _stop(self, pod: dict[str, Any], running: _Running) -> None:
+        now = datetime.now(UTC).timestamp()
+        if running.told_to_stop is None:
+            running.told_to_stop = now
+            running.process.send_signal(signal.SIGTERM)
+        elif now - running.told_to_stop > pod["metadata"].get("deletionGracePeriodSeconds", 30):
+            os.killpg(running.process.pid, signal.SIGKILL)
+
+    def _end(self, uid: str, pod: dict[str, Any], running: _Running, code: int) -> None:
+        end = running.folder.end(running.node)
+        del self._running[uid]
+        self._hands.end(
+            running.name,
+            128 - code if code < 0 else code,
+            message=to_message(end) if end else "",
+            namespace=self._api.namespace,
+        )
+
+    def _say(self, running: _Running) -> None:
+        log = self._api.server.logs.setdefault((self._api.namespace, running.name), [])
+        for line in running.lines():
+            now = datetime.now(UTC)
+            self._last = max(now, self._last.replace(microsecond=min(self._last.microsecond + 1, 999_999)))
+            log.append((f"{self._last:%Y-%m-%dT%H:%M:%S.%f}{len(log) % 1000:03}Z", line))
+
+    def _pods(self) -> list[dict[str, Any]]:
+        server = self._api.server
+        return list(server.store.all_of(server.kind("pods"), self._api.namespace))
+
+    def _job(self, gang: str) -> dict[str, Any]:
+        found = self._api.server.store.get(("jobs.batch", self._api.namespace, gang))
+        assert found is not None, f"pods of {gang} without a Job"
+        return found
+
+    def _secret(self, gang: str, key: str) -> bytes:
+        found = self._api.server.store.get(("secrets", self._api.namespace, gang))
+        assert found is not None, f"pods of {gang} without a Secret"
+        return base64.b64decode(found["data"][key])

@@ -1,0 +1,115 @@
+"""Launchers to hold to the contract, each with a store and something that runs its pods. Nothing of them is left."""
+
+import os
+from pathlib import Path
+
+from tests.cluster.fake.api import FakeApi
+from tests.contracts.launcher.gangs import Stand, poll
+from tests.contracts.launcher.kubelet import ProcessKubelet
+
+from gangline.launch.kubernetes.facts import Facts
+from gangline.launch.kubernetes.launcher import KubernetesLauncher
+from gangline.launch.protocol import Launcher
+from gangline.procfs import with_variable
+from gangline.spec.podset import PodSet, Resources
+from gangline.spec.site import LaunchTable, PodTable
+
+IMAGE = f"registry.example/gangline/runtime@sha256:{'0' * 64}"
+STORE = "s3://gangs/store?endpoint=http://store.example:9000"
+"""What pods are told; their processes use the folder behind it."""
+NAMES = ("run-1", "ended", "orphan", "followed", "unknown")
+
+
+class FakeStand(Stand):
+    """The launcher of clusters over the fake API server; its pods are processes with real keepers."""
+
+    def __init__(self, root: Path) -> None:
+        self.api = FakeApi(patience=0.2)
+        super().__init__(root)
+        self.kubelet = ProcessKubelet(self.api, self.root, store=self.store)
+
+    def again(self) -> Launcher:
+        return self.over(self.api)
+
+    def over(self, api) -> Launcher:
+        """A driver that reaches the server by `api`."""
+        return KubernetesLauncher(
+            api,
+            facts=Facts(version="1.34", served=("batch/v1/jobs",), placer=True),
+            launch=LaunchTable(target="kubernetes", launcher="job"),
+            pod=PodTable(),
+            secrets=lambda name: f"value of {name}".encode(),
+        )
+
+    def podset(self, program: str, name: str = "run-1", **changes) -> PodSet:
+        small = {"image": IMAGE, "store": STORE, "resources": Resources(cpus=1.0, memory_bytes=2**30, shm_bytes=2**26)}
+        return super().podset(program, name, **small | changes)
+
+    def processes(self, name: str = "run-1") -> list[int]:
+        return [pid for home in self.kubelet.homes(name) for pid in with_variable("GANGLINE_HOME", str(home))]
+
+    def leftovers(self, name: str) -> list[str]:
+        """Objects of a gang, but for the end that is kept of it."""
+        server = self.api.server
+        return [
+            f"{kind.plural}/{body['metadata']['name']}"
+            for kind in server.kinds
+            for body in server.store.all_of(kind, self.api.namespace)
+            if body["metadata"].get("labels", {}).get("gangline/gang") == name
+        ]
+
+    def close(self) -> None:
+        for name in NAMES:
+            self.launcher.cancel(name, reason="the test is over", save=False)
+        poll(lambda: not any(self.processes(name) for name in NAMES))
+        self.kubelet.close()
+
+
+class ClusterStand(FakeStand):
+    """The launcher of clusters over a real one."""
+
+    def __init__(self, root: Path, cluster, namespace: str) -> None:
+        from gangline.launch.kubernetes.client import connect
+
+        self._cluster, self._namespace = cluster, namespace
+        self.api = connect({"KUBECONFIG": str(cluster.kubeconfig), **os.environ}, namespace=namespace)
+        self.prefix = namespace
+        Stand.__init__(self, root, store=cluster.store(namespace))
+
+    def again(self) -> Launcher:
+        return self.over(self.api)
+
+    def over(self, api) -> Launcher:
+        from gangline.launch.kubernetes.facts import read_facts
+
+        credentials = self._cluster.credentials.encode()
+        return KubernetesLauncher(
+            api,
+            facts=read_facts(self.api),
+            launch=LaunchTable(target="kubernetes", launcher="job", namespace=self._namespace),
+            pod=PodTable(pull="Never" if self._cluster.is_own else "IfNotPresent"),
+            secrets=lambda name: credentials if name == "store-credentials" else f"value of {name}".encode(),
+        )
+
+    def podset(self, program: str, name: str = "run-1", **changes) -> PodSet:
+        small = {
+            "image": self._cluster.image,
+            "command": ("python", "-m", "gangline.train.pod"),
+            "store": self._cluster.store_url_for_pods(self.prefix),
+            "secrets": ("checkpoint-key", "store-credentials"),
+            "resources": Resources(cpus=0.1, memory_bytes=2**28, shm_bytes=2**24),
+        }
+        return super().podset(program, name, **small | changes)
+
+    def processes(self, name: str = "run-1") -> list[int]:
+        """Pods stand for processes."""
+        path = f"/api/v1/namespaces/{self._namespace}/pods"
+        found, _ = self.api.items(path, labels=f"gangline/gang={name}")
+        return [1 for pod in found if pod["status"]["phase"] in ("Pending", "Running")]
+
+    def leftovers(self, name: str) -> list[str]:
+        return self._cluster.leftovers(self._namespace, labels=f"gangline/gang={name}")
+
+    def close(self) -> None:
+        for name in NAMES:
+            self.launcher.cancel(name, reason="the test is over", save=False)
