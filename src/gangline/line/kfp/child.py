@@ -25,6 +25,8 @@ class Request:
     image: str
     run_seconds: int
     secrets: tuple[str, ...] = ()
+    retries: int = 2
+    """Of a task; a process of this machine is not lost as a pod is, and its runner would sleep between two tries."""
     folder: str
     """Own folder, for the outputs of tasks and for the pipeline file."""
     run: str = ""
@@ -48,7 +50,9 @@ def _define(request: Request) -> Any:
     """The pipeline of the definitions root; nothing of that name elsewhere on the path is taken for it."""
     sys.path.insert(0, request.root)
     module = importlib.import_module(f"pipelines.{request.pipeline}")
-    return module.define(image=request.image, run_seconds=request.run_seconds, secrets=request.secrets)
+    return module.define(
+        image=request.image, run_seconds=request.run_seconds, secrets=request.secrets, retries=request.retries
+    )
 
 
 def _compile(pipeline: Any, folder: Path) -> None:

@@ -42,7 +42,7 @@ def run_locally(
         config = TaskConfig(site=site, repo=str(repo), told=name)
         request = Request(
             action="run", root=str(find_root(repo)), image=LOCAL_IMAGE, run_seconds=int(site.limits.run_seconds),
-            folder=name, run=record.run.id, config=config.to_text(),
+            retries=0, folder=name, run=record.run.id, config=config.to_text(),
         )  # fmt: skip
         listens = Listens(folder, observer, [])
         log = log_file(repo, record.run.id)

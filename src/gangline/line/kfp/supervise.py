@@ -17,7 +17,7 @@ from gangline.line.kfp.run_stage import USERS_TMPDIR
 
 TERM_SECONDS = 5.0
 _LET_THROUGH = re.compile(
-    r"PATH|HOME|LANG|LC_.*|TZ|XDG_.*|GANGLINE_.*|KUBECONFIG|KUBERNETES_.*|SSL_CERT_.*|SSH_AUTH_SOCK|GIT_SSH_COMMAND"
+    r"PATH|HOME|LANG|LC_.*|TZ|XDG_.*|PYTHONHASHSEED|GANGLINE_.*|KUBECONFIG|KUBERNETES_.*|SSL_CERT_.*|SSH_AUTH_SOCK|GIT_SSH_COMMAND"
     r"|OMP_NUM_THREADS|(?i:https?_proxy|no_proxy)"
 )
 
@@ -60,7 +60,6 @@ def scrubbed(environ: Mapping[str, str], secrets: frozenset[str], folder: Path) 
             "TMPDIR": str(folder),
             "PYTHONDONTWRITEBYTECODE": "1",  # definitions may lie in somebody's repository
             "PYTHONSAFEPATH": "1",
-            "PYTHONHASHSEED": "0",
         }
     )
 

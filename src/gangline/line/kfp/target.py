@@ -77,13 +77,14 @@ def _hand_over(
     repo: Path, record: Record, *, driving: Driving, site: Site, environ: Mapping[str, str], observer: "Once"
 ) -> Record:
     """The run after its pipeline ended; where the pipeline's last step did not come to draw the report, it is drawn."""
+    observer.goes_on()
     store = runs.open_site_store(repo, site, environ)
     if driving == "kfp":
         raise ConfigError("kfp.endpoint: wanted a pipelines server, found none that is spoken to; kfp-local works")
     record = run_locally(repo, record, site=site, environ=environ, store=store, observer=observer)
     if stage(record, "report").state not in FINAL:
         record = run_stage(repo, "report", record.run.id, site=site, environ=environ, observer=observer, kind="kfp")
-    observer.record = record
+    observer.run_ended(record)
     return record
 
 
@@ -110,6 +111,10 @@ class Once(Silent):
 
     def run_ended(self, record: Record) -> None:
         self.record, self._ended = record, True
+
+    def goes_on(self) -> None:
+        """What ended was a part."""
+        self._ended = False
 
     def end(self) -> None:
         """The last word, where some part came to its end."""
