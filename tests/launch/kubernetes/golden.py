@@ -4,8 +4,7 @@ from pathlib import Path
 
 from tests.launch.kubernetes.gangs import cases, setting, shared_cases
 
-from gangline.launch.kubernetes.emit import emit, to_yaml
-from gangline.launch.kubernetes.overrides import shared_runtime
+from gangline.launch.kubernetes.emit import emit, emit_runtime
 
 FOLDER = Path(__file__).parents[2] / "golden" / "kubernetes"
 
@@ -13,7 +12,7 @@ FOLDER = Path(__file__).parents[2] / "golden" / "kubernetes"
 def drawn():
     """File name to text."""
     texts = {f"{name}.yaml": emit(kind, given) for name, (kind, given) in (cases() | shared_cases()).items()}
-    return texts | {"shared-runtime.yaml": to_yaml([shared_runtime(setting(), "gangline")])}
+    return texts | {"shared-runtime.yaml": emit_runtime(setting(), "gangline")}
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import kubernetes_validate
 import pytest
 import yaml
-
 from tests.launch.kubernetes.golden import FOLDER, drawn
 
 TEXTS = drawn()

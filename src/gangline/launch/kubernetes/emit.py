@@ -6,6 +6,7 @@ from typing import Any
 import yaml
 
 from gangline.launch.kubernetes.api import Object
+from gangline.launch.kubernetes.overrides import shared_runtime
 from gangline.launch.kubernetes.render import Rendered, Root, render_as
 from gangline.launch.kubernetes.setting import Setting
 
@@ -22,6 +23,11 @@ def emit(kind: Root, setting: Setting) -> str:
     """
     rendered = render_as(kind, setting)
     return _heading(setting) + to_yaml(in_order(rendered))
+
+
+def emit_runtime(setting: Setting, name: str) -> str:
+    """The ClusterTrainingRuntime that an administrator creates where `launch.runtime` names it."""
+    return to_yaml([shared_runtime(setting, name)])
 
 
 def in_order(rendered: Rendered) -> list[Object]:

@@ -1,0 +1,87 @@
+"""Schemas of Kubeflow Trainer, cut to what we send: `python -m tests.launch.kubernetes.trainer.trim` writes them.
+
+They come from the Go module of each release. Kept are the fields that our objects use, and the plain values beside
+them; so a field that some release does not know is missing here, and an object that uses it is refused.
+"""
+
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+import yaml
+from tests.launch.kubernetes.gangs import cases, setting, shared_setting
+
+from gangline.launch.kubernetes.emit import in_order
+from gangline.launch.kubernetes.overrides import overriding_trainjob, shared_runtime
+from gangline.launch.kubernetes.render import render_as
+
+FOLDER = Path(__file__).parent / "schemas"
+SPELLINGS = {
+    "2.0.0": "podSpecOverrides",
+    "2.1.0": "podTemplateOverrides",
+    "2.2.0": "runtimePatches",
+    "2.3.0": "runtimePatches",
+}
+"""Release to how its TrainJobs say wishes for pods."""
+PLURALS = ("trainjobs", "trainingruntimes", "clustertrainingruntimes")
+_MODULE = "github.com/kubeflow/trainer/v2"
+_DROPPED = frozenset({"description", "default", "format", "x-kubernetes-map-type", "x-kubernetes-list-type"})
+
+
+def sent(release):
+    """Objects of Trainer's kinds that a cluster with this release would get."""
+    found = [shared_runtime(setting(), "gangline")]
+    for kind, given in cases().values():
+        if kind == "trainjob":
+            found += [each for each in in_order(render_as(kind, given)) if "trainer" in each["apiVersion"]]
+    if release != "2.0.0":
+        found.append(overriding_trainjob(shared_setting(None), "gangline", SPELLINGS[release]))
+    return found
+
+
+def trimmed(release):
+    """Kind to schema, cut."""
+    folder = _module(release) / "manifests" / "base" / "crds"
+    schemas = {}
+    for plural in PLURALS:
+        crd = yaml.safe_load((folder / f"trainer.kubeflow.org_{plural}.yaml").read_text("utf-8"))
+        (version,) = crd["spec"]["versions"]
+        kind = crd["spec"]["names"]["kind"]
+        used = [each for each in sent(release) if each["kind"] == kind]
+        schemas[kind] = _cut(version["schema"]["openAPIV3Schema"], used)
+    return schemas
+
+
+def _module(release):
+    with tempfile.TemporaryDirectory() as elsewhere:
+        done = subprocess.run(
+            ["go", "mod", "download", "-json", f"{_MODULE}@v{release}"],
+            cwd=elsewhere, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    return Path(json.loads(done.stdout)["Dir"])
+
+
+def _cut(schema, values):
+    """`schema` without the branches that none of `values` takes."""
+    found = {name: value for name, value in schema.items() if name not in _DROPPED}
+    if "properties" in schema:
+        found["properties"] = {
+            name: _cut(below, [each[name] for each in values if name in each])
+            for name, below in schema["properties"].items()
+            if _is_plain(below) or any(name in each for each in values)
+        }
+    if "items" in schema:
+        found["items"] = _cut(schema["items"], [item for each in values for item in each])
+    return found
+
+
+def _is_plain(schema):
+    return schema.get("type") not in ("object", "array")
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name in SPELLINGS:
+        text = json.dumps(trimmed(name), sort_keys=True, separators=(",", ":"))
+        (FOLDER / f"{name}.json").write_text(text + "\n", "utf-8")
