@@ -4,14 +4,13 @@ The project's own is brought up where this machine can; `GANGLINE_TEST_KUBECONFI
 the rest: `GANGLINE_TEST_STORE_URL`, `_STORE_ENDPOINT`, `_STORE_CLUSTER_ENDPOINT`, `_STORE_CREDENTIALS`,
 `GANGLINE_TEST_IMAGE`, `GANGLINE_TEST_TRAIN_IMAGE`. What is not said is asked for by a skip that names it."""
 
-import contextlib
 import os
 import re
 import secrets
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from tests.cluster.rig import env, machine
 from tests.cluster.rig.kubectl import Kubectl
 from tests.cluster.rig.trouble import Trouble
 from tests.cluster.rig.up import bring, up
+from tests.cluster.rig.wait import await_true
 from tests.cluster.servers.build import missing, program
 
 from gangline.storage.open import open_store
@@ -41,6 +41,8 @@ class Cluster:
     """The project's own: images can be brought, the node is ours to disturb."""
     namespaces: list[str] = field(default_factory=list)
     """Made by `namespace` and not yet deleted."""
+    leaving: list[str] = field(default_factory=list)
+    """Deleted, perhaps not yet gone."""
 
     @property
     def kubeconfig(self) -> Path:
@@ -92,15 +94,25 @@ class Cluster:
         made = f"gangline-test-{plain}-{secrets.token_hex(3)}"
         self.namespaces.append(made)
         self.kubectl.apply(tenant.objects(made, self.kubectl))
-        self._await(lambda: bool(self.kubectl.run("get", "serviceaccount", "default", "-n", made)), "its account")
+        account = ("get", "serviceaccount", "default", "-n", made, "--ignore-not-found", "-o", "name")
+        await_true(f"the account of {made}", lambda: bool(self.kubectl.run(*account).strip()), seconds=30)
         return made
 
     def delete(self, namespace: str) -> None:
-        """Returns when it is gone; fails where something in it does not go."""
+        """Ask for its end; `await_gone` sees to it, since a namespace takes 5 s to go."""
         self.kubectl.run("delete", "namespace", namespace, "--wait=false", "--ignore-not-found")
-        there = ("get", "namespace", namespace, "--ignore-not-found", "-o", "name")
-        self._await(lambda: not self.kubectl.run(*there).strip(), f"the end of {namespace}")
         self.namespaces.remove(namespace)
+        self.leaving.append(namespace)
+
+    def await_gone(self) -> None:
+        """Fails where something in a deleted namespace does not go."""
+        for namespace in self.leaving:
+            gone = partial(self._is_gone, namespace)
+            await_true(f"the end of {namespace}", gone, seconds=GONE_SECONDS)
+        self.leaving.clear()
+
+    def _is_gone(self, namespace: str) -> bool:
+        return not self.kubectl.run("get", "namespace", namespace, "--ignore-not-found", "-o", "name").strip()
 
     def leftovers(self, namespace: str, *, labels: str = "gangline/gang") -> list[str]:
         """Objects of gangs in `namespace`, `kind/name` each."""
@@ -119,15 +131,6 @@ class Cluster:
             pytest.skip(f"{name} is not set; with GANGLINE_TEST_KUBECONFIG it says what this test needs")
         return value
 
-    def _await(self, holds: Any, what: str) -> None:
-        deadline = time.monotonic() + GONE_SECONDS
-        while True:
-            with contextlib.suppress(Trouble):
-                if holds():
-                    return
-            assert time.monotonic() < deadline, f"waited {GONE_SECONDS:.0f} s for {what}"
-            time.sleep(0.2)
-
 
 def open_cluster() -> Iterator[Cluster]:
     """The given one, or the project's own, or a skip with the reason; what the tests made is gone afterwards."""
@@ -135,6 +138,7 @@ def open_cluster() -> Iterator[Cluster]:
     yield cluster
     for namespace in list(cluster.namespaces):
         cluster.delete(namespace)
+    cluster.await_gone()
 
 
 def _given() -> Cluster:

@@ -23,7 +23,9 @@ TARGET = f"usr/local/lib/python{PYTHON[0]}.{PYTHON[1]}/dist-packages"
 """Where Debian's python3 looks, too."""
 SMALL = ("cryptography", "minio", "prometheus-client", "stamina", "structlog")
 """What a keeper asks for, without torch."""
-_NOT_ON_CPU = (
+RECIPE = 1
+"""Counts changes of how files of a distribution become entries: packed layers are known by it."""
+LEFT_OUT = (
     "triton/*", "torch/include/*", "torch/test/*", "torch/bin/protoc*", "torch/lib/*.a", "torch/share/*",
     "nvidia/*/include/*", "nvidia/*.a", "nvidia/cudnn/lib/libcudnn_*", "nvidia/cu13/lib/libcusolver*",
     "nvidia/cu13/lib/libnvperf*", "nvidia/cu13/lib/libcheckpoint*", "nvidia/nvshmem/lib/nvshmem_*",
@@ -77,13 +79,19 @@ def _requirements(name: str) -> Iterator[Requirement]:
             yield requirement
 
 
-def _distribution_entries(distribution: importlib.metadata.Distribution) -> Iterator[Entry]:
+def chosen_files(distribution: importlib.metadata.Distribution) -> Iterator[tuple[str, Path]]:
+    """Files of one distribution that ranks on CPU may open, by their name in site-packages."""
     for file in distribution.files or ():
         name, path = str(file), Path(str(file.locate()))
-        if name.startswith("..") or "__pycache__" in name or any(fnmatch(name, each) for each in _NOT_ON_CPU):
+        if name.startswith("..") or "__pycache__" in name or any(fnmatch(name, each) for each in LEFT_OUT):
             continue
         if path.is_file():
-            yield Entry(name=f"{TARGET}/{name}", source=path, mode=0o755 if os.access(path, os.X_OK) else 0o644)
+            yield name, path
+
+
+def _distribution_entries(distribution: importlib.metadata.Distribution) -> Iterator[Entry]:
+    for name, path in chosen_files(distribution):
+        yield Entry(name=f"{TARGET}/{name}", source=path, mode=0o755 if os.access(path, os.X_OK) else 0o644)
         if path.suffix == ".py":
             yield from _bytecode_entry(path.read_bytes(), f"{TARGET}/{name}")
 

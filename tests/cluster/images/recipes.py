@@ -9,7 +9,15 @@ from pathlib import Path
 
 from tests.cluster.images.archive import Entry, Image, Layer, write_layer
 from tests.cluster.images.base import USER, base_layer
-from tests.cluster.images.packages import TARGET, locked_packages, package_entries, small_packages, source_entries
+from tests.cluster.images.packages import (
+    LEFT_OUT,
+    RECIPE,
+    TARGET,
+    locked_packages,
+    package_entries,
+    small_packages,
+    source_entries,
+)
 from tests.cluster.rig import places
 from tests.cluster.servers.build import program
 
@@ -67,8 +75,7 @@ def _program_layer(name: str) -> Layer:
 
 def _package_layer(name: str, packages: set[str]) -> Layer:
     lock = (_ROOT / "requirements" / "run.txt").read_bytes()
-    recipe = (Path(__file__).parent / "packages.py").read_bytes()
-    key = hashlib.sha256(lock + recipe + repr(sorted(packages)).encode()).hexdigest()[:12]
+    key = hashlib.sha256(lock + repr((RECIPE, LEFT_OUT, sorted(packages))).encode()).hexdigest()[:12]
     return _layer(f"{name}-{key}", lambda: [*_FOLDERS, *package_entries(packages)])
 
 

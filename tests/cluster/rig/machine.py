@@ -12,7 +12,7 @@ from tests.cluster.rig.trouble import Trouble
 _PACKAGES = {
     "containerd": "containerd", "ctr": "containerd", "runc": "runc", "iptables": "iptables", "socat": "socat",
     "conntrack": "conntrack", "ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux",
-    "setpriv": "util-linux", "mount": "mount", "debootstrap": "debootstrap",
+    "mount": "mount", "debootstrap": "debootstrap",
 }  # fmt: skip
 _PLUGINS = Path("/usr/lib/cni")
 

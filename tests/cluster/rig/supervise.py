@@ -3,12 +3,16 @@
 A child dies with its supervisor, whatever killed that. Leaves to others what the commands are."""
 
 import contextlib
+import ctypes
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG = 1
 _PAUSE_SECONDS = 1.0
 """Between the end of a command and its next start."""
 
@@ -67,6 +71,20 @@ class Supervisor:
             log.write(f"== {time.strftime('%H:%M:%S', time.gmtime())} {' '.join(self._commands[name])}\n".encode())
             log.flush()
             self._running[name] = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", *self._commands[name]],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
+                self._commands[name],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=_dies_with(os.getpid()),  # noqa: PLW1509  # one thread, so no lock is held
+            )
+
+
+def _dies_with(parent: int) -> Callable[[], None]:
+    """To be called by a child of `parent` before it becomes its command."""
+
+    def arrange() -> None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before we asked
+            os._exit(1)
+
+    return arrange
