@@ -9,17 +9,17 @@ import jsonschema
 from referencing import Registry, Resource
 from tests.cluster.fake.refusal import bad
 
-VERSION = "v1.34.0"
-_SCHEMAS = files("kubernetes_validate") / "kubernetes-json-schema" / f"{VERSION}-local-strict"
+VERSION = "1.34"
+_SCHEMAS = files("kubernetes_validate") / "kubernetes-json-schema"
 
 
 def refuse_unknown(body: dict[str, Any], *, known: bool = True) -> None:
     """Raise what the server answers to fields that `body`'s kind has not, or to values of a wrong type."""
-    validator = _validator(body["apiVersion"], body["kind"])
-    if validator is None:
+    found = validator(body["apiVersion"], body["kind"])
+    if found is None:
         assert not known, f"no schema of {body['apiVersion']} {body['kind']}"
         return
-    for error in validator.iter_errors(body):
+    for error in found.iter_errors(body):
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)[1:]
         if error.validator == "additionalProperties":
             raise bad(f"{_start(body)}: strict decoding error: {_unknown(place, error)}")
@@ -37,16 +37,21 @@ def _unknown(place: str, error: jsonschema.ValidationError) -> str:
 
 
 @cache
-def _validator(api_version: str, kind: str) -> jsonschema.Draft202012Validator | None:
-    group, _, version = api_version.rpartition("/")
-    name = f"{kind.lower()}-{group.split('.')[0]}-{version}" if group else f"{kind.lower()}-{version}"
-    path = _SCHEMAS / f"{name}.json"
+def validator(api_version: str, kind: str, version: str = VERSION) -> jsonschema.Draft202012Validator | None:
+    """That of a kind in one version of Kubernetes, unknown fields refused; None: no schema is published for it."""
+    group, _, its_version = api_version.rpartition("/")
+    name = f"{kind.lower()}-{group.split('.')[0]}-{its_version}" if group else f"{kind.lower()}-{its_version}"
+    path = _folder(version) / f"{name}.json"
     if not path.is_file():
         return None
-    registry = _definitions() @ Registry()
+    registry = _definitions(version) @ Registry()
     return jsonschema.Draft202012Validator(json.loads(path.read_text()), registry=registry)
 
 
 @cache
-def _definitions() -> Resource[Any]:
-    return Resource.from_contents(json.loads((_SCHEMAS / "_definitions.json").read_text()))
+def _definitions(version: str) -> Resource[Any]:
+    return Resource.from_contents(json.loads((_folder(version) / "_definitions.json").read_text()))
+
+
+def _folder(version: str) -> Any:
+    return _SCHEMAS / f"v{version}.0-local-strict"

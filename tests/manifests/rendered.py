@@ -1,0 +1,29 @@
+"""The rendered manifests, read."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2] / "manifests"
+RENDERED = ROOT / "rendered"
+SOURCES = {
+    "base": "base",
+    "kfp": "kfp",
+    "test": "overlays/test",
+    "gpu-pool": "overlays/gpu-pool",
+    "kueue": "overlays/kueue",
+}
+"""Rendered file, without its ending, to the folder it comes from."""
+WHOLE = ("base", "test", "gpu-pool", "kueue")
+
+Object = dict[str, Any]
+
+
+def objects(name: str) -> list[Object]:
+    return [each for each in yaml.safe_load_all((RENDERED / f"{name}.yaml").read_text()) if each]
+
+
+def named(found: list[Object], kind: str, name: str) -> Object:
+    (one,) = [each for each in found if each["kind"] == kind and each["metadata"]["name"] == name]
+    return one
