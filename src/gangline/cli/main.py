@@ -18,6 +18,7 @@ ENTRIES = (
     Entry("new", "Make a model repository to start from.", _RUN),
     Entry("plan", "Show which plan a line gets and why, launching nothing.", _RUN),
     Entry("run", "Take a commit through all stages, or resume where it stands.", _RUN),
+    Entry("emit", "Print what a cluster or a pipelines server would be given.", _RUN),
     Entry("stage", "Run one stage of a run; for Jenkins, KFP and other drivers.", _RUN),
     Entry("cancel", "Stop a run and its gang; returns when nothing is left running.", _RUN),
     Entry("list", "List runs, newest first.", _LOOK),

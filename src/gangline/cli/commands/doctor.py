@@ -1,18 +1,27 @@
 """`gangline doctor`: what works here, and what works without the rest."""
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from gangline.cli.checkup import Finding, check_machine
+from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json
 from gangline.cli.view.waiting import waiting
 from gangline.errors import ConfigError
 
 
-def command(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption = False) -> None:
+def command(
+    *,
+    cluster: Annotated[bool, typer.Option("--cluster", help="Look at the site's Kubernetes cluster instead.")] = False,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
     """Look at python, git, torch, cores, store and GPUs; exit 0 unless something needed is broken."""
-    with waiting("looking at this machine"):
-        findings = check_machine(repo, site)
+    findings = _look_at_cluster(repo, site) if cluster else _look_here(repo, site)
     broken = [finding for finding in findings if finding.needed and not finding.ok]
     if json:
         print_json({"ok": not broken, "findings": findings})
@@ -20,6 +29,19 @@ def command(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOptio
         _print(findings, broken)
     if broken:
         raise typer.Exit(ConfigError.exit_code)
+
+
+def _look_here(repo: Path, site: Path | None) -> list[Finding]:
+    with waiting("looking at this machine"):
+        return check_machine(repo, site)
+
+
+def _look_at_cluster(repo: Path, site: Path | None) -> list[Finding]:
+    from gangline.cli.clustercheck import check_cluster
+
+    with waiting("looking at the cluster"):
+        findings, facts = check_cluster(open_desk(repo, site))
+    return [*findings, Finding(name="facts", ok=True, text=f"in {facts}")]
 
 
 def _print(findings: list[Finding], broken: list[Finding]) -> None:

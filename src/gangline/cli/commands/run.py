@@ -1,7 +1,7 @@
 """`gangline run`: all stages of a commit, or the rest of them."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
@@ -19,7 +19,10 @@ from gangline.cli.options import (
 )
 from gangline.cli.output import print_json
 from gangline.cli.view.choose import choose_view
+from gangline.errors import UsageError
 from gangline.line.run import run_line
+from gangline.line.targets import Driving, meaning, with_target
+from gangline.spec.site import Site
 
 
 def command(
@@ -34,32 +37,52 @@ def command(
     start: Annotated[str | None, typer.Option("--from", help="First stage; earlier ones must be done.")] = None,
     until: Annotated[str | None, typer.Option("--until", help="Last stage.")] = None,
     target: Annotated[str | None, typer.Option("--target", help="Where ranks run.", show_default="the site's")] = None,
+    driver: Annotated[
+        str | None,
+        typer.Option("--driver", help="Who calls the stages: here, kfp-local or kfp.", show_default="the target's"),
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Drive it in the background and return.")] = False,
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
     """Take a commit through all stages; called again, resume where it stands.
 
-    Ctrl-C stops a local gang with a checkpoint, a second one leaves at once; SIGTERM leaves the gang running.
+    Ctrl-C stops a gang of this machine with a checkpoint, a second one leaves at once; a gang on a cluster goes on.
+    SIGTERM leaves every gang running.
     """
     desk = open_desk(path, site)
+    there = with_target(desk.site, target)
+    driving = who_drives(driver, there)
     if detach:
         _detach(json=json)
         return
+    asked: dict[str, Any] = {
+        "commit": commit, "overrides": tuple(set_ or ()), "again": again, "strategy": strategy, "start": start,
+        "until": until,
+    }  # fmt: skip
     with attended(choose_view(json=json)) as view:
-        run_line(
-            desk.repo,
-            site=desk.site,
-            environ=desk.environ,
-            commit=commit,
-            overrides=tuple(set_ or ()),
-            again=again,
-            strategy=strategy,
-            start=start,
-            until=until,
-            target=target,
-            observer=view,
-        )
+        if driving == "here":
+            run_line(desk.repo, site=desk.site, environ=desk.environ, target=target, observer=view, **asked)
+        else:
+            from gangline.line.kfp.target import drive
+
+            ranks_at = meaning(target)[0] if target else None
+            drive(
+                desk.repo, driving=driving, site=there, environ=desk.environ, ranks_at=ranks_at, observer=view, **asked
+            )
+
+
+def who_drives(driver: str | None, site: Site) -> Driving:
+    """What `--driver` says, else what the target means.
+
+    Raises:
+        UsageError: An unknown driver.
+    """
+    if driver is None:
+        return meaning(site.launch.target)[1]
+    if driver not in get_args(Driving):
+        raise UsageError(f"wanted one of {', '.join(get_args(Driving))}, found --driver {driver}")
+    return cast(Driving, driver)
 
 
 def _detach(*, json: bool) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from gangline.launch.kubernetes.api import Object
+from gangline.launch.kubernetes.api import Api, Object
 from gangline.launch.kubernetes.overrides import shared_runtime
 from gangline.launch.kubernetes.render import Rendered, Root, render_as
 from gangline.launch.kubernetes.setting import Setting
@@ -28,6 +28,17 @@ def emit(kind: Root, setting: Setting) -> str:
 def emit_runtime(setting: Setting, name: str) -> str:
     """The ClusterTrainingRuntime that an administrator creates where `launch.runtime` names it."""
     return to_yaml([shared_runtime(setting, name)])
+
+
+def dry_run(api: Api, kind: Root, setting: Setting) -> None:
+    """Let the API server judge every object as if it were created; nothing is.
+
+    Raises:
+        Refused: It would not take one, in its own words.
+    """
+    rendered = render_as(kind, setting)
+    for path, thing in (*rendered.before, (rendered.root_path, rendered.root), *rendered.around):
+        api.create(path, thing, dry_run=True)
 
 
 def in_order(rendered: Rendered) -> list[Object]:

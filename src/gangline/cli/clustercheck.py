@@ -1,0 +1,118 @@
+"""What `gangline doctor --cluster` finds: what the cluster serves, what this account may do, what gangs can have there.
+
+Each missing thing is told with what works without it. Only an API server that does not answer is an error.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from gangline.cli.checkup import Finding
+from gangline.cli.desk import Desk
+from gangline.errors import GanglineError
+from gangline.launch.kubernetes.api import Api
+from gangline.launch.kubernetes.facts import Facts, missing_rights, read_facts
+from gangline.launch.kubernetes.inventory import read_inventory
+from gangline.line.launchers import open_cluster
+from gangline.line.places import home, writing
+from gangline.spec.site import PodTable, Site
+
+FACTS = "facts.json"
+
+
+def check_cluster(desk: Desk) -> tuple[list[Finding], Path]:
+    """All findings in the order they are told, and the file that keeps the facts for `gangline emit --cluster`.
+
+    Raises:
+        ConfigError: No cluster is configured.
+        StorageError: It does not answer.
+    """
+    api = open_cluster(desk.site, desk.environ)
+    facts = read_facts(api)
+    path = home(desk.repo) / FACTS
+    with writing(path.parent):
+        path.write_bytes(facts.to_json())
+    return [
+        Finding(name="kubernetes", ok=True, text=f"{facts.version} ok, namespace {api.namespace}"),
+        *_served(facts, desk.site),
+        _rights(api),
+        _account(api, desk.site.pod),
+        _servers(api, desk.site),
+        _image(desk.site),
+        _store(desk.site),
+    ], path
+
+
+def _served(facts: Facts, site: Site) -> list[Finding]:
+    trainer = Finding(
+        name="trainjob", ok=facts.trainer is not None, needed=False, text=f"ok ({facts.trainer})",
+        without="gangs are plain Indexed Jobs",
+    )  # fmt: skip
+    kueue = Finding(
+        name="kueue", ok=facts.kueue, needed=bool(site.launch.queue),
+        text=f"ok, queues {', '.join(facts.queues) or 'none in this namespace'}",
+        without="nobody serves launch.queue" if site.launch.queue else "our placer starts gangs whole",
+    )  # fmt: skip
+    queue = site.launch.queue
+    known = Finding(
+        name="queue", ok=not queue or queue in facts.queues, needed=bool(queue), text=f"{queue} ok",
+        without=f"launch.queue {queue!r} is not among {', '.join(facts.queues) or 'the queues: there are none'}",
+    )  # fmt: skip
+    placer = Finding(
+        name="placer", ok=facts.placer or bool(facts.topologies), needed=False,
+        text="ok" if facts.placer else "not needed: Kueue has a topology",
+        without="a driver places its own gangs; it needs the placer's role",
+    )  # fmt: skip
+    return [trainer, kueue, *([known] if queue and facts.kueue else []), placer]
+
+
+def _rights(api: Api) -> Finding:
+    missing = missing_rights(api)
+    return Finding(
+        name="rights", ok=not missing, text="ok", without=f"ask for {'; '.join(missing[:6])}"
+        + (f" and {len(missing) - 6} more" if len(missing) > 6 else ""),
+    )  # fmt: skip
+
+
+def _account(api: Api, pod: PodTable) -> Finding:
+    def look() -> str:
+        found = api.get(f"/api/v1/namespaces/{api.namespace}/serviceaccounts/{pod.account}")
+        return "ok" if found else ""
+
+    return _try("account", look, without=f"make it: kubectl create serviceaccount {pod.account}")
+
+
+def _servers(api: Api, site: Site) -> Finding:
+    def look() -> str:
+        found = read_inventory(api, site.pod, gpu=site.gpu)
+        gpus = found.gpus
+        each = f"{gpus.count} x {gpus.name or 'GPU'}" if gpus else f"{found.cores} CPU ranks"
+        return f"{found.num_nodes} pods of {each} fit ({found.origin})"
+
+    return _try("servers", look, without="a gang would wait for ever")
+
+
+def _image(site: Site) -> Finding:
+    registry = site.registry
+    ok = bool(registry.base) or registry.builder != "none"
+    said = f"{registry.builder} builds it" if registry.builder != "none" else f"{registry.base or 'none'}, as it is"
+    return Finding(name="image", ok=ok, text=said, without="set registry.base, or registry.builder and registry.image")
+
+
+def _store(site: Site) -> Finding:
+    ok = site.store.url.startswith("s3://")
+    endpoint = site.store.cluster_endpoint or site.store.endpoint
+    return Finding(
+        name="store",
+        ok=ok,
+        text=f"pods reach it by {endpoint}",
+        without="pods need s3://; a folder serves this machine",
+    )
+
+
+def _try(name: str, look: Callable[[], str], *, without: str, needed: bool = True) -> Finding:
+    """A look that may fail in its own words."""
+    try:
+        text = look()
+    except GanglineError as error:
+        return Finding(name=name, ok=False, needed=needed, text=str(error), without=without)
+    return Finding(name=name, ok=bool(text), needed=needed, text=text or "not there", without=without)

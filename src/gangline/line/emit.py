@@ -1,0 +1,110 @@
+"""What a target would be given, as its own file: the objects of a run's gang, the pipeline that drives it."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from gangline.errors import UsageError
+from gangline.line import runs
+from gangline.line.launchers import open_cluster
+from gangline.line.podsets import make_podset
+from gangline.line.states import GOOD, stage
+from gangline.spec.codec import from_json
+from gangline.spec.line import Line
+from gangline.spec.plan import Plan
+from gangline.spec.podset import PodSet
+from gangline.spec.record import Record
+from gangline.spec.site import Site
+from gangline.storage.blobs import get_blob
+
+GangKind = Literal["trainjob", "job", "jobset"]
+
+
+def emit_gang(
+    repo: Path,
+    record: Record,
+    kind: GangKind,
+    *,
+    site: Site,
+    environ: Mapping[str, str],
+    facts_file: Path | None = None,
+    check: bool = False,
+) -> str:
+    """The training gang of `record` as YAML for `kubectl apply`, in the order of creation.
+
+    Args:
+        repo: Folder of the line.
+        record: Of a run at a cluster whose plan stage is done.
+        kind: Of the root object.
+        site: Where it runs.
+        environ: For kubeconfig and secret references.
+        facts_file: What `gangline doctor --cluster` wrote; then no server is asked.
+        check: Let the API server judge every object by dry run, creating nothing.
+
+    Raises:
+        UsageError: The run is not planned yet, or its ranks are on this machine.
+        ConfigError: Something of it cannot be said to a cluster, or the server refuses it.
+    """
+    from gangline.launch.kubernetes.emit import dry_run, emit
+    from gangline.launch.kubernetes.facts import Facts, read_facts
+    from gangline.launch.kubernetes.route import choose_route
+    from gangline.launch.kubernetes.setting import Setting
+
+    podset = training_podset(repo, record, site=site, environ=environ)
+    api = open_cluster(site, environ) if check or facts_file is None else None
+    facts = read_facts(api) if api else Facts.from_json(_read(facts_file))
+    setting = Setting(
+        podset=podset,
+        namespace=api.namespace if api else site.launch.namespace or "default",
+        pod=site.pod,
+        launch=site.launch,
+        facts=facts,
+        route=choose_route(podset, site.launch, facts),
+        now=datetime.now(UTC),
+    )
+    if api is not None and check:
+        dry_run(api, kind, setting)
+    return emit(kind, setting)
+
+
+def _read(facts_file: Path | None) -> bytes:
+    assert facts_file is not None, "without a cluster there is a file"
+    try:
+        return facts_file.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"--cluster {facts_file}: {error.strerror}; gangline doctor --cluster writes such a file"
+        ) from error
+
+
+def emit_pipeline(repo: Path, record: Record, *, site: Site) -> str:
+    """The pipeline that drives runs like `record`, compiled; equal sources and image give equal bytes.
+
+    Raises:
+        UsageError: The run has no image.
+    """
+    from gangline.line.kfp.compile import compile_line
+    from gangline.line.kfp.definitions import find_root
+
+    image = record.inputs.image
+    if image is None:
+        raise UsageError(f"{record.run.id} has no image; set registry.base in site.toml and run again")
+    return compile_line(find_root(repo), image, run_seconds=site.limits.run_seconds).decode()
+
+
+def training_podset(repo: Path, record: Record, *, site: Site, environ: Mapping[str, str]) -> PodSet:
+    """The PodSet that the submit stage of `record` makes.
+
+    Raises:
+        UsageError: Its plan stage is not done, or its ranks are on this machine.
+    """
+    run = record.run.id
+    if record.run.target == "local":
+        raise UsageError(f"the ranks of {run} are processes of this machine; gangline run --target kubernetes --again")
+    if record.plan is None or stage(record, "plan").state not in GOOD:
+        raise UsageError(f"{run} has no plan yet; gangline run --target kubernetes --until plan makes one")
+    store = runs.open_site_store(repo, site, environ)
+    line = from_json(Line, get_blob(store, str(stage(record, "resolve").outputs["line"])))
+    plan = Plan.from_json(get_blob(store, record.plan.key))
+    return make_podset(plan, record=record, line=line, site=site, store=store)
