@@ -136,6 +136,7 @@ def with_twice():
         return zip_of(("a", b"x"), ("a", b"y"))
 
 
+@pytest.mark.row("P2")
 @pytest.mark.parametrize("name", [*HOSTILE, "twice"])
 def test_anything_but_plain_files_below_the_folder_is_refused_and_nothing_is_written(tmp_path, name):
     data = with_twice() if name == "twice" else HOSTILE[name]

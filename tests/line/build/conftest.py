@@ -3,7 +3,7 @@ import os
 import pytest
 from tests.line.build import registries, wheels
 
-from gangline.line.build.images import Office
+from gangline.line.build.vouched import Office
 from gangline.line.registry.keys import signing_key
 from gangline.spec.site import Site
 from gangline.storage.open import open_store

@@ -11,11 +11,12 @@ from tests.line.build.wheels import lock_of, make_wheel
 
 from gangline.errors import BuildError, ConfigError, IntegrityError
 from gangline.line.build.builders.layer import PYTHON_LABEL, PipLayer
-from gangline.line.build.images import build_image, take_base, verify_image
+from gangline.line.build.images import build_image
 from gangline.line.build.oci import Layout, Member, Platform, Settings
 from gangline.line.build.recipe import make_recipe
 from gangline.line.build.reference import Reference
 from gangline.line.build.registry import Registry
+from gangline.line.build.vouched import take_base, verify_image
 from gangline.storage.blobs import put_blob
 
 pytestmark = pytest.mark.tools
@@ -160,7 +161,7 @@ def test_a_changed_wheel_stops_the_build_and_leaves_its_log(recipe, office, inde
     index.add((SPAM[0], make_wheel("spam", "1.0", body="import os\n")[1]))
     with pytest.raises(BuildError, match="spam") as refused:
         build(recipe, office)
-    log = refused.value.__notes__[0].removeprefix("whole log: ")
+    log = str(refused.value).rpartition("whole log: ")[2]
     assert b"DO NOT MATCH THE HASHES" in office.store.get(log).data
     assert Registry.open(recipe.image, {}).resolve(recipe.tag) is None
 
@@ -171,6 +172,21 @@ def test_a_base_that_does_not_say_where_its_python_is_is_refused(recipe, office,
     Registry.open(recipe.base, {}).push(layout, image, tag="mute")
     with pytest.raises(ConfigError, match=PYTHON_LABEL):
         build(replace(recipe, base=recipe.base.at(image.digest)), office)
+
+
+@pytest.mark.parametrize("user", [None, "0:0", "root", "gangline"])
+def test_an_image_that_clusters_would_refuse_is_no_image(recipe, office, user, tmp_path):
+    class Pushes:
+        name = "test"
+
+        def build(self, recipe, bench):
+            layout = Layout.create(bench.folder / "image")
+            image = layout.add_image([layout.add_layer([Member("a")])], settings=Settings(user=user))
+            return Registry.open(recipe.image, {}).push(layout, image, tag=recipe.tag).digest
+
+    with pytest.raises(BuildError, match="clusters want a number"):
+        build_image(recipe, builder=Pushes(), office=office, commit=COMMIT)
+    assert office.store.get(f"images/{recipe.key}.json") is None
 
 
 def test_a_base_as_it_is_is_vouched_for_and_not_touched(base, office):

@@ -10,11 +10,12 @@ from tests.line.build.wheels import lock_of, make_wheel
 
 from gangline.line.build.builders import open_builder
 from gangline.line.build.builders.layer import MINOR, PYTHON_LABEL
-from gangline.line.build.images import Office, build_image
+from gangline.line.build.images import build_image
 from gangline.line.build.oci import Layout, Settings, from_folder
 from gangline.line.build.recipe import make_recipe
 from gangline.line.build.reference import Reference
 from gangline.line.build.registry import Registry
+from gangline.line.build.vouched import Office
 from gangline.line.registry.keys import signing_key
 from gangline.spec.site import Site
 from gangline.storage.open import open_store

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gangline.errors import IntegrityError
-from gangline.line.build.images import Office, take_base
+from gangline.line.build.vouched import Office, take_base
 from gangline.line.registry import keys
 from gangline.line.registry.promote import promote
 from gangline.spec.record import Artifact

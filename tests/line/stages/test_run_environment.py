@@ -9,8 +9,8 @@ from tests.line.build.wheels import lock_of, make_wheel
 
 from gangline.errors import ConfigError, IntegrityError
 from gangline.line.build import environment, images
-from gangline.line.build.images import BuiltImage
 from gangline.line.build.reference import Reference
+from gangline.line.build.vouched import BuiltImage
 from gangline.line.git import Repository
 from gangline.line.stages import run_environment
 from gangline.line.stages.run_environment import environment_of

@@ -1,63 +1,29 @@
 """The environment image of a run: found by the key of its recipe, else built, signed and written down.
 
-`images/<key>.json` in the store says which image a key has, by digest; tags are for people and decide nothing. Of two
-drivers that build at once the first to write decides for both, and the other's image is just not used.
+The store says which image a key has, by digest; tags are for people and decide nothing. Of two drivers that build at
+once the first to write decides for both, and the other's image is just not used.
 """
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from hashlib import sha256
 
 from gangline import __version__
-from gangline.errors import BuildError, GanglineError, IntegrityError
+from gangline.errors import BuildError, IntegrityError
 from gangline.line.build.attest import Claim, read_claim, sign_claim
 from gangline.line.build.bill import image_bill
 from gangline.line.build.builders import Builder
 from gangline.line.build.builders.bench import Bench
-from gangline.line.build.oci import documents
-from gangline.line.build.recipe import Recipe
+from gangline.line.build.recipe import USER, Recipe
 from gangline.line.build.reference import Reference
 from gangline.line.build.registry import Registry
+from gangline.line.build.vouched import BuiltImage, Office, place, verify_image
 from gangline.line.clock import now
-from gangline.line.registry.keys import PublicKey, SigningKey
-from gangline.spec.codec import canonical, digest, from_json
+from gangline.spec.codec import canonical, from_json
 from gangline.storage.blobs import get_blob, put_blob
-from gangline.storage.protocol import Blob, ObjectStore
+from gangline.storage.protocol import Blob
 
 MAX_LOG_BYTES = 8 << 20
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BuiltImage:
-    reference: str
-    """`name@sha256:...`, what pods are given."""
-    key: str
-    """Of its recipe."""
-    digest: str
-    size_bytes: int
-    """Of its layers, as they travel."""
-    seconds: float
-    """That the build took; a cached one took none."""
-    cached: bool
-    builder: str
-    log_key: str | None
-    sbom: str
-    """Blob key; "" for a base image as it is."""
-    provenance: str
-    """Blob key of the signed envelope."""
-    sizes: dict[str, int] = field(default_factory=dict)
-    """Of both, in bytes, by kind of artifact."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Office:
-    """Where images are written down, and by whom."""
-
-    store: ObjectStore
-    key: SigningKey
-    trusted: Mapping[str, PublicKey]
-    environ: Mapping[str, str]
 
 
 def build_image(recipe: Recipe, *, builder: Builder, office: Office, commit: str) -> BuiltImage:
@@ -70,7 +36,7 @@ def build_image(recipe: Recipe, *, builder: Builder, office: Office, commit: str
         StorageError: Registry or store did not answer.
     """
     registry = Registry.open(recipe.image, office.environ)
-    standing = office.store.get(_place(recipe.key))
+    standing = office.store.get(place(recipe.key))
     if standing and (found := _still_there(standing, registry, recipe, office)):
         return found
     image = _make(recipe, builder, office, registry, commit)
@@ -79,7 +45,7 @@ def build_image(recipe: Recipe, *, builder: Builder, office: Office, commit: str
 
 def find_image(recipe: Recipe, *, office: Office) -> BuiltImage | None:
     """The image of `recipe` where it was built before; raises as `build_image`, which builds one otherwise."""
-    standing = office.store.get(_place(recipe.key))
+    standing = office.store.get(place(recipe.key))
     return _still_there(standing, Registry.open(recipe.image, office.environ), recipe, office) if standing else None
 
 
@@ -106,48 +72,6 @@ def _make(recipe: Recipe, builder: Builder, office: Office, registry: Registry, 
     )  # fmt: skip
 
 
-def take_base(base: str, *, office: Office, commit: str) -> BuiltImage:
-    """The site's base image as it is: nothing is built, and the site's key vouches for who chose it."""
-    reference = Reference.parse(base)
-    assert reference.digest is not None, base
-    key = digest({"base": base})
-    standing = office.store.get(_place(key))
-    if standing:
-        found = from_json(BuiltImage, standing.data)
-        verify_image(base, provenance=found.provenance, store=office.store, keys=office.trusted)
-        return replace(found, reference=base, digest=reference.digest, key=key)
-    claim = Claim(image=base, key=key, builder="none", base=base, lock="", commit=commit, sbom="", created=now(),
-                  versions={"gangline": __version__})  # fmt: skip
-    envelope = sign_claim(claim, office.key)
-    image = BuiltImage(
-        reference=base, key=key, digest=reference.digest, size_bytes=0, seconds=0.0, cached=True, builder="none",
-        log_key=None, sbom="", provenance=put_blob(office.store, envelope), sizes={"image-provenance": len(envelope)},
-    )  # fmt: skip
-    office.store.put_if_absent(_place(key), canonical(image))
-    return image
-
-
-def verify_image(image: str, *, provenance: str, store: ObjectStore, keys: Mapping[str, PublicKey]) -> str:
-    """One sentence on who vouches for `image`.
-
-    Args:
-        image: `name@sha256:...`.
-        provenance: Blob key of its envelope.
-        store: Holds envelope and bill.
-        keys: That are trusted, by id.
-
-    Raises:
-        IntegrityError: Provenance or bill is missing, forged, or of another image.
-        StorageError: The store did not answer.
-    """
-    claim, signer = read_claim(get_blob(store, provenance), keys)
-    if claim.image != image:
-        raise IntegrityError(f"wanted provenance of {image}, found one of {claim.image}")
-    if claim.builder != "none":
-        documents.parse(get_blob(store, claim.sbom), "bill of materials")
-    return f"{image.partition('@')[2][:19]} by {claim.builder} for commit {claim.commit[:8]}, signed by key {signer}"
-
-
 def _still_there(standing: Blob, registry: Registry, recipe: Recipe, office: Office) -> BuiltImage | None:
     """What the store says of the key, verified; None where the registry lost it."""
     found = from_json(BuiltImage, standing.data)
@@ -156,9 +80,7 @@ def _still_there(standing: Blob, registry: Registry, recipe: Recipe, office: Off
     verify_image(found.reference, provenance=found.provenance, store=office.store, keys=office.trusted)
     claim, _ = read_claim(get_blob(office.store, found.provenance), office.trusted)
     if claim.key != recipe.key:
-        raise IntegrityError(
-            f"{_place(recipe.key)} names an image of the key {claim.key[:12]}; delete it to build anew"
-        )
+        raise IntegrityError(f"{place(recipe.key)} names an image of the key {claim.key[:12]}; delete it to build anew")
     if registry.resolve(found.digest) is None:
         return None
     return replace(found, cached=True, seconds=0.0)
@@ -169,15 +91,9 @@ def _build(recipe: Recipe, builder: Builder, office: Office) -> tuple[str, str]:
     with Bench.at(office.environ) as bench:
         try:
             made = builder.build(recipe, bench)
-        except GanglineError as error:
+        except (BuildError, OSError) as error:
             log_key = _keep_log(recipe, bench, office)
-            error.add_note(f"whole log: {log_key}")
-            raise
-        except OSError as error:
-            log_key = _keep_log(recipe, bench, office)
-            raise BuildError(
-                f"{builder.name} could not build {recipe.target}: {error}; whole log: {log_key}"
-            ) from error
+            raise BuildError(f"{recipe.target} was not built: {error}; whole log: {log_key}") from error
         return made, _keep_log(recipe, bench, office)
 
 
@@ -191,21 +107,17 @@ def _keep_log(recipe: Recipe, bench: Bench, office: Office) -> str:
 def _size(registry: Registry, reference: Reference, recipe: Recipe) -> int:
     """Bytes of the layers; reading the image back proves that it is there and whole."""
     _, image = registry.image(reference, recipe.platform)
-    if not image.user.partition(":")[0].isdigit():
-        raise BuildError(f"{reference} runs as {image.user or 'root'!r}; clusters want a number, USER 65532:65532")
+    user = image.user.partition(":")[0]
+    if not user.isdigit() or int(user) == 0:
+        raise BuildError(f"{reference} runs as {image.user or 'root'}; clusters want a number but 0: USER {USER}")
     return sum(layer.size_bytes for layer in image.layers)
 
 
 def _write(image: BuiltImage, standing: Blob | None, registry: Registry, recipe: Recipe, office: Office) -> BuiltImage:
     """Write down what was made; where another driver was first, its image is the image."""
-    place, data = _place(image.key), canonical(image)
-    store = office.store
-    won = store.compare_and_set(place, data, standing.etag) if standing else store.put_if_absent(place, data)
+    where, data, store = place(image.key), canonical(image), office.store
+    won = store.compare_and_set(where, data, standing.etag) if standing else store.put_if_absent(where, data)
     if won is not None:
         return image
-    other = store.get(place)
+    other = store.get(where)
     return (other and _still_there(other, registry, recipe, office)) or image
-
-
-def _place(key: str) -> str:
-    return f"images/{key}.json"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gangline.errors import GanglineError, GateError, IntegrityError
-from gangline.line.build.images import verify_image
+from gangline.line.build.vouched import verify_image
 from gangline.line.registry import files, tags
 from gangline.line.registry.keys import PublicKey
 from gangline.line.registry.provenance import check_provenance

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from gangline.errors import ConfigError, IntegrityError
 from gangline.line.build import environment
 from gangline.line.build.builders import open_builder
-from gangline.line.build.images import BuiltImage, Office, build_image, find_image, take_base
+from gangline.line.build.images import build_image, find_image
 from gangline.line.build.recipe import Recipe, make_recipe
+from gangline.line.build.vouched import BuiltImage, Office, take_base
 from gangline.line.context import Context
 from gangline.line.registry.keys import signing_key, trusted_keys
 from gangline.spec.record import Artifact
