@@ -1,6 +1,7 @@
 """Launchers to hold to the contract; nothing of them is left afterwards."""
 
 import pytest
+from tests.cluster.cluster import open_cluster
 from tests.contracts.launcher.gangs import Stand
 from tests.contracts.launcher.stands import ClusterStand, FakeStand
 
@@ -25,6 +26,12 @@ def fake(tmp_path):
     made = FakeStand(tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """A running cluster, or a skip that says why there is none."""
+    yield from open_cluster()
 
 
 def _make(request, tmp_path):

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 from gangline.errors import ConfigError, GanglineError
 from gangline.launch.kubernetes.api import Api, Away, Object
@@ -22,7 +23,7 @@ from gangline.launch.kubernetes.pods import node_rank, pods_path
 from gangline.launch.kubernetes.roots import Root
 from gangline.launch.kubernetes.setting import GANG
 from gangline.launch.kubernetes.state import gang_state, status_of
-from gangline.launch.kubernetes.stop import delete_pod, refuse_gang
+from gangline.launch.kubernetes.stop import give_up_pod, refuse_gang
 from gangline.launch.kubernetes.streams import LogStreams
 from gangline.launch.kubernetes.told import Told
 from gangline.launch.kubernetes.waiting import explain
@@ -99,7 +100,7 @@ class Follower:
             if self._is_stale:
                 continue
             yield from self._why(status)
-            self._bury()
+            yield from self._bury()
             yield from self._placed(status)
 
     def _last_words(self) -> Iterator[GangEvent]:
@@ -189,30 +190,30 @@ class Follower:
                 refuse_gang(self._api, self._root, exit_code=ConfigError.exit_code, reason=reason)
 
     def _placed(self, status: GangStatus) -> Iterator[GangEvent]:
-        """Move it on where nobody else does; what forbids that is told once."""
-        if self._place is None or status.state not in ("waiting", "starting"):
-            return
-        try:
-            self._place()
-        except Away:
-            return
-        except GanglineError as error:
-            if str(error) != self._trouble:
-                self._trouble = str(error)
-                yield GangEvent(kind="note", text=f"it cannot be placed from here: {error}")
+        """Move it on where nobody else does."""
+        if self._place is not None and status.state in ("waiting", "starting"):
+            yield from self._tried(self._place, "it cannot be placed from here")
 
-    def _bury(self) -> None:
-        """Free the place of a pod whose server is dead: nobody else would, and no other pod is made before."""
+    def _bury(self) -> Iterator[GangEvent]:
+        """Free the place of a pod whose server is dead: nobody else does, and no other pod is made before."""
         for pod in self._pods.objects():
             marked = pod["metadata"].get("deletionTimestamp")
             if marked is None:
                 continue
             late = datetime.now(UTC) - datetime.fromisoformat(marked)  # the mark lies at the end of its grace
             if late.total_seconds() > DEAD_SECONDS:
-                try:
-                    delete_pod(self._api, pod, grace_seconds=0)
-                except GanglineError:
-                    return  # asked again at the next look
+                yield from self._tried(partial(give_up_pod, self._api, pod), "a pod of a dead server stays")
+
+    def _tried(self, act: Callable[[], object], trouble: str) -> Iterator[GangEvent]:
+        """Do it, again at the next look if the server is away; what forbids it is told once."""
+        try:
+            act()
+        except Away:
+            return
+        except GanglineError as error:
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                yield GangEvent(kind="note", text=f"{trouble}: {error}")
 
     def close(self) -> Kept | None:
         """The kept end of a gang whose root is gone; whoever deleted it has a little time to write it down first."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 from gangline.errors import GanglineError
 from gangline.launch.kubernetes.api import Api, Away, Object
@@ -59,8 +60,12 @@ def _events(api: Api, root: Root, pods: list[Object]) -> list[Object]:
     path = collection("v1", "events", api.namespace)
     found: list[Object] = []
     for uid in (root.uid, *(pod["metadata"]["uid"] for pod in pods)):
-        found += _allowed(lambda uid=uid: api.items(path, fields=f"involvedObject.uid={uid}")[0])  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+        found += _allowed(partial(_listed, api, path, f"involvedObject.uid={uid}"))
     return found
+
+
+def _listed(api: Api, path: str, fields: str) -> list[Object]:
+    return api.items(path, fields=fields)[0]
 
 
 def _others(api: Api, name: str) -> list[Object]:

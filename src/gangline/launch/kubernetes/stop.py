@@ -99,6 +99,17 @@ def delete_pod(api: Api, pod: Object, *, grace_seconds: int | None) -> None:
     api.delete(f"{pods_path(api)}/{pod['metadata']['name']}", uid=pod["metadata"]["uid"], grace_seconds=grace_seconds)
 
 
+def give_up_pod(api: Api, pod: Object) -> None:
+    """Forget a pod whose server is dead, so that another is made in its place.
+
+    Deleted by force it stays, held by the Job's finalizer: under `podReplacementPolicy: Failed` the controller waits
+    for a pod to fail, which takes a kubelet. Should it run after all, the generation of the next one fences it.
+    """
+    delete_pod(api, pod, grace_seconds=0)
+    freed = {"metadata": {"uid": pod["metadata"]["uid"], "finalizers": None}}
+    api.patch(f"{pods_path(api)}/{pod['metadata']['name']}", freed)
+
+
 def _wait_for_root(api: Api, root: Root, leaving: Leaving) -> None:
     """It stays until the last pod is gone; what its controller made meanwhile goes like the others."""
     patience = time.monotonic() + FORCE_SECONDS

@@ -1,0 +1,89 @@
+"""An API server that loses its client: before the k-th write, after it, or with every answer of a kind."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gangline.launch.kubernetes.api import Away
+
+WRITES = ("create", "patch", "replace", "delete")
+
+
+class Killed(BaseException):
+    """The driver dies here: nothing of it may catch this."""
+
+
+class Crashing:
+    """Any `Api`, but for the write at `point`: it is not sent (`before`), or its answer reaches nobody (`after`)."""
+
+    def __init__(self, api: Any, *, point: int | None = None, when: str = "before") -> None:
+        self._api, self._point, self._when = api, point, when
+        self.namespace = api.namespace
+        self.writes: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._api, name)
+        return self._watched(name, call) if name in WRITES else call
+
+    def _watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def write(path: str, *arguments: Any, **options: Any) -> Any:
+            self.writes.append(f"{name} {path}")
+            is_it = len(self.writes) - 1 == self._point
+            if is_it and self._when == "before":
+                raise Killed
+            answer = call(path, *arguments, **options)
+            if is_it:
+                raise Killed
+            return answer
+
+        return write
+
+
+class Losing:
+    """Any `Api`: every create happens, and every `share`-th answer of one is lost."""
+
+    def __init__(self, api: Any, *, share: int = 1) -> None:
+        self._api, self._share, self._count = api, share, 0
+        self.namespace = api.namespace
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._api, name)
+
+    def create(self, path: str, body: dict[str, Any], *, dry_run: bool = False) -> Any:
+        made = self._api.create(path, body, dry_run=dry_run)
+        self._count += 1
+        if self._count % self._share == 0:
+            raise Away("the answer was lost on its way")
+        return made
+
+
+class Closing:
+    """Any `Api` that can be closed: nothing gets through, watches break."""
+
+    def __init__(self, api: Any) -> None:
+        self._api = api
+        self.namespace = api.namespace
+        self.is_closed = False
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._api, name)
+        return self._streamed(call) if name in ("watch", "logs") else self._answered(call)
+
+    def _answered(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(*arguments: Any, **options: Any) -> Any:
+            self._check()
+            return call(*arguments, **options)
+
+        return ask
+
+    def _streamed(self, call: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+        def stream(*arguments: Any, **options: Any) -> Iterator[Any]:
+            self._check()
+            for each in call(*arguments, **options):
+                self._check()
+                yield each
+
+        return stream
+
+    def _check(self) -> None:
+        if self.is_closed:
+            raise Away("nobody answers")
