@@ -82,6 +82,11 @@ class KeeperEnvironment(GangEnvironment):
     """Where a pod leaves its last word; None: this is no pod."""
 
     @property
+    def ping_seconds(self) -> float:
+        """Between two words of a keeper that has nothing to say."""
+        return self.silence_seconds / 6
+
+    @property
     def on_loopback(self) -> bool:
         """All nodes are on this machine."""
         return self.master_addr in ("127.0.0.1", "localhost")

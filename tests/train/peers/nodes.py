@@ -34,7 +34,7 @@ while generation < int(os.environ.get("LAST", 1)): time.sleep(0.02)
 
 class GangOfNodes:
     def __init__(self, root: Path, plan: Plan, num_nodes: int, environ: dict[str, str]) -> None:
-        self.root, self.plan, self.num_nodes, self._environ = root, plan, num_nodes, environ
+        self.root, self.plan, self.num_nodes, self.environ = root, plan, num_nodes, environ
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self._all: list[subprocess.Popen[bytes]] = []
         (root / "key").write_bytes(KEY)
@@ -60,7 +60,7 @@ class GangOfNodes:
         }  # fmt: skip
         with (self.root / f"keeper-{node}.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "gangline.train.keeper"], env=variables | self._environ | environ,
+                [sys.executable, "-m", "gangline.train.keeper"], env=variables | self.environ | environ,
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         self.processes[node] = process

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 
 import pytest
 from tests.train.peers.nodes import SAVER, poll
@@ -195,3 +196,42 @@ def test_nothing_is_left_of_a_killed_keeper(nodes):
     pid = int(gang.log(1).split()[-1])
     gang.kill(1)
     poll(lambda: procfs.state(pid) is None)
+
+
+def test_ranks_killed_on_both_nodes_at_once_are_one_event(nodes):
+    gang = nodes("heartbeat.beat(0); generation or time.sleep(0.5) or os.kill(os.getpid(), 9)", restarts=1)
+    ends = [gang.end(node) for node in range(2)]
+    assert [(end.exit_code, end.restarts) for end in ends] == [(0, 1)] * 2, ends
+
+
+def test_rank_killed_again_while_the_gang_restarts_is_no_hang(nodes):
+    program = """
+    if generation < 2 and rank == generation: os.kill(os.getpid(), 9)
+    if generation < 2: time.sleep(60)
+    """
+    gang = nodes(program)
+    ends = [gang.end(node) for node in range(2)]
+    assert [(end.exit_code, end.generation) for end in ends] == [(0, 2)] * 2, ends
+
+
+def test_node_that_is_stopped_while_the_others_are_awaited_leaves_for_free(nodes):
+    gang = nodes(WORK, absent=(1,))
+    poll(lambda: "waits for node 1" in gang.status()["reason"])
+    gang.signal(0)
+    end = gang.end()
+    assert (end.exit_code, end.retry) == (143, "free")
+
+
+def test_strangers_on_the_control_port_disturb_nobody(nodes):
+    gang = nodes(WORK, LAST="9")
+    gang.wait_for_step()
+    port = int(gang.environ["GANGLINE_CONTROL_PORT"])
+    for words in (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 4096, b'{"node": 1, "nonce": "x", "proof": "y"}\n', b""):
+        with socket.create_connection(("127.0.0.1", port)) as stranger:
+            stranger.sendall(words)
+    with socket.create_connection(("127.0.0.1", port)) as stranger:
+        stranger.settimeout(5.0)
+        assert b"nonce" in stranger.recv(4096)
+        assert gang.status()["state"] == "running"
+    assert gang.events("restart") == []
+    assert gang.events("node_joined")[1:] == []

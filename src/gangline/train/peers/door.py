@@ -72,7 +72,7 @@ class Door:
             self._send_away(visitor)
 
     def _accept(self) -> None:
-        while True:
+        for _ in range(MAX_VISITORS):
             try:
                 connection, _ = self._listener.accept()
             except OSError:  # nobody there, or gone already

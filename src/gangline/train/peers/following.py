@@ -16,7 +16,6 @@ from gangline.train.outcome import Halt, Outcome
 from gangline.train.peers.channel import Channel, Gone
 from gangline.train.peers.company import Keeping, Start
 from gangline.train.peers.door import call
-from gangline.train.peers.leading import PING_SECONDS
 from gangline.train.peers.reports import Report, join
 from gangline.train.stop import StopOrder
 from gangline.train.verdict import Verdict, before_ranks, stopped
@@ -35,7 +34,7 @@ class Follower:
         self._link: Channel | None = None
         self._heard = self._pinged = 0.0
         self._alone_since = time.monotonic()
-        self._trouble = "it was never reached"
+        self._trouble = "was not looked for yet"
         self._orphaned = False
         """The leader went away without a word."""
         self._spent = 0
@@ -94,7 +93,7 @@ class Follower:
             return
         if self._link is not None and now - self._heard > self._env.silence_seconds:
             self._lose(f"said nothing for {now - self._heard:.0f} s")
-        elif now - self._pinged >= PING_SECONDS:
+        elif now - self._pinged >= self._env.ping_seconds:
             self._pinged = now
             self._tell({"ping": True})
 

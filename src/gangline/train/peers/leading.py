@@ -6,9 +6,10 @@ the place of another goes on above every generation that its followers have seen
 """
 
 import resource
+import select
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from gangline.errors import SIGTERM_CODE, CapacityError, IntegrityError
@@ -23,7 +24,6 @@ from gangline.train.peers.reports import Report
 from gangline.train.stop import StopOrder
 from gangline.train.verdict import Verdict, before_ranks
 
-PING_SECONDS = 5.0
 DOUBT_SECONDS = 1.0
 """A node whose rank lost a peer waits so long for the news of which."""
 SETTLE_SECONDS = 30.0
@@ -55,6 +55,8 @@ class Leader:
             host, environment.control_port, gang=environment.gang, num_nodes=environment.num_nodes, key=key
         )
         self._peers: dict[int, _Peer] = {}
+        self._ears = select.epoll()
+        """One handle for all followers: thousands cost nothing while they are silent."""
         self._runs = False
         self._own: StopOrder | None = None
         self._order: StopOrder | None = None
@@ -98,20 +100,22 @@ class Leader:
         self._call_halt(Halt(hangs=hangs), doubt=secondary)
 
     def handles(self) -> list[int]:
-        return [*self._door.handles(), *(peer.channel.fileno() for peer in self._peers.values())]
+        return [*self._door.handles(), self._ears.fileno()]
 
     def pump(self) -> None:
         now = time.monotonic()
         for node, channel in self._door.pump():
             self._admit(node, channel, now)
-        for node, peer in list(self._peers.items()):
+        spoken = {handle for handle, _ in self._ears.poll(0)}
+        for node, peer in [each for each in self._peers.items() if each[1].channel.fileno() in spoken]:
             self._hear(node, peer, now)
         if self._halt and not self._halt_told and now >= self._halt_at:
             self._halt_told = True
             self._tell_all({"halt": self._course.generation, "hangs": self._halt.hangs})
-        if now - self._pinged >= PING_SECONDS:
+        if now - self._pinged >= self._env.ping_seconds:
             self._pinged = now
             self._tell_all({"ping": True})
+            self._miss(now)
 
     def close(self, verdict: Verdict) -> None:
         """Followers hear the verdict; of a leader that leaves alone they hear that it does, and wait for the next."""
@@ -122,6 +126,7 @@ class Leader:
         while self._peers and time.monotonic() < patience:
             self._course.keeper.wait(0.1)
         self._door.close()
+        self._ears.close()
         for peer in self._peers.values():
             peer.channel.close()
 
@@ -185,20 +190,23 @@ class Leader:
             channel.close()
             return
         self._peers[node] = _Peer(channel, heard=now)
+        self._ears.register(channel.fileno(), select.EPOLLIN)
         self._course.keeper.event("node_joined", node=node)
 
     def _hear(self, node: int, peer: _Peer, now: float) -> None:
         try:
             for message in peer.channel.receive():
                 peer.heard = now
-                self._take(peer, message)
+                self._take(node, peer, message)
         except (Gone, IntegrityError) as error:
             self._lose(node, str(error))
-            return
-        if now - peer.heard > self._env.silence_seconds:
-            self._lose(node, f"said nothing for {now - peer.heard:.0f} s")
 
-    def _take(self, peer: _Peer, message: dict[str, Any]) -> None:
+    def _miss(self, now: float) -> None:
+        for node, peer in list(self._peers.items()):
+            if now - peer.heard > self._env.silence_seconds:
+                self._lose(node, f"said nothing for {now - peer.heard:.0f} s")
+
+    def _take(self, node: int, peer: _Peer, message: dict[str, Any]) -> None:
         if "here" in message:
             peer.known = True
             self._welcome(message["here"])
@@ -212,6 +220,7 @@ class Leader:
         elif "order" in message:
             order = from_plain(StopOrder, message["order"])
             peer.asked = order.exit_code == SIGTERM_CODE
+            order = replace(order, reason=f"node {node} was {order.reason}") if peer.asked else order
             if self._runs or not peer.asked:
                 self._obey(order)
 
@@ -232,6 +241,7 @@ class Leader:
 
     def _lose(self, node: int, reason: str) -> None:
         peer = self._peers.pop(node)
+        self._ears.unregister(peer.channel.fileno())
         peer.channel.close()
         if not self._closes:
             self._course.keeper.event("node_lost", node=node, reason=reason, asked=peer.asked)
