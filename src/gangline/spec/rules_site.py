@@ -158,3 +158,5 @@ def _kfp_rules(kfp: KfpTable) -> Iterator[Problem]:
     yield from _url("kfp.endpoint", kfp.endpoint)
     yield from _url("kfp.ui_url", kfp.ui_url)
     yield from _reference("kfp.token", kfp.token)
+    if kfp.image is not None and not grammar.IMAGE.fullmatch(kfp.image):
+        yield Problem("kfp.image", "an image with @sha256:", show(kfp.image), "IMAGE@sha256:DIGEST works")

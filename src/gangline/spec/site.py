@@ -196,6 +196,10 @@ class JenkinsTable:
 class KfpTable:
     endpoint: str | None = None
     """URL of the pipelines API."""
+    image: str | None = None
+    """Image of a pipeline's tasks, with `@sha256:`; none: that of the run."""
+    secret: str = "gangline-line"  # noqa: S105  # its name
+    """Kubernetes secret of the tasks; its keys are `store-credentials` and `sign-key`."""
     ui_url: str | None = None
     """For links."""
     token: str | None = None
