@@ -20,7 +20,7 @@ from gangline.line.kfp.told import FILE, Listens, Tells
 from gangline.line.observer import Silent
 from gangline.line.run import run_stage
 from gangline.line.states import stage
-from gangline.spec.record import STAGES, StageInfo
+from gangline.spec.record import StageInfo
 
 FAILS = "import sys\nsys.exit(7)\n"
 SLOW = """\
@@ -162,7 +162,7 @@ def test_a_driver_that_dies_takes_its_tasks_along_and_leaves_the_gang(desk, tmp_
 def test_ctrl_c_stops_a_gang_of_this_machine_and_the_run_goes_on_later(desk, tmp_path):
     repositories.commit(desk.repo, {"answer.py": SLOW})
     driver = start_driver(desk)
-    wait_for_training(desk, tmp_path)
+    until(lambda: '"event": "progress"' in (tmp_path / "driver.log").read_text())
     os.kill(driver.pid, signal.SIGINT)
     driver.wait(60)
     assert "Interrupted" in (tmp_path / "driver.log").read_text()
@@ -174,7 +174,8 @@ def test_ctrl_c_stops_a_gang_of_this_machine_and_the_run_goes_on_later(desk, tmp
 
 def test_what_a_task_tells_is_passed_on_once_and_never_by_half(tmp_path):
     class Remembers(Silent):
-        said = []
+        def __init__(self):
+            self.said = []
 
         def stage_started(self, name):
             self.said.append(name)

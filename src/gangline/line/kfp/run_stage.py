@@ -16,12 +16,14 @@ from gangline.line import run as line_run
 from gangline.line import runs
 from gangline.line.kfp import outputs as shown
 from gangline.line.kfp.config import TaskConfig
+from gangline.line.kfp.history import lay_out_history
 from gangline.line.kfp.secrets import mounted_secrets
 from gangline.line.kfp.told import Tells
 from gangline.line.observer import Silent
 from gangline.line.record_store import RecordStore
 from gangline.line.states import stage
 from gangline.spec.record import Record, run_prefix
+from gangline.spec.site import Site
 from gangline.storage.protocol import ObjectStore
 
 USERS_TMPDIR = "GANGLINE_TMPDIR"
@@ -59,7 +61,7 @@ def run_stage(name: str, *, run: str, config: str, outputs: Mapping[str, Any] | 
 
 def _run(name: str, run: str, task: TaskConfig, tells: Tells | None, outputs: Mapping[str, Any]) -> Ended:
     site, environ = mounted_secrets(task.site, os.environ)
-    with _repository(task) as repo:
+    with _repository(task, site, environ) as repo:
         record = line_run.run_stage(
             repo, name, run, site=site, environ=environ, observer=tells or Silent(),
             max_seconds=task.patience_seconds, kind="kfp", url=task.url,
@@ -71,13 +73,18 @@ def _run(name: str, run: str, task: TaskConfig, tells: Tells | None, outputs: Ma
 
 
 @contextmanager
-def _repository(task: TaskConfig) -> Iterator[Path]:
+def _repository(task: TaskConfig, site: Site, environ: Mapping[str, str]) -> Iterator[Path]:
     """Folder of the line: the one on this machine, or the commits that came through the store, for this task alone."""
     if task.repo is not None:
         yield Path(task.repo)
         return
-    with tempfile.TemporaryDirectory(prefix="gangline-") as folder:
-        yield Path(folder)
+    with tempfile.TemporaryDirectory(prefix="gangline-") as name:
+        folder = Path(name)
+        if task.history is not None:
+            lay_out_history(runs.open_site_store(folder, site, environ), task.history, folder)
+        repo = folder / task.folder
+        repo.mkdir(parents=True, exist_ok=True)
+        yield repo
 
 
 def _base(record: Record, store: ObjectStore) -> Record | None:

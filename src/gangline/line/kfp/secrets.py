@@ -6,11 +6,12 @@ A site's `secret:k8s:NAME/KEY` can be read by a pod that mounts it alone. A task
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from gangline.errors import ConfigError
 from gangline.spec.codec import canonical, from_json
-from gangline.spec.site import Site
+from gangline.spec.site import ServeTable, Site
 
 MOUNT = Path("/var/run/gangline/secrets")
 _REFERENCE = re.compile(r"secret:k8s:([a-z0-9][a-z0-9.-]*)/([A-Za-z0-9._-]+)")
@@ -21,7 +22,9 @@ def secret_names(site: Site) -> tuple[str, ...]:
     return tuple(sorted({name for name, _ in _REFERENCE.findall(canonical(site).decode())}))
 
 
-def mounted_secrets(site: Site, environ: Mapping[str, str], *, mount: Path = MOUNT) -> tuple[Site, Mapping[str, str]]:
+def mounted_secrets(
+    site: Site, environ: Mapping[str, str], *, mount: Path | None = None
+) -> tuple[Site, Mapping[str, str]]:
     """The site with readable references, and the environment in which they are found.
 
     Raises:
@@ -31,7 +34,7 @@ def mounted_secrets(site: Site, environ: Mapping[str, str], *, mount: Path = MOU
     values: dict[str, str] = {}
     for name, key in sorted(set(_REFERENCE.findall(text))):
         variable = f"GANGLINE_SECRET_{len(values)}"
-        values[variable] = _read(mount, name, key)
+        values[variable] = _read(mount or MOUNT, name, key)
         text = text.replace(f'"secret:k8s:{name}/{key}"', f'"secret:env:{variable}"')
     return (from_json(Site, text), {**environ, **values}) if values else (site, environ)
 
@@ -44,6 +47,24 @@ def _read(mount: Path, name: str, key: str) -> str:
             f"secret:k8s:{name}/{key}: wanted the secret mounted at {mount / name}, found {error};"
             f" the pipeline has to be compiled with this site, and the namespace to hold the secret {name}"
         ) from error
+
+
+def for_tasks(site: Site) -> Site:
+    """The site as tasks on a cluster see it: the store by its address there, their own secret, nobody's tokens."""
+    mine = f"secret:k8s:{site.kfp.secret}"
+    store = replace(
+        site.store,
+        endpoint=site.store.cluster_endpoint or site.store.endpoint,
+        credentials=_on_cluster(site.store.credentials, f"{mine}/store-credentials")
+        if site.store.credentials
+        else None,
+    )
+    sign = replace(site.sign, key=_on_cluster(site.sign.key, f"{mine}/sign-key"))
+    return replace(site, store=store, sign=sign, forge={}, serve=ServeTable(), kfp=replace(site.kfp, token=None))
+
+
+def _on_cluster(reference: str | None, mine: str) -> str:
+    return reference if reference and _REFERENCE.fullmatch(reference) else mine
 
 
 def secret_variables(site: Site) -> frozenset[str]:

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from gangline.errors import ConfigError, GanglineError, UsageError
+from gangline.errors import GanglineError, UsageError
 from gangline.launch.protocol import GangEvent
 from gangline.line import runs
 from gangline.line.git import Repository
 from gangline.line.kfp.local import run_locally
+from gangline.line.kfp.server import run_on_server
 from gangline.line.observer import Observer, Silent
 from gangline.line.run import outcome, run_line, run_stage
 from gangline.line.states import FINAL, stage
@@ -79,9 +80,8 @@ def _hand_over(
     """The run after its pipeline ended; where the pipeline's last step did not come to draw the report, it is drawn."""
     observer.goes_on()
     store = runs.open_site_store(repo, site, environ)
-    if driving == "kfp":
-        raise ConfigError("kfp.endpoint: wanted a pipelines server, found none that is spoken to; kfp-local works")
-    record = run_locally(repo, record, site=site, environ=environ, store=store, observer=observer)
+    hand = run_locally if driving == "kfp-local" else run_on_server
+    record = hand(repo, record, site=site, environ=environ, store=store, observer=observer)
     if stage(record, "report").state not in FINAL:
         record = run_stage(repo, "report", record.run.id, site=site, environ=environ, observer=observer, kind="kfp")
     observer.run_ended(record)

@@ -1,0 +1,66 @@
+"""Cancelling a run that a pipelines server drives: mark, stop the pipeline, then the gangs, and once more at its end.
+
+A task that is retried while the pipeline stops finds the mark in the record and starts nothing; what it had started
+just before is stopped by the second look.
+"""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from gangline.errors import CapacityError
+from gangline.line import runs, states
+from gangline.line.cancel import cancel_run
+from gangline.line.kfp.client import Client
+from gangline.line.kfp.names import run_of_link
+from gangline.line.kfp.server import open_client
+from gangline.line.observer import Observer, Silent
+from gangline.line.record_store import RecordStore
+from gangline.spec.record import Record
+from gangline.spec.site import Site
+
+END_SECONDS = 120.0
+"""A server ends a stopped pipeline some 20 s later."""
+POLL_SECONDS = 1.0
+
+
+def cancel_kfp_run(
+    repo: Path,
+    run: str,
+    *,
+    site: Site,
+    environ: Mapping[str, str],
+    reason: str,
+    save: bool = True,
+    observer: Observer | None = None,
+) -> Record:
+    """As `line.cancel.cancel_run`, the driver above first; for a run without a pipeline it is the same.
+
+    Raises:
+        UsageError: There is no such run.
+        CapacityError: The pipeline, or a driver, did not stop in time.
+    """
+    store = runs.open_site_store(repo, site, environ)
+    record = runs.find_run(store, run)
+    stop = {"site": site, "environ": environ, "reason": reason, "save": save, "observer": observer}
+    url = record.links.get("kfp")
+    if url is None:
+        return cancel_run(repo, record.run.id, **stop)  # type: ignore[arg-type]  # the same words for both calls
+    RecordStore.of(store, record).change(lambda each: states.request_cancel(each, reason))
+    client, id_ = open_client(site, environ), run_of_link(url)
+    client.terminate(id_)
+    cancel_run(repo, record.run.id, **stop)  # type: ignore[arg-type]  # likewise
+    _await_end(client, id_, observer or Silent())
+    return cancel_run(repo, record.run.id, **stop)  # type: ignore[arg-type]  # likewise
+
+
+def _await_end(client: Client, id_: str, tell: Observer) -> None:
+    deadline = time.monotonic() + END_SECONDS
+    while not (stands := client.run(id_)).is_final:
+        if time.monotonic() > deadline:
+            raise CapacityError(
+                f"pipeline run {id_} was asked to stop and is {stands.state} after {END_SECONDS:.0f} s; nothing of its"
+                " gangs is left; gangline cancel looks again"
+            )
+        tell.note(f"waiting for pipeline run {id_} to end, it is {stands.state}")
+        time.sleep(POLL_SECONDS)

@@ -1,0 +1,170 @@
+"""A run on a pipelines server: compiled, kept in the store, uploaded, started or found, and waited for.
+
+The record says how the run ended; the server is asked whether its pipeline still goes on. Called again, everything is
+found by name.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from gangline.errors import CancelledError, ConfigError, TrainingError
+from gangline.line.git import Repository
+from gangline.line.kfp.client import Client, PipelineRun, Version
+from gangline.line.kfp.compile import compile_line
+from gangline.line.kfp.config import TaskConfig
+from gangline.line.kfp.definitions import find_root
+from gangline.line.kfp.history import keep_history
+from gangline.line.kfp.names import experiment_name, link, run_name, version_name
+from gangline.line.kfp.secrets import for_tasks, secret_names
+from gangline.line.kfp.wire import Wire, check_endpoint
+from gangline.line.observer import Observer
+from gangline.line.record_store import RecordStore
+from gangline.line.registry import tags
+from gangline.line.registry.versions import read_version
+from gangline.line.states import FINAL, stage
+from gangline.spec.record import STAGES, Artifact, Record
+from gangline.spec.secrets import resolve_secret
+from gangline.spec.site import Site
+from gangline.storage.blobs import put_blob
+from gangline.storage.protocol import ObjectStore
+
+POLL_SECONDS = 2.0
+
+
+def open_client(site: Site, environ: Mapping[str, str]) -> Client:
+    """Raises ConfigError where the site names no server."""
+    if site.kfp.endpoint is None:
+        raise ConfigError(
+            "kfp.endpoint: wanted the URL of a pipelines server, found none; set it in site.toml, or use --target"
+            " kfp-local"
+        )
+    reference = site.kfp.token
+    return Client(
+        Wire(check_endpoint(site.kfp.endpoint), lambda: resolve_secret(reference, environ) if reference else None)
+    )
+
+
+def run_on_server(
+    repo: Path, record: Record, *, site: Site, environ: Mapping[str, str], store: ObjectStore, observer: Observer
+) -> Record:
+    """Take a built run from plan to report; the record as it stands then.
+
+    Raises:
+        ConfigError: No server, image or store that tasks reach, or the server refused.
+        StorageError: The server does not answer; the same command goes on.
+        CancelledError: Somebody stopped the pipeline run.
+        TrainingError: The pipeline ended and left the run open.
+    """
+    client = open_client(site, environ)
+    client.check()
+    records = RecordStore.of(store, record)
+    id_, record = _start(client, repo, records, record, site=site, environ=environ)
+    observer.note(f"pipeline run {record.links['kfp']}")
+    ended = _wait(client, id_, records, observer)
+    record = records.read() or record
+    if record.run.state == "open":
+        _demand_end(record, ended)
+    _second_leg(repo, record, store, observer)
+    return record
+
+
+def _start(
+    client: Client, repo: Path, records: RecordStore, record: Record, *, site: Site, environ: Mapping[str, str]
+) -> tuple[str, Record]:
+    """Id of the pipeline run, and the record that links to it."""
+    _demand_reachable(site)
+    image = site.kfp.image or record.inputs.image
+    if image is None:
+        raise ConfigError(
+            "kfp.image: wanted an image for the pipeline's tasks, found none in site.toml and none built;"
+            " name one with @sha256:"
+        )
+    their_site = for_tasks(site)
+    file = compile_line(
+        find_root(repo), image, run_seconds=site.limits.run_seconds, secrets=secret_names(their_site), environ=environ
+    )
+    tags_ = {"commit": record.commit.sha, "run": record.run.id}
+    version = client.version(record.run.project, version_name(record), file, tags=tags_)
+    repository = Repository.at(repo)
+    config = TaskConfig(
+        site=their_site,
+        history=keep_history(repository, record.commit.sha, records.store),
+        folder=repository.prefix or ".",
+        url=site.kfp.ui_url or site.kfp.endpoint,
+    )
+    id_ = _find_or_start(client, record, version, config)
+    url = link(site, id_)
+    key = put_blob(records.store, file)
+    artifact = Artifact(
+        kind="pipeline", key=key, media_type="application/yaml", size_bytes=len(file), sha256=key.rsplit("/", 1)[1]
+    )
+
+    def change(each: Record) -> Record:
+        others = tuple(one for one in each.artifacts if one.key != key)
+        return replace(each, links=each.links | {"kfp": url}, artifacts=(*others, artifact))
+
+    return id_, records.change(change)
+
+
+def _find_or_start(client: Client, record: Record, version: Version, config: TaskConfig) -> str:
+    return client.start(
+        run_name(record), experiment=client.experiment(experiment_name(record)), version=version,
+        run=record.run.id, config=config.to_text(), root=None,
+    )  # fmt: skip
+
+
+def _demand_reachable(site: Site) -> None:
+    if not site.store.url.startswith("s3:"):
+        raise ConfigError(
+            f"store.url: wanted a store that pipeline tasks reach, s3://bucket/prefix, found {site.store.url};"
+            " a folder serves this machine, with --target kfp-local"
+        )
+
+
+def _wait(client: Client, id_: str, records: RecordStore, observer: Observer) -> PipelineRun:
+    """Tell stages as the record learns of them, until the pipeline run has ended."""
+    told: set[str] = set()
+    while True:
+        stands = client.run(id_)
+        _tell_news(records.read(), told, observer)
+        if stands.is_final:
+            return stands
+        time.sleep(POLL_SECONDS)
+
+
+def _tell_news(record: Record | None, told: set[str], observer: Observer) -> None:
+    """What stages did since the last look."""
+    for name in STAGES[2:] if record else ():
+        assert record is not None
+        info = stage(record, name)
+        if info.started and f"{name} started" not in told:
+            told.add(f"{name} started")
+            observer.stage_started(name)
+        if info.started and info.state in FINAL and f"{name} ended" not in told:
+            told.add(f"{name} ended")
+            observer.stage_ended(name, info)
+
+
+def _demand_end(record: Record, ended: PipelineRun) -> None:
+    url = record.links.get("kfp", ended.id)
+    if record.run.cancel_requested or ended.state == "CANCELED":
+        raise CancelledError(f"{record.run.id}: its pipeline run was stopped; gangline run goes on: {url}")
+    failed = f", failed: {', '.join(ended.failed)}" if ended.failed else ""
+    raise TrainingError(
+        f"{record.run.id}: the pipeline run ended as {ended.state}{failed}, and the run is open; see {url},"
+        " then gangline run goes on"
+    )
+
+
+def _second_leg(repo: Path, record: Record, store: ObjectStore, observer: Observer) -> None:
+    """The tag of a version that a task published: tasks have no repository to keep it."""
+    made = stage(record, "publish").outputs
+    version = read_version(store, str(made["model"]), int(made["version"])) if "version" in made else None
+    if version is None:
+        return
+    tag = tags.create_tag(repo, version)
+    refused = tags.push_tag(repo, tag) if tags.has_remote(repo) else None
+    if refused:
+        observer.note(refused)
