@@ -47,6 +47,8 @@ class Stand:
         """The placer's own connection: hooks and calls of nobody else."""
         self.placer = Placer(self.placing, holder="one")
         self.refusing = {}
+        self.most_pods = 99
+        """Of each gang; the Job controller is slow with the others."""
         self._seen = 0
         for name, number in cores.items():
             self.add(name, number, **(labels or {}).get(name, {}))
@@ -113,13 +115,25 @@ class Stand:
         if self.server.store.version == self._seen:
             return
         self.jobs.step()
+        self._hold_back()
+        self.schedule()
+        self.jobs.step()
+        self._hold_back()
+        self._seen = self.server.store.version
+
+    def schedule(self):
         for pod in self._all_pods():
             if "deletionTimestamp" in pod["metadata"]:
                 self._gone(pod)
             elif not pod["spec"].get("nodeName") and not pod["spec"].get("schedulingGates"):
                 self._schedule(pod)
-        self.jobs.step()
-        self._seen = self.server.store.version
+
+    def _hold_back(self):
+        """Pods that the Job controller has not come to make yet."""
+        for pod in self._all_pods():
+            rank = int(pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"])
+            if rank >= self.most_pods and pod["spec"].get("schedulingGates"):
+                self.server.store.remove(("pods", "gangs", pod["metadata"]["name"]))
 
     def lose(self, name, rank):
         """Its server evicts a pod: disruption, so that the Job makes another."""

@@ -1,5 +1,7 @@
 """Two placers, one in the middle of the other's step: nothing is given away twice, no part of a gang starts."""
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -34,22 +36,43 @@ class Placing(RuleBasedStateMachine):
     def step(self, who, seconds):
         self.stand.turn(seconds=seconds, placer=self.placers[who])
 
-    @rule(who=st.integers(0, 1), at=st.integers(1, 12), moves=st.booleans())
-    def step_within_a_step(self, who, at, moves):
-        """The other placer has a whole step before the `at`-th call of this one."""
+    @rule(
+        who=st.integers(0, 1),
+        at=st.integers(1, 14),
+        meanwhile=st.lists(
+            st.sampled_from(["step", "late step", "submit", "move", "schedule"]), min_size=1, max_size=5
+        ),
+    )
+    def much_happens_within_a_step(self, who, at, meanwhile):
+        """Before the `at`-th call of this placer's step the other has its own, and the cluster moves."""
         seen = []
 
-        def other_first(_, proceed):
+        def others_first(_, proceed):
             seen.append(1)
             if len(seen) == at:
-                self.placers[1 - who].step(self.stand.now)
-                if moves:
-                    self.stand.move()
+                for what in meanwhile:
+                    self.happens(what, self.placers[1 - who])
             return proceed()
 
-        self.apis[who].hooks.append(other_first)
-        self.stand.turn(placer=self.placers[who])
+        self.apis[who].hooks.append(others_first)
+        self.placers[who].step(self.stand.now)
         self.apis[who].hooks.pop()
+
+    def happens(self, what, placer):
+        if what == "submit":
+            self.number += 1
+            self.stand.submit(f"g{self.number}", 2, priority="high")
+        elif what == "move":
+            self.stand.move()
+        elif what == "schedule":
+            self.stand.schedule()
+        else:
+            self.stand.now += timedelta(seconds=61 if what == "late step" else 0)
+            placer.step(self.stand.now)
+
+    @rule(number=st.sampled_from([1, 99]))
+    def pods_are_made(self, number):
+        self.stand.most_pods = number
 
     @rule(who=st.integers(0, 1), at=st.integers(1, 12))
     def die_within_a_step(self, who, at):
@@ -92,8 +115,10 @@ class Placing(RuleBasedStateMachine):
         else:
             self.stand.refusing.pop(server, None)
 
-    @rule()
-    def move(self):
+    @rule(first=st.booleans())
+    def move(self, first):
+        if first:
+            self.stand.schedule()
         self.stand.move()
 
     @invariant()
