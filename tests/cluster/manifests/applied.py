@@ -1,0 +1,90 @@
+"""The test overlay on a real cluster under names of its own, so that it meets nothing that stands there."""
+
+import json
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tests.manifests.rendered import objects
+
+from gangline.launch.kubernetes.api import Conflict
+from gangline.launch.kubernetes.client import Client, connect
+from gangline.launch.kubernetes.sign_in import Session, sign_in
+from gangline.launch.kubernetes.wire import HttpTransport
+
+PLURALS = {"NetworkPolicy": "networkpolicies", "ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
+CALL_SECONDS = 30.0
+
+
+@dataclass
+class Applied:
+    kubeconfig: Path
+    gangs: str
+    """Namespace of gangs."""
+    system: str
+    admin: Client
+
+    def account(self, name: str) -> Client:
+        """A client that acts as the account `name` of the system namespace, or of gangs for gangline-gang."""
+        home = self.gangs if name == "gangline-gang" else self.system
+        user = f"system:serviceaccount:{home}:{name}"
+        groups = "system:serviceaccounts"
+
+        def session() -> Session:
+            own = sign_in({"KUBECONFIG": str(self.kubeconfig)})
+            headers = {"Impersonate-User": user, "Impersonate-Group": groups}
+            return replace(own, headers=lambda: {**own.headers(), **headers})
+
+        return Client(HttpTransport(session, deadline_seconds=CALL_SECONDS), namespace=self.gangs)
+
+
+@contextmanager
+def applied(kubeconfig: Path) -> Iterator[Applied]:
+    """Everything of `rendered/test.yaml`; gone afterwards, but for the priority classes."""
+    word = secrets.token_hex(3)
+    admin = connect({"KUBECONFIG": str(kubeconfig)}, deadline_seconds=CALL_SECONDS)
+    made = [_renamed(each, word) for each in objects("test")]
+    paths = [(collection(each), each) for each in made]
+    try:
+        for path, body in paths:
+            _make(admin, path, body)
+        yield Applied(kubeconfig=kubeconfig, gangs=f"gangline-{word}", system=f"gangline-system-{word}", admin=admin)
+    finally:
+        for path, body in paths:
+            if "namespace" not in body["metadata"] and body["kind"] != "PriorityClass":
+                admin.delete(f"{path}/{body['metadata']['name']}")
+
+
+def collection(body: dict[str, Any]) -> str:
+    plural = PLURALS.get(body["kind"], f"{body['kind'].lower()}s")
+    if body["kind"] == "PriorityClass":
+        plural = "priorityclasses"
+    root = f"/apis/{body['apiVersion']}" if "/" in body["apiVersion"] else f"/api/{body['apiVersion']}"
+    namespace = body["metadata"].get("namespace")
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
+
+
+def _make(admin: Client, path: str, body: dict[str, Any]) -> None:
+    try:
+        admin.create(path, body)
+    except Conflict:  # classes of an earlier test, the account that every namespace is born with
+        assert body["kind"] in ("PriorityClass", "ServiceAccount"), body
+
+
+def _renamed(body: dict[str, Any], word: str) -> dict[str, Any]:
+    """`body` with the namespaces, the marks and the cluster-wide names of this word alone."""
+    text = json.dumps(body)
+    for name in ("gangline", "gangline-system"):
+        text = text.replace(f'"namespace": "{name}"', f'"namespace": "{name}-{word}"')
+    text = text.replace('"gangline/gangs": "true"', f'"gangline/gangs": "{word}"')
+    new: dict[str, Any] = json.loads(text)
+    if "namespace" not in new["metadata"] and new["kind"] != "PriorityClass":
+        new["metadata"]["name"] += f"-{word}"
+    if new.get("roleRef", {}).get("kind") == "ClusterRole":
+        new["roleRef"]["name"] += f"-{word}"
+    if "policyName" in new.get("spec", {}):
+        new["spec"]["policyName"] += f"-{word}"
+    return new
