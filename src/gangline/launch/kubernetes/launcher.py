@@ -14,6 +14,7 @@ from gangline.launch.kubernetes.ending import gang_end, pod_end
 from gangline.launch.kubernetes.facts import Facts
 from gangline.launch.kubernetes.follow import Follower
 from gangline.launch.kubernetes.kept import Kept, close_end, keep_end, read_kept
+from gangline.launch.kubernetes.kueue import Wishes, kueue_wishes
 from gangline.launch.kubernetes.logs import StoredLogs, follow_logs, read_logs
 from gangline.launch.kubernetes.look import look
 from gangline.launch.kubernetes.pods import pods_of
@@ -132,15 +133,21 @@ class KubernetesLauncher:
         return sweep_gangs(self._api, facts=self._facts, now=now, life=life)
 
     def _render(self, podset: PodSet, now: datetime) -> Rendered:
+        route = choose_route(podset, self._launch, self._facts)
+        wishes = Wishes(root_labels={})
+        if route == "kueue":
+            wishes = kueue_wishes(podset, podset.placement, self._launch, self._facts)
         return render(
             podset,
             namespace=self._api.namespace,
             pod=self._pod,
             launch=self._launch,
             facts=self._facts,
-            route=choose_route(podset, self._launch, self._facts),
+            route=route,
             now=now,
             owner=self._owner,
+            pod_annotations=wishes.pod_annotations,
+            queue_labels=wishes.root_labels,
         )
 
     def _read_status(self, name: str) -> GangStatus:

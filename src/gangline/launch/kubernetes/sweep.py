@@ -53,16 +53,16 @@ def _everything(api: Api, facts: Facts) -> Iterable[_Found]:
             yield from (each for each in _list(api, kind.path(namespace), GANG) if not _is_owned(each.object))
     if facts.trainer is not None:
         yield from _list(api, RUNTIME.path(namespace), GANG)
-    yield from _list(api, kept_path(api), KEPT)
+    yield from _unowned(api, kept_path(api), KEPT)
     for group_version, plural in (("networking.k8s.io/v1", "networkpolicies"), ("v1", "services"), ("v1", "secrets")):
         yield from _unowned(api, collection(group_version, plural, namespace))
     yield from _unowned(api, pods_path(api))
 
 
-def _unowned(api: Api, path: str) -> Iterable[_Found]:
+def _unowned(api: Api, path: str, label: str = GANG) -> Iterable[_Found]:
     """Left behind, where this account may look: what has an owner goes with it."""
     try:
-        return [each for each in _list(api, path, GANG) if not _is_owned(each.object)]
+        return [each for each in _list(api, path, label) if not _is_owned(each.object)]
     except Denied:
         return []
 
