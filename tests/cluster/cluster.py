@@ -93,7 +93,7 @@ class Cluster:
         plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:30].strip("-")
         made = f"gangline-test-{plain}-{secrets.token_hex(3)}"
         self.namespaces.append(made)
-        self.kubectl.apply(tenant.objects(made, self.kubectl))
+        self.kubectl.apply(tenant.objects(made))
         account = ("get", "serviceaccount", "default", "-n", made, "--ignore-not-found", "-o", "name")
         await_true(f"the account of {made}", lambda: bool(self.kubectl.run(*account).strip()), seconds=30)
         return made
@@ -135,6 +135,7 @@ class Cluster:
 def open_cluster() -> Iterator[Cluster]:
     """The given one, or the project's own, or a skip with the reason; what the tests made is gone afterwards."""
     cluster = _given() if os.environ.get("GANGLINE_TEST_KUBECONFIG") else _own()
+    cluster.kubectl.create_missing(tenant.shared_objects())
     yield cluster
     for namespace in list(cluster.namespaces):
         cluster.delete(namespace)

@@ -1,29 +1,35 @@
-"""What a namespace for gangs holds before the first gang, as the project's manifests have it."""
+"""What a cluster and a namespace hold before the first gang: overlay `test` of the manifests, as rendered."""
 
+import copy
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from tests.cluster.rig.kubectl import Kubectl
+import yaml
 
-_LEVELS = {"low": -1000, "normal": 0, "high": 1000}
+_RENDERED = Path(__file__).parents[2] / "manifests" / "rendered" / "test.yaml"
+_NAMESPACE = "gangline"
+"""Of gangs, in the manifests."""
+_SHARED = ("PriorityClass", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 
 
-def objects(namespace: str, kubectl: Kubectl) -> list[dict[str, Any]]:
-    restricted = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
-    return [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": restricted}},
-        {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {"name": "gangline-gang", "namespace": namespace},
-            "automountServiceAccountToken": False,
-        },
-        *(
-            {
-                "apiVersion": "scheduling.k8s.io/v1",
-                "kind": "PriorityClass",
-                "metadata": {"name": f"gangline-{level}"},
-                "value": value,
-            }
-            for level, value in _LEVELS.items()
-        ),
-    ]
+def shared_objects() -> list[dict[str, Any]]:
+    """Of the whole cluster: priorities, and what is admitted to namespaces of gangs."""
+    return [each for each in _objects() if each["kind"] in _SHARED]
+
+
+def objects(namespace: str) -> list[dict[str, Any]]:
+    """A tenant's namespace and everything in it, under this name."""
+    found = []
+    for each in copy.deepcopy(list(_objects())):
+        if each["metadata"].get("namespace") == _NAMESPACE:
+            each["metadata"]["namespace"] = namespace
+            found.append(each)
+        elif each["kind"] == "Namespace" and each["metadata"]["name"] == _NAMESPACE:
+            each["metadata"]["name"] = namespace
+            found.insert(0, each)
+    return found
+
+
+def _objects() -> Iterator[dict[str, Any]]:
+    yield from yaml.safe_load_all(_RENDERED.read_text("utf-8"))

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from tests.cluster.rig import daemons, places, process
-from tests.cluster.rig.supervise import Supervisor
+from tests.cluster.rig.supervise import Supervisor, dies_with
 
 _UNSHARE = (
     "unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc",
@@ -28,7 +28,11 @@ def main() -> int:
         return 0
     process.write(host_file(), os.getpid())
     asked = _asked_to_end()
-    inside = subprocess.Popen([*_UNSHARE, sys.executable, "-m", "tests.cluster.rig.init"], stdin=subprocess.DEVNULL)
+    inside = subprocess.Popen(
+        [*_UNSHARE, sys.executable, "-m", "tests.cluster.rig.init"],
+        stdin=subprocess.DEVNULL,
+        preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509  # one thread, so no lock is held
+    )
     process.write(init_file(), _child_of(inside))
     relays = Supervisor(places.logs())
     relays.start(daemons.outside())

@@ -32,6 +32,13 @@ class Kubectl:
             feed=json.dumps(told),
         )  # fmt: skip
 
+    def create_missing(self, objects: Iterable[dict[str, Any]]) -> None:
+        """Leaves alone what is there under the same name."""
+        for each in objects:
+            name = f"{each['kind']}/{each['metadata']['name']}"
+            if not self.run("get", name, "--ignore-not-found", "-o", "name").strip():
+                self.apply([each])
+
     def holds(self, *arguments: str, wanted: str) -> bool:
         """Whether the answer is `wanted`; an error is a no."""
         ended = subprocess.run([*self._command(), *arguments], capture_output=True, text=True, check=False)

@@ -106,7 +106,10 @@ def _pod(image: Image) -> dict[str, Any]:
         "readinessProbe": {
             "httpGet": {"path": "/minio/health/ready", "port": places.STORE_PORT},
             "periodSeconds": 1,
+            "timeoutSeconds": 5,
+            "failureThreshold": 60,  # a busy machine is no reason to cut the store off
         },
+        "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},

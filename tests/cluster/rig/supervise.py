@@ -75,12 +75,12 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=_dies_with(os.getpid()),  # noqa: PLW1509  # one thread, so no lock is held
+                preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509  # one thread, so no lock is held
             )
 
 
-def _dies_with(parent: int) -> Callable[[], None]:
-    """To be called by a child of `parent` before it becomes its command."""
+def dies_with(parent: int) -> Callable[[], None]:
+    """For `preexec_fn`: what the child becomes is killed when `parent` ends, however that comes."""
 
     def arrange() -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -10,7 +10,7 @@ PORT = 29500
 
 def submit(cluster, namespace, name, program, *, num_nodes=2, image=None):
     """Create Service and Job; each pod runs `program` with the variables that torch's own rendezvous reads."""
-    labels = {"gangline/gang": name}
+    labels = {"gangline/gang": name, "gangline/run": name}
     service = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -62,6 +62,7 @@ def _pod(name, program, *, num_nodes, image):
     quantities = {"cpu": "500m", "memory": "1500Mi"}
     mounts = {"home": "/gangline", "tmp": "/tmp", "shm": "/dev/shm"}
     return {
+        "serviceAccountName": "gangline-gang",
         "subdomain": name,
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,

@@ -20,8 +20,15 @@ def pod(name, image, program, **spec):
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app": name}},
-        "spec": {"restartPolicy": "Never", "securityContext": security, "containers": [container], **spec},
+        "metadata": {"name": name, "labels": {"gangline/run": name}},
+        "spec": {
+            "restartPolicy": "Never",
+            "serviceAccountName": "gangline-gang",
+            "automountServiceAccountToken": False,
+            "securityContext": security,
+            "containers": [container],
+            **spec,
+        },
     }
 
 
