@@ -97,7 +97,7 @@ class ClusterStand(FakeStand):
             "command": ("python", "-m", "gangline.train.pod"),
             "store": self._cluster.store_url_for_pods(self.prefix),
             "secrets": ("checkpoint-key", "store-credentials"),
-            "resources": Resources(cpus=0.1, memory_bytes=2**28, shm_bytes=2**24),
+            "resources": Resources(cpus=0.5, memory_bytes=2**28, shm_bytes=2**24),
         }
         return super().podset(program, name, **small | changes)
 
