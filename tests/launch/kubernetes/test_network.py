@@ -101,7 +101,9 @@ def test_store_outside_the_cluster_opens_no_link_local_service_of_ipv6(metadata)
         ("http://[2001:db8::9]:9000", Endpoint(ip="2001:db8::9"), Endpoint(ip="2001:db8::8")),
         ("http://minio.store:9000", PLACES["store"], PLACES["pipelines"]),
         ("http://minio.store.svc.cluster.local:9000", PLACES["store"], PLACES["pipelines"]),
+        ("http://minio.store.svc.cluster.local.:9000", PLACES["store"], PLACES["pipelines"]),
         ("http://minio:9000", PLACES["stranger"], PLACES["store"]),
+        ("http://nas.lan.:9000", PLACES["outside"], PLACES["metadata"]),
     ],
 )
 def test_store_is_found_by_address_service_or_namespace(endpoint, inside, outside):

@@ -76,15 +76,17 @@ def _peers(host: str, setting: Setting) -> list[Object]:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        return _peers_by_name(host.rstrip(".").split("."), setting.facts.api_addresses)
+        return _peers_by_name(host, setting.facts.api_addresses)
     return [{"ipBlock": {"cidr": str(ipaddress.ip_network(address))}}]
 
 
-def _peers_by_name(parts: list[str], api_addresses: tuple[str, ...]) -> list[Object]:
-    """`service`, `service.namespace`, `service.namespace.svc[.…]`, or a name outside the cluster."""
-    if len(parts) == 1:
+def _peers_by_name(host: str, api_addresses: tuple[str, ...]) -> list[Object]:
+    """`service`, `service.namespace`, `service.namespace.svc[.…]`; else, or with a dot at its end, a name outside."""
+    parts = host.rstrip(".").split(".")
+    is_absolute = host.endswith(".")
+    if len(parts) == 1 and not is_absolute:
         return [{"podSelector": {}}]
-    if len(parts) == 2 or parts[2] == "svc":
+    if (len(parts) == 2 and not is_absolute) or parts[2:3] == ["svc"]:
         return [_namespaces((parts[1],))]
     forbidden = [str(ipaddress.ip_network(each)) for each in (*LINK_LOCAL, *api_addresses)]
     return [_all_but("0.0.0.0/0", forbidden), _all_but("::/0", forbidden)]

@@ -1,17 +1,17 @@
-"""Our TrainJobs and runtimes against the schemas of Trainer 2.0 to 2.3: every field known, every value of its type."""
+"""Our TrainJobs, runtimes and JobSets against the schemas of eight releases: no field that one of them does not know."""
 
 import json
 import shutil
 
 import jsonschema
 import pytest
+from tests.launch.kubernetes.crds.trim import FOLDER, JOBSETS, RELEASES, SPELLINGS, sent, trimmed
 from tests.launch.kubernetes.gangs import shared_setting
-from tests.launch.kubernetes.trainer.trim import FOLDER, SPELLINGS, sent, trimmed
 
 from gangline.launch.kubernetes.emit import merge
 from gangline.launch.kubernetes.overrides import overriding_trainjob
 
-SCHEMAS = {release: json.loads((FOLDER / f"{release}.json").read_text("utf-8")) for release in SPELLINGS}
+SCHEMAS = {release: json.loads((FOLDER / f"{release}.json").read_text("utf-8")) for release in RELEASES}
 
 
 def strict(schema):
@@ -33,11 +33,12 @@ def objections(thing, release):
     return [error.message for error in validator.iter_errors(thing)]
 
 
-@pytest.mark.parametrize("release", sorted(SPELLINGS))
-def test_objects_hold_no_field_that_this_trainer_does_not_know(release):
+@pytest.mark.parametrize("release", RELEASES)
+def test_objects_hold_no_field_that_this_release_does_not_know(release):
     things = sent(release)
     assert [objection for thing in things for objection in objections(thing, release)] == []
-    assert {thing["kind"] for thing in things} == {"TrainJob", "TrainingRuntime", "ClusterTrainingRuntime"}
+    ours = {"JobSet"} if release in JOBSETS else {"TrainJob", "TrainingRuntime", "ClusterTrainingRuntime"}
+    assert {thing["kind"] for thing in things} == ours
 
 
 @pytest.mark.parametrize("release", sorted(SPELLINGS))
@@ -67,7 +68,7 @@ def test_schema_refuses_what_a_server_would(release, patch, said):
 
 @pytest.mark.tools
 @pytest.mark.skipif(shutil.which("go") is None, reason="go is not installed; the schemas come from Go modules")
-@pytest.mark.parametrize("release", sorted(SPELLINGS))
+@pytest.mark.parametrize("release", RELEASES)
 def test_schemas_are_those_of_the_release(release):
-    again = "if that is meant: python -m tests.launch.kubernetes.trainer.trim"
+    again = "if that is meant: python -m tests.launch.kubernetes.crds.trim"
     assert trimmed(release) == SCHEMAS[release], again

@@ -1,4 +1,4 @@
-"""Schemas of Kubeflow Trainer, cut to what we send: `python -m tests.launch.kubernetes.trainer.trim` writes them.
+"""Schemas of Trainer and JobSet, cut to what we send: `python -m tests.launch.kubernetes.crds.trim` writes them.
 
 They come from the Go module of each release. Kept are the fields that our objects use, and the plain values beside
 them; so a field that some release does not know is missing here, and an object that uses it is refused.
@@ -18,34 +18,41 @@ from gangline.launch.kubernetes.render import render_as
 
 FOLDER = Path(__file__).parent / "schemas"
 SPELLINGS = {
-    "2.0.0": "podSpecOverrides",
-    "2.1.0": "podTemplateOverrides",
-    "2.2.0": "runtimePatches",
-    "2.3.0": "runtimePatches",
+    "trainer-2.0.0": "podSpecOverrides",
+    "trainer-2.1.0": "podTemplateOverrides",
+    "trainer-2.2.0": "runtimePatches",
+    "trainer-2.3.0": "runtimePatches",
 }
-"""Release to how its TrainJobs say wishes for pods."""
-PLURALS = ("trainjobs", "trainingruntimes", "clustertrainingruntimes")
-_MODULE = "github.com/kubeflow/trainer/v2"
+"""Release of Trainer to how its TrainJobs say wishes for pods."""
+JOBSETS = ("jobset-0.8.2", "jobset-0.10.1", "jobset-0.11.1", "jobset-0.12.0")
+"""Those that the releases of Trainer were built with."""
+RELEASES = (*SPELLINGS, *JOBSETS)
+_MODULES = {
+    "trainer": ("github.com/kubeflow/trainer/v2", "manifests/base/crds"),
+    "jobset": ("sigs.k8s.io/jobset", "config/components/crd/bases"),
+}
+"""Name of the Go module, and where in it the definitions stand."""
 _DROPPED = frozenset({"description", "default", "format", "x-kubernetes-map-type", "x-kubernetes-list-type"})
 
 
 def sent(release):
-    """Objects of Trainer's kinds that a cluster with this release would get."""
+    """Objects that a cluster with this release would get, of the kinds that it defines."""
+    if release in JOBSETS:
+        return [render_as(kind, given).root for kind, given in cases().values() if kind == "jobset"]
     found = [shared_runtime(setting(), "gangline")]
     for kind, given in cases().values():
         if kind == "trainjob":
             found += [each for each in in_order(render_as(kind, given)) if "trainer" in each["apiVersion"]]
-    if release != "2.0.0":
+    if SPELLINGS[release] != "podSpecOverrides":
         found.append(overriding_trainjob(shared_setting(None), "gangline", SPELLINGS[release]))
     return found
 
 
 def trimmed(release):
     """Kind to schema, cut."""
-    folder = _module(release) / "manifests" / "base" / "crds"
     schemas = {}
-    for plural in PLURALS:
-        crd = yaml.safe_load((folder / f"trainer.kubeflow.org_{plural}.yaml").read_text("utf-8"))
+    for path in sorted(_definitions(release).glob("*_*.yaml")):
+        crd = yaml.safe_load(path.read_text("utf-8"))
         (version,) = crd["spec"]["versions"]
         kind = crd["spec"]["names"]["kind"]
         used = [each for each in sent(release) if each["kind"] == kind]
@@ -53,13 +60,15 @@ def trimmed(release):
     return schemas
 
 
-def _module(release):
+def _definitions(release):
+    project, version = release.split("-")
+    module, below = _MODULES[project]
     with tempfile.TemporaryDirectory() as elsewhere:
         done = subprocess.run(
-            ["go", "mod", "download", "-json", f"{_MODULE}@v{release}"],
+            ["go", "mod", "download", "-json", f"{module}@v{version}"],
             cwd=elsewhere, capture_output=True, text=True, check=True,
         )  # fmt: skip
-    return Path(json.loads(done.stdout)["Dir"])
+    return Path(json.loads(done.stdout)["Dir"]) / below
 
 
 def _cut(schema, values):
@@ -82,6 +91,6 @@ def _is_plain(schema):
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    for name in SPELLINGS:
+    for name in RELEASES:
         text = json.dumps(trimmed(name), sort_keys=True, separators=(",", ":"))
         (FOLDER / f"{name}.json").write_text(text + "\n", "utf-8")
