@@ -3,6 +3,7 @@
 import copy
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -93,3 +94,14 @@ def test_amounts_that_are_none_are_shown_as_they_are():
     for event in kept["events"]:
         event["message"] = "exceeded quota: team, requested: cpu=many, used: cpu=1, limited: cpu=2"
     assert explain(snapshot(kept)).sentence.startswith("quota team: exceeded quota: team, requested: cpu=many")
+
+
+def test_guide_shows_sentences_as_they_are():
+    guide = (Path(__file__).parents[4] / "docs" / "guides" / "why-it-waits.md").read_text()
+    shown = [[cell.strip() for cell in line.split("|")[1:-1]] for line in guide.splitlines() if line.startswith("| `")]
+    told = {(f"`{kept['expect']['kind']}`", kept["expect"]["sentence"]): final_of(kept)
+            for kept in FILES.values() if kept["expect"]}  # fmt: skip
+    assert len(shown) > 30
+    for kind, sentence, _, ends in shown:
+        after = told[kind, sentence]
+        assert ends == ("-" if after is None else "at once" if after == 0 else f"{after:.0f} s")
