@@ -76,6 +76,7 @@ def test_leader_that_vanishes_is_replaced_above_every_generation_that_was(nodes)
     assert [(end.exit_code, end.generation, end.restarts) for end in ends] == [(0, 3, 3)] * 2
 
 
+@pytest.mark.slow
 def test_leader_that_vanishes_too_often_ends_the_gang(nodes):
     gang = nodes(WORK, LAST="9", restarts=1)
     gang.wait_for_step()
@@ -122,6 +123,7 @@ def test_cancel_told_to_one_node_ends_all(nodes):
     assert all("saved" in gang.log(rank) for rank in range(2))
 
 
+@pytest.mark.slow
 def test_deadline_of_the_gang_ends_all(nodes):
     gang = nodes(SAVER, LAST="9", GANGLINE_DEADLINE_SECONDS="3")
     ends = [gang.end(node) for node in range(2)]
@@ -185,11 +187,12 @@ def test_twin_of_a_node_waits_and_finds_no_room_while_the_first_one_lives(nodes)
     gang.start(1, GANGLINE_REJOIN_SECONDS="1")
     end = gang.end(1)
     assert end.exit_code == 20
-    assert "a keeper of node 1 is here already" in end.reason
+    assert "has a keeper of node 1 already" in end.reason
     assert first.poll() is None
     assert gang.events("restart") == []
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_a_killed_keeper(nodes):
     gang = nodes("print(os.getpid(), flush=True); time.sleep(60)")
     poll(lambda: gang.log(1).count("\n") == 2)
@@ -235,3 +238,10 @@ def test_strangers_on_the_control_port_disturb_nobody(nodes):
         assert gang.status()["state"] == "running"
     assert gang.events("restart") == []
     assert gang.events("node_joined")[1:] == []
+
+
+def test_keepers_without_the_gangs_key_say_so(nodes):
+    gang = nodes(WORK, absent=(1,), GANGLINE_KEY_FILE="/nowhere/key")
+    end = gang.end()
+    assert (end.exit_code, end.retry) == (10, "never")
+    assert "/nowhere/key" in end.reason

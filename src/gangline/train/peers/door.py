@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from gangline.errors import CapacityError
+from gangline.errors import CapacityError, ConfigError
 from gangline.train.peers import channel as wire
 from gangline.train.peers.channel import Channel, Gone
 
@@ -57,7 +57,7 @@ class Door:
         for visitor in list(self._visitors):
             try:
                 found = self._hear(visitor)
-            except (Gone, OSError):
+            except (Gone, OSError, ConfigError):  # the last: the key cannot be read now
                 self.strangers += 1
                 self._send_away(visitor)
                 continue

@@ -12,12 +12,14 @@ from gangline.train.peers.leading import Leader
 
 
 def company_of(environment: KeeperEnvironment, keeper: Keeping, *, max_events: int) -> Company:
-    """Raises `CapacityError` where the leader's port is in use."""
+    """Raises `CapacityError` where the leader's port is in use, `ConfigError` where there is no key."""
     if environment.num_nodes == 1:
         return Alone(Course(keeper, max_events=max_events))
+    key = _key_of(environment)
+    key()
     if environment.node_rank == 0:
-        return Leader(environment, Course(keeper, max_events=max_events), key=_key_of(environment))
-    return Follower(environment, keeper, key=_key_of(environment))
+        return Leader(environment, Course(keeper, max_events=max_events), key=key)
+    return Follower(environment, keeper, key=key)
 
 
 def _key_of(environment: KeeperEnvironment) -> Callable[[], bytes]:

@@ -6,10 +6,10 @@ the place of another goes on above every generation that its followers have seen
 """
 
 import resource
-import select
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, replace
 from typing import Any
 
 from gangline.errors import SIGTERM_CODE, CapacityError, IntegrityError
@@ -21,6 +21,7 @@ from gangline.train.peers.company import Start
 from gangline.train.peers.course import Course
 from gangline.train.peers.door import Door
 from gangline.train.peers.reports import Report
+from gangline.train.peers.roll import Peer, Roll
 from gangline.train.stop import StopOrder
 from gangline.train.verdict import Verdict, before_ranks
 
@@ -29,20 +30,6 @@ DOUBT_SECONDS = 1.0
 SETTLE_SECONDS = 30.0
 """Beyond the grace, for a node to end its ranks and say so."""
 FAREWELL_SECONDS = 10.0
-
-
-@dataclass
-class _Peer:
-    channel: Channel
-    heard: float
-    known: bool = False
-    """It has said what it has seen of this gang; before that it is not here."""
-    plays: bool = False
-    """It takes part in the generation that runs; else it came too late for it."""
-    report: Report | None = None
-    """Of that generation, once it is over there."""
-    asked: bool = False
-    """Its pod was asked to stop: it leaves once its ranks have."""
 
 
 class Leader:
@@ -54,9 +41,7 @@ class Leader:
         self._door = Door(
             host, environment.control_port, gang=environment.gang, num_nodes=environment.num_nodes, key=key
         )
-        self._peers: dict[int, _Peer] = {}
-        self._ears = select.epoll()
-        """One handle for all followers: thousands cost nothing while they are silent."""
+        self._roll = Roll(on_gone=self._miss)
         self._runs = False
         self._own: StopOrder | None = None
         self._order: StopOrder | None = None
@@ -83,9 +68,7 @@ class Leader:
             if not verdict.restart:
                 return verdict
             self._course.go_on(verdict)
-        if verdict_or_none := self._gather():
-            return verdict_or_none
-        return self._start()
+        return self._gather() or self._start()
 
     def order(self, own: StopOrder | None) -> StopOrder | None:
         if own is not None and self._own is None:
@@ -100,77 +83,82 @@ class Leader:
         self._call_halt(Halt(hangs=hangs), doubt=secondary)
 
     def handles(self) -> list[int]:
-        return [*self._door.handles(), self._ears.fileno()]
+        return [*self._door.handles(), *self._roll.handles()]
 
     def pump(self) -> None:
         now = time.monotonic()
         for node, channel in self._door.pump():
-            self._admit(node, channel, now)
-        spoken = {handle for handle, _ in self._ears.poll(0)}
-        for node, peer in [each for each in self._peers.items() if each[1].channel.fileno() in spoken]:
-            self._hear(node, peer, now)
+            self._admit(node, channel)
+        for node, peer, message in self._roll.hear():
+            try:
+                self._take(node, peer, message)
+            except IntegrityError as error:
+                self._roll.lose(node, str(error))
         if self._halt and not self._halt_told and now >= self._halt_at:
             self._halt_told = True
-            self._tell_all({"halt": self._course.generation, "hangs": self._halt.hangs})
+            self._roll.tell_all({"halt": self._course.generation, "hangs": self._halt.hangs})
         if now - self._pinged >= self._env.ping_seconds:
             self._pinged = now
-            self._tell_all({"ping": True})
-            self._miss(now)
+            self._roll.tell_all({"ping": True})
+            self._roll.lose_silent(self._env.silence_seconds)
 
     def close(self, verdict: Verdict) -> None:
         """Followers hear the verdict; of a leader that leaves alone they hear that it does, and wait for the next."""
         self._closes = True
         leaves = verdict.exit_code == SIGTERM_CODE
-        self._tell_all({"leaving": True} if leaves else {"end": asdict(verdict)})
+        self._roll.tell_all({"leaving": True} if leaves else {"end": asdict(verdict)})
         patience = time.monotonic() + FAREWELL_SECONDS
-        while self._peers and time.monotonic() < patience:
+        while len(self._roll) and time.monotonic() < patience:
             self._course.keeper.wait(0.1)
         self._door.close()
-        self._ears.close()
-        for peer in self._peers.values():
-            peer.channel.close()
+        self._roll.close()
 
     # -- a generation, from all being there to all having ended
 
     def _gather(self) -> Verdict | None:
         """Wait until all nodes are there; a verdict where that does not come about."""
-        patience = time.monotonic() + self._env.rejoin_seconds
-        while missing := self._missing():
-            words = f"waits for {_nodes(missing)} of {self._env.num_nodes}"
-            self._course.keeper.waits(f"{self._course.reason}; {words}" if self._course.reason else words)
-            if self._fatal:
-                return self._fatal
-            if order := self._course.keeper.own_order() or self._order:
-                return before_ranks(order, self._course.generation)
+        reason, patience = self._course.reason, time.monotonic() + self._env.rejoin_seconds
+        because = f"{reason}; " if reason else ""
+        while True:
+            if verdict := self._stopped():
+                return verdict
+            missing = [node for node in range(1, self._env.num_nodes) if not self._is_there(node)]
+            if not missing:
+                return None
             if time.monotonic() > patience:
-                reason = f"{_nodes(missing)} did not come within {self._env.rejoin_seconds:g} s"
-                reason = f"{self._course.reason}; {reason}" if self._course.reason else reason
-                return Verdict(
-                    restart=False, exit_code=CapacityError.exit_code, retry=CapacityError.retry, reason=reason
-                )
+                late = f"{because}{_nodes(missing)} did not come within {self._env.rejoin_seconds:g} s"
+                return Verdict(restart=False, exit_code=CapacityError.exit_code, retry=CapacityError.retry, reason=late)
+            self._course.keeper.waits(f"{because}waits for {_nodes(missing)} of {self._env.num_nodes}")
             self._course.keeper.wait(0.5)
+
+    def _stopped(self) -> Verdict | None:
+        """There is no use in waiting for anybody."""
         order = self._course.keeper.own_order() or self._order
-        return before_ranks(order, self._course.generation) if order else None
+        return self._fatal or (before_ranks(order, self._course.generation) if order else None)
+
+    def _is_there(self, node: int) -> bool:
+        peer = self._roll.get(node)
+        return peer is not None and peer.stays
 
     def _start(self) -> Start:
         start = self._course.start()
         self._runs, self._halt, self._halt_told, self._lost, self._ended_by = True, None, False, None, 0.0
-        for peer in self._peers.values():
+        for peer in self._roll:
             peer.plays, peer.report = peer.known, None
-        self._tell_all({"start": asdict(start), "spent": self._course.budget.spent})
+        self._roll.tell_all({"start": asdict(start), "spent": self._course.budget.spent})
         return start
 
     def _settle(self, last: Report) -> Verdict:
         """Judge, once every node that is still there has reported."""
-        while waiting := [node for node, peer in self._peers.items() if peer.plays and peer.report is None]:
+        while waiting := self._roll.nodes(lambda peer: peer.plays and peer.report is None):
             self.order(self._course.keeper.own_order())
             if self._ended_by and time.monotonic() > self._ended_by:
                 for node in waiting:
-                    self._lose(node, "did not end its ranks in time")
+                    self._roll.lose(node, "did not end its ranks in time")
                 break
             self._course.keeper.wait(0.5)
         self._runs = False
-        reports = [last, *(peer.report for peer in self._peers.values() if peer.report is not None)]
+        reports = [last, *(peer.report for peer in self._roll if peer.report is not None)]
         verdict = self._course.judge(reports, order=self._order, lost=self._lost)
         return self._fatal or self._without_asked(verdict)
 
@@ -183,30 +171,17 @@ class Leader:
 
     # -- what followers say
 
-    def _admit(self, node: int, channel: Channel, now: float) -> None:
+    def _admit(self, node: int, channel: Channel) -> None:
         """The keeper of a node that has one already has to wait until that one is gone."""
-        if node in self._peers:
-            _try_tell(channel, {"busy": f"a keeper of node {node} is here already"})
+        if self._roll.get(node) is not None:
+            with suppress(Gone):
+                channel.send({"busy": f"has a keeper of node {node} already"})
             channel.close()
             return
-        self._peers[node] = _Peer(channel, heard=now)
-        self._ears.register(channel.fileno(), select.EPOLLIN)
+        self._roll.add(node, channel)
         self._course.keeper.event("node_joined", node=node)
 
-    def _hear(self, node: int, peer: _Peer, now: float) -> None:
-        try:
-            for message in peer.channel.receive():
-                peer.heard = now
-                self._take(node, peer, message)
-        except (Gone, IntegrityError) as error:
-            self._lose(node, str(error))
-
-    def _miss(self, now: float) -> None:
-        for node, peer in list(self._peers.items()):
-            if now - peer.heard > self._env.silence_seconds:
-                self._lose(node, f"said nothing for {now - peer.heard:.0f} s")
-
-    def _take(self, node: int, peer: _Peer, message: dict[str, Any]) -> None:
+    def _take(self, node: int, peer: Peer, message: dict[str, Any]) -> None:
         if "here" in message:
             peer.known = True
             self._welcome(message["here"])
@@ -229,28 +204,25 @@ class Leader:
         course = self._course
         if self._runs or not isinstance(known.get("generation"), int) or known["generation"] < course.generation:
             return
+        orphaned = bool(known.get("orphaned"))
         course.generation = known["generation"] + 1
         course.restarts = max(course.restarts, int(known.get("restarts", 0)) + 1)
-        course.budget.spent = max(course.budget.spent, int(known.get("spent", 0)) + bool(known.get("orphaned")))
+        course.budget.spent = max(course.budget.spent, int(known.get("spent", 0)) + orphaned)
         course.reason = "the keeper of node 0 was replaced"
-        course.keeper.event("restart", reason=course.reason, charged=bool(known.get("orphaned")),
-                            generation=course.generation)  # fmt: skip
+        course.keeper.event("restart", reason=course.reason, charged=orphaned, generation=course.generation)
 
     def _is_now(self, message: Any) -> bool:
         return self._runs and isinstance(message, dict) and message.get("generation") == self._course.generation
 
-    def _lose(self, node: int, reason: str) -> None:
-        peer = self._peers.pop(node)
-        self._ears.unregister(peer.channel.fileno())
-        peer.channel.close()
+    def _miss(self, node: int, peer: Peer, reason: str) -> None:
+        """A node is gone; where it still had ranks, the generation is over."""
         if not self._closes:
             self._course.keeper.event("node_lost", node=node, reason=reason, asked=peer.asked)
         if not self._runs or not peer.plays or peer.report is not None:
             return
-        first = node * self._env.local_world_size
         if self._lost is None and not peer.asked:
             words = f"node {node} went away: its keeper {reason}"
-            self._lost = LostNode(rank=first, reason=words, mono=time.monotonic())
+            self._lost = LostNode(rank=node * self._env.local_world_size, reason=words, mono=time.monotonic())
         self._call_halt(Halt(), doubt=False)
 
     # -- what all have to do
@@ -262,7 +234,7 @@ class Leader:
         self._order = order
         if self._runs:
             self._limit(self._env.grace_seconds)
-            self._tell_all({"stop": asdict(order), "generation": self._course.generation})
+            self._roll.tell_all({"stop": asdict(order), "generation": self._course.generation})
 
     def _call_halt(self, halt: Halt, *, doubt: bool) -> None:
         if not self._runs:
@@ -274,26 +246,6 @@ class Leader:
 
     def _limit(self, seconds: float) -> None:
         self._ended_by = max(self._ended_by, time.monotonic() + seconds + SETTLE_SECONDS)
-
-    def _tell_all(self, message: dict[str, Any]) -> None:
-        for node, peer in list(self._peers.items()):
-            try:
-                peer.channel.send(message)
-            except Gone as error:
-                self._lose(node, str(error))
-
-    def _missing(self) -> list[int]:
-        return [node for node in range(1, self._env.num_nodes) if not self._is_there(node)]
-
-    def _is_there(self, node: int) -> bool:
-        return node in self._peers and self._peers[node].known and not self._peers[node].asked
-
-
-def _try_tell(channel: Channel, message: dict[str, Any]) -> None:
-    try:
-        channel.send(message)
-    except Gone:
-        return
 
 
 def _nodes(nodes: list[int]) -> str:
