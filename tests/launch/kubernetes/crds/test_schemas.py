@@ -1,4 +1,4 @@
-"""Our TrainJobs, runtimes and JobSets against the schemas of eight releases: no field that one of them does not know."""
+"""Our TrainJobs, runtimes and JobSets against the schemas of eight releases: each knows every field of ours."""
 
 import json
 import shutil
