@@ -17,6 +17,8 @@ def ensure(image: Image, *, under: Image | None = None, tag: str | None = None) 
     """Import `image` unless it is there; `under` names an imported one whose layers it shares, `tag` a second name."""
     if image.reference not in imported():
         _send(image, frozenset(layer.digest for layer in under.layers) if under else frozenset())
+    for layer in filter(_is_large, image.layers):
+        layer.path.unlink(missing_ok=True)
     if tag is not None and f"{image.name}:{tag}" not in imported():
         output(ctr("images", "tag", image.reference, f"{image.name}:{tag}"))
 
@@ -50,9 +52,12 @@ def _send(image: Image, without: frozenset[str]) -> None:
     size = sum(layer.size_bytes for layer in sent)
     say("images", f"{image.name}: {size / 1e6:.1f} MB in {time.monotonic() - began:.1f} s")
     for layer in sent:
-        if layer.size_bytes > _LARGE_BYTES:
-            layer.path.unlink(missing_ok=True)
+        if _is_large(layer):
             output(ctr("content", "rm", layer.digest))
+
+
+def _is_large(layer: Layer) -> bool:
+    return layer.size_bytes > _LARGE_BYTES
 
 
 def _with_tar(layer: Layer) -> Layer:
