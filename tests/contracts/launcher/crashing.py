@@ -1,5 +1,6 @@
 """An API server that loses its client: before the k-th write, after it, or with every answer of a kind."""
 
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -87,3 +88,25 @@ class Closing:
     def _check(self) -> None:
         if self.is_closed:
             raise Away("nobody answers")
+
+
+class Shaky:
+    """Any `Api`, seeded: a share of its calls is not sent, and of as many the answer is lost."""
+
+    def __init__(self, api: Any, *, share: float, seed: int) -> None:
+        self._api, self._share, self._dice = api, share, random.Random(seed)
+        self.namespace = api.namespace
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._api, name)
+
+        def ask(*arguments: Any, **options: Any) -> Any:
+            thrown = self._dice.random()
+            if thrown < self._share / 2:
+                raise Away("not sent")
+            answer = call(*arguments, **options)
+            if thrown < self._share:
+                raise Away("the answer was lost")
+            return answer
+
+        return ask

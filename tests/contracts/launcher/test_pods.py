@@ -8,11 +8,11 @@ import pytest
 from tests.cluster.fake.api import FakeApi
 from tests.cluster.fake.controllers import JobController
 from tests.cluster.fake.kubelet import FakeKubelet
-from tests.contracts.launcher.crashing import Closing, Crashing, Killed, Losing
+from tests.contracts.launcher.crashing import Closing, Crashing, Killed, Losing, Shaky
 from tests.contracts.launcher.gangs import HEAD, SLEEPER, STEPPER, Stand, poll
 from tests.contracts.launcher.stands import IMAGE, STORE, FakeStand
 
-from gangline.errors import ConfigError, IntegrityError
+from gangline.errors import ConfigError, IntegrityError, StorageError
 from gangline.spec.podset import PodSet, Resources
 
 SUBMIT_CALLS = 12
@@ -126,6 +126,30 @@ def test_lost_answers_start_no_second_gang(desk, number):
         assert desk.again().submit(desk.gang(name)).uid == first.uid
     assert len(desk.roots()) == number
     assert all("gangline/queued" in root["metadata"]["annotations"] for root in desk.roots())
+
+
+@pytest.mark.row("K1")
+@pytest.mark.parametrize("number", range(5))
+def test_gang_comes_and_goes_over_a_server_that_fails_in_three_of_ten_calls(alive, seed, number):
+    driver, gang = alive.over(Shaky(alive.api, share=0.3, seed=100 * seed + number)), alive.gang(num_nodes=1)
+    first = insisting(lambda: driver.submit(gang))
+    assert len(alive.roots()) == 1
+    assert insisting(lambda: driver.submit(gang)).uid == first.uid
+    poll(lambda: alive.again().status(gang.name).state == "running")
+    assert insisting(lambda: driver.status(gang.name)).state != "absent"
+    insisting(lambda: driver.cancel(gang.name, reason="enough"))
+    assert insisting(lambda: driver.collect(gang.name)).exit_code == 70
+    assert alive.leftovers(gang.name) == []
+
+
+def insisting(call):
+    """As the line does: what is safe to repeat is repeated."""
+    for _ in range(100):
+        try:
+            return call()
+        except StorageError:
+            continue
+    raise AssertionError("it never succeeded")
 
 
 def test_submit_asks_seldom(desk):

@@ -4,7 +4,6 @@ Nothing is written but what ends a gang that can never start, frees one from a d
 else does. A follower may die at any moment and another goes on; while the server is away, states say how old they are.
 """
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -27,12 +26,14 @@ from gangline.launch.kubernetes.stop import give_up_pod, refuse_gang
 from gangline.launch.kubernetes.streams import LogStreams
 from gangline.launch.kubernetes.told import Told
 from gangline.launch.kubernetes.waiting import explain
-from gangline.launch.kubernetes.waits import SAID_SECONDS, Waits
+from gangline.launch.kubernetes.waits import Waits
 from gangline.launch.protocol import GangEvent, GangStatus
 from gangline.spec.podset import PodSet
 
 TICK_SECONDS = 0.2
+PLACE_SECONDS = 0.5
 STALE_SECONDS = 5.0
+"""Steps in which the age of a state grows: an outage is a few events, not thousands."""
 DRAIN_SECONDS = 20.0
 """For the last lines of an ended gang."""
 DEAD_SECONDS = 120.0
@@ -60,15 +61,13 @@ class Follower:
         self._told = Told(after=after)
         self._streams = LogStreams(api)
         self._ends: dict[str, PodEnd] = {}
-        self._wake = threading.Event()
         collection, _, name = root.path.rpartition("/")
-        self._roots = Informer(api, collection, fields=f"metadata.name={name}", changed=self._wake.set)
-        self._pods = Informer(
-            api, pods_path(api), labels=f"{GANG}={name}", keep=lean_pod, changed=self._wake.set, seen=self._see
-        )
+        self._roots = Informer(api, collection, fields=f"metadata.name={name}")
+        self._pods = Informer(api, pods_path(api), labels=f"{GANG}={name}", keep=lean_pod, seen=self._see)
         self._waits = Waits()
         self._status: GangStatus | None = None
         self._trouble = ""
+        self._placed_at = float("-inf")
 
     @property
     def ends(self) -> list[PodEnd]:
@@ -161,12 +160,8 @@ class Follower:
 
     @property
     def _stale_seconds(self) -> float:
-        """Whole steps of time, so that an outage is a few events and not thousands."""
-        since = min(
-            (each.away_since for each in (self._roots, self._pods) if each.away_since is not None), default=None
-        )
-        age = 0.0 if since is None else time.monotonic() - since
-        return age // SAID_SECONDS * SAID_SECONDS if age >= SAID_SECONDS else age // STALE_SECONDS * STALE_SECONDS
+        away = [each.away_since for each in (self._roots, self._pods) if each.away_since is not None]
+        return (time.monotonic() - min(away)) // STALE_SECONDS * STALE_SECONDS if away else 0.0
 
     @property
     def _is_stale(self) -> bool:
@@ -191,7 +186,9 @@ class Follower:
 
     def _placed(self, status: GangStatus) -> Iterator[GangEvent]:
         """Move it on where nobody else does."""
-        if self._place is not None and status.state in ("waiting", "starting"):
+        is_due = time.monotonic() - self._placed_at >= PLACE_SECONDS
+        if self._place is not None and is_due and status.state in ("waiting", "starting"):
+            self._placed_at = time.monotonic()
             yield from self._tried(self._place, "it cannot be placed from here")
 
     def _bury(self) -> Iterator[GangEvent]:
