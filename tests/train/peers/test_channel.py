@@ -4,6 +4,8 @@ import json
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -115,9 +117,11 @@ def test_endless_line_is_cut_off_after_a_kilobyte(door):
     assert sent < 64 << 20, "what the kernel buffers, no gigabyte"
 
 
-def test_silent_visitor_has_to_go_and_a_crowd_pushes_out_its_oldest(door, monkeypatch):
+def test_silent_crowd_is_held_outside_and_does_not_keep_others_out_for_long(door, monkeypatch):
+    monkeypatch.setattr("gangline.train.peers.door.CROWDED_SECONDS", 0.05)
     crowd = [socket.create_connection(address(door)) for _ in range(MAX_VISITORS + 5)]
-    poll(lambda: door.pump() == [] and len(door.handles()) == MAX_VISITORS + 1)
+    door.pump()
+    assert len(door.handles()) == MAX_VISITORS, "nobody is woken by those outside"
     assert comes_in(door), "one that knows the key still does"
     now = time.monotonic() + VISIT_SECONDS + 1
     monkeypatch.setattr("gangline.train.peers.door.time.monotonic", lambda: now)
@@ -125,6 +129,21 @@ def test_silent_visitor_has_to_go_and_a_crowd_pushes_out_its_oldest(door, monkey
     assert len(door.handles()) == 1
     for each in crowd:
         each.close()
+
+
+def test_crowd_of_followers_that_come_together_comes_in_whole(monkeypatch):
+    monkeypatch.setattr("gangline.train.peers.door.MAX_VISITORS", 4)
+    door = Door("127.0.0.1", free_port(), gang="g", num_nodes=41, key=lambda: KEY)
+    follow = partial(call, address(door), gang="g", key=KEY, seconds=30)
+    with ThreadPoolExecutor(40) as pool:
+        calls = [pool.submit(follow, node=node) for node in range(1, 41)]
+        come = []
+        poll(lambda: come.extend(door.pump()) or len(come) == 40)
+    assert sorted(node for node, _ in come) == list(range(1, 41))
+    assert door.strangers == 0
+    for each in (*(channel for _, channel in come), *(each.result() for each in calls)):
+        each.close()
+    door.close()
 
 
 def test_port_in_use_is_said_so(door):

@@ -1,6 +1,7 @@
 """The leader's door: listens on the control port and lets in who proves the gang's key; strangers cost next to nothing.
 
-A visitor has seconds and a kilobyte for its proof; there are never more than a few at once, the oldest has to go.
+A visitor has seconds and a kilobyte for its proof. There are never more than a few at once, so that thousands that come
+together wait their turn outside; in a crowd whoever has not proved itself within a second has to go.
 """
 
 import json
@@ -16,14 +17,16 @@ from gangline.train.peers import channel as wire
 from gangline.train.peers.channel import Channel, Gone
 
 VISIT_SECONDS = 10.0
-MAX_VISITORS = 64
+CROWDED_SECONDS = 1.0
+"""The same, while others wait outside."""
+MAX_VISITORS = 128
 
 
 @dataclass
 class _Visitor:
     connection: socket.socket
     nonce: str
-    until: float
+    came: float
     buffer: bytearray = field(default_factory=bytearray)
 
 
@@ -39,7 +42,7 @@ class Door:
         self.strangers = 0
         """Visitors that could not prove the key."""
         try:
-            self._listener = socket.create_server((host, port), backlog=1024)
+            self._listener = socket.create_server((host, port), backlog=4096)
         except OSError as error:
             raise CapacityError(
                 f"the keeper of node 0 wants {host or '*'}:{port} for the others: {error.strerror}; free the port or "
@@ -48,7 +51,8 @@ class Door:
         self._listener.setblocking(False)
 
     def handles(self) -> list[int]:
-        return [self._listener.fileno(), *(each.connection.fileno() for each in self._visitors)]
+        visitors = [each.connection.fileno() for each in self._visitors]
+        return visitors if len(visitors) >= MAX_VISITORS else [self._listener.fileno(), *visitors]
 
     def pump(self) -> list[tuple[int, Channel]]:
         """Never waits; node ranks that proved themselves since last asked."""
@@ -72,25 +76,32 @@ class Door:
             self._send_away(visitor)
 
     def _accept(self) -> None:
-        for _ in range(MAX_VISITORS):
+        while self._has_room():
             try:
                 connection, _ = self._listener.accept()
             except OSError:  # nobody there, or gone already
                 return
             connection.setblocking(False)
-            visitor = _Visitor(connection, wire.new_nonce(), time.monotonic() + VISIT_SECONDS)
+            visitor = _Visitor(connection, wire.new_nonce(), time.monotonic())
             self._visitors.append(visitor)
-            if len(self._visitors) > MAX_VISITORS:
-                self._send_away(self._visitors[0])
             with suppress(OSError):
                 connection.send(_line({"gangline": 1, "nonce": visitor.nonce}))
+
+    def _has_room(self) -> bool:
+        """The first of them came first."""
+        if len(self._visitors) < MAX_VISITORS:
+            return True
+        if time.monotonic() - self._visitors[0].came < CROWDED_SECONDS:
+            return False
+        self._send_away(self._visitors[0])
+        return True
 
     def _hear(self, visitor: _Visitor) -> tuple[int, Channel] | None:
         ended = wire.read_available(visitor.connection, visitor.buffer, wire.GREETING_BYTES)
         line = wire.take_line(visitor.buffer)
         if line is not None:
             return self._check(visitor, wire.parse(line))
-        if ended or len(visitor.buffer) >= wire.GREETING_BYTES or time.monotonic() > visitor.until:
+        if ended or len(visitor.buffer) >= wire.GREETING_BYTES or time.monotonic() - visitor.came > VISIT_SECONDS:
             raise Gone("said no greeting")
         return None
 
