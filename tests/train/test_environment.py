@@ -29,6 +29,14 @@ def test_keeper_has_defaults_for_what_is_optional():
     assert (keeper.start_method, keeper.deadline_seconds) == ("auto", None)
 
 
+def test_keeper_knows_where_the_others_meet_and_how_patient_they_are():
+    keeper = KeeperEnvironment.read(GANG)
+    assert (keeper.control_port, keeper.ready_port, keeper.termination_log) == (29501, None, None)
+    assert (keeper.rejoin_seconds, keeper.silence_seconds, keeper.ping_seconds) == (600, 30, 5)
+    assert (list(keeper.ranks), keeper.on_loopback) == ([2, 3], True)
+    assert not KeeperEnvironment.read(GANG | {"MASTER_ADDR": "gang-0.gang"}).on_loopback
+
+
 def test_rank_knows_its_place():
     rank = RankEnvironment.read(RANK)
     assert (rank.rank, rank.local_rank, rank.generation, rank.out.as_posix()) == (3, 1, 2, "/h/out")
@@ -59,7 +67,13 @@ def test_wrong_value_of_a_rank_is_named(name, value):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("GANGLINE_START_METHOD", "fast"), ("GANGLINE_WATCHDOG_EXTRA_SECONDS", "0"), ("NODE_RANK", "2")],
+    [
+        ("GANGLINE_CONTROL_PORT", "x"),
+        ("GANGLINE_REJOIN_SECONDS", "0"),
+        ("GANGLINE_START_METHOD", "fast"),
+        ("GANGLINE_WATCHDOG_EXTRA_SECONDS", "0"),
+        ("NODE_RANK", "2"),
+    ],
 )
 def test_wrong_value_of_a_keeper_is_named(name, value):
     with pytest.raises(ConfigError, match=name):

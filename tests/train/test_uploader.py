@@ -4,7 +4,8 @@ import pytest
 
 from gangline.errors import StorageError
 from gangline.storage.open import open_store
-from gangline.train.uploader import Mirror
+from gangline.train.environment import KeeperEnvironment
+from gangline.train.uploader import Mirror, put_logs
 
 
 @pytest.fixture
@@ -62,3 +63,19 @@ def test_large_files_go_up_in_parts(out, store):
     (out / "metrics.jsonl").write_bytes(data + b"torn")
     assert Mirror(store, out, "r").sync() == 1
     assert store.get("r/metrics.jsonl").data == data
+
+
+def test_end_of_each_log_of_this_node_goes_to_the_store(tmp_path, store, monkeypatch):
+    monkeypatch.setattr("gangline.train.uploader.LOG_BYTES", 20)
+    (tmp_path / "logs").mkdir()
+    for rank in range(4):
+        (tmp_path / "logs" / f"{rank}.log").write_text(f"first of {rank}\nsecond of {rank}\n")
+    environ = {
+        "NODE_RANK": "1", "WORLD_SIZE": "6", "LOCAL_WORLD_SIZE": "3", "MASTER_ADDR": "a", "MASTER_PORT": "1",
+        "GANGLINE_RUN": "r", "GANGLINE_GANG": "r", "GANGLINE_HOME": str(tmp_path), "GANGLINE_PLAN": "p",
+        "GANGLINE_CODE": "c", "GANGLINE_STORE": store.url, "GANGLINE_KEY_FILE": "k",
+    }  # fmt: skip
+    put_logs(store, KeeperEnvironment.read(environ), "runs/p/c/r")
+    assert store.get("runs/p/c/r/logs/3.log").data == b"second of 3\n"
+    assert store.get("runs/p/c/r/logs/2.log") is None, "another node's"
+    assert store.get("runs/p/c/r/logs/4.log") is None, "a rank that never started"

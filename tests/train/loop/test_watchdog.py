@@ -77,3 +77,17 @@ def test_announced_silence_is_borne(now, hangs):
     watchdog = watch(1)
     after_steps(watchdog, 5, 1.0, ranks=1)
     assert (watchdog.check({0: beat(5, 5.0, until=500)}, now) is not None) == hangs
+
+
+def test_whoever_is_asked_says_who_is_furthest_behind_though_nothing_hangs_there():
+    watchdog = watch()
+    assert watchdog.check({0: beat(6, 10.0, phase="wait"), 1: beat(6, 10.0)}, 12.0) is None
+    found = watchdog.behind(12.0)
+    assert (found.rank, found.step, found.waits, found.silent_seconds) == (1, 6, False, 2.0)
+    assert watchdog.behind(12.0, [0]).progress > found.progress
+
+
+def test_program_that_does_not_beat_is_not_said_to_be_behind_one_that_does():
+    watchdog = watch(must_beat=False)
+    watchdog.check({0: None, 1: beat(3, 10.0)}, 12.0)
+    assert watchdog.behind(12.0).rank == 1
