@@ -1,34 +1,33 @@
-"""Our offline check of pods against a real server's PodSecurity `restricted`: they agree, in both directions."""
+"""Our offline check of pods against a real server, PodSecurity and admission policy: they agree, both ways."""
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from tests.launch.kubernetes.mutations import MUTATIONS, good_pod, mutated
 
 from gangline.launch.kubernetes.api import Refused
-from gangline.launch.kubernetes.restricted import ADMISSION_POLICY, violations
+from gangline.launch.kubernetes.restricted import violations
 
 pytestmark = pytest.mark.cluster
 
 
-def verdict(api, pod):
-    """Does PodSecurity refuse `pod`? None: the server finds it no pod at all."""
+REFUSALS = ("violates PodSecurity", "denied request: gangline:")
+
+
+def is_refused(api, pod):
+    """Do PodSecurity or our admission policy refuse `pod`? None: the server finds it no pod at all."""
     try:
         api.create(f"/api/v1/namespaces/{api.namespace}/pods", pod, dry_run=True)
     except Refused as error:
-        return True if "violates PodSecurity" in str(error) else None
+        return True if any(words in str(error) for words in REFUSALS) else None
     return False
-
-
-def ours(pod):
-    return any(each.control not in ADMISSION_POLICY for each in violations(pod))
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.name)
 def test_server_and_offline_check_judge_a_change_alike(mutation, api):
     pod = good_pod()
     mutation.apply(pod, pod["spec"]["containers"][0])
-    wanted = mutation.control is not None and mutation.control not in ADMISSION_POLICY
-    assert (verdict(api, pod), ours(pod)) == (wanted, wanted)
+    wanted = mutation.control is not None
+    assert (is_refused(api, pod), bool(violations(pod))) == (wanted, wanted)
 
 
 def agreement(num_pods):
@@ -42,9 +41,9 @@ def agreement(num_pods):
     @given(drawn=mutated(num=4))
     def test(api, drawn):
         pod, _ = drawn
-        found = verdict(api, pod)
+        found = is_refused(api, pod)
         assume(found is not None)
-        assert found == ours(pod)
+        assert found == bool(violations(pod))
 
     return test
 

@@ -56,6 +56,19 @@ def test_token_for_the_store_is_allowed():
     assert violations(pod) == ()
 
 
+def test_container_beside_ranks_is_refused_however_harmless():
+    pod = good_pod()
+    pod["spec"]["ephemeralContainers"] = [good_pod()["spec"]["containers"][0] | {"name": "debug"}]
+    assert {each.control for each in violations(pod)} == {"ephemeral containers"}
+
+
+@pytest.mark.parametrize("image", ["a@b@sha256:" + "0" * 64, "a @sha256:" + "0" * 64, "@sha256:" + "0" * 64])
+def test_image_has_one_name_and_one_digest(image):
+    pod = good_pod()
+    pod["spec"]["containers"][0]["image"] = image
+    assert [each.control for each in violations(pod)] == ["image"]
+
+
 def test_annotation_that_takes_apparmor_away_is_refused():
     pod = good_pod()
     pod["metadata"]["annotations"]["container.apparmor.security.beta.kubernetes.io/node"] = "unconfined"

@@ -16,7 +16,7 @@ ACCOUNT = "gangline-gang"
 STORE_AUDIENCE = "gangline-store"
 """The only one that a pod's token may be for; a token without audience is one of the API."""
 _CONTAINERS = ("spec.containers.*", "spec.initContainers.*", "spec.ephemeralContainers.*")
-_BY_DIGEST = re.compile(r"\S+@sha256:[0-9a-f]{64}")
+_BY_DIGEST = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
 _VOLUMES = frozenset(
     {
         "configMap",
@@ -115,6 +115,7 @@ BOUNDS = (
     Bound("volumes", ("spec.volumes.*",), lambda volume: set(volume) - {"name"} <= _VOLUMES, "kinds without a host"),
     Bound("user", _anywhere("runAsUser"), lambda value: value != 0, "not root"),
     Bound("user", _anywhere("runAsNonRoot"), lambda value: value is True, "true"),
+    Bound("ephemeral containers", ("spec.ephemeralContainers.*",), lambda _: False, "none beside ranks"),
     Bound("image", _each("image"), lambda value: _BY_DIGEST.fullmatch(str(value)) is not None, "name@sha256:..."),
 )  # fmt: skip
 
@@ -127,7 +128,7 @@ DEMANDS = (
 )
 
 
-ADMISSION_POLICY = frozenset({"run", "account", "token", "image"})
+ADMISSION_POLICY = frozenset({"run", "account", "token", "image", "ephemeral containers"})
 """Controls that are ours; all others are PodSecurity's."""
 
 
