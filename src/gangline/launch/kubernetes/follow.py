@@ -12,13 +12,12 @@ from functools import partial
 
 from gangline.errors import ConfigError, GanglineError
 from gangline.launch.kubernetes.api import Api, Away, Object
-from gangline.launch.kubernetes.ending import PodEnd, gang_end, pod_end
+from gangline.launch.kubernetes.ending import PodEnd, pod_end
 from gangline.launch.kubernetes.facts import Facts
 from gangline.launch.kubernetes.informer import Informer
-from gangline.launch.kubernetes.kept import Kept, close_end, keep_end, read_kept
 from gangline.launch.kubernetes.lean import lean_pod
 from gangline.launch.kubernetes.look import look
-from gangline.launch.kubernetes.pods import node_rank, pods_path
+from gangline.launch.kubernetes.pods import pods_path
 from gangline.launch.kubernetes.roots import Root
 from gangline.launch.kubernetes.setting import GANG
 from gangline.launch.kubernetes.state import gang_state, status_of
@@ -28,6 +27,7 @@ from gangline.launch.kubernetes.told import Told
 from gangline.launch.kubernetes.waiting import explain
 from gangline.launch.kubernetes.waits import Waits
 from gangline.launch.protocol import GangEvent, GangStatus
+from gangline.spec.gang import GangState
 from gangline.spec.podset import PodSet
 
 TICK_SECONDS = 0.2
@@ -38,8 +38,6 @@ DRAIN_SECONDS = 20.0
 """For the last lines of an ended gang."""
 DEAD_SECONDS = 120.0
 """Beyond its grace, before a pod on a silent server is deleted by force."""
-CLOSING_SECONDS = 5.0
-"""What whoever deleted the root has to write down how it ended."""
 
 
 class Follower:
@@ -92,10 +90,12 @@ class Follower:
             self._refresh()
             yield from self._lines(TICK_SECONDS)
             status = self._now()
-            if status != self._status and status.state != "ended":
-                yield self._state(status)
             if status.state == "ended":
                 return
+            if not self._is_listed:
+                continue
+            if status != self._status:
+                yield self._told_state(status)
             if self._is_stale:
                 continue
             yield from self._why(status)
@@ -108,7 +108,7 @@ class Follower:
             self._streams.keep_up(self._pods.objects())
             yield from self._lines(TICK_SECONDS)
         yield from self._told.flush(now=True)
-        yield self._state(replace(self._now(), state="ended"))
+        yield self._told_state(replace(self._now(), state="ended"))
 
     def _raise_errors(self) -> None:
         for informer in (self._roots, self._pods):
@@ -133,30 +133,34 @@ class Follower:
         yield from self._told.flush()
 
     def _now(self) -> GangStatus:
-        pods = sorted(self._pods.objects(), key=node_rank)
-        gone = self._roots.is_listed.is_set() and not any(
-            each["metadata"]["uid"] == self._root.uid for each in self._roots.objects()
-        )
-        listed = self._roots.is_listed.is_set() and self._pods.is_listed.is_set()
-        state = gang_state(self._root, pods, self._podset.num_nodes)
-        if gone:
-            state = "stopping" if pods else "ended"
-        elif not listed and self._status is not None:
-            state = self._status.state
+        pods = self._pods.objects()
+        state = self._state_of(pods)
         status = status_of(state, pods, self._podset)
-        if self._told.statuses:
-            status = replace(status, joined=self._told.joined if state in ("starting", "running") else status.joined)
+        is_told = bool(self._told.statuses) and state in ("starting", "running")
         return replace(
             status,
+            joined=self._told.joined if is_told else status.joined,
             generation=self._told.generation,
             restarts=self._told.restarts,
             waiting=self._waits.sentence if state in ("waiting", "starting") else "",
             stale_seconds=self._stale_seconds,
         )
 
-    def _state(self, status: GangStatus) -> GangEvent:
+    def _state_of(self, pods: list[Object]) -> GangState:
+        if not self._is_listed:
+            return "starting"
+        if all(each["metadata"]["uid"] != self._root.uid for each in self._roots.objects()):
+            return "stopping" if pods else "ended"
+        return gang_state(self._root, pods, self._podset.num_nodes)
+
+    def _told_state(self, status: GangStatus) -> GangEvent:
         self._status = status
         return GangEvent(kind="state", text=status.state, status=status)
+
+    @property
+    def _is_listed(self) -> bool:
+        """Before that, what is not seen may be there all the same."""
+        return self._roots.is_listed.is_set() and self._pods.is_listed.is_set()
 
     @property
     def _stale_seconds(self) -> float:
@@ -170,19 +174,22 @@ class Follower:
     def _why(self, status: GangStatus) -> Iterator[GangEvent]:
         if status.state not in ("waiting", "starting"):
             self._waits.clear()
-        elif self._waits.is_due and self._pods.is_listed.is_set():
-            try:
-                pods = self._pods.objects()
-                seen = look(self._api, self._root, pods, num_nodes=self._podset.num_nodes, facts=self._facts)
-            except Away:
-                return
-            waiting = explain(seen)
-            if waiting is not None and self._waits.take(waiting):
+        elif self._waits.is_due:
+            yield from self._tried(self._look, "why it waits is not known")
+            if (waiting := self._waits.news()) is not None:
                 data = {"kind": waiting.kind, "holder": waiting.holder, "until": waiting.until, "raw": waiting.raw}
                 yield GangEvent(kind="waiting", text=waiting.sentence, data=data)
             if self._waits.is_hopeless:
-                reason = f"gang {self._podset.name} can never start: {self._waits.sentence}"
-                refuse_gang(self._api, self._root, exit_code=ConfigError.exit_code, reason=reason)
+                yield from self._tried(self._refuse, "a gang that can never start stays")
+
+    def _look(self) -> None:
+        pods = self._pods.objects()
+        seen = look(self._api, self._root, pods, num_nodes=self._podset.num_nodes, facts=self._facts)
+        self._waits.take(explain(seen))
+
+    def _refuse(self) -> None:
+        reason = f"gang {self._podset.name} can never start: {self._waits.sentence}"
+        refuse_gang(self._api, self._root, exit_code=ConfigError.exit_code, reason=reason)
 
     def _placed(self, status: GangStatus) -> Iterator[GangEvent]:
         """Move it on where nobody else does."""
@@ -211,22 +218,3 @@ class Follower:
             if str(error) != self._trouble:
                 self._trouble = str(error)
                 yield GangEvent(kind="note", text=f"{trouble}: {error}")
-
-    def close(self) -> Kept | None:
-        """The kept end of a gang whose root is gone; whoever deleted it has a little time to write it down first."""
-        patience = time.monotonic() + CLOSING_SECONDS
-        name = self._podset.name
-        while time.monotonic() < patience:
-            kept = _closed(self._api, name)
-            if kept is not None:
-                return kept
-            time.sleep(TICK_SECONDS)
-        end = gang_end(self._root, self.ends)
-        lost = Kept(uid=self._root.uid, podset=self._podset, end=end, is_closed=False)
-        keep_end(self._api, lost, now=datetime.now(UTC))
-        return close_end(self._api, name, lambda told: told)
-
-
-def _closed(api: Api, name: str) -> Kept | None:
-    kept = read_kept(api, name)
-    return kept if kept is not None and kept.is_closed else None

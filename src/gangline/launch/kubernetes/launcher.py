@@ -10,10 +10,10 @@ from functools import partial
 from gangline.errors import StillRunning, UsageError
 from gangline.launch.kubernetes.api import Api, Away, Object
 from gangline.launch.kubernetes.around import secret, secrets_path
-from gangline.launch.kubernetes.ending import gang_end, pod_end
+from gangline.launch.kubernetes.closing import close_ended, close_gone, existing_end
 from gangline.launch.kubernetes.facts import Facts
 from gangline.launch.kubernetes.follow import Follower
-from gangline.launch.kubernetes.kept import Kept, close_end, keep_end, read_kept
+from gangline.launch.kubernetes.kept import Kept, read_kept
 from gangline.launch.kubernetes.kueue import Wishes, kueue_wishes
 from gangline.launch.kubernetes.logs import StoredLogs, follow_logs, read_logs
 from gangline.launch.kubernetes.look import look
@@ -31,6 +31,7 @@ from gangline.spec.gang import GangEnd
 from gangline.spec.podset import PodSet
 from gangline.spec.site import LaunchTable, PodTable
 
+AWAY_SECONDS = 1.0
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 
 
@@ -82,11 +83,11 @@ class KubernetesLauncher:
         """As the protocol says; `after` tells how many events of a rank were seen already."""
         _demand_name(name)
         root = find_root(self._api, name, self._kinds)
-        kept = self._existing_end(name) if root is None else None
+        kept = existing_end(self._api, name) if root is None else None
         if root is not None:
             follower = Follower(self._api, root, facts=self._facts, after=after or {}, place=self._placing(root))
             yield from follower.events()
-            kept = self._close(root, follower)
+            kept = self._closed(root, follower)
         if kept is None:
             raise _unknown(name, self._api)
         if root is None:
@@ -110,7 +111,7 @@ class KubernetesLauncher:
         _demand_name(name)
         root = find_root(self._api, name, self._kinds)
         if root is None:
-            if self._existing_end(name) is None:
+            if existing_end(self._api, name) is None:
                 raise _unknown(name, self._api)
             return
         podset = root.podset()
@@ -124,7 +125,7 @@ class KubernetesLauncher:
         root = find_root(self._api, name, self._kinds)
         if root is not None and (root.outcome is None or root.is_being_deleted):
             raise StillRunning(f"gang {name} is {self._read_status(name).state}; follow it, or cancel it")
-        kept = self._existing_end(name) if root is None else self._close(root, None)
+        kept = existing_end(self._api, name) if root is None else close_ended(self._api, root)
         if kept is None:
             raise _unknown(name, self._api)
         return kept.end
@@ -170,29 +171,16 @@ class KubernetesLauncher:
     def _has_ended(self, name: str) -> bool:
         return self.status(name).state in ("ended", "absent")
 
-    def _close(self, root: Root, follower: Follower | None) -> Kept | None:
-        """Write down how it ended; the first who does decides. Its credentials are of no use any more."""
-        name = root.object["metadata"]["name"]
-        now = find_root(self._api, name, self._kinds)
-        if now is None or now.uid != root.uid:
-            return follower.close() if follower else self._existing_end(name)
-        ends = {each.uid: each for each in (follower.ends if follower else ())}
-        ends |= {each.uid: each for pod in pods_of(self._api, name) if (each := pod_end(pod)) is not None}
-        end = gang_end(now, ends.values())
-        kept = Kept(uid=now.uid, podset=now.podset(), end=end, is_closed=True)
-        keep_end(self._api, kept, now=datetime.now(UTC))
-        if kept.podset.secrets:
-            self._api.patch(f"{secrets_path(self._api.namespace)}/{name}", {"data": None})
-        return close_end(self._api, name, lambda _: end)
-
-    def _existing_end(self, name: str) -> Kept | None:
-        """Of a gang whose root is gone; closed now, if whoever deleted it died before that."""
-        kept = read_kept(self._api, name)
-        if kept is None or kept.is_closed:
-            return kept
-        if pods_of(self._api, name):
-            raise StillRunning(f"gang {name} is stopping; follow it, or cancel it again")
-        return close_end(self._api, name, lambda told: told)
+    def _closed(self, root: Root, follower: Follower) -> Kept | None:
+        """How a gang that was followed ended; while the server is away, it is asked again."""
+        while True:
+            try:
+                now = self._api.get(root.path)
+                if now is None or now["metadata"]["uid"] != root.uid:
+                    return close_gone(self._api, root, seen=follower.ends)
+                return close_ended(self._api, Root(root.path, now), seen=follower.ends)
+            except Away:
+                time.sleep(AWAY_SECONDS)
 
     def _podset(self, name: str) -> PodSet:
         _demand_name(name)

@@ -11,12 +11,14 @@ SAID_SECONDS = 10.0
 
 
 class Waits:
-    """One sentence at a time, told every few seconds at most; whether it is hopeless by now."""
+    """One sentence at a time."""
 
     def __init__(self) -> None:
         self.sentence = ""
+        """As it was last told."""
+        self._now: Waiting | None = None
         self._looked = self._said = float("-inf")
-        self._final: tuple[str, float, float] | None = None
+        self._hopeless_at = float("inf")
 
     @property
     def is_due(self) -> bool:
@@ -24,20 +26,26 @@ class Waits:
 
     @property
     def is_hopeless(self) -> bool:
-        return self._final is not None and time.monotonic() >= self._final[1] + self._final[2]
+        """What will not go away by itself has lasted for as long as it may."""
+        return time.monotonic() >= self._hopeless_at
 
-    def take(self, waiting: Waiting) -> bool:
-        """Note it; True: tell it."""
-        now = self._looked = time.monotonic()
-        if waiting.final_after_seconds is None:
-            self._final = None
-        elif self._final is None or self._final[0] != waiting.kind:
-            self._final = (waiting.kind, now, waiting.final_after_seconds)
-        is_new = waiting.sentence != self.sentence and (now - self._said >= SAID_SECONDS or self.is_hopeless)
-        if is_new:
-            self.sentence, self._said = waiting.sentence, now
-        return is_new
+    def take(self, waiting: Waiting | None) -> None:
+        self._looked = time.monotonic()
+        if waiting is None or waiting.final_after_seconds is None:
+            self._hopeless_at = float("inf")
+        elif self._now is None or self._now.kind != waiting.kind or self._hopeless_at == float("inf"):
+            self._hopeless_at = self._looked + waiting.final_after_seconds
+        self._now = waiting
+
+    def news(self) -> Waiting | None:
+        """What is to be told now; a last word is told at once."""
+        if self._now is None or self._now.sentence == self.sentence:
+            return None
+        if time.monotonic() - self._said < SAID_SECONDS and not self.is_hopeless:
+            return None
+        self.sentence, self._said = self._now.sentence, time.monotonic()
+        return self._now
 
     def clear(self) -> None:
-        self.sentence = ""
-        self._final = None
+        """It does not wait any more."""
+        self.sentence, self._now, self._hopeless_at = "", None, float("inf")

@@ -1,0 +1,96 @@
+"""What only a real cluster shows: pods that are taken, deleted or placed together, and what is left of them."""
+
+import time
+from datetime import UTC, datetime
+
+import pytest
+from tests.contracts.launcher.gangs import HEAD, SAVER, SLEEPER, STEPPER, poll
+from tests.contracts.launcher.stands import ClusterStand
+
+from gangline.spec.podset import Resources
+
+pytestmark = pytest.mark.cluster
+PATIENCE_SECONDS = 120.0
+
+
+@pytest.fixture
+def stand(request, tmp_path, cluster):
+    namespace = cluster.namespace(request.node.name)
+    made = ClusterStand(tmp_path, cluster, namespace)
+    yield made
+    made.close()
+    cluster.delete(namespace)
+
+
+def is_running(stand, name="run-1"):
+    return stand.launcher.status(name).state == "running"
+
+
+def pods(stand, name="run-1"):
+    return stand.api.items(f"/api/v1/namespaces/{stand.api.namespace}/pods", labels=f"gangline/gang={name}")[0]
+
+
+@pytest.mark.row("K4")
+def test_evicted_pod_is_replaced_and_the_gang_is_not_charged(stand):
+    stand.launcher.submit(stand.podset(SAVER))
+    poll(lambda: is_running(stand), PATIENCE_SECONDS)
+    (first,) = pods(stand)
+    path = f"/api/v1/namespaces/{stand.api.namespace}/pods/{first['metadata']['name']}"
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": first["metadata"]["name"]}}
+    stand.api.create(f"{path}/eviction", eviction)
+    poll(lambda: [pod for pod in pods(stand) if pod["metadata"]["uid"] != first["metadata"]["uid"]], PATIENCE_SECONDS)
+    poll(lambda: is_running(stand), PATIENCE_SECONDS)
+    assert stand.launcher.status("run-1").restarts == 0
+    stand.launcher.cancel("run-1", reason="seen")
+    assert stand.leftovers("run-1") == []
+
+
+def test_pod_that_a_stranger_deletes_ends_the_gang_as_a_loss(stand):
+    stand.launcher.submit(stand.podset(SLEEPER))
+    poll(lambda: is_running(stand), PATIENCE_SECONDS)
+    (pod,) = pods(stand)
+    stand.api.delete(f"/api/v1/namespaces/{stand.api.namespace}/pods/{pod['metadata']['name']}", grace_seconds=5)
+    end = list(stand.launcher.follow("run-1"))[-1].end
+    assert end.retry in ("same", "free"), end
+    assert stand.launcher.collect("run-1") == end
+
+
+def test_memory_limit_is_told_as_out_of_memory(stand):
+    program = HEAD + "hoard = []\nwhile True: hoard.append(bytearray(2**24)); hoard[-1][::4096] = b'x' * 4096"
+    small = Resources(cpus=0.5, memory_bytes=2**28, shm_bytes=2**24)
+    stand.launcher.submit(stand.podset(program, ranks=1, restarts=0, resources=small))
+    end = list(stand.launcher.follow("run-1"))[-1].end
+    assert (end.exit_code, end.retry) == (32, "changed"), end
+
+
+def test_gang_of_two_pods_is_placed_by_its_own_follower_and_runs(stand):
+    small = Resources(cpus=0.2, memory_bytes=2**28, shm_bytes=2**24)
+    podset = stand.podset(STEPPER, num_nodes=2, procs_per_node=1, resources=small)
+    stand.launcher.submit(podset)
+    events = list(stand.launcher.follow("run-1"))
+    assert events[-1].end.exit_code == 0, [(event.kind, event.text) for event in events if event.kind != "progress"]
+    assert {event.data["rank"] for event in events if event.kind == "progress"} == {0, 1}
+    states = [event.status for event in events if event.kind == "state"]
+    assert any(len(status.servers) == 2 for status in states)
+    assert {line.rank for line in stand.launcher.logs("run-1", ranks=None)} == {0, 1}
+
+
+@pytest.mark.slow
+def test_image_that_nobody_has_says_so_within_seconds(stand):
+    image = stand.podset(SLEEPER).image.partition("@")[0] + "@sha256:" + "0" * 64
+    stand.launcher.submit(stand.podset(SLEEPER, image=image))
+    started = time.monotonic()
+    said = [event for event in stand.launcher.follow("run-1") if event.kind in ("waiting", "end")]
+    assert "image" in said[-2].text, said
+    assert said[-1].end.exit_code == 10
+    assert time.monotonic() - started < PATIENCE_SECONDS
+    assert stand.leftovers("run-1") == []
+
+
+@pytest.mark.row("I4")
+def test_ended_run_has_nothing_left_after_a_sweep(stand):
+    stand.launcher.submit(stand.podset(STEPPER))
+    assert list(stand.launcher.follow("run-1"))[-1].end.exit_code == 0
+    stand.launcher.sweep(now=datetime.now(UTC), life=lambda _: "ended")
+    poll(lambda: stand.leftovers("run-1") == [], 60.0)
+    assert stand.launcher.status("run-1").state == "absent"
