@@ -38,8 +38,14 @@ def test_trainjob_where_it_is_served():
 
 @pytest.mark.parametrize(("launcher", "kind"), [("job", "Job"), ("jobset", "JobSet")])
 def test_root_that_the_site_asks_for_is_taken(launcher, kind):
-    found = rendered(launcher=launcher, facts=Facts(trainer="runtimePatches"))
+    served = ("batch/v1/jobs", "jobset.x-k8s.io/v1alpha2/jobsets")
+    found = rendered(launcher=launcher, facts=Facts(trainer="runtimePatches", served=served))
     assert (found.root["kind"], found.note) == (kind, "")
+
+
+def test_jobset_that_nobody_serves_is_refused():
+    with pytest.raises(ConfigError, match='wanted "jobset", found a cluster that serves no JobSet'):
+        rendered(launcher="jobset")
 
 
 @pytest.mark.parametrize("kind", KINDS)

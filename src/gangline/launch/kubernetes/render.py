@@ -108,7 +108,15 @@ def render_as(kind: Root, setting: Setting, *, note: str = "") -> Rendered:
 
 
 def choose_root(launch: LaunchTable, facts: Facts) -> tuple[Root, str]:
-    """The kind of the root, and why it is not the one that the site asked for."""
+    """The kind of the root, and why it is not the one that the site asked for.
+
+    Raises:
+        ConfigError: The site asks for JobSets by name, and there are none.
+    """
+    if launch.launcher == "jobset" and not facts.jobset:
+        raise ConfigError(
+            'launch.launcher: wanted "jobset", found a cluster that serves no JobSet; "job" works on every cluster'
+        )
     if launch.launcher == "trainjob" and facts.trainer is None:
         return "job", "a plain Job, as this cluster serves no TrainJob"
     return launch.launcher, ""
