@@ -36,7 +36,7 @@ class PodSet:
     image: str | None = None
     """By digest; None: the environment that runs gangline."""
     code: str
-    """Store key of the code layer, `blobs/sha256/<digest>`: a tar of regular files."""
+    """Store key of the code layer, `blobs/sha256/<digest>`: a ZIP of regular files."""
     plan: str
     """Store key of the plan, `blobs/sha256/<digest>`."""
     store: str

@@ -71,7 +71,7 @@ def _store_rules(store: StoreTable) -> Iterator[Problem]:
 def _registry_rules(registry: RegistryTable) -> Iterator[Problem]:
     if registry.base is not None and not grammar.IMAGE.fullmatch(registry.base):
         yield Problem("registry.base", "an image with @sha256:", show(registry.base), "IMAGE@sha256:DIGEST works")
-    if registry.builder in ("docker", "buildkit", "buildah") and registry.image is None:
+    if registry.builder != "none" and registry.image is None:
         yield Problem("registry.image", f"a name to push to with builder = {show(registry.builder)}", "nothing")
 
 
