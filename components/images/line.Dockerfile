@@ -1,5 +1,5 @@
-# The image of pipeline steps: the command line, the clients of stores and clusters, and kfp without what it depends on,
-# whose hash stands in the lock as everything's does. Stages read the model repository, so the base has git.
+# The image of pipeline steps: the command line, the clients of stores and clusters, and kfp without what it depends on:
+# a step runs without it, and nothing is resolved here. Stages read git, which the base has.
 # Build argument: BASE_IMAGE by digest. Context: requirements.lock and the folder gangline/.
 ARG BASE_IMAGE
 FROM ${BASE_IMAGE}
@@ -15,7 +15,8 @@ RUN site="$(/opt/gangline/bin/python -c 'import site; print(site.getsitepackages
     && printf '#!/opt/gangline/bin/python\nfrom gangline.cli.main import main\nmain()\n' > /opt/gangline/bin/gangline \
     && chmod 0755 /opt/gangline/bin/gangline \
     && chmod -R a+rX,go-w /opt/gangline \
-    && git --version && /opt/gangline/bin/gangline --version
+    && git --version && /opt/gangline/bin/gangline --version \
+    && _KFP_RUNTIME=true /opt/gangline/bin/python -c 'import kfp.dsl.executor_main'
 ENV PATH=/opt/gangline/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /
