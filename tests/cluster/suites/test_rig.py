@@ -4,6 +4,9 @@ import json
 import time
 
 import pytest
+from tests.cluster.rig.trouble import Trouble
+
+from gangline.storage.scoped import scoped_credentials
 
 pytestmark = pytest.mark.cluster
 
@@ -63,6 +66,26 @@ store.put("answer", store.get("greeting").data + b", from a pod")
     assert store.get("answer").data == b"from the driver, from a pod"
 
 
+def test_credential_of_one_run_is_good_for_its_own_prefix_alone(cluster, namespace):
+    place = f"tests/{namespace}"
+    credentials = scoped_credentials(cluster.store(place), "runs/p/c/mine")
+    assert credentials, "the store gives no credentials of a run"
+    program = f"""
+from gangline.errors import StorageError
+from gangline.storage.open import open_store
+store = open_store({cluster.store_url_for_pods(place)!r}, credentials={credentials!r})
+store.put("runs/p/c/mine/result", b"1")
+try:
+    store.put("runs/p/c/other/result", b"1")
+    print("written")
+except StorageError:
+    print("refused")
+"""
+    assert run(cluster, namespace, pod("scoped", cluster.image, program)).strip() == "refused"
+    assert cluster.store(place).get("runs/p/c/mine/result").data == b"1"
+    assert cluster.store(place).get("runs/p/c/other/result") is None
+
+
 def test_pod_has_no_way_out(cluster, namespace):
     program = """
 import socket
@@ -78,5 +101,5 @@ except OSError as error:
 def test_pod_that_asks_for_privileges_is_refused(cluster, namespace):
     wish = pod("privileged", cluster.image, "pass")
     wish["spec"]["containers"][0]["securityContext"] = {"privileged": True}
-    with pytest.raises(Exception, match="violates PodSecurity"):
+    with pytest.raises(Trouble, match="violates PodSecurity"):
         cluster.kubectl.run("create", "-n", namespace, "-f", "-", feed=json.dumps(wish))

@@ -5,6 +5,7 @@ Where JobSet's CRD is the stand-in, nothing runs the JobSet; on a given cluster 
 import copy
 import json
 import os
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,11 @@ from tests.cluster.rig.trouble import Trouble
 from tests.cluster.standins import trainer as standin
 from tests.launch.kubernetes.gangs import CPU, setting
 
+from gangline.launch.kubernetes.client import connect
+from gangline.launch.kubernetes.facts import read_facts
+from gangline.launch.kubernetes.launcher import KubernetesLauncher
 from gangline.launch.kubernetes.render import owner_patch, render_as
+from gangline.spec.site import LaunchTable, PodTable
 
 pytestmark = pytest.mark.cluster
 GOLDEN = Path(__file__).parents[2] / "golden" / "cluster" / "jobset-of-trainer.yaml"
@@ -25,6 +30,8 @@ PAIR = replace(CPU, num_nodes=2)
 @pytest.fixture(scope="module")
 def place(cluster):
     """A namespace of a cluster that serves TrainJobs."""
+    if cluster.is_own and shutil.which("go") is None:
+        pytest.skip("Go is not on the PATH; Trainer's manifests lie in its module cache")
     if cluster.is_own:
         standin.install(cluster.kubectl)
     elif not cluster.serves("trainjobs.trainer.kubeflow.org"):
@@ -103,6 +110,42 @@ def test_field_that_this_trainer_does_not_know_is_refused(cluster, place, gang):
     wrong["spec"]["wishes"] = []
     with pytest.raises(Trouble, match="unknown field"):
         create(cluster, place, wrong)
+
+
+@pytest.fixture(scope="module")
+def launcher(cluster, place):
+    """As the line opens it."""
+    api = connect({**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}, namespace=place)
+    return KubernetesLauncher(
+        api, facts=read_facts(api), launch=LaunchTable(target="kubernetes", namespace=place), pod=PodTable(),
+        secrets=lambda name: f"value of {name}".encode(),
+    )  # fmt: skip
+
+
+def test_cluster_is_known_to_serve_trainjobs_of_this_spelling(cluster, place):
+    if not cluster.is_own:
+        pytest.skip("a given cluster may serve another version")
+    facts = read_facts(connect({**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}, namespace=place))
+    assert (facts.trainer, facts.jobset, facts.kueue) == ("podSpecOverrides", True, False)
+
+
+def test_launcher_starts_a_trainjob_and_leaves_nothing_of_it(cluster, place, launcher):
+    podset = replace(CPU, name="launched", run="launched")
+    launcher.submit(podset)
+    deadline = time.monotonic() + 60
+    while await_jobset(cluster, place, "launched")["spec"]["suspend"]:
+        assert time.monotonic() < deadline, cluster.kubectl.run("describe", "trainjob", "launched", "-n", place)
+        time.sleep(0.2)
+    owners = cluster.read("trainingruntime", "launched", "-n", place)["metadata"]["ownerReferences"]
+    assert [each["kind"] for each in owners] == ["TrainJob"]
+    assert cluster.leftovers(place, labels="gangline/gang=launched")
+    launcher.submit(podset)  # another driver adopts it
+    launcher.cancel("launched", reason="the test is over", save=False)
+    kinds = "trainjobs,jobsets,trainingruntimes"
+    while left := cluster.kubectl.run("get", kinds, "-n", place, "-l", "gangline/gang=launched", "-o", "name").split():
+        assert time.monotonic() < deadline, left
+        time.sleep(0.3)
+    assert cluster.leftovers(place, labels="gangline/gang=launched") == []
 
 
 def test_everything_goes_with_the_trainjob(cluster, place):
