@@ -1,0 +1,42 @@
+"""Who starts a gang whole: several pods are never left to the plain scheduler."""
+
+import pytest
+
+from gangline.errors import ConfigError
+from gangline.launch.kubernetes.facts import Facts
+from gangline.launch.kubernetes.route import choose_route
+from gangline.spec.podset import PodSet
+from gangline.spec.site import LaunchTable
+
+PLAIN = Facts(version="1.34", served=("batch/v1/jobs",))
+KUEUE = Facts(
+    version="1.34", served=("kueue.x-k8s.io/v1beta1/workloads",), topologies=("default",), queues={"shared": "team"}
+)
+
+
+def gang(num_nodes: int) -> PodSet:
+    return PodSet(
+        name="run-1", run="run-1", project="p", commit="c", num_nodes=num_nodes, procs_per_node=2,
+        code="blobs/sha256/a", plan="blobs/sha256/b", store="s3://b/p",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("num_nodes", "wanted", "facts", "route"),
+    [
+        (1, "auto", PLAIN, "none"),
+        (2, "auto", PLAIN, "gates"),
+        (1, "auto", KUEUE, "kueue"),
+        (2, "auto", KUEUE, "kueue"),
+        (2, "none", PLAIN, "none"),
+        (1, "gates", KUEUE, "gates"),
+        (2, "kueue", KUEUE, "kueue"),
+    ],
+)
+def test_route_is_the_sites_or_what_the_cluster_can_do(num_nodes, wanted, facts, route):
+    assert choose_route(gang(num_nodes), LaunchTable(route=wanted), facts) == route
+
+
+def test_kueue_that_is_not_there_is_told():
+    with pytest.raises(ConfigError, match="found no Kueue"):
+        choose_route(gang(2), LaunchTable(route="kueue"), PLAIN)
