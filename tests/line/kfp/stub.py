@@ -58,8 +58,11 @@ class Stub:
 
     def _run(self, row: dict) -> None:
         row["state"] = "RUNNING"
-        ended = self.work(row)
-        row["state"] = "FAILED" if row["state"] == "CANCELING" else ended
+        ended = "FAILED"
+        try:
+            ended = self.work(row)
+        finally:
+            row["state"] = "FAILED" if row["state"] == "CANCELING" else ended
 
     def terminate(self, row: dict) -> None:
         """Goes on to be CANCELING and ends as FAILED, as a real server was seen to."""

@@ -7,10 +7,13 @@ from typing import Any, Literal
 from gangline.errors import GanglineError, UsageError
 from gangline.launch.protocol import GangEvent
 from gangline.line import runs
+from gangline.line.birth import find_or_bear
 from gangline.line.git import Repository
 from gangline.line.kfp.local import run_locally
 from gangline.line.kfp.server import run_on_server
+from gangline.line.lease import HeldError
 from gangline.line.observer import Observer, Silent
+from gangline.line.question import ask
 from gangline.line.run import outcome, run_line, run_stage
 from gangline.line.states import FINAL, stage
 from gangline.spec.record import Record, StageInfo
@@ -61,7 +64,7 @@ def drive(
     where: dict[str, Any] = {"site": site, "environ": environ, "observer": once}
     asked: dict[str, Any] = {"commit": commit, "overrides": overrides, "strategy": strategy, "target": ranks_at}
     try:
-        record = run_line(repo, again=again, until=until or HERE[-1], **asked, **where)
+        record = _build(repo, driving=driving, again=again, until=until or HERE[-1], asked=asked, where=where)
         if until is None and record.run.state == "open":
             record = _hand_over(Repository.at(repo).root, record, driving=driving, **where)
     except GanglineError:
@@ -72,6 +75,22 @@ def drive(
     finally:
         once.end()
     return outcome(record)
+
+
+def _build(
+    repo: Path, *, driving: Driving, again: bool, until: str, asked: dict[str, Any], where: dict[str, Any]
+) -> Record:
+    """The run with its image; one whose pipeline is at work on a server right now is taken as it stands."""
+    try:
+        return run_line(repo, again=again, until=until, **asked, **where)
+    except HeldError:
+        store = runs.open_site_store(Repository.at(repo).root, where["site"], where["environ"])
+        named = {key: asked[key] for key in ("commit", "overrides", "strategy")}
+        record = find_or_bear(store, ask(repo, **named), again=False, target="kubernetes").record
+        if driving != "kfp" or "kfp" not in record.links:
+            raise
+        where["observer"].run_started(record)
+        return record
 
 
 def _hand_over(

@@ -1,0 +1,192 @@
+"""A run on a pipelines server: a stub runs the tasks here as pods would, from what travels through the store."""
+
+import contextlib
+import re
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.line import repositories
+from tests.line.kfp import stub as pipelines
+from tests.line.kfp.driving import story
+
+from gangline.errors import CancelledError, ConfigError, TrainingError
+from gangline.line.kfp import secrets, server
+from gangline.line.kfp.cancel import cancel_kfp_run
+from gangline.line.kfp.run_stage import run_stage
+from gangline.line.kfp.target import drive
+from gangline.line.registry.keys import signing_key
+from gangline.line.states import stage
+from gangline.spec.record import STAGES
+from gangline.spec.site import KfpTable, Site, StoreTable
+
+IMAGE = "registry.example/gangline/line@sha256:" + "a1" * 32
+FAILS = "import sys\nsys.exit(7)\n"
+
+
+class Pods(pipelines.Stub):
+    """Runs each stage as its component would; `lose` names stages whose first pod is lost after its work."""
+
+    def __init__(self):
+        super().__init__(self.take_through)
+        self.lose = set()
+
+    def take_through(self, row):
+        parameters = row["runtime_config"]["parameters"]
+        try:
+            for name in STAGES[2:-1]:
+                for _ in range(2 if name in self.lose else 1):
+                    run_stage(name, run=parameters["run"], config=parameters["config"])
+        except SystemExit:
+            return "FAILED"
+        finally:
+            self.quietly("report", parameters)
+        return "SUCCEEDED"
+
+    def quietly(self, name, parameters):
+        with contextlib.suppress(SystemExit):
+            run_stage(name, run=parameters["run"], config=parameters["config"])
+
+
+@pytest.fixture
+def pods():
+    return Pods()
+
+
+@pytest.fixture
+def cluster(desk, pods, tmp_path, monkeypatch):
+    """A desk whose site has a pipelines server; tasks mount its secret and reach its store."""
+    mount = tmp_path / "mount" / "gangline-line"
+    mount.mkdir(parents=True)
+    signing_key(desk.site, desk.environ)
+    (mount / "sign-key").write_bytes(Path(key_file(tmp_path)).read_bytes())
+    monkeypatch.setattr(secrets, "MOUNT", tmp_path / "mount")
+    monkeypatch.setattr(server, "_demand_reachable", lambda _: None)
+    monkeypatch.setattr(server, "POLL_SECONDS", 0.05)
+    with pipelines.serving(pods) as url:
+        store = StoreTable(url=f"file:{tmp_path / 'store'}")
+        desk.site = Site(store=store, kfp=KfpTable(endpoint=url, image=IMAGE, ui_url="http://ui.example"))
+        yield desk
+
+
+def key_file(home):
+    (found,) = (path for path in (home / "config").rglob("*") if path.is_file() and b"PRIVATE KEY" in path.read_bytes())
+    return found
+
+
+def server_run(desk, **asked):
+    repositories.settle_inventory(desk.repo)
+    desk.seen.__init__()
+    return drive(desk.repo, driving="kfp", ranks_at="local", **desk.where, observer=desk.seen, **asked)
+
+
+def test_a_commit_goes_through_the_server_and_the_record_leads_there_and_back(cluster, pods):
+    record = server_run(cluster)
+    assert record.run.verdict == "passed"
+    assert cluster.seen.stages == list(STAGES)
+    (row,) = pods.rows["runs"]
+    assert record.links["kfp"] == f"http://ui.example/#/runs/details/{row['run_id']}"
+    assert row["display_name"] == f"{record.commit.sha[:8]}-main-a1"
+    assert pods.rows["experiments"][0]["display_name"] == "cheap/main"
+    (version,) = pods.rows["pipeline_versions"]
+    assert version["display_name"] == f"{record.commit.sha}-{record.inputs.line[:8]}"
+    assert version["tags"] == {"commit": record.commit.sha, "run": record.run.id}
+    (kept,) = (each for each in record.artifacts if each.kind == "pipeline")
+    assert cluster.store.get(kept.key).data in pods.files[version["pipeline_version_id"]]
+
+
+def test_no_secret_travels_with_a_pipeline(cluster, pods):
+    cluster.environ["KFP_TOKEN"] = pods.token = "canary-token"
+    cluster.site = replace(cluster.site, kfp=replace(cluster.site.kfp, token="secret:env:KFP_TOKEN"))
+    server_run(cluster)
+    sent = repr(pods.rows) + repr(pods.files)
+    assert "canary-token" not in sent
+    assert "PRIVATE KEY" not in sent
+    assert re.search(r"secret:k8s:gangline-line/sign-key", sent)
+
+
+def test_the_story_is_that_of_a_run_without_pipeline(cluster, tmp_path):
+    there = story(server_run(cluster))
+    (tmp_path / "store").rename(tmp_path / "other")
+    here = story(cluster.run())
+    del there["links"]["kfp"]
+    there["artifacts"] = [each for each in there["artifacts"] if each["kind"] != "pipeline"]
+    assert there == here
+
+
+def test_a_program_that_fails_fails_the_pipeline_and_the_run_says_why(cluster, pods):
+    repositories.commit(cluster.repo, {"answer.py": FAILS})
+    with pytest.raises(TrainingError, match="code 7"):
+        server_run(cluster)
+    (record,) = cluster.records()
+    assert (record.run.verdict, stage(record, "report").state) == ("failed", "done")
+    assert pods.rows["runs"][0]["state"] == "FAILED"
+
+
+@pytest.mark.row("C6")
+def test_a_pod_that_is_lost_after_its_work_is_run_again_and_changes_nothing(cluster, pods):
+    pods.lose = {"plan", "submit", "train", "publish"}
+    record = server_run(cluster)
+    assert record.run.verdict == "passed"
+    assert [stage(record, name).tries for name in STAGES] == [1] * len(STAGES)
+
+
+@pytest.mark.row("C6")
+def test_a_driver_that_comes_back_joins_the_pipeline_and_trains_nothing_twice(cluster, pods, monkeypatch):
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server, "_wait", dies)
+        with pytest.raises(KeyboardInterrupt):
+            server_run(cluster)
+    record = server_run(cluster)
+    assert record.run.verdict == "passed"
+    assert len(pods.rows["runs"]) == 1
+    assert stage(record, "train").tries == 1
+
+
+def test_a_pipeline_that_ends_without_a_word_leaves_the_run_open(cluster, pods):
+    pods.work = lambda _: "FAILED"
+    with pytest.raises(TrainingError, match="ended as FAILED"):
+        server_run(cluster)
+    pods.work = pods.take_through
+    assert server_run(cluster).run.verdict == "passed"
+    assert len(pods.rows["runs"]) == 2
+
+
+def test_cancel_stops_the_pipeline_before_the_gang_and_leaves_nothing(cluster, pods):
+    repositories.commit(cluster.repo, {"answer.py": repositories.LONG_PROGRAM})
+    failures = []
+
+    def drive_it():
+        try:
+            server_run(cluster)
+        except CancelledError as error:
+            failures.append(error)
+
+    driver = threading.Thread(target=drive_it)
+    driver.start()
+    pipelines.wait_until(lambda: any(stage(each, "train").state == "running" for each in cluster.records()))
+    run = cluster.records()[0].run.id
+    record = cancel_kfp_run(cluster.repo, run, **cluster.where, reason="by hand")
+    driver.join(60)
+    assert record.run.verdict == "cancelled"
+    assert record.run.reason.endswith("by hand")
+    assert len(failures) == 1
+    order = [path for method, path in pods.asked if path.endswith(":terminate")]
+    assert len(order) == 1
+    again = cancel_kfp_run(cluster.repo, run, **cluster.where, reason="once more")
+    assert again.run == record.run
+
+
+def test_a_site_without_server_store_or_image_is_told_what_to_set(desk):
+    for kfp, says in ((KfpTable(), r"kfp\.endpoint"), (KfpTable(endpoint="ftp://x"), "http://host:port")):
+        desk.site = Site(kfp=kfp)
+        with pytest.raises(ConfigError, match=says):
+            server_run(desk)
+    with pipelines.serving(Pods()) as url:
+        desk.site = Site(kfp=KfpTable(endpoint=url, image=IMAGE))
+        with pytest.raises(ConfigError, match="s3://bucket/prefix"):
+            server_run(desk)
