@@ -33,8 +33,10 @@ tools: setup-dev ## build MinIO and versitygw for the tests, from Go modules, ou
 test-tools: setup-dev ## the suites that need those servers
 	@$(PYTEST) -q -m "tools and not slow"
 
+include tests/cluster/cluster.mk
+
 faults: setup-dev ## the smoke slice of every fault row; ROW=T1 picks one
-	@$(PYTEST) -q -m "not slow and not gpu" tests/faults $(if $(ROW),--row $(ROW))
+	@$(PYTEST) -q -m "not slow and not gpu and not cluster" tests/faults $(if $(ROW),--row $(ROW))
 
 slow: setup-dev  ## full size of fault rows
 	@$(PYTEST) -q -m slow
