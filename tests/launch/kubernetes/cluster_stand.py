@@ -65,12 +65,12 @@ class Stand:
 
     # gangs
 
-    def submit(self, name="g", num_pods=2, *, kind="job", **more):
+    def submit(self, name="g", num_pods=2, *, kind="job", tolerate=(), **more):
         podset = replace(
             CPU, name=name, run=name, num_nodes=num_pods, procs_per_node=1, secrets=(),
             resources=Resources(cpus=1, memory_bytes=10**6, shm_bytes=0), **more,
         )  # fmt: skip
-        how = setting(podset, pod=PodTable(disk_bytes=1e6), route="gates")
+        how = setting(podset, pod=PodTable(disk_bytes=1e6, tolerate=tolerate), route="gates")
         how = replace(how, now=self.now)
         rendered = render_as(kind, how)
         for path, body in rendered.before:
@@ -144,9 +144,7 @@ class Stand:
         }
         self._write(pod)
         self.jobs.step()
-        path = f"/api/v1/namespaces/gangs/pods/{pod['metadata']['name']}"
-        self.api.delete(path)
-        self.jobs.step()
+        self.server.store.remove(("pods", "gangs", pod["metadata"]["name"]))
 
     def end(self, name):
         for pod in self.pods(name).values():

@@ -39,9 +39,7 @@ class Placing(RuleBasedStateMachine):
     @rule(
         who=st.integers(0, 1),
         at=st.integers(1, 14),
-        meanwhile=st.lists(
-            st.sampled_from(["step", "late step", "submit", "move", "schedule"]), min_size=1, max_size=5
-        ),
+        meanwhile=st.lists(st.sampled_from(["step", "late step", "start", "move", "schedule"]), min_size=1, max_size=4),
     )
     def much_happens_within_a_step(self, who, at, meanwhile):
         """Before the `at`-th call of this placer's step the other has its own, and the cluster moves."""
@@ -59,9 +57,12 @@ class Placing(RuleBasedStateMachine):
         self.apis[who].hooks.pop()
 
     def happens(self, what, placer):
-        if what == "submit":
+        if what == "start":
             self.number += 1
             self.stand.submit(f"g{self.number}", 2, priority="high")
+            for _ in range(2):
+                placer.step(self.stand.now)
+                self.stand.move()
         elif what == "move":
             self.stand.move()
         elif what == "schedule":
