@@ -39,15 +39,14 @@ def test_docker_is_called_so(recipe):
 
 
 def test_buildah_is_called_so(recipe):
-    assert buildah.build_command(recipe, "/ctx", authfile="/auth", pip_config="/pip.conf") == [
+    assert buildah.build_command(recipe, "/ctx", local="localhost/b:1", authfile="/auth", pip_config="/pip.conf") == [
         "buildah", "build", "--isolation", "chroot", "--format", "oci", "--timestamp", "0", "--tls-verify=true",
         "--authfile", "/auth", "--platform", "linux/amd64", "--secret", "id=pip,src=/pip.conf",
-        "--build-arg", f"BASE_IMAGE={BASE}", "--file", "/ctx/Dockerfile", "--tag", f"127.0.0.1:5000/env:{recipe.tag}",
-        "/ctx",
+        "--build-arg", f"BASE_IMAGE={BASE}", "--file", "/ctx/Dockerfile", "--tag", "localhost/b:1", "/ctx",
     ]  # fmt: skip
-    assert buildah.push_command(recipe, authfile="/auth", digest_file="/digest") == [
+    assert buildah.push_command(recipe, local="localhost/b:1", authfile="/auth", digest_file="/digest") == [
         "buildah", "push", "--tls-verify=false", "--authfile", "/auth", "--digestfile", "/digest",
-        f"127.0.0.1:5000/env:{recipe.tag}", f"docker://127.0.0.1:5000/env:{recipe.tag}",
+        "localhost/b:1", f"docker://127.0.0.1:5000/env:{recipe.tag}",
     ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tarfile
+from dataclasses import replace
 
 import pytest
 
@@ -96,6 +97,14 @@ def test_new_layer_goes_on_top_and_settings_over_those_of_the_base(tmp_path):
     assert image.env == {"PATH": "/opt", "B": "2"}
     assert (image.user, image.config["config"]["StopSignal"]) == ("65532:65532", "SIGINT")
     assert image.platform == AMD
+
+
+def test_layers_of_a_docker_base_are_called_as_oci_calls_them(tmp_path):
+    layout = small(tmp_path / "layout", compress=True)
+    base = layout.image(layout.images()[0])
+    docker = [replace(each, media_type="application/vnd.docker.image.rootfs.diff.tar.gzip") for each in base.layers]
+    image = layout.add_image([layout.add_layer([Member("new")])], base=replace(base, layers=tuple(docker)))
+    assert [each.media_type for each in layout.image(image).layers] == [documents.LAYER_GZIP, documents.LAYER]
 
 
 def test_an_archive_is_read_back_as_it_was(tmp_path):

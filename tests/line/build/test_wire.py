@@ -203,6 +203,19 @@ def test_a_busy_registry_is_asked_again_and_then_told_of(stub):
         stub.registry().read(DESCRIPTOR)
 
 
+def test_docker_hub_is_asked_where_its_api_is(monkeypatch):
+    asked = []
+
+    def send(wire, method, url, headers, body):
+        asked.append(url)
+        raise StorageError("not reached")
+
+    monkeypatch.setattr(Wire, "_send", send)
+    with pytest.raises(StorageError):
+        Registry.open(Reference.parse("docker.io/library/python:3"), {"HOME": "/nowhere"}).resolve("3")
+    assert asked == ["https://registry-1.docker.io/v2/library/python/manifests/3"]
+
+
 def test_nobody_there_is_safe_to_repeat(stub):
     gone = Registry(Reference("127.0.0.1:1", "a"), Wire("127.0.0.1:1", None))
     with pytest.raises(StorageError, match="did not answer"):

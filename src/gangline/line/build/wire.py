@@ -17,6 +17,8 @@ from gangline.line.build.reference import is_loopback
 PIECE_BYTES = 1 << 20
 CONNECT_SECONDS, READ_SECONDS = 10.0, 60.0
 MAX_REDIRECTS = 3
+_SPEAKS_FOR = {"docker.io": "registry-1.docker.io"}
+"""Hosts whose API is elsewhere."""
 _TRIES = 4
 _TOKEN_BYTES = 1 << 20
 _PAIR = re.compile(r'([a-zA-Z]+)="([^"]*)"')
@@ -60,7 +62,7 @@ class Wire:
     def __init__(self, host: str, login: Login | None) -> None:
         """Talk to `host` as `login`, or as nobody."""
         self.host = host
-        self._origin = f"{'http' if is_loopback(host) else 'https'}://{host}"
+        self._origin = f"{'http' if is_loopback(host) else 'https'}://{_SPEAKS_FOR.get(host, host)}"
         self._login = login
         self._granted: dict[str, str] = {}
         """Authorization header by scope."""

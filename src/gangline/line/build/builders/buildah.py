@@ -1,4 +1,9 @@
-"""buildah on a CI host: no daemon, chroot isolation, the digest from the push itself."""
+"""buildah on a CI host: no daemon, chroot isolation, the digest from the push itself.
+
+What it builds has a local name of this build's own, so that two drivers on one host do not take it from each other.
+"""
+
+import secrets
 
 from gangline.line.build.builders.bench import Bench
 from gangline.line.build.recipe import Recipe
@@ -11,29 +16,32 @@ class Buildah:
     def build(self, recipe: Recipe, bench: Bench) -> str:
         context = bench.context(recipe)
         digest_file = bench.folder / "digest"
+        local = f"localhost/build-{secrets.token_hex(6)}:{recipe.tag}"
         with bench.docker_config(recipe) as config:
             authfile = str(config / "config.json")
-            bench.run(build_command(recipe, str(context), authfile=authfile, pip_config=str(bench.pip_config())))
+            bench.run(
+                build_command(recipe, str(context), local=local, authfile=authfile, pip_config=str(bench.pip_config()))
+            )
             try:
-                bench.run(push_command(recipe, authfile=authfile, digest_file=str(digest_file)))
+                bench.run(push_command(recipe, local=local, authfile=authfile, digest_file=str(digest_file)))
             finally:
-                bench.run(["buildah", "rmi", "--force", str(recipe.target)])
+                bench.run(["buildah", "rmi", "--force", local])
         return digest_file.read_text().strip()
 
 
-def build_command(recipe: Recipe, context: str, *, authfile: str, pip_config: str) -> list[str]:
+def build_command(recipe: Recipe, context: str, *, local: str, authfile: str, pip_config: str) -> list[str]:
     return [
         "buildah", "build", "--isolation", "chroot", "--format", "oci", "--timestamp", "0",
         f"--tls-verify={_verified(recipe.base.host)}", "--authfile", authfile, "--platform", str(recipe.platform),
         "--secret", f"id=pip,src={pip_config}", "--build-arg", f"BASE_IMAGE={recipe.base}",
-        "--file", f"{context}/Dockerfile", "--tag", str(recipe.target), context,
+        "--file", f"{context}/Dockerfile", "--tag", local, context,
     ]  # fmt: skip
 
 
-def push_command(recipe: Recipe, *, authfile: str, digest_file: str) -> list[str]:
+def push_command(recipe: Recipe, *, local: str, authfile: str, digest_file: str) -> list[str]:
     return [
         "buildah", "push", f"--tls-verify={_verified(recipe.image.host)}", "--authfile", authfile,
-        "--digestfile", digest_file, str(recipe.target), f"docker://{recipe.target}",
+        "--digestfile", digest_file, local, f"docker://{recipe.target}",
     ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import json
 import platform as machine
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
@@ -21,6 +21,10 @@ LAYER = "application/vnd.oci.image.layer.v1.tar"
 LAYER_GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
+_DOCKER_LAYERS = {
+    "application/vnd.docker.image.rootfs.diff.tar": LAYER,
+    "application/vnd.docker.image.rootfs.diff.tar.gzip": LAYER_GZIP,
+}
 MANIFESTS = (MANIFEST, DOCKER_MANIFEST)
 INDEXES = (INDEX, DOCKER_INDEX)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
@@ -116,12 +120,13 @@ def empty(platform: Platform) -> Image:
 
 
 def extend(image: Image, layers: Sequence[tuple[Descriptor, str]], settings: Settings) -> Image:
-    """`image` with `layers` (each with its diff id) on top and `settings` over its own."""
+    """`image` with `layers` (each with its diff id) on top and `settings` over its own; Docker's words become OCI's."""
     config = {name: value for name, value in image.config.items() if name not in {"history", "created"}}
     diff_ids = [*image.diff_ids, *(diff_id for _, diff_id in layers)]
     config["rootfs"] = {"type": "layers", "diff_ids": diff_ids}
     config["config"] = _settled(dict(image.config.get("config") or {}), image.env, settings)
-    return Image(config=config, layers=(*image.layers, *(each for each, _ in layers)))
+    below = (replace(each, media_type=_DOCKER_LAYERS.get(each.media_type, each.media_type)) for each in image.layers)
+    return Image(config=config, layers=(*below, *(each for each, _ in layers)))
 
 
 def manifest_bytes(image: Image, config: Descriptor) -> bytes:
