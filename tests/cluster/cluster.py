@@ -4,6 +4,7 @@ The project's own is brought up where this machine can; `GANGLINE_TEST_KUBECONFI
 the rest: `GANGLINE_TEST_STORE_URL`, `_STORE_ENDPOINT`, `_STORE_CLUSTER_ENDPOINT`, `_STORE_CREDENTIALS`,
 `GANGLINE_TEST_IMAGE`, `GANGLINE_TEST_TRAIN_IMAGE`. What is not said is asked for by a skip that names it."""
 
+import contextlib
 import os
 import re
 import secrets
@@ -17,12 +18,15 @@ from typing import Any
 import pytest
 from tests.cluster import tenant
 from tests.cluster.images import recipes
+from tests.cluster.images.base import base_path
+from tests.cluster.images.importing import imported
 from tests.cluster.rig import env, machine
 from tests.cluster.rig.kubectl import Kubectl
-from tests.cluster.rig.trouble import Trouble
+from tests.cluster.rig.trouble import Lacking, Trouble
 from tests.cluster.rig.up import bring, up
 from tests.cluster.rig.wait import await_true
 from tests.cluster.servers.build import missing, program
+from tests.tools.__main__ import tools_folder
 
 from gangline.storage.open import open_store
 from gangline.storage.protocol import ObjectStore
@@ -75,10 +79,12 @@ class Cluster:
 
     @property
     def train_image(self) -> str:
-        """By digest: with torch, too; the project's own cluster gets it at the first question."""
-        if self.is_own:
-            return bring(recipes.train_base(), recipes.train()).reference
-        return self._told("GANGLINE_TEST_TRAIN_IMAGE")
+        """By digest: with torch, too; of the present code."""
+        if not self.is_own:
+            return self._told("GANGLINE_TEST_TRAIN_IMAGE")
+        if not any(name.startswith(f"{recipes.TRAIN}-base@") for name in imported()):
+            pytest.skip("make cluster-up brings the image with torch, minutes once")
+        return bring(recipes.train_base(), recipes.train()).reference
 
     def store(self, prefix: str) -> ObjectStore:
         """The store below `prefix`, as this machine reaches it."""
@@ -112,7 +118,9 @@ class Cluster:
         self.leaving.clear()
 
     def _is_gone(self, namespace: str) -> bool:
-        return not self.kubectl.run("get", "namespace", namespace, "--ignore-not-found", "-o", "name").strip()
+        with contextlib.suppress(Trouble):  # no answer is none
+            return not self.kubectl.run("get", "namespace", namespace, "--ignore-not-found", "-o", "name").strip()
+        return False
 
     def leftovers(self, namespace: str, *, labels: str = "gangline/gang") -> list[str]:
         """Objects of gangs in `namespace`, `kind/name` each."""
@@ -150,14 +158,21 @@ def _given() -> Cluster:
     return Cluster(environ=dict(os.environ), kubectl=Kubectl(program=Path(found), kubeconfig=kubeconfig), is_own=False)
 
 
+def _slow_to_make() -> list[str]:
+    """What nobody should wait for inside a test."""
+    tools = [tools_folder() / "minio", base_path()]
+    return [name for _, name in missing()] + [path.stem for path in tools if not path.is_file()]
+
+
 def _own() -> Cluster:
+    """A machine that cannot have one is a reason to skip; a cluster that does not come up is a failure."""
     try:
         machine.check()
-        if wanted := [name for _, name in missing()]:
-            pytest.skip(f"make cluster-up builds {', '.join(wanted)}, minutes once")
+        if wanted := _slow_to_make():
+            pytest.skip(f"make cluster-up makes {', '.join(wanted)}, minutes once")
         up()
-        told = env.environment()
-    except Trouble as trouble:
-        pytest.skip(str(trouble))
+    except Lacking as lacking:
+        pytest.skip(str(lacking))
+    told = env.environment()
     kubectl = Kubectl(program=program("kubectl"), kubeconfig=Path(told["GANGLINE_TEST_KUBECONFIG"]))
     return Cluster(environ=told, kubectl=kubectl, is_own=True)

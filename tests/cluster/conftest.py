@@ -1,12 +1,13 @@
 """The cluster of the tests, one a session. Mark a test that asks for it with `cluster`."""
 
 import pytest
-from tests.cluster.cluster import open_cluster
 
 
 @pytest.fixture(scope="session")
 def cluster():
     """A running `Cluster`, or a skip that says why there is none."""
+    from tests.cluster.cluster import open_cluster  # here: it knows images and stores, which take time to load
+
     yield from open_cluster()
 
 

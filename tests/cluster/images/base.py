@@ -29,13 +29,18 @@ _LEFT_OUT = (
 
 def base_layer() -> Layer:
     """Of the kept file; made first where there is none, in about two minutes."""
-    key = hashlib.sha256(repr((_RELEASE, _INCLUDED, _LEFT_OUT, USER, _RECIPE)).encode()).hexdigest()[:12]
-    path = places.home() / "images" / f"base-{key}.tar"
+    path = base_path()
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         say("images", f"base: debootstrap {_RELEASE} with {_INCLUDED}, a minute or two, once")
         _make(path)
     return read_layer(path)
+
+
+def base_path() -> Path:
+    """Of the kept file, there or not."""
+    key = hashlib.sha256(repr((_RELEASE, _INCLUDED, _LEFT_OUT, USER, _RECIPE)).encode()).hexdigest()[:12]
+    return places.home() / "images" / f"base-{key}.tar"
 
 
 def _make(path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from tests.cluster.images.archive import Entry
 from tests.cluster.images.base import PYTHON
-from tests.cluster.rig.trouble import Trouble
+from tests.cluster.rig.trouble import Lacking
 
 _ROOT = Path(__file__).parents[3]
 TARGET = f"usr/local/lib/python{PYTHON[0]}.{PYTHON[1]}/dist-packages"
@@ -55,7 +55,7 @@ def locked_packages() -> set[str]:
 def package_entries(names: Iterable[str]) -> Iterator[Entry]:
     """Files of these distributions, as far as they are installed."""
     if sys.version_info[:2] != PYTHON:
-        raise Trouble(
+        raise Lacking(
             f"images carry the packages of this environment to Python {PYTHON[0]}.{PYTHON[1]}, and this is "
             f"{sys.version_info[0]}.{sys.version_info[1]}; make setup-dev PYTHON=python{PYTHON[0]}.{PYTHON[1]}"
         )

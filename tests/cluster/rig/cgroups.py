@@ -6,21 +6,21 @@ import time
 from pathlib import Path
 
 from tests.cluster.rig import places
-from tests.cluster.rig.trouble import Trouble
+from tests.cluster.rig.trouble import Lacking
 
 _ROOT = Path("/sys/fs/cgroup")
 _CONTROLLERS = "+cpu +cpuset +memory +pids"
 
 
 def make() -> None:
-    """Raises `Trouble` where this machine lets nobody make one."""
+    """Raises `Lacking` where this machine lets nobody make one."""
     try:
         if is_unified():
             _make_unified()
         else:
             _make_each()
     except OSError as error:
-        raise Trouble(
+        raise Lacking(
             f"no control group can be made below {_ROOT} ({error}); the kubelet needs them writable: "
             "run on a machine, or in a container with --privileged"
         ) from error

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.cluster.rig import places
-from tests.cluster.rig.trouble import Trouble
+from tests.cluster.rig.trouble import Lacking
 
 _PACKAGES = {
     "containerd": "containerd", "ctr": "containerd", "runc": "runc", "iptables": "iptables", "socat": "socat",
@@ -18,11 +18,11 @@ _PLUGINS = Path("/usr/lib/cni")
 
 
 def check() -> None:
-    """Raises `Trouble` that names each missing thing and the line that installs it."""
+    """Raises `Lacking` that names each missing thing and the line that installs it."""
     if sys.platform != "linux":
-        raise Trouble(f"the test cluster needs Linux, this is {sys.platform}; GANGLINE_TEST_KUBECONFIG names another")
+        raise Lacking(f"the test cluster needs Linux, this is {sys.platform}; GANGLINE_TEST_KUBECONFIG names another")
     if os.geteuid() != 0:
-        raise Trouble("the test cluster makes namespaces and mounts, for which it must run as root")
+        raise Lacking("the test cluster makes namespaces and mounts, for which it must run as root")
     _check_packages()
     _check_namespaces()
     _check_home()
@@ -31,12 +31,12 @@ def check() -> None:
 def _check_home() -> None:
     home = places.home().resolve()
     if any(home.is_relative_to(Path(folder).resolve()) for folder in places.COVERED):
-        raise Trouble(
+        raise Lacking(
             f"{home} is covered inside the cluster; GANGLINE_TEST_CLUSTER names another, outside /run and /var"
         )
     longest = max((places.api_socket(), places.store_socket()), key=lambda path: len(str(path)))
     if len(str(longest).encode()) > places.LONGEST_SOCKET_PATH:
-        raise Trouble(f"{longest} is too long for a socket; GANGLINE_TEST_CLUSTER names a shorter folder")
+        raise Lacking(f"{longest} is too long for a socket; GANGLINE_TEST_CLUSTER names a shorter folder")
 
 
 def _check_packages() -> None:
@@ -44,7 +44,7 @@ def _check_packages() -> None:
     if not (_PLUGINS / "bridge").is_file():
         wanted.add("containernetworking-plugins")
     if wanted:
-        raise Trouble(f"the test cluster needs more of this machine: apt-get install -y {' '.join(sorted(wanted))}")
+        raise Lacking(f"the test cluster needs more of this machine: apt-get install -y {' '.join(sorted(wanted))}")
 
 
 def _check_namespaces() -> None:
@@ -53,7 +53,7 @@ def _check_namespaces() -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if tried.returncode:
-        raise Trouble(
+        raise Lacking(
             f"no namespaces can be made here ({tried.stderr.strip()}); the cluster needs a machine, or a container "
             "with --privileged"
         )

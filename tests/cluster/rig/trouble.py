@@ -2,4 +2,8 @@
 
 
 class Trouble(Exception):
-    """Its text tells what was wanted, what was found, what works; tests skip with it, commands end with code 3."""
+    """Its text tells what was wanted, what was found, what works; commands end with code 3."""
+
+
+class Lacking(Trouble):
+    """This machine cannot have a cluster as it is; tests skip with the text."""

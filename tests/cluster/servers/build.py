@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.cluster.rig import places
 from tests.cluster.rig.told import say
-from tests.cluster.rig.trouble import Trouble
+from tests.cluster.rig.trouble import Lacking, Trouble
 
 _KUBERNETES = "v1.34.4"
 _VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
@@ -83,10 +83,10 @@ def missing() -> list[tuple[Module, str]]:
 
 
 def build_all() -> None:
-    """Build what is missing, a line each; raises `Trouble` without Go, or with the compiler's last words."""
+    """Build what is missing, a line each; raises `Lacking` without Go, `Trouble` with the compiler's last words."""
     wanted = missing()
     if wanted and shutil.which("go") is None:
-        raise Trouble(
+        raise Lacking(
             f"the servers of the test cluster ({', '.join(name for _, name in wanted)}) are built by Go, which is not "
             "on the PATH; install it (Debian: apt-get install golang; any system: go.dev/dl) and try again"
         )

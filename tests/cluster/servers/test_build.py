@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from tests.cluster.rig.trouble import Trouble
+from tests.cluster.rig.trouble import Lacking
 from tests.cluster.servers import build
 
 
@@ -33,5 +33,5 @@ def test_changed_pin_is_another_folder(tmp_path, monkeypatch):
 def test_without_go_it_says_what_would_be_built_and_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("GANGLINE_TEST_CLUSTER", str(tmp_path))
     monkeypatch.setattr(build.shutil, "which", lambda name: None)
-    with pytest.raises(Trouble, match=r"kube-apiserver.*apt-get install golang"):
+    with pytest.raises(Lacking, match=r"kube-apiserver.*apt-get install golang"):
         build.build_all()

@@ -3,12 +3,13 @@
 import json
 
 import pytest
-from tests.contracts.launcher.gangs import HEAD, poll
+from tests.contracts.launcher.gangs import HEAD
 from tests.contracts.launcher.stands import ClusterStand
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 SAVER = HEAD + (
+    "tell('started', gang=os.environ['GANGLINE_GANG'])\n"
     "signal.signal(15, lambda *_: (tell('saved', step=1), sys.exit(143))); step(0)\n"
     "while generation == 0: time.sleep(0.05)"
 )
@@ -39,9 +40,14 @@ def evict(cluster, stand, index):
 @pytest.mark.parametrize("index", [0, 1], ids=["leader", "follower"])
 def test_evicted_pod_lets_all_save_and_its_replacement_goes_on_for_free(cluster, stand, index):
     stand.launcher.submit(stand.podset(SAVER, num_nodes=2, procs_per_node=1, restarts=0))
-    poll(lambda: stand.launcher.status("run-1").state == "running", seconds=120)
+    events = stand.launcher.follow("run-1")
+    stepping = set()
+    while stepping != {0, 1}:
+        event = next(events)
+        if event.data.get("event") == "step":
+            stepping.add(event.data["rank"])
     evict(cluster, stand, index)
-    end = next(event.end for event in stand.launcher.follow("run-1") if event.end is not None)
+    end = next(event.end for event in events if event.end is not None)
     assert (end.exit_code, end.generation, end.restarts) == (0, 1, 1), end
     saved = [stored_events(stand, rank, "saved") for rank in (0, 1)]
     assert saved == [1, 1], "each rank saved once, also the one whose pod is gone"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.rig import machine, places, sysctls
-from tests.cluster.rig.trouble import Trouble
+from tests.cluster.rig.trouble import Lacking
 from tests.cluster.servers.build import missing
 
 ROOT = Path(__file__).parents[3]
@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 def able():
     try:
         machine.check()
-    except Trouble as trouble:
-        pytest.skip(str(trouble))
+    except Lacking as lacking:
+        pytest.skip(str(lacking))
     if wanted := [name for _, name in missing()]:
         pytest.skip(f"make cluster-up builds {', '.join(wanted)}")
 
