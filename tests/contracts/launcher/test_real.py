@@ -1,12 +1,16 @@
 """What only a real cluster shows: pods that are taken, deleted or placed together, and what is left of them."""
 
+import os
 import time
 from datetime import UTC, datetime
 
 import pytest
+from tests.cluster.faults.proxy.proxy import ApiFaultProxy
+from tests.cluster.faults.proxy.rules import HttpRule
 from tests.contracts.launcher.gangs import HEAD, SAVER, SLEEPER, STEPPER, poll
 from tests.contracts.launcher.stands import ClusterStand
 
+from gangline.launch.kubernetes.client import connect
 from gangline.spec.podset import Resources
 
 pytestmark = pytest.mark.cluster
@@ -94,3 +98,49 @@ def test_ended_run_has_nothing_left_after_a_sweep(stand):
     stand.launcher.sweep(now=datetime.now(UTC), life=lambda _: "ended")
     poll(lambda: stand.leftovers("run-1") == [], 60.0)
     assert stand.launcher.status("run-1").state == "absent"
+
+
+@pytest.fixture
+def proxy(cluster, tmp_path):
+    with ApiFaultProxy(cluster.kubeconfig, tmp_path) as each:
+        yield each
+
+
+def through(stand, proxy):
+    """A driver that reaches the server by the proxy."""
+    environ = {**os.environ, "KUBECONFIG": str(proxy.kubeconfig)}
+    return stand.over(connect(environ, namespace=stand.api.namespace, deadline_seconds=10.0))
+
+
+@pytest.mark.row("K2")
+def test_lost_answers_start_no_second_gang(stand, proxy):
+    driver = through(stand, proxy)
+    proxy.book.set(HttpRule(action="lose_answer", method="POST", probability=0.5))
+    for count in range(10):
+        podset = stand.podset(SLEEPER, f"run-{count}", deadline_seconds=600.0, num_nodes=2, procs_per_node=1)
+        first = driver.submit(podset)
+        assert stand.again().submit(podset).uid == first.uid
+    assert proxy.book.strikes
+    path = f"/apis/batch/v1/namespaces/{stand.api.namespace}/jobs"
+    roots = stand.api.items(path)[0]
+    assert len(roots) == 10
+    assert all("gangline/queued" in root["metadata"]["annotations"] for root in roots)
+    assert {each.deleted for each in stand.launcher.sweep(now=datetime.now(UTC), life=lambda _: "ended")} == {True}
+
+
+@pytest.mark.row("K7")
+def test_server_that_is_away_stops_no_training(stand, proxy):
+    steps = HEAD + "for number in range(60): step(number) or time.sleep(0.5)"
+    stand.launcher.submit(stand.podset(steps))
+    events = through(stand, proxy).follow("run-1")
+    seen = [next(event for event in events if event.status and event.status.state == "running")]
+    proxy.book.set(HttpRule(action="answer", status=503))
+    for event in events:
+        seen.append(event)
+        if event.status is not None and event.status.stale_seconds:
+            proxy.book.set()
+    assert any(event.status and event.status.stale_seconds for event in seen)
+    assert {event.status.state for event in seen if event.status and event.status.stale_seconds} <= {"running"}
+    steps_seen = [event.data["step"] for event in seen if event.kind == "progress" and event.data["rank"] == 0]
+    assert steps_seen == list(range(60))
+    assert seen[-1].end.exit_code == 0

@@ -136,7 +136,7 @@ class Follower:
         pods = self._pods.objects()
         state = self._state_of(pods)
         status = status_of(state, pods, self._podset)
-        is_told = bool(self._told.statuses) and state in ("starting", "running")
+        is_told = len(self._told.statuses) == self._podset.num_nodes and state in ("starting", "running")
         return replace(
             status,
             joined=self._told.joined if is_told else status.joined,

@@ -1,20 +1,26 @@
 """Gathers what `waiting` reads: events, quotas, servers, the queue. What this account may not read stays unknown."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
 from gangline.errors import GanglineError
 from gangline.launch.kubernetes.api import Api, Away, Object
 from gangline.launch.kubernetes.facts import Facts
+from gangline.launch.kubernetes.kueue import GROUP
+from gangline.launch.kubernetes.lean import lean_pod
 from gangline.launch.kubernetes.pods import is_ready, phase, pods_path
 from gangline.launch.kubernetes.roots import Root
 from gangline.launch.kubernetes.setting import GANG, collection
-from gangline.launch.kubernetes.waiting.snapshot import Snapshot
+from gangline.launch.kubernetes.waiting import Snapshot, explain
 
 ASKED_PODS = 4
 """Pods whose events are read: those of one gang that cannot start say the same."""
-KUEUE = "kueue.x-k8s.io/v1beta1"
+KUEUE_VERSIONS = ("v1beta2", "v1beta1")
+"""Newest first; what is read of a Workload is spelled alike in both."""
+_HELD_BY_OTHERS = ("unschedulable", "quota", "queue")
+"""Kinds of waiting that somebody else's pods explain: only then all of them are read."""
 
 
 def look(api: Api, root: Root, pods: list[Object], *, num_nodes: int, facts: Facts, deep: bool = True) -> Snapshot:
@@ -33,17 +39,17 @@ def look(api: Api, root: Root, pods: list[Object], *, num_nodes: int, facts: Fac
         return seen
     workload = _workload(api, root, facts)
     idle = [pod for pod in pods if not is_ready(pod) and phase(pod) in ("Pending", "Running")]
-    return Snapshot(
-        now=seen.now,
-        num_nodes=num_nodes,
-        root=root.object,
-        pods=pods,
+    seen = replace(
+        seen,
         events=_events(api, root, idle[:ASKED_PODS]),
-        others=_others(api, root.object["metadata"]["name"]),
         nodes=_nodes(api, idle[:ASKED_PODS]),
         workload=workload,
         pending=_pending(api, workload, facts),
     )
+    waiting = explain(seen)
+    if waiting is None or waiting.kind not in _HELD_BY_OTHERS:
+        return seen
+    return replace(seen, others=_others(api, root.object["metadata"]["name"]))
 
 
 def _allowed(read: Callable[[], list[Object]]) -> list[Object]:
@@ -69,7 +75,7 @@ def _listed(api: Api, path: str, fields: str) -> list[Object]:
 
 
 def _others(api: Api, name: str) -> list[Object]:
-    return _allowed(lambda: api.items(pods_path(api), labels=f"{GANG},{GANG}!={name}")[0])
+    return _allowed(lambda: api.items(pods_path(api), labels=f"{GANG},{GANG}!={name}", keep=lean_pod)[0])
 
 
 def _nodes(api: Api, pods: list[Object]) -> list[Object]:
@@ -79,17 +85,24 @@ def _nodes(api: Api, pods: list[Object]) -> list[Object]:
 
 
 def _workload(api: Api, root: Root, facts: Facts) -> Object | None:
-    if not facts.kueue:
+    version = _served(facts, f"{GROUP}/{{}}/workloads")
+    if version is None:
         return None
-    path = collection(KUEUE, "workloads", api.namespace)
-    found = _allowed(lambda: api.items(path, labels=f"kueue.x-k8s.io/job-uid={root.uid}")[0])
+    path = collection(f"{GROUP}/{version}", "workloads", api.namespace)
+    found = _allowed(lambda: api.items(path, labels=f"{GROUP}/job-uid={root.uid}")[0])
     return found[0] if found else None
 
 
 def _pending(api: Api, workload: Object | None, facts: Facts) -> list[Object]:
     queue = ((workload or {}).get("spec") or {}).get("queueName")
-    if queue is None or not facts.kueue:
+    version = _served(facts, f"{GROUP}/{{}}/workloads")
+    if queue is None or version is None:
         return []
-    path = f"/apis/visibility.{KUEUE}/namespaces/{api.namespace}/localqueues/{queue}/pendingworkloads"
+    path = f"/apis/visibility.{GROUP}/{version}/namespaces/{api.namespace}/localqueues/{queue}/pendingworkloads"
     found = _allowed(lambda: list((api.read(path) or {}).get("items") or ()))
     return sorted(found, key=lambda each: each.get("positionInLocalQueue", 0))
+
+
+def _served(facts: Facts, resource: str) -> str | None:
+    """The newest version that the cluster serves `resource` in."""
+    return next((version for version in KUEUE_VERSIONS if resource.format(version) in facts.served), None)

@@ -24,7 +24,6 @@ def snapshot(kept: dict[str, Any]) -> Snapshot:
         pods=kept["pods"],
         events=kept["events"],
         others=kept["others"],
-        quotas=kept.get("quotas", []),
         nodes=kept["nodes"],
         workload=kept["workload"],
         pending=kept.get("pending", []),

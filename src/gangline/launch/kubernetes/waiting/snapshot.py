@@ -40,7 +40,6 @@ class Snapshot:
     """About the root and its pods."""
     others: list[Object] = field(default_factory=list)
     """Pods of other gangs that hold resources."""
-    quotas: list[Object] = field(default_factory=list)
     nodes: list[Object] = field(default_factory=list)
     workload: Object | None = None
     """Kueue's, of this gang."""
