@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import pytest
 import yaml
+from tests.cluster.fake.api import FakeApi
 from tests.launch.kubernetes.gangs import CPU, GPU, GPU_SITE, cases, kueue_setting, setting
 
-from gangline.launch.kubernetes.emit import emit, in_order
+from gangline.errors import ConfigError
+from gangline.launch.kubernetes.emit import dry_run, emit, in_order
+from gangline.launch.kubernetes.facts import Facts
 from gangline.launch.kubernetes.render import render_as
 
 
@@ -53,6 +56,28 @@ def test_root_is_as_its_last_write_leaves_it():
     )
     queued = root(kueue_setting())
     assert (queued["spec"]["suspend"], queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]) == (True, "shared")
+
+
+@pytest.mark.parametrize("kind", ["job", "jobset", "trainjob"])
+def test_dry_run_creates_nothing(kind):
+    api = FakeApi("gangs", serve=("trainer", "jobset"))
+    given = setting(facts=Facts())
+    dry_run(api, kind, given)
+    paths = [path for path, _ in render_as(kind, given).around]
+    assert [api.items(path)[0] for path in paths] == [[]] * len(paths)
+
+
+def test_dry_run_of_a_gang_that_stands_finds_nothing_wrong():
+    api = FakeApi("gangs")
+    rendered = render_as("job", setting(facts=Facts()))
+    api.create(rendered.root_path, rendered.root)
+    dry_run(api, "job", setting(facts=Facts()))
+    assert len(api.items(rendered.root_path)[0]) == 1
+
+
+def test_dry_run_says_what_the_server_refuses():
+    with pytest.raises(ConfigError, match="jobsets"):
+        dry_run(FakeApi("gangs"), "jobset", setting())
 
 
 def test_nothing_stands_by_reference():

@@ -134,7 +134,9 @@ def test_lost_servers_are_left_after_a_minute():
 
 @pytest.mark.parametrize(("route", "gates"), [("gates", 1), ("kueue", 0), ("none", 0)])
 def test_only_the_placer_is_waited_for(route, gates):
-    assert len(spec_of(setting(GPU, pod=GPU_SITE, route=route)).get("schedulingGates", ())) == gates
+    queue = {"kueue.x-k8s.io/queue-name": "shared"}
+    found = spec_of(setting(GPU, pod=GPU_SITE, route=route, queue_labels=queue))
+    assert len(found.get("schedulingGates", ())) == gates
 
 
 def test_placement_that_no_placer_carries_out_bounds_the_servers():

@@ -72,8 +72,15 @@ def test_topology_is_asked_for_in_the_template_under_every_root():
 
 
 def test_kueue_without_a_queue_is_refused():
-    with pytest.raises(ConfigError, match="wanted a queue for route kueue, found none"):
+    with pytest.raises(ConfigError, match="wanted the name of a queue, found none"):
         render_as("job", setting(route="kueue"))
+
+
+def test_only_queue_of_a_namespace_is_taken():
+    facts = Facts(queues={"shared": "cluster"}, topologies=("default",))
+    found = render_as("job", setting(route="kueue", facts=facts))
+    assert found.release == {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "shared"}}}
+    assert template_of(found)["metadata"]["annotations"]["kueue.x-k8s.io/podset-unconstrained-topology"] == "true"
 
 
 @pytest.mark.parametrize("kind", KINDS)

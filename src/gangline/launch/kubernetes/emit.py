@@ -1,11 +1,12 @@
 """The objects of a gang as one YAML stream, for people and for `kubectl apply`: secrets are named, never shown."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import yaml
 
-from gangline.launch.kubernetes.api import Api, Object
+from gangline.launch.kubernetes.api import Api, Conflict, Object
 from gangline.launch.kubernetes.overrides import shared_runtime
 from gangline.launch.kubernetes.render import Rendered, Root, render_as
 from gangline.launch.kubernetes.setting import Setting
@@ -33,12 +34,17 @@ def emit_runtime(setting: Setting, name: str) -> str:
 def dry_run(api: Api, kind: Root, setting: Setting) -> None:
     """Let the API server judge every object as if it were created; nothing is.
 
+    What has the name already was judged when it was made. A TrainJob whose runtime would be made with it cannot be
+    tried: Trainer's webhook wants that to exist.
+
     Raises:
         Refused: It would not take one, in its own words.
     """
     rendered = render_as(kind, setting)
-    for path, thing in (*rendered.before, (rendered.root_path, rendered.root), *rendered.around):
-        api.create(path, thing, dry_run=True)
+    root = () if rendered.before else ((rendered.root_path, rendered.root),)
+    for path, thing in (*rendered.before, *root, *rendered.around):
+        with suppress(Conflict):
+            api.create(path, thing, dry_run=True)
 
 
 def in_order(rendered: Rendered) -> list[Object]:

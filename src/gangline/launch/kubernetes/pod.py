@@ -47,7 +47,7 @@ def pod_template(setting: Setting, *, master: str, subdomain: str | None = None)
     if setting.pod.pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in setting.pod.pull_secrets]
     spec |= _where(setting)
-    noted = annotations(setting) | dict(setting.pod_annotations)
+    noted = annotations(setting) | setting.wishes.pod_annotations
     return {"metadata": {"labels": labels(setting.podset), "annotations": noted}, "spec": spec}
 
 

@@ -170,9 +170,4 @@ def _release(setting: Setting) -> Object:
         case "gates":
             return {"metadata": {"annotations": {QUEUED: rfc3339(setting.now)}}}
         case "kueue":
-            if not setting.queue_labels:
-                raise ConfigError(
-                    f"gang {setting.podset.name}: wanted a queue for route kueue, found none;"
-                    " set launch.queue in site.toml"
-                )
-            return {"metadata": {"labels": dict(setting.queue_labels)}}
+            return {"metadata": {"labels": setting.wishes.root_labels}}

@@ -11,6 +11,7 @@ import gangline
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.api import Object
 from gangline.launch.kubernetes.facts import Facts
+from gangline.launch.kubernetes.kueue import Wishes, kueue_wishes
 from gangline.spec.podset import PodSet
 from gangline.spec.site import LaunchTable, PodTable
 
@@ -53,9 +54,9 @@ class Setting:
     now: datetime
     owner: Object | None = None
     pod_annotations: Mapping[str, str] = field(default_factory=dict)
-    """What a batch scheduler reads from the template of the pod."""
+    """What a batch scheduler reads from the template of the pod, see `wishes`."""
     queue_labels: Mapping[str, str] = field(default_factory=dict)
-    """What puts the root into a batch scheduler's queue; written last."""
+    """What puts the root into a batch scheduler's queue, see `wishes`."""
 
     def __post_init__(self) -> None:
         name = self.podset.name
@@ -64,6 +65,17 @@ class Setting:
                 f"gang name: wanted at most {MAX_NAME} of a-z, 0-9 and -, beginning with a letter and not ending in -,"
                 f" found {name!r} ({len(name)} characters); a shorter project name gives a shorter one"
             )
+
+    @property
+    def wishes(self) -> Wishes:
+        """What the batch scheduler is told: as given, else what Kueue needs.
+
+        Raises:
+            ConfigError: Kueue has no queue for this gang.
+        """
+        if self.route == "kueue" and not self.queue_labels:
+            return kueue_wishes(self.podset, self.podset.placement, self.launch, self.facts)
+        return Wishes(root_labels=dict(self.queue_labels), pod_annotations=dict(self.pod_annotations))
 
     @property
     def image(self) -> str:
