@@ -1,13 +1,16 @@
 """`FakeApi`: the client of the product over the fake server, in this process; nothing waits longer than `patience`."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from tests.cluster.fake.refusal import Refusal
+from tests.cluster.fake.refusal import Refusal, forbidden
 from tests.cluster.fake.server import Asked, FakeServer
 
 from gangline.launch.kubernetes.client import Client
+from gangline.launch.kubernetes.paths import place_of
+from gangline.launch.kubernetes.rights import Right
 from gangline.launch.kubernetes.wire import Answer, Request, Stream
 
 Proceed = Callable[[], Answer]
@@ -21,12 +24,14 @@ class FakeApi(Client):
         namespace: Of this gang's objects; made if it is not there.
         server: Shared with other clients; none: a new one.
         serve: Kinds beyond the built-in ones: trainer, jobset, kueue.
+        rights: What this account may do, here and in the cluster; none given: everything.
         patience: Seconds that a watch or a followed log waits for news before it ends, whatever it asked for.
 
     Attributes:
         idle: Called whenever a watch or a log has nothing to say, before it waits: put controllers here.
         hooks: Each stands around every call but watches and logs, the last one outermost: answer instead of the server,
             or call `proceed` and raise `Away` to lose its answer. `Away` from a hook reaches the caller at once.
+        refused: What was asked for beyond `rights`, as `list nodes`.
     """
 
     def __init__(
@@ -35,11 +40,14 @@ class FakeApi(Client):
         *,
         server: FakeServer | None = None,
         serve: tuple[str, ...] = (),
+        rights: Iterable[Right] | None = None,
         patience: float = 0.05,
     ) -> None:
         self.server = server or FakeServer(serve=serve)
         self.idle: list[Callable[[], object]] = []
         self.hooks: list[Hook] = []
+        self.rights = None if rights is None else tuple(rights)
+        self.refused: Counter[str] = Counter()
         self.patience = patience
         self.server.add_namespace(namespace)
         super().__init__(_InMemory(self), namespace=namespace)
@@ -50,6 +58,8 @@ class _InMemory:
         self._api = api
 
     def send(self, request: Request) -> Answer:
+        if (refusal := self._lacking(request)) is not None:
+            return refusal
         proceed: Proceed = lambda: self._answer(request)  # noqa: E731  the innermost of a chain of calls
         for hook in self._api.hooks:
             proceed = _around(hook, request, proceed)
@@ -58,6 +68,9 @@ class _InMemory:
     @contextmanager
     def stream(self, request: Request, *, seconds: float, silence_seconds: float) -> Iterator[Stream]:
         server, asked = self._api.server, _asked(request)
+        if (refusal := self._lacking(request)) is not None:
+            yield Stream(refusal=refusal, chunks=iter(()))
+            return
         try:
             news = _log(server, asked) if asked.place.subresource == "log" else server.watch(asked)
         except Refusal as refusal:
@@ -65,6 +78,24 @@ class _InMemory:
             return
         follows = asked.query.get("follow", "true") == "true"
         yield Stream(refusal=None, chunks=self._chunks(news, seconds=seconds if follows else 0.0))
+
+    def _lacking(self, request: Request) -> Answer | None:
+        """What an account without this right is told."""
+        place = place_of(request.path)
+        if self._api.rights is None or not place.plural or place.group == "authorization.k8s.io":
+            return None
+        name = "" if request.verb == "create" else place.name
+        for right in self._api.rights:
+            if (
+                right.what == place.resource
+                and request.verb in right.verbs
+                and (not right.names or name in right.names)
+            ):
+                return None
+        self._api.refused[f"{request.verb} {place.resource}"] += 1
+        why = f'User "fake" cannot {request.verb} resource "{place.plural}" in API group "{place.group}"'
+        refusal = forbidden(place.resource, place.name, why)
+        return Answer(status=refusal.code, body=refusal.body)
 
     def _answer(self, request: Request) -> Answer:
         status, body = self._api.server.answer(_asked(request))

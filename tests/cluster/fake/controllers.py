@@ -24,7 +24,11 @@ class JobController:
         self.server: FakeServer = getattr(server, "server", server)
 
     def step(self) -> int:
-        """Until nothing moves; returns how many rounds moved something."""
+        """Until nothing moves; returns how many rounds moved something. Nobody else writes meanwhile."""
+        with self.server.store.changed:
+            return self._settle()
+
+    def _settle(self) -> int:
         for rounds in range(_ROUNDS):
             before = self.server.store.version
             for job in self.server.store.all_of(self.server.kind("jobs.batch"), ""):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from gangline.launch.kubernetes.api import Object
 
-_MAKE = ("create", "get", "patch")
 _ROOT = ("create", "get", "list", "watch", "patch", "delete")
 TRAINER, JOBSET, KUEUE = "trainer.kubeflow.org", "jobset.x-k8s.io", "kueue.x-k8s.io"
 OPTIONAL_GROUPS = (TRAINER, JOBSET, KUEUE, f"visibility.{KUEUE}")
@@ -34,11 +33,11 @@ DRIVER = (
     Right(group=TRAINER, resource="trainjobs", verbs=_ROOT),
     Right(group=TRAINER, resource="trainingruntimes", verbs=_ROOT),
     Right(group=JOBSET, resource="jobsets", verbs=_ROOT),
-    Right(resource="services", verbs=_MAKE),
-    Right(group="networking.k8s.io", resource="networkpolicies", verbs=_MAKE),
-    Right(resource="configmaps", verbs=_MAKE),
+    Right(resource="services", verbs=("create", "patch")),
+    Right(group="networking.k8s.io", resource="networkpolicies", verbs=("create", "patch")),
+    Right(resource="configmaps", verbs=("create", "get", "patch")),
     Right(resource="secrets", verbs=("create", "patch")),
-    Right(resource="pods", verbs=("get", "list", "watch", "delete")),
+    Right(resource="pods", verbs=("list", "watch", "delete")),
     Right(resource="pods/log", verbs=("get",)),
     Right(resource="events", verbs=("list",)),
     Right(resource="resourcequotas", verbs=("list",)),
@@ -61,11 +60,11 @@ READER = (
 """In the whole cluster, for those who may know who holds the servers; without it no holders are named."""
 
 PLACER = (
-    Right(group="batch", resource="jobs", verbs=("get", "list", "patch")),
-    Right(group=TRAINER, resource="trainjobs", verbs=("get", "list", "patch")),
+    Right(group="batch", resource="jobs", verbs=("list", "patch")),
+    Right(group=TRAINER, resource="trainjobs", verbs=("list", "patch")),
     Right(group=TRAINER, resource="trainingruntimes", verbs=("get",)),
-    Right(group=JOBSET, resource="jobsets", verbs=("get", "list", "patch")),
-    Right(resource="pods", verbs=("get", "list", "patch")),
+    Right(group=JOBSET, resource="jobsets", verbs=("list", "patch")),
+    Right(resource="pods", verbs=("list", "patch")),
     Right(resource="configmaps", verbs=("create",)),
     Right(resource="configmaps", verbs=("get", "update"), names=("gangline-ledger",)),
     Right(group="coordination.k8s.io", resource="leases", verbs=("create",)),
