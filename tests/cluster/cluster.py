@@ -19,7 +19,7 @@ import pytest
 from tests.cluster import tenant
 from tests.cluster.images import recipes
 from tests.cluster.images.base import base_path
-from tests.cluster.images.importing import imported
+from tests.cluster.images.importing import has
 from tests.cluster.rig import env, machine
 from tests.cluster.rig.kubectl import Kubectl
 from tests.cluster.rig.trouble import Lacking, Trouble
@@ -82,7 +82,7 @@ class Cluster:
         """By digest: with torch, too; of the present code."""
         if not self.is_own:
             return self._told("GANGLINE_TEST_TRAIN_IMAGE")
-        if not any(name.startswith(f"{recipes.TRAIN}-base@") for name in imported()):
+        if not has(f"{recipes.TRAIN}-base"):
             pytest.skip("make cluster-up brings the image with torch, minutes once")
         return bring(recipes.train_base(), recipes.train()).reference
 

@@ -23,6 +23,11 @@ def ensure(image: Image, *, under: Image | None = None, tag: str | None = None) 
         output(ctr("images", "tag", image.reference, f"{image.name}:{tag}"))
 
 
+def has(name: str) -> bool:
+    """Whether there is an image called `name`, whatever its digest."""
+    return any(each.startswith(f"{name}@") for each in imported())
+
+
 def imported() -> set[str]:
     """Names that containerd knows."""
     return set(output(ctr("images", "ls", "-q")).split())

@@ -1,4 +1,4 @@
-"""`python -m tests.cluster.rig up|down|env|status`: the project's own one-node cluster on this machine."""
+"""`python -m tests.cluster.rig up|down|env|site|status`: the project's own one-node cluster on this machine."""
 
 import argparse
 import sys
@@ -6,6 +6,7 @@ import time
 
 from tests.cluster.rig import answers, env, places
 from tests.cluster.rig.down import down
+from tests.cluster.rig.site import make_site
 from tests.cluster.rig.trouble import Trouble
 from tests.cluster.rig.up import is_running, up
 
@@ -16,7 +17,7 @@ def main(arguments: list[str]) -> int:
     """Exit code: 0, or 3 with the reason on stderr."""
     asked = _parser().parse_args(arguments)
     try:
-        return {"up": _up, "down": _down, "env": _env, "status": _status}[asked.command](asked)
+        return {"up": _up, "down": _down, "env": _env, "site": _site, "status": _status}[asked.command](asked)
     except Trouble as trouble:
         sys.stderr.write(f"cluster  {trouble}\n")
         return _NO_CLUSTER
@@ -41,6 +42,11 @@ def _env(_asked: argparse.Namespace) -> int:
     return 0
 
 
+def _site(asked: argparse.Namespace) -> int:
+    print(make_site(asked.namespace), end="")
+    return 0
+
+
 def _status(_asked: argparse.Namespace) -> int:
     if not is_running():
         print("cluster  down")
@@ -57,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     ends = commands.add_parser("down", help="end it; put back what it changed")
     ends.add_argument("--purge", action="store_true", help="forget imported images and keys")
     commands.add_parser("env", help="print shell lines: KUBECONFIG, PATH and the variables of the tests")
+    site = commands.add_parser("site", help="make a namespace for gangs; print a site.toml for lines that run there")
+    site.add_argument("namespace")
     commands.add_parser("status", help="code 0 when it runs, 3 when not")
     return parser
 

@@ -1,6 +1,7 @@
 """What programs need to know of the running cluster, as shell lines and as a table."""
 
 from tests.cluster.images import recipes
+from tests.cluster.images.importing import has
 from tests.cluster.rig import places, store
 from tests.cluster.rig.up import bring
 from tests.cluster.servers.build import program
@@ -9,9 +10,9 @@ from tests.cluster.servers.build import program
 def environment() -> dict[str, str]:
     """Variables that tests understand; with them they run against this cluster as against any other.
 
-    The image is that of the present code, and is brought when it is new.
+    The images are those of the present code, and are brought when they are new.
     """
-    return {
+    told = {
         "GANGLINE_TEST_KUBECONFIG": str(places.kubeconfig()),
         "GANGLINE_TEST_STORE_URL": f"s3://{store.BUCKET}",
         "GANGLINE_TEST_STORE_ENDPOINT": store.endpoint(),
@@ -19,6 +20,9 @@ def environment() -> dict[str, str]:
         "GANGLINE_TEST_STORE_CREDENTIALS": store.credentials(),
         "GANGLINE_TEST_IMAGE": bring(recipes.small_base(), recipes.small()).reference,
     }
+    if has(f"{recipes.TRAIN}-base"):
+        told["GANGLINE_TEST_TRAIN_IMAGE"] = bring(recipes.train_base(), recipes.train()).reference
+    return told
 
 
 def shell() -> str:
