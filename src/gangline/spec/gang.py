@@ -8,7 +8,7 @@ A gang's folder holds
     launch.json  lock  cancel.json         the launcher's own: how it was started, who writes, the wish to stop
     secrets/                               mode 0700, gone once the gang is collected
     heartbeat/<rank>                       64 mapped bytes a rank
-    logs/<rank>.log                        stdout and stderr of a rank, generations marked by a line
+    logs/<rank>.log  logs/<rank>.log.1     stdout and stderr of a rank, generations marked by a line; the older half
     out/                                   what is mirrored to the store:
         ranks/<rank>.jsonl                 rank events: {"event", "rank", "generation", "step", "mono", "time", ...}
         metrics.jsonl                      rank 0, a line a step; of a step that was redone the last one counts
