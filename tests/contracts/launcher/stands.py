@@ -82,14 +82,24 @@ class ClusterStand(FakeStand):
     def over(self, api) -> Launcher:
         from gangline.launch.kubernetes.facts import read_facts
 
-        credentials = self._cluster.credentials.encode()
         return KubernetesLauncher(
             api,
             facts=read_facts(self.api),
             launch=LaunchTable(target="kubernetes", launcher="job", namespace=self._namespace),
-            pod=PodTable(pull="Never" if self._cluster.is_own else "IfNotPresent"),
-            secrets=lambda name: credentials if name == "store-credentials" else f"value of {name}".encode(),
+            pod=PodTable(pull="Never" if self.is_own else "IfNotPresent"),
+            secrets=self.secret,
         )
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self._cluster.kubeconfig
+
+    @property
+    def is_own(self) -> bool:
+        return self._cluster.is_own
+
+    def secret(self, name: str) -> bytes:
+        return self._cluster.credentials.encode() if name == "store-credentials" else f"value of {name}".encode()
 
     def podset(self, program: str, name: str = "run-1", **changes) -> PodSet:
         small = {

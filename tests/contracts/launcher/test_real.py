@@ -1,12 +1,15 @@
 """What only a real cluster shows: pods that are taken, deleted or placed together, and what is left of them."""
 
 import os
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime
 
 import pytest
 from tests.cluster.faults.proxy.proxy import ApiFaultProxy
 from tests.cluster.faults.proxy.rules import HttpRule
+from tests.contracts.launcher.crashing import Crashing, Killed
 from tests.contracts.launcher.gangs import HEAD, SAVER, SLEEPER, STEPPER, poll
 from tests.contracts.launcher.stands import ClusterStand
 
@@ -117,7 +120,7 @@ def test_lost_answers_start_no_second_gang(stand, proxy):
     driver = through(stand, proxy)
     proxy.book.set(HttpRule(action="lose_answer", method="POST", probability=0.5))
     for count in range(10):
-        podset = stand.podset(SLEEPER, f"run-{count}", deadline_seconds=600.0, num_nodes=2, procs_per_node=1)
+        podset = waiting_gang(stand, f"run-{count}")
         first = driver.submit(podset)
         assert stand.again().submit(podset).uid == first.uid
     assert proxy.book.strikes
@@ -144,3 +147,73 @@ def test_server_that_is_away_stops_no_training(stand, proxy):
     steps_seen = [event.data["step"] for event in seen if event.kind == "progress" and event.data["rank"] == 0]
     assert steps_seen == list(range(60))
     assert seen[-1].end.exit_code == 0
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+from gangline.launch.kubernetes.client import connect
+from gangline.launch.kubernetes.facts import read_facts
+from gangline.launch.kubernetes.launcher import KubernetesLauncher
+from gangline.spec.podset import PodSet
+from gangline.spec.site import LaunchTable, PodTable
+kubeconfig, namespace, podset, pull = sys.argv[1:]
+api = connect({"KUBECONFIG": kubeconfig}, namespace=namespace)
+launcher = KubernetesLauncher(
+    api, facts=read_facts(api), launch=LaunchTable(target="kubernetes", launcher="job", namespace=namespace),
+    pod=PodTable(pull=pull), secrets=lambda name: sys.stdin.readline().strip().encode(),
+)
+launcher.submit(PodSet.from_json(Path(podset).read_bytes()))
+for event in launcher.follow("run-1"):
+    print(event.kind, flush=True)
+"""
+
+
+@pytest.mark.row("C6")
+def test_driver_that_is_killed_is_followed_by_another_at_once(stand, tmp_path):
+    podset = stand.podset(HEAD + "for number in range(40): step(number) or time.sleep(0.5)")
+    (tmp_path / "podset.json").write_bytes(podset.to_json())
+    pull = "Never" if stand.is_own else "IfNotPresent"
+    command = [sys.executable, "-c", DRIVER, str(stand.kubeconfig), stand.api.namespace, str(tmp_path / "podset.json")]
+    with subprocess.Popen([*command, pull], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
+        driver.stdin.write("".join(f"{stand.secret(name).decode()}\n" for name in podset.secrets))
+        driver.stdin.close()
+        while "progress" not in driver.stdout.readline():
+            assert driver.poll() is None
+        driver.kill()
+    started = time.monotonic()
+    assert stand.launcher.submit(podset).adopted
+    assert time.monotonic() - started <= 3.0
+    events = list(stand.launcher.follow("run-1"))
+    assert [event.data["step"] for event in events if event.kind == "progress" and event.data["rank"] == 0] == [
+        *range(40)
+    ]
+    assert events[-1].end.exit_code == 0
+    assert len(pods(stand)) == 1
+
+
+@pytest.mark.row("C1")
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_submit_that_dies_at_any_write_is_completed_by_the_next(stand, when):
+    path = f"/apis/batch/v1/namespaces/{stand.api.namespace}/jobs"
+    whole = Crashing(stand.api)
+    stand.over(whole).submit(waiting_gang(stand, "whole"))
+    wanted = sorted(stand.leftovers("whole"))
+    for point in range(len(whole.writes)):
+        podset = waiting_gang(stand, f"run-{point}")
+        with pytest.raises(Killed):
+            stand.over(Crashing(stand.api, point=point, when=when)).submit(podset)
+        root = stand.api.get(f"{path}/{podset.name}")
+        is_last = point == len(whole.writes) - 1 and when == "after"
+        assert root is None or root["spec"]["suspend"]
+        assert is_last or root is None or "gangline/queued" not in root["metadata"]["annotations"]
+        gang = stand.launcher.submit(podset)
+        assert root is None or root["metadata"]["uid"] == gang.uid
+        assert sorted(stand.leftovers(podset.name)) == [each.replace("whole", podset.name) for each in wanted]
+    assert len(stand.api.items(path)[0]) == len(whole.writes) + 1
+    stand.launcher.sweep(now=datetime.now(UTC), life=lambda _: "ended")
+
+
+def waiting_gang(stand, name):
+    """Of several pods, and nobody places it: it never runs."""
+    return stand.podset(SLEEPER, name, num_nodes=2, procs_per_node=1)

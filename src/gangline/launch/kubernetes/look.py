@@ -85,7 +85,7 @@ def _nodes(api: Api, pods: list[Object]) -> list[Object]:
 
 
 def _workload(api: Api, root: Root, facts: Facts) -> Object | None:
-    version = _served(facts, f"{GROUP}/{{}}/workloads")
+    version = _kueue_version(facts)
     if version is None:
         return None
     path = collection(f"{GROUP}/{version}", "workloads", api.namespace)
@@ -95,7 +95,7 @@ def _workload(api: Api, root: Root, facts: Facts) -> Object | None:
 
 def _pending(api: Api, workload: Object | None, facts: Facts) -> list[Object]:
     queue = ((workload or {}).get("spec") or {}).get("queueName")
-    version = _served(facts, f"{GROUP}/{{}}/workloads")
+    version = _kueue_version(facts)
     if queue is None or version is None:
         return []
     path = f"/apis/visibility.{GROUP}/{version}/namespaces/{api.namespace}/localqueues/{queue}/pendingworkloads"
@@ -103,6 +103,6 @@ def _pending(api: Api, workload: Object | None, facts: Facts) -> list[Object]:
     return sorted(found, key=lambda each: each.get("positionInLocalQueue", 0))
 
 
-def _served(facts: Facts, resource: str) -> str | None:
-    """The newest version that the cluster serves `resource` in."""
-    return next((version for version in KUEUE_VERSIONS if resource.format(version) in facts.served), None)
+def _kueue_version(facts: Facts) -> str | None:
+    """The newest that the cluster serves."""
+    return next((each for each in KUEUE_VERSIONS if f"{GROUP}/{each}/workloads" in facts.served), None)
