@@ -12,6 +12,7 @@ from tests.line.kfp import stub as pipelines
 from tests.line.kfp.driving import story
 
 from gangline.errors import CancelledError, ConfigError, TrainingError
+from gangline.line import inventory, places
 from gangline.line.kfp import secrets, server
 from gangline.line.kfp.cancel import cancel_kfp_run
 from gangline.line.kfp.run_stage import run_stage
@@ -62,6 +63,8 @@ def cluster(desk, pods, tmp_path, monkeypatch):
     signing_key(desk.site, desk.environ)
     (mount / "sign-key").write_bytes(Path(key_file(tmp_path)).read_bytes())
     monkeypatch.setattr(secrets, "MOUNT", tmp_path / "mount")
+    settled = inventory.answer_file  # no pod imports torch to look at its machine
+    monkeypatch.setattr(inventory, "answer_file", lambda model, _: settled(model, places.home(desk.repo)))
     monkeypatch.setattr(server, "_demand_reachable", lambda _: None)
     monkeypatch.setattr(server, "POLL_SECONDS", 0.05)
     with pipelines.serving(pods) as url:
