@@ -16,12 +16,17 @@ from gangline.launch.kubernetes.client import Client
 Step = tuple[str, Callable[[], Any]]
 CONTAINER: dict[str, Any] = {
     "name": "node",
-    "image": "rig.local/pause:1",
-    "imagePullPolicy": "Never",
+    "image": f"registry.example/pause@sha256:{'0' * 64}",
     "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
 }
-RESTRICTED = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
-"""What the namespaces of gangs demand."""
+ALLOWED: dict[str, Any] = {
+    "serviceAccountName": "gangline-gang",
+    "automountServiceAccountToken": False,
+    "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+    "containers": [CONTAINER],
+}
+"""What the namespaces of gangs demand of a pod."""
+LABELS = {"gangline/run": "r"}
 JOB: dict[str, Any] = {
     "apiVersion": "batch/v1",
     "kind": "Job",
@@ -31,23 +36,16 @@ JOB: dict[str, Any] = {
         "completionMode": "Indexed",
         "completions": 2,
         "parallelism": 2,
-        "template": {
-            "spec": {
-                "restartPolicy": "Never",
-                "securityContext": RESTRICTED,
-                "containers": [CONTAINER],
-            }
-        },
+        "template": {"metadata": {"labels": LABELS}, "spec": {"restartPolicy": "Never", **ALLOWED}},
     },
 }
 POD: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Pod",
-    "metadata": {"name": "p", "labels": {"gangline/gang": "p"}},
+    "metadata": {"name": "p", "labels": {"gangline/gang": "p", **LABELS}},
     "spec": {
         "schedulingGates": [{"name": "gangline/placement"}],
-        "securityContext": RESTRICTED,
-        "containers": [CONTAINER],
+        **ALLOWED,
     },
 }
 
