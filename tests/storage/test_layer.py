@@ -7,7 +7,7 @@ import zipfile
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gangline.errors import IntegrityError, StorageError
@@ -145,6 +145,8 @@ def test_anything_but_plain_files_below_the_folder_is_refused_and_nothing_is_wri
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.row("P2")
+@settings(max_examples=300)
 @given(at=st.integers(0, len(pack(GOOD)) - 1), value=st.integers(0, 255))
 def test_no_byte_of_a_layer_can_change_but_into_another_good_layer(at, value):
     data = bytearray(pack(GOOD))
