@@ -111,8 +111,16 @@ def test_an_upload_whose_answer_is_lost_is_one_version(erring, stub, pipeline):
     stub.fault("POST", "/upload_version", "lost")
     version = erring.version("cheap", "9f-1", pipeline, tags={"commit": "9f"})
     assert [row["pipeline_version_id"] for row in stub.rows["pipeline_versions"]] == [version.id]
-    assert stub.rows["pipeline_versions"][0]["tags"] == {"commit": "9f"}
+    assert stub.rows["pipeline_versions"][0]["tags"]["commit"] == "9f"
     assert pipeline in stub.files[version.id]
+
+
+def test_another_content_of_a_name_is_another_version(client, pipeline):
+    word = secrets.token_hex(4)
+    first = client.version(word, f"{word}-1", pipeline, tags={})
+    other = client.version(word, f"{word}-1", pipeline.replace(b"a1" * 32, b"b2" * 32), tags={})
+    assert other.id != first.id
+    assert client.version(word, f"{word}-1", pipeline, tags={}) == first
 
 
 def test_of_twins_everybody_takes_the_oldest(erring, stub):

@@ -7,6 +7,7 @@ takes the oldest. States are read with care: a server leaves some out.
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Literal, cast, get_args
 
 from gangline.line.kfp.wire import Wire
@@ -16,6 +17,8 @@ State = Literal[
 ]  # fmt: skip
 FINAL: frozenset[State] = frozenset({"SUCCEEDED", "SKIPPED", "FAILED", "CANCELED"})
 PAGE_SIZE = 100
+CONTENT_TAG = "file"
+CONTENT_LETTERS = 12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,18 +56,26 @@ class Client:
         return str(found["experiment_id"])
 
     def version(self, pipeline: str, name: str, file: bytes, *, tags: Mapping[str, str]) -> Version:
-        """Version `name` of `pipeline` with the content `file`, uploaded where there is none."""
+        """Version `name` of `pipeline` with the content `file`, uploaded where there is none.
+
+        Where the name stands for other content (another image, say), the version's name ends in the content's digest.
+        """
         made = self._find_or_make("/pipelines", "pipelines", pipeline, {"display_name": pipeline})
         pipeline_id = str(made["pipeline_id"])
-        path = f"/pipelines/{pipeline_id}/versions"
+        content = sha256(file).hexdigest()[:CONTENT_LETTERS]
+        marked = {**tags, CONTENT_TAG: content}
+        found = self._version(pipeline_id, name, file, marked)
+        if (found.get("tags") or {}).get(CONTENT_TAG, content) != content:
+            found = self._version(pipeline_id, f"{name}-{content}", file, marked)
+        return Version(pipeline_id=pipeline_id, id=str(found["pipeline_version_id"]))
 
+    def _version(self, pipeline_id: str, name: str, file: bytes, tags: Mapping[str, str]) -> dict[str, Any]:
         def ask() -> dict[str, Any]:
-            standing = self._oldest(path, "pipeline_versions", name)
-            return standing or self.wire.once(
-                "POST", "/pipelines/upload_version", query=_upload(name, pipeline_id, tags), file=file
-            )
+            standing = self._oldest(f"/pipelines/{pipeline_id}/versions", "pipeline_versions", name)
+            query = _upload(name, pipeline_id, tags)
+            return standing or self.wire.once("POST", "/pipelines/upload_version", query=query, file=file)
 
-        return Version(pipeline_id=pipeline_id, id=str(self.wire.patiently(ask)["pipeline_version_id"]))
+        return self.wire.patiently(ask)
 
     def start(self, name: str, *, experiment: str, version: Version, run: str, config: str, root: str | None) -> str:
         """Id of the pipeline run that takes `run` through: the one at work, else a new one."""

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from gangline.errors import CancelledError, ConfigError, TrainingError
+from gangline.errors import CancelledError, ConfigError, TrainingError, UsageError
 from gangline.line.git import Repository
-from gangline.line.kfp.client import Client, PipelineRun, Version
+from gangline.line.kfp.client import Client, PipelineRun
 from gangline.line.kfp.compile import compile_line
 from gangline.line.kfp.config import TaskConfig
 from gangline.line.kfp.definitions import find_root
 from gangline.line.kfp.history import keep_history
-from gangline.line.kfp.names import experiment_name, link, run_name, version_name
+from gangline.line.kfp.names import experiment_name, link, run_name, run_of_link, version_name
 from gangline.line.kfp.secrets import for_tasks, secret_names
 from gangline.line.kfp.wire import Wire, check_endpoint
 from gangline.line.observer import Observer
@@ -60,8 +60,10 @@ def run_on_server(
     client = open_client(site, environ)
     client.check()
     records = RecordStore.of(store, record)
-    id_, record = _start(client, repo, records, record, site=site, environ=environ)
-    observer.note(f"pipeline run {record.links['kfp']}")
+    id_ = _joined(client, record) or _start(client, repo, records, record, site=site, environ=environ)
+    if id_ is None:
+        return records.read() or record
+    observer.note(f"pipeline run {link(site, id_)}")
     ended = _wait(client, id_, records, observer)
     record = records.read() or record
     if record.run.state == "open":
@@ -70,49 +72,64 @@ def run_on_server(
     return record
 
 
+def _joined(client: Client, record: Record) -> str | None:
+    """The pipeline run that the record links to, where it is at work."""
+    if "kfp" not in record.links:
+        return None
+    try:
+        stands = client.run(run_of_link(record.links["kfp"]))
+    except UsageError:
+        return None
+    return None if stands.is_final else stands.id
+
+
 def _start(
     client: Client, repo: Path, records: RecordStore, record: Record, *, site: Site, environ: Mapping[str, str]
-) -> tuple[str, Record]:
-    """Id of the pipeline run, and the record that links to it."""
+) -> str | None:
+    """Id of the pipeline run, started or found by name; None where the run has ended meanwhile."""
     _demand_reachable(site)
+    file = _compile(repo, record, site, environ)
+    version = client.version(record.run.project, version_name(record), file, tags={"commit": record.commit.sha})
+    repository = Repository.at(repo)
+    config = TaskConfig(
+        site=for_tasks(site),
+        history=keep_history(repository, record.commit.sha, records.store),
+        folder=repository.prefix or ".",
+        url=site.kfp.ui_url or site.kfp.endpoint,
+    )
+    experiment = client.experiment(experiment_name(record))
+    if (records.read() or record).run.state == "ended":
+        return None
+    id_ = client.start(
+        run_name(record), experiment=experiment, version=version, run=record.run.id, config=config.to_text(), root=None
+    )
+    _remember(records, link(site, id_), file)
+    return id_
+
+
+def _compile(repo: Path, record: Record, site: Site, environ: Mapping[str, str]) -> bytes:
     image = site.kfp.image or record.inputs.image
     if image is None:
         raise ConfigError(
             "kfp.image: wanted an image for the pipeline's tasks, found none in site.toml and none built;"
             " name one with @sha256:"
         )
-    their_site = for_tasks(site)
-    file = compile_line(
-        find_root(repo), image, run_seconds=site.limits.run_seconds, secrets=secret_names(their_site), environ=environ
-    )
-    tags_ = {"commit": record.commit.sha, "run": record.run.id}
-    version = client.version(record.run.project, version_name(record), file, tags=tags_)
-    repository = Repository.at(repo)
-    config = TaskConfig(
-        site=their_site,
-        history=keep_history(repository, record.commit.sha, records.store),
-        folder=repository.prefix or ".",
-        url=site.kfp.ui_url or site.kfp.endpoint,
-    )
-    id_ = _find_or_start(client, record, version, config)
-    url = link(site, id_)
+    mounted = secret_names(for_tasks(site))
+    return compile_line(find_root(repo), image, run_seconds=site.limits.run_seconds, secrets=mounted, environ=environ)
+
+
+def _remember(records: RecordStore, url: str, file: bytes) -> None:
+    """The record leads to the pipeline run and keeps its file."""
     key = put_blob(records.store, file)
     artifact = Artifact(
         kind="pipeline", key=key, media_type="application/yaml", size_bytes=len(file), sha256=key.rsplit("/", 1)[1]
     )
 
-    def change(each: Record) -> Record:
-        others = tuple(one for one in each.artifacts if one.key != key)
-        return replace(each, links=each.links | {"kfp": url}, artifacts=(*others, artifact))
+    def change(record: Record) -> Record:
+        others = tuple(each for each in record.artifacts if each.key != key)
+        return replace(record, links=record.links | {"kfp": url}, artifacts=(*others, artifact))
 
-    return id_, records.change(change)
-
-
-def _find_or_start(client: Client, record: Record, version: Version, config: TaskConfig) -> str:
-    return client.start(
-        run_name(record), experiment=client.experiment(experiment_name(record)), version=version,
-        run=record.run.id, config=config.to_text(), root=None,
-    )  # fmt: skip
+    records.change(change)
 
 
 def _demand_reachable(site: Site) -> None:
