@@ -7,6 +7,7 @@ from tests.launch.kubernetes.cluster_stand import LEDGER, Stand, watch_over
 
 from gangline.errors import IntegrityError
 from gangline.launch.kubernetes.place import Placer
+from gangline.launch.kubernetes.wire import Answer
 from gangline.spec.placement import Placement, Server
 
 
@@ -263,6 +264,21 @@ def test_a_root_that_is_damaged_waits_alone(stand):
     stand.settle()
     assert len(stand.bound("good")) == 2
     assert "PodSet" in stand.waits("bad")
+
+
+def test_what_the_server_refuses_to_one_gang_stops_no_other(stand):
+    def refuses(request, proceed):
+        if request.method == "PATCH" and "/pods/unlucky" in request.path:
+            return Answer(status=400, body={"message": "a webhook says no"})
+        return proceed()
+
+    stand.submit("unlucky", 1)
+    stand.placing.hooks.append(refuses)
+    stand.turn()
+    stand.submit("lucky", 2)
+    stand.settle()
+    assert len(stand.bound("lucky")) == 2
+    assert "a webhook says no" in stand.waits("unlucky")
 
 
 def test_pools_share_no_servers():

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import structlog
 
 from gangline.errors import CapacityError, IntegrityError
-from gangline.launch.kubernetes.api import Api, Away, Conflict, Gone
+from gangline.launch.kubernetes.api import Api, Away, Conflict, Gone, Refused
 from gangline.launch.kubernetes.choose_servers import ChooseServers, nearest
 from gangline.launch.kubernetes.ledger import read_ledger
 from gangline.launch.kubernetes.marked import MarkedGangs, Unreadable
@@ -82,6 +82,6 @@ def run_placer(api: Api, *, holder: str, stop: threading.Event) -> None:
             for each in placed:
                 log.info(f"gang_{each.what}", gang=each.gang, servers=",".join(each.servers), why=each.sentence)
             seconds = BUSY_SECONDS if any(each.what != "waits" for each in placed) else IDLE_SECONDS
-        except (Away, Gone, CapacityError, IntegrityError) as error:
+        except (Away, Gone, Refused, CapacityError, IntegrityError) as error:
             log.warning("placer_trouble", why=str(error))
             seconds = TROUBLE_SECONDS

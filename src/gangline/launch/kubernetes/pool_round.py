@@ -14,9 +14,11 @@ table, which the next pass completes. And nobody who is slow can open a gate of 
 no gate left.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
-from gangline.launch.kubernetes.api import Object
+from gangline.errors import CapacityError
+from gangline.launch.kubernetes.api import Conflict, Object, Refused
 from gangline.launch.kubernetes.choose_servers import ChooseServers, WhyNot
 from gangline.launch.kubernetes.gang_pods import is_bound, is_living
 from gangline.launch.kubernetes.ledger import Promise
@@ -42,8 +44,20 @@ def pool_round(turn: Turn, gangs: Sequence[Marked], choose: ChooseServers) -> No
     pending = _with_pending_pods(turn) if running else set()
     for gang in running:
         if _is_unsettled(turn, gang) or gang.name in pending:
-            tend(turn, gang)
+            with _alone(turn, gang):
+                tend(turn, gang)
     _start(turn, [gang for gang in gangs if gang.root.is_suspended], choose)
+
+
+@contextmanager
+def _alone(turn: Turn, gang: Marked) -> Iterator[None]:
+    """What the server refuses to one gang, or finds no room in the ledger, stops no other."""
+    try:
+        yield
+    except Conflict:
+        raise
+    except (Refused, CapacityError) as error:
+        turn.say(gang, str(error))
 
 
 def _drop_the_gone(turn: Turn, gangs: Iterable[Marked]) -> None:
@@ -76,16 +90,15 @@ def _start(turn: Turn, queue: Iterable[Marked], choose: ChooseServers) -> None:
     holds_back = ""
     for gang in queue:
         promise = turn.ledger.promises.get(gang.name)
-        if promise is not None:
-            _complete(turn, gang, promise)
-        elif not _is_due(turn, gang):
-            continue
-        elif holds_back:
-            turn.say(gang, f"waits its turn behind {holds_back}, for which servers are kept free")
-        elif (
-            (why := _place(turn, gang, choose)) and not why.never and turn.age(gang.queued.isoformat()) >= TURN_SECONDS
-        ):
-            holds_back = gang.name
+        with _alone(turn, gang):
+            if promise is not None:
+                _complete(turn, gang, promise)
+            elif holds_back and _is_due(turn, gang):
+                turn.say(gang, f"waits its turn behind {holds_back}, for which servers are kept free")
+            elif _is_due(turn, gang):
+                why = _place(turn, gang, choose)
+                if why and not why.never and turn.age(gang.queued.isoformat()) >= TURN_SECONDS:
+                    holds_back = gang.name
 
 
 def _complete(turn: Turn, gang: Marked, promise: Promise) -> None:

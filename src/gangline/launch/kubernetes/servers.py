@@ -84,7 +84,7 @@ def refusal(server: ServerFacts, selector: Mapping[str, str], tolerations: Itera
     if server.why_not:
         return server.why_not
     for key, value in selector.items():
-        if key != HOSTNAME and server.labels.get(key) != value:
+        if server.labels.get(key) != value:
             return f"lacks the label {key}={value}"
     tolerated = list(tolerations)
     for taint in server.taints:
