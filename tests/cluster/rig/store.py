@@ -57,7 +57,12 @@ def objects(image: Image) -> list[dict[str, Any]]:
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": metadata,
-            "spec": {"clusterIP": places.STORE_ADDRESS, "selector": labels, "ports": [port]},
+            "spec": {
+                "clusterIP": places.STORE_ADDRESS,
+                "selector": labels,
+                "ports": [port],
+                "publishNotReadyAddresses": True,  # a probe that was slow on a busy machine cuts nobody off
+            },
         },
         {
             "apiVersion": "apps/v1",
@@ -107,7 +112,6 @@ def _pod(image: Image) -> dict[str, Any]:
             "httpGet": {"path": "/minio/health/ready", "port": places.STORE_PORT},
             "periodSeconds": 1,
             "timeoutSeconds": 5,
-            "failureThreshold": 60,  # a busy machine is no reason to cut the store off
         },
         "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}},
         "securityContext": {
