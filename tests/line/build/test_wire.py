@@ -110,6 +110,17 @@ def test_a_bearer_challenge_is_traded_for_a_token_of_the_scope(stub):
     assert headers["Authorization"] == f"Basic {LOGIN.basic}"
 
 
+def test_a_mount_asks_for_both_repositories(stub):
+    stub.answers["POST /v2/team/a/blobs/uploads/"] = demanding("Bearer t", f'Bearer realm="http://{stub.host}/token"')
+    stub.answers["GET /token"] = (200, {}, b'{"token": "t"}')
+    stub.answers[f"HEAD /v2/base/b/blobs/{DESCRIPTOR.digest}"] = (200, {}, b"")
+    registry = stub.registry()
+    base = Registry(Reference(stub.host, "base/b"), registry._wire)
+    assert registry._mount(DESCRIPTOR, base) is False  # the answer was 200, not "made"
+    (asked,) = (path for _, path, _ in stub.seen if path.startswith("/token"))
+    assert "scope=repository%3Ateam%2Fa%3Apull%2Cpush&scope=repository%3Abase%2Fb%3Apull" in asked
+
+
 def test_nobody_gets_a_token_as_nobody(stub):
     stub.answers[BLOB_PATH] = demanding("Bearer t", f'Bearer realm="http://{stub.host}/token"')
     stub.answers["GET /token"] = (200, {}, b'{"access_token": "t"}')

@@ -140,7 +140,8 @@ class Registry:
     def _mount(self, blob: Descriptor, base: "Registry | None") -> bool:
         if base is None or base.host != self.host or not base.has(blob):
             return False
-        answer = self._ask("POST", f"blobs/uploads/?mount={blob.digest}&from={base.repository}", push=True)
+        where = f"blobs/uploads/?mount={blob.digest}&from={base.repository}"
+        answer = self._ask("POST", where, push=True, mounts=base.repository)
         answer.body.close()
         if answer.status == 202:  # not mounted: the registry opened an upload instead, which is given up
             self._abandon(answer)
@@ -213,11 +214,14 @@ class Registry:
         path: str,
         *,
         push: bool = False,
+        mounts: str | None = None,
         headers: Mapping[str, str] | None = None,
         body: bytes | BinaryIO | None = None,
     ) -> Answer:
         where = path if path.startswith(("http://", "https://", "/")) else f"/v2/{self.repository}/{path}"
         scope = f"repository:{self.repository}:{'pull,push' if push else 'pull'}"
+        if mounts is not None:
+            scope += f" repository:{mounts}:pull"
         return self._wire.ask(method, where, scope=scope, headers=headers, body=body)
 
     def _expect(self, answer: Answer, status: int, what: str) -> Answer:

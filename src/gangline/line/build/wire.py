@@ -82,7 +82,7 @@ class Wire:
         Args:
             method: HTTP method.
             path: Below the registry, or the absolute address of an upload on it.
-            scope: `repository:NAME:pull,push`, what a token is asked for.
+            scope: `repository:NAME:pull,push`, what a token is asked for; several stand apart by spaces.
             headers: More of them.
             body: A file is sent from where it stands.
 
@@ -156,7 +156,8 @@ class Wire:
         realm = urlsplit(asked.get("realm", ""))
         if realm.scheme != "https" and not (realm.scheme == "http" and is_loopback(realm.netloc)):
             raise IntegrityError(f"{self.host} names {asked.get('realm')!r} for tokens, which is not over TLS")
-        query = urlencode({"service": asked.get("service", self.host), "scope": scope})
+        wanted = [("scope", each) for each in scope.split()]
+        query = urlencode([("service", asked.get("service", self.host)), *wanted])
         headers = {"Authorization": f"Basic {self._login.basic}"} if self._login else {}
         answer = self._send("GET", f"{realm.geturl()}?{query}", headers, None)
         data = answer.read(_TOKEN_BYTES)
