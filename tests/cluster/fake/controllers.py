@@ -67,9 +67,12 @@ class _Round:
             self._suspend()
         elif self._has("FailureTarget"):
             self._fail()
+        elif (reason := self._failure()) is not None:
+            self._condition("FailureTarget", "True", *reason)
+            self._fail()
         else:
             self._resume()
-            self._judge()
+            self._go_on()
         self._count()
         self._save()
 
@@ -77,21 +80,17 @@ class _Round:
         for pod in self._alive():
             self._delete(pod)
         self._release_pods()
-        self.status.pop("startTime", None)
         if not self._has("Suspended"):
             self._condition("Suspended", "True", "JobSuspended", "Job suspended")
 
     def _resume(self) -> None:
+        """The start counts anew, but for a Job whose old start is past the deadline: that one has failed by now."""
         if self._has("Suspended"):
             self._condition("Suspended", "False", "JobResumed", "Job resumed")
+            self.status["startTime"] = stamp(self.server.now())
         self.status.setdefault("startTime", stamp(self.server.now()))
 
-    def _judge(self) -> None:
-        reason = self._failure()
-        if reason is not None:
-            self._condition("FailureTarget", "True", *reason)
-            self._fail()
-            return
+    def _go_on(self) -> None:
         done = {self._index(pod) for pod in self.pods if pod["status"]["phase"] == "Succeeded"}
         if len(done) >= self.spec.get("completions", 1):
             self._condition(
