@@ -67,5 +67,7 @@ class Machine:
     def close(self) -> None:
         """Raises where anything is left."""
         self.launcher.cancel("run-1", reason="the test is over", save=False)
-        left = list(with_variable("GANGLINE_HOME", str(self.folder().home)))
-        assert not left, left
+        patience = time.monotonic() + PATIENCE_SECONDS  # a keeper that has written its end is about to go
+        while left := list(with_variable("GANGLINE_HOME", str(self.folder().home))):
+            assert time.monotonic() < patience, left
+            time.sleep(0.05)
