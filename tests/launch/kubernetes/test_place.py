@@ -281,6 +281,35 @@ def test_what_the_server_refuses_to_one_gang_stops_no_other(stand):
     assert "a webhook says no" in stand.waits("unlucky")
 
 
+@pytest.mark.parametrize(("mark", "text"), [
+    ("gangline/queued", "whenever"),
+    ("gangline/refused", '{"times": 1, "at": "x", "until": "y", "servers": {}}'),
+    ("gangline/placed", "2026-13-45"),
+    ("gangline/servers", ",,,"),
+])  # fmt: skip
+def test_marks_that_somebody_else_wrote_stop_nobody(stand, mark, text):
+    stand.submit("odd", 2)
+    stand.api.patch("/apis/batch/v1/namespaces/gangs/jobs/odd", {"metadata": {"annotations": {mark: text}}})
+    stand.settle()
+    stand.submit("good", 2)
+    stand.settle()
+    assert len(stand.bound("odd")) == len(stand.bound("good")) == 2
+
+
+def test_a_pod_that_only_bears_the_label_is_none_of_the_gang(stand):
+    stand.submit("g", 2)
+    stand.turn()
+    forged = {"name": "forged", "labels": {"gangline/gang": "g"},
+              "annotations": {"batch.kubernetes.io/job-completion-index": "7"}}  # fmt: skip
+    container = {"name": "node", "image": "x"}
+    spec = {"containers": [container], "schedulingGates": [{"name": "gangline/placement"}]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": forged, "spec": spec}
+    stand.api.create("/api/v1/namespaces/gangs/pods", body)
+    stand.settle()
+    assert stand.bound() == {0: "a", 1: "b"}
+    assert stand.pods()[7]["spec"]["schedulingGates"]
+
+
 def test_pools_share_no_servers():
     stand = Stand({"a": 1, "b": 1}, labels={"b": {"gangline/pool": "fast"}})
     stand.submit("slow", 1)

@@ -8,6 +8,7 @@ answer: ties go by name.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate, groupby
 
 from gangline.launch.kubernetes.amounts import as_text
@@ -90,6 +91,7 @@ def need_text(wanted: Wanted) -> str:
     return ", ".join(as_text(name, wanted.need[name]) for name in order if wanted.need[name]) or "any size"
 
 
+@lru_cache(maxsize=65_536)
 def natural(name: str) -> tuple[object, ...]:
     """Sorts `a-2` before `a-10`."""
     return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name))

@@ -28,8 +28,9 @@ class GangPods:
         return num_pods - len(self.living.keys() | self.succeeded)
 
 
-def by_rank(pods: Iterable[Object]) -> GangPods:
-    found = list(pods)
+def by_rank(pods: Iterable[Object], num_pods: int) -> GangPods:
+    """Those of the ranks below `num_pods`: what else bears the gang's label is none of it."""
+    found = [pod for pod in pods if node_rank(pod) < num_pods]
     living = {node_rank(pod): pod for pod in found if is_living(pod)}
     return GangPods(living, frozenset(node_rank(pod) for pod in found if phase(pod) == "Succeeded"))
 

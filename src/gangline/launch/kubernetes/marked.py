@@ -105,7 +105,7 @@ class MarkedGangs:
         return Marked(
             root=root,
             wanted=self._wanted[root.uid],
-            queued=max(_time(marked), _time(made)),
+            queued=max(read_time(marked), read_time(made)),
             refusal=from_json(Refusal, refusal) if refusal else None,
         )
 
@@ -138,8 +138,8 @@ def _only(jobs: Sequence[Any], root: Root) -> Object:
     return template
 
 
-def _time(text: str) -> datetime:
-    """Of a mark; one that is no time counts as very old: what the server wrote beside it is the later one."""
+def read_time(text: str) -> datetime:
+    """Of a mark; one that is no time counts as very old."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

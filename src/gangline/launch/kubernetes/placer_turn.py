@@ -14,7 +14,7 @@ from gangline.launch.kubernetes.api import Api
 from gangline.launch.kubernetes.fleet import Fleet, read_fleet
 from gangline.launch.kubernetes.gang_pods import GangPods, by_rank
 from gangline.launch.kubernetes.ledger import Ledger, Promise, write_ledger
-from gangline.launch.kubernetes.marked import Marked
+from gangline.launch.kubernetes.marked import Marked, read_time
 from gangline.launch.kubernetes.pods import pods_of
 from gangline.launch.kubernetes.roots import Root
 from gangline.launch.kubernetes.setting import WAITS
@@ -62,7 +62,7 @@ class Turn:
         return read_fleet(self.api, self.ledger.pool)
 
     def pods(self, gang: Marked) -> GangPods:
-        return by_rank(pods_of(self.api, gang.name))
+        return by_rank(pods_of(self.api, gang.name), gang.wanted.num_pods)
 
     def promise(self, gang: Marked, servers: tuple[str, ...], *, since: str, whole: bool = False) -> Promise:
         """Promise `servers`, in the ledger."""
@@ -105,4 +105,4 @@ class Turn:
 
     def age(self, time: str) -> float:
         """Seconds since `time`."""
-        return (self.now - datetime.fromisoformat(time)).total_seconds()
+        return (self.now - read_time(time)).total_seconds()

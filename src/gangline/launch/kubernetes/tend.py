@@ -93,7 +93,7 @@ def _give_up(turn: Turn, gang: Marked, servers: Mapping[str, str], why: str) -> 
 
 
 def _open(turn: Turn, gang: Marked, promise: Promise, pods: GangPods) -> None:
-    gated = {rank: pod for rank, pod in pods.gated.items() if rank < len(promise.servers)}
+    gated = pods.gated
     if promise.whole:
         promise, gated = _replace(turn, gang, promise, gated)
         _tell_root(turn, gang, promise)
@@ -150,7 +150,7 @@ def _as_they_are(promise: Promise, pods: GangPods) -> Promise:
     servers = list(promise.servers)
     for rank, pod in pods.living.items():
         sent = (pod["spec"].get("nodeSelector") or {}).get(HOSTNAME)
-        if sent and rank < len(servers):
+        if sent:
             servers[rank] = sent
     return replace(promise, servers=tuple(servers), leaving=())
 
