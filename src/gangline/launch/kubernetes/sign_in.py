@@ -40,6 +40,7 @@ def sign_in(environ: Mapping[str, str], *, context: str | None = None) -> Sessio
     try:
         from kubernetes.client.configuration import Configuration
         from kubernetes.config import ConfigException
+        from yaml import YAMLError
     except ImportError as error:
         raise ConfigError(
             "a cluster needs the package kubernetes, which is not here; pip install gangline[kubernetes]"
@@ -53,8 +54,8 @@ def sign_in(environ: Mapping[str, str], *, context: str | None = None) -> Sessio
             namespace = _from_pod(configuration, environ)
         else:
             raise ConfigError(f"no cluster is known: no kubeconfig at {where}, and this is no pod; set KUBECONFIG")
-    except (ConfigException, OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"kubeconfig {where} cannot be used: {str(error).strip()[:500]}") from error
+    except (ConfigException, YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"kubeconfig {where} cannot be used: {' '.join(str(error).split())[:500]}") from error
     _use_proxy(configuration, environ)
     return _session(configuration, namespace)
 
