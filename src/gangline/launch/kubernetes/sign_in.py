@@ -32,7 +32,7 @@ class Session:
 
 
 def sign_in(environ: Mapping[str, str], *, context: str | None = None) -> Session:
-    """Session of `context` (none: the current one) of `$KUBECONFIG` or `~/.kube/config`; in a pod without them, its own.
+    """Session of `context` (none: the current one) of `$KUBECONFIG` or `~/.kube/config`; in a pod without, its own.
 
     Raises:
         ConfigError: Neither is there, or the kubeconfig is wrong; says what was looked for.
