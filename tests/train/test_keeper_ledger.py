@@ -76,4 +76,4 @@ def test_time_until_all_nodes_were_there_is_gather():
     ledger = merge_ledgers([span], ranks=[3], start=0, end=20, gathered=9)
     assert ledger == {"gather": 9, "start": 1, "other": 10}
     replaced = Span(rank=3, generation=2, started=10, ended=20)
-    assert merge_ledgers([replaced], ranks=[3], start=0, end=20, gathered=9)["gather"] == 9
+    assert merge_ledgers([replaced], ranks=[3], start=0, end=20, gathered=9) == ledger

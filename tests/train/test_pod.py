@@ -192,6 +192,13 @@ def test_replacement_goes_on_where_the_last_pod_of_its_gang_stopped_and_no_other
     assert other.texts(0).count("life") == 1, "what an earlier pod said is not said again"
 
 
+def test_pod_of_a_gang_that_was_replaced_whole_begins_above_all_that_saved(pods):
+    pods.store.put("runs/p/c/r/checkpoints/latest.json", b'{"step":7,"generation":4}')
+    end = pods("print('generation', generation)").end()
+    assert (end.exit_code, end.generation, end.restarts) == (0, 5, 0)
+    assert end.ledger.keys() & {"restart"} == set(), "it started, it did not restart"
+
+
 def is_open(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

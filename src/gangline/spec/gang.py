@@ -6,6 +6,7 @@ A gang's folder holds
     keeper-<node>.jsonl                    keeper events, one `{"event", "time", "mono", ...}` a line
     exit-<node>.json                       `GangEnd`, written once, last
     launch.json  lock  cancel.json         the launcher's own: how it was started, who writes, the wish to stop
+    first-generation                       number of its first generation, above all that have saved; none: 0
     secrets/                               mode 0700, gone once the gang is collected
     heartbeat/<rank>                       64 mapped bytes a rank
     logs/<rank>.log  logs/<rank>.log.1     stdout and stderr of a rank, generations marked by a line; the older half
@@ -18,6 +19,8 @@ A gang's folder holds
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+FIRST_GENERATION = "first-generation"
+"""Name of that file."""
 GangState = Literal["absent", "waiting", "starting", "running", "stopping", "ended"]
 
 

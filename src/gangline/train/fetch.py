@@ -12,7 +12,9 @@ from pathlib import Path
 
 import stamina
 
+from gangline.checkpoint.latest import read_latest
 from gangline.errors import GanglineError, StorageError
+from gangline.spec.gang import FIRST_GENERATION
 from gangline.spec.plan import Plan
 from gangline.storage.blobs import get_blob
 from gangline.storage.layer import fetch_layer
@@ -43,6 +45,7 @@ def fetch(environment: KeeperEnvironment) -> None:
             replace(plan_path(environment), data, durable=False)
             _fetch_code(store, environment)
             restore(store, environment, plan)
+            _fence(store, environment, plan)
 
 
 def restore(store: ObjectStore, environment: KeeperEnvironment, plan: Plan) -> None:
@@ -56,6 +59,13 @@ def restore(store: ObjectStore, environment: KeeperEnvironment, plan: Plan) -> N
         _copy(store, log_key(prefix, rank), environment.home / "logs" / f"{rank}.log")
         if rank == 0:
             _copy(store, f"{prefix}/metrics.jsonl", environment.out / "metrics.jsonl")
+
+
+def _fence(store: ObjectStore, environment: KeeperEnvironment, plan: Plan) -> None:
+    """Where all pods of a gang were replaced, nobody else remembers which generation saved last."""
+    latest = read_latest(store, f"{plan.run_prefix}/checkpoints") if plan.role == "train" else None
+    if latest is not None:
+        replace(environment.home / FIRST_GENERATION, str(latest.generation + 1).encode(), durable=False)
 
 
 def _fetch_code(store: ObjectStore, environment: KeeperEnvironment) -> None:

@@ -43,16 +43,17 @@ def merge_ledgers(
         at = start if gathered is None else gathered
         _book(total, "gather", at - start)
         for span in own:
-            _book(total, "start" if span.generation == 0 else "restart", span.started - at)
-            for cause, seconds in _share(span).items():
+            begins = "start" if span is own[0] else "restart"
+            _book(total, begins, span.started - at)
+            for cause, seconds in _share(span, begins).items():
                 _book(total, cause, seconds)
             at = span.ended
         _book(total, "stop" if own else "start", end - at)
     return total
 
 
-def _share(span: Span) -> dict[str, float]:
-    """Split the span: before its own books, its books, and what came after them."""
+def _share(span: Span, begins: str) -> dict[str, float]:
+    """Split the span: before its own books (`begins`), its books, and what came after them."""
     length = span.ended - span.started
     stalled = min(span.stalled, length)
     if span.booked_at is None:
@@ -63,7 +64,7 @@ def _share(span: Span) -> dict[str, float]:
     scale = min(1.0, (written - span.started) / booked) if booked > 0 else 0.0
     for cause, seconds in span.booked.items():
         _book(share, cause, seconds * scale)
-    _book(share, "start" if span.generation == 0 else "restart", written - span.started - booked * scale)
+    _book(share, begins, written - span.started - booked * scale)
     after = span.ended - written
     _book(share, "stalled", min(stalled, after))
     _book(share, "stop" if span.clean else "restart", after - min(stalled, after))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.launch.local.machine import Machine
+from tests.train.gang import make_plan
 
 from gangline import procfs
 from gangline.errors import CapacityError
@@ -52,3 +53,13 @@ def test_node_that_dies_speaks_for_the_gang_which_does_not_wait_for_ever(machine
 def test_nodes_together_want_no_more_gpus_than_there_are(machine):
     with pytest.raises(CapacityError, match="wants 64 GPUs"):
         machine.launcher.submit(replace(machine.sleepers(), resources=Resources(gpus=32)))
+
+
+def test_gang_begins_above_every_generation_of_its_run_that_saved(machine):
+    podset = machine.sleepers()
+    prefix = make_plan("ddp").run_prefix
+    machine.store.put(f"{prefix}/checkpoints/latest.json", b'{"step":7,"generation":4}')
+    machine.launcher.submit(podset)
+    machine.wait_for("running")
+    assert machine.launcher.status("run-1").generation == 5
+    assert machine.launcher.status("run-1").restarts == 0

@@ -1,5 +1,6 @@
 """Brings a gang's folder to life: plan, code and secrets on disk, then a detached keeper for each virtual node."""
 
+import json
 import os
 import re
 import secrets as random
@@ -7,11 +8,13 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from gangline import procfs
 from gangline.errors import CapacityError, StorageError
 from gangline.launch.local.folder import GangFolder, Launched, Process, write_file
+from gangline.spec.gang import FIRST_GENERATION
 from gangline.spec.podset import PodSet
 from gangline.storage.blobs import get_blob
 from gangline.storage.layer import fetch_layer
@@ -44,7 +47,10 @@ def num_gpus() -> int:
 
 def materialise(folder: GangFolder, podset: PodSet, *, store: ObjectStore, secrets: Callable[[str], bytes]) -> None:
     """Put on disk what the gang needs; what is there already is made anew."""
-    write_file(folder.home / "plan.json", get_blob(store, podset.plan), mode=0o644)
+    plan = get_blob(store, podset.plan)
+    write_file(folder.home / "plan.json", plan, mode=0o644)
+    if first := _first_generation(store, plan):
+        write_file(folder.home / FIRST_GENERATION, str(first).encode(), mode=0o644)
     draft = folder.home / ".code"
     for each in (draft, folder.home / "code"):
         shutil.rmtree(each, ignore_errors=True)
@@ -53,6 +59,18 @@ def materialise(folder: GangFolder, podset: PodSet, *, store: ObjectStore, secre
     write_secrets(folder, {name: secrets(name) for name in podset.secrets})
     for name in ("logs", "heartbeat", "out/ranks"):
         (folder.home / name).mkdir(parents=True, exist_ok=True)
+
+
+def _first_generation(store: ObjectStore, plan: bytes) -> int:
+    """Above every generation of this run that has saved, in any gang: checkpoints refuse what an older one writes.
+
+    What does not read is the keeper's to refuse, or binds nobody.
+    """
+    with suppress(ValueError, KeyError, TypeError):
+        told = json.loads(plan)
+        latest = store.get(f"{told['run_prefix']}/checkpoints/latest.json") if told["role"] == "train" else None
+        return int(json.loads(latest.data)["generation"]) + 1 if latest else 0
+    return 0
 
 
 def write_secrets(folder: GangFolder, values: Mapping[str, bytes]) -> None:

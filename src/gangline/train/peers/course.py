@@ -12,11 +12,11 @@ from gangline.train.verdict import Verdict, judge
 
 
 class Course:
-    def __init__(self, keeper: Keeping, *, max_events: int) -> None:
-        """`max_events`: how often a gang may start anew for what it has to pay for."""
+    def __init__(self, keeper: Keeping, *, max_events: int, first: int = 0) -> None:
+        """`max_events`: how often a gang may start anew for what it has to pay for; `first`: its first generation."""
         self.keeper = keeper
         self.budget = RestartBudget(max_events)
-        self.generation = 0
+        self.generation = first
         """The next one, or the one that runs."""
         self.restarts = 0
         self.reason = ""

@@ -1,8 +1,10 @@
 """The company that a keeper has: none, followers or a leader."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from gangline.errors import ConfigError
+from gangline.spec.gang import FIRST_GENERATION
 from gangline.train.environment import KeeperEnvironment
 from gangline.train.peers.alone import Alone
 from gangline.train.peers.company import Company, Keeping
@@ -13,13 +15,22 @@ from gangline.train.peers.leading import Leader
 
 def company_of(environment: KeeperEnvironment, keeper: Keeping, *, max_events: int) -> Company:
     """Raises `CapacityError` where the leader's port is in use, `ConfigError` where there is no key."""
+    course = Course(keeper, max_events=max_events, first=_first_generation(environment.home))
     if environment.num_nodes == 1:
-        return Alone(Course(keeper, max_events=max_events))
+        return Alone(course)
     key = _key_of(environment)
     key()
     if environment.node_rank == 0:
-        return Leader(environment, Course(keeper, max_events=max_events), key=key)
+        return Leader(environment, course, key=key)
     return Follower(environment, keeper, key=key)
+
+
+def _first_generation(home: Path) -> int:
+    """Above all that have saved, as who made the folder found it in the store."""
+    try:
+        return int((home / FIRST_GENERATION).read_text())
+    except FileNotFoundError:
+        return 0
 
 
 def _key_of(environment: KeeperEnvironment) -> Callable[[], bytes]:

@@ -43,6 +43,8 @@ class Leader:
         )
         self._roll = Roll(on_gone=self._miss)
         self._runs = False
+        self._led = False
+        """It has started a generation: what followers know they know from it."""
         self._own: StopOrder | None = None
         self._order: StopOrder | None = None
         self._halt: Halt | None = None
@@ -142,6 +144,7 @@ class Leader:
 
     def _start(self) -> Start:
         start = self._course.start()
+        self._led = True
         self._runs, self._halt, self._halt_told, self._lost, self._ended_by = True, None, False, None, 0.0
         for peer in self._roll:
             peer.plays, peer.report = peer.known, None
@@ -201,12 +204,14 @@ class Leader:
 
     def _welcome(self, known: dict[str, Any]) -> None:
         """What a follower has seen of this gang: a new leader goes on from there."""
-        course = self._course
-        if self._runs or not isinstance(known.get("generation"), int) or known["generation"] < course.generation:
+        course, seen = self._course, known.get("generation")
+        if self._led or not isinstance(seen, int) or seen < 0:
+            return
+        course.generation = max(course.generation, seen + 1)
+        if int(known.get("restarts", 0)) < course.restarts:  # another one told it already
             return
         orphaned = bool(known.get("orphaned"))
-        course.generation = known["generation"] + 1
-        course.restarts = max(course.restarts, int(known.get("restarts", 0)) + 1)
+        course.restarts = int(known.get("restarts", 0)) + 1
         course.budget.spent = max(course.budget.spent, int(known.get("spent", 0)) + orphaned)
         course.reason = "the keeper of node 0 was replaced"
         course.keeper.event("restart", reason=course.reason, charged=orphaned, generation=course.generation)
