@@ -82,15 +82,11 @@ def emit_pipeline(repo: Path, record: Record, *, site: Site) -> str:
     """The pipeline that drives runs like `record`, compiled; equal sources and image give equal bytes.
 
     Raises:
-        UsageError: The run has no image.
+        ConfigError: There is no image for its tasks, or the definitions do not compile.
     """
-    from gangline.line.kfp.compile import compile_line
-    from gangline.line.kfp.definitions import find_root
+    from gangline.line.kfp.compile import compile_run
 
-    image = record.inputs.image
-    if image is None:
-        raise UsageError(f"{record.run.id} has no image; set registry.base in site.toml and run again")
-    return compile_line(find_root(repo), image, run_seconds=site.limits.run_seconds).decode()
+    return compile_run(repo, record, site=site).decode()
 
 
 def training_podset(repo: Path, record: Record, *, site: Site, environ: Mapping[str, str]) -> PodSet:

@@ -13,6 +13,7 @@ from tests.line.kfp.driving import story
 
 from gangline.errors import CancelledError, ConfigError, TrainingError
 from gangline.line import inventory, places
+from gangline.line.emit import emit_pipeline
 from gangline.line.kfp import secrets, server
 from gangline.line.kfp.cancel import cancel_kfp_run
 from gangline.line.kfp.run_stage import run_stage
@@ -97,6 +98,7 @@ def test_a_commit_goes_through_the_server_and_the_record_leads_there_and_back(cl
     assert version["tags"]["commit"] == record.commit.sha
     (kept,) = (each for each in record.artifacts if each.kind == "pipeline")
     assert cluster.store.get(kept.key).data in pods.files[version["pipeline_version_id"]]
+    assert emit_pipeline(cluster.repo, record, site=cluster.site).encode() == cluster.store.get(kept.key).data
 
 
 def test_no_secret_travels_with_a_pipeline(cluster, pods):
@@ -109,6 +111,7 @@ def test_no_secret_travels_with_a_pipeline(cluster, pods):
     assert re.search(r"secret:k8s:gangline-line/sign-key", sent)
 
 
+@pytest.mark.slow
 def test_the_story_is_that_of_a_run_without_pipeline(cluster, tmp_path):
     there = story(server_run(cluster))
     (tmp_path / "store").rename(tmp_path / "other")
@@ -150,6 +153,7 @@ def test_a_driver_that_comes_back_joins_the_pipeline_and_trains_nothing_twice(cl
     assert stage(record, "train").tries == 1
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_ends_without_a_word_leaves_the_run_open(cluster, pods):
     pods.work = lambda _: "FAILED"
     with pytest.raises(TrainingError, match="ended as FAILED"):

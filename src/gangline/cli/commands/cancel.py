@@ -1,5 +1,6 @@
 """`gangline cancel`: stop a run and everything it started."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ from gangline.cli.options import HERE, JsonOption, RepoOption, RunArgument, Site
 from gangline.cli.output import print_json
 from gangline.errors import CancelledError
 from gangline.line.cancel import cancel_run
+from gangline.spec.record import Record
 
 
 def command(
@@ -22,8 +24,12 @@ def command(
 ) -> None:
     """Stop a run: marked in its record, its gang stopped; returns when nothing is left. Harmless when repeated."""
     desk = open_desk(repo, site)
-    whole = desk.run(run).run.id
-    record = cancel_run(desk.repo, whole, site=desk.site, environ=desk.environ, reason=reason, save=not now)
+    found = desk.run(run)
+    stop: Callable[..., Record] = cancel_run
+    if "kfp" in found.links:
+        from gangline.line.kfp.cancel import cancel_kfp_run as stop
+
+    record = stop(desk.repo, found.run.id, site=desk.site, environ=desk.environ, reason=reason, save=not now)
     if json:
         print_json(record)
     else:

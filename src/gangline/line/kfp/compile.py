@@ -10,8 +10,11 @@ from pathlib import Path
 
 from gangline.errors import ConfigError
 from gangline.line.kfp.child import Request
+from gangline.line.kfp.definitions import find_root
+from gangline.line.kfp.secrets import for_tasks, secret_names
 from gangline.line.kfp.supervise import child
-from gangline.spec.site import LimitsTable
+from gangline.spec.record import Record
+from gangline.spec.site import LimitsTable, Site
 
 _DIGEST = re.compile(r"[^\s@]+@sha256:[0-9a-f]{64}")
 
@@ -52,6 +55,22 @@ def compile_line(
         if code:
             raise ConfigError(f"the pipeline of {root} does not compile: {last_words(log)}")
         return (folder / "pipeline.yaml").read_bytes()
+
+
+def compile_run(repo: Path, record: Record, *, site: Site, environ: Mapping[str, str] | None = None) -> bytes:
+    """The very file that a server is given for `record`.
+
+    Raises:
+        ConfigError: There is no image for its tasks; or as `compile_line`.
+    """
+    image = site.kfp.image or record.inputs.image
+    if image is None:
+        raise ConfigError(
+            f"kfp.image: wanted an image for the tasks of {record.run.id}, found none in site.toml and none built;"
+            " name one with @sha256:"
+        )
+    mounted = secret_names(for_tasks(site))
+    return compile_line(find_root(repo), image, run_seconds=site.limits.run_seconds, secrets=mounted, environ=environ)
 
 
 def last_words(log: Path) -> str:

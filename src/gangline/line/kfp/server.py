@@ -12,12 +12,11 @@ from pathlib import Path
 from gangline.errors import CancelledError, ConfigError, TrainingError, UsageError
 from gangline.line.git import Repository
 from gangline.line.kfp.client import Client, PipelineRun
-from gangline.line.kfp.compile import compile_line
+from gangline.line.kfp.compile import compile_run
 from gangline.line.kfp.config import TaskConfig
-from gangline.line.kfp.definitions import find_root
 from gangline.line.kfp.history import keep_history
 from gangline.line.kfp.names import experiment_name, link, run_name, run_of_link, version_name
-from gangline.line.kfp.secrets import for_tasks, secret_names
+from gangline.line.kfp.secrets import for_tasks
 from gangline.line.kfp.wire import Wire, check_endpoint
 from gangline.line.observer import Observer
 from gangline.line.record_store import RecordStore
@@ -88,7 +87,7 @@ def _start(
 ) -> str | None:
     """Id of the pipeline run, started or found by name; None where the run has ended meanwhile."""
     _demand_reachable(site)
-    file = _compile(repo, record, site, environ)
+    file = compile_run(repo, record, site=site, environ=environ)
     version = client.version(record.run.project, version_name(record), file, tags={"commit": record.commit.sha})
     repository = Repository.at(repo)
     config = TaskConfig(
@@ -105,17 +104,6 @@ def _start(
     )
     _remember(records, link(site, id_), file)
     return id_
-
-
-def _compile(repo: Path, record: Record, site: Site, environ: Mapping[str, str]) -> bytes:
-    image = site.kfp.image or record.inputs.image
-    if image is None:
-        raise ConfigError(
-            "kfp.image: wanted an image for the pipeline's tasks, found none in site.toml and none built;"
-            " name one with @sha256:"
-        )
-    mounted = secret_names(for_tasks(site))
-    return compile_line(find_root(repo), image, run_seconds=site.limits.run_seconds, secrets=mounted, environ=environ)
 
 
 def _remember(records: RecordStore, url: str, file: bytes) -> None:
