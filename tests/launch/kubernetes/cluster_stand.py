@@ -173,7 +173,12 @@ class Stand:
             why = "Insufficient cpu"
         if why is None:
             pod["spec"]["nodeName"], pod["status"]["phase"] = server, "Running"
-        condition = {"type": "PodScheduled", "status": "False" if why else "True", "message": why or ""}
+        condition = {
+            "type": "PodScheduled",
+            "status": "False" if why else "True",
+            "message": why or "",
+            "lastTransitionTime": self.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
         pod["status"]["conditions"] = [condition]
         self._write(pod)
 

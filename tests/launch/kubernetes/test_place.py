@@ -1,6 +1,7 @@
 """The placer on a cluster in memory."""
 
 import json
+from datetime import timedelta
 
 import pytest
 from tests.launch.kubernetes.cluster_stand import LEDGER, Stand, watch_over
@@ -163,6 +164,25 @@ def test_a_pod_of_a_lost_server_goes_to_the_nearest_and_no_other_moves():
     assert stand.bound() == {0: "c"}
     assert "replaced" in [each.what for each in done]
     assert stand.root()["metadata"]["annotations"]["gangline/servers"] == "c"
+
+
+def test_a_gang_that_ran_unseen_is_not_stopped_for_a_lost_pod(stand):
+    stand.submit(num_pods=3)
+    stand.settle(2)
+    assert len(stand.bound()) == 3
+    stand.now += timedelta(seconds=300)
+    stand.taint("b")
+    stand.refusing["d"] = "no"
+    stand.lose("g", 1)
+    done = stand.settle(70, seconds=2)
+    assert stand.bound() == {0: "a", 2: "c"}
+    assert "refused" not in [each.what for each in done]
+    del stand.refusing["d"]
+    stand.server.store.changed.acquire()
+    stand.server.store.version += 1
+    stand.server.store.changed.release()
+    stand.settle(2)
+    assert stand.bound() == {0: "a", 1: "d", 2: "c"}
 
 
 def test_the_server_of_a_lost_pod_is_kept_for_its_replacement(stand):

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gangline.launch.kubernetes.api import Object
-from gangline.launch.kubernetes.pods import node_rank, phase
+from gangline.launch.kubernetes.pods import node_rank, phase, true_condition
 from gangline.launch.kubernetes.servers import is_over
 from gangline.launch.kubernetes.setting import PLACEMENT_GATE
 
@@ -23,6 +23,18 @@ class GangPods:
     def unbound(self) -> dict[int, Object]:
         """Released, but on no server yet."""
         return {rank: pod for rank, pod in self.living.items() if not is_gated(pod) and not is_bound(pod)}
+
+    @property
+    def were_let_go(self) -> bool:
+        """Some gates are open; they open only once all pods exist."""
+        return len(self.gated) < len(self.living)
+
+    @property
+    def replacements(self) -> frozenset[int]:
+        """Made after another was bound, hence after all gates were open. By the cluster's own clock."""
+        first = min((time for pod in self.living.values() if (time := _bound_at(pod))), default=None)
+        made = {rank: pod["metadata"].get("creationTimestamp", "") for rank, pod in self.living.items()}
+        return frozenset(rank for rank, time in made.items() if first is not None and time > first)
 
     def missing(self, num_pods: int) -> int:
         return num_pods - len(self.living.keys() | self.succeeded)
@@ -45,3 +57,8 @@ def is_bound(pod: Object) -> bool:
 
 def is_gated(pod: Object) -> bool:
     return any(gate.get("name") == PLACEMENT_GATE for gate in pod["spec"].get("schedulingGates") or ())
+
+
+def _bound_at(pod: Object) -> str | None:
+    bound = true_condition(pod, "PodScheduled") if is_bound(pod) else None
+    return bound.get("lastTransitionTime") if bound else None

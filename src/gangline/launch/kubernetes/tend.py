@@ -32,7 +32,7 @@ def tend(turn: Turn, gang: Marked) -> None:
         turn.write_root(gang, {WAITS: "it was started without servers, and waits for them again"}, suspend=True)
         turn.tell(gang, "suspended")
     elif missing := pods.missing(gang.wanted.num_pods):
-        _await_pods(turn, gang, promise, missing)
+        _await_pods(turn, gang, pods, missing)
     elif pods.gated:
         _open(turn, gang, promise, pods)
     else:
@@ -59,8 +59,9 @@ def _adopt(turn: Turn, gang: Marked, pods: GangPods) -> Promise | None:
     return turn.promise(gang, servers, since=since, whole=not unbound)
 
 
-def _await_pods(turn: Turn, gang: Marked, promise: Promise, missing: int) -> None:
-    if not promise.whole and _is_late(turn, gang.root.annotations.get(PLACED)):
+def _await_pods(turn: Turn, gang: Marked, pods: GangPods, missing: int) -> None:
+    """Once gates were open all had been there: a pod that is missing then was lost, and is made again."""
+    if not pods.were_let_go and _is_late(turn, gang.root.annotations.get(PLACED)):
         there = gang.wanted.num_pods - missing
         _give_up(turn, gang, {}, f"only {there} of {gang.wanted.num_pods} pods were made in {BINDING_SECONDS:.0f} s")
 
@@ -71,7 +72,7 @@ def _await_binding(turn: Turn, gang: Marked, promise: Promise, pods: GangPods) -
         return
     servers = {promise.servers[rank]: _refusal_of(pod) for rank, pod in sorted(late.items())}
     why = "; ".join(f"server {server} does not take its pod: {said}" for server, said in list(servers.items())[:2])
-    if promise.whole:
+    if promise.whole or late.keys() <= pods.replacements:
         turn.say(gang, why)
     else:
         _give_up(turn, gang, servers, why)
@@ -94,8 +95,8 @@ def _give_up(turn: Turn, gang: Marked, servers: Mapping[str, str], why: str) -> 
 
 def _open(turn: Turn, gang: Marked, promise: Promise, pods: GangPods) -> None:
     gated = pods.gated
-    if promise.whole:
-        promise, gated = _replace(turn, gang, promise, gated)
+    if promise.whole or pods.were_let_go:
+        promise, gated = _replace(turn, gang, promise, pods)
         _tell_root(turn, gang, promise)
     by_name = {pod["metadata"]["name"]: pod for pod in gated.values()}
     servers = {pod["metadata"]["name"]: promise.servers[rank] for rank, pod in gated.items()}
@@ -105,19 +106,24 @@ def _open(turn: Turn, gang: Marked, promise: Promise, pods: GangPods) -> None:
         turn.note(gang, {WAITS: None})
 
 
-def _replace(
-    turn: Turn, gang: Marked, promise: Promise, gated: Mapping[int, Object]
-) -> tuple[Promise, dict[int, Object]]:
+def _replace(turn: Turn, gang: Marked, promise: Promise, pods: GangPods) -> tuple[Promise, dict[int, Object]]:
     """Servers for the pods that came back: the old ones where they can, and no other rank moves.
 
     A server that is left stays promised until no gate is closed: a slower placer may send the pod there yet.
     """
     found: dict[int, Object] = {}
-    moved = promise
+    gated, moved = pods.gated, promise
     for rank, pod in sorted(gated.items()):
         goes_to = _server_for(turn, gang, moved, rank, homeless=gated.keys() - found.keys())
         if goes_to is None:
             turn.say(gang, f"the pod of node rank {rank} was lost, and no server has room for its replacement")
+            if (
+                not promise.whole
+                and rank not in pods.replacements
+                and _is_late(turn, gang.root.annotations.get(PLACED))
+            ):
+                _give_up(turn, gang, {}, f"no server has room for the pod of node rank {rank} any more")
+                return promise, {}
             continue
         found[rank] = pod
         moved = _moved(moved, rank, goes_to)
