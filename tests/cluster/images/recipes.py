@@ -32,13 +32,6 @@ def pause() -> Image:
     return Image(name="gangline.test/pause", layers=(_program_layer("pause"),), entrypoint=("/pause",), user=USER)
 
 
-def minio(server: Path) -> Image:
-    """The server of `make tools`, alone."""
-    key = f"minio-{server.stat().st_mtime_ns:x}"
-    layer = _layer(key, lambda: [Entry(name="minio", source=server, mode=0o755), Entry(name="data", mode=0o777)])
-    return Image(name="gangline.test/minio", layers=(layer,), entrypoint=("/minio",), user=USER)
-
-
 def trainer() -> Image:
     name = "trainer-controller-manager"
     return Image(name="gangline.test/trainer", layers=(_program_layer(name),), entrypoint=(f"/{name}",), user=USER)

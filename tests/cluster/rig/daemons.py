@@ -1,6 +1,6 @@
 """Command lines of everything that runs inside the cluster's namespaces."""
 
-from tests.cluster.rig import places
+from tests.cluster.rig import places, store
 from tests.cluster.servers.build import program
 
 _ASKING = ("--bind-address=127.0.0.1", "--leader-elect=false", "--kube-api-qps=400", "--kube-api-burst=800")
@@ -8,7 +8,7 @@ _ASKING = ("--bind-address=127.0.0.1", "--leader-elect=false", "--kube-api-qps=4
 
 def first() -> dict[str, list[str]]:
     """What the others need."""
-    return {"etcd": _etcd(), "containerd": _containerd(), "apiserver": _apiserver(), "relay-api": relay_api()}
+    return {"etcd": _etcd(), "containerd": _containerd(), "apiserver": _apiserver(), "store": _store(), **_relays()}
 
 
 def second() -> dict[str, list[str]]:
@@ -19,12 +19,7 @@ def second() -> dict[str, list[str]]:
         "kubelet": _kubelet(),
         "proxy": [str(program("kube-proxy")), f"--config={places.configuration()}/proxy.json"],
         "coredns": [str(program("coredns")), "-conf", f"{places.configuration()}/Corefile"],
-        "relay-store": _relay(str(places.store_socket()), f"{places.STORE_ADDRESS}:{places.STORE_PORT}"),
     }
-
-
-def relay_api() -> list[str]:
-    return _relay(str(places.api_socket()), f"127.0.0.1:{places.api_port()}")
 
 
 def outside() -> dict[str, list[str]]:
@@ -33,6 +28,22 @@ def outside() -> dict[str, list[str]]:
         "host-relay-api": _listen(places.api_port(), str(places.api_socket())),
         "host-relay-store": _listen(places.store_port(), str(places.store_socket())),
     }
+
+
+def _relays() -> dict[str, list[str]]:
+    """The inner half."""
+    return {
+        "relay-api": _relay(str(places.api_socket()), f"127.0.0.1:{places.api_port()}"),
+        "relay-store": _relay(str(places.store_socket()), f"{places.NODE_ADDRESS}:{places.STORE_PORT}"),
+    }
+
+
+def _store() -> list[str]:
+    address = f"{places.NODE_ADDRESS}:{places.STORE_PORT}"
+    return [
+        "env", f"MINIO_CONFIG_ENV_FILE={store.environment_file()}", str(store.server()),
+        "server", "--quiet", f"--address={address}", f"{places.state()}/store",
+    ]  # fmt: skip
 
 
 def _relay(socket: str, address: str) -> list[str]:

@@ -1,24 +1,24 @@
-"""The object store of the cluster: MinIO as a Deployment in a namespace of its own, and its bucket.
+"""The object store of the cluster: MinIO on the node, a Service in a namespace of its own, a bucket.
 
-Inside it is `http://minio.gangline-store:9000`, on the host 127.0.0.1 at `places.store_port`."""
+On the node, not in a pod: ranks that take every core would leave a pod's store without any. Inside it is
+`http://minio.gangline-store:9000`, on the host 127.0.0.1 at `places.store_port`."""
 
 import secrets
 import time
+from pathlib import Path
 from typing import Any
 
 import urllib3
 from minio import Minio
 from minio.error import MinioException
-from tests.cluster.images.archive import Image
 from tests.cluster.rig import places
 from tests.cluster.rig.trouble import Trouble
+from tests.tools.__main__ import tools_folder
 
 NAMESPACE = "gangline-store"
 BUCKET = "gangline"
 ACCESS_KEY = "gangline"
 CLUSTER_ENDPOINT = f"http://minio.{NAMESPACE}:{places.STORE_PORT}"
-ASK = ("get", "deployment", "minio", "--namespace", NAMESPACE, "-o", "jsonpath={.status.availableReplicas}")
-"""Of kubectl; 1 once it is there."""
 _START_SECONDS = 60.0
 
 
@@ -35,44 +35,43 @@ def credentials() -> str:
     return f"{ACCESS_KEY}:{path.read_text()}"
 
 
-def objects(image: Image) -> list[dict[str, Any]]:
-    labels = {"app.kubernetes.io/name": "minio"}
-    _, _, secret = credentials().partition(":")
-    metadata = {"name": "minio", "namespace": NAMESPACE, "labels": labels}
-    port = {"name": "s3", "port": places.STORE_PORT}
+def server() -> Path:
+    """Made by `make tools`."""
+    return tools_folder() / "minio"
+
+
+def environment_file() -> Path:
+    return places.configuration() / "store.env"
+
+
+def write_environment() -> None:
+    """What its server reads at the start."""
+    user, _, secret = credentials().partition(":")
+    environment_file().touch(mode=0o600)
+    environment_file().write_text(
+        f"MINIO_ROOT_USER={user}\nMINIO_ROOT_PASSWORD={secret}\nMINIO_BROWSER=off\nHOME={places.state()}\n"
+    )
+
+
+def objects() -> list[dict[str, Any]]:
+    """A namespace, and a Service whose one endpoint is the node."""
+    metadata = {"name": "minio", "namespace": NAMESPACE}
+    port = {"name": "s3", "port": places.STORE_PORT, "protocol": "TCP"}
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {"name": NAMESPACE, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": metadata,
-            "stringData": {"MINIO_ROOT_USER": ACCESS_KEY, "MINIO_ROOT_PASSWORD": secret},
-        },
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
         {
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": metadata,
-            "spec": {
-                "clusterIP": places.STORE_ADDRESS,
-                "selector": labels,
-                "ports": [port],
-                "publishNotReadyAddresses": True,  # a probe that was slow on a busy machine cuts nobody off
-            },
+            "spec": {"clusterIP": places.STORE_ADDRESS, "ports": [port]},
         },
         {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": metadata,
-            "spec": {
-                "strategy": {"type": "Recreate"},
-                "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": labels}, "spec": _pod(image)},
-            },
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {**metadata, "labels": {"kubernetes.io/service-name": "minio"}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [places.NODE_ADDRESS]}],
+            "ports": [port],
         },
     ]
 
@@ -97,41 +96,3 @@ def _asked_for_bucket(client: Minio) -> str | None:
     except (urllib3.exceptions.HTTPError, MinioException, OSError) as error:
         return str(error)
     return None
-
-
-def _pod(image: Image) -> dict[str, Any]:
-    server = {
-        "name": "minio",
-        "image": image.reference,
-        "imagePullPolicy": "Never",
-        "args": ["server", "--quiet", "--address", f":{places.STORE_PORT}", "/data"],
-        "env": [{"name": "MINIO_BROWSER", "value": "off"}, {"name": "HOME", "value": "/data"}],
-        "envFrom": [{"secretRef": {"name": "minio"}}],
-        "ports": [{"containerPort": places.STORE_PORT}],
-        "readinessProbe": {
-            "httpGet": {"path": "/minio/health/ready", "port": places.STORE_PORT},
-            "periodSeconds": 1,
-            "timeoutSeconds": 5,
-        },
-        "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
-        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-    }
-    return {
-        "serviceAccountName": "minio",  # the default one comes seconds later in a new cluster
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": 65532,
-            "fsGroup": 65532,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "terminationGracePeriodSeconds": 2,
-        "containers": [server],
-        "volumes": [{"name": "data", "emptyDir": {"sizeLimit": "8Gi"}}],
-    }

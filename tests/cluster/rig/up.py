@@ -5,6 +5,7 @@ One `up` works at a time; killed at any moment, the next one goes on. Every wait
 import contextlib
 import fcntl
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -20,11 +21,10 @@ from tests.cluster.rig.trouble import Trouble
 from tests.cluster.rig.wait import await_true
 from tests.cluster.servers.build import build_all
 from tests.tools.__main__ import main as make_tools
-from tests.tools.__main__ import tools_folder
 
 _ROOT = Path(__file__).parents[3]
 _WAIT_SECONDS = 120.0
-_FRESH = ("etcd", "kubelet", "pod-logs", "log", "api.sock", "store.sock", "complete")
+_FRESH = ("etcd", "kubelet", "pod-logs", "log", "store", "api.sock", "store.sock", "complete")
 """In the state folder; each cluster begins without them. Images stay."""
 
 
@@ -33,6 +33,7 @@ def up(*, train: bool = False) -> None:
     machine.check()
     with _alone():
         build_all()
+        _make_store_server()
         if not is_complete():
             _start()
         _bring_images(train=train)
@@ -54,19 +55,16 @@ def _start() -> None:
         _launch()
     _wait("containerd", lambda: subprocess.run(ctr("version"), capture_output=True, check=False).returncode == 0)
     _say("containerd", began)
-    minio = _minio_image()
     importing.ensure(recipes.pause(), tag="1")
-    importing.ensure(minio)
     for each in (recipes.SMALL, recipes.TRAIN):
         importing.forget(each)  # of earlier code; nobody runs it by now
     _wait("API server", answers.ready)
     _say("API server", began)
     kubectl.own().apply(config.base_objects())
-    kubectl.own().apply(store.objects(minio))
+    kubectl.own().apply(store.objects())
     ready = '{.status.conditions[?(@.type=="Ready")].status}'
     _wait("node", lambda: kubectl.own().holds("get", "node", places.NODE, "-o", f"jsonpath={ready}", wanted="True"))
     _say("node", began)
-    _wait("store", lambda: kubectl.own().holds(*store.ASK, wanted="1"))
     store.make_bucket()
     _say("store", began)
     (places.state() / "complete").touch()
@@ -75,6 +73,8 @@ def _start() -> None:
 def _prepare() -> None:
     """Everything a start needs, and what an earlier cluster left is gone."""
     host.stop()
+    _demand_free(places.api_port(), "GANGLINE_TEST_API_PORT")
+    _demand_free(places.store_port(), "GANGLINE_TEST_STORE_PORT")
     cgroups.remove()
     for name in _FRESH:
         path = places.state() / name
@@ -86,8 +86,18 @@ def _prepare() -> None:
         (places.state() / name).mkdir(mode=0o700)
     pki.make_keys(places.keys())
     config.write_config(places.configuration())
+    store.write_environment()
     sysctls.keep(places.state() / "sysctls.json")
     cgroups.make()
+
+
+def _demand_free(port: int, variable: str) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise Trouble(f"port {port} of 127.0.0.1 is taken ({error}); {variable} names another") from error
 
 
 def _launch() -> None:
@@ -116,11 +126,9 @@ def bring(base: Image, image: Image) -> Image:
     return image
 
 
-def _minio_image() -> Image:
-    server = tools_folder() / "minio"
-    if not server.is_file() and make_tools():
+def _make_store_server() -> None:
+    if not store.server().is_file() and make_tools():
         raise Trouble("the cluster's store is MinIO, which `make tools` builds; it did not")
-    return recipes.minio(server)
 
 
 @contextlib.contextmanager
