@@ -66,10 +66,11 @@ def package_entries(names: Iterable[str]) -> Iterator[Entry]:
 
 
 def source_entries(sources: Mapping[str, bytes]) -> Iterator[Entry]:
-    """Python files by their name in the image, each with its bytecode."""
+    """Files by their name in the image, modules with their bytecode."""
     for name, source in sources.items():
         yield Entry(name=name, data=source)
-        yield from _bytecode_entry(source, name)
+        if name.endswith(".py"):
+            yield from _bytecode_entry(source, name)
 
 
 def _requirements(name: str) -> Iterator[Requirement]:

@@ -18,7 +18,7 @@ from tests.cluster.images.packages import (
     small_packages,
     source_entries,
 )
-from tests.cluster.rig import places
+from tests.cluster.rig import places, process
 from tests.cluster.servers.build import program
 
 SMALL = "gangline.test/small"
@@ -75,7 +75,8 @@ def _package_layer(name: str, packages: set[str]) -> Layer:
 def _code_layer() -> Layer:
     """gangline itself: the only layer that a commit changes. Read once, so that key and files fit an editor at work."""
     root = _ROOT / "src"
-    sources = {f"{TARGET}/{path.relative_to(root)}": path.read_bytes() for path in sorted(root.rglob("*.py"))}
+    files = (path for path in sorted(root.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
+    sources = {f"{TARGET}/{path.relative_to(root)}": path.read_bytes() for path in files}
     key = hashlib.sha256()
     for name, source in sources.items():
         key.update(f"{name}\0".encode() + hashlib.sha256(source).digest())
@@ -99,10 +100,19 @@ def _layer(key: str, entries: Callable[[], Iterable[Entry]]) -> Layer:
 
     def make() -> Layer:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _forget_halves(path)
         staged = path.with_suffix(f".{os.getpid()}")
         made = write_layer(staged, entries())
         staged.replace(path)
-        note.write_text(json.dumps({"digest": made.digest, "size_bytes": made.size_bytes}))
+        staged.write_text(json.dumps({"digest": made.digest, "size_bytes": made.size_bytes}))
+        staged.replace(note)
         return replace(made, path=path, make=make)
 
     return Layer(**json.loads(note.read_text()), path=path, make=make) if note.is_file() else make()
+
+
+def _forget_halves(path: Path) -> None:
+    """What processes that were killed left of this layer."""
+    for half in path.parent.glob(f"{path.stem}.[0-9]*"):
+        if process.started(int(half.suffix[1:])) is None:
+            half.unlink(missing_ok=True)
