@@ -13,6 +13,7 @@ from tests.contracts.launcher.gangs import HEAD, SLEEPER, STEPPER, Stand, poll
 from tests.contracts.launcher.stands import IMAGE, STORE, FakeStand
 
 from gangline.errors import ConfigError, IntegrityError, StorageError
+from gangline.launch.kubernetes.rights import DRIVER, READER, SWEEPER
 from gangline.spec.podset import PodSet, Resources
 
 SUBMIT_CALLS = 12
@@ -347,3 +348,24 @@ def test_follower_tells_why_it_waits_and_when_that_changes(alive):
     alive.nodes.run(pod)
     assert next(event for event in events if event.status and event.status.state == "running").status.joined == 2
     assert time.monotonic() - started < 5
+
+
+def allowed(*accounts):
+    return {(verb, right.what) for rights in accounts for right in rights for verb in right.verbs}
+
+
+@pytest.mark.row("A1")
+def test_driver_and_sweeper_do_only_what_their_accounts_may(fake):
+    fake.api.calls.clear()
+    name = fake.launcher.submit(fake.podset(STEPPER)).name
+    fake.launcher.status(name)
+    fake.launcher.renew(name)
+    assert list(fake.launcher.follow(name))[-1].end.exit_code == 0
+    assert list(fake.launcher.logs(name))
+    fake.launcher.submit(fake.podset(SLEEPER, "orphan"))
+    fake.launcher.cancel("orphan", reason="enough", save=False)
+    assert set(fake.api.calls) - allowed(DRIVER, READER) == set()
+    fake.api.calls.clear()
+    fake.api.server.denied |= {("list", "secrets")}
+    assert all(each.deleted for each in fake.launcher.sweep(now=datetime.now(UTC), life=lambda _: "ended"))
+    assert set(fake.api.calls) - allowed(SWEEPER) == {("list", "secrets")}, "secrets go with their owner"

@@ -17,6 +17,7 @@ from gangline.launch.kubernetes.kept import Kept, read_kept
 from gangline.launch.kubernetes.kueue import Wishes, kueue_wishes
 from gangline.launch.kubernetes.logs import StoredLogs, follow_logs, read_logs
 from gangline.launch.kubernetes.look import look
+from gangline.launch.kubernetes.place import Placer
 from gangline.launch.kubernetes.pods import pods_of
 from gangline.launch.kubernetes.render import Rendered, render
 from gangline.launch.kubernetes.roots import Root, find_root, root_kinds
@@ -196,8 +197,6 @@ class KubernetesLauncher:
         """Gangs behind gates need somebody who places them: a driver does, where no placer serves the cluster."""
         if self._facts.placer or choose_route(root.podset(), self._launch, self._facts) != "gates":
             return None
-        from gangline.launch.kubernetes.place import Placer
-
         placer = Placer(self._api, holder=f"follower of {root.object['metadata']['name']}")
         return lambda: placer.step(datetime.now(UTC))
 
