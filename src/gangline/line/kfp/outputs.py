@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from gangline.report.html import render_html
-from gangline.report.markdown import render_markdown
 from gangline.spec.record import Record
 
 
@@ -46,10 +44,14 @@ def _metrics(record: Record, _base: Record | None, artifact: Any) -> None:
 
 
 def _page(record: Record, base: Record | None, artifact: Artifact) -> None:
+    from gangline.report.html import render_html
+
     Path(artifact.path).write_text(render_html(record, base), encoding="utf-8")
 
 
 def _verdict(record: Record, _base: Record | None, artifact: Artifact) -> None:
+    from gangline.report.markdown import render_markdown
+
     Path(artifact.path).write_text(render_markdown(record), encoding="utf-8")
 
 

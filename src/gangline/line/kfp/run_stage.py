@@ -16,7 +16,6 @@ from gangline.line import run as line_run
 from gangline.line import runs
 from gangline.line.kfp import outputs as shown
 from gangline.line.kfp.config import TaskConfig
-from gangline.line.kfp.history import lay_out_history
 from gangline.line.kfp.secrets import mounted_secrets
 from gangline.line.kfp.told import Tells
 from gangline.line.observer import Silent
@@ -81,6 +80,8 @@ def _repository(task: TaskConfig, site: Site, environ: Mapping[str, str]) -> Ite
     with tempfile.TemporaryDirectory(prefix="gangline-") as name:
         folder = Path(name)
         if task.history is not None:
+            from gangline.line.kfp.history import lay_out_history
+
             lay_out_history(runs.open_site_store(folder, site, environ), task.history, folder)
         repo = folder / task.folder
         repo.mkdir(parents=True, exist_ok=True)
