@@ -185,6 +185,32 @@ def test_a_gang_that_ran_unseen_is_not_stopped_for_a_lost_pod(stand):
     assert stand.bound() == {0: "a", 1: "d", 2: "c"}
 
 
+def test_of_two_lost_pods_none_takes_the_others_server():
+    stand = Stand(dict.fromkeys("abcd", 1))
+    watch_over(stand)
+    stand.submit(num_pods=3)
+    stand.settle()
+    stand.taint("b")
+    stand.lose("g", 1)
+    stand.lose("g", 2)
+    stand.settle(4)
+    assert stand.bound() == {0: "a", 1: "d", 2: "c"}
+
+
+def test_a_lost_ledger_stops_no_gang_that_runs(stand):
+    stand.submit(num_pods=4)
+    stand.settle()
+    stand.taint("b")
+    stand.lose("g", 1)
+    stand.api.delete(LEDGER)
+    stand.settle(4)
+    assert stand.bound() == {0: "a", 2: "c", 3: "d"}
+    assert "no server has room for the others" in stand.waits()
+    stand.taint("b", None)
+    stand.settle(4)
+    assert stand.bound() == dict(enumerate("abcd"))
+
+
 def test_the_server_of_a_lost_pod_is_kept_for_its_replacement(stand):
     stand.submit("first", 4)
     stand.settle()

@@ -28,7 +28,9 @@ def tend(turn: Turn, gang: Marked) -> None:
     """The next write of a gang that is not suspended, where one is due."""
     pods = turn.pods(gang)
     promise = turn.ledger.promises.get(gang.name) or _adopt(turn, gang, pods)
-    if promise is None:
+    if promise is None and any(is_bound(pod) for pod in pods.living.values()):
+        turn.say(gang, "some of its pods run, and no server has room for the others")
+    elif promise is None:
         turn.write_root(gang, {WAITS: "it was started without servers, and waits for them again"}, suspend=True)
         turn.tell(gang, "suspended")
     elif missing := pods.missing(gang.wanted.num_pods):
@@ -112,9 +114,9 @@ def _replace(turn: Turn, gang: Marked, promise: Promise, pods: GangPods) -> tupl
     A server that is left stays promised until no gate is closed: a slower placer may send the pod there yet.
     """
     found: dict[int, Object] = {}
-    gated, moved = pods.gated, promise
-    for rank, pod in sorted(gated.items()):
-        goes_to = _server_for(turn, gang, moved, rank, homeless=gated.keys() - found.keys())
+    moved = promise
+    for rank, pod in sorted(pods.gated.items()):
+        goes_to = _server_for(turn, gang, moved, rank)
         if goes_to is None:
             turn.say(gang, f"the pod of node rank {rank} was lost, and no server has room for its replacement")
             if (
@@ -133,8 +135,9 @@ def _replace(turn: Turn, gang: Marked, promise: Promise, pods: GangPods) -> tupl
     return moved, found
 
 
-def _server_for(turn: Turn, gang: Marked, promise: Promise, rank: int, *, homeless: set[int]) -> str | None:
-    kept = tuple(server for other, server in enumerate(promise.servers) if other not in homeless)
+def _server_for(turn: Turn, gang: Marked, promise: Promise, rank: int) -> str | None:
+    """Beside the servers of all other ranks, those included that come back, too."""
+    kept = (*promise.servers[:rank], *promise.servers[rank + 1 :])
     others = turn.ledger.without([gang.name])
     if kept:
         others = others.with_promise(gang.name, replace(promise, servers=kept, leaving=()))
