@@ -24,14 +24,14 @@ GOALS = {
 
 
 def main(num_gangs: int) -> None:
-    clusters = open_cluster()
-    cluster = next(clusters)
+    cluster = next(open_cluster())
+    namespace = cluster.namespace("bench-submit")
     try:
         with tempfile.TemporaryDirectory() as root:
-            stand = ClusterStand(Path(root), cluster, cluster.namespace("bench-submit"))
+            stand = ClusterStand(Path(root), cluster, namespace)
             show([measure(stand, f"bench-{count}") for count in range(num_gangs)])
     finally:
-        clusters.close()
+        cluster.delete(namespace)
 
 
 def measure(stand: ClusterStand, name: str) -> dict[str, float]:
