@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from gangline.errors import CancelledError, ConfigError, TrainingError, UsageError
+from gangline.errors import CancelledError, ConfigError, StorageError, TrainingError, UsageError
 from gangline.line.git import Repository
 from gangline.line.kfp.client import Client, PipelineRun
 from gangline.line.kfp.compile import compile_run
@@ -169,7 +169,10 @@ def _second_leg(repo: Path, record: Record, store: ObjectStore, observer: Observ
     version = read_version(store, str(made["model"]), int(made["version"])) if "version" in made else None
     if version is None:
         return
-    tag = tags.create_tag(repo, version)
-    refused = tags.push_tag(repo, tag) if tags.has_remote(repo) else None
+    try:
+        tag = tags.create_tag(repo, version)
+        refused = tags.push_tag(repo, tag) if tags.has_remote(repo) else None
+    except StorageError as error:
+        refused = f"the tag of {version.model} {version.version} could not be made, promote waits for it: {error}"
     if refused:
         observer.note(refused)
