@@ -112,7 +112,7 @@ class KubernetesLauncher:
         _demand_name(name)
         root = find_root(self._api, name, self._kinds)
         if root is None:
-            if existing_end(self._api, name) is None:
+            if read_kept(self._api, name) is None:
                 raise _unknown(name, self._api)
             return
         podset = root.podset()
