@@ -2,6 +2,7 @@
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.cluster.faults.proxy.proxy import ApiFaultProxy
@@ -89,13 +90,16 @@ def test_errors_and_throttling_change_no_outcome(proxy, namespace):
 def test_lost_answers_of_creates_make_no_doubles(count, proxy, namespace):
     proxy.book.set(HttpRule(action="lose_answer", method="POST", probability=0.5))
     client = through(proxy, namespace, deadline_seconds=60.0)
-    uids = set()
-    for number in range(count):
+
+    def make(number):
         try:
             made = client.create(maps(namespace), config_map(f"m{number}"))
         except Conflict:
             made = client.get(f"{maps(namespace)}/m{number}")
-        uids.add(made["metadata"]["uid"])
+        return made["metadata"]["uid"]
+
+    with ThreadPoolExecutor(16) as threads:
+        uids = set(threads.map(make, range(count)))
     assert len(uids) == count
     assert uids == {each["metadata"]["uid"] for each in client.items(maps(namespace), labels="a=b")[0]}
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.cluster.fake.api import FakeApi
@@ -139,14 +140,17 @@ def test_thirty_percent_of_errors_change_no_outcome(here):
 @pytest.mark.row("K2")
 def test_lost_answers_of_creates_make_no_doubles(here, count):
     here.proxy.book.set(HttpRule(action="lose_answer", method="POST", probability=0.5))
-    client = here.client(deadline_seconds=60.0)
-    uids = set()
-    for number in range(count):
+    client = here.client(deadline_seconds=120.0)
+
+    def make(number):
         try:
             made = client.create(MAPS, config_map(f"m{number}"))
         except Conflict:
             made = client.get(f"{MAPS}/m{number}")
-        uids.add(made["metadata"]["uid"])
+        return made["metadata"]["uid"]
+
+    with ThreadPoolExecutor(16) as threads:
+        uids = set(threads.map(make, range(count)))
     assert len(here.names()) == len(uids) == count
 
 
