@@ -66,7 +66,7 @@ def _pass_on(ctx: Context, name: str, gang: str) -> GangEnd:
             return event.end
         if event.kind == "waiting" and time.monotonic() - told > WAITING_SECONDS:
             told = time.monotonic()
-            _note_waiting(ctx, event.text)
+            _note_waiting(ctx, Waiting(who=event.text, until=event.data.get("until") or None))
         if event.kind == "state" and event.status is not None and event.status.state == "running":
             _note_start(ctx, gang, event.status.servers)
     return ctx.launcher.collect(gang)
@@ -81,9 +81,9 @@ def _note_start(ctx: Context, gang: str, servers: tuple[str, ...]) -> None:
     ctx.change(lambda record: replace(record, gang=known))
 
 
-def _note_waiting(ctx: Context, text: str) -> None:
+def _note_waiting(ctx: Context, waiting: Waiting) -> None:
     def change(record: Record) -> Record:
-        return record if record.gang is None else replace(record, gang=replace(record.gang, waiting=Waiting(who=text)))
+        return record if record.gang is None else replace(record, gang=replace(record.gang, waiting=waiting))
 
     ctx.change(change)
 
