@@ -59,6 +59,20 @@ def test_a_killed_driver_of_this_machine_is_replaced_at_once(store):
     assert take(store).token == 2
 
 
+def test_a_killed_driver_is_replaced_before_its_parent_has_looked(store):
+    code = "from gangline.line import lease; print(lease.this_process(), flush=True); input()"
+    driver = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with driver:
+        taken = lease.take(store, PREFIX, holder=driver.stdout.readline().strip(), at_least=0)
+        assert lease.is_held(taken, now=time.time())
+        driver.kill()
+        deadline = time.monotonic() + 30
+        while lease.is_held(taken, now=time.time()):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert driver.returncode is None
+
+
 def test_a_driver_elsewhere_is_waited_for_until_its_lease_ends(store):
     now = time.time()
     elsewhere = lease.Lease(holder="far:otherbox:12:34:abc", token=4, expires=now + 60)

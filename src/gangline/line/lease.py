@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
+from gangline import procfs
 from gangline.errors import CapacityError, GanglineError, StorageError
 from gangline.spec.codec import canonical, from_json
 from gangline.storage.protocol import ObjectStore
@@ -41,7 +42,7 @@ class Lease:
 def this_process() -> str:
     """A holder's name that tells, on this machine, whether it still lives."""
     pid = os.getpid()
-    return f"{socket.gethostname()}:{_process_space()}:{pid}:{_start_time(pid) or 0}:{secrets.token_hex(3)}"
+    return f"{socket.gethostname()}:{_process_space()}:{pid}:{procfs.start_time(pid) or 0}:{secrets.token_hex(3)}"
 
 
 def read_lease(store: ObjectStore, prefix: str) -> Lease | None:
@@ -54,7 +55,7 @@ def is_held(lease: Lease | None, *, now: float) -> bool:
     if lease is None or not lease.holder or lease.expires <= now:
         return False
     _, space, pid, start, _ = lease.holder.rsplit(":", 4)
-    return space != _process_space() or _start_time(int(pid)) == int(start)
+    return space != _process_space() or procfs.is_alive(int(pid), int(start))
 
 
 def take(store: ObjectStore, prefix: str, *, holder: str, at_least: int) -> Lease:
@@ -158,12 +159,3 @@ def _process_space() -> str:
     except OSError:
         return "unknown"
     return sha256(f"{boot} {namespace}".encode()).hexdigest()[:8]
-
-
-def _start_time(pid: int) -> int | None:
-    """Field 22 of /proc/PID/stat; None where there is no such process."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    return int(text.rsplit(")", 1)[1].split()[19])
