@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.cluster.script import JOB
 
+from gangline.launch.kubernetes.api import Refused
 from gangline.launch.kubernetes.client import Client
 
 PATIENCE_SECONDS = 60.0
@@ -39,9 +40,18 @@ def run(api: Client, *, move: Callable[[], object] = lambda: None) -> dict[str, 
     until("pods", lambda: len(mine()) == 2 and job()["status"].get("active") == 2)
     seen["resumed"] = _status(job())
     seen["pods"] = sorted((_pod(pod) for pod in mine()), key=str)
+    seen["start of what runs"] = _refusal(lambda: api.patch(f"{jobs}/life/status", {"status": {"startTime": None}}))
     api.patch(f"{jobs}/life", {"spec": {"suspend": True}})
     until("no pods", lambda: not mine() and _has(job(), "Suspended"))
     seen["suspended again"] = _status(job())
+    time.sleep(1.0)
+    api.patch(f"{jobs}/life/status", {"status": {"startTime": None}})
+    seen["start forgotten"] = _status(job())
+    api.patch(f"{jobs}/life", {"spec": {"suspend": False, "activeDeadlineSeconds": 600}})
+    until("pods again", lambda: len(mine()) == 2 and job()["status"].get("active") == 2)
+    seen["started anew"] = _status(job())
+    api.patch(f"{jobs}/life", {"spec": {"suspend": True}})
+    until("no pods again", lambda: not mine() and _has(job(), "Suspended"))
     time.sleep(1.0)
     api.patch(f"{jobs}/life", {"spec": {"suspend": False, "activeDeadlineSeconds": 1}})
     until("the deadline, which counts from the start before", lambda: _has(job(), "Failed"))
@@ -65,6 +75,14 @@ def _job(name: str) -> Object:
 def _has(job: Object, kind: str) -> bool:
     conditions = job.get("status", {}).get("conditions", ())
     return any(each["type"] == kind and each["status"] == "True" for each in conditions)
+
+
+def _refusal(call: Callable[[], object]) -> str | None:
+    try:
+        call()
+    except Refused as error:
+        return str(error).partition(": ")[2]
+    return None
 
 
 def _status(job: Object) -> Object:

@@ -43,5 +43,7 @@ def test_job_lives_on_the_fake_as_on_a_real_cluster(cluster, namespace):
 def test_suspended_job_has_no_pods_and_a_late_one_fails_with_its_reason():
     seen = fake_life()
     assert seen["suspended again"]["active"] is None
+    assert "cannot be removed for unsuspended job" in seen["start of what runs"]
+    assert (seen["suspended again"]["started"], seen["start forgotten"]["started"]) == (True, False)
     assert seen["late"]["conditions"]["Failed"] == ("True", "DeadlineExceeded")
     assert [pod["name"] for pod in seen["pods"]] == ["life-0", "life-1"]

@@ -10,8 +10,9 @@ from gangline.cli.checkup import Finding
 from gangline.cli.desk import Desk
 from gangline.errors import GanglineError
 from gangline.launch.kubernetes.api import Api
-from gangline.launch.kubernetes.facts import Facts, missing_rights, read_facts
+from gangline.launch.kubernetes.facts import Facts, missing_in_cluster, missing_rights, read_facts
 from gangline.launch.kubernetes.inventory import read_inventory
+from gangline.launch.kubernetes.rights import PLACER_CLUSTER, SELF_PLACER
 from gangline.line.launchers import open_cluster
 from gangline.line.places import home, writing
 from gangline.spec.site import PodTable, Site
@@ -34,6 +35,7 @@ def check_cluster(desk: Desk) -> tuple[list[Finding], Path]:
     return [
         Finding(name="kubernetes", ok=True, text=f"{facts.version} ok, namespace {api.namespace}"),
         *_served(facts, desk.site),
+        _placer(api, facts),
         _rights(api),
         _account(api, desk.site.pod),
         _servers(api, desk.site),
@@ -57,20 +59,27 @@ def _served(facts: Facts, site: Site) -> list[Finding]:
         name="queue", ok=not queue or queue in facts.queues, needed=bool(queue), text=f"{queue} ok",
         without=f"launch.queue {queue!r} is not among {', '.join(facts.queues) or 'the queues: there are none'}",
     )  # fmt: skip
-    placer = Finding(
-        name="placer", ok=facts.placer or bool(facts.topologies), needed=False,
-        text="ok" if facts.placer else "not needed: Kueue has a topology",
-        without="a driver places its own gangs; it needs the placer's role",
-    )  # fmt: skip
-    return [trainer, kueue, *([known] if queue and facts.kueue else []), placer]
+    return [trainer, kueue, *([known] if queue and facts.kueue else [])]
+
+
+def _placer(api: Api, facts: Facts) -> Finding:
+    """Without one, drivers place the gangs that they follow: as far as they may."""
+    if facts.placer or facts.topologies:
+        text = "ok" if facts.placer else "not needed: Kueue has a topology"
+        return Finding(name="placer", ok=True, needed=False, text=text)
+    missing = missing_rights(api, wanted=SELF_PLACER) + missing_in_cluster(api, wanted=PLACER_CLUSTER)
+    text = "none, and not needed: this account may place its own gangs"
+    without = f"gangs of several pods wait for a driver with the placer's role; this one lacks {_some(missing)}"
+    return Finding(name="placer", ok=not missing, needed=False, text=text, without=without)
 
 
 def _rights(api: Api) -> Finding:
     missing = missing_rights(api)
-    return Finding(
-        name="rights", ok=not missing, text="ok", without=f"ask for {'; '.join(missing[:6])}"
-        + (f" and {len(missing) - 6} more" if len(missing) > 6 else ""),
-    )  # fmt: skip
+    return Finding(name="rights", ok=not missing, text="ok", without=f"ask for {_some(missing)}")
+
+
+def _some(missing: list[str]) -> str:
+    return "; ".join(missing[:6]) + (f" and {len(missing) - 6} more" if len(missing) > 6 else "")
 
 
 def _account(api: Api, pod: PodTable) -> Finding:

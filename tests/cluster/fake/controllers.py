@@ -99,6 +99,7 @@ class _Round:
             self._condition("Complete", "True", "CompletionsReached", "Reached expected number of succeeded pods")
             self.status["completionTime"] = stamp(self.server.now())
             return
+        self._release_pods(ended_only=True)
         held = {self._index(pod) for pod in self.pods if not self._is_over(pod)}
         for index in range(self.spec.get("completions", 1)):
             if index not in done | held:
@@ -199,11 +200,12 @@ class _Round:
             path = f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{self.name}"
             self.server.answer(Asked(method="DELETE", path=path))
 
-    def _release_pods(self) -> None:
-        """Ended pods are counted, so the tracking finalizer lets them go."""
+    def _release_pods(self, *, ended_only: bool = False) -> None:
+        """Ended pods are counted, so the tracking finalizer lets them go; those on their way out where the Job goes."""
         for pod in self._mine_now():
             held = pod["metadata"].get("finalizers") or []
-            if TRACKING in held and (self._is_over(pod) or "deletionTimestamp" in pod["metadata"]):
+            is_going = "deletionTimestamp" in pod["metadata"] and not ended_only
+            if TRACKING in held and (self._is_over(pod) or is_going):
                 pod["metadata"]["finalizers"] = [each for each in held if each != TRACKING]
                 self.server.write(("pods", self.namespace, pod["metadata"]["name"]), pod)
 

@@ -28,8 +28,9 @@ def _rules(server: "FakeServer") -> list[Object]:
     return [
         {
             "apiGroups": [kind.group],
-            "resources": [kind.plural, *(["pods/log"] if kind.kind == "Pod" else [])],
-            "verbs": [verb for verb in verbs if (verb, kind.resource) not in server.denied],
+            "resources": [f"{kind.plural}{below}"],
+            "verbs": [verb for verb in verbs if (verb, f"{kind.resource}{below}") not in server.denied],
         }
         for kind in server.kinds
+        for below in ("", *(["/status"] if kind.has_status else []), *(["/log"] if kind.kind == "Pod" else []))
     ]

@@ -49,6 +49,7 @@ def changed(kind: Kind, before: Object, after: Object, *, subresource: str, is_p
         if name in before["metadata"]:
             new["metadata"][name] = before["metadata"][name]
     if subresource == "status":
+        _check_status(kind, before, new)
         return {**deepcopy(before), "status": new.get("status", {}), "metadata": new["metadata"]}
     if kind.has_status:
         new["status"] = deepcopy(before.get("status", {}))
@@ -91,6 +92,16 @@ def _check_spec(kind: Kind, before: Object, new: Object) -> None:
         raise invalid("Job.batch", name, "spec.template: Invalid value: field is immutable")
     if kind.kind == "Secret" and before.get("immutable") and before.get("data") != new.get("data"):
         raise invalid("Secret", name, "data: Forbidden: field is immutable when `immutable` is set")
+
+
+def _check_status(kind: Kind, before: Object, new: Object) -> None:
+    """The start of a Job is a matter of its controller, unless it is suspended."""
+    if kind.kind != "Job" or before["spec"].get("suspend"):
+        return
+    started = before.get("status", {}).get("startTime")
+    if started and not new.get("status", {}).get("startTime"):
+        why = "status.startTime: Required value: startTime cannot be removed for unsuspended job"
+        raise invalid("Job.batch", before["metadata"]["name"], why)
 
 
 def _fixed_of_pod(body: Object, *, is_gated: bool) -> Object:

@@ -253,7 +253,7 @@ def test_image_that_has_no_name_ends_the_gang_at_once(alive):
     assert alive.again().collect(name) == end
 
 
-def test_pod_on_a_dead_server_is_deleted_by_force(alive):
+def test_pod_on_a_dead_server_is_given_up_and_another_takes_its_place(alive):
     name = alive.again().submit(alive.gang(num_nodes=1)).name
     poll(lambda: alive.again().status(name).state == "running")
     pod = alive.all_of("pods")[0]
@@ -264,7 +264,8 @@ def test_pod_on_a_dead_server_is_deleted_by_force(alive):
     events = alive.again().follow(name)
     thread = threading.Thread(target=lambda: list(events), daemon=True)
     thread.start()
-    poll(lambda: pod["metadata"]["uid"] not in [each["metadata"]["uid"] for each in alive.all_of("pods")])
+    poll(lambda: [each["metadata"]["uid"] != pod["metadata"]["uid"] for each in alive.all_of("pods")] == [True])
+    assert set(alive.api.calls) - allowed(DRIVER, READER) == set()
 
 
 def test_root_that_a_stranger_deletes_is_a_lost_gang(alive):

@@ -6,7 +6,8 @@ import pytest
 from tests.cluster.fake.api import FakeApi
 
 from gangline.errors import IntegrityError
-from gangline.launch.kubernetes.facts import Facts, missing_rights, read_facts
+from gangline.launch.kubernetes.facts import Facts, missing_in_cluster, missing_rights, read_facts
+from gangline.launch.kubernetes.rights import PLACER_CLUSTER, SELF_PLACER
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -77,3 +78,11 @@ def test_right_on_a_kind_that_is_served_is_missed():
     api = FakeApi(serve=("trainer",))
     api.server.denied.add(("create", "trainjobs.trainer.kubeflow.org"))
     assert missing_rights(api) == ["create trainjobs.trainer.kubeflow.org"]
+
+
+def test_driver_that_is_to_place_gangs_hears_what_it_lacks():
+    api = FakeApi()
+    assert missing_rights(api, wanted=SELF_PLACER) + missing_in_cluster(api, wanted=PLACER_CLUSTER) == []
+    api.server.denied |= {("patch", "jobs.batch/status"), ("patch", "pods"), ("list", "nodes")}
+    assert missing_rights(api, wanted=SELF_PLACER) == ["patch jobs.batch/status", "patch pods"]
+    assert missing_in_cluster(api, wanted=PLACER_CLUSTER) == ["list nodes of the cluster"]

@@ -141,6 +141,21 @@ def test_each_failed_try_backs_off_longer(stand):
     assert waited[:4] == [1, 2, 3, 4]
 
 
+def test_the_deadline_counts_anew_for_a_gang_that_was_suspended_again(stand):
+    stand.refusing = dict.fromkeys("abcd", "no")
+    stand.submit(num_pods=2, deadline_seconds=60)
+    stand.settle(4)
+    stand.turn(seconds=61)
+    assert stand.root()["spec"]["suspend"]
+    assert stand.root()["status"]["startTime"]
+    stand.turn(seconds=2 * stand.root()["spec"]["activeDeadlineSeconds"])
+    stand.refusing = {}
+    stand.settle(6)
+    assert len(stand.bound()) == 2
+    conditions = [each["type"] for each in stand.root()["status"]["conditions"] if each["status"] == "True"]
+    assert conditions == []
+
+
 def test_a_lost_pod_comes_back_to_its_server(stand):
     stand.submit(num_pods=3)
     stand.settle()

@@ -19,6 +19,7 @@ from gangline.launch.kubernetes.rights import (
     PLACER,
     PLACER_CLUSTER,
     READER,
+    SELF_PLACER,
     SWEEPER,
     TRAINER,
     single,
@@ -101,7 +102,7 @@ def test_driver_needs_no_more_than_its_rights():
     assert set(api.refused) <= readers
     assert idle(api, DRIVER) == {
         "patch services", "patch networkpolicies.networking.k8s.io",  # of a submit that another one began
-        "delete pods",  # on a dead server
+        "delete pods", "patch pods/status",  # on a dead server
         "list events",  # of a gang that waits
         "get serviceaccounts",  # by doctor
     }  # fmt: skip
@@ -137,4 +138,22 @@ def test_placer_needs_no_more_than_its_rights():
     pods = everything.items("/api/v1/namespaces/gangs/pods")[0]
     assert [bool(pod["spec"].get("schedulingGates")) for pod in pods] == [False, False]
     assert not api.refused
+    everything.patch("/apis/batch/v1/namespaces/gangs/jobs/placed", {"spec": {"suspend": True}})  # by hand
+    jobs.step(), kubelet.step(), jobs.step()
+    for _ in range(2):
+        placer.step(datetime.now(UTC))
+    assert not everything.get("/apis/batch/v1/namespaces/gangs/jobs/placed")["spec"]["suspend"]
+    assert not api.refused
     assert idle(api, PLACER, PLACER_CLUSTER) == {"update leases.coordination.k8s.io"}  # renewed after some seconds
+
+
+def test_driver_without_a_placer_places_its_gang_with_the_placers_rights_beside_its_own():
+    api = FakeApi(serve=SERVED, rights=(*DRIVER, *SELF_PLACER, *PLACER_CLUSTER))
+    jobs, kubelet = JobController(api), FakeKubelet(api.server, nodes=("a", "b"))
+    api.idle.append(lambda: (jobs.step(), kubelet.step()))
+    driver = launcher(api, of=facts(placer=False), route="gates")
+    driver.submit(podset("alone"))
+    events = driver.follow("alone")
+    assert next(each.status for each in events if each.status and each.status.state == "running").servers == ("a", "a")
+    events.close()
+    assert set(api.refused) <= given(READER)

@@ -20,7 +20,7 @@ from gangline.errors import (
     retry_class,
 )
 from gangline.launch.kubernetes.api import Object
-from gangline.launch.kubernetes.pods import node_rank, phase, true_condition
+from gangline.launch.kubernetes.pods import DISRUPTION, node_rank, phase, true_condition
 from gangline.launch.kubernetes.roots import Root
 from gangline.launch.kubernetes.setting import CONTAINER
 from gangline.spec.gang import GangEnd
@@ -69,7 +69,7 @@ def pod_end(pod: Object) -> PodEnd | None:
 
 
 def is_disrupted(pod: Object) -> bool:
-    return true_condition(pod, "DisruptionTarget") is not None
+    return true_condition(pod, DISRUPTION) is not None
 
 
 def gang_end(root: Root | None, ends: Iterable[PodEnd]) -> GangEnd:

@@ -95,14 +95,23 @@ def missing_rights(api: Api, *, wanted: Iterable[Right] = DRIVER) -> list[str]:
         for right, verb, name in single(wanted)
         if (right.group not in OPTIONAL_GROUPS or right.group in served)
         and not is_granted(right, verb, name, rules)
-        and not (review["status"].get("incomplete") and _is_allowed(api, right, verb, name))
+        and not (review["status"].get("incomplete") and _is_allowed(api, right, verb, name, namespace=api.namespace))
     ]
 
 
-def _is_allowed(api: Api, right: Right, verb: str, name: str) -> bool:
-    """For clusters whose rights are decided by more than rules can tell."""
+def missing_in_cluster(api: Api, *, wanted: Iterable[Right]) -> list[str]:
+    """What of `wanted` this account may not do in the whole cluster, as `list nodes`; a call for each verb."""
+    return [
+        f"{verb} {right.what} of the cluster"
+        for right, verb, name in single(wanted)
+        if not _is_allowed(api, right, verb, name, namespace="")
+    ]
+
+
+def _is_allowed(api: Api, right: Right, verb: str, name: str, *, namespace: str) -> bool:
+    """For what rules alone do not tell: other deciders, and the whole cluster (no namespace)."""
     resource, _, below = right.resource.partition("/")
-    asked = {"namespace": api.namespace, "verb": verb, "group": right.group, "resource": resource}
+    asked = {"namespace": namespace, "verb": verb, "group": right.group, "resource": resource}
     asked |= ({"subresource": below} if below else {}) | ({"name": name} if name else {})
     body = _review("SelfSubjectAccessReview", {"resourceAttributes": asked})
     answer = api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)

@@ -2,6 +2,7 @@
 
 from gangline.launch.kubernetes.api import Object
 from gangline.launch.kubernetes.pod import pod_template
+from gangline.launch.kubernetes.pods import DISRUPTION
 from gangline.launch.kubernetes.setting import CONTAINER, Setting, collection, metadata
 
 GROUP_VERSION = "batch/v1"
@@ -35,7 +36,7 @@ def job_spec(setting: Setting, template: Object) -> Object:
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {
             "rules": [
-                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+                {"action": "Ignore", "onPodConditions": [{"type": DISRUPTION, "status": "True"}]},
                 {
                     "action": "FailJob",
                     "onExitCodes": {"containerName": CONTAINER, "operator": "NotIn", "values": [0]},

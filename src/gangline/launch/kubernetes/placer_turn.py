@@ -5,7 +5,7 @@ asked for: a pass without work reads neither nodes nor pods.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Literal
@@ -86,6 +86,19 @@ class Turn:
         version = gang.root.object["metadata"]["resourceVersion"]
         metadata = {"uid": gang.root.uid, "resourceVersion": version, "annotations": dict(notes)}
         self.api.patch(gang.root.path, {"metadata": metadata, "spec": {"suspend": suspend}})
+
+    def unsuspend(self, gang: Marked, notes: Mapping[str, str | None]) -> None:
+        """Its time counts from now: a Job that was suspended again would be measured by its earlier start.
+
+        The controller looks at the deadline before it notes the new start. JobSets forget the start of their Jobs.
+        Raises `Conflict` as `write_root` does.
+        """
+        if (gang.root.object.get("status") or {}).get("startTime"):
+            version = gang.root.object["metadata"]["resourceVersion"]
+            forgotten = {"metadata": {"uid": gang.root.uid, "resourceVersion": version}, "status": {"startTime": None}}
+            found = self.api.patch(f"{gang.root.path}/status", forgotten)
+            gang = replace(gang, root=Root(gang.root.path, found or gang.root.object))
+        self.write_root(gang, notes, suspend=False)
 
     def note(self, gang: Marked, notes: Mapping[str, str | None]) -> None:
         self.api.patch(gang.root.path, {"metadata": {"uid": gang.root.uid, "annotations": dict(notes)}})

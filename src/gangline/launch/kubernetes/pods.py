@@ -6,6 +6,8 @@ from gangline.launch.kubernetes.api import Api, Object
 from gangline.launch.kubernetes.setting import GANG, collection
 
 INDEX = "batch.kubernetes.io/job-completion-index"
+DISRUPTION = "DisruptionTarget"
+"""Condition of a pod that the platform took: its end is not its own fault."""
 
 
 def phase(pod: Object) -> str:

@@ -120,7 +120,7 @@ def _place(turn: Turn, gang: Marked, choose: ChooseServers) -> WhyNot | None:
 
 def _unsuspend(turn: Turn, gang: Marked, promise: Promise) -> None:
     notes = {SERVERS: ",".join(promise.servers), PLACED: promise.since, WAITS: None}
-    turn.write_root(gang, notes, suspend=False)
+    turn.unsuspend(gang, notes)
     turn.tell(gang, "promised", promise.servers)
 
 

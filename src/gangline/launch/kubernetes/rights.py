@@ -38,6 +38,7 @@ DRIVER = (
     Right(resource="configmaps", verbs=("create", "get", "patch")),
     Right(resource="secrets", verbs=("create", "patch")),
     Right(resource="pods", verbs=("list", "watch", "delete")),
+    Right(resource="pods/status", verbs=("patch",)),
     Right(resource="pods/log", verbs=("get",)),
     Right(resource="events", verbs=("list",)),
     Right(resource="resourcequotas", verbs=("list",)),
@@ -61,6 +62,7 @@ READER = (
 
 PLACER = (
     Right(group="batch", resource="jobs", verbs=("list", "patch")),
+    Right(group="batch", resource="jobs/status", verbs=("patch",)),
     Right(group=TRAINER, resource="trainjobs", verbs=("list", "patch")),
     Right(group=TRAINER, resource="trainingruntimes", verbs=("get",)),
     Right(group=JOBSET, resource="jobsets", verbs=("list", "patch")),
@@ -71,6 +73,9 @@ PLACER = (
     Right(group="coordination.k8s.io", resource="leases", verbs=("get", "update"), names=("gangline-placer",)),
 )
 """Who gives queued gangs their servers, in their namespace; it sees nodes and pods by `PLACER_CLUSTER`."""
+
+SELF_PLACER = tuple(each for each in PLACER if each.resource != "leases")
+"""Who places the gangs that it follows, where no placer runs: beside `DRIVER`, with `PLACER_CLUSTER`."""
 
 PLACER_CLUSTER = (
     Right(resource="nodes", verbs=("list",)),

@@ -8,7 +8,7 @@ from gangline.errors import CancelledError, CapacityError
 from gangline.launch.kubernetes.api import Api, Object
 from gangline.launch.kubernetes.ending import PodEnd, add_up, pod_end
 from gangline.launch.kubernetes.kept import Kept, close_end, keep_end
-from gangline.launch.kubernetes.pods import pods_of, pods_path
+from gangline.launch.kubernetes.pods import DISRUPTION, phase, pods_of, pods_path
 from gangline.launch.kubernetes.roots import Root, RootKind, find_root
 from gangline.launch.kubernetes.setting import CANCELLED
 from gangline.spec.gang import GangEnd
@@ -102,12 +102,21 @@ def delete_pod(api: Api, pod: Object, *, grace_seconds: int | None) -> None:
 def give_up_pod(api: Api, pod: Object) -> None:
     """Forget a pod whose server is dead, so that another is made in its place.
 
-    Deleted by force it stays, held by the Job's finalizer: under `podReplacementPolicy: Failed` the controller waits
-    for a pod to fail, which takes a kubelet. Should it run after all, the generation of the next one fences it.
+    Under `podReplacementPolicy: Failed` the controller waits for it to fail, which takes a kubelet: a force delete
+    alone leaves it, held by its finalizer. So it is told to have failed, and not by its own fault. Should it run
+    after all, the generation of the next one fences it.
     """
+    if phase(pod) not in ("Failed", "Succeeded"):
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        lost = {"type": DISRUPTION, "status": "True", "reason": "DeadServer", "lastTransitionTime": now}
+        lost["message"] = f"{(pod.get('spec') or {}).get('nodeName') or 'its server'} does not confirm its end"
+        others = [
+            each for each in pod["status"].get("conditions") or () if each.get("type") not in (DISRUPTION, "Ready")
+        ]
+        failed = {"phase": "Failed", "conditions": [*others, lost]}
+        path = f"{pods_path(api)}/{pod['metadata']['name']}/status"
+        api.patch(path, {"metadata": {"uid": pod["metadata"]["uid"]}, "status": failed})
     delete_pod(api, pod, grace_seconds=0)
-    freed = {"metadata": {"uid": pod["metadata"]["uid"], "finalizers": None}}
-    api.patch(f"{pods_path(api)}/{pod['metadata']['name']}", freed)
 
 
 def _wait_for_root(api: Api, root: Root, leaving: Leaving) -> None:
