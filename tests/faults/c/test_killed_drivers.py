@@ -57,8 +57,10 @@ def what_is_left(folder):
 
 def written_by_the_driver(folder):
     """Keys but those that the gang's own mirror writes."""
-    mirrored = ("/metrics.jsonl", "/result.json")
-    return {key for key in keys_of(store_of(folder)) if not key.endswith(mirrored) and "/ranks/" not in key}
+    ends, folders = ("/metrics.jsonl", "/result.json"), ("/ranks/", "/logs/")
+    return {
+        key for key in keys_of(store_of(folder)) if not key.endswith(ends) and not any(name in key for name in folders)
+    }
 
 
 def invariants(folder):

@@ -1,9 +1,7 @@
 """T1: a rank is killed in the middle of a step; the gang resumes from its checkpoint and loses one interval at most."""
 
-import io
 import os
 import signal
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,16 +11,14 @@ from tests.train.gang import ROOT, tiny_plan
 from gangline.launch.faults.signals import at_step
 from gangline.spec.plan import CheckpointPolicy
 from gangline.storage.blobs import put_blob
+from gangline.storage.layer import LayerFile, pack
 
 pytestmark = pytest.mark.row("T1")
 EVERY = 2
 
 
 def code_layer() -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as tar:
-        tar.add(ROOT / "tests" / "train" / "code" / "model.py", arcname="model.py")
-    return out.getvalue()
+    return pack([LayerFile("model.py", (ROOT / "tests" / "train" / "code" / "model.py").read_bytes())])
 
 
 def submit(stand, *, steps, **environ):
