@@ -9,7 +9,7 @@ from typing import Literal
 from gangline.line import lease, places, runs
 from gangline.line.birth import Found
 from gangline.line.context import Context
-from gangline.line.launchers import open_launcher
+from gangline.line.launchers import FindOwner, open_launcher
 from gangline.line.observer import Observer, Silent
 from gangline.line.record_store import RecordStore
 from gangline.line.targets import site_of
@@ -47,7 +47,13 @@ def open_desk(repo: Path, *, site: Site, environ: Mapping[str, str], observer: O
 
 @contextmanager
 def driving(
-    desk: Desk, found: Found, line: Line, *, kind: DriverKind = "run", url: str | None = None
+    desk: Desk,
+    found: Found,
+    line: Line,
+    *,
+    kind: DriverKind = "run",
+    url: str | None = None,
+    find_owner: FindOwner | None = None,
 ) -> Iterator[Context]:
     """Hold the lease of the run while the block drives it; `url` is the driver's own page.
 
@@ -63,6 +69,7 @@ def driving(
         store=desk.store,
         project=found.record.run.project,
         run_prefix=records.prefix,
+        find_owner=find_owner,
     )
     holder = lease.this_process()
     mine = lease.take(desk.store, records.prefix, holder=holder, at_least=found.record.run.driver.token)
@@ -81,7 +88,8 @@ def driving(
         )
         if found.past is not None:
             ctx.past = found.past
-        _warn(ctx)
+        if kind == "run":  # every run begins so; a task of it need not try the store again
+            _warn(ctx)
         yield ctx
 
 

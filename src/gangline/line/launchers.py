@@ -18,8 +18,10 @@ from gangline.storage.protocol import ObjectStore
 from gangline.storage.scoped import SHARED_INPUTS, scoped_credentials
 
 if TYPE_CHECKING:
-    from gangline.launch.kubernetes.api import Api
+    from gangline.launch.kubernetes.api import Api, Object
 
+FindOwner = Callable[["Api"], "Object | None"]
+"""Finds with whose end gangs of a cluster go."""
 CHECKPOINT_KEY = "checkpoint-key"
 STORE_CREDENTIALS = "store-credentials"
 
@@ -37,8 +39,9 @@ def open_launcher(
     store: ObjectStore,
     project: str = "",
     run_prefix: str = "",
+    find_owner: FindOwner | None = None,
 ) -> Launcher:
-    """The launcher of the site's target; `project` and `run_prefix` are needed to submit, not to watch or stop.
+    """The launcher of the site's target; all after `store` is needed to submit, not to watch or stop.
 
     Raises:
         ConfigError: This installation has none for it, or no cluster is configured.
@@ -58,6 +61,7 @@ def open_launcher(
         launch=site.launch,
         pod=site.pod,
         secrets=secrets,
+        owner=find_owner(api) if find_owner else None,
         stored_logs=partial(stored_logs, store),
     )
 

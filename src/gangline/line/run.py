@@ -11,6 +11,7 @@ from gangline.line.birth import Found, find_or_bear
 from gangline.line.context import Context
 from gangline.line.drive import drive, finish, perform
 from gangline.line.driver import Desk, DriverKind, driving, open_desk
+from gangline.line.launchers import FindOwner
 from gangline.line.observer import Observer
 from gangline.line.question import ask
 from gangline.line.states import FINAL, GOOD, stage
@@ -89,6 +90,7 @@ def run_stage(
     max_seconds: float | None = None,
     kind: DriverKind = "stage",
     url: str | None = None,
+    find_owner: FindOwner | None = None,
 ) -> Record:
     """One stage of a run that `resolve` made; one that has ended answers what it ended with.
 
@@ -102,6 +104,7 @@ def run_stage(
         max_seconds: Wait at most so long for another driver of this run.
         kind: Who calls stage by stage.
         url: Its page, for the record.
+        find_owner: With whose end gangs go that this stage starts on a cluster.
 
     Raises:
         UsageError: No such run or stage, or an earlier stage is not done.
@@ -113,7 +116,7 @@ def run_stage(
     record = runs.find_run(desk.store, run)
     if stage(record, name).state not in FINAL:
         _check_start(record, None if name == "report" else name)
-        with _patiently(desk, record, max_seconds, kind=kind, url=url) as ctx:
+        with _patiently(desk, record, max_seconds, kind=kind, url=url, find_owner=find_owner) as ctx:
             ctx.observer.run_started(ctx.record)
             if name == "report":
                 finish(ctx)
@@ -128,14 +131,21 @@ def run_stage(
 
 @contextmanager
 def _patiently(
-    desk: Desk, record: Record, max_seconds: float | None, *, kind: DriverKind, url: str | None
+    desk: Desk,
+    record: Record,
+    max_seconds: float | None,
+    *,
+    kind: DriverKind,
+    url: str | None,
+    find_owner: FindOwner | None,
 ) -> Iterator[Context]:
     """As `driving`, but wait up to `max_seconds` while another driver is at work."""
     deadline = time.monotonic() + (max_seconds or 0.0)
     while True:
         try:
             line = _line_of(desk.store, record)
-            with driving(desk, Found(record, is_new=False, past=None), line, kind=kind, url=url) as ctx:
+            found = Found(record, is_new=False, past=None)
+            with driving(desk, found, line, kind=kind, url=url, find_owner=find_owner) as ctx:
                 yield ctx
                 return
         except lease.HeldError as error:

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from gangline.line import run as line_run
 from gangline.line import runs
 from gangline.line.kfp import outputs as shown
 from gangline.line.kfp.config import TaskConfig
+from gangline.line.kfp.owner import find_workflow
 from gangline.line.kfp.secrets import mounted_secrets
 from gangline.line.kfp.told import Tells
 from gangline.line.observer import Silent
@@ -64,6 +66,7 @@ def _run(name: str, run: str, task: TaskConfig, tells: Tells | None, outputs: Ma
         record = line_run.run_stage(
             repo, name, run, site=site, environ=environ, observer=tells or Silent(),
             max_seconds=task.patience_seconds, kind="kfp", url=task.url,
+            find_owner=partial(find_workflow, environ=environ),
         )  # fmt: skip
         if outputs:
             store = runs.open_site_store(repo, site, environ)
