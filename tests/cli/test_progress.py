@@ -46,6 +46,20 @@ def test_ranks_that_have_not_joined_are_counted():
     assert seen(event).sentence() == "starting, 1 of 2 ranks joined"
 
 
+def test_an_answer_that_is_old_says_its_age():
+    away = GangEvent(kind="state", status=GangStatus(state="running", stale_seconds=25.0))
+    assert seen(away, plan="ddp-2").sentence() == (
+        "ddp-2 started · no answer from where it runs for 25 s, its ranks go on"
+    )
+    assert "25 s" in seen(step(1), away).sentence()
+    back = GangEvent(kind="state", status=GangStatus(state="running"))
+    assert "no answer" not in seen(away, back).sentence()
+
+
+def test_a_plan_alone_is_nothing_to_say():
+    assert seen(GangEvent(kind="state", status=GangStatus(state="ended")), plan="ddp-2").sentence() == ""
+
+
 def test_each_job_of_a_gang_starts_its_count_anew():
     progress = seen(job(0, 3), step(60), job(1, 3, steps=40))
     assert (progress.step, progress.steps, progress.losses) == (0, 40, [])

@@ -15,7 +15,7 @@ from gangline.cli.view.closing import next_steps
 from gangline.cli.view.jsonlines import JsonView
 from gangline.cli.view.live import LiveView, rank_line
 from gangline.cli.view.plain import PlainView
-from gangline.launch.protocol import GangEvent
+from gangline.launch.protocol import GangEvent, GangStatus
 from gangline.line.observer import Observer
 from gangline.spec.record import Record
 
@@ -54,6 +54,26 @@ def test_plain_progress_comes_at_most_every_ten_seconds():
     assert 9 <= len(lines) <= 11
 
 
+def test_plain_lines_tell_at_once_that_a_gang_waits_no_more():
+    lines: list[str] = []
+    view = PlainView(lines.append, clock=lambda: 3.0)
+    view.stage_started("train")
+    for status in (
+        GangStatus(state="waiting", waiting="2 of 4 servers are free"),
+        GangStatus(state="running"),
+        GangStatus(state="running", stale_seconds=5.0),
+        GangStatus(state="running", stale_seconds=10.0),
+        GangStatus(state="running"),
+    ):
+        view.progress("train", GangEvent(kind="state", status=status))
+    assert [line.split(maxsplit=1)[1] for line in lines] == [
+        "waits: 2 of 4 servers are free",
+        "started",
+        "started · no answer from where it runs for 5.0 s, its ranks go on",
+        "started",
+    ]
+
+
 def test_a_refused_run_names_the_comparison_and_a_failed_one_the_logs():
     said: list[str] = []
     play(PlainView(said.append), records.refused())
@@ -68,6 +88,16 @@ def test_logs_of_ranks_are_offered_only_where_ranks_failed():
     publish = replace(train, stages=records.stages(failed="publish", message="it does not answer", code=30))
     assert any("--failed" in step for step in next_steps(train))
     assert not any("--failed" in step for step in next_steps(publish))
+
+
+def test_after_a_mistake_of_the_site_the_same_commit_can_be_run_again():
+    failed = records.failed()
+    mistaken = replace(failed, run=replace(failed.run, exit_code=10))
+    assert next_steps(mistaken) == [
+        "put it right",
+        "gangline run for a new commit",
+        "gangline run --again for this one",
+    ]
 
 
 def test_json_lines_parse_and_the_last_holds_the_whole_record():

@@ -13,7 +13,8 @@ import pytest
 from tests.line import repositories
 from tests.line.conftest import Remembers
 
-from gangline.errors import CancelledError, CapacityError, UsageError
+from gangline.errors import CancelledError, CapacityError, ConfigError, UsageError
+from gangline.launch.local import LocalLauncher
 from gangline.line import lease, runs
 from gangline.line.cancel import cancel_run
 from gangline.line.record_store import RecordStore
@@ -97,6 +98,22 @@ def test_cancel_ends_a_run_that_nobody_drives_and_its_gang(long_desk, driver):
     record = cancel_run(long_desk.repo, run, **long_desk.where, reason="driver died")
     assert record.run.verdict == "cancelled"
     until(lambda: not processes_of(run), "no process left")
+
+
+def test_a_driver_that_is_not_let_near_its_gang_leaves_the_run_open_and_the_gang_alone(desk, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalLauncher, "follow", _refused)
+        with pytest.raises(ConfigError, match="goes on, but not before our eyes: sign in again; then gangline run"):
+            desk.run()
+    (left,) = desk.records()
+    assert (left.run.state, stage(left, "train").state) == ("open", "running")
+    ended = desk.run()
+    assert (ended.run.id, ended.run.verdict) == (left.run.id, "passed")
+    assert ended.gang.uid == left.gang.uid, "the same gang, not a second one"
+
+
+def _refused(*_, **__):
+    raise ConfigError("sign in again")
 
 
 def test_a_second_driver_is_sent_to_follow(long_desk, driver):

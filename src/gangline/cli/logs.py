@@ -8,6 +8,8 @@ import structlog
 from stamina.instrumentation import RetryDetails, set_on_retry_hooks
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+SAID_RETRIES = frozenset(4 * 2**power for power in range(16))
+"""The fourth, eighth, sixteenth: what passes within a second is nobody's trouble."""
 
 
 def set_up_logs(environ: Mapping[str, str]) -> None:
@@ -31,6 +33,8 @@ def set_up_logs(environ: Mapping[str, str]) -> None:
 
 
 def _say_retry(details: RetryDetails) -> None:
-    """What is tried again, why, and when."""
+    """What is tried again, why, and when; of an outage a few lines, not one for each try."""
+    if details.retry_num not in SAID_RETRIES:
+        return
     wait = round(details.wait_for, 1)
     structlog.get_logger().warning("retry", cause=str(details.caused_by), number=details.retry_num, wait_seconds=wait)

@@ -1,7 +1,8 @@
 """Drives stages: each is marked, run, retried in place by its error's class, and written with its result in one step.
 
 What ends a run: a stage that failed, a gate that said no, a cancellation, or all stages done. A store that is away, no
-room, Ctrl-C: the error is raised and the run stays open, to be resumed by whoever asks the same question again.
+room, Ctrl-C, a gang out of sight: the error is raised and the run stays open, to be resumed by whoever asks the same
+question again.
 """
 
 import time
@@ -22,13 +23,13 @@ from gangline.errors import (
 from gangline.line import launchers, runs, states
 from gangline.line.clock import now
 from gangline.line.context import Context, StageResult, unchanged
-from gangline.line.follow import Interrupted
+from gangline.line.follow import Interrupted, LostSight
 from gangline.line.stages import STAGE_FUNCTIONS
 from gangline.line.states import FINAL, GOOD, stage
 from gangline.spec.record import STAGES, Record, Verdict
 from gangline.storage.collect import abort_left_uploads
 
-LEAVE_OPEN = (StorageError, CapacityError, StillRunning, Interrupted)
+LEAVE_OPEN = (StorageError, CapacityError, StillRunning, Interrupted, LostSight)
 STORE_TRIES = 3
 STORE_SECONDS = 30.0
 

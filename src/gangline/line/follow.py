@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from gangline.errors import CancelledError, GanglineError, StillRunning, StorageError
+from gangline.errors import CancelledError, ConfigError, GanglineError, StillRunning, StorageError
 from gangline.launch.protocol import Gang
 from gangline.line.clock import now
 from gangline.line.context import Context
@@ -25,17 +25,27 @@ class Interrupted(CancelledError):
     """The person at the terminal stopped a local gang; the run stays open and resumes."""
 
 
+class LostSight(ConfigError):
+    """A gang that goes on cannot be followed from here; the run stays open, until the way to it is put right."""
+
+
 def follow(ctx: Context, name: str, gang: str) -> GangEnd:
     """Pass the events of `gang` on to the observer until it has ended.
 
     Raises:
         CancelledError: The run was cancelled or superseded; the gang is stopped.
         Interrupted: Ctrl-C; a gang of this machine is stopped with a checkpoint.
+        LostSight: This driver is not let near the gang any more, which goes on.
         KeyboardInterrupt: Ctrl-C; a gang elsewhere goes on, and is found again by the run id.
     """
     try:
         with _obeying(ctx, gang):
             end = _pass_on(ctx, name, gang)
+    except ConfigError as error:  # what is wrong with a gang itself is told by its end
+        run = ctx.record.run.id
+        raise LostSight(
+            f"gang {gang} goes on, but not before our eyes: {error}; then gangline run, it finds {run}"
+        ) from error
     except KeyboardInterrupt:
         if ctx.record.run.target != "local":
             raise

@@ -5,6 +5,7 @@ request is for, and whether it may be sent twice, is known to the caller.
 """
 
 import hashlib
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -105,7 +106,7 @@ class Wire:
             raise StorageError(
                 f"store {self.place.url} at {self.place.endpoint}: no answer to {what} "
                 f"in {time.monotonic() - began:.0f} s ({last}); is the server up and reachable from here? "
-                "Check store.endpoint, then run `gangline store doctor`"
+                "Check store.endpoint, of pods store.cluster_endpoint, then run `gangline store doctor`"
             ) from last
         finally:
             _until.reset(until)
@@ -134,6 +135,8 @@ class Wire:
                 ),
             )
         except SSLError as error:
+            if error.args and isinstance(error.args[0], ssl.SSLEOFError | ssl.SSLZeroReturnError):
+                raise Unanswered(_first_line(error), may_have_happened=True) from error  # broken off: nothing of TLS
             raise StorageError(f"{self.place.endpoint}: TLS failed ({error}); check store.endpoint") from error
         except HTTPError as error:
             never_sent = isinstance(error, (NewConnectionError, ConnectTimeoutError))

@@ -47,6 +47,11 @@ def test_missing_right_is_named_by_verb_and_resource():
     assert "lacks the right `create` on `pods`" in str(error)
 
 
+def test_missing_namespace_is_named_with_the_key_that_names_it():
+    error = error_of(404, {"message": 'namespaces "gangs" not found'}, verb="create", place=PODS)
+    assert "there is no namespace gangs; make it, or name another one in launch.namespace" in str(error)
+
+
 def test_patch_that_does_not_apply_is_a_conflict():
     message = "the server rejected our request due to an error in our request"
     assert type(error_of(422, {"message": message}, verb="patch", place=PODS)) is Conflict

@@ -14,6 +14,7 @@ from tests.cluster.faults.proxy.rules import HttpRule
 from tests.launch.kubernetes.served import MAPS, config_map, stand
 
 from gangline.errors import ConfigError
+from gangline.launch.faults.proxy import FaultProxy
 from gangline.launch.kubernetes.api import Away, Conflict, Denied, Gone, Refused
 from gangline.launch.kubernetes.client import connect
 
@@ -117,6 +118,13 @@ def test_nobody_listening_is_away(tmp_path):
     path = kubeconfig(tmp_path / "config", "http://127.0.0.1:9")
     with pytest.raises(Away, match=r"http://127\.0\.0\.1:9 gave no answer"):
         connect({"KUBECONFIG": str(path)}, deadline_seconds=0.5).get(f"{MAPS}/a")
+
+
+def test_door_that_closes_before_it_says_hello_is_away_and_no_matter_of_certificates(tmp_path):
+    with FaultProxy("127.0.0.1", 9) as door:  # nobody listens behind it
+        path = kubeconfig(tmp_path / "config", f"https://127.0.0.1:{door.port}")
+        with pytest.raises(Away, match="gave no answer"):
+            connect({"KUBECONFIG": str(path)}, deadline_seconds=0.5).get(f"{MAPS}/a")
 
 
 def test_certificate_of_a_stranger_is_refused_not_waited_for(here, tmp_path):

@@ -14,10 +14,10 @@ KUEUE = Facts(
 )
 
 
-def gang(num_nodes: int) -> PodSet:
+def gang(num_nodes: int, *, queue: str | None = None) -> PodSet:
     return PodSet(
         name="run-1", run="run-1", project="p", commit="c", num_nodes=num_nodes, procs_per_node=2,
-        code="blobs/sha256/a", plan="blobs/sha256/b", store="s3://b/p",
+        code="blobs/sha256/a", plan="blobs/sha256/b", store="s3://b/p", queue=queue,
     )  # fmt: skip
 
 
@@ -40,3 +40,15 @@ def test_route_is_the_sites_or_what_the_cluster_can_do(num_nodes, wanted, facts,
 def test_kueue_that_is_not_there_is_told():
     with pytest.raises(ConfigError, match="found no Kueue"):
         choose_route(gang(2), LaunchTable(route="kueue"), PLAIN)
+
+
+@pytest.mark.parametrize("num_nodes", [1, 2])
+def test_queue_that_nobody_serves_is_told_and_not_forgotten(num_nodes):
+    with pytest.raises(ConfigError, match="wanted queue shared, found no Kueue on this cluster"):
+        choose_route(gang(num_nodes, queue="shared"), LaunchTable(), PLAIN)
+
+
+def test_gang_with_a_queue_waits_in_it_even_where_kueue_knows_no_topology():
+    facts = Facts(version="1.34", served=KUEUE.served, queues={"shared": "team"})
+    assert choose_route(gang(2, queue="shared"), LaunchTable(), facts) == "kueue"
+    assert choose_route(gang(2), LaunchTable(), facts) == "gates"

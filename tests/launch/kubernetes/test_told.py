@@ -1,7 +1,7 @@
 """Lines of pods become the events of a follower."""
 
 from gangline.launch.kubernetes.told import Told
-from gangline.spec.gang import KeeperStatus
+from gangline.spec.gang import GangState, KeeperStatus
 from gangline.spec.pod import event_line, keeper_line, log_line, status_line
 
 
@@ -62,3 +62,19 @@ def test_latest_word_of_each_keeper_counts():
             )  # fmt: skip
             take(told, status_line(status))
     assert (told.joined, told.generation, told.restarts) == (4, 1, 1)
+
+
+def test_a_keeper_that_leaves_is_known_until_a_later_generation_begins():
+    told = Told(after={})
+    assert not told.is_leaving
+    take(told, *(status_line(_keeper(node, "running", 0)) for node in range(2)), status_line(_keeper(1, "stopping", 0)))
+    assert told.is_leaving
+    take(told, status_line(_keeper(0, "starting", 1)))
+    assert not told.is_leaving, "an evicted pod left; the others start anew"
+
+
+def _keeper(node: int, state: GangState, generation: int) -> KeeperStatus:
+    return KeeperStatus(
+        node_rank=node, pid=1, start_time=1, state=state, generation=generation, restarts=0, ranks={}, joined=(),
+        reason="",
+    )  # fmt: skip

@@ -60,7 +60,7 @@ def next_steps(record: Record) -> list[str]:
         return ["gangline report --open", "gangline drill kill-rank"]
     report = f"gangline report {run} --open"
     by_code = {
-        ConfigError.exit_code: ["put it right, commit, gangline run"],
+        ConfigError.exit_code: ["put it right", "gangline run for a new commit", "gangline run --again for this one"],
         GateError.exit_code: [f"gangline diff {record.commit.base.run} {run}", report]
         if record.commit.base
         else [report],

@@ -1,4 +1,4 @@
-"""Plain lines for build logs, pipes and NO_COLOR: one an event, progress at most once in ten seconds."""
+"""Plain lines for build logs, pipes and NO_COLOR: one an event, progress at most once in ten seconds, news at once."""
 
 import time
 from collections.abc import Callable
@@ -47,10 +47,12 @@ class PlainView:
         self._next = self._clock() + SECONDS_BETWEEN / 4
 
     def progress(self, stage: str, event: GangEvent) -> None:
+        before = self._progress.situation
         self._progress.see(event)
         sentence = self._progress.sentence()
         now = self._clock()
-        if not sentence or sentence == self._said or now < self._next:
+        is_news = self._progress.situation != before  # a gang that waits no more may say nothing for hours
+        if not sentence or sentence == self._said or (now < self._next and not is_news):
             return
         self._said, self._next = sentence, now + SECONDS_BETWEEN
         self._echo(f"{stage:<{NAME_WIDTH}}{sentence}")

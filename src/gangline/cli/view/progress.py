@@ -43,6 +43,9 @@ class Progress:
     job: str = ""
     waiting: str = ""
     state: str = ""
+    situation: tuple[str, bool, bool] = ("", False, False)
+    """State of the gang, does it wait, is its backend away: a change of these is news."""
+    stale_seconds: float = 0.0
     losses: list[float] = field(default_factory=list)
     speeds: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
     """(seconds, tokens) of the recent steps of rank 0."""
@@ -53,12 +56,17 @@ class Progress:
         if event.kind == "progress":
             self._see_rank(event.data)
         elif event.kind == "waiting":
-            self.waiting = clean(event.text)
+            self._see_waiting(event.text)
         elif event.kind == "state" and event.status is not None:
-            self.state = _state_words(event.status)
-            self.waiting = clean(event.status.waiting)
+            self.state, self.stale_seconds = _state_words(event.status), event.status.stale_seconds
+            self.situation = (event.status.state, self.situation[1], self.stale_seconds > 0)
+            self._see_waiting(event.status.waiting)
         elif event.kind in ("restart", "note"):
             self.state = clean(event.text, 120)
+
+    def _see_waiting(self, text: str) -> None:
+        self.waiting = clean(text)
+        self.situation = (self.situation[0], bool(text), self.situation[2])
 
     def _see_rank(self, data: dict[str, Any]) -> None:
         name = data.get("event")
@@ -93,12 +101,17 @@ class Progress:
         return sum(s for s, _ in self.speeds) / len(self.speeds) * max(self.steps - self.step, 0)
 
     def sentence(self, *, spark: int = 0) -> str:
-        """`ddp-2 62/120 loss 2.71 · 9.1 k tokens/s · ETA 7 s`, or why nothing moves yet."""
-        if self.waiting:
-            return f"waits: {self.waiting}"
+        """`ddp-2 62/120 loss 2.71 · 9.1 k tokens/s · ETA 7 s`, or why nothing moves yet; empty: nothing to say."""
+        said = f"waits: {self.waiting}" if self.waiting else self._moves(spark)
+        if not self.stale_seconds:
+            return said
+        away = f"no answer from where it runs for {format_seconds(self.stale_seconds)}, its ranks go on"
+        return f"{said} · {away}" if said else away
+
+    def _moves(self, spark: int) -> str:
         parts = [part for part in (self.plan, self.job) if part]
         if not self.losses:
-            return " ".join([*parts, self.state]).strip()
+            return " ".join([*parts, self.state]).strip() if self.job or self.state else ""
         head = [*parts, f"{self.step:,}/{self.steps:,}" if self.steps else f"step {self.step:,}"]
         if spark:
             head.append(sparkline([loss for loss in self.losses if abs(loss) < LARGEST_DRAWN], spark))

@@ -11,6 +11,7 @@ _PATCH_DID_NOT_APPLY = "the server rejected our request due to an error in our r
 """All that a server says of a JSON patch whose `test` failed, or whose place is missing."""
 _OTHER_UID = "metadata.uid: Invalid value"
 """What it says of a patch that names the uid of an object which had this name before."""
+_NO_NAMESPACE = re.compile(r'^namespaces "([^"]+)" not found')
 _MAX_MESSAGE = 2000
 
 
@@ -41,7 +42,7 @@ def error_of(status: int, body: Object, *, verb: str, place: Place) -> GanglineE
         case 403:
             error = _forbidden(what, text, verb=verb, place=place)
         case 404:
-            error = Refused(f"{what}: nothing is served there, or its namespace is missing ({text})")
+            error = Refused(f"{what}: {_missing(text)}")
         case 409:
             error = Conflict(f"{what}: {text}")
         case 410:
@@ -53,6 +54,12 @@ def error_of(status: int, body: Object, *, verb: str, place: Place) -> GanglineE
         case _:
             error = Refused(f"{what}: the API server refused with {status}: {text}")
     return error
+
+
+def _missing(text: str) -> str:
+    if found := _NO_NAMESPACE.search(text):
+        return f"there is no namespace {found[1]}; make it, or name another one in launch.namespace"
+    return f"nothing is served there ({text})"
 
 
 def _forbidden(what: str, text: str, *, verb: str, place: Place) -> GanglineError:

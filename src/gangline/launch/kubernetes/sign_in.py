@@ -54,7 +54,11 @@ def sign_in(environ: Mapping[str, str], *, context: str | None = None) -> Sessio
             namespace = _from_pod(configuration, environ)
         else:
             raise ConfigError(f"no cluster is known: no kubeconfig at {where}, and this is no pod; set KUBECONFIG")
-    except (ConfigException, YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"kubeconfig {where} cannot be used: it holds YAML that is no kubeconfig; `kubectl config view` shows one"
+        ) from error
+    except (ConfigException, YAMLError, OSError, ValueError, KeyError) as error:
         raise ConfigError(f"kubeconfig {where} cannot be used: {' '.join(str(error).split())[:500]}") from error
     _use_proxy(configuration, environ)
     return _session(configuration, namespace)

@@ -35,6 +35,12 @@ class Told:
     def restarts(self) -> int:
         return max((each.restarts for each in self.statuses.values()), default=0)
 
+    @property
+    def is_leaving(self) -> bool:
+        """A keeper of the latest generation is on its way out: who is not ready then does not start."""
+        latest = [each for each in self.statuses.values() if each.generation == self.generation]
+        return any(each.state in ("stopping", "ended") for each in latest)
+
     def take(self, line: str) -> Iterator[GangEvent]:
         said = parse(line)
         if said.status is not None:

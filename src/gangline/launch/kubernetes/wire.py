@@ -5,6 +5,7 @@ depends on `Request.repeatable`; one that the server cannot have acted on (429, 
 """
 
 import json
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -167,6 +168,8 @@ class HttpTransport:
                 ),
             )
         except SSLError as error:
+            if _is_broken_off(error):
+                raise Unanswered(_first_line(error), repeat=request.repeatable) from error
             raise ConfigError(
                 f"{session.server}: TLS failed ({_first_line(error)}); "
                 "check certificate-authority-data and server of the kubeconfig"
@@ -174,6 +177,11 @@ class HttpTransport:
         except HTTPError as error:
             never_sent = isinstance(error, (NewConnectionError, ConnectTimeoutError))
             raise Unanswered(_first_line(error), repeat=never_sent or request.repeatable) from error
+
+
+def _is_broken_off(error: SSLError) -> bool:
+    """Whoever stands before a server that is away takes connections and closes them: that says nothing of TLS."""
+    return bool(error.args) and isinstance(error.args[0], ssl.SSLEOFError | ssl.SSLZeroReturnError)
 
 
 def _read(request: Request, response: Response, *, until: float) -> bytes:

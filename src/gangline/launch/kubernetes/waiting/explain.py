@@ -64,5 +64,7 @@ def _starting(seen: Snapshot) -> Waiting:
         return Waiting(kind="starting", sentence=f"{running} of {seen.num_nodes} pods have started")
     waits = seen.num_nodes - seen.num_up
     return Waiting(
-        kind="joining", sentence=f"all pods run; ranks of {counted(waits, 'pod', 'pods')} have not joined yet"
+        kind="joining",
+        sentence=f"all pods run; ranks of {counted(waits, 'pod', 'pods')} have not joined yet; gangline logs RUN --all"
+        " shows what they do",
     )

@@ -16,13 +16,14 @@ _USELESS = (
     (re.compile(r"not found|NotFound|manifest unknown|does not exist"), "not-found", "the registry does not have it"),
 )  # fmt: skip
 _NOT_PULLED = (
-    (re.compile(r"no space left|disk quota"), "no-space", "the server has no space for it"),
-    (re.compile(r"429 |toomanyrequests|Too Many Requests"), "slow", "the registry asks to come back later"),
+    (re.compile(r"no space left|disk quota"), "no-space", "the server has no space for it", "make room there"),
+    (re.compile(r"429 |toomanyrequests|Too Many Requests"), "slow", "the registry asks to come back later", ""),
     (re.compile(r"no such host|server misbehaving|connection refused|i/o timeout|deadline exceeded|no route to host|"
                 r"connection reset|TLS handshake|EOF"),
-     "unreachable", "the server cannot reach the registry"),
-    (re.compile(r"x509|certificate"), "untrusted", "the server does not trust the registry's certificate"),
-    (re.compile(r"\b5\d\d [A-Z]"), "broken", "the registry has an error of its own"),
+     "unreachable", "the server cannot reach the registry", "see its network, or the registry in registry.base"),
+    (re.compile(r"x509|certificate"), "untrusted",
+     "the server does not trust the registry's certificate", "its containerd must know who signed it"),
+    (re.compile(r"\b5\d\d [A-Z]"), "broken", "the registry has an error of its own", "ask who runs it"),
 )  # fmt: skip
 
 
@@ -37,7 +38,7 @@ def useless(seen: Snapshot) -> Waiting | None:
         if reason == "ErrImageNeverPull":
             sentence = f'image {image}: not on {_server(pod)}, and pod.pull = "Never" forbids to fetch it'
             return Waiting(kind="image-never", sentence=sentence, raw=text, final_after_seconds=_GONE_SECONDS)
-        if reason in _REASONS and not any(pattern.search(text) for pattern, _, _ in _NOT_PULLED):
+        if reason in _REASONS and not any(pattern.search(text) for pattern, *_ in _NOT_PULLED):
             for pattern, kind, words in _USELESS:
                 if pattern.search(text):
                     return Waiting(
@@ -56,9 +57,10 @@ def not_pulled(seen: Snapshot) -> Waiting | None:
         if waits.get("reason") not in _REASONS or not text:
             continue
         image = _image(text, pod)
-        for pattern, kind, words in _NOT_PULLED:
+        for pattern, kind, words, advice in _NOT_PULLED:
             if pattern.search(text):
-                return Waiting(kind=f"image-{kind}", sentence=f"image {image}: {words}, still trying", raw=text)
+                sentence = f"image {image}: {words}, still trying{'; ' if advice else ''}{advice}"
+                return Waiting(kind=f"image-{kind}", sentence=sentence, raw=text)
         cause = one_line(text.rpartition("failed to ")[2] or text)
         return Waiting(kind="image", sentence=f"image {image}: cannot be pulled, still trying: {cause}", raw=text)
     return None
