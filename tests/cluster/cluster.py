@@ -20,6 +20,7 @@ from tests.cluster import tenant
 from tests.cluster.images import recipes
 from tests.cluster.images.base import base_path
 from tests.cluster.images.importing import has
+from tests.cluster.operators import jobset, trainer
 from tests.cluster.rig import env, machine
 from tests.cluster.rig.kubectl import Kubectl
 from tests.cluster.rig.trouble import Lacking, Trouble
@@ -28,6 +29,7 @@ from tests.cluster.rig.wait import await_true
 from tests.cluster.servers.build import missing, program
 from tests.tools.__main__ import tools_folder
 
+from gangline.launch.kubernetes.render import Root
 from gangline.storage.open import open_store
 from gangline.storage.protocol import ObjectStore
 
@@ -129,6 +131,19 @@ class Cluster:
     def serves(self, kind: str) -> bool:
         """`plural.group`."""
         return kind in self.kubectl.run("api-resources", "-o", "name").split()
+
+    def demand(self, kind: Root) -> None:
+        """Gangs under roots of this kind run from now on, or a skip that says what is missing."""
+        if kind == "job":
+            return
+        if not self.is_own:
+            served = {"jobset": "jobsets.jobset.x-k8s.io", "trainjob": "trainjobs.trainer.kubeflow.org"}[kind]
+            if not self.serves(served):
+                pytest.skip(f"the given cluster serves no {served}")
+        elif shutil.which("go") is None:
+            pytest.skip(f"Go is not on the PATH; the manifests that {kind}s need lie in its module cache")
+        else:
+            {"jobset": jobset, "trainjob": trainer}[kind].install(self.kubectl)
 
     def read(self, *arguments: str) -> dict[str, Any]:
         return self.kubectl.read(*arguments)

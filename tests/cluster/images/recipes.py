@@ -32,6 +32,10 @@ def pause() -> Image:
     return Image(name="gangline.test/pause", layers=(_program_layer("pause"),), entrypoint=("/pause",), user=USER)
 
 
+def jobset() -> Image:
+    return Image(name="gangline.test/jobset", layers=(_program_layer("jobset"),), entrypoint=("/jobset",), user=USER)
+
+
 def trainer() -> Image:
     name = "trainer-controller-manager"
     return Image(name="gangline.test/trainer", layers=(_program_layer(name),), entrypoint=(f"/{name}",), user=USER)

@@ -69,6 +69,7 @@ MODULES = (
         packages=tuple(f"k8s.io/kubernetes/cmd/{name}" for name in _COMMANDS),
         variables=_kubernetes_version(),
     ),
+    Module(name="jobset", packages=("sigs.k8s.io/jobset",)),
     Module(name="trainer", packages=("github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",)),
 )
 

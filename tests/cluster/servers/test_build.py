@@ -8,7 +8,8 @@ from tests.cluster.servers import build
 
 
 def test_programs_of_the_cluster_are_all_there():
-    wanted = {"kubectl", "kube-apiserver", "kubelet", "etcd", "coredns", "pause", "trainer-controller-manager"}
+    kubernetes = {"kubectl", "kube-apiserver", "kubelet", "etcd", "coredns", "pause"}
+    wanted = kubernetes | {"jobset", "trainer-controller-manager"}
     assert wanted <= {name for module in build.MODULES for name in module.programs}
 
 

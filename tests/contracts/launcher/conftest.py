@@ -5,8 +5,10 @@ from tests.cluster.cluster import open_cluster
 from tests.contracts.launcher.gangs import Stand
 from tests.contracts.launcher.stands import ClusterStand, FakeStand
 
+_SLOW_ROOTS = [pytest.param(kind, marks=[pytest.mark.cluster, pytest.mark.slow]) for kind in ("jobset", "trainjob")]
 
-@pytest.fixture(params=["local", "fake", pytest.param("cluster", marks=pytest.mark.cluster)])
+
+@pytest.fixture(params=["local", "fake", pytest.param("job", marks=pytest.mark.cluster), *_SLOW_ROOTS])
 def stand(request, tmp_path):
     """Each launcher in turn, for what the protocol promises."""
     made = _make(request, tmp_path)
@@ -35,9 +37,10 @@ def cluster():
 
 
 def _make(request, tmp_path):
-    if request.param != "cluster":
+    if request.param in ("local", "fake"):
         return Stand(tmp_path) if request.param == "local" else FakeStand(tmp_path)
     cluster = request.getfixturevalue("cluster")
+    cluster.demand(request.param)
     namespace = cluster.namespace(request.node.name)
     request.addfinalizer(lambda: cluster.delete(namespace))
-    return ClusterStand(tmp_path, cluster, namespace)
+    return ClusterStand(tmp_path, cluster, namespace, kind=request.param)

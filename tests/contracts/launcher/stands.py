@@ -9,6 +9,8 @@ from tests.contracts.launcher.kubelet import ProcessKubelet
 
 from gangline.launch.kubernetes.facts import Facts
 from gangline.launch.kubernetes.launcher import KubernetesLauncher
+from gangline.launch.kubernetes.render import Root
+from gangline.launch.kubernetes.roots import JOB, JOBSET, TRAINJOB
 from gangline.launch.protocol import Launcher
 from gangline.procfs import with_variable
 from gangline.spec.podset import PodSet, Resources
@@ -17,6 +19,7 @@ from gangline.spec.site import LaunchTable, PodTable
 IMAGE = f"registry.example/gangline/runtime@sha256:{'0' * 64}"
 STORE = "s3://gangs/store?endpoint=http://store.example:9000"
 """What pods are told; their processes use the folder behind it."""
+ROOTS = {"job": JOB, "jobset": JOBSET, "trainjob": TRAINJOB}
 NAMES = ("run-1", "ended", "orphan", "followed", "unknown")
 
 
@@ -66,12 +69,12 @@ class FakeStand(Stand):
 
 
 class ClusterStand(FakeStand):
-    """The launcher of clusters over a real one."""
+    """The launcher of clusters over a real one; `kind` is the root of its gangs."""
 
-    def __init__(self, root: Path, cluster, namespace: str) -> None:
+    def __init__(self, root: Path, cluster, namespace: str, *, kind: Root = "job") -> None:
         from gangline.launch.kubernetes.client import connect
 
-        self._cluster, self._namespace = cluster, namespace
+        self._cluster, self._namespace, self.kind = cluster, namespace, kind
         self.api = connect({"KUBECONFIG": str(cluster.kubeconfig), **os.environ}, namespace=namespace)
         self.prefix = namespace
         Stand.__init__(self, root, store=cluster.store(namespace))
@@ -85,7 +88,7 @@ class ClusterStand(FakeStand):
         return KubernetesLauncher(
             api,
             facts=read_facts(self.api),
-            launch=LaunchTable(target="kubernetes", launcher="job", namespace=self._namespace),
+            launch=LaunchTable(target="kubernetes", launcher=self.kind, namespace=self._namespace),
             pod=PodTable(pull="Never" if self.is_own else "IfNotPresent"),
             secrets=self.secret,
         )
@@ -93,6 +96,11 @@ class ClusterStand(FakeStand):
     @property
     def kubeconfig(self) -> Path:
         return self._cluster.kubeconfig
+
+    @property
+    def roots_path(self) -> str:
+        """Of the collection that its roots are in."""
+        return ROOTS[self.kind].path(self._namespace)
 
     @property
     def is_own(self) -> bool:
