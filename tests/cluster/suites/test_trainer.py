@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.cluster.operators import trainer
 from tests.cluster.rig.trouble import Trouble
-from tests.cluster.standins import trainer as standin
 from tests.launch.kubernetes.gangs import CPU, setting
 
 from gangline.launch.kubernetes.client import connect
@@ -33,7 +33,7 @@ def place(cluster):
     if cluster.is_own and shutil.which("go") is None:
         pytest.skip("Go is not on the PATH; Trainer's manifests lie in its module cache")
     if cluster.is_own:
-        standin.install(cluster.kubectl)
+        trainer.install(cluster.kubectl)
     elif not cluster.serves("trainjobs.trainer.kubeflow.org"):
         pytest.skip("the given cluster serves no TrainJob")
     made = cluster.namespace("trainer")

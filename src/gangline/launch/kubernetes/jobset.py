@@ -30,6 +30,9 @@ def master_of(gang: str) -> str:
 def jobset_spec(setting: Setting, *, job_labels: dict[str, str] | None = None) -> Object:
     """Without `suspend`, and without a time to live: Trainer 2.1 makes a JobSet that went away anew, and trains again.
 
+    Without a failure policy, too: a Job that failed fails the JobSet, as "restart 0 times" would. But controllers drop
+    that zero whenever they write the object again, and are refused, as the policy must not change.
+
     Args:
         setting: Of the gang.
         job_labels: More labels of the Job.
@@ -46,6 +49,5 @@ def jobset_spec(setting: Setting, *, job_labels: dict[str, str] | None = None) -
     }
     return {
         "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True, "subdomain": name},
-        "failurePolicy": {"maxRestarts": 0},
         "replicatedJobs": [child],
     }
