@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from gangline.launch.kubernetes.api import Object
 from gangline.launch.kubernetes.pods import phase, true_condition
-from gangline.launch.kubernetes.setting import QUEUED, WAITS
+from gangline.launch.kubernetes.setting import QUEUED, RUN, WAITS
 from gangline.launch.kubernetes.waiting import admission, containers, images, kueue, scheduler, servers
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, Waiting, counted, one_line
 
@@ -62,9 +62,7 @@ def _starting(seen: Snapshot) -> Waiting:
     running = sum(phase(pod) == "Running" for pod in seen.pods)
     if running < seen.num_nodes:
         return Waiting(kind="starting", sentence=f"{running} of {seen.num_nodes} pods have started")
-    waits = seen.num_nodes - seen.num_up
-    return Waiting(
-        kind="joining",
-        sentence=f"all pods run; ranks of {counted(waits, 'pod', 'pods')} have not joined yet; gangline logs RUN --all"
-        " shows what they do",
-    )
+    waits = counted(seen.num_nodes - seen.num_up, "pod", "pods")
+    run = ((seen.root or {})["metadata"].get("labels") or {}).get(RUN, "RUN")
+    sentence = f"all pods run; ranks of {waits} have not joined yet; gangline logs {run} --all shows what they do"
+    return Waiting(kind="joining", sentence=sentence)
