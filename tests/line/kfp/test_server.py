@@ -1,88 +1,24 @@
 """A run on a pipelines server: a stub runs the tasks here as pods would, from what travels through the store."""
 
-import contextlib
 import re
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from tests.line import repositories
 from tests.line.kfp import stub as pipelines
 from tests.line.kfp.driving import story
+from tests.line.kfp.pods import IMAGE, Pods, server_run
 
 from gangline.errors import CancelledError, ConfigError, TrainingError
-from gangline.line import inventory, places
 from gangline.line.emit import emit_pipeline
-from gangline.line.kfp import secrets, server
+from gangline.line.kfp import server
 from gangline.line.kfp.cancel import cancel_kfp_run
-from gangline.line.kfp.run_stage import run_stage
-from gangline.line.kfp.target import drive
-from gangline.line.registry.keys import signing_key
 from gangline.line.states import stage
 from gangline.spec.record import STAGES
-from gangline.spec.site import KfpTable, Site, StoreTable
+from gangline.spec.site import KfpTable, Site
 
-IMAGE = "registry.example/gangline/line@sha256:" + "a1" * 32
 FAILS = "import sys\nsys.exit(7)\n"
-
-
-class Pods(pipelines.Stub):
-    """Runs each stage as its component would; `lose` names stages whose first pod is lost after its work."""
-
-    def __init__(self):
-        super().__init__(self.take_through)
-        self.lose = set()
-
-    def take_through(self, row):
-        parameters = row["runtime_config"]["parameters"]
-        try:
-            for name in STAGES[2:-1]:
-                for _ in range(2 if name in self.lose else 1):
-                    run_stage(name, run=parameters["run"], config=parameters["config"])
-        except SystemExit:
-            return "FAILED"
-        finally:
-            self.quietly("report", parameters)
-        return "SUCCEEDED"
-
-    def quietly(self, name, parameters):
-        with contextlib.suppress(SystemExit):
-            run_stage(name, run=parameters["run"], config=parameters["config"])
-
-
-@pytest.fixture
-def pods():
-    return Pods()
-
-
-@pytest.fixture
-def cluster(desk, pods, tmp_path, monkeypatch):
-    """A desk whose site has a pipelines server; tasks mount its secret and reach its store."""
-    mount = tmp_path / "mount" / "gangline-line"
-    mount.mkdir(parents=True)
-    signing_key(desk.site, desk.environ)
-    (mount / "sign-key").write_bytes(Path(key_file(tmp_path)).read_bytes())
-    monkeypatch.setattr(secrets, "MOUNT", tmp_path / "mount")
-    settled = inventory.answer_file  # no pod imports torch to look at its machine
-    monkeypatch.setattr(inventory, "answer_file", lambda model, _: settled(model, places.home(desk.repo)))
-    monkeypatch.setattr(server, "_demand_reachable", lambda _: None)
-    monkeypatch.setattr(server, "POLL_SECONDS", 0.05)
-    with pipelines.serving(pods) as url:
-        store = StoreTable(url=f"file:{tmp_path / 'store'}")
-        desk.site = Site(store=store, kfp=KfpTable(endpoint=url, image=IMAGE, ui_url="http://ui.example"))
-        yield desk
-
-
-def key_file(home):
-    (found,) = (path for path in (home / "config").rglob("*") if path.is_file() and b"PRIVATE KEY" in path.read_bytes())
-    return found
-
-
-def server_run(desk, **asked):
-    repositories.settle_inventory(desk.repo)
-    desk.seen.__init__()
-    return drive(desk.repo, driving="kfp", ranks_at="local", **desk.where, observer=desk.seen, **asked)
 
 
 def test_a_commit_goes_through_the_server_and_the_record_leads_there_and_back(cluster, pods):
