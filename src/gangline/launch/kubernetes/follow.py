@@ -151,7 +151,10 @@ class Follower:
             return "starting"
         if all(each["metadata"]["uid"] != self._root.uid for each in self._roots.objects()):
             return "stopping" if pods else "ended"
-        return gang_state(self._root, pods, self._podset.num_nodes)
+        state = gang_state(self._root, pods, self._podset.num_nodes)
+        leaving = self._told.num_leaving
+        is_leaving = leaving == self._podset.num_nodes or (leaving and state == "starting")
+        return "stopping" if is_leaving and state in ("starting", "running") else state
 
     def _told_state(self, status: GangStatus) -> GangEvent:
         self._status = status

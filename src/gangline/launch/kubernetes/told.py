@@ -36,10 +36,10 @@ class Told:
         return max((each.restarts for each in self.statuses.values()), default=0)
 
     @property
-    def is_leaving(self) -> bool:
-        """A keeper of the latest generation is on its way out: who is not ready then does not start."""
+    def num_leaving(self) -> int:
+        """Keepers of the latest generation on their way out: a pod of theirs that is not ready does not start."""
         latest = [each for each in self.statuses.values() if each.generation == self.generation]
-        return any(each.state in ("stopping", "ended") for each in latest)
+        return sum(each.state in ("stopping", "ended") for each in latest)
 
     def take(self, line: str) -> Iterator[GangEvent]:
         said = parse(line)
