@@ -71,6 +71,7 @@ CUSTOM = {
         _kind("kueue.x-k8s.io", "v1beta1", "workloads", "Workload", is_custom=True, **_WORK),
         _kind("kueue.x-k8s.io", "v1beta1", "localqueues", "LocalQueue", is_custom=True, **_WORK),
         _kind("kueue.x-k8s.io", "v1beta1", "clusterqueues", "ClusterQueue", namespaced=False, is_custom=True, **_WORK),
+        _kind("kueue.x-k8s.io", "v1beta1", "resourceflavors", "ResourceFlavor", namespaced=False, is_custom=True),
         _kind("kueue.x-k8s.io", "v1beta1", "topologies", "Topology", namespaced=False, is_custom=True),
     ),
 }  # fmt: skip

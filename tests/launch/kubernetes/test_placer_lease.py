@@ -10,7 +10,8 @@ from tests.launch.kubernetes.cluster_stand import Stand
 from gangline.launch.kubernetes import place
 from gangline.launch.kubernetes.api import Away
 from gangline.launch.kubernetes.place import run_placer
-from gangline.launch.kubernetes.placer_lease import NAME, hold_lease, lease_path
+from gangline.launch.kubernetes.facts import PLACER_LEASE
+from gangline.launch.kubernetes.placer_lease import hold_lease, lease_path
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -31,11 +32,11 @@ def test_one_holds_it_and_the_others_stand_by(api):
 def test_an_expired_lease_changes_hands_and_counts_it(api):
     hold(api, "one")
     assert [hold(api, "two", 14), hold(api, "two", 16), hold(api, "one", 17)] == [False, True, False]
-    assert api.get(f"{lease_path(api.namespace)}/{NAME}")["spec"]["leaseTransitions"] == 1
+    assert api.get(f"{lease_path(api.namespace)}/{PLACER_LEASE}")["spec"]["leaseTransitions"] == 1
 
 
 def test_a_lease_without_a_holder_is_taken(api):
-    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": NAME}}
+    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": PLACER_LEASE}}
     api.create(lease_path(api.namespace), body)
     assert hold(api, "one")
 

@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from gangline.launch.kubernetes.api import Api, Conflict, Object
 from gangline.launch.kubernetes.marked import PLACED
 from gangline.launch.kubernetes.pods import pods_path
-from gangline.launch.kubernetes.servers import HOSTNAME
-from gangline.launch.kubernetes.setting import PLACEMENT_GATE
+from gangline.launch.kubernetes.setting import HOSTNAME, PLACEMENT_GATE
 
 IN_FLIGHT = 32
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from gangline.launch.kubernetes.api import Api, Denied, Object
-from gangline.launch.kubernetes.rights import DRIVER, OPTIONAL_GROUPS, Right, is_granted, single
+from gangline.launch.kubernetes.rights import DRIVER, JOBSET, KUEUE, OPTIONAL_GROUPS, TRAINER, Right, is_granted, single
 from gangline.spec.codec import canonical, from_json
 
 TrainerSpelling = Literal["podSpecOverrides", "podTemplateOverrides", "runtimePatches"]
@@ -18,7 +18,7 @@ TrainerSpelling = Literal["podSpecOverrides", "podTemplateOverrides", "runtimePa
 
 PLACER_LEASE = "gangline-placer"
 _SPELLINGS: tuple[TrainerSpelling, ...] = ("runtimePatches", "podTemplateOverrides", "podSpecOverrides")
-_GROUPS = ("batch", "jobset.x-k8s.io", "kueue.x-k8s.io", "networking.k8s.io", "trainer.kubeflow.org")
+_GROUPS = ("batch", JOBSET, KUEUE, "networking.k8s.io", TRAINER)
 """That anything here depends on, beside the core."""
 
 
@@ -45,11 +45,11 @@ class Facts:
 
     @property
     def kueue(self) -> bool:
-        return any(each.startswith("kueue.x-k8s.io/") for each in self.served)
+        return any(each.startswith(f"{KUEUE}/") for each in self.served)
 
     @property
     def jobset(self) -> bool:
-        return any(each.startswith("jobset.x-k8s.io/") for each in self.served)
+        return any(each.startswith(f"{JOBSET}/") for each in self.served)
 
     def to_json(self) -> bytes:
         return canonical(self)
@@ -141,7 +141,7 @@ def _resources(api: Api, root: str) -> Iterable[str]:
 
 def _trainer(api: Api, roots: list[str]) -> tuple[TrainerSpelling | None, bool]:
     """Spelling, and whether processes per node are a number only, as the schema of TrainJob has them."""
-    root = next((each for each in roots if each.startswith("/apis/trainer.kubeflow.org/")), None)
+    root = next((each for each in roots if each.startswith(f"/apis/{TRAINER}/")), None)
     if root is None:
         return None, False
     for schema in _schemas(api, root):

@@ -7,8 +7,8 @@ from gangline.launch.kubernetes.amounts import Amounts, add, pod_needs, slots, s
 from gangline.launch.kubernetes.api import Api, Denied, Object
 from gangline.launch.kubernetes.choose_servers import Room
 from gangline.launch.kubernetes.ledger import Ledger
-from gangline.launch.kubernetes.pods import pods_path
-from gangline.launch.kubernetes.servers import NODES, PODS, ServerFacts, is_over, refusal, survey
+from gangline.launch.kubernetes.pods import is_over, pods_path
+from gangline.launch.kubernetes.servers import NODES, PODS, ServerFacts, refusal, survey
 from gangline.launch.kubernetes.setting import GANG
 from gangline.launch.kubernetes.wanted import Wanted
 from gangline.spec.placement import Server

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from gangline.errors import ConfigError, GanglineError
+from gangline.launch.kubernetes.admitted import Admitted
 from gangline.launch.kubernetes.api import Api, Away, Object
 from gangline.launch.kubernetes.ending import PodEnd, pod_end
 from gangline.launch.kubernetes.facts import Facts
@@ -63,6 +64,7 @@ class Follower:
         self._roots = Informer(api, collection, fields=f"metadata.name={name}")
         self._pods = Informer(api, pods_path(api), labels=f"{GANG}={name}", keep=lean_pod, seen=self._see)
         self._waits = Waits()
+        self._admitted = Admitted(api, facts=facts)
         self._status: GangStatus | None = None
         self._trouble = ""
         self._placed_at = float("-inf")
@@ -99,6 +101,7 @@ class Follower:
             if self._is_stale:
                 continue
             yield from self._why(status)
+            yield from self._counted()
             yield from self._bury()
             yield from self._placed(status)
 
@@ -135,7 +138,8 @@ class Follower:
     def _now(self) -> GangStatus:
         pods = self._pods.objects()
         state = self._state_of(pods)
-        status = status_of(state, pods, self._podset)
+        given = self._root.servers or self._admitted.servers
+        status = status_of(state, pods, self._podset, given=given)
         is_told = len(self._told.statuses) == self._podset.num_nodes and state in ("starting", "running")
         return replace(
             status,
@@ -183,15 +187,24 @@ class Follower:
                 data = {"kind": waiting.kind, "holder": waiting.holder, "until": waiting.until, "raw": waiting.raw}
                 yield GangEvent(kind="waiting", text=waiting.sentence, data=data)
             if self._waits.is_hopeless:
-                yield from self._tried(self._refuse, "a gang that can never start stays")
+                yield from self._tried(partial(self._refuse, self._waits.sentence), "a gang that can never start stays")
+
+    def _counted(self) -> Iterator[GangEvent]:
+        """Stop a gang of Kueue whose pods may run where no quota counts them."""
+        pods = self._pods.objects()
+        if self._admitted.is_due(self._root, pods):
+            look = partial(self._admitted.look, self._root, pods)
+            yield from self._tried(look, "whether its pods run where their quota counts is not known")
+        if self._admitted.wrong:
+            yield from self._tried(partial(self._refuse, self._admitted.wrong), "a gang that must not run stays")
 
     def _look(self) -> None:
         pods = self._pods.objects()
         seen = look(self._api, self._root, pods, num_nodes=self._podset.num_nodes, facts=self._facts)
         self._waits.take(explain(seen))
 
-    def _refuse(self) -> None:
-        reason = f"gang {self._podset.name} can never start: {self._waits.sentence}"
+    def _refuse(self, why: str) -> None:
+        reason = f"gang {self._podset.name} can never start: {why}"
         refuse_gang(self._api, self._root, exit_code=ConfigError.exit_code, reason=reason)
 
     def _placed(self, status: GangStatus) -> Iterator[GangEvent]:

@@ -4,15 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gangline.launch.kubernetes.api import Object
-from gangline.launch.kubernetes.pods import node_rank, phase, true_condition
-from gangline.launch.kubernetes.servers import is_over
+from gangline.launch.kubernetes.pods import is_living, node_rank, phase, true_condition
 from gangline.launch.kubernetes.setting import PLACEMENT_GATE
 
 
 @dataclass(frozen=True, slots=True)
 class GangPods:
     living: dict[int, Object] = field(default_factory=dict)
-    """Neither ended nor being deleted."""
     succeeded: frozenset[int] = frozenset()
 
     @property
@@ -45,10 +43,6 @@ def by_rank(pods: Iterable[Object], num_pods: int) -> GangPods:
     found = [pod for pod in pods if node_rank(pod) < num_pods]
     living = {node_rank(pod): pod for pod in found if is_living(pod)}
     return GangPods(living, frozenset(node_rank(pod) for pod in found if phase(pod) == "Succeeded"))
-
-
-def is_living(pod: Object) -> bool:
-    return not is_over(pod) and pod["metadata"].get("deletionTimestamp") is None
 
 
 def is_bound(pod: Object) -> bool:

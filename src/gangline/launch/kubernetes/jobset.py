@@ -3,9 +3,10 @@
 from gangline.launch.kubernetes.api import Object
 from gangline.launch.kubernetes.job import FINISHED_SECONDS, job_spec
 from gangline.launch.kubernetes.pod import pod_template
+from gangline.launch.kubernetes.rights import JOBSET
 from gangline.launch.kubernetes.setting import CHILD, Setting, collection, labels, metadata
 
-GROUP_VERSION = "jobset.x-k8s.io/v1alpha2"
+GROUP_VERSION = f"{JOBSET}/v1alpha2"
 
 
 def jobsets_path(namespace: str) -> str:

@@ -162,7 +162,7 @@ class KubernetesLauncher:
             return replace(_ended(kept), state="stopping") if pods else _ended(kept)
         podset = root.podset()
         state = gang_state(root, pods, podset.num_nodes)
-        status = status_of(state, pods, podset)
+        status = status_of(state, pods, podset, given=root.servers)
         if state not in ("waiting", "starting"):
             return status
         seen = look(self._api, root, pods, num_nodes=podset.num_nodes, facts=self._facts, deep=False)

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from gangline.errors import CapacityError, IntegrityError
 from gangline.launch.kubernetes.amounts import Amounts, add, subtract
 from gangline.launch.kubernetes.api import Api, Conflict, Object
+from gangline.launch.kubernetes.setting import MANAGED_BY, POOL, ROLE
 from gangline.spec.codec import canonical, from_json
 from gangline.units import format_bytes
 
 MOST_BYTES = 1_000_000
 """Of all keys and values; a ConfigMap takes 1,048,576."""
-LABELS = {"app.kubernetes.io/managed-by": "gangline", "gangline/role": "ledger"}
+LABELS = {MANAGED_BY: "gangline", ROLE: "ledger"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,7 +121,7 @@ def _object(namespace: str, ledger: Ledger) -> Object:
         raise CapacityError(
             f"{ledger_name(ledger.pool)}: wanted at most {format_bytes(MOST_BYTES)}, found {format_bytes(size)} for "
             f"{len(data)} gangs; it has room when one of them ends, or give some servers a pool of their own (label "
-            "gangline/pool)"
+            f"{POOL})"
         )
     version = {} if ledger.version is None else {"resourceVersion": ledger.version}
     metadata = {"name": ledger_name(ledger.pool), "namespace": namespace, "labels": dict(LABELS), **version}

@@ -14,11 +14,10 @@ from gangline.launch.kubernetes.pods import is_ready, phase, pods_path
 from gangline.launch.kubernetes.roots import Root
 from gangline.launch.kubernetes.setting import GANG, collection
 from gangline.launch.kubernetes.waiting import Snapshot, explain
+from gangline.launch.kubernetes.workload import kueue_version, read_workload
 
 ASKED_PODS = 4
 """Pods whose events are read: those of one gang that cannot start say the same."""
-KUEUE_VERSIONS = ("v1beta2", "v1beta1")
-"""Newest first; what is read of a Workload is spelled alike in both."""
 _HELD_BY_OTHERS = ("unschedulable", "quota", "queue")
 """Kinds of waiting that somebody else's pods explain: only then all of them are read."""
 
@@ -85,24 +84,18 @@ def _nodes(api: Api, pods: list[Object]) -> list[Object]:
 
 
 def _workload(api: Api, root: Root, facts: Facts) -> Object | None:
-    version = _kueue_version(facts)
-    if version is None:
-        return None
-    path = collection(f"{GROUP}/{version}", "workloads", api.namespace)
-    found = _allowed(lambda: api.items(path, labels=f"{GROUP}/job-uid={root.uid}")[0])
-    return found[0] if found else None
+    def read() -> list[Object]:
+        found = read_workload(api, root, facts)
+        return [] if found is None else [found]
+
+    return next(iter(_allowed(read)), None)
 
 
 def _pending(api: Api, workload: Object | None, facts: Facts) -> list[Object]:
     queue = ((workload or {}).get("spec") or {}).get("queueName")
-    version = _kueue_version(facts)
+    version = kueue_version(facts)
     if queue is None or version is None:
         return []
     path = f"/apis/visibility.{GROUP}/{version}/namespaces/{api.namespace}/localqueues/{queue}/pendingworkloads"
     found = _allowed(lambda: list((api.read(path) or {}).get("items") or ()))
     return sorted(found, key=lambda each: each.get("positionInLocalQueue", 0))
-
-
-def _kueue_version(facts: Facts) -> str | None:
-    """The newest that the cluster serves."""
-    return next((each for each in KUEUE_VERSIONS if f"{GROUP}/{each}/workloads" in facts.served), None)

@@ -9,8 +9,9 @@ from gangline.launch.kubernetes.api import Object
 from gangline.launch.kubernetes.facts import TrainerSpelling
 from gangline.launch.kubernetes.jobset import jobset_spec, master_of
 from gangline.launch.kubernetes.pod import pod_template
+from gangline.launch.kubernetes.rights import TRAINER
 from gangline.launch.kubernetes.setting import CHILD, MANAGED_BY, MOST_GRACE_SECONDS, Setting, metadata
-from gangline.launch.kubernetes.trainjob import ANCESTOR, GROUP, GROUP_VERSION
+from gangline.launch.kubernetes.trainjob import ANCESTOR, GROUP_VERSION
 
 MANAGER = "gangline/launcher"
 """Who owns our patch among those of others, such as Kueue's."""
@@ -51,7 +52,7 @@ def overriding_trainjob(setting: Setting, runtime: str, spelling: TrainerSpellin
         "kind": "TrainJob",
         "metadata": metadata(setting, root=True),
         "spec": {
-            "runtimeRef": {"apiGroup": GROUP, "kind": "ClusterTrainingRuntime", "name": runtime},
+            "runtimeRef": {"apiGroup": TRAINER, "kind": "ClusterTrainingRuntime", "name": runtime},
             "trainer": _trainer(setting, template),
             spelling: [_said(spelling, template)],
             "suspend": True,

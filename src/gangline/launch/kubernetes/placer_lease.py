@@ -3,8 +3,8 @@
 from datetime import datetime, timedelta
 
 from gangline.launch.kubernetes.api import Api, Conflict, Object
+from gangline.launch.kubernetes.facts import PLACER_LEASE
 
-NAME = "gangline-placer"
 DURATION_SECONDS = 15
 
 
@@ -15,7 +15,7 @@ def lease_path(namespace: str) -> str:
 def hold_lease(api: Api, *, holder: str, now: datetime) -> bool:
     """Take or renew the lease; False while another holds it."""
     path = lease_path(api.namespace)
-    found = api.get(f"{path}/{NAME}")
+    found = api.get(f"{path}/{PLACER_LEASE}")
     try:
         if found is None:
             api.create(path, _lease(api.namespace, _spec(holder, now, now, 0)))
@@ -26,7 +26,7 @@ def hold_lease(api: Api, *, holder: str, now: datetime) -> bool:
         if _is_fresh(spec, now):
             return False
         spec = _spec(holder, now, now, int(spec.get("leaseTransitions") or 0) + 1)
-        return api.replace(f"{path}/{NAME}", {**found, "spec": spec}) is not None
+        return api.replace(f"{path}/{PLACER_LEASE}", {**found, "spec": spec}) is not None
     except Conflict:
         return False
 
@@ -38,7 +38,7 @@ def _renew(api: Api, found: Object, holder: str, now: datetime) -> bool:
         return True
     since = _time(spec.get("acquireTime")) or now
     body = {**found, "spec": _spec(holder, now, since, int(spec.get("leaseTransitions") or 0))}
-    return api.replace(f"{lease_path(api.namespace)}/{NAME}", body) is not None
+    return api.replace(f"{lease_path(api.namespace)}/{PLACER_LEASE}", body) is not None
 
 
 def _is_fresh(spec: Object, now: datetime) -> bool:
@@ -70,6 +70,6 @@ def _lease(namespace: str, spec: Object) -> Object:
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"name": NAME, "namespace": namespace, "labels": labels},
+        "metadata": {"name": PLACER_LEASE, "namespace": namespace, "labels": labels},
         "spec": spec,
     }

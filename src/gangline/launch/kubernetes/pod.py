@@ -13,7 +13,7 @@ from gangline.launch.kubernetes.pod_environment import (
     literal,
     pod_environment,
 )
-from gangline.launch.kubernetes.setting import CONTAINER, PLACEMENT_GATE, POOL, Setting, annotations, labels
+from gangline.launch.kubernetes.setting import CONTAINER, HOSTNAME, PLACEMENT_GATE, POOL, Setting, annotations, labels
 
 TMP_BYTES = 2 * 1024**3
 LOST_NODE_SECONDS = 60
@@ -146,7 +146,7 @@ def _where(setting: Setting) -> Object:
         found["schedulingGates"] = [{"name": PLACEMENT_GATE}]
     elif setting.route == "none" and podset.placement is not None:
         names = [server.name for server in podset.placement.servers]
-        wanted = {"key": "kubernetes.io/hostname", "operator": "In", "values": names}
+        wanted = {"key": HOSTNAME, "operator": "In", "values": names}
         terms = {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}
         found["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     return found

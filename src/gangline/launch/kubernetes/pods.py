@@ -18,6 +18,15 @@ def is_ready(pod: Object) -> bool:
     return true_condition(pod, "Ready") is not None
 
 
+def is_over(pod: Object) -> bool:
+    return phase(pod) in ("Succeeded", "Failed")
+
+
+def is_living(pod: Object) -> bool:
+    """Neither ended nor on its way out."""
+    return not is_over(pod) and pod["metadata"].get("deletionTimestamp") is None
+
+
 def node_rank(pod: Object) -> int:
     """Its place in the gang; pods that say none count as the first."""
     metadata: dict[str, Any] = pod["metadata"]

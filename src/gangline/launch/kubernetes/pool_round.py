@@ -20,11 +20,11 @@ from contextlib import contextmanager
 from gangline.errors import CapacityError
 from gangline.launch.kubernetes.api import Conflict, Object, Refused
 from gangline.launch.kubernetes.choose_servers import ChooseServers, WhyNot
-from gangline.launch.kubernetes.gang_pods import is_bound, is_living
+from gangline.launch.kubernetes.gang_pods import is_bound
 from gangline.launch.kubernetes.ledger import Promise
 from gangline.launch.kubernetes.marked import PLACED, Marked
 from gangline.launch.kubernetes.placer_turn import Turn
-from gangline.launch.kubernetes.pods import pods_of, pods_path
+from gangline.launch.kubernetes.pods import is_living, pods_of, pods_path
 from gangline.launch.kubernetes.setting import GANG, MANAGED_BY, SERVERS, WAITS
 from gangline.launch.kubernetes.tend import tend
 

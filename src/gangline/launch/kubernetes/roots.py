@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 from gangline.errors import IntegrityError
 from gangline.launch.adoption import demand_equal
+from gangline.launch.kubernetes import job, jobset, trainjob
 from gangline.launch.kubernetes.api import Api, Object
 from gangline.launch.kubernetes.facts import Facts
 from gangline.launch.kubernetes.pods import true_condition
 from gangline.launch.kubernetes.render import choose_root
-from gangline.launch.kubernetes.setting import CANCELLED, PODSET, SPEC, collection
+from gangline.launch.kubernetes.setting import CANCELLED, PODSET, SERVERS, SPEC, collection
 from gangline.spec.podset import PodSet
 from gangline.spec.site import LaunchTable
 
@@ -23,10 +24,10 @@ class RootKind:
         return f"{path}/{name}" if name else path
 
 
-JOB = RootKind("batch/v1", "jobs")
-TRAINJOB = RootKind("trainer.kubeflow.org/v1alpha1", "trainjobs")
-JOBSET = RootKind("jobset.x-k8s.io/v1alpha2", "jobsets")
-RUNTIME = RootKind("trainer.kubeflow.org/v1alpha1", "trainingruntimes")
+JOB = RootKind(job.GROUP_VERSION, "jobs")
+TRAINJOB = RootKind(trainjob.GROUP_VERSION, "trainjobs")
+JOBSET = RootKind(jobset.GROUP_VERSION, "jobsets")
+RUNTIME = RootKind(trainjob.GROUP_VERSION, "trainingruntimes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,11 @@ class Root:
     def cancelled(self) -> str | None:
         """Why somebody cancelled it."""
         return self.annotations.get(CANCELLED)
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Where the placer sends its pods, in node-rank order; empty where no placer did."""
+        return tuple(filter(None, self.annotations.get(SERVERS, "").split(",")))
 
     def podset(self) -> PodSet:
         """What it was made from.

@@ -10,15 +10,12 @@ from typing import Any
 
 from gangline.launch.kubernetes.amounts import Amounts, add, pod_needs, read_amounts, subtract
 from gangline.launch.kubernetes.api import Api, Denied, Object
+from gangline.launch.kubernetes.pods import is_over
+from gangline.launch.kubernetes.setting import GANG, HOSTNAME, POOL
 from gangline.launch.kubernetes.topology import LEAVES, Location, Site, locate
 
-HOSTNAME = "kubernetes.io/hostname"
-POOL = "gangline/pool"
-"""Label of a node: the pool it belongs to; without it, the nameless one."""
-GANG = "gangline/gang"
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
-_OVER = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,10 +88,6 @@ def refusal(server: ServerFacts, selector: Mapping[str, str], tolerations: Itera
         if taint.get("effect") != "PreferNoSchedule" and not any(_bears(each, taint) for each in tolerated):
             return f"has the taint {taint.get('key')}"
     return ""
-
-
-def is_over(pod: Object) -> bool:
-    return (pod.get("status") or {}).get("phase") in _OVER
 
 
 def _server(

@@ -39,6 +39,8 @@ WAITS, QUEUED, SERVERS, CANCELLED = "gangline/waits", "gangline/queued", "gangli
 PLACEMENT_GATE = "gangline/placement"
 POOL = "gangline/pool"
 """Label and taint of the servers of a pool."""
+HOSTNAME = "kubernetes.io/hostname"
+"""Label of a server: its name, by which pods are sent there."""
 
 _RFC_1035 = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 

@@ -1,7 +1,9 @@
 """The state of a gang, from its root and its pods. Pure."""
 
+from collections.abc import Sequence
+
 from gangline.launch.kubernetes.api import Object
-from gangline.launch.kubernetes.pods import is_ready, node_rank, phase
+from gangline.launch.kubernetes.pods import is_living, is_ready, node_rank, phase
 from gangline.launch.kubernetes.roots import Root
 from gangline.launch.protocol import GangStatus
 from gangline.spec.gang import GangState
@@ -20,12 +22,27 @@ def gang_state(root: Root, pods: list[Object], num_nodes: int) -> GangState:
     return "running" if up >= num_nodes else "starting"
 
 
-def status_of(state: GangState, pods: list[Object], podset: PodSet) -> GangStatus:
-    """What pods alone tell: how many ranks are ready, and where they are."""
-    placed = [pod for pod in sorted(pods, key=node_rank) if (pod.get("spec") or {}).get("nodeName")]
+def status_of(state: GangState, pods: list[Object], podset: PodSet, *, given: Sequence[str] = ()) -> GangStatus:
+    """What pods alone tell: how many ranks are ready, and where they are.
+
+    Args:
+        state: Of the gang.
+        pods: Of the gang.
+        podset: Of the gang.
+        given: Where its pods are sent to, in node-rank order, as far as anybody said.
+    """
     return GangStatus(
         state=state,
         joined=sum(is_ready(pod) for pod in pods) * podset.procs_per_node,
         ranks=podset.world_size,
-        servers=tuple(pod["spec"]["nodeName"] for pod in placed),
+        servers=_servers(pods, given if state in ("starting", "running") else ()),
     )
+
+
+def _servers(pods: list[Object], given: Sequence[str]) -> tuple[str, ...]:
+    """In node-rank order; where a pod is goes before where it was sent, the living before those on their way out."""
+    places = dict(enumerate(given))
+    for pod in sorted(pods, key=is_living):
+        if server := (pod.get("spec") or {}).get("nodeName"):
+            places[node_rank(pod)] = server
+    return tuple(places[rank] for rank in sorted(places))

@@ -15,8 +15,7 @@ from gangline.launch.kubernetes.gang_pods import GangPods, is_bound
 from gangline.launch.kubernetes.ledger import Promise
 from gangline.launch.kubernetes.marked import PLACED, REFUSED, Marked, Refusal
 from gangline.launch.kubernetes.placer_turn import Turn
-from gangline.launch.kubernetes.servers import HOSTNAME
-from gangline.launch.kubernetes.setting import SERVERS, WAITS
+from gangline.launch.kubernetes.setting import HOSTNAME, SERVERS, WAITS
 from gangline.spec.codec import canonical
 
 BINDING_SECONDS = 60.0
@@ -49,7 +48,7 @@ def tend(turn: Turn, gang: Marked) -> None:
 
 def _adopt(turn: Turn, gang: Marked, pods: GangPods) -> Promise | None:
     """The promise that its root tells of, where its pods are bound or still find room: the ledger was lost."""
-    servers = tuple(filter(None, gang.root.annotations.get(SERVERS, "").split(",")))
+    servers = gang.root.servers
     since = gang.root.annotations.get(PLACED)
     if since is None or len(servers) != gang.wanted.num_pods:
         return None

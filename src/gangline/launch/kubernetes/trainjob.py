@@ -6,11 +6,11 @@ others share, which `overrides` knows.
 
 from gangline.launch.kubernetes.api import Object
 from gangline.launch.kubernetes.jobset import jobset_spec
+from gangline.launch.kubernetes.rights import TRAINER
 from gangline.launch.kubernetes.setting import Setting, collection, labels, metadata
 
-GROUP = "trainer.kubeflow.org"
-GROUP_VERSION = f"{GROUP}/v1alpha1"
-ANCESTOR = {f"{GROUP}/trainjob-ancestor-step": "trainer"}
+GROUP_VERSION = f"{TRAINER}/v1alpha1"
+ANCESTOR = {f"{TRAINER}/trainjob-ancestor-step": "trainer"}
 """Label of the Job that a TrainJob's settings are meant for."""
 
 
@@ -45,7 +45,7 @@ def trainjob(setting: Setting) -> Object:
         "kind": "TrainJob",
         "metadata": metadata(setting, root=True),
         "spec": {
-            "runtimeRef": {"apiGroup": GROUP, "kind": "TrainingRuntime", "name": setting.podset.name},
+            "runtimeRef": {"apiGroup": TRAINER, "kind": "TrainingRuntime", "name": setting.podset.name},
             "suspend": True,
         },
     }

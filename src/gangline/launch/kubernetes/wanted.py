@@ -11,9 +11,9 @@ from typing import Any
 from gangline.errors import IntegrityError
 from gangline.launch.kubernetes.amounts import Amounts, pod_needs
 from gangline.launch.kubernetes.api import Object
+from gangline.launch.kubernetes.setting import SPEC
 from gangline.spec.podset import PodSet
 
-SPEC = "gangline/spec"
 _PRIORITIES = {"low": 0, "normal": 1, "high": 2}
 
 

@@ -1,0 +1,34 @@
+"""Where a gang is, out of its pods and of what was promised to it."""
+
+import pytest
+from tests.launch.kubernetes.gangs import CPU
+
+from gangline.launch.kubernetes.state import status_of
+
+
+def pod(rank, server=None, **metadata):
+    about = {"name": f"g-{rank}", "annotations": {"batch.kubernetes.io/job-completion-index": str(rank)}, **metadata}
+    return {"metadata": about, "spec": {"nodeName": server} if server else {}, "status": {"phase": "Pending"}}
+
+
+LEAVING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("pods", "given", "servers"),
+    [
+        ([pod(2, "c"), pod(0, "a"), pod(1, "b")], (), ("a", "b", "c")),
+        ([pod(2, "c"), pod(0, "a"), pod(1)], (), ("a", "c")),
+        ([pod(2, "c"), pod(0), pod(1)], ("x", "y", "z"), ("x", "y", "c")),
+        ([pod(0, "new"), pod(0, "old", **LEAVING), pod(1, "b")], (), ("new", "b")),
+        ([pod(0), pod(0, "old", **LEAVING), pod(1, "b")], (), ("old", "b")),
+        ([], ("x", "y", "z"), ("x", "y", "z")),
+    ],
+    ids=["in node-rank order", "not yet placed", "promised", "replaced", "being replaced", "no pods yet"],
+)
+def test_servers_are_told_by_node_rank(pods, given, servers):
+    assert status_of("starting", pods, CPU, given=given).servers == servers
+
+
+def test_gang_that_waits_again_is_nowhere():
+    assert status_of("waiting", [], CPU, given=("x", "y")).servers == ()
