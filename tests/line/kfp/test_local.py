@@ -55,6 +55,7 @@ def test_the_record_tells_the_same_story_as_under_the_driver_of_this_process(des
     assert set(there.ledger.seconds) == set(here.ledger.seconds)
 
 
+@pytest.mark.slow
 def test_a_program_that_fails_ends_the_run_as_it_does_without_pipeline(desk):
     words = []
 
@@ -121,6 +122,7 @@ def test_tasks_see_little_of_the_environment(desk, monkeypatch):
     assert "canary" not in seen.replace("definitions-canary", "")
 
 
+@pytest.mark.slow
 @pytest.mark.row("C6")
 def test_a_task_that_is_lost_is_retried_and_adopts_the_gang(desk, tmp_path):
     repositories.commit(desk.repo, {"answer.py": SLOW})
@@ -146,7 +148,8 @@ def test_a_second_task_of_a_stage_changes_nothing(desk):
         assert again.seq == record.seq
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_driver_that_dies_takes_its_tasks_along_and_leaves_the_gang(desk, tmp_path, number):
     repositories.commit(desk.repo, {"answer.py": SLOW})
     driver = start_driver(desk)
