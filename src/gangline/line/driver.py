@@ -70,6 +70,7 @@ def driving(
         project=found.record.run.project,
         run_prefix=records.prefix,
         find_owner=find_owner,
+        note=desk.observer.note,
     )
     holder = lease.this_process()
     mine = lease.take(desk.store, records.prefix, holder=holder, at_least=found.record.run.driver.token)

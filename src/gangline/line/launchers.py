@@ -40,11 +40,15 @@ def open_launcher(
     project: str = "",
     run_prefix: str = "",
     find_owner: FindOwner | None = None,
+    note: Callable[[str], object] | None = None,
 ) -> Launcher:
-    """The launcher of the site's target; all after `store` is needed to submit, not to watch or stop.
+    """The launcher of the site's target; all after `store` is needed to submit or follow, not to look or stop.
+
+    With `note` a cluster that is away is waited for, some minutes, and `note` is told.
 
     Raises:
         ConfigError: This installation has none for it, or no cluster is configured.
+        StorageError: The cluster does not answer.
     """
     ranks_at, _ = meaning(site.launch.target)
     lent = partial(gang_credentials, store, site, environ, project=project, run_prefix=run_prefix)
@@ -53,11 +57,13 @@ def open_launcher(
         return LocalLauncher(gangs_root(repo), store=store, secrets=secrets)
     from gangline.launch.kubernetes.facts import read_facts
     from gangline.launch.kubernetes.launcher import KubernetesLauncher
+    from gangline.launch.kubernetes.patience import patiently, telling
 
     api = open_cluster(site, environ)
+    facts = telling(patiently(partial(read_facts, api)), note) if note else read_facts(api)
     return KubernetesLauncher(
         api,
-        facts=read_facts(api),
+        facts=facts,
         launch=site.launch,
         pod=site.pod,
         secrets=secrets,

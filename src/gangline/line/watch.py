@@ -29,7 +29,8 @@ def follow_run(
     store = runs.open_site_store(repo, site, environ)
     record = runs.find_run(store, run)
     records = RecordStore.of(store, record)
-    launcher = open_launcher(repo, site=site_of(record, site), environ=environ, store=store)
+    site = site_of(record, site)
+    launcher = open_launcher(repo, site=site, environ=environ, store=store, note=observer.note)
     observer.run_started(record)
     told: set[str] = set()
     while not _is_over(record):

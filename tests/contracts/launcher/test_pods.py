@@ -238,6 +238,20 @@ def test_server_that_is_away_makes_states_stale_and_nothing_else(alive):
     assert {event.status.state for event in seen if event.status and event.status.stale_seconds} == {"running"}
 
 
+@pytest.mark.row("K7")
+def test_follower_that_begins_while_the_server_is_away_waits_for_it(alive):
+    reach = Closing(alive.api)
+    driver = alive.over(reach)
+    name = driver.submit(alive.gang(num_nodes=1)).name
+    reach.is_closed = True
+    events = driver.follow(name)
+    note = next(events)
+    assert note.kind == "note"
+    assert note.text.startswith("no answer since ")
+    reach.is_closed = False
+    assert next(event for event in events if event.status and event.status.state == "running").status.joined == 2
+
+
 def test_image_that_has_no_name_ends_the_gang_at_once(alive):
     alive.nodes.auto = False
     name = alive.again().submit(alive.gang(num_nodes=1)).name

@@ -9,8 +9,8 @@ from tests.launch.kubernetes.cluster_stand import Stand
 
 from gangline.launch.kubernetes import place
 from gangline.launch.kubernetes.api import Away
-from gangline.launch.kubernetes.place import run_placer
 from gangline.launch.kubernetes.facts import PLACER_LEASE
+from gangline.launch.kubernetes.place import run_placer
 from gangline.launch.kubernetes.placer_lease import hold_lease, lease_path
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

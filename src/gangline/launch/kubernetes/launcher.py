@@ -17,6 +17,7 @@ from gangline.launch.kubernetes.kept import Kept, read_kept
 from gangline.launch.kubernetes.kueue import Wishes, kueue_wishes
 from gangline.launch.kubernetes.logs import StoredLogs, follow_logs, read_logs
 from gangline.launch.kubernetes.look import look
+from gangline.launch.kubernetes.patience import patiently
 from gangline.launch.kubernetes.place import Placer
 from gangline.launch.kubernetes.pods import pods_of
 from gangline.launch.kubernetes.render import Rendered, render
@@ -81,10 +82,12 @@ class KubernetesLauncher:
         return status
 
     def follow(self, name: str, *, after: dict[int, int] | None = None) -> Iterator[GangEvent]:
-        """As the protocol says; `after` tells how many events of a rank were seen already."""
+        """As the protocol says; `after` tells how many events of a rank were seen already.
+
+        An API server that is away is waited for: before the first answer for `PATIENCE_SECONDS`, from then on for ever.
+        """
         _demand_name(name)
-        root = find_root(self._api, name, self._kinds)
-        kept = existing_end(self._api, name) if root is None else None
+        root, kept = yield from patiently(partial(self._standing, name))
         if root is not None:
             follower = Follower(self._api, root, facts=self._facts, after=after or {}, place=self._placing(root))
             yield from follower.events()
@@ -151,6 +154,10 @@ class KubernetesLauncher:
             pod_annotations=wishes.pod_annotations,
             queue_labels=wishes.root_labels,
         )
+
+    def _standing(self, name: str) -> tuple[Root | None, Kept | None]:
+        root = find_root(self._api, name, self._kinds)
+        return root, existing_end(self._api, name) if root is None else None
 
     def _read_status(self, name: str) -> GangStatus:
         root = find_root(self._api, name, self._kinds)
