@@ -9,7 +9,7 @@ from pathlib import Path
 from gangline.cli.checkup import Finding
 from gangline.cli.desk import Desk
 from gangline.errors import GanglineError
-from gangline.launch.kubernetes.api import Api
+from gangline.launch.kubernetes.api import Api, Denied
 from gangline.launch.kubernetes.facts import Facts, missing_in_cluster, missing_rights, read_facts
 from gangline.launch.kubernetes.inventory import read_inventory
 from gangline.launch.kubernetes.rights import PLACER_CLUSTER, SELF_PLACER
@@ -75,7 +75,8 @@ def _placer(api: Api, facts: Facts) -> Finding:
 
 def _rights(api: Api) -> Finding:
     missing = missing_rights(api)
-    return Finding(name="rights", ok=not missing, text="ok", without=f"ask for {_some(missing)}")
+    text = f"this account lacks {len(missing)}" if missing else "ok"
+    return Finding(name="rights", ok=not missing, text=text, without=f"ask for {_some(missing)}")
 
 
 def _some(missing: list[str]) -> str:
@@ -122,6 +123,8 @@ def _try(name: str, look: Callable[[], str], *, without: str, needed: bool = Tru
     """A look that may fail in its own words."""
     try:
         text = look()
+    except Denied as error:
+        return Finding(name=name, ok=False, needed=needed, text=str(error), without="ask for that right")
     except GanglineError as error:
         return Finding(name=name, ok=False, needed=needed, text=str(error), without=without)
     return Finding(name=name, ok=bool(text), needed=needed, text=text or "not there", without=without)

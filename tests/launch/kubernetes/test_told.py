@@ -66,11 +66,11 @@ def test_latest_word_of_each_keeper_counts():
 
 def test_a_keeper_that_leaves_is_known_until_a_later_generation_begins():
     told = Told(after={})
-    assert told.num_leaving == 0
+    assert told.leaving == set()
     take(told, *(status_line(_keeper(node, "running", 0)) for node in range(2)), status_line(_keeper(1, "stopping", 0)))
-    assert told.num_leaving == 1
+    assert told.leaving == {1}
     take(told, status_line(_keeper(0, "starting", 1)))
-    assert told.num_leaving == 0, "an evicted pod left; the others start anew"
+    assert told.leaving == set(), "an evicted pod left; the others start anew"
 
 
 def _keeper(node: int, state: GangState, generation: int) -> KeeperStatus:

@@ -76,13 +76,12 @@ def why_not(rooms: Sequence[Room], wanted: Wanted) -> WhyNot:
     empty = sum(room.pods_empty // wanted.tile * wanted.tile for room in rooms)
     never = sum(room.pods_empty for room in rooms) < wanted.num_pods
     asks = f"{wanted.num_pods} pods of {need_text(wanted)}"
-    kind = f"servers of pool {wanted.pool}" if wanted.pool else "servers"
+    of_pool = f" of pool {wanted.pool}" if wanted.pool else ""
     if never:
-        return WhyNot(
-            sentence=f"{asks} never fit: {_count(empty, 'pod')} would, were all {kind} empty", fits=fits, never=True
-        )
-    refusing = _refusing(rooms)
-    return WhyNot(sentence=f"{asks} need room: {fits} fit now on {len(rooms)} {kind}{refusing}", fits=fits)
+        sentence = f"{asks} never fit: {_count(empty, 'pod')} would, were all servers{of_pool} empty"
+        return WhyNot(sentence=sentence, fits=fits, never=True)
+    there = f"{_count(len(rooms), 'server')}{of_pool}"
+    return WhyNot(sentence=f"{asks} need room: {fits} fit now on {there}{_refusing(rooms)}", fits=fits)
 
 
 def need_text(wanted: Wanted) -> str:

@@ -18,7 +18,7 @@ from gangline.launch.kubernetes.facts import Facts
 from gangline.launch.kubernetes.informer import Informer
 from gangline.launch.kubernetes.lean import lean_pod
 from gangline.launch.kubernetes.look import look
-from gangline.launch.kubernetes.pods import pods_path
+from gangline.launch.kubernetes.pods import is_living, node_rank, phase, pods_path
 from gangline.launch.kubernetes.roots import Root
 from gangline.launch.kubernetes.setting import GANG
 from gangline.launch.kubernetes.state import gang_state, status_of
@@ -39,6 +39,7 @@ DRAIN_SECONDS = 20.0
 """For the last lines of an ended gang."""
 DEAD_SECONDS = 120.0
 """Beyond its grace, before a pod on a silent server is deleted by force."""
+_UNDER_WAY = ("starting", "running")
 
 
 class Follower:
@@ -96,11 +97,12 @@ class Follower:
                 return
             if not self._is_listed:
                 continue
-            if status != self._status:
-                yield self._told_state(status)
+            told = self._as_told(status)
+            if told != self._status:
+                yield self._told_state(told)
             if self._is_stale:
                 continue
-            yield from self._why(status)
+            yield from self._why(told)
             yield from self._counted()
             yield from self._bury()
             yield from self._placed(status)
@@ -155,10 +157,21 @@ class Follower:
             return "starting"
         if all(each["metadata"]["uid"] != self._root.uid for each in self._roots.objects()):
             return "stopping" if pods else "ended"
-        state = gang_state(self._root, pods, self._podset.num_nodes)
-        leaving = self._told.num_leaving
-        is_leaving = leaving == self._podset.num_nodes or (leaving and state == "starting")
-        return "stopping" if is_leaving and state in ("starting", "running") else state
+        return gang_state(self._root, pods, self._podset.num_nodes)
+
+    def _as_told(self, status: GangStatus) -> GangStatus:
+        """What pods alone do not tell: those whose ranks are done are not ready any more, and do not start."""
+        leaving = self._leaving(self._pods.objects())
+        is_over = leaving == self._podset.num_nodes or (leaving and status.state == "starting")
+        return replace(status, state="stopping", waiting="") if is_over and status.state in _UNDER_WAY else status
+
+    def _leaving(self, pods: list[Object]) -> int:
+        """Nodes that are done; one whose pod was taken away is not: another pod goes on in its place."""
+        told = self._told.leaving
+        up = {
+            node_rank(pod) for pod in pods if phase(pod) == "Succeeded" or (is_living(pod) and phase(pod) == "Running")
+        }
+        return len(told & up)
 
     def _told_state(self, status: GangStatus) -> GangEvent:
         self._status = status

@@ -36,10 +36,10 @@ class Told:
         return max((each.restarts for each in self.statuses.values()), default=0)
 
     @property
-    def num_leaving(self) -> int:
-        """Keepers of the latest generation on their way out: a pod of theirs that is not ready does not start."""
+    def leaving(self) -> set[int]:
+        """Nodes whose keepers are done with the latest generation: a pod of theirs that is not ready does not start."""
         latest = [each for each in self.statuses.values() if each.generation == self.generation]
-        return sum(each.state in ("stopping", "ended") for each in latest)
+        return {each.node_rank for each in latest if each.state in ("stopping", "ended")}
 
     def take(self, line: str) -> Iterator[GangEvent]:
         said = parse(line)

@@ -139,7 +139,7 @@ class HttpTransport:
         except Unanswered as last:
             raise Away(
                 f"{request}: the API server {self.session.server} gave no answer in {time.monotonic() - began:.1f} s "
-                f"({last}); what became of it is unknown until the server is back"
+                f"({last}); {_after(request)}"
             ) from last
 
     def _open(self, request: Request, *, until: float, silence_seconds: float) -> Response:
@@ -177,6 +177,12 @@ class HttpTransport:
         except HTTPError as error:
             never_sent = isinstance(error, (NewConnectionError, ConnectTimeoutError))
             raise Unanswered(_first_line(error), repeat=never_sent or request.repeatable) from error
+
+
+def _after(request: Request) -> str:
+    if request.method == "GET":
+        return "nothing was changed; again when it is back, or see server of the kubeconfig"
+    return "what became of it is unknown until the server is back"
 
 
 def _is_broken_off(error: SSLError) -> bool:
