@@ -2,11 +2,19 @@
 
 import threading
 import time
+from datetime import UTC, datetime, timedelta
+
+from tests.cluster.fake.api import FakeApi
 
 from gangline.launch.kubernetes.api import Away
-from gangline.launch.kubernetes.logs import read_logs
+from gangline.launch.kubernetes.logs import follow_logs, read_logs
 from gangline.launch.kubernetes.streams import LogStreams
 from gangline.spec.podset import PodSet
+
+PODSET = PodSet(
+    name="run-1", run="run-1", project="p", commit="c", num_nodes=2, procs_per_node=2,
+    code="blobs/sha256/a", plan="blobs/sha256/b", store="s3://b/p",
+)  # fmt: skip
 
 
 class Pods:
@@ -84,16 +92,25 @@ def test_no_more_streams_than_agreed_and_rank_0_is_among_them():
 
 def test_log_of_a_pod_that_is_gone_comes_from_the_store_and_says_so():
     api = Pods({"pod-0": ["r00│ alive", "r01│ also", "k00│ a keeper"]}, breaks=100)
-    podset = PodSet(
-        name="run-1", run="run-1", project="p", commit="c", num_nodes=2, procs_per_node=2,
-        code="blobs/sha256/a", plan="blobs/sha256/b", store="s3://b/p",
-    )  # fmt: skip
     stored = {2: ["kept"], 3: []}
     lines = list(
-        read_logs(api, podset, ranks=None, since_seconds=None, stored=lambda _, rank: iter(stored.get(rank, ())))
+        read_logs(api, PODSET, ranks=None, since_seconds=None, stored=lambda _, rank: iter(stored.get(rank, ())))
     )
     assert [(line.rank, line.text, line.source) for line in lines] == [
         (0, "alive", "live"),
         (1, "also", "live"),
         (2, "kept", "store"),
     ]
+
+
+def test_lines_of_the_last_while_are_followed_and_no_older_ones():
+    api = FakeApi()
+    about = pod("pod-0", 0, "Succeeded")
+    about["metadata"] |= {"namespace": "gangs", "labels": {"gangline/gang": "run-1"}}
+    api.server.write(("pods", "gangs", "pod-0"), {"apiVersion": "v1", "kind": "Pod", "spec": {}, **about})
+    now = datetime.now(UTC)
+    api.server.logs["gangs", "pod-0"] = [
+        (f"{now - timedelta(seconds=ago):%Y-%m-%dT%H:%M:%S.%f}000Z", f"r00│ {ago} s ago") for ago in (300, 61, 20, 1)
+    ]
+    lines = follow_logs(api, PODSET, ranks=None, since_seconds=60, has_ended=lambda: True)
+    assert [line.text for line in lines] == ["20 s ago", "1 s ago"]

@@ -104,7 +104,7 @@ class KubernetesLauncher:
         podset = self._podset(name)
         if follow and self.status(name).state != "ended":
             has_ended = partial(self._has_ended, name)
-            return follow_logs(self._api, podset, ranks=ranks, has_ended=has_ended)
+            return follow_logs(self._api, podset, ranks=ranks, since_seconds=since_seconds, has_ended=has_ended)
         return read_logs(self._api, podset, ranks=ranks, since_seconds=since_seconds, stored=self._stored_logs)
 
     def cancel(self, name: str, *, reason: str, save: bool = True) -> None:

@@ -37,12 +37,17 @@ def read_logs(
 
 
 def follow_logs(
-    api: Api, podset: PodSet, *, ranks: Sequence[int] | None, has_ended: Callable[[], bool]
+    api: Api,
+    podset: PodSet,
+    *,
+    ranks: Sequence[int] | None,
+    since_seconds: float | None,
+    has_ended: Callable[[], bool],
 ) -> Iterator[LogLine]:
-    """Lines as they come, until the gang has ended and all was read."""
+    """Lines of the last while, then those that come, until the gang has ended and all was read."""
     wanted = set(range(podset.world_size) if ranks is None else ranks)
     nodes = {rank // podset.procs_per_node for rank in wanted}
-    streams = LogStreams(api)
+    streams = LogStreams(api, since=_stamp(since_seconds))
     listed = float("-inf")
     patience = float("inf")
     try:

@@ -33,10 +33,11 @@ class _Stream:
 
 
 class LogStreams:
-    """Of the pods of one gang."""
+    """Of the pods of one gang; `since`, a time as logs have it: what is later, none: all of it."""
 
-    def __init__(self, api: Api, *, most: int = MAX_STREAMS) -> None:
+    def __init__(self, api: Api, *, most: int = MAX_STREAMS, since: str | None = None) -> None:
         self._api = api
+        self._since = since
         self._most = most
         self._lines: queue.Queue[Line] = queue.Queue(MAX_LINES)
         self._streams: dict[str, _Stream] = {}
@@ -81,7 +82,7 @@ class LogStreams:
 
     def _follow(self, stream: _Stream) -> None:
         """Until its end was read after its container had ended: a connection that ends says nothing by itself."""
-        last: str | None = None
+        last = self._since
         while not self._over.is_set():
             was_over = stream.is_over.is_set()
             try:
