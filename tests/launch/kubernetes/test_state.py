@@ -3,7 +3,8 @@
 import pytest
 from tests.launch.kubernetes.gangs import CPU
 
-from gangline.launch.kubernetes.state import status_of
+from gangline.launch.kubernetes.roots import Root
+from gangline.launch.kubernetes.state import gang_state, status_of
 
 
 def pod(rank, server=None, **metadata):
@@ -28,6 +29,27 @@ LEAVING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 )
 def test_servers_are_told_by_node_rank(pods, given, servers):
     assert status_of("starting", pods, CPU, given=given).servers == servers
+
+
+def with_phase(told, *conditions):
+    status = {"phase": told, "conditions": [{"type": each, "status": "True"} for each in conditions]}
+    return pod(0, "a") | {"status": status}
+
+
+@pytest.mark.parametrize(
+    ("first", "state"),
+    [
+        (with_phase("Running", "Ready"), "running"),
+        (with_phase("Running"), "starting"),
+        (with_phase("Failed"), "stopping"),
+        (with_phase("Failed", "DisruptionTarget"), "starting"),
+    ],
+    ids=["ready", "not ready", "failed", "taken by the platform"],
+)
+def test_pod_that_failed_stops_a_gang_whose_root_says_nothing_yet(first, state):
+    root = Root("/apis/trainer.kubeflow.org/v1alpha1/namespaces/n/trainjobs/g", {"metadata": {}, "spec": {}})
+    second = with_phase("Running", "Ready")
+    assert gang_state(root, [first, second], 2) == state
 
 
 def test_gang_that_waits_again_is_nowhere():

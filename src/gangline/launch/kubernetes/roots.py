@@ -9,7 +9,7 @@ from gangline.launch.kubernetes.api import Api, Object
 from gangline.launch.kubernetes.facts import Facts
 from gangline.launch.kubernetes.pods import true_condition
 from gangline.launch.kubernetes.render import choose_root
-from gangline.launch.kubernetes.setting import CANCELLED, PODSET, SERVERS, SPEC, collection
+from gangline.launch.kubernetes.setting import CANCELLED, CHILD, PODSET, SERVERS, SPEC, collection
 from gangline.spec.podset import PodSet
 from gangline.spec.site import LaunchTable
 
@@ -63,6 +63,15 @@ class Root:
         """Where the placer sends its pods, in node-rank order; empty where no placer did."""
         return tuple(filter(None, self.annotations.get(SERVERS, "").split(",")))
 
+    @property
+    def lineage(self) -> tuple[str, ...]:
+        """Paths of all that makes its pods, itself first; each is the owner of the next."""
+        head, plural, name = self.path.rsplit("/", 2)
+        if plural != TRAINJOB.plural:
+            return (self.path,)
+        namespace = head.rpartition("/")[2]
+        return (self.path, JOBSET.path(namespace, name), JOB.path(namespace, f"{name}-{CHILD}-0"))
+
     def podset(self) -> PodSet:
         """What it was made from.
 
@@ -88,6 +97,15 @@ class Root:
     @property
     def ended_well(self) -> bool:
         return self.outcome is not None and self.condition("Failed") is None
+
+
+def deletion_of(path: str) -> str:
+    """How the root at `path` is to go.
+
+    Most stay, marked, until the last of their pods is gone. Not a TrainJob: of one that is marked Trainer makes the
+    JobSet anew; and where its runtime went before it, Trainer's webhook refuses to let it go.
+    """
+    return "Background" if f"/{TRAINJOB.plural}/" in path else "Foreground"
 
 
 def root_kinds(launch: LaunchTable, facts: Facts) -> tuple[RootKind, ...]:

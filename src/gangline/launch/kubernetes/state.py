@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from gangline.launch.kubernetes.api import Object
+from gangline.launch.kubernetes.ending import is_disrupted
+from gangline.launch.kubernetes.ending import pod_end
 from gangline.launch.kubernetes.pods import is_living, is_ready, node_rank, phase
 from gangline.launch.kubernetes.roots import Root
 from gangline.launch.protocol import GangStatus
@@ -18,12 +20,19 @@ def gang_state(root: Root, pods: list[Object], num_nodes: int) -> GangState:
         return "stopping"
     if root.is_suspended or not pods:
         return "waiting"
+    if any(_ends_the_gang(pod) for pod in pods):
+        return "stopping"
     up = sum(is_ready(pod) or phase(pod) == "Succeeded" for pod in pods)
     return "running" if up >= num_nodes else "starting"
 
 
+def _ends_the_gang(pod: Object) -> bool:
+    """By the failure policy of its Job, which under JobSet and Trainer is not the root that is read."""
+    return phase(pod) == "Failed" and not is_disrupted(pod)
+
+
 def status_of(state: GangState, pods: list[Object], podset: PodSet, *, given: Sequence[str] = ()) -> GangStatus:
-    """What pods alone tell: how many ranks are ready, and where they are.
+    """What pods alone tell: how many ranks are ready, where they are, and how often those that ended had begun anew.
 
     Args:
         state: Of the gang.
@@ -31,10 +40,13 @@ def status_of(state: GangState, pods: list[Object], podset: PodSet, *, given: Se
         podset: Of the gang.
         given: Where its pods are sent to, in node-rank order, as far as anybody said.
     """
+    ends = [told.end for pod in pods if (told := pod_end(pod)) is not None]
     return GangStatus(
         state=state,
         joined=sum(is_ready(pod) for pod in pods) * podset.procs_per_node,
         ranks=podset.world_size,
+        generation=max((end.generation for end in ends), default=0),
+        restarts=max((end.restarts for end in ends), default=0),
         servers=_servers(pods, given if state in ("starting", "running") else ()),
     )
 

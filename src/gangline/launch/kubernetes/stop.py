@@ -9,7 +9,7 @@ from gangline.launch.kubernetes.api import Api, Object
 from gangline.launch.kubernetes.ending import PodEnd, add_up, pod_end
 from gangline.launch.kubernetes.kept import Kept, close_end, keep_end
 from gangline.launch.kubernetes.pods import DISRUPTION, phase, pods_of, pods_path
-from gangline.launch.kubernetes.roots import Root, RootKind, find_root
+from gangline.launch.kubernetes.roots import Root, RootKind, deletion_of, find_root
 from gangline.launch.kubernetes.setting import CANCELLED
 from gangline.spec.gang import GangEnd
 
@@ -47,10 +47,11 @@ def end_gang(api: Api, root: Root, end: GangEnd, *, save: bool) -> Kept:
     """
     kept = Kept(uid=root.uid, podset=root.podset(), end=end, is_closed=False)
     kept = keep_end(api, kept, now=datetime.now(UTC))
-    api.delete(root.path, uid=root.uid, propagation="Foreground")
+    makers = Makers(api, root)
+    api.delete(root.path, uid=root.uid, propagation=deletion_of(root.path))
     leaving = Leaving(api, kept.podset.name, save=save)
     leaving.wait()
-    _wait_for_root(api, root, leaving)
+    _wait_for_makers(makers, leaving)
     return close_end(api, kept.podset.name, lambda told: add_up(told, leaving.ends.values())) or kept
 
 
@@ -119,12 +120,32 @@ def give_up_pod(api: Api, pod: Object) -> None:
     delete_pod(api, pod, grace_seconds=0)
 
 
-def _wait_for_root(api: Api, root: Root, leaving: Leaving) -> None:
-    """It stays until the last pod is gone; what its controller made meanwhile goes like the others."""
+class Makers:
+    """The root, and what it made that makes pods: told from those of a later gang of that name by their owners."""
+
+    def __init__(self, api: Api, root: Root) -> None:
+        self._api, self._paths, self._uids = api, root.lineage, {root.uid}
+        self.left()
+
+    def left(self) -> list[str]:
+        """Paths at which one still stands."""
+        return [path for path in self._paths if self._stands(path)]
+
+    def _stands(self, path: str) -> bool:
+        metadata = (self._api.get(path) or {}).get("metadata") or {}
+        owners = {each["uid"] for each in metadata.get("ownerReferences") or ()}
+        if not self._uids & {metadata.get("uid"), *owners}:
+            return False
+        self._uids.add(metadata["uid"])
+        return True
+
+
+def _wait_for_makers(makers: Makers, leaving: Leaving) -> None:
+    """They may stay until the last pod is gone; what they made meanwhile goes like the others."""
     patience = time.monotonic() + FORCE_SECONDS
-    while (found := api.get(root.path)) is not None and found["metadata"]["uid"] == root.uid:
+    while left := makers.left():
         if time.monotonic() > patience:
-            raise CapacityError(f"{root.path} is deleted and does not go; see its finalizers")
+            raise CapacityError(f"{left[0]} is deleted and does not go; see its finalizers")
         leaving.wait()
         time.sleep(POLL_SECONDS)
 

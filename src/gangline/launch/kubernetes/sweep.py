@@ -8,7 +8,7 @@ from gangline.launch.kubernetes.api import Api, Denied, Object
 from gangline.launch.kubernetes.facts import Facts
 from gangline.launch.kubernetes.kept import KEPT, kept_path
 from gangline.launch.kubernetes.pods import pods_path
-from gangline.launch.kubernetes.roots import JOB, JOBSET, RUNTIME, TRAINJOB
+from gangline.launch.kubernetes.roots import JOB, JOBSET, RUNTIME, TRAINJOB, deletion_of
 from gangline.launch.kubernetes.setting import END, GANG, RUN, collection
 from gangline.launch.protocol import Life, Swept
 
@@ -91,4 +91,4 @@ def _is_over(found: _Found, life: Life, now: datetime) -> bool:
 
 
 def _delete(api: Api, found: _Found) -> bool:
-    return api.delete(found.path, uid=found.object["metadata"]["uid"], propagation="Foreground")
+    return api.delete(found.path, uid=found.object["metadata"]["uid"], propagation=deletion_of(found.path))
