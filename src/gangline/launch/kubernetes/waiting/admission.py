@@ -27,7 +27,7 @@ def refused(seen: Snapshot) -> Waiting | None:
     if text is None:
         return None
     if quota := _QUOTA.search(text):
-        return _never_fits(text, quota)
+        return _never_fits(seen, text, quota)
     for pattern, words in (
         (_POD_SECURITY, "refused: PodSecurity {0}: {1}"),
         (_POLICY, "refused: policy {0}: {1}"),
@@ -84,15 +84,17 @@ def _why_not_created(seen: Snapshot) -> str | None:
     return str(failures[-1].get("message", "")).removeprefix("Error creating: ")
 
 
-def _never_fits(text: str, quota: "re.Match[str]") -> Waiting | None:
+def _never_fits(seen: Snapshot, text: str, quota: "re.Match[str]") -> Waiting | None:
+    """One pod that is too large, or a gang that is: of that one, some pods would wait for ever while others hold."""
     asked, hard = _amounts(quota["requested"]), _amounts(quota["limited"])
-    for name, amount in asked.items():
-        if amount > hard.get(name, amount):
-            sentence = (
-                f"quota {quota['name']} can never give it: a pod asks for {_text(name, amount)},"
-                f" all there is: {_text(name, hard[name])}"
-            )
-            return Waiting(kind="quota-never", sentence=sentence, raw=text, final_after_seconds=0.0)
+    for pods, words in ((1, "a pod asks"), (seen.num_nodes, f"{seen.num_nodes} pods ask")):
+        for name, amount in asked.items():
+            if pods * amount > hard.get(name, pods * amount):
+                sentence = (
+                    f"quota {quota['name']} can never give it: {words} for {_text(name, pods * amount)},"
+                    f" all there is: {_text(name, hard[name])}"
+                )
+                return Waiting(kind="quota-never", sentence=sentence, raw=text, final_after_seconds=0.0)
     return None
 
 
