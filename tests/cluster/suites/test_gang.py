@@ -1,6 +1,6 @@
 """A gang of two pods as the line starts it: our launcher, our keepers, code and plan from the store inside the cluster.
 
-Each rank trains the same small model under DDP and under FSDP, over gloo."""
+Under a plain Job and under Trainer. Each rank trains the same small model under DDP and under FSDP, over gloo."""
 
 import json
 
@@ -50,10 +50,11 @@ dist.destroy_process_group()
 )
 
 
-@pytest.fixture(scope="module")
-def stand(cluster, tmp_path_factory):
+@pytest.fixture(scope="module", params=["job", "trainjob"])
+def stand(request, cluster, tmp_path_factory):
+    cluster.demand(request.param)
     namespace = cluster.namespace("gang")
-    made = ClusterStand(tmp_path_factory.mktemp("gang"), cluster, namespace)
+    made = ClusterStand(tmp_path_factory.mktemp("gang"), cluster, namespace, kind=request.param)
     yield made
     made.close()
     cluster.delete(namespace)

@@ -20,10 +20,11 @@ pytestmark = pytest.mark.cluster
 PATIENCE_SECONDS = 120.0
 
 
-@pytest.fixture
+@pytest.fixture(params=["job", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("jobset", "trainjob"))])
 def stand(request, tmp_path, cluster):
+    cluster.demand(request.param)
     namespace = cluster.namespace(request.node.name)
-    made = ClusterStand(tmp_path, cluster, namespace)
+    made = ClusterStand(tmp_path, cluster, namespace, kind=request.param)
     yield made
     made.close()
     cluster.delete(namespace)
@@ -124,8 +125,7 @@ def test_lost_answers_start_no_second_gang(stand, proxy):
         first = driver.submit(podset)
         assert stand.again().submit(podset).uid == first.uid
     assert proxy.book.strikes
-    path = f"/apis/batch/v1/namespaces/{stand.api.namespace}/jobs"
-    roots = stand.api.items(path)[0]
+    roots = stand.api.items(stand.roots_path)[0]
     assert len(roots) == 10
     assert all("gangline/queued" in root["metadata"]["annotations"] for root in roots)
     assert {each.deleted for each in stand.launcher.sweep(now=datetime.now(UTC), life=lambda _: "ended")} == {True}
@@ -157,10 +157,10 @@ from gangline.launch.kubernetes.facts import read_facts
 from gangline.launch.kubernetes.launcher import KubernetesLauncher
 from gangline.spec.podset import PodSet
 from gangline.spec.site import LaunchTable, PodTable
-kubeconfig, namespace, podset, pull = sys.argv[1:]
+kubeconfig, namespace, podset, pull, kind = sys.argv[1:]
 api = connect({"KUBECONFIG": kubeconfig}, namespace=namespace)
 launcher = KubernetesLauncher(
-    api, facts=read_facts(api), launch=LaunchTable(target="kubernetes", launcher="job", namespace=namespace),
+    api, facts=read_facts(api), launch=LaunchTable(target="kubernetes", launcher=kind, namespace=namespace),
     pod=PodTable(pull=pull), secrets=lambda name: sys.stdin.readline().strip().encode(),
 )
 launcher.submit(PodSet.from_json(Path(podset).read_bytes()))
@@ -175,7 +175,9 @@ def test_driver_that_is_killed_is_followed_by_another_at_once(stand, tmp_path):
     (tmp_path / "podset.json").write_bytes(podset.to_json())
     pull = "Never" if stand.is_own else "IfNotPresent"
     command = [sys.executable, "-c", DRIVER, str(stand.kubeconfig), stand.api.namespace, str(tmp_path / "podset.json")]
-    with subprocess.Popen([*command, pull], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
+    with subprocess.Popen(
+        [*command, pull, stand.kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as driver:
         driver.stdin.write("".join(f"{stand.secret(name).decode()}\n" for name in podset.secrets))
         driver.stdin.close()
         while "progress" not in driver.stdout.readline():
@@ -195,7 +197,7 @@ def test_driver_that_is_killed_is_followed_by_another_at_once(stand, tmp_path):
 @pytest.mark.row("C1")
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_submit_that_dies_at_any_write_is_completed_by_the_next(stand, when):
-    path = f"/apis/batch/v1/namespaces/{stand.api.namespace}/jobs"
+    path = stand.roots_path
     whole = Crashing(stand.api)
     stand.over(whole).submit(waiting_gang(stand, "whole"))
     wanted = sorted(stand.leftovers("whole"))
