@@ -13,8 +13,13 @@ from gangline.errors import SIGTERM_CODE, GanglineError
 
 
 @contextmanager
-def attended(view: View) -> Iterator[View]:
-    """Hold the screen while the block runs; a failure whose reason was shown is not told twice."""
+def attended(view: View, *, drives: bool = True) -> Iterator[View]:
+    """Hold the screen while the block runs; a failure whose reason was shown is not told twice.
+
+    Args:
+        view: The screen.
+        drives: Whether the run waits for a driver once this one has left, or was only watched.
+    """
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         with view:
@@ -24,10 +29,10 @@ def attended(view: View) -> Iterator[View]:
             raise
         raise typer.Exit(error.exit_code) from error
     except KeyboardInterrupt:
-        _say_where(view)
+        _say_where(view, drives=drives)
         raise
     except SystemExit:
-        _say_where(view)
+        _say_where(view, drives=drives)
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -38,7 +43,8 @@ def _terminate(_number: int, _frame: FrameType | None) -> None:
     sys.exit(SIGTERM_CODE)
 
 
-def _say_where(view: View) -> None:
+def _say_where(view: View, *, drives: bool) -> None:
     if view.run_id:
-        said = f"left as it is: gangline follow {view.run_id} · stop it: gangline cancel {view.run_id}"
+        again = f"gangline run goes on with {view.run_id}" if drives else f"gangline follow {view.run_id}"
+        said = f"left as it is: {again} · stop it: gangline cancel {view.run_id}"
         typer.echo(said, err=True)

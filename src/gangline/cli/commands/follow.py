@@ -15,7 +15,7 @@ def command(
     """Show a run as it goes on, to its end; exits with the code that the run ended with. Ctrl-C only stops watching."""
     desk = open_desk(repo, site)
     whole = desk.run(run).run.id
-    with attended(choose_view(json=json)) as view:
+    with attended(choose_view(json=json), drives=False) as view:
         record = follow_run(desk.repo, whole, site=desk.site, environ=desk.environ, observer=view)
     if record.run.exit_code:
         raise typer.Exit(record.run.exit_code)
