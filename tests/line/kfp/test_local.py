@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from tests.line.kfp.driving import kfp_run, story
 
 from gangline import procfs
 from gangline.errors import GateError, IntegrityError, TrainingError, UsageError
+from gangline.line.follow import Interrupted
+from gangline.line.kfp.local import stopped_by_hand
 from gangline.line.kfp.told import FILE, Listens, Tells
 from gangline.line.observer import Silent
 from gangline.line.run import run_stage
@@ -175,6 +178,13 @@ def test_ctrl_c_stops_a_gang_of_this_machine_and_the_run_goes_on_later(desk, tmp
     (tmp_path / "go").touch()
     assert kfp_run(desk).run.verdict == "passed"
     assert (tmp_path / "trained").read_text() == "xx"
+
+
+def test_ctrl_c_leaves_a_gang_of_a_cluster_alone_and_says_so(desk):
+    record = desk.run(until="build")
+    assert isinstance(stopped_by_hand(record), Interrupted)
+    elsewhere = replace(record, run=replace(record.run, target="kubernetes"))
+    assert isinstance(stopped_by_hand(elsewhere), KeyboardInterrupt)
 
 
 def test_what_a_task_tells_is_passed_on_once_and_never_by_half(tmp_path):

@@ -36,6 +36,8 @@ def run_locally(
     Raises:
         GanglineError: What left the run open: no room, a store that is away, another driver.
         TrainingError: The runner ended without a word of a task; the end of its log is shown.
+        Interrupted: Ctrl-C; a gang of this machine was stopped with a checkpoint.
+        KeyboardInterrupt: Ctrl-C; a gang elsewhere goes on.
     """
     with tempfile.TemporaryDirectory(prefix="gangline-kfp-") as name:
         folder = Path(name)
@@ -51,7 +53,7 @@ def run_locally(
         listens.pass_on()
     stands = runs.find_run(store, record.run.id)
     if interrupted and stands.run.state == "open":
-        raise Interrupted(f"stopped by Ctrl-C; gangline run goes on with {stands.run.id} where it stands")
+        raise stopped_by_hand(stands)
     _demand_end(stands, listens.failures, log)
     return stands
 
@@ -71,6 +73,13 @@ def _attend(process: "subprocess.Popen[bytes]", listens: Listens) -> bool:
             os.killpg(process.pid, signal.SIGINT)
             continue
         return interrupted
+
+
+def stopped_by_hand(record: Record) -> BaseException:
+    """What Ctrl-C comes to, as under the driver of this process."""
+    if record.run.target == "local":
+        return Interrupted(f"stopped by Ctrl-C; gangline run goes on with {record.run.id} where it stands")
+    return KeyboardInterrupt()
 
 
 def log_file(repo: Path, run: str) -> Path:
