@@ -1,18 +1,16 @@
 """Kubeflow Trainer, its own webhooks and controller: what we render for it is admitted, and becomes the JobSet we mean.
 
-Where JobSet's CRD is the stand-in, nothing runs the JobSet; on a given cluster it may, so TrainJobs stay suspended."""
+What stays suspended here shows what is made of a TrainJob; `test_roots` lets them run."""
 
 import copy
 import json
 import os
-import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
-from tests.cluster.operators import trainer
 from tests.cluster.rig.trouble import Trouble
 from tests.launch.kubernetes.gangs import CPU, setting
 
@@ -30,12 +28,7 @@ PAIR = replace(CPU, num_nodes=2)
 @pytest.fixture(scope="module")
 def place(cluster):
     """A namespace of a cluster that serves TrainJobs."""
-    if cluster.is_own and shutil.which("go") is None:
-        pytest.skip("Go is not on the PATH; Trainer's manifests lie in its module cache")
-    if cluster.is_own:
-        trainer.install(cluster.kubectl)
-    elif not cluster.serves("trainjobs.trainer.kubeflow.org"):
-        pytest.skip("the given cluster serves no TrainJob")
+    cluster.demand("trainjob")
     made = cluster.namespace("trainer")
     yield made
     cluster.kubectl.run("delete", "trainjobs", "--all", "-n", made)  # before their namespace, or a finalizer holds it

@@ -200,7 +200,7 @@ def test_submit_that_dies_at_any_write_is_completed_by_the_next(stand, when):
     path = stand.roots_path
     whole = Crashing(stand.api)
     stand.over(whole).submit(waiting_gang(stand, "whole"))
-    wanted = sorted(stand.leftovers("whole"))
+    wanted = written(stand, "whole")
     for point in range(len(whole.writes)):
         podset = waiting_gang(stand, f"run-{point}")
         with pytest.raises(Killed):
@@ -211,9 +211,14 @@ def test_submit_that_dies_at_any_write_is_completed_by_the_next(stand, when):
         assert is_last or root is None or "gangline/queued" not in root["metadata"]["annotations"]
         gang = stand.launcher.submit(podset)
         assert root is None or root["metadata"]["uid"] == gang.uid
-        assert sorted(stand.leftovers(podset.name)) == [each.replace("whole", podset.name) for each in wanted]
+        assert written(stand, podset.name) == [each.replace("whole", podset.name) for each in wanted]
     assert len(stand.api.items(path)[0]) == len(whole.writes) + 1
     stand.launcher.sweep(now=datetime.now(UTC), life=lambda _: "ended")
+
+
+def written(stand, name):
+    """What a driver wrote around a root; a Job below another root is its controller's, and comes later."""
+    return sorted(each for each in stand.leftovers(name) if not each.startswith("job.batch/") or stand.kind == "job")
 
 
 def waiting_gang(stand, name):
