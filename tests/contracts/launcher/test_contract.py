@@ -1,5 +1,6 @@
 """What every launcher promises, by its protocol alone."""
 
+import threading
 from datetime import UTC, datetime
 
 import pytest
@@ -75,6 +76,17 @@ def test_restart_is_told_and_logs_of_the_dead_rank_stay(stand):
     lines = [line.text for line in stand.launcher.logs("run-1", ranks=[1]) if not line.text.startswith("----")]
     assert lines == ["life 0", "life 1"]
     assert {line.rank for line in stand.launcher.logs("run-1", ranks=None)} == {0, 1}
+
+
+def test_status_of_a_gang_that_restarted_says_so(stand):
+    stand.launcher.submit(
+        stand.podset(HEAD + "generation or rank == 0 or os.kill(os.getpid(), 9); step(0); time.sleep(120)")
+    )
+    threading.Thread(target=lambda: list(stand.launcher.follow("run-1")), daemon=True).start()
+    poll(lambda: stand.launcher.status("run-1").generation == 1)
+    poll(lambda: stand.launcher.status("run-1").joined == 2)
+    status = stand.launcher.status("run-1")
+    assert (status.state, status.generation, status.restarts) == ("running", 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from tests.launch.kubernetes.gangs import CPU
 
 from gangline.launch.kubernetes.roots import Root
 from gangline.launch.kubernetes.state import gang_state, status_of
+from gangline.spec.gang import GangEnd
+from gangline.spec.pod import to_message
 
 
 def pod(rank, server=None, **metadata):
@@ -50,6 +52,14 @@ def test_pod_that_failed_stops_a_gang_whose_root_says_nothing_yet(first, state):
     root = Root("/apis/trainer.kubeflow.org/v1alpha1/namespaces/n/trainjobs/g", {"metadata": {}, "spec": {}})
     second = with_phase("Running", "Ready")
     assert gang_state(root, [first, second], 2) == state
+
+
+def test_pods_that_ended_tell_how_often_the_gang_began_anew():
+    end = GangEnd(exit_code=34, retry="same", reason="a peer is gone", generation=2, restarts=1)
+    ended = {"name": "node", "state": {"terminated": {"exitCode": 34, "message": to_message(end)}}}
+    lost = {**pod(1, "b"), "status": {"phase": "Failed", "containerStatuses": [ended]}}
+    status = status_of("starting", [pod(0, "a"), lost], CPU)
+    assert (status.generation, status.restarts) == (2, 1)
 
 
 def test_gang_that_waits_again_is_nowhere():

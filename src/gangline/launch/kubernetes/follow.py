@@ -146,8 +146,8 @@ class Follower:
         return replace(
             status,
             joined=self._told.joined if is_told else status.joined,
-            generation=self._told.generation,
-            restarts=self._told.restarts,
+            generation=max(status.generation, self._told.generation),
+            restarts=max(status.restarts, self._told.restarts),
             waiting=self._waits.sentence if state in ("waiting", "starting") else "",
             stale_seconds=self._stale_seconds,
         )

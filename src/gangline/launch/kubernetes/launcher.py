@@ -90,7 +90,7 @@ class KubernetesLauncher:
         root, kept = yield from patiently(partial(self._standing, name))
         if root is not None:
             follower = Follower(self._api, root, facts=self._facts, after=after or {}, place=self._placing(root))
-            yield from follower.events()
+            yield from self._remembered(name, follower.events())
             kept = self._closed(root, follower)
         if kept is None:
             raise _unknown(name, self._api)
@@ -169,12 +169,29 @@ class KubernetesLauncher:
             return replace(_ended(kept), state="stopping") if pods else _ended(kept)
         podset = root.podset()
         state = gang_state(root, pods, podset.num_nodes)
-        status = status_of(state, pods, podset, given=root.servers)
+        status = self._with_told(name, status_of(state, pods, podset, given=root.servers))
         if state not in ("waiting", "starting"):
             return status
         seen = look(self._api, root, pods, num_nodes=podset.num_nodes, facts=self._facts, deep=False)
         waiting = explain(seen)
         return replace(status, waiting=waiting.sentence if waiting else "")
+
+    def _with_told(self, name: str, status: GangStatus) -> GangStatus:
+        """Keepers tell of restarts in their logs, which only a follower reads."""
+        if name not in self._known:
+            return status
+        _, told = self._known[name]
+        return replace(
+            status,
+            generation=max(status.generation, told.generation),
+            restarts=max(status.restarts, told.restarts),
+        )
+
+    def _remembered(self, name: str, events: Iterator[GangEvent]) -> Iterator[GangEvent]:
+        for event in events:
+            if event.status is not None and not event.status.stale_seconds:
+                self._known[name] = (time.monotonic(), event.status)
+            yield event
 
     def _has_ended(self, name: str) -> bool:
         return self.status(name).state in ("ended", "absent")
