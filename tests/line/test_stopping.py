@@ -19,7 +19,7 @@ from gangline.line import lease, runs
 from gangline.line.cancel import cancel_run
 from gangline.line.record_store import RecordStore
 from gangline.line.states import stage
-from gangline.line.sweep import sweep
+from gangline.line.sweep import life_of, sweep
 from gangline.line.watch import follow_run
 
 DEADLINE_SECONDS = 60.0
@@ -220,6 +220,17 @@ def test_sweep_deletes_gangs_of_ended_runs_and_of_orphans_alone(long_desk, drive
     assert processes_of(run)
     (swept,) = sweep(long_desk.repo, **asked)
     assert (swept.run, swept.life, swept.deleted) == (run, "orphan", True)
+    until(lambda: not processes_of(run), "no process left")
+
+
+def test_a_run_that_was_left_on_purpose_is_no_orphan_before_its_time(long_desk):
+    run = long_desk.run(until="submit").run.id
+    until(lambda: processes_of(run), "the gang runs")
+    (stays,) = sweep(long_desk.repo, **long_desk.where)
+    assert (stays.life, stays.deleted) == ("followed", False)
+    assert processes_of(run)
+    assert life_of(long_desk.store, run, orphan_seconds=3000, now=time.time() + 3600) == "orphan"
+    cancel_run(long_desk.repo, run, **long_desk.where, reason="test is over", save=False)
     until(lambda: not processes_of(run), "no process left")
 
 

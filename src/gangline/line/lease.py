@@ -36,7 +36,7 @@ class Lease:
     token: int
     """Grows by one with every holder."""
     expires: float
-    """Seconds since the epoch, by the holder's clock."""
+    """Seconds since the epoch, by the holder's clock; of one that is released, when it was."""
 
 
 def this_process() -> str:
@@ -92,8 +92,11 @@ def renew(store: ObjectStore, prefix: str, lease: Lease) -> bool:
 
 
 def release(store: ObjectStore, prefix: str, lease: Lease) -> None:
-    """Let go, unless another has it already; the token stays, so that it keeps growing."""
-    _rewrite(store, prefix, lease, replace(lease, holder="", expires=0.0))
+    """Let go, unless another has it already; the token stays, so that it keeps growing.
+
+    The time stays, too: sweepers count from it how long nobody has followed the gangs of a run.
+    """
+    _rewrite(store, prefix, lease, replace(lease, holder="", expires=time.time()))
 
 
 @contextmanager
