@@ -20,7 +20,7 @@ from gangline.errors import (
     retry_class,
 )
 from gangline.launch.kubernetes.api import Object
-from gangline.launch.kubernetes.pods import DISRUPTION, node_rank, phase, true_condition
+from gangline.launch.kubernetes.pods import DISRUPTION, is_over, node_rank, phase, true_condition
 from gangline.launch.kubernetes.roots import Root
 from gangline.launch.kubernetes.setting import CONTAINER
 from gangline.spec.gang import GangEnd
@@ -54,7 +54,7 @@ class PodEnd:
 def pod_end(pod: Object) -> PodEnd | None:
     """How `pod` ended; None while it has not."""
     state = _terminated(pod)
-    if state is None and phase(pod) not in ("Failed", "Succeeded"):
+    if state is None and not is_over(pod):
         return None
     end = _end_of(pod, state or {})
     return PodEnd(

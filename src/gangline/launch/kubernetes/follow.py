@@ -22,7 +22,7 @@ from gangline.launch.kubernetes.pods import is_living, node_rank, phase, pods_pa
 from gangline.launch.kubernetes.roots import Root
 from gangline.launch.kubernetes.setting import GANG
 from gangline.launch.kubernetes.state import gang_state, status_of
-from gangline.launch.kubernetes.stop import give_up_pod, refuse_gang
+from gangline.launch.kubernetes.stop import FORCE_SECONDS, give_up_pod, refuse_gang
 from gangline.launch.kubernetes.streams import LogStreams
 from gangline.launch.kubernetes.told import Told
 from gangline.launch.kubernetes.waiting import explain
@@ -37,8 +37,6 @@ STALE_SECONDS = 5.0
 """Steps in which the age of a state grows: an outage is a few events, not thousands."""
 DRAIN_SECONDS = 20.0
 """For the last lines of an ended gang."""
-DEAD_SECONDS = 120.0
-"""Beyond its grace, before a pod on a silent server is deleted by force."""
 _UNDER_WAY = ("starting", "running")
 
 
@@ -234,7 +232,7 @@ class Follower:
             if marked is None:
                 continue
             late = datetime.now(UTC) - datetime.fromisoformat(marked)  # the mark lies at the end of its grace
-            if late.total_seconds() > DEAD_SECONDS:
+            if late.total_seconds() > FORCE_SECONDS:
                 yield from self._tried(partial(give_up_pod, self._api, pod), "a pod of a dead server stays")
 
     def _tried(self, act: Callable[[], object], trouble: str) -> Iterator[GangEvent]:

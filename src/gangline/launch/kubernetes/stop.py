@@ -8,7 +8,7 @@ from gangline.errors import CancelledError, CapacityError
 from gangline.launch.kubernetes.api import Api, Object
 from gangline.launch.kubernetes.ending import PodEnd, add_up, pod_end
 from gangline.launch.kubernetes.kept import Kept, close_end, keep_end
-from gangline.launch.kubernetes.pods import DISRUPTION, phase, pods_of, pods_path
+from gangline.launch.kubernetes.pods import DISRUPTION, is_over, pods_of, pods_path
 from gangline.launch.kubernetes.roots import Root, RootKind, deletion_of, find_root
 from gangline.launch.kubernetes.setting import CANCELLED
 from gangline.spec.gang import GangEnd
@@ -107,7 +107,7 @@ def give_up_pod(api: Api, pod: Object) -> None:
     alone leaves it, held by its finalizer. So it is told to have failed, and not by its own fault. Should it run
     after all, the generation of the next one fences it.
     """
-    if phase(pod) not in ("Failed", "Succeeded"):
+    if not is_over(pod):
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         lost = {"type": DISRUPTION, "status": "True", "reason": "DeadServer", "lastTransitionTime": now}
         lost["message"] = f"{(pod.get('spec') or {}).get('nodeName') or 'its server'} does not confirm its end"

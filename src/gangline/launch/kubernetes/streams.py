@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gangline.errors import GanglineError
 from gangline.launch.kubernetes.api import Api, Away, Object
-from gangline.launch.kubernetes.pods import node_rank, phase
+from gangline.launch.kubernetes.pods import is_over, node_rank, phase
 from gangline.launch.kubernetes.setting import CONTAINER
 
 MAX_STREAMS = 32
@@ -47,7 +47,7 @@ class LogStreams:
         """Follow those that have begun, as far as there is room, and let go of those that are gone."""
         listed = {pod["metadata"]["uid"]: pod for pod in sorted(pods, key=node_rank)}
         for uid, stream in self._streams.items():
-            if uid not in listed or phase(listed[uid]) in ("Succeeded", "Failed"):
+            if uid not in listed or is_over(listed[uid]):
                 stream.is_over.set()
         for uid, pod in listed.items():
             busy = sum(not each.is_drained.is_set() for each in self._streams.values())
@@ -76,7 +76,7 @@ class LogStreams:
 
     def _start(self, uid: str, pod: Object) -> None:
         stream = self._streams[uid] = _Stream(pod["metadata"]["name"], node_rank(pod))
-        if phase(pod) in ("Succeeded", "Failed"):
+        if is_over(pod):
             stream.is_over.set()
         threading.Thread(target=self._follow, args=(stream,), name=f"log {stream.name}", daemon=True).start()
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from gangline.launch.kubernetes.amounts import add, as_text, pod_needs
 from gangline.launch.kubernetes.api import Object
-from gangline.launch.kubernetes.pods import phase
+from gangline.launch.kubernetes.pods import is_over
 from gangline.launch.kubernetes.setting import END, GANG
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, read_time
 
@@ -26,7 +26,7 @@ def holders(seen: Snapshot, resource: str) -> Holders | None:
     amounts: dict[str, dict[str, int]] = {}
     ends: dict[str, str] = {}
     for pod in seen.others:
-        if phase(pod) in ("Succeeded", "Failed"):
+        if is_over(pod):
             continue
         owner = _owner(pod)
         amounts[owner] = add(amounts.get(owner, {}), pod_needs(pod.get("spec") or {}))
