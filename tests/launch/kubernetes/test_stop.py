@@ -1,10 +1,11 @@
-"""A root goes with all that makes pods for it: what Trainer and JobSet made goes, and nothing of a later gang."""
+"""How gangs under Trainer end: all that makes pods goes with the root, nothing of a later gang; its Job says why."""
 
 import pytest
 from tests.cluster.fake.api import FakeApi
 from tests.cluster.fake.garbage import collect_garbage
 from tests.launch.kubernetes.gangs import CPU, setting
 
+from gangline.launch.kubernetes.closing import close_ended
 from gangline.launch.kubernetes.facts import Facts
 from gangline.launch.kubernetes.render import owned, owner_patch, render_as
 from gangline.launch.kubernetes.roots import JOB, JOBSET, Root
@@ -70,6 +71,22 @@ def test_trainjob_that_is_swept_goes_at_once_too(cluster):
 def test_nothing_that_makes_pods_is_left_when_the_gang_has_ended(cluster):
     refuse_gang(cluster.api, cluster.root, exit_code=10, reason="no")
     assert cluster.left() == []
+
+
+def test_gang_whose_time_was_over_says_so_though_its_root_knows_only_of_a_failed_job(cluster):
+    api, path = cluster.api, cluster.root.lineage[-1]
+    late = {
+        "type": "Failed",
+        "status": "True",
+        "reason": "DeadlineExceeded",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    api.patch(f"{path}/status", {"status": {"conditions": [late]}})
+    failed = {"type": "Failed", "status": "True", "reason": "FailedJobs", "message": "jobset failed"}
+    root = api.patch(f"{cluster.root.path}/status", {"status": {"conditions": [failed]}})
+    end = close_ended(api, Root(cluster.root.path, root)).end
+    assert (end.exit_code, end.retry) == (30, "never")
+    assert "its time" in end.reason
 
 
 def test_what_a_later_gang_of_that_name_made_holds_nobody_up(cluster):

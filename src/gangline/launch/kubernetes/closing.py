@@ -28,11 +28,21 @@ def close_ended(api: Api, root: Root, *, seen: Iterable[PodEnd] = ()) -> Kept | 
     podset = root.podset()
     ends = {each.uid: each for each in seen}
     ends |= {each.uid: each for pod in pods_of(api, podset.name) if (each := pod_end(pod)) is not None}
-    end = gang_end(root, ends.values())
+    end = gang_end(_whose_failure_tells(api, root), ends.values())
     keep_end(api, Kept(uid=root.uid, podset=podset, end=end, is_closed=True), now=datetime.now(UTC))
     if podset.secrets:
         api.patch(f"{secrets_path(api.namespace)}/{podset.name}", {"data": None})
     return close_end(api, podset.name, lambda _: end)
+
+
+def _whose_failure_tells(api: Api, root: Root) -> Root:
+    """The Job below it, where that failed: of why, JobSet and Trainer say only that a Job did."""
+    if root.ended_well or len(root.lineage) == 1:
+        return root
+    path = root.lineage[-1]
+    found = api.get(path)
+    job = Root(path, found) if found is not None else root
+    return job if job.condition("Failed") else root
 
 
 def close_gone(api: Api, root: Root, *, seen: Iterable[PodEnd]) -> Kept | None:

@@ -67,10 +67,9 @@ class Root:
     def lineage(self) -> tuple[str, ...]:
         """Paths of all that makes its pods, itself first; each is the owner of the next."""
         head, plural, name = self.path.rsplit("/", 2)
-        if plural != TRAINJOB.plural:
-            return (self.path,)
         namespace = head.rpartition("/")[2]
-        return (self.path, JOBSET.path(namespace, name), JOB.path(namespace, f"{name}-{CHILD}-0"))
+        whole = (TRAINJOB.path(namespace, name), JOBSET.path(namespace, name), JOB.path(namespace, f"{name}-{CHILD}-0"))
+        return {TRAINJOB.plural: whole, JOBSET.plural: whole[1:]}.get(plural, (self.path,))
 
     def podset(self) -> PodSet:
         """What it was made from.
