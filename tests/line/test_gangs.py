@@ -1,9 +1,12 @@
 """What follows a gang's end: another attempt, or the end of the stage. The program reads its attempt from its name."""
 
+from dataclasses import replace
+
 import pytest
 from tests.line import repositories
 
 from gangline.errors import CapacityError, ConfigError, NonFiniteError, OutOfMemoryError, TrainingError
+from gangline.launch.local import LocalLauncher
 from gangline.line.record_store import RecordStore
 from gangline.line.states import stage
 from gangline.line.sweep import sweep
@@ -70,6 +73,23 @@ def test_no_room_leaves_the_run_open_until_there_is_some(desk):
         assert (stage(record, "train").state, stage(record, "train").tries) == ("running", tries)
     assert desk.run().run.verdict == "passed"
     assert len(gangs_of(desk)) == 3
+
+
+def test_servers_of_a_gang_too_short_to_be_seen_running_are_known_all_the_same(desk, monkeypatch):
+    events = LocalLauncher.follow
+
+    def late(launcher, name):
+        for event in events(launcher, name):
+            state = event.status.state if event.kind == "state" else ""
+            if state in ("stopping", "ended"):
+                yield replace(event, status=replace(event.status, servers=("server-7",)))
+            elif state != "running":
+                yield event
+
+    monkeypatch.setattr(LocalLauncher, "follow", late)
+    record = desk.run()
+    assert record.gang.servers == ("server-7",)
+    assert record.gang.released is not None
 
 
 def test_the_ledger_counts_every_attempt(desk):

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from gangline.errors import CancelledError, ConfigError, GanglineError, StillRunning, StorageError
-from gangline.launch.protocol import Gang
+from gangline.launch.protocol import Gang, GangStatus
 from gangline.line.clock import now
 from gangline.line.context import Context
 from gangline.line.trouble import remember_trouble
 from gangline.spec.gang import GangEnd
-from gangline.spec.record import Record, Waiting
+from gangline.spec.record import GangInfo, Record, Waiting
 
 WATCH_SECONDS = 1.0
 WAITING_SECONDS = 10.0
@@ -77,18 +77,25 @@ def _pass_on(ctx: Context, name: str, gang: str) -> GangEnd:
         if event.kind == "waiting" and time.monotonic() - told > WAITING_SECONDS:
             told = time.monotonic()
             _note_waiting(ctx, Waiting(who=event.text, until=event.data.get("until") or None))
-        if event.kind == "state" and event.status is not None and event.status.state == "running":
-            _note_start(ctx, gang, event.status.servers)
+        if event.kind == "state" and event.status is not None:
+            _note_start(ctx, gang, event.status)
     return ctx.launcher.collect(gang)
 
 
-def _note_start(ctx: Context, gang: str, servers: tuple[str, ...]) -> None:
+def _note_start(ctx: Context, gang: str, status: GangStatus) -> None:
     """The record learns once where the training gang runs and since when; it waits no more."""
     standing = ctx.record.gang
-    if standing is None or standing.name != gang or (standing.released and standing.servers == servers):
+    if standing is None or standing.name != gang or not _is_news(standing, status):
         return
-    known = replace(standing, released=standing.released or now(), servers=servers, waiting=None)
+    known = replace(standing, released=standing.released or now(), servers=status.servers, waiting=None)
     ctx.change(lambda record: replace(record, gang=known))
+
+
+def _is_news(standing: GangInfo, status: GangStatus) -> bool:
+    """A short gang may first be seen as it leaves: then its servers tell that it was there."""
+    if status.state == "running":
+        return not standing.released or standing.servers != status.servers
+    return status.state in ("stopping", "ended") and not standing.released and bool(status.servers)
 
 
 def _note_waiting(ctx: Context, waiting: Waiting) -> None:

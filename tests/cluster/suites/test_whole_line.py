@@ -5,9 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.cluster.rig.wait import await_true
 from tests.line.repositories import commit, git
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -15,15 +17,17 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[3]
 SHORT = {
     "train.steps": "12", "train.ranks": "2", "train.global_batch": "8", "model.layers": "2", "model.width": "32",
-    "model.context": "32", "prove.replay_steps": "4", "publish.smoke": "false",
+    "model.context": "32", "evaluate.seeds": "2", "prove.replay_steps": "4", "publish.smoke": "false",
 }  # fmt: skip
 """The example as it is, but for its size: what is tested is the way, not the model."""
 WAYS = {
-    "here": [],
+    "here": ["--target", "local"],
     "pods": ["--target", "kubernetes"],
     "pipeline": ["--target", "kubernetes", "--driver", "kfp-local"],
 }
 STAGES = ["resolve", "build", "plan", "submit", "train", "evaluate", "gate", "prove", "publish", "report"]
+OF_THE_PLACE = ("measured", "forecast", "candidates", "reason")
+"""What a plan says of the machines it was made for."""
 
 
 @pytest.fixture(scope="module")
@@ -36,53 +40,72 @@ def repo(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def drive(cluster, repo, tmp_path_factory):
-    """Runs a way through the line; every way has a store prefix of its own, so that none takes another's results."""
+def image(cluster):
+    """Of the code as it is now, once for all ways."""
+    return cluster.train_image
+
+
+@pytest.fixture(scope="module")
+def desk(cluster, repo, image, tmp_path_factory):
+    """Gives a way a namespace and a store of its own, so that none takes another's results."""
     made = []
 
-    def run(way, *more):
-        namespace = cluster.namespace(f"line-{way}")
-        made.append(namespace)
+    def open_desk(way):
+        made.append(cluster.namespace(f"line-{way}"))
         home = tmp_path_factory.mktemp(f"home-{way}")
         site = home / "site.toml"
-        site.write_text(site_of(cluster, namespace, f"line-{way}-{namespace[-6:]}"), "utf-8")
+        site.write_text(site_of(cluster, image, made[-1]), "utf-8")
         environ = {
             **{name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ},
             "HOME": str(home), "KUBECONFIG": str(cluster.kubeconfig), "STORE": cluster.credentials,
             "GANGLINE_SITE": str(site), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore",
         }  # fmt: skip
-        settings = [word for key, value in SHORT.items() for word in ("--set", f"{key}={value}")]
-        done = subprocess.run(
-            [sys.executable, "-m", "gangline", "run", str(repo), *WAYS[way], *settings, *more, "--json"],
-            env=environ, capture_output=True, text=True, timeout=800, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        shown = subprocess.run(
-            [sys.executable, "-m", "gangline", "show", "--repo", str(repo), "--json"],
-            env=environ, capture_output=True, text=True, timeout=60, check=True,
-        )  # fmt: skip
-        return json.loads(shown.stdout), namespace
+        return Desk(repo, environ, made[-1])
 
-    yield run
+    yield open_desk
     for namespace in made:
         if namespace in cluster.namespaces:
             cluster.delete(namespace)
 
 
-def site_of(cluster, namespace, prefix):
+@dataclass(frozen=True)
+class Desk:
+    repo: Path
+    environ: dict[str, str]
+    namespace: str
+
+    def run(self, way):
+        """The record of the whole line."""
+        settings = [word for key, value in SHORT.items() for word in ("--set", f"{key}={value}")]
+        self.ask("run", str(self.repo), *WAYS[way], *settings, "--json")
+        return json.loads(self.ask("show", "--repo", str(self.repo), "--json"))
+
+    def sweep(self):
+        self.ask("sweep", "--repo", str(self.repo))
+
+    def ask(self, *words):
+        """What the command says; it must end well."""
+        command = [sys.executable, "-m", "gangline", *words]
+        done = subprocess.run(command, env=self.environ, capture_output=True, text=True, timeout=800, check=False)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        return done.stdout
+
+
+def site_of(cluster, image, namespace):
     return f"""
 [store]
-url = "{cluster.store_url}/{prefix}"
+url = "{cluster.store_url}/{namespace}"
 endpoint = "{cluster.endpoint}"
 cluster_endpoint = "{cluster.cluster_endpoint}"
 credentials = "secret:env:STORE"
 [registry]
-base = "{cluster.train_image}"
+base = "{image}"
 [launch]
+target = "kubernetes"
 namespace = "{namespace}"
 launcher = "job"
 [pod]
-cpus = 0.4
+cpus = 0.6
 memory_bytes = 1.2e9
 shm_bytes = 64e6
 disk_bytes = 1e9
@@ -90,30 +113,40 @@ disk_bytes = 1e9
 
 
 @pytest.fixture(scope="module")
-def here(drive):
-    return drive("here")[0]
+def here(desk):
+    return desk("here").run("here")
 
 
 @pytest.mark.parametrize("way", ["pods", "pipeline"])
-def test_the_same_commit_gives_the_same_record_wherever_it_runs(cluster, drive, here, way):
-    found, namespace = drive(way)
+def test_the_same_commit_gives_the_same_record_wherever_it_runs(cluster, desk, here, image, way):
+    mine = desk(way)
+    found = mine.run(way)
+    demand_same(found, here)
+    assert found["inputs"]["image"] == image
+    assert found["run"]["driver"]["kind"] == ("kfp" if way == "pipeline" else "run")
+    assert found["gang"]["launcher"] == "kubernetes"
+    assert len(found["gang"]["servers"]) == 2
+    mine.sweep()
+    await_true(f"the end of all gangs of {way}", lambda: cluster.leftovers(mine.namespace) == [], seconds=60)
+
+
+def demand_same(found, here):
+    """The record tells of the same run, with the same result."""
     assert [name for name in STAGES if found["stages"][name]["state"] != "done"] == []
     assert found["run"]["id"] == here["run"]["id"]
     assert (found["run"]["verdict"], here["run"]["verdict"]) == ("passed", "passed")
     for name in ("commit", "plan"):
-        ours, theirs = dict(found[name]), dict(here[name])
-        for own in ("measured", "forecast", "candidates", "reason"):
-            ours.pop(own, None), theirs.pop(own, None)
+        ours, theirs = (
+            {key: each[name][key] for key in each[name] if key not in OF_THE_PLACE} for each in (found, here)
+        )
         assert ours == theirs, name
     for name in ("line", "code", "data", "seeds", "values"):
         assert found["inputs"][name] == here["inputs"][name], name
-    assert found["inputs"]["image"] == cluster.train_image
     ours, theirs = found["metrics"]["eval_loss"], here["metrics"]["eval_loss"]
     assert ours["seeds"].keys() == theirs["seeds"].keys()
     assert ours["value"] == pytest.approx(theirs["value"], rel=1e-5)
-    assert {each["name"]: each["verdict"] for each in found["gates"]} == {
-        each["name"]: each["verdict"] for each in here["gates"]
-    }
-    assert found["gang"]["launcher"] == "kubernetes"
-    assert len(found["gang"]["servers"]) == 2
-    assert [each for each in cluster.leftovers(namespace) if each.startswith(("pod/", "job"))] == []
+    assert verdicts(found) == verdicts(here)
+
+
+def verdicts(record):
+    return {each["name"]: each["verdict"] for each in record["gates"]}
