@@ -147,6 +147,7 @@ TABLES = {
 }
 
 
+@pytest.mark.row("A1")
 @pytest.mark.parametrize(("kind", "name"), TABLES)
 def test_role_gives_what_the_table_of_rights_says_no_more_no_less(kind, name):
     role = named(objects("test"), kind, name)

@@ -124,6 +124,7 @@ def test_of_two_gangs_for_one_place_one_starts_whole_and_the_other_follows(stand
     stand.until(lambda: len(stand.bound("h")) == 2)
 
 
+@pytest.mark.row("K6")
 def test_a_server_that_goes_away_before_its_pod_comes_frees_all_others(stand):
     names = stand.servers.add(2)
     stand.submit("g", 2)
@@ -142,6 +143,7 @@ def test_a_server_that_goes_away_before_its_pod_comes_frees_all_others(stand):
     assert set(stand.bound("g").values()) == {names[0], third}
 
 
+@pytest.mark.row("K4")
 def test_an_evicted_pod_comes_back_to_its_server_and_no_other_moves(stand):
     stand.servers.add(3)
     stand.submit("g", 2)

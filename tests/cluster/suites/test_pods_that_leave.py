@@ -37,6 +37,7 @@ def evict(cluster, stand, index):
     cluster.kubectl.run("create", "--raw", path, "-f", "-", feed=json.dumps(wish))
 
 
+@pytest.mark.row("K4")
 @pytest.mark.parametrize("index", [0, 1], ids=["leader", "follower"])
 def test_evicted_pod_lets_all_save_and_its_replacement_goes_on_for_free(cluster, stand, index):
     stand.launcher.submit(stand.podset(SAVER, num_nodes=2, procs_per_node=1, restarts=0))

@@ -25,6 +25,7 @@ def here(tmp_path):
         yield each
 
 
+@pytest.mark.row("K1")
 def test_write_is_sent_again_after_as_long_as_the_server_asked(here):
     here.proxy.book.set(HttpRule(action="answer", status=429, retry_after_seconds=1, method="POST", times=1))
     began = time.monotonic()
@@ -33,6 +34,7 @@ def test_write_is_sent_again_after_as_long_as_the_server_asked(here):
     assert here.names() == {"a"}
 
 
+@pytest.mark.row("K1")
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
 def test_read_is_sent_again_until_the_server_is_well(here, status):
     here.proxy.book.set(HttpRule(action="answer", status=status, times=3))
@@ -40,6 +42,7 @@ def test_read_is_sent_again_until_the_server_is_well(here, status):
     assert len(here.proxy.book.strikes) == 3
 
 
+@pytest.mark.row("K2")
 def test_lost_answer_of_a_create_leaves_one_object_and_says_that_the_name_is_taken(here):
     here.proxy.book.set(HttpRule(action="lose_answer", method="POST", times=1))
     client = here.client()
@@ -48,6 +51,7 @@ def test_lost_answer_of_a_create_leaves_one_object_and_says_that_the_name_is_tak
     assert client.get(f"{MAPS}/a")["data"] == {"by": "us"}
 
 
+@pytest.mark.row("K2")
 @pytest.mark.parametrize("how", ["lost", "5xx"])
 def test_patch_with_an_unknown_outcome_is_not_sent_again(here, how):
     client = here.client()
@@ -59,6 +63,7 @@ def test_patch_with_an_unknown_outcome_is_not_sent_again(here, how):
     assert len(here.proxy.book.strikes) == 1
 
 
+@pytest.mark.row("K1")
 def test_replace_that_was_refused_with_429_is_sent_again(here):
     client = here.client()
     made = client.create(MAPS, config_map("a"))
@@ -66,6 +71,7 @@ def test_replace_that_was_refused_with_429_is_sent_again(here):
     assert client.replace(f"{MAPS}/a", {**made, "data": {"x": "1"}})["data"] == {"x": "1"}
 
 
+@pytest.mark.row("K2")
 def test_lost_answer_of_a_delete_by_uid_deletes_nobody_else(here):
     client = here.client()
     made = client.create(MAPS, config_map("a"))
@@ -90,6 +96,7 @@ def test_delete_without_uid_whose_answer_is_lost_is_not_sent_again(here):
     assert len(here.proxy.book.strikes) == 1
 
 
+@pytest.mark.row("K1")
 def test_all_tries_of_a_call_share_one_deadline(here):
     here.proxy.book.set(HttpRule(action="answer", status=503))
     began = time.monotonic()
@@ -98,6 +105,7 @@ def test_all_tries_of_a_call_share_one_deadline(here):
     assert time.monotonic() - began < 4.0
 
 
+@pytest.mark.row("K1")
 def test_server_that_holds_its_answer_is_away_at_the_deadline(here):
     here.proxy.book.set(HttpRule(action="hold", seconds=5.0))
     began = time.monotonic()
@@ -106,6 +114,7 @@ def test_server_that_holds_its_answer_is_away_at_the_deadline(here):
     assert time.monotonic() - began < 4.0
 
 
+@pytest.mark.row("K1")
 def test_server_that_asks_for_more_patience_than_there_is_is_away_at_once(here):
     here.proxy.book.set(HttpRule(action="answer", status=429, retry_after_seconds=600))
     began = time.monotonic()
@@ -135,6 +144,7 @@ def test_certificate_of_a_stranger_is_refused_not_waited_for(here, tmp_path):
         connect({"KUBECONFIG": str(stranger)}).get(f"{MAPS}/a")
 
 
+@pytest.mark.row("K1")
 def test_thirty_percent_of_errors_change_no_outcome(here):
     here.proxy.book.set(HttpRule(action="answer", status=503, probability=0.3))
     client = here.client(deadline_seconds=60.0)
@@ -209,6 +219,7 @@ def test_long_list_comes_in_pages_and_each_object_once():
     assert int(version) == api.server.store.version
 
 
+@pytest.mark.row("K3")
 @pytest.mark.parametrize("times", [1, 9])
 def test_list_that_the_server_forgets_halfway_is_asked_for_anew(times):
     api = FakeApi()
@@ -232,6 +243,7 @@ def test_list_of_what_is_not_served_is_refused():
         FakeApi().items("/apis/kueue.x-k8s.io/v1beta1/workloads")
 
 
+@pytest.mark.row("K3")
 def test_watch_that_begins_too_early_is_gone():
     api = FakeApi()
     api.create(MAPS, config_map("a"))

@@ -77,6 +77,7 @@ def test_peers_that_lost_each_other_are_a_loss_that_is_tried_again():
     assert (end.exit_code, end.retry) == (34, "same")
 
 
+@pytest.mark.row("K4")
 @pytest.mark.parametrize(
     ("found", "code", "retry", "words"),
     [

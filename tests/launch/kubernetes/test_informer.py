@@ -65,6 +65,7 @@ def test_watch_without_faults_tells_of_changes_at_once_and_lists_once(tmp_path):
         assert client.calls["list", "configmaps"] == 1
 
 
+@pytest.mark.row("K7")
 def test_server_that_goes_away_leaves_the_last_state_and_its_age(tmp_path):
     with stand(tmp_path) as here:
         FakeApi(server=here.server).create(MAPS, config_map("a"))
@@ -124,6 +125,7 @@ def test_events_in_any_order_end_in_the_newest_state(order, gone):
     assert newest == ([] if gone else ["8"])
 
 
+@pytest.mark.row("K3")
 def test_event_older_than_the_list_raises_no_dead():
     held = Held()
     held.relist([], "100")

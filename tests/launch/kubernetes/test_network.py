@@ -69,6 +69,7 @@ def test_gang_reaches_itself_name_servers_and_store_and_nobody_else():
 EXTERNAL = replace(CPU, store="s3://models/p?endpoint=https://s3.example.com")
 
 
+@pytest.mark.row("A4")
 @pytest.mark.parametrize(
     ("target", "port", "wanted"),
     [
@@ -87,6 +88,7 @@ def test_store_outside_the_cluster_opens_its_port_but_not_to_api_server_or_metad
     assert allowed(PLACES["a0"], PLACES[target], port, policies) is wanted
 
 
+@pytest.mark.row("A4")
 @pytest.mark.parametrize("metadata", ["fd00:ec2::254", "fe80::1"])
 def test_store_outside_the_cluster_opens_no_link_local_service_of_ipv6(metadata):
     policies = (DENY, network_policy(setting(EXTERNAL)))

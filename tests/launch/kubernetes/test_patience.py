@@ -24,6 +24,7 @@ def failing(times):
     return call
 
 
+@pytest.mark.row("K7")
 def test_outage_is_told_once_and_outlasted():
     notes = []
     assert telling(patiently(failing(3)), notes.append) == "answer"
@@ -36,6 +37,7 @@ def test_server_that_answers_is_no_news():
     assert telling(patiently(failing(0)), pytest.fail) == "answer"
 
 
+@pytest.mark.row("K7")
 def test_patience_ends():
     with pytest.raises(Away, match="cut"):
         telling(patiently(failing(10**6), seconds=0.05), lambda _: None)

@@ -1,6 +1,7 @@
 """The placer on a cluster in memory."""
 
 import json
+import random
 from datetime import timedelta
 
 import pytest
@@ -48,6 +49,33 @@ def test_with_room_for_three_of_four_pods_none_starts_until_there_is_room():
     assert stand.waits() is None
 
 
+@pytest.mark.row("K6")
+@pytest.mark.parametrize("number", [40, pytest.param(200, marks=pytest.mark.slow)])
+def test_of_many_gangs_none_ever_starts_in_part_and_each_has_its_turn(seed, number):
+    dice = random.Random(seed)
+    stand = Stand(dict.fromkeys("abcd", 1))
+    watch_over(stand)
+    sizes = {f"g{count}": dice.randint(1, 4) for count in range(number)}
+    coming, there, ended = list(sizes), [], []
+    for _ in range(30 * number):
+        if coming and len(there) < 6:
+            there.append(coming.pop())
+            stand.submit(there[-1], sizes[there[-1]])
+        stand.turn(seconds=10)
+        bound = {name: len(stand.bound(name)) for name in there}
+        assert all(count in (0, sizes[name]) for name, count in bound.items()), bound
+        for name in [name for name, count in bound.items() if count and dice.random() < 0.5]:
+            stand.end(name)
+            stand.api.delete(f"/apis/batch/v1/namespaces/gangs/jobs/{name}", propagation="Foreground")
+            stand.move()
+            there.remove(name)
+            ended.append(name)
+        if len(ended) == number:
+            break
+    assert sorted(ended) == sorted(sizes)
+
+
+@pytest.mark.row("C6")
 def test_of_two_gangs_for_one_place_the_older_starts_and_the_other_follows(stand):
     stand.submit("old", 3)
     stand.turn(seconds=5)
@@ -102,6 +130,7 @@ def test_a_sentence_is_written_once(stand):
     assert stand.placing.calls["patch", "jobs.batch"] == before
 
 
+@pytest.mark.row("K6")
 def test_a_server_that_refuses_frees_all_others_and_is_remembered(stand):
     stand.refusing["b"] = "node(s) had a volume conflict"
     stand.submit(num_pods=2)
@@ -120,6 +149,7 @@ def test_a_server_that_refuses_frees_all_others_and_is_remembered(stand):
     assert stand.bound() == {0: "a", 1: "c"}
 
 
+@pytest.mark.row("K6")
 def test_pods_that_are_never_made_free_their_servers(stand):
     stand.submit(num_pods=2)
     stand.placer.step(stand.now)
@@ -130,6 +160,7 @@ def test_pods_that_are_never_made_free_their_servers(stand):
     assert stand.promises() == {}
 
 
+@pytest.mark.row("K6")
 def test_each_failed_try_backs_off_longer(stand):
     stand.refusing = dict.fromkeys("abcd", "no")
     stand.submit(num_pods=1)

@@ -36,6 +36,7 @@ def meanwhile(stand, method, path, what):
     assert done, f"no {method} of {path}"
 
 
+@pytest.mark.row("C6")
 def test_a_promise_made_on_an_old_ledger_is_refused(stand):
     def another_gang_starts():
         stand.submit("h", 2)
@@ -52,6 +53,7 @@ def test_a_promise_made_on_an_old_ledger_is_refused(stand):
     assert (len(stand.bound("h")), stand.pods("g")) == (2, {})
 
 
+@pytest.mark.row("C6")
 def test_a_gate_that_opens_late_opens_onto_no_other_gangs_server(stand):
     def it_is_cancelled_and_another_waits():
         path = "/apis/batch/v1/namespaces/gangs/jobs/g"

@@ -120,6 +120,7 @@ def test_jobset_brings_its_own_service():
     }
 
 
+@pytest.mark.row("K4")
 @pytest.mark.parametrize("kind", KINDS)
 def test_disrupted_pods_are_replaced_and_failed_ones_are_not(kind):
     found = render_as(kind, setting())

@@ -15,6 +15,7 @@ def test_pods_of_gangs_are_allowed(name):
     assert violations(template_of(render_as(*cases()[name]))) == ()
 
 
+@pytest.mark.row("A3")
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.name)
 @pytest.mark.parametrize("where", ["containers", "initContainers"])
 def test_change_is_refused_by_the_control_that_is_meant_for_it(mutation, where):
@@ -29,6 +30,7 @@ def _companions(mutation):
     return {"privilege escalation"} if mutation.name == "privileged" else set()
 
 
+@pytest.mark.row("A3")
 @given(mutated())
 def test_no_change_hides_another(drawn):
     pod, mutations = drawn

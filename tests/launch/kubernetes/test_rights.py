@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+import pytest
 from tests.cluster.fake.api import FakeApi
 from tests.cluster.fake.controllers import JobController
 from tests.cluster.fake.kubelet import FakeKubelet
@@ -27,6 +28,7 @@ from gangline.launch.kubernetes.rights import (
 from gangline.spec.podset import PodSet, Resources
 from gangline.spec.site import LaunchTable, PodTable
 
+pytestmark = pytest.mark.row("A1")
 SERVED = ("trainer", "jobset", "kueue")
 SMALL = Resources(cpus=1.0, memory_bytes=2**20, shm_bytes=2**16)
 QUOTA = {"requests.cpu": "64", "requests.memory": "512Gi"}
