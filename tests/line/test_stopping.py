@@ -103,7 +103,9 @@ def test_cancel_ends_a_run_that_nobody_drives_and_its_gang(long_desk, driver):
 def test_a_driver_that_is_not_let_near_its_gang_leaves_the_run_open_and_the_gang_alone(desk, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(LocalLauncher, "follow", _refused)
-        with pytest.raises(ConfigError, match="goes on, but not before our eyes: sign in again; then gangline run"):
+        with pytest.raises(
+            ConfigError, match="goes on, but not before our eyes: sign in again; put that right, then gangline run"
+        ):
             desk.run()
     (left,) = desk.records()
     assert (left.run.state, stage(left, "train").state) == ("open", "running")

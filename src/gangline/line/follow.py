@@ -44,7 +44,7 @@ def follow(ctx: Context, name: str, gang: str) -> GangEnd:
     except ConfigError as error:  # what is wrong with a gang itself is told by its end
         run = ctx.record.run.id
         raise LostSight(
-            f"gang {gang} goes on, but not before our eyes: {error}; then gangline run, it finds {run}"
+            f"gang {gang} goes on, but not before our eyes: {error}; put that right, then gangline run finds {run}"
         ) from error
     except KeyboardInterrupt:
         if ctx.record.run.target != "local":
