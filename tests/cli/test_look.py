@@ -101,6 +101,18 @@ def test_diff_of_a_commit_without_a_run_says_how_to_make_one(gangline):
     assert gangline("diff", "no-such-thing").exit_code == 2
 
 
+def test_logs_that_are_empty_say_so(gangline, monkeypatch):
+    monkeypatch.setattr("gangline.cli.commands.logs.open_launcher", lambda *_, **__: NoLines())
+    shown = gangline("logs", records.THIS_RUN)
+    assert (shown.exit_code, shown.stdout) == (0, "")
+    assert shown.stderr.startswith("no line of these ranks yet; gangline show ")
+
+
+class NoLines:
+    def logs(self, *_, **__):
+        return iter(())
+
+
 def test_logs_need_a_gang_known_ranks_and_a_while_that_reads(gangline):
     assert gangline("logs", records.BASE_RUN, "--since", "yesterday").exit_code == 2
     assert gangline("logs", records.BASE_RUN, "--rank", "x").exit_code == 2

@@ -31,7 +31,8 @@ def main() -> int:
         signal.signal(each, _stop)  # until the keeper has its own
     try:
         environment = KeeperEnvironment.read(os.environ)
-        print(keeper_line(environment.node_rank, preflight()), flush=True)  # noqa: T201  # a pod's first word
+        _say(environment, preflight())
+        _say(environment, f"fetching plan and code from {environment.store}")
         _fetch(environment)
         os.environ.update(
             GANGLINE_PLAN=str(plan_path(environment)),
@@ -40,6 +41,11 @@ def main() -> int:
     except GanglineError as error:
         return refuse(error, os.environ)
     return keeper.main()
+
+
+def _say(environment: KeeperEnvironment, text: str) -> None:
+    """Before there is a keeper, a pod has no other voice."""
+    print(keeper_line(environment.node_rank, text), flush=True)  # noqa: T201  # stdout is what pods are read by
 
 
 def _fetch(environment: KeeperEnvironment) -> None:

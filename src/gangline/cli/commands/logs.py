@@ -41,8 +41,11 @@ def command(
     ranks = _failed_rank(launcher, record, gang) if failed else None if every else _ranks(rank)
     lines = launcher.logs(gang, ranks=ranks, since_seconds=seconds_of(since), follow=follow)
     width = len(str(max(record.plan.world_size - 1, 10))) if record.plan else 2
+    line = None
     for line in lines:
         typer.echo(_json_line(line) if json else f"r{line.rank:0{width}d}│ {visible(line.text)}")
+    if line is None:
+        typer.echo(f"no line of these ranks yet; gangline show {record.run.id} says where it stands", err=True)
 
 
 def gang_name(record: Record, role: str) -> str:

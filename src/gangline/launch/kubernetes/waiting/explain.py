@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from gangline.launch.kubernetes.api import Object
 from gangline.launch.kubernetes.pods import phase, true_condition
-from gangline.launch.kubernetes.setting import QUEUED, RUN, WAITS
+from gangline.launch.kubernetes.setting import GANG, QUEUED, WAITS
 from gangline.launch.kubernetes.waiting import admission, containers, images, kueue, scheduler, servers
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, Waiting, counted, one_line
 
@@ -63,6 +63,6 @@ def _starting(seen: Snapshot) -> Waiting:
     if running < seen.num_nodes:
         return Waiting(kind="starting", sentence=f"{running} of {seen.num_nodes} pods have started")
     waits = counted(seen.num_nodes - seen.num_up, "pod", "pods")
-    run = ((seen.root or {})["metadata"].get("labels") or {}).get(RUN, "RUN")
-    sentence = f"all pods run; ranks of {waits} have not joined yet; gangline logs {run} --all shows what they do"
+    gang = ((seen.root or {})["metadata"].get("labels") or {}).get(GANG, "NAME")
+    sentence = f"all pods run; ranks of {waits} have not joined yet; kubectl logs -l {GANG}={gang} shows what they do"
     return Waiting(kind="joining", sentence=sentence)
