@@ -21,6 +21,9 @@ class Mutation:
             start, *steps = path.split(".")
             _set(container if start == "C" else pod[start], steps, copy.deepcopy(value))
 
+    def touches(self, other):
+        return any(a.startswith(b) or b.startswith(a) for a in self.changes for b in other.changes)
+
 
 def good_pod():
     template = render_as(*cases()["job-4-gpu-gates"]).root["spec"]["template"]
@@ -32,20 +35,21 @@ def good_pod():
 
 @st.composite
 def mutated(draw, *, num=3):
-    """A pod, and the mutations it went through, on its container or on one that runs before it."""
+    """A pod, and the mutations it went through, on its container or on one that runs before it; none undoes another."""
     pod = good_pod()
     if draw(st.booleans()):
         init = copy.deepcopy(pod["spec"]["containers"][0]) | {"name": "init"}
         del init["readinessProbe"]
         pod["spec"]["initContainers"] = [init]
     drawn = draw(st.lists(st.sampled_from(MUTATIONS), min_size=1, max_size=num, unique_by=lambda each: each.name))
-    for mutation in drawn:
+    standing = [each for number, each in enumerate(drawn) if not any(map(each.touches, drawn[:number]))]
+    for mutation in standing:
         kinds = [
             pod["spec"]["containers"],
             *([pod["spec"]["initContainers"]] if "initContainers" in pod["spec"] else []),
         ]
         mutation.apply(pod, draw(st.sampled_from(kinds))[0])
-    return pod, tuple(drawn)
+    return pod, tuple(standing)
 
 
 def _set(value, steps, new):
