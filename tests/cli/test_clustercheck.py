@@ -44,3 +44,12 @@ def test_account_that_may_not_be_looked_at_is_not_called_missing(server, tmp_pat
 
 def test_account_that_is_missing_can_be_made_by_the_command_told(server, tmp_path):
     assert findings(server, tmp_path)["account"].without == "make it: kubectl create serviceaccount gangline-gang"
+
+
+def test_account_without_a_placer_hears_whether_it_may_place_its_own_gangs(server, tmp_path):
+    assert findings(server, tmp_path)["placer"].ok
+    server.denied |= {("patch", "pods"), ("patch", "jobs.batch/status"), ("list", "nodes")}
+    placer = findings(server, tmp_path)["placer"]
+    assert not placer.ok
+    assert placer.text == "none"
+    assert placer.without.endswith("lacks patch jobs.batch/status; patch pods; list nodes of the cluster")

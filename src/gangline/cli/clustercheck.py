@@ -68,7 +68,7 @@ def _placer(api: Api, facts: Facts) -> Finding:
         text = "ok" if facts.placer else "not needed: Kueue has a topology"
         return Finding(name="placer", ok=True, needed=False, text=text)
     missing = missing_rights(api, wanted=SELF_PLACER) + missing_in_cluster(api, wanted=PLACER_CLUSTER)
-    text = "none, and not needed: this account may place its own gangs"
+    text = "none" if missing else "none, and not needed: this account may place its own gangs"
     without = f"gangs of several pods wait for a driver with the placer's role; this one lacks {_some(missing)}"
     return Finding(name="placer", ok=not missing, needed=False, text=text, without=without)
 
