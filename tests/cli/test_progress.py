@@ -56,6 +56,12 @@ def test_an_answer_that_is_old_says_its_age():
     assert "no answer" not in seen(away, back).sentence()
 
 
+def test_a_gang_that_steps_need_not_say_that_it_started():
+    running = GangEvent(kind="state", status=GangStatus(state="running"))
+    assert "started" in seen(running).sentence()
+    assert "started" not in seen(step(1), running).sentence()
+
+
 def test_a_plan_alone_is_nothing_to_say():
     assert seen(GangEvent(kind="state", status=GangStatus(state="ended")), plan="ddp-2").sentence() == ""
 

@@ -58,7 +58,9 @@ class Progress:
         elif event.kind == "waiting":
             self._see_waiting(event.text)
         elif event.kind == "state" and event.status is not None:
-            self.state, self.stale_seconds = _state_words(event.status), event.status.stale_seconds
+            trains = event.status.state == "running" and self.losses  # its steps say so
+            self.state = "" if trains else _state_words(event.status)
+            self.stale_seconds = event.status.stale_seconds
             self.situation = (event.status.state, self.situation[1], self.stale_seconds > 0)
             self._see_waiting(event.status.waiting)
         elif event.kind in ("restart", "note"):
