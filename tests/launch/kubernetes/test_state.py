@@ -10,7 +10,12 @@ from gangline.spec.pod import to_message
 
 
 def pod(rank, server=None, **metadata):
-    about = {"name": f"g-{rank}", "annotations": {"batch.kubernetes.io/job-completion-index": str(rank)}, **metadata}
+    about = {
+        "name": f"g-{rank}",
+        "uid": f"uid-{rank}",
+        "annotations": {"batch.kubernetes.io/job-completion-index": str(rank)},
+        **metadata,
+    }
     return {"metadata": about, "spec": {"nodeName": server} if server else {}, "status": {"phase": "Pending"}}
 
 
