@@ -17,6 +17,7 @@ from tests.line.kfp.driving import kfp_run, story
 
 from gangline import procfs
 from gangline.errors import GateError, IntegrityError, TrainingError, UsageError
+from gangline.line import driver as becoming
 from gangline.line.follow import Interrupted
 from gangline.line.kfp.local import stopped_by_hand
 from gangline.line.kfp.told import FILE, Listens, Tells
@@ -24,6 +25,7 @@ from gangline.line.observer import Silent
 from gangline.line.run import run_stage
 from gangline.line.states import stage
 from gangline.spec.record import StageInfo
+from gangline.storage.probe import probe
 
 FAILS = "import sys\nsys.exit(7)\n"
 SLOW = """\
@@ -149,6 +151,17 @@ def test_a_second_task_of_a_stage_changes_nothing(desk):
     for _ in range(3):
         again = run_stage(desk.repo, "train", record.run.id, **desk.where, kind="kfp", max_seconds=1)
         assert again.seq == record.seq
+
+
+def test_a_task_does_not_try_the_store_that_its_run_has_tried(desk, monkeypatch):
+    run = desk.run(until="gate").run.id
+    tried = []
+    monkeypatch.setattr(becoming, "probe", lambda store: tried.append(store.url) or probe(store))
+    for name in ("prove", "publish"):
+        run_stage(desk.repo, name, run, **desk.where, kind="kfp")
+    assert tried == []
+    assert desk.run().run.verdict == "passed"
+    assert tried == [desk.store.url]
 
 
 @pytest.mark.slow
