@@ -20,12 +20,12 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.cluster.placement.paper_servers import PODS, PaperServers
 from tests.launch.kubernetes.gangs import CPU
 
-from gangline.launch.kubernetes import tend
-from gangline.launch.kubernetes.api import Api
-from gangline.launch.kubernetes.client import Client, connect
-from gangline.launch.kubernetes.facts import Facts
-from gangline.launch.kubernetes.place import Placer
-from gangline.launch.kubernetes.render import render
+from gangline.launch.kubernetes.api.client import Client, connect
+from gangline.launch.kubernetes.api.facts import Facts
+from gangline.launch.kubernetes.api.protocol import Api
+from gangline.launch.kubernetes.objects.render import render
+from gangline.launch.kubernetes.placing import tend
+from gangline.launch.kubernetes.placing.place import Placer
 from gangline.spec.podset import Resources
 from gangline.spec.site import LaunchTable
 
@@ -39,8 +39,8 @@ def submit(api: Api, name: str, num_pods: int, pool: str) -> None:
         resources=Resources(cpus=1, memory_bytes=10**6, shm_bytes=1),
     )  # fmt: skip
     rendered = render(
-        podset, namespace=api.namespace, pod=replace(PODS, account="default"), launch=LaunchTable(launcher="job"), facts=Facts(), route="gates",
-        now=datetime.now(UTC),
+        podset, namespace=api.namespace, pod=replace(PODS, account="default"), launch=LaunchTable(launcher="job"),
+        facts=Facts(), route="gates", now=datetime.now(UTC),
     )  # fmt: skip
     api.create(rendered.root_path, rendered.root)
     api.patch(f"{rendered.root_path}/{name}", rendered.release)

@@ -29,7 +29,7 @@ from tests.cluster.rig.wait import await_true
 from tests.cluster.servers.build import missing, program
 from tests.tools.__main__ import tools_folder
 
-from gangline.launch.kubernetes.render import Root
+from gangline.launch.kubernetes.objects.render import Root
 from gangline.storage.open import open_store
 from gangline.storage.protocol import ObjectStore
 

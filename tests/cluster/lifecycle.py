@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.cluster.script import JOB
 
-from gangline.launch.kubernetes.api import Refused
-from gangline.launch.kubernetes.client import Client
+from gangline.launch.kubernetes.api.client import Client
+from gangline.launch.kubernetes.api.protocol import Refused
 
 PATIENCE_SECONDS = 60.0
 Object = dict[str, Any]

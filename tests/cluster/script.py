@@ -11,7 +11,7 @@ from copy import deepcopy
 from typing import Any
 
 from gangline.errors import GanglineError
-from gangline.launch.kubernetes.client import Client
+from gangline.launch.kubernetes.api.client import Client
 
 Step = tuple[str, Callable[[], Any]]
 CONTAINER: dict[str, Any] = {

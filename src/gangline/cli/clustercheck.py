@@ -9,10 +9,10 @@ from pathlib import Path
 from gangline.cli.checkup import Finding
 from gangline.cli.desk import Desk
 from gangline.errors import GanglineError
-from gangline.launch.kubernetes.api import Api, Denied
-from gangline.launch.kubernetes.facts import Facts, missing_in_cluster, missing_rights, read_facts
-from gangline.launch.kubernetes.inventory import read_inventory
-from gangline.launch.kubernetes.rights import PLACER_CLUSTER, SELF_PLACER
+from gangline.launch.kubernetes.api.facts import Facts, missing_in_cluster, missing_rights, read_facts
+from gangline.launch.kubernetes.api.protocol import Api, Denied
+from gangline.launch.kubernetes.api.rights import PLACER_CLUSTER, SELF_PLACER
+from gangline.launch.kubernetes.placing.inventory import read_inventory
 from gangline.line.launchers import open_cluster
 from gangline.line.places import home, writing
 from gangline.spec.site import PodTable, Site

@@ -46,10 +46,10 @@ def emit_gang(
         UsageError: The run is not planned yet, or its ranks are on this machine.
         ConfigError: Something of it cannot be said to a cluster, or the server refuses it.
     """
-    from gangline.launch.kubernetes.emit import dry_run, emit
-    from gangline.launch.kubernetes.facts import Facts, read_facts
+    from gangline.launch.kubernetes.api.facts import Facts, read_facts
+    from gangline.launch.kubernetes.objects.emit import dry_run, emit
+    from gangline.launch.kubernetes.objects.setting import Setting
     from gangline.launch.kubernetes.route import choose_route
-    from gangline.launch.kubernetes.setting import Setting
 
     podset = training_podset(repo, record, site=site, environ=environ)
     api = open_cluster(site, environ) if check or facts_file is None else None

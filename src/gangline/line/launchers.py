@@ -18,7 +18,7 @@ from gangline.storage.protocol import ObjectStore
 from gangline.storage.scoped import SHARED_INPUTS, scoped_credentials
 
 if TYPE_CHECKING:
-    from gangline.launch.kubernetes.api import Api, Object
+    from gangline.launch.kubernetes.api.protocol import Api, Object
 
 FindOwner = Callable[["Api"], "Object | None"]
 """Finds with whose end gangs of a cluster go."""
@@ -55,7 +55,7 @@ def open_launcher(
     secrets = secret_reader(site, environ, project, lent)
     if ranks_at == "local":
         return LocalLauncher(gangs_root(repo), store=store, secrets=secrets)
-    from gangline.launch.kubernetes.facts import read_facts
+    from gangline.launch.kubernetes.api.facts import read_facts
     from gangline.launch.kubernetes.launcher import KubernetesLauncher
     from gangline.launch.kubernetes.patience import patiently, telling
 
@@ -79,7 +79,7 @@ def open_cluster(site: Site, environ: Mapping[str, str]) -> "Api":
         ConfigError: None is configured, or the client is not installed.
     """
     try:
-        from gangline.launch.kubernetes.client import connect
+        from gangline.launch.kubernetes.api.client import connect
     except ImportError as error:
         raise ConfigError("launch.target kubernetes: the client is missing; install gangline[kubernetes]") from error
     return connect(environ, context=site.launch.context, namespace=site.launch.namespace)
@@ -89,7 +89,7 @@ def inventory_at(site: Site, environ: Mapping[str, str], here: Inventory) -> Inv
     """What ranks may use at the site's target: `here`, or the servers of its cluster."""
     if meaning(site.launch.target)[0] == "local":
         return here
-    from gangline.launch.kubernetes.inventory import read_inventory
+    from gangline.launch.kubernetes.placing.inventory import read_inventory
 
     return read_inventory(open_cluster(site, environ), site.pod, gpu=site.gpu)
 

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from tests.cluster.fake.refusal import Refusal, forbidden
 from tests.cluster.fake.server import Asked, FakeServer
 
-from gangline.launch.kubernetes.client import Client
-from gangline.launch.kubernetes.paths import place_of
-from gangline.launch.kubernetes.rights import Right
-from gangline.launch.kubernetes.wire import Answer, Request, Stream
+from gangline.launch.kubernetes.api.client import Client
+from gangline.launch.kubernetes.api.paths import place_of
+from gangline.launch.kubernetes.api.rights import Right
+from gangline.launch.kubernetes.api.wire import Answer, Request, Stream
 
 Proceed = Callable[[], Answer]
 Hook = Callable[[Request, Proceed], Answer]

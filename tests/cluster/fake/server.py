@@ -30,7 +30,7 @@ from tests.cluster.fake.store import Change, Key, Store
 from tests.cluster.fake.strict import refuse_unknown
 from tests.cluster.fake.writes import born, changed, stamp
 
-from gangline.launch.kubernetes.paths import Place, place_of
+from gangline.launch.kubernetes.api.paths import Place, place_of
 
 Object = dict[str, Any]
 

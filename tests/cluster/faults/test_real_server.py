@@ -8,11 +8,11 @@ import pytest
 from tests.cluster.faults.proxy.proxy import ApiFaultProxy
 from tests.cluster.faults.proxy.rules import HttpRule
 
-from gangline.launch.kubernetes import client as client_module
-from gangline.launch.kubernetes.api import Away, Conflict
-from gangline.launch.kubernetes.client import connect
-from gangline.launch.kubernetes.facts import read_facts
-from gangline.launch.kubernetes.informer import Informer
+from gangline.launch.kubernetes.api import client as client_module
+from gangline.launch.kubernetes.api.client import connect
+from gangline.launch.kubernetes.api.facts import read_facts
+from gangline.launch.kubernetes.api.informer import Informer
+from gangline.launch.kubernetes.api.protocol import Away, Conflict
 
 pytestmark = pytest.mark.cluster
 PATIENCE_SECONDS = 60.0

@@ -10,10 +10,10 @@ from typing import Any
 
 from tests.manifests.rendered import objects
 
-from gangline.launch.kubernetes.api import Conflict
-from gangline.launch.kubernetes.client import Client, connect
-from gangline.launch.kubernetes.sign_in import Session, sign_in
-from gangline.launch.kubernetes.wire import HttpTransport
+from gangline.launch.kubernetes.api.client import Client, connect
+from gangline.launch.kubernetes.api.protocol import Conflict
+from gangline.launch.kubernetes.api.sign_in import Session, sign_in
+from gangline.launch.kubernetes.api.wire import HttpTransport
 
 PLURALS = {"NetworkPolicy": "networkpolicies", "ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
 CALL_SECONDS = 30.0

@@ -3,10 +3,10 @@
 import pytest
 
 from gangline.errors import GanglineError
-from gangline.launch.kubernetes import rights
-from gangline.launch.kubernetes.api import Away, Denied
-from gangline.launch.kubernetes.facts import missing_rights
-from gangline.launch.kubernetes.rights import Right, single
+from gangline.launch.kubernetes.api import rights
+from gangline.launch.kubernetes.api.facts import missing_rights
+from gangline.launch.kubernetes.api.protocol import Away, Denied
+from gangline.launch.kubernetes.api.rights import Right, single
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("A1")]
 ACCOUNTS = {

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.launch.kubernetes.mutations import good_pod, mutated
 
-from gangline.launch.kubernetes.api import Refused
-from gangline.launch.kubernetes.restricted import violations
+from gangline.launch.kubernetes.api.protocol import Refused
+from gangline.launch.kubernetes.objects.restricted import violations
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("A3")]
 PATIENCE_SECONDS = 60.0

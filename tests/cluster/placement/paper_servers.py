@@ -7,7 +7,7 @@ nodes that never speak; `PODS` does. The label of a pool keeps everybody else aw
 import secrets
 from datetime import UTC, datetime
 
-from gangline.launch.kubernetes.api import Api, Conflict
+from gangline.launch.kubernetes.api.protocol import Api, Conflict
 from gangline.spec.site import PodTable
 
 SILENT = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")

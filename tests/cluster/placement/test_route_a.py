@@ -8,10 +8,10 @@ import pytest
 from tests.cluster.placement.paper_servers import PODS, PaperServers
 from tests.launch.kubernetes.gangs import CPU
 
-from gangline.launch.kubernetes.client import connect
-from gangline.launch.kubernetes.facts import Facts
-from gangline.launch.kubernetes.place import Placer
-from gangline.launch.kubernetes.render import render
+from gangline.launch.kubernetes.api.client import connect
+from gangline.launch.kubernetes.api.facts import Facts
+from gangline.launch.kubernetes.objects.render import render
+from gangline.launch.kubernetes.placing.place import Placer
 from gangline.spec.podset import Resources
 from gangline.spec.site import LaunchTable
 

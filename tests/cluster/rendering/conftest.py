@@ -6,8 +6,8 @@ import pytest
 from tests.cluster.manifests.applied import applied
 from tests.launch.kubernetes.mutations import good_pod
 
-from gangline.launch.kubernetes.api import Refused
-from gangline.launch.kubernetes.client import connect
+from gangline.launch.kubernetes.api.client import connect
+from gangline.launch.kubernetes.api.protocol import Refused
 
 SECONDS = 60.0
 """How long a new admission policy may take to be in force."""

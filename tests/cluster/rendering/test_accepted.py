@@ -6,10 +6,10 @@ import pytest
 from tests.launch.kubernetes.gangs import CPU, cases
 from tests.launch.kubernetes.templates import template_of
 
-from gangline.launch.kubernetes.api import Refused
-from gangline.launch.kubernetes.emit import merge
-from gangline.launch.kubernetes.facts import Facts
-from gangline.launch.kubernetes.render import render_as, secret
+from gangline.launch.kubernetes.api.facts import Facts
+from gangline.launch.kubernetes.api.protocol import Refused
+from gangline.launch.kubernetes.objects.emit import merge
+from gangline.launch.kubernetes.objects.render import render_as, secret
 
 pytestmark = pytest.mark.cluster
 CASES = cases()

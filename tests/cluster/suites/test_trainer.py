@@ -14,10 +14,10 @@ import yaml
 from tests.cluster.rig.trouble import Trouble
 from tests.launch.kubernetes.gangs import CPU, setting
 
-from gangline.launch.kubernetes.client import connect
-from gangline.launch.kubernetes.facts import read_facts
+from gangline.launch.kubernetes.api.client import connect
+from gangline.launch.kubernetes.api.facts import read_facts
 from gangline.launch.kubernetes.launcher import KubernetesLauncher
-from gangline.launch.kubernetes.render import owner_patch, render_as
+from gangline.launch.kubernetes.objects.render import owner_patch, render_as
 from gangline.spec.site import LaunchTable, PodTable
 
 pytestmark = pytest.mark.cluster

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gangline.launch.kubernetes.api import Away
+from gangline.launch.kubernetes.api.protocol import Away
 
 WRITES = ("create", "patch", "replace", "delete")
 

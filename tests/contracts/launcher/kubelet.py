@@ -21,8 +21,8 @@ from tests.cluster.fake.api import FakeApi
 from tests.cluster.fake.controllers import JobController
 from tests.cluster.fake.kubelet import FakeKubelet
 
+from gangline.launch.kubernetes.objects.setting import GANG, SPEC
 from gangline.launch.kubernetes.pods import node_rank
-from gangline.launch.kubernetes.setting import GANG, SPEC
 from gangline.launch.local.folder import GangFolder
 from gangline.launch.local.processes import end_everything
 from gangline.launch.local.start import keeper_environ, materialise

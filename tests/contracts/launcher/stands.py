@@ -7,9 +7,9 @@ from tests.cluster.fake.api import FakeApi
 from tests.contracts.launcher.gangs import Stand, poll
 from tests.contracts.launcher.kubelet import ProcessKubelet
 
-from gangline.launch.kubernetes.facts import Facts
+from gangline.launch.kubernetes.api.facts import Facts
 from gangline.launch.kubernetes.launcher import KubernetesLauncher
-from gangline.launch.kubernetes.render import Root
+from gangline.launch.kubernetes.objects.render import Root
 from gangline.launch.kubernetes.roots import JOB, JOBSET, TRAINJOB
 from gangline.launch.protocol import Launcher
 from gangline.procfs import with_variable
@@ -72,7 +72,7 @@ class ClusterStand(FakeStand):
     """The launcher of clusters over a real one; `kind` is the root of its gangs."""
 
     def __init__(self, root: Path, cluster, namespace: str, *, kind: Root = "job") -> None:
-        from gangline.launch.kubernetes.client import connect
+        from gangline.launch.kubernetes.api.client import connect
 
         self._cluster, self._namespace, self.kind = cluster, namespace, kind
         self.api = connect({"KUBECONFIG": str(cluster.kubeconfig), **os.environ}, namespace=namespace)
@@ -83,7 +83,7 @@ class ClusterStand(FakeStand):
         return self.over(self.api)
 
     def over(self, api) -> Launcher:
-        from gangline.launch.kubernetes.facts import read_facts
+        from gangline.launch.kubernetes.api.facts import read_facts
 
         return KubernetesLauncher(
             api,

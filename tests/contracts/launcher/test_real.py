@@ -13,7 +13,7 @@ from tests.contracts.launcher.crashing import Crashing, Killed
 from tests.contracts.launcher.gangs import HEAD, SAVER, SLEEPER, STEPPER, poll
 from tests.contracts.launcher.stands import ClusterStand
 
-from gangline.launch.kubernetes.client import connect
+from gangline.launch.kubernetes.api.client import connect
 from gangline.spec.podset import Resources
 
 pytestmark = pytest.mark.cluster
@@ -152,8 +152,8 @@ def test_server_that_is_away_stops_no_training(stand, proxy):
 DRIVER = """
 import sys
 from pathlib import Path
-from gangline.launch.kubernetes.client import connect
-from gangline.launch.kubernetes.facts import read_facts
+from gangline.launch.kubernetes.api.client import connect
+from gangline.launch.kubernetes.api.facts import read_facts
 from gangline.launch.kubernetes.launcher import KubernetesLauncher
 from gangline.spec.podset import PodSet
 from gangline.spec.site import LaunchTable, PodTable

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from tests.cluster.fake.api import FakeApi
 from tests.cluster.fake.controllers import JobController
 from tests.launch.kubernetes.gangs import CPU, setting
-from tests.launch.kubernetes.objects import node
+from tests.launch.kubernetes.paper_cluster import node
 
-from gangline.launch.kubernetes.api import Away
-from gangline.launch.kubernetes.place import Placer
-from gangline.launch.kubernetes.render import render_as
+from gangline.launch.kubernetes.api.protocol import Away
+from gangline.launch.kubernetes.objects.render import render_as
+from gangline.launch.kubernetes.placing.place import Placer
 from gangline.spec.podset import Resources
 from gangline.spec.site import PodTable
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from gangline.launch.kubernetes.facts import Facts
-from gangline.launch.kubernetes.setting import Setting
+from gangline.launch.kubernetes.api.facts import Facts
+from gangline.launch.kubernetes.objects.setting import Setting
 from gangline.spec.placement import Placement, Server
 from gangline.spec.podset import PodSet, Resources
 from gangline.spec.site import LaunchTable, PodTable

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.launch.kubernetes.gangs import cases, setting, shared_cases
 
-from gangline.launch.kubernetes.emit import emit, emit_runtime
+from gangline.launch.kubernetes.objects.emit import emit, emit_runtime
 
 FOLDER = Path(__file__).parents[2] / "golden" / "kubernetes"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from tests.launch.kubernetes.gangs import cases
 
-from gangline.launch.kubernetes.render import render_as
+from gangline.launch.kubernetes.objects.render import render_as
 
 
 @dataclass(frozen=True)

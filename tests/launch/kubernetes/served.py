@@ -10,7 +10,7 @@ from tests.cluster.fake.front import kubeconfig, serving
 from tests.cluster.fake.server import FakeServer
 from tests.cluster.faults.proxy.proxy import ApiFaultProxy
 
-from gangline.launch.kubernetes.client import Client, connect
+from gangline.launch.kubernetes.api.client import Client, connect
 
 MAPS = "/api/v1/namespaces/gangs/configmaps"
 

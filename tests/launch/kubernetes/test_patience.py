@@ -3,7 +3,7 @@
 import pytest
 
 from gangline.launch.kubernetes import patience
-from gangline.launch.kubernetes.api import Away
+from gangline.launch.kubernetes.api.protocol import Away
 from gangline.launch.kubernetes.patience import patiently, telling
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.facts import Facts
+from gangline.launch.kubernetes.api.facts import Facts
 from gangline.launch.kubernetes.route import choose_route
 from gangline.spec.podset import PodSet
 from gangline.spec.site import LaunchTable

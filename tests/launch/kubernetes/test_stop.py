@@ -5,9 +5,9 @@ from tests.cluster.fake.api import FakeApi
 from tests.cluster.fake.garbage import collect_garbage
 from tests.launch.kubernetes.gangs import CPU, setting
 
+from gangline.launch.kubernetes.api.facts import Facts
 from gangline.launch.kubernetes.closing import close_ended
-from gangline.launch.kubernetes.facts import Facts
-from gangline.launch.kubernetes.render import owned, owner_patch, render_as
+from gangline.launch.kubernetes.objects.render import owned, owner_patch, render_as
 from gangline.launch.kubernetes.roots import JOB, JOBSET, Root
 from gangline.launch.kubernetes.stop import Makers, refuse_gang
 from gangline.launch.kubernetes.sweep import sweep_gangs

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from tests.cluster.fake.api import FakeApi
 
-from gangline.launch.kubernetes.api import Away
+from gangline.launch.kubernetes.api.protocol import Away
 from gangline.launch.kubernetes.logs import follow_logs, read_logs
 from gangline.launch.kubernetes.streams import LogStreams
 from gangline.spec.podset import PodSet

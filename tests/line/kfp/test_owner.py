@@ -6,7 +6,7 @@ import pytest
 from tests.cluster.fake.api import FakeApi
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.rights import Right
+from gangline.launch.kubernetes.api.rights import Right
 from gangline.line import inventory, launchers, podsets
 from gangline.line.build import environment
 from gangline.line.kfp.config import TaskConfig

@@ -10,7 +10,7 @@ from gangline.line.launchers import open_cluster
 
 def command(*, repo: RepoOption = HERE, site: SiteOption = None) -> None:
     """Place queued gangs until SIGTERM; for clusters without a queue that places. Several of them are harmless."""
-    from gangline.launch.kubernetes.place import run_placer
+    from gangline.launch.kubernetes.placing.place import run_placer
     from gangline.line.lease import this_process
 
     desk = open_desk(repo, site)

@@ -3,10 +3,9 @@
 import time
 from collections.abc import Iterable
 
-from gangline.launch.kubernetes.api import Api, Object
-from gangline.launch.kubernetes.facts import Facts
-from gangline.launch.kubernetes.roots import Root
-from gangline.launch.kubernetes.workload import (
+from gangline.launch.kubernetes.api.facts import Facts
+from gangline.launch.kubernetes.api.protocol import Api, Object
+from gangline.launch.kubernetes.placing.workload import (
     assignment,
     is_admitted,
     is_queued,
@@ -14,6 +13,7 @@ from gangline.launch.kubernetes.workload import (
     read_flavor_labels,
     read_workload,
 )
+from gangline.launch.kubernetes.roots import Root
 
 LOOK_SECONDS = 3.0
 """How often Kueue is asked, while there is something to learn."""

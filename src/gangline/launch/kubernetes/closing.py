@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from gangline.errors import StillRunning
-from gangline.launch.kubernetes.api import Api
-from gangline.launch.kubernetes.around import secrets_path
+from gangline.launch.kubernetes.api.protocol import Api
 from gangline.launch.kubernetes.ending import PodEnd, add_up, gang_end, pod_end
 from gangline.launch.kubernetes.kept import Kept, close_end, keep_end, read_kept
+from gangline.launch.kubernetes.objects.around import secrets_path
 from gangline.launch.kubernetes.pods import pods_of
 from gangline.launch.kubernetes.roots import Root
 

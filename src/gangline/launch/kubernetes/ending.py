@@ -19,10 +19,10 @@ from gangline.errors import (
     TrainingError,
     retry_class,
 )
-from gangline.launch.kubernetes.api import Object
+from gangline.launch.kubernetes.api.protocol import Object
+from gangline.launch.kubernetes.objects.setting import CONTAINER
 from gangline.launch.kubernetes.pods import DISRUPTION, is_over, node_rank, phase, true_condition
 from gangline.launch.kubernetes.roots import Root
-from gangline.launch.kubernetes.setting import CONTAINER
 from gangline.spec.gang import GangEnd
 from gangline.spec.pod import from_message
 

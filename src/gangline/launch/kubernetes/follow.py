@@ -12,15 +12,15 @@ from functools import partial
 
 from gangline.errors import ConfigError, GanglineError
 from gangline.launch.kubernetes.admitted import Admitted
-from gangline.launch.kubernetes.api import Api, Away, Object
+from gangline.launch.kubernetes.api.facts import Facts
+from gangline.launch.kubernetes.api.informer import Informer
+from gangline.launch.kubernetes.api.lean import lean_pod
+from gangline.launch.kubernetes.api.protocol import Api, Away, Object
 from gangline.launch.kubernetes.ending import PodEnd, pod_end
-from gangline.launch.kubernetes.facts import Facts
-from gangline.launch.kubernetes.informer import Informer
-from gangline.launch.kubernetes.lean import lean_pod
 from gangline.launch.kubernetes.look import look
+from gangline.launch.kubernetes.objects.setting import GANG
 from gangline.launch.kubernetes.pods import is_living, node_rank, phase, pods_path
 from gangline.launch.kubernetes.roots import Root
-from gangline.launch.kubernetes.setting import GANG
 from gangline.launch.kubernetes.state import gang_state, status_of
 from gangline.launch.kubernetes.stop import FORCE_SECONDS, give_up_pod, refuse_gang
 from gangline.launch.kubernetes.streams import LogStreams

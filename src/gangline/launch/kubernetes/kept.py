@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gangline.errors import IntegrityError
-from gangline.launch.kubernetes.api import Api, Conflict, Object
-from gangline.launch.kubernetes.setting import END, MANAGED_BY, RUN, collection
+from gangline.launch.kubernetes.api.protocol import Api, Conflict, Object
+from gangline.launch.kubernetes.objects.setting import END, MANAGED_BY, RUN, collection
 from gangline.spec.codec import canonical, from_json
 from gangline.spec.gang import GangEnd
 from gangline.spec.podset import PodSet

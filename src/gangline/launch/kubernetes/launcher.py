@@ -8,19 +8,19 @@ from datetime import UTC, datetime
 from functools import partial
 
 from gangline.errors import StillRunning, UsageError
-from gangline.launch.kubernetes.api import Api, Away, Object
-from gangline.launch.kubernetes.around import secret, secrets_path
+from gangline.launch.kubernetes.api.facts import Facts
+from gangline.launch.kubernetes.api.protocol import Api, Away, Object
 from gangline.launch.kubernetes.closing import close_ended, close_gone, existing_end
-from gangline.launch.kubernetes.facts import Facts
 from gangline.launch.kubernetes.follow import Follower
 from gangline.launch.kubernetes.kept import Kept, read_kept
-from gangline.launch.kubernetes.kueue import Wishes, kueue_wishes
 from gangline.launch.kubernetes.logs import StoredLogs, follow_logs, read_logs
 from gangline.launch.kubernetes.look import look
+from gangline.launch.kubernetes.objects.around import secret, secrets_path
+from gangline.launch.kubernetes.objects.render import Rendered, render
 from gangline.launch.kubernetes.patience import patiently
-from gangline.launch.kubernetes.place import Placer
+from gangline.launch.kubernetes.placing.kueue import Wishes, kueue_wishes
+from gangline.launch.kubernetes.placing.place import Placer
 from gangline.launch.kubernetes.pods import pods_of
-from gangline.launch.kubernetes.render import Rendered, render
 from gangline.launch.kubernetes.roots import Root, find_root, root_kinds
 from gangline.launch.kubernetes.route import choose_route
 from gangline.launch.kubernetes.state import gang_state, status_of

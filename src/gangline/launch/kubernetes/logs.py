@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from gangline.errors import GanglineError
-from gangline.launch.kubernetes.api import Api, Away, Object
+from gangline.launch.kubernetes.api.protocol import Api, Away, Object
+from gangline.launch.kubernetes.objects.setting import CONTAINER
 from gangline.launch.kubernetes.pods import node_rank, phase, pods_of
-from gangline.launch.kubernetes.setting import CONTAINER
 from gangline.launch.kubernetes.streams import LogStreams
 from gangline.launch.protocol import LogLine
 from gangline.spec.pod import parse

@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 from functools import partial
 
 from gangline.errors import GanglineError
-from gangline.launch.kubernetes.api import Api, Away, Object
-from gangline.launch.kubernetes.facts import Facts
-from gangline.launch.kubernetes.kueue import GROUP
-from gangline.launch.kubernetes.lean import lean_pod
+from gangline.launch.kubernetes.api.facts import Facts
+from gangline.launch.kubernetes.api.lean import lean_pod
+from gangline.launch.kubernetes.api.protocol import Api, Away, Object
+from gangline.launch.kubernetes.objects.setting import GANG, collection
+from gangline.launch.kubernetes.placing.kueue import GROUP
+from gangline.launch.kubernetes.placing.workload import kueue_version, read_workload
 from gangline.launch.kubernetes.pods import is_ready, phase, pods_path
 from gangline.launch.kubernetes.roots import Root
-from gangline.launch.kubernetes.setting import GANG, collection
 from gangline.launch.kubernetes.waiting import Snapshot, explain
-from gangline.launch.kubernetes.workload import kueue_version, read_workload
 
 ASKED_PODS = 4
 """Pods whose events are read: those of one gang that cannot start say the same."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from gangline.launch.kubernetes.api import Away
+from gangline.launch.kubernetes.api.protocol import Away
 from gangline.launch.protocol import GangEvent
 
 PATIENCE_SECONDS = 600.0

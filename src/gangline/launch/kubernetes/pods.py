@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from gangline.launch.kubernetes.api import Api, Object
-from gangline.launch.kubernetes.setting import GANG, collection
+from gangline.launch.kubernetes.api.protocol import Api, Object
+from gangline.launch.kubernetes.objects.setting import GANG, collection
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 DISRUPTION = "DisruptionTarget"

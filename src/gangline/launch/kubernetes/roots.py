@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from gangline.errors import IntegrityError
 from gangline.launch.adoption import demand_equal
-from gangline.launch.kubernetes import job, jobset, trainjob
-from gangline.launch.kubernetes.api import Api, Object
-from gangline.launch.kubernetes.facts import Facts
+from gangline.launch.kubernetes.api.facts import Facts
+from gangline.launch.kubernetes.api.protocol import Api, Object
+from gangline.launch.kubernetes.objects import job, jobset, trainjob
+from gangline.launch.kubernetes.objects.render import choose_root
+from gangline.launch.kubernetes.objects.setting import CANCELLED, CHILD, PODSET, SERVERS, SPEC, collection
 from gangline.launch.kubernetes.pods import true_condition
-from gangline.launch.kubernetes.render import choose_root
-from gangline.launch.kubernetes.setting import CANCELLED, CHILD, PODSET, SERVERS, SPEC, collection
 from gangline.spec.podset import PodSet
 from gangline.spec.site import LaunchTable
 

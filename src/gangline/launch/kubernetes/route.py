@@ -1,8 +1,8 @@
 """Who starts a gang whole, and what its objects say to whoever it is."""
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.facts import Facts
-from gangline.launch.kubernetes.setting import Route
+from gangline.launch.kubernetes.api.facts import Facts
+from gangline.launch.kubernetes.objects.setting import Route
 from gangline.spec.podset import PodSet
 from gangline.spec.site import LaunchTable
 

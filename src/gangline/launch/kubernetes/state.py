@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gangline.launch.kubernetes.api import Object
+from gangline.launch.kubernetes.api.protocol import Object
 from gangline.launch.kubernetes.ending import is_disrupted, pod_end
 from gangline.launch.kubernetes.pods import is_living, is_ready, node_rank, phase
 from gangline.launch.kubernetes.roots import Root

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from gangline.errors import CancelledError, CapacityError
-from gangline.launch.kubernetes.api import Api, Object
+from gangline.launch.kubernetes.api.protocol import Api, Object
 from gangline.launch.kubernetes.ending import PodEnd, add_up, pod_end
 from gangline.launch.kubernetes.kept import Kept, close_end, keep_end
+from gangline.launch.kubernetes.objects.setting import CANCELLED
 from gangline.launch.kubernetes.pods import DISRUPTION, is_over, pods_of, pods_path
 from gangline.launch.kubernetes.roots import Root, RootKind, deletion_of, find_root
-from gangline.launch.kubernetes.setting import CANCELLED
 from gangline.spec.gang import GangEnd
 
 POLL_SECONDS = 0.25

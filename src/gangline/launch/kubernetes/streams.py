@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gangline.errors import GanglineError
-from gangline.launch.kubernetes.api import Api, Away, Object
+from gangline.launch.kubernetes.api.protocol import Api, Away, Object
+from gangline.launch.kubernetes.objects.setting import CONTAINER
 from gangline.launch.kubernetes.pods import is_over, node_rank, phase
-from gangline.launch.kubernetes.setting import CONTAINER
 
 MAX_STREAMS = 32
 """Connections of one follower: rank 0's pod first, the others by rank."""

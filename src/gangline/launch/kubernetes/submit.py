@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 
 from gangline.errors import CapacityError
 from gangline.launch.adoption import demand_equal
-from gangline.launch.kubernetes.api import Api, Away, Conflict, Object, Refused
-from gangline.launch.kubernetes.around import secret, secrets_path
+from gangline.launch.kubernetes.api.protocol import Api, Away, Conflict, Object, Refused
 from gangline.launch.kubernetes.kept import read_kept
-from gangline.launch.kubernetes.render import Rendered, owned, owner_patch
+from gangline.launch.kubernetes.objects.around import secret, secrets_path
+from gangline.launch.kubernetes.objects.render import Rendered, owned, owner_patch
 from gangline.launch.kubernetes.roots import Root, RootKind, demand_same, find_root
 from gangline.launch.protocol import Gang
 from gangline.spec.podset import PodSet

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from gangline.launch.kubernetes.api import Api, Denied, Object
-from gangline.launch.kubernetes.facts import Facts
+from gangline.launch.kubernetes.api.facts import Facts
+from gangline.launch.kubernetes.api.protocol import Api, Denied, Object
 from gangline.launch.kubernetes.kept import KEPT, kept_path
+from gangline.launch.kubernetes.objects.setting import END, GANG, RUN, collection
 from gangline.launch.kubernetes.pods import pods_path
 from gangline.launch.kubernetes.roots import JOB, JOBSET, RUNTIME, TRAINJOB, deletion_of
-from gangline.launch.kubernetes.setting import END, GANG, RUN, collection
 from gangline.launch.protocol import Life, Swept
 
 

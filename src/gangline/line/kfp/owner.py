@@ -6,7 +6,7 @@ namespace counts as gone on a cluster, so there is none where gangs have a names
 
 from collections.abc import Mapping
 
-from gangline.launch.kubernetes.api import Api, Object
+from gangline.launch.kubernetes.api.protocol import Api, Object
 
 POD_NAME, POD_UID = "KFP_POD_NAME", "KFP_POD_UID"
 """What the pipelines server tells a task about its pod; a task of the local runner has none."""

@@ -22,8 +22,8 @@ from tests.cluster.faults.proxy.certificates import write_certificates
 from tests.cluster.faults.proxy.rules import HttpRule, RuleBook
 from urllib3.exceptions import HTTPError
 
-from gangline.launch.kubernetes.lines import bounded_lines
-from gangline.launch.kubernetes.sign_in import Session, sign_in
+from gangline.launch.kubernetes.api.lines import bounded_lines
+from gangline.launch.kubernetes.api.sign_in import Session, sign_in
 
 _REASONS = {409: "Conflict", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout"}
 _PASSED_ON = ("Content-Type", "Accept", "Impersonate-User", "Impersonate-Group")

@@ -3,7 +3,7 @@
 import re
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.amounts import as_text, read_amounts
+from gangline.launch.kubernetes.placing.amounts import as_text, read_amounts
 from gangline.launch.kubernetes.waiting.holders import holders
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, Waiting, event_time, one_line, read_time
 

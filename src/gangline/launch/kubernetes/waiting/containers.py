@@ -2,7 +2,7 @@
 
 import re
 
-from gangline.launch.kubernetes.api import Object
+from gangline.launch.kubernetes.api.protocol import Object
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, Waiting, one_line
 
 _MISSING = re.compile(r'(secret|configmap) "([^"]+)" not found')

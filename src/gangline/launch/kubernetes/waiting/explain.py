@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from gangline.launch.kubernetes.api import Object
+from gangline.launch.kubernetes.api.protocol import Object
+from gangline.launch.kubernetes.objects.setting import GANG, QUEUED, WAITS
 from gangline.launch.kubernetes.pods import phase, true_condition
-from gangline.launch.kubernetes.setting import GANG, QUEUED, WAITS
 from gangline.launch.kubernetes.waiting import admission, containers, images, kueue, scheduler, servers
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, Waiting, counted, one_line
 

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from gangline.launch.kubernetes.amounts import add, as_text, pod_needs
-from gangline.launch.kubernetes.api import Object
+from gangline.launch.kubernetes.api.protocol import Object
+from gangline.launch.kubernetes.objects.setting import END, GANG
+from gangline.launch.kubernetes.placing.amounts import add, as_text, pod_needs
 from gangline.launch.kubernetes.pods import is_over
-from gangline.launch.kubernetes.setting import END, GANG
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, read_time
 
 SHOWN = 3

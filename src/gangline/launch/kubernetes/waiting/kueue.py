@@ -2,7 +2,7 @@
 
 import re
 
-from gangline.launch.kubernetes.api import Object
+from gangline.launch.kubernetes.api.protocol import Object
 from gangline.launch.kubernetes.pods import true_condition
 from gangline.launch.kubernetes.waiting.holders import holders
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, Waiting, one_line, read_time

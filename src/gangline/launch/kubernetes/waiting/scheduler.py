@@ -2,8 +2,8 @@
 
 import re
 
-from gangline.launch.kubernetes.amounts import as_text, pod_needs
-from gangline.launch.kubernetes.api import Object
+from gangline.launch.kubernetes.api.protocol import Object
+from gangline.launch.kubernetes.placing.amounts import as_text, pod_needs
 from gangline.launch.kubernetes.waiting.holders import holders
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, Waiting, counted, one_line
 

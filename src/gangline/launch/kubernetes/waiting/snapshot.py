@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from gangline.launch.kubernetes.api import Object
+from gangline.launch.kubernetes.api.protocol import Object
+from gangline.launch.kubernetes.objects.setting import CONTAINER
 from gangline.launch.kubernetes.pods import is_ready, phase
-from gangline.launch.kubernetes.setting import CONTAINER
 
 EVENTS_LAST = timedelta(minutes=15)
 """After so long an event is history: controllers that still fail have said so again."""

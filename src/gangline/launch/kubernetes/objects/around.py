@@ -1,0 +1,54 @@
+"""What belongs to a gang beside its pods: the Service that names them and their Secret. `network` has the policy."""
+
+import base64
+from collections.abc import Mapping
+
+from gangline.errors import ConfigError
+from gangline.launch.kubernetes.api.protocol import Object
+from gangline.launch.kubernetes.objects.pod_environment import CONTROL_PORT, RENDEZVOUS_PORT
+from gangline.launch.kubernetes.objects.setting import GANG, Setting, collection, labels, metadata
+from gangline.spec.podset import PodSet
+
+
+def service(setting: Setting) -> Object:
+    """Headless: names of pods, before they are ready, as they meet while they start."""
+    ports = {"rendezvous": RENDEZVOUS_PORT, "control": CONTROL_PORT}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(setting),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {GANG: setting.podset.name},
+            "ports": [{"name": name, "port": port, "protocol": "TCP"} for name, port in ports.items()],
+        },
+    }
+
+
+def secret(podset: PodSet, values: Mapping[str, bytes]) -> Object:
+    """The values behind the names of `podset.secrets`; the namespace is that of the path it is sent to.
+
+    Raises:
+        ConfigError: A name is without a value.
+    """
+    if missing := [name for name in podset.secrets if name not in values]:
+        raise ConfigError(
+            f"gang {podset.name}: wanted values of the secrets {', '.join(podset.secrets)},"
+            f" found none of {', '.join(missing)}"
+        )
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": podset.name, "labels": labels(podset)},
+        "type": "Opaque",
+        "data": {name: base64.b64encode(values[name]).decode() for name in podset.secrets},
+    }
+
+
+def services_path(namespace: str) -> str:
+    return collection("v1", "services", namespace)
+
+
+def secrets_path(namespace: str) -> str:
+    return collection("v1", "secrets", namespace)

@@ -1,0 +1,50 @@
+"""The Indexed Job of a gang: the root itself, and what JobSet and Trainer make of their templates."""
+
+from gangline.launch.kubernetes.api.protocol import Object
+from gangline.launch.kubernetes.objects.pod import pod_template
+from gangline.launch.kubernetes.objects.setting import CONTAINER, Setting, collection, metadata
+from gangline.launch.kubernetes.pods import DISRUPTION
+
+GROUP_VERSION = "batch/v1"
+FINISHED_SECONDS = 3600
+"""How long an ended root stays to be read."""
+
+
+def jobs_path(namespace: str) -> str:
+    return collection(GROUP_VERSION, "jobs", namespace)
+
+
+def job(setting: Setting) -> Object:
+    """Suspended; runs when `suspend` is taken away."""
+    name = setting.podset.name
+    spec = job_spec(setting, pod_template(setting, master=f"{name}-0.{name}", subdomain=name))
+    return {
+        "apiVersion": GROUP_VERSION,
+        "kind": "Job",
+        "metadata": metadata(setting, root=True),
+        "spec": spec | {"suspend": True, "ttlSecondsAfterFinished": FINISHED_SECONDS},
+    }
+
+
+def job_spec(setting: Setting, template: Object) -> Object:
+    """One pod a node, none of them restarted but by a disruption: keepers restart ranks, the line restarts gangs."""
+    spec: Object = {
+        "completionMode": "Indexed",
+        "completions": setting.podset.num_nodes,
+        "parallelism": setting.podset.num_nodes,
+        "backoffLimit": 0,
+        "podReplacementPolicy": "Failed",
+        "podFailurePolicy": {
+            "rules": [
+                {"action": "Ignore", "onPodConditions": [{"type": DISRUPTION, "status": "True"}]},
+                {
+                    "action": "FailJob",
+                    "onExitCodes": {"containerName": CONTAINER, "operator": "NotIn", "values": [0]},
+                },
+            ]
+        },
+        "template": template,
+    }
+    if setting.deadline_seconds is not None:
+        spec["activeDeadlineSeconds"] = setting.deadline_seconds
+    return spec

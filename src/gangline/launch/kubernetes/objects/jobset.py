@@ -1,0 +1,54 @@
+"""A gang under JobSet, alone or inside a TrainingRuntime: one replicated Job; JobSet makes the Service of its pods."""
+
+from gangline.launch.kubernetes.api.protocol import Object
+from gangline.launch.kubernetes.api.rights import JOBSET
+from gangline.launch.kubernetes.objects.job import FINISHED_SECONDS, job_spec
+from gangline.launch.kubernetes.objects.pod import pod_template
+from gangline.launch.kubernetes.objects.setting import CHILD, Setting, collection, labels, metadata
+
+GROUP_VERSION = f"{JOBSET}/v1alpha2"
+
+
+def jobsets_path(namespace: str) -> str:
+    return collection(GROUP_VERSION, "jobsets", namespace)
+
+
+def jobset(setting: Setting) -> Object:
+    """Suspended; runs when `suspend` is taken away."""
+    return {
+        "apiVersion": GROUP_VERSION,
+        "kind": "JobSet",
+        "metadata": metadata(setting, root=True),
+        "spec": jobset_spec(setting) | {"suspend": True, "ttlSecondsAfterFinished": FINISHED_SECONDS},
+    }
+
+
+def master_of(gang: str) -> str:
+    """Host name of node 0's pod under JobSet."""
+    return f"{gang}-{CHILD}-0-0.{gang}"
+
+
+def jobset_spec(setting: Setting, *, job_labels: dict[str, str] | None = None) -> Object:
+    """Without `suspend`, and without a time to live: Trainer 2.1 makes a JobSet that went away anew, and trains again.
+
+    Without a failure policy, too: a Job that failed fails the JobSet, as "restart 0 times" would. But controllers drop
+    that zero whenever they write the object again, and are refused, as the policy must not change.
+
+    Args:
+        setting: Of the gang.
+        job_labels: More labels of the Job.
+    """
+    name = setting.podset.name
+    template = pod_template(setting, master=master_of(name))
+    child = {
+        "name": CHILD,
+        "replicas": 1,
+        "template": {
+            "metadata": {"labels": labels(setting.podset) | (job_labels or {})},
+            "spec": job_spec(setting, template),
+        },
+    }
+    return {
+        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True, "subdomain": name},
+        "replicatedJobs": [child],
+    }

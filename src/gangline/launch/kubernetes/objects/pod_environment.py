@@ -1,0 +1,78 @@
+"""The environment of a pod's keeper, the same in every pod of a gang but for its rank among them."""
+
+from gangline.launch.kubernetes.api.protocol import Object
+from gangline.launch.kubernetes.objects.setting import Setting
+from gangline.spec.podset import PodSet
+
+RENDEZVOUS_PORT, CONTROL_PORT, READY_PORT = 29_500, 29_501, 29_502
+SECRETS_FOLDER = "/var/run/gangline/secrets"
+HOME = "/gangline"
+CHECKPOINT_KEY, STORE_CREDENTIALS = "checkpoint-key", "store-credentials"
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+def pod_environment(setting: Setting, *, master: str) -> list[Object]:
+    """Entries by name: node ranks by reference, all else as it is.
+
+    Args:
+        setting: Of the gang.
+        master: Host name of node 0's pod, as its peers resolve it.
+    """
+    podset = setting.podset
+    fabric = podset.placement.environment if podset.placement else {}
+    plain = _network(setting) | fabric | podset.env | _gang(setting) | _rendezvous(podset, master)
+    rank = {"fieldRef": {"fieldPath": f"metadata.annotations['{COMPLETION_INDEX}']"}}
+    referred = [{"name": name, "valueFrom": rank} for name in ("NODE_RANK", "PET_NODE_RANK")]
+    mine = {each["name"] for each in referred}
+    return referred + [{"name": name, "value": literal(plain[name])} for name in sorted(plain) if name not in mine]
+
+
+def literal(text: str) -> str:
+    """`text` as it comes out again where Kubernetes puts in `$(NAME)`."""
+    return text.replace("$", "$$")
+
+
+def _network(setting: Setting) -> dict[str, str]:
+    """Where a fabric or the line says nothing else."""
+    interface = setting.pod.interface
+    return {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface, "NCCL_DEBUG": "WARN"}
+
+
+def _gang(setting: Setting) -> dict[str, str]:
+    podset = setting.podset
+    own = {
+        "GANGLINE_RUN": podset.run,
+        "GANGLINE_GANG": podset.name,
+        "GANGLINE_HOME": f"{HOME}/gang",
+        "GANGLINE_PLAN": podset.plan,
+        "GANGLINE_CODE": podset.code,
+        "GANGLINE_STORE": podset.store,
+        "GANGLINE_KEY_FILE": f"{SECRETS_FOLDER}/{CHECKPOINT_KEY}",
+        "GANGLINE_GRACE_SECONDS": str(setting.grace_seconds),
+        "GANGLINE_CONTROL_PORT": str(CONTROL_PORT),
+        "GANGLINE_READY_PORT": str(READY_PORT),
+        "GANGLINE_TERMINATION_LOG": "/dev/termination-log",
+        "HOME": HOME,
+        "PYTHONSAFEPATH": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    if STORE_CREDENTIALS in podset.secrets:
+        own["GANGLINE_STORE_CREDENTIALS_FILE"] = f"{SECRETS_FOLDER}/{STORE_CREDENTIALS}"
+    if podset.metrics_port_base is not None:
+        own["GANGLINE_METRICS_PORT"] = str(podset.metrics_port_base)
+    if podset.deadline_seconds is not None:
+        own["GANGLINE_DEADLINE_SECONDS"] = str(podset.deadline_seconds)
+    return own
+
+
+def _rendezvous(podset: PodSet, master: str) -> dict[str, str]:
+    return {
+        "WORLD_SIZE": str(podset.world_size),
+        "LOCAL_WORLD_SIZE": str(podset.procs_per_node),
+        "MASTER_ADDR": master,
+        "MASTER_PORT": str(RENDEZVOUS_PORT),
+        "PET_NNODES": str(podset.num_nodes),
+        "PET_NPROC_PER_NODE": str(podset.procs_per_node),
+        "PET_MASTER_ADDR": master,
+        "PET_MASTER_PORT": str(RENDEZVOUS_PORT),
+    }

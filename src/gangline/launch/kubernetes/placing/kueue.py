@@ -1,0 +1,77 @@
+"""Gangs that Kueue starts whole: what its queue is told. Kueue alone suspends and unsuspends them.
+
+Only counts can be wished for: so many consecutive pods in one domain. Which pod comes where `workload` reads back.
+"""
+
+from dataclasses import dataclass, field
+
+from gangline.errors import ConfigError
+from gangline.launch.kubernetes.api.facts import Facts
+from gangline.launch.kubernetes.api.rights import KUEUE
+from gangline.spec.placement import Placement
+from gangline.spec.podset import PodSet
+from gangline.spec.site import LaunchTable
+
+GROUP = KUEUE
+QUEUE_NAME = f"{GROUP}/queue-name"
+REQUIRED = f"{GROUP}/podset-required-topology"
+PREFERRED = f"{GROUP}/podset-preferred-topology"
+UNCONSTRAINED = f"{GROUP}/podset-unconstrained-topology"
+SLICE_REQUIRED = f"{GROUP}/podset-slice-required-topology"
+SLICE_SIZE = f"{GROUP}/podset-slice-size"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wishes:
+    root_labels: dict[str, str]
+    """Written last: they put the root into its queue."""
+    pod_annotations: dict[str, str] = field(default_factory=dict)
+    """Of the pod template."""
+
+
+def kueue_wishes(podset: PodSet, wish: Placement | None, launch: LaunchTable, facts: Facts) -> Wishes:
+    """What Kueue is told of a gang.
+
+    Priority goes by the pods' own class, so that no class of Kueue's needs to exist.
+
+    Args:
+        podset: Its queue goes before the site's.
+        wish: Its `labels` name the topology level that consecutive pods should share, its `tile` how many of them must.
+        launch: The site's queue.
+        facts: Queues of the namespace; topologies of the cluster.
+
+    Raises:
+        ConfigError: There is no such queue, or none is named and there are several.
+    """
+    labels = {QUEUE_NAME: choose_queue(podset.queue or launch.queue, facts)}
+    return Wishes(root_labels=labels, pod_annotations=_topology(podset, wish) if facts.topologies else {})
+
+
+def choose_queue(wanted: str | None, facts: Facts) -> str:
+    """The queue to wait in: the one that is wanted, else the only one."""
+    known = ", ".join(sorted(facts.queues)) or "none at all"
+    if wanted is None and len(facts.queues) == 1:
+        return next(iter(facts.queues))
+    if wanted is None:
+        raise ConfigError(f"launch.queue: wanted the name of a queue, found none; this namespace has {known}")
+    if wanted not in facts.queues:
+        raise ConfigError(f"launch.queue: wanted a LocalQueue {wanted}, found no such one; this namespace has {known}")
+    return wanted
+
+
+def _topology(podset: PodSet, wish: Placement | None) -> dict[str, str]:
+    level = wish.labels[0] if wish and wish.labels else None
+    if level is None or podset.num_nodes == 1:
+        return {UNCONSTRAINED: "true"}
+    tile = wish.tile if wish else 1
+    if tile == podset.num_nodes:
+        return {REQUIRED: level}
+    if tile > 1:
+        _demand_divides(podset, tile)
+        return {PREFERRED: level, SLICE_REQUIRED: level, SLICE_SIZE: str(tile)}
+    return {PREFERRED: level}
+
+
+def _demand_divides(podset: PodSet, tile: int) -> None:
+    if podset.num_nodes % tile:
+        raise ConfigError(f"gang {podset.name}: wanted a tile that divides {podset.num_nodes} pods, found {tile}")

@@ -1,0 +1,76 @@
+"""Refusals as Kubernetes 1.34.4 words them, and the class that callers act on."""
+
+import pytest
+
+from gangline.launch.kubernetes.api.answers import comes_again, error_of, may_have_happened
+from gangline.launch.kubernetes.api.paths import place_of
+from gangline.launch.kubernetes.api.protocol import Away, Conflict, Denied, Gone, OverQuota, Refused
+
+PODS = place_of("/api/v1/namespaces/gangs/pods")
+NO_RIGHT = (
+    'pods is forbidden: User "system:serviceaccount:gangs:x" cannot create resource "pods" in API group "" in the '
+    'namespace "gangs"'
+)
+RESTRICTED = (
+    'pods "p" is forbidden: violates PodSecurity "restricted:latest": privileged (container "node" must not set '
+    "securityContext.privileged=true)"
+)
+POLICY = "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'g' with binding 'g' denied request: image by digest"
+ENDS = 'pods "p" is forbidden: unable to create new content in namespace gangs because it is being terminated'
+QUOTA = 'pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0'
+NO_LIMIT = 'pods "p" is forbidden: failed quota: q: must specify limits.cpu for: node'
+SEEN = {
+    "no right": (403, NO_RIGHT, Denied),
+    "no account": (401, "Unauthorized", Denied),
+    "quota": (403, QUOTA, OverQuota),
+    "quota wants a limit": (403, NO_LIMIT, Refused),
+    "pod security": (403, RESTRICTED, Refused),
+    "policy": (422, POLICY, Refused),
+    "namespace ends": (403, ENDS, Refused),
+    "unknown field": (400, 'strict decoding error: unknown field "spec.foo"', Refused),
+    "immutable": (422, 'Job.batch "j" is invalid: spec.template: Invalid value: field is immutable', Refused),
+    "taken": (409, 'pods "p" already exists', Conflict),
+    "old": (410, "too old resource version: 1 (1000)", Gone),
+    "tired": (500, "etcdserver: request timed out", Away),
+}
+
+
+@pytest.mark.parametrize(("status", "message", "expected"), SEEN.values(), ids=SEEN.keys())
+def test_refusal_has_the_class_that_callers_act_on(status, message, expected):
+    error = error_of(status, {"message": message}, verb="create", place=PODS)
+    assert type(error) is expected
+    assert str(error).startswith("create pods in namespace gangs: ")
+
+
+def test_missing_right_is_named_by_verb_and_resource():
+    error = error_of(403, {"message": NO_RIGHT}, verb="create", place=PODS)
+    assert "lacks the right `create` on `pods`" in str(error)
+
+
+def test_missing_namespace_is_named_with_the_key_that_names_it():
+    error = error_of(404, {"message": 'namespaces "gangs" not found'}, verb="create", place=PODS)
+    assert "there is no namespace gangs; make it, or name another one in launch.namespace" in str(error)
+
+
+def test_patch_that_does_not_apply_is_a_conflict():
+    message = "the server rejected our request due to an error in our request"
+    assert type(error_of(422, {"message": message}, verb="patch", place=PODS)) is Conflict
+
+
+def test_hostile_message_is_one_bounded_line():
+    text = str(error_of(400, {"message": "a\nb" * 100_000}, verb="create", place=PODS))
+    assert "\n" not in text
+    assert len(text) < 3000
+
+
+def test_write_that_a_webhook_could_not_judge_has_not_happened():
+    body = {"message": 'Internal error occurred: failed calling webhook "v": connection refused'}
+    assert comes_again(500, body)
+    assert not may_have_happened(500, body)
+    assert may_have_happened(500, {"message": "etcdserver: request timed out"})
+
+
+def test_two_writers_of_one_quota_try_again():
+    assert comes_again(409, {"details": {"kind": "resourcequotas"}})
+    assert not comes_again(409, {"details": {"kind": "pods"}})
+    assert not comes_again(409, {"details": "pods"})
