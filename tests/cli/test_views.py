@@ -11,13 +11,13 @@ from tests.cli.test_progress import step
 from tests.report import records
 
 from gangline.cli.view.choose import choose_view
-from gangline.cli.view.closing import next_steps
+from gangline.cli.view.closing import found_line, next_steps
 from gangline.cli.view.jsonlines import JsonView
 from gangline.cli.view.live import LiveView, rank_line
 from gangline.cli.view.plain import PlainView
 from gangline.launch.protocol import GangEvent, GangStatus
 from gangline.line.observer import Observer
-from gangline.spec.record import Record
+from gangline.spec.record import Record, StageInfo
 
 
 def play(view: Observer, record: Record) -> None:
@@ -174,3 +174,14 @@ def test_no_colour_or_a_dumb_terminal_gives_plain_lines(monkeypatch, variable, v
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     assert isinstance(choose_view(json=False), PlainView)
     assert isinstance(choose_view(json=True), JsonView)
+
+
+def test_of_a_cancelled_run_only_what_was_done_stands():
+    ran = {"started": "2026-01-01T00:00:00Z", "ended": "2026-01-01T00:00:01Z"}
+    stages = {
+        "resolve": StageInfo(state="done", **ran),
+        "build": StageInfo(state="done", **ran),
+        "plan": StageInfo(state="cancelled", **ran),
+        "submit": StageInfo(state="skipped"),
+    }
+    assert found_line(replace(records.bare(), stages=stages)).endswith(": resolve, build stand")

@@ -14,7 +14,7 @@ WIDTH = 118
 
 def found_line(record: Record) -> str:
     """What stands already of a run that is taken up again; empty for a new one."""
-    done = [name for name, info in stages_in_order(record) if info.state not in ("waiting", "running")]
+    done = [name for name, info in stages_in_order(record) if info.ended and info.state != "cancelled"]
     if not done:
         return ""
     said = (
