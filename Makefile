@@ -21,11 +21,12 @@ demo: setup      ## one commit of a small GPT through the whole line, on this ma
 test: setup-dev check  ## checks and the default test suite
 	@$(PYTEST) -q -m "not slow and not gpu and not tools and not cluster"
 
-check: setup-dev ## format, lint, types, the map of rooms
+check: setup-dev ## format, lint, types, the map of rooms, the manifests
 	@$(BIN)/ruff format --check -q . || { echo "run: .venv/bin/ruff format ."; exit 1; }
 	@$(BIN)/ruff check -q .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo --cache-dir .ruff_cache/imports | tail -n 3
+	@$(PYTEST) -q tests/manifests -m "not cluster"
 
 tools: setup-dev ## build MinIO and versitygw for the tests, from Go modules, outside the tree
 	@$(BIN)/python -m tests.tools
