@@ -18,7 +18,11 @@ from gangline.spec.record import Record
 from gangline.spec.site import Site
 from gangline.storage.blobs import get_blob
 
-GangKind = Literal["trainjob", "job", "jobset"]
+GangKind = Literal["trainjob", "job", "jobset", "runtime"]
+"""The root of a gang; or the ClusterTrainingRuntime that an administrator creates where `launch.runtime` names one."""
+
+RUNTIME = "gangline"
+"""Its name where the site does not say another."""
 
 
 def emit_gang(
@@ -36,7 +40,7 @@ def emit_gang(
     Args:
         repo: Folder of the line.
         record: Of a run at a cluster whose plan stage is done.
-        kind: Of the root object.
+        kind: Of the root object, or `runtime`.
         site: Where it runs.
         environ: For kubeconfig and secret references.
         facts_file: What `gangline doctor --cluster` wrote; then no server is asked.
@@ -47,7 +51,7 @@ def emit_gang(
         ConfigError: Something of it cannot be said to a cluster, or the server refuses it.
     """
     from gangline.launch.kubernetes.api.facts import Facts, read_facts
-    from gangline.launch.kubernetes.objects.emit import dry_run, emit
+    from gangline.launch.kubernetes.objects.emit import dry_run, emit, emit_runtime
     from gangline.launch.kubernetes.objects.setting import Setting
     from gangline.launch.kubernetes.route import choose_route
 
@@ -63,6 +67,8 @@ def emit_gang(
         route=choose_route(podset, site.launch, facts),
         now=datetime.now(UTC),
     )
+    if kind == "runtime":
+        return emit_runtime(setting, site.launch.runtime or RUNTIME)
     if api is not None and check:
         dry_run(api, kind, setting)
     return emit(kind, setting)
