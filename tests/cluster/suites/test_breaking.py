@@ -186,7 +186,7 @@ def test_cancel_of_a_gang_whose_image_does_not_come_leaves_nothing(desk):
     while not any(_is_backing_off(pod) for pod in desk.pods()):
         assert time.monotonic() < deadline, driver.poll()
         time.sleep(0.3)
-    time.sleep(4.0)  # the next look of the driver
+    time.sleep(15.0)  # a sentence stands for ten seconds, and the driver looks every three
     run = desk.jobs()[0]["metadata"]["labels"]["gangline/run"]
     cancelled = desk.start("cancel", run)
     said, _ = cancelled.communicate(timeout=DEADLINE_SECONDS)
