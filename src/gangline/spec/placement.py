@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from gangline.spec.codec import canonical, digest, from_json
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Server:
@@ -31,14 +29,3 @@ class Placement:
     """Variables that the fabric wants of every rank."""
     forecast_seconds: float | None = None
     """Of one step's communication in this order."""
-
-    @property
-    def digest(self) -> str:
-        return digest(self)
-
-    def to_json(self) -> bytes:
-        return canonical(self)
-
-    @staticmethod
-    def from_json(data: bytes | str) -> "Placement":
-        return from_json(Placement, data)

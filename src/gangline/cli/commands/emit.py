@@ -1,7 +1,7 @@
 """`gangline emit`: what a target would be given, as its own file."""
 
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, cast, get_args
 
 import typer
 
@@ -28,14 +28,22 @@ def command(
     """Print the very objects that a run creates, secrets as names; or the pipeline that drives it."""
     if kind not in KINDS:
         raise UsageError(f"wanted one of {', '.join(KINDS)}, found {kind!r}")
+    if (check and kind in ("kfp", "runtime")) or (cluster and kind == "kfp"):
+        raise UsageError(f"--check and --cluster are about the objects of a gang; leave them out for {kind}")
     desk = open_desk(repo, site)
     record = desk.run(run)
     if kind == "kfp":
         text = emit_pipeline(desk.repo, record, site=desk.site)
     else:
         text = emit_gang(
-            desk.repo, record, kind, site=desk.site, environ=desk.environ, facts_file=cluster, check=check  # type: ignore[arg-type]  # checked above
-        )  # fmt: skip
+            desk.repo,
+            record,
+            cast(GangKind, kind),
+            site=desk.site,
+            environ=desk.environ,
+            facts_file=cluster,
+            check=check,
+        )
     if out is None:
         typer.echo(text, nl=False)
     else:

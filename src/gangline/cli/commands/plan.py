@@ -25,7 +25,10 @@ def command(
     commit: CommitOption = None,
     set_: SetOption = None,
     strategy: StrategyOption = None,
-    target: Annotated[str | None, typer.Option("--target", help="Where ranks run.", show_default="the site's")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", help="Where ranks run: local, kubernetes, kfp-local, kfp.", show_default="the site's"),
+    ] = None,
     why: Annotated[bool, typer.Option("--why", help="Where each number comes from, too.")] = False,
     site: SiteOption = None,
     json: JsonOption = False,

@@ -36,7 +36,10 @@ def command(
     ] = False,
     start: Annotated[str | None, typer.Option("--from", help="First stage; earlier ones must be done.")] = None,
     until: Annotated[str | None, typer.Option("--until", help="Last stage.")] = None,
-    target: Annotated[str | None, typer.Option("--target", help="Where ranks run.", show_default="the site's")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", help="Where ranks run: local, kubernetes, kfp-local, kfp.", show_default="the site's"),
+    ] = None,
     driver: Annotated[
         str | None,
         typer.Option("--driver", help="Who calls the stages: here, kfp-local or kfp.", show_default="the target's"),

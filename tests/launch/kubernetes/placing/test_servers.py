@@ -41,7 +41,7 @@ def test_cordoned_unnamed_and_doubled_servers_say_why_they_take_nothing():
     twins = [node(name, labels={"kubernetes.io/hostname": "twin"}) for name in ("c", "d")]
     found = read(node("a", unschedulable=True), unnamed, *twins)
     assert [found[name].why_not.split(" ")[0] for name in "abcd"] == ["is", "lacks", "shares", "shares"]
-    assert not any(each.schedulable for each in found.values())
+    assert all(each.why_not for each in found.values())
 
 
 TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}

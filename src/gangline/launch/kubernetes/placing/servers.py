@@ -41,10 +41,6 @@ class ServerFacts:
     """False: this account may not list everybody's pods, `free` is all that is allocatable."""
 
     @property
-    def schedulable(self) -> bool:
-        return not self.why_not
-
-    @property
     def pool(self) -> str:
         return self.labels.get(POOL, "")
 
