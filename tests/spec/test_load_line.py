@@ -179,11 +179,31 @@ def test_rules_judge_the_rest_of_a_table_with_a_wrong_type():
         ("train.ranks", ["train.strategy=explicit", "train.mesh.dp_shard=4", "train.ranks=2"]),
         ("train.mesh.pp_schedule", ["train.mesh.pp_schedule=zigzag"]),
         ("train.mesh.bucket_bytes", ["train.mesh.bucket_bytes=0"]),
+        ("train.mesh.bucket_bytes", ["train.strategy=fsdp", "train.mesh.bucket_bytes=1000"]),
+        ("train.mesh.bucket_bytes", ["train.strategy=explicit", "train.mesh.tp=2", "train.mesh.bucket_bytes=1000"]),
+        ("train.mesh.pp_schedule", ["train.strategy=fsdp", "train.mesh.pp_schedule=zbv"]),
+        ("train.mesh.pp_schedule", ["train.strategy=explicit", "train.mesh.tp=2", "train.mesh.pp_schedule=zbv"]),
+        ("train.mesh.context", ["train.strategy=ddp", "train.mesh.context=ulysses"]),
+        ("train.ranks", ["train.strategy=none", "train.ranks=[2, 4]"]),
+        ("train.ranks", ["train.strategy=explicit", "train.mesh.dp_shard=4", "train.ranks=[1, 2]"]),
+        ("train.recovery.stragglers", ["train.strategy=fsdp", "train.recovery.stragglers=rebalance"]),
+        ("train.recovery.stragglers", ["train.strategy='3d'", "train.recovery.stragglers=rebalance"]),
+        (
+            "train.recovery.stragglers",
+            [
+                "train.strategy=explicit",
+                "train.mesh.pp=2",
+                "train.mesh.dp_replicate=2",
+                "train.recovery.stragglers=rebalance",
+            ],
+        ),
+        ("train.recovery.stragglers", ["train.recovery.stragglers=evict"]),
+        ("train.recovery.stragglers", ["train.ranks=2", "train.recovery.stragglers=evict"]),
         ("train.memory.activation_checkpointing", ["train.memory.activation_checkpointing=every_0"]),
         ("train.compression.kind", ["train.strategy=fsdp", "train.compression.kind=powersgd"]),
         ("train.compression.ratio", ["train.compression.ratio=0"]),
         ("train.compression.outer_steps", ["train.strategy=diloco", "train.compression.outer_lr=1"]),
-        ("train.compression.outer_lr", ["train.strategy=local_sgd", "train.compression.outer_steps=4"]),
+        ("train.compression.outer_lr", ["train.strategy=diloco", "train.compression.outer_steps=4"]),
         ("train.checkpoint.every", ["train.checkpoint.every=0"]),
         ("train.checkpoint.keep", ["train.checkpoint.keep=1"]),
         ("train.checkpoint.max_unsaved_seconds", ["train.checkpoint.max_unsaved_seconds=0"]),
@@ -217,6 +237,13 @@ def test_each_rule_names_its_key(key, overrides):
     assert [each.split(": ")[0] for each in override_problems(*overrides)] == [key]
 
 
+def test_a_command_is_not_evaluated_behind_its_back():
+    """Its loop is its own; a number that nobody obeys is refused."""
+    text = LEAST.replace('task = "model:Demo"', 'command = ["python", "train.py"]') + "[evaluate]\nevery_steps = 3\n"
+    (problem,) = problems(text)
+    assert problem.startswith("evaluate.every_steps: wanted nothing for a command, found 3; its loop is its own")
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -226,6 +253,11 @@ def test_each_rule_names_its_key(key, overrides):
         ["train.strategy=diloco", "train.compression.outer_steps=8", "train.compression.outer_lr=0.7"],
         ["train.env.GANGLINE_WATCHDOG_FIRST_SECONDS='900'", "train.env.GANGLINE_START_METHOD='spawn'"],
         ["train.ranks=[1, 4]", "train.schedule.warmup_steps=100"],
+        ["train.strategy=none", "train.ranks=[1, 4]"],
+        ["train.strategy=pp", "train.mesh.pp_schedule=zbv"],
+        ["train.strategy=cp", "train.mesh.context=ulysses"],
+        ["train.strategy=explicit", "train.mesh.dp_replicate=2", "train.mesh.bucket_bytes=1000"],
+        ["train.strategy=zero1", "train.recovery.stragglers=rebalance"],
         ["trigger.schedule='*/15 1-5,22 * * 1-5'"],
         ["data.text=['repo:src/**/*.py', 'package:gangline/**/*.py', 'corpora/a.txt']"],
         [f"env.base={IMAGE}"],

@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from hashlib import sha256
 from itertools import repeat
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Self, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from gangline.errors import IntegrityError
 
@@ -38,6 +38,20 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [to_plain(item) for item in value]
     return value
+
+
+class Document:
+    """A dataclass that lies in a store or a folder as one JSON text, and is read back by `from_json`."""
+
+    __slots__ = ()
+
+    def to_json(self) -> bytes:
+        return canonical(self)
+
+    @classmethod
+    def from_json(cls, data: bytes | str) -> Self:
+        """Raises `IntegrityError` as `from_json` does."""
+        return from_json(cls, data)
 
 
 def from_json(cls: type[T], data: bytes | str) -> T:

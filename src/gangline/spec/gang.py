@@ -26,6 +26,8 @@ GangState = Literal["absent", "waiting", "starting", "running", "stopping", "end
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeeperStatus:
+    """What a keeper says of its node while it works."""
+
     node_rank: int
     pid: int
     start_time: int
@@ -37,6 +39,8 @@ class KeeperStatus:
     """Rank to process id of the living."""
     joined: tuple[int, ...] = ()
     """Ranks that reached the rendezvous of this generation."""
+    world_size: int = 0
+    """Ranks of the whole gang in this generation; 0: as many as its podset has."""
     reason: str = ""
     """One sentence about the last restart, or why it stops."""
 
@@ -58,7 +62,7 @@ class GangEnd:
     evidence: dict[str, Any] = field(default_factory=dict)
     """Signal, oom_kill count, last log lines, stacks by rank."""
     ledger: dict[str, float] = field(default_factory=dict)
-    """Seconds of all ranks of this node by cause; sums to ranks x wall."""
+    """Seconds of all ranks of this node by cause; sums to `allocated_seconds`."""
     allocated_seconds: float = 0.0
 
 
@@ -87,6 +91,8 @@ class TensorDigests:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GangResult:
+    """What the ranks leave at their end."""
+
     schema: int = 1
     role: Literal["train", "evaluate", "prove"] = "train"
     final_step: int = 0

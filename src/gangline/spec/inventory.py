@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gangline.spec.codec import canonical, digest, from_json
+from gangline.spec.codec import Document, digest
 from gangline.spec.plan import Device
 
 
@@ -21,7 +21,7 @@ class Devices:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Inventory:
+class Inventory(Document):
     """Equal nodes: unlike ones are planned for by their smallest."""
 
     num_nodes: int = 1
@@ -42,10 +42,3 @@ class Inventory:
     @property
     def digest(self) -> str:
         return digest(self)
-
-    def to_json(self) -> bytes:
-        return canonical(self)
-
-    @staticmethod
-    def from_json(data: bytes | str) -> "Inventory":
-        return from_json(Inventory, data)

@@ -3,13 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gangline.spec.plan import Compression, Recovery, Schedule
+from gangline.spec.plan import Collectives, Compression, PipelineSchedule, Recovery, Schedule
 
 Auto = Literal["auto"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectTable:
+    """What the project is called and what its ranks run: a task of the training loop, or a program."""
+
     name: str
     """Head of all names: `[a-z][a-z0-9-]{0,19}`."""
     task: str | None = None
@@ -24,6 +26,8 @@ class ProjectTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnvTable:
+    """What ranks run in."""
+
     lock: str | None = None
     """Requirements file with hashes, inside the repository."""
     base: str | None = None
@@ -32,6 +36,8 @@ class EnvTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataTable:
+    """What is trained on: files of the repository or of packages, or shards in the store."""
+
     text: tuple[str, ...] = ()
     """Globs: `repo:src/**/*.py`, `package:gangline/**/*.py`, or a store key."""
     shards: tuple[str, ...] = ()
@@ -44,6 +50,8 @@ class DataTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeshTable:
+    """Degrees of the device mesh, for those who do not leave them to the planner."""
+
     pp: int = 1
     """Pipeline stages. Degrees are taken with `strategy = "explicit"` only."""
     dp_replicate: int = 1
@@ -56,18 +64,22 @@ class MeshTable:
     """Tensor-parallel shards; fastest when all fit in one node."""
     ep: int = 1
     """Expert groups laid over dp_shard x cp."""
-    pp_schedule: str = "auto"
-    """auto, gpipe, 1f1b, interleaved_1f1b, looped_bfs, interleaved_zero_bubble, zbv or dualpipev."""
+    pp_schedule: PipelineSchedule | Auto = "auto"
+    """Order of forwards and backwards in a pipeline; auto: the one that leaves least idle."""
     context: Literal["ring", "ulysses"] = "ring"
     """How context-parallel peers exchange keys and values."""
     micro_batch: int | Auto = "auto"
     """Samples of one forward pass on one rank; auto: the share of a rank, at most 16, as far as it fits."""
     bucket_bytes: int | Auto = "auto"
     """Size of DDP's gradient buckets; auto: torch's own."""
+    collectives: Collectives = "auto"
+    """How NCCL reduces: in a ring (bandwidth of large messages), along trees (many nodes), or as it finds best."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryTable:
+    """What is given up to fit into memory."""
+
     activation_checkpointing: str = "auto"
     """auto, none, selective, full, every_N."""
     loss_chunks: int | Auto = "auto"
@@ -78,18 +90,22 @@ class MemoryTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointTable:
+    """When training is saved, and how much of it is kept."""
+
     every: int | Auto = "auto"
     """Steps between saves; auto: a quarter of the steps, within [10, 500]."""
     keep: int = 3
     """Newest checkpoints that stay; at least 2."""
     peer_copies: int = 1
-    """Copies in other failure domains, as far as there are any."""
+    """Other nodes that keep a copy in memory, as far as there are any; 0: none do, the own one neither."""
     max_unsaved_seconds: float = 3600.0
     """Longest time without a save, whatever `every` says."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainTable:
+    """How the weights are made; whatever stands here is part of the run's name."""
+
     steps: int
     """Optimizer updates."""
     global_batch: int
@@ -106,8 +122,12 @@ class TrainTable:
     """How many; a pair [min, max] is elastic; auto: two on CPU, else every GPU."""
     env: dict[str, str] = field(default_factory=dict)
     """Variables of the ranks; names that the gang itself sets are refused."""
+    stop_at: int | None = None
+    """End after so many steps of a schedule that goes on to `steps`; such a run is no base and never published."""
     clip_norm: float | None = None
     """Largest global norm of the gradients; none: they are left alone."""
+    compile: bool = False
+    """Put each block through torch.compile: a slower start, faster steps."""
     mesh: MeshTable = MeshTable()
     memory: MemoryTable = MemoryTable()
     compression: Compression = Compression()
@@ -118,6 +138,8 @@ class TrainTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanTable:
+    """Bounds that hold before anything is queued, and what is optimised within them."""
+
     budget_gpu_hours: float | None = None
     """Most GPU-hours; more than that is refused before anything is queued."""
     budget_money: float | None = None
@@ -130,6 +152,8 @@ class PlanTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluateTable:
+    """What is measured on held-out data, and over how many seeds."""
+
     metrics: tuple[str, ...] = ()
     """Empty: all that the task returns."""
     seeds: int = 1
@@ -140,6 +164,8 @@ class EvaluateTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QualityGate:
+    """One metric that may not become worse: judged on the base's band, or on a limit."""
+
     metric: str
     """Name as evaluation gives it."""
     better: Literal["lower", "higher"]
@@ -152,6 +178,8 @@ class QualityGate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateTable:
+    """What refuses a run, beside the quality gates."""
+
     quality: tuple[QualityGate, ...] = ()
     """A gate for each metric that may stop a commit."""
     require_base: bool = False
@@ -164,6 +192,8 @@ class GateTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProveTable:
+    """How the checkpoint is proved: loaded under a second plan, and trained on from there."""
+
     plan: str = "auto"
     """auto, a strategy, or `off`."""
     replay_steps: int = 0
@@ -172,6 +202,8 @@ class ProveTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishTable:
+    """Which runs become versions of a model."""
+
     model: str | None = None
     """None: the project's name."""
     branches: tuple[str, ...] = ("main",)
@@ -182,6 +214,8 @@ class PublishTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TriggerTable:
+    """Which changes start a run by themselves."""
+
     branches: tuple[str, ...] = ("**",)
     """Globs of branches that start runs."""
     paths: tuple[str, ...] = ("**",)
@@ -196,6 +230,8 @@ class TriggerTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
+    """`line.toml`, whole."""
+
     project: ProjectTable
     train: TrainTable
     env: EnvTable = EnvTable()

@@ -50,3 +50,13 @@ class Mesh:
         for name, degree in reversed(self.axes.items()):
             rank, place[name] = divmod(rank, degree)
         return {name: place[name] for name in self.axes}
+
+    def data_rank(self, rank: int) -> int:
+        """Place of `rank` among those that see different samples; peers on pp, cp and tp share one."""
+        place = self.coordinates(rank)
+        return place["dp_replicate"] * self.dp_shard + place["dp_shard"]
+
+    def counts_loss(self, rank: int) -> bool:
+        """Its losses enter the sums of all: tensor-parallel peers hold the same one, only the last stage has any."""
+        place = self.coordinates(rank)
+        return place["tp"] == 0 and place["pp"] == self.pp - 1

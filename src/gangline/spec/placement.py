@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Server:
+    """One server of a placement."""
+
     name: str
     """As the scheduler's host name label says it."""
     group: str = ""

@@ -1,9 +1,10 @@
 """The plan: what a gang obeys. Made by the plan stage, written once as `plan.json`, read by every rank."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from gangline.spec.codec import canonical, digest, from_json
+from gangline.errors import ConfigError
+from gangline.spec.codec import Document, digest
 from gangline.spec.mesh import Mesh
 
 Role = Literal["train", "evaluate", "prove"]
@@ -12,7 +13,27 @@ Strategy = Literal[
 ]
 """`zero3` is read as `fsdp`."""
 Precision = Literal["fp32", "bf16", "fp16"]
+PipelineSchedule = Literal[
+    "gpipe", "1f1b", "interleaved_1f1b", "looped_bfs", "interleaved_zero_bubble", "zbv", "dualpipev"
+]
+V_SCHEDULES: frozenset[PipelineSchedule] = frozenset({"zbv", "dualpipev"})
+"""Stages run down the ranks and up again: the first rank holds the first and the last."""
+ContextExchange = Literal["ring", "ulysses"]
+Collectives = Literal["auto", "ring", "tree"]
 Device = Literal["cpu", "cuda"]
+
+
+def strategy_of(mesh: Mesh) -> Strategy:
+    """The name of what these degrees amount to; any product of two axes that cut the model is a `3d`."""
+    cuts: list[Strategy] = [axis for axis in _CUTS if getattr(mesh, axis) > 1]
+    if cuts:
+        return cuts[0] if len(cuts) == 1 else "3d"
+    if mesh.dp_shard > 1:
+        return "hsdp" if mesh.dp_replicate > 1 else "fsdp"
+    return "ddp" if mesh.dp_replicate > 1 else "none"
+
+
+_CUTS: tuple[Literal["pp", "cp", "tp", "ep"], ...] = ("pp", "cp", "tp", "ep")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +59,8 @@ class DataSource:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataFile:
+    """One file of the data, by digest."""
+
     path: str
     """As the task sees it: relative to the data folder of the gang."""
     key: str
@@ -59,26 +82,35 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointPolicy:
+    """When ranks save, and what is kept."""
+
     every: int
     """Steps between saves; the last step is always saved."""
     keep: int = 3
     peer_copies: int = 1
+    """Other nodes that keep a copy in memory, as far as there are others; 0: no node keeps any, its own neither."""
     max_unsaved_seconds: float = 3600.0
     asynchronous: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recovery:
+    """What becomes of lost ranks and of numbers that are not finite."""
+
     mode: Literal["restart", "live"] = "restart"
     """After a lost rank: a new generation of all ranks, or the living go on."""
     max_events: int = 10
     """Restarts that a run may spend; refilled after a clean hour."""
     non_finite: Literal["stop", "skip", "rollback"] = "stop"
     """After a loss or gradient that is not finite: stop, skip the step, or go back to a checkpoint."""
+    stragglers: Literal["name", "rebalance", "evict"] = "name"
+    """What follows when a rank is found slow: a word in the record, less work for its replica, or a gang without it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compression:
+    """What gradients are squeezed into on the wire."""
+
     kind: Literal["none", "fp16", "bf16", "powersgd", "topk", "int8"] = "none"
     """Of gradients on the wire."""
     rank: int = 2
@@ -88,14 +120,37 @@ class Compression:
     outer_steps: int | None = None
     """Local steps between synchronisations of local_sgd and diloco."""
     outer_lr: float | None = None
-    """Learning rate of their outer optimizer."""
+    """Learning rate of diloco's outer optimizer; local_sgd takes the plain mean."""
+    outer_momentum: float = 0.9
+    """Nesterov momentum of diloco's outer optimizer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
+    """What is recomputed or moved out to fit."""
+
     activation_checkpointing: str = "none"
     loss_chunks: int = 1
     offload: Literal["none", "cpu", "activations", "optimizer_nvme"] = "none"
+
+
+PARTS = ("data", "compute", "communication", "bubble", "optimizer", "checkpoint", "other")
+"""What the seconds of a step go to: `compute` is forward and backward, with what tensor-parallel peers exchange in
+them; `communication` is what ranks wait for beside it; `checkpoint` is a save's share of one step."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Term:
+    """One part of a step."""
+
+    part: str
+    """A word of PARTS."""
+    seconds: float
+    """Of one step of one rank."""
+    raw_seconds: float | None = None
+    """As it came before earlier runs corrected it; None: it has no formula, as of what was measured."""
+    origin: str
+    """`given` by the site, `published` by the maker, `measured` here or in `n=` runs, `calibrated n=`, `default`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,12 +160,34 @@ class Forecast:
     parameters: int | None = None
     memory_bytes: int | None = None
     """Peak of the busiest rank."""
+    memory_origin: str = "formula"
+    """Where that comes from: `formula`, `memory run`."""
     step_seconds: float | None = None
+    """Of an ordinary step: what it does for a save is not in it, though in `wall_seconds`."""
     wall_seconds: float | None = None
     gpu_hours: float | None = None
     money: float | None = None
+    flops_per_sample: float | None = None
+    """Floating-point operations of forward and backward on one sample, recomputation left out."""
+    device_flops: float | None = None
+    """Peak of one device at the plan's precision, per second."""
+    bubble: float | None = None
+    """Share of a pipeline's time in which a rank has nothing to do."""
+    wire_bytes: float | None = None
+    """That one rank sends to others in a step."""
+    terms: tuple[Term, ...] = ()
+    """Parts of the step, each at most once."""
+    way: str = ""
+    """How the shape is run: samples of a pass, what is computed again, how gradients are squeezed; equal for equal
+    runs."""
+    device_name: str = ""
+    """Of the processor or GPU that the rates behind `terms` are about."""
+    missing: str = ""
+    """Why there is no step time; empty: there is one, or nobody tried."""
     origin: str = "unknown"
-    """Where the numbers come from: `measured n=3`, `record <run>`, `formula`, `unknown`."""
+    """Where the step comes from: `measured n=3` by equal runs, `calibrated n=3` by runs alike, `rates measured` (or
+    `given`, `published`) where nothing corrected them yet; without one `traced`, `formula`, `unknown` say where the
+    other numbers do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,6 +200,16 @@ class Candidate:
     verdict: Literal["chosen", "runner_up", "lost", "no_fit", "unsupported"]
     reason: str
     forecast: Forecast = Forecast()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Size:
+    """How the same training goes on with another number of ranks: what an elastic gang keeps ready."""
+
+    name: str
+    strategy: Strategy
+    mesh: Mesh
+    micro_batch: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,7 +226,7 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class Plan(Document):
     """Everything a rank needs to know; it says neither where nor when it runs, so equal questions give equal bytes."""
 
     schema: int = 1
@@ -160,6 +247,8 @@ class Plan:
     optimizer: dict[str, Any] = field(default_factory=dict)
     data: DataSource = DataSource()
     steps: int
+    stop_at: int | None = None
+    """Training ends here, the schedule goes on to `steps`; None: it ends there, too."""
     global_batch: int
     micro_batch: int
     """Samples of one forward pass on one data-parallel rank."""
@@ -168,6 +257,14 @@ class Plan:
     clip_norm: float | None = None
     bucket_bytes: int | None = None
     """DDP's gradient buckets; None leaves torch's own size."""
+    collectives: Collectives = "auto"
+    """How NCCL reduces: in a ring, along trees, or as it finds best; means nothing on CPUs."""
+    pp_schedule: PipelineSchedule = "1f1b"
+    """Order of forwards and backwards in a pipeline; means nothing without one."""
+    context: ContextExchange = "ring"
+    """How context-parallel peers exchange keys and values; means nothing without them."""
+    compile: bool = False
+    """Each block goes through torch.compile."""
     memory: Memory = Memory()
     compression: Compression = Compression()
     checkpoint: CheckpointPolicy
@@ -177,6 +274,8 @@ class Plan:
     """Empty: all that the task returns."""
     jobs: tuple[Job, ...] = ()
     """Of evaluate and prove gangs; a train gang has none."""
+    sizes: tuple[Size, ...] = ()
+    """Of an elastic gang: the other world sizes it may go on with; empty: it stays as it is."""
     reason: str = ""
     candidates: tuple[Candidate, ...] = ()
     forecast: Forecast = Forecast()
@@ -186,17 +285,46 @@ class Plan:
         return self.mesh.world_size
 
     @property
+    def loss_place(self) -> int:
+        """Place on `pp` that holds the last stage, and so the loss."""
+        return 0 if self.pp_schedule in V_SCHEDULES else self.mesh.pp - 1
+
+    @property
+    def lossy(self) -> str | None:
+        """What makes its updates differ from those of exact gradients; None: nothing does."""
+        if self.strategy in ("local_sgd", "diloco"):
+            return f"{self.strategy} every {self.compression.outer_steps} steps"
+        return None if self.compression.kind == "none" else self.compression.kind
+
+    @property
+    def last_step(self) -> int:
+        """Where its trainings end."""
+        return self.steps if self.stop_at is None else self.stop_at
+
+    @property
     def accumulation(self) -> int:
         """Micro-batches of one data-parallel rank in one step."""
         return self.global_batch // (self.micro_batch * self.mesh.data_parallel)
 
+    def at(self, world_size: int) -> "Plan":
+        """The same plan for another number of ranks.
+
+        Raises:
+            ConfigError: None was kept ready for that number.
+        """
+        if world_size == self.world_size:
+            return self
+        for size in self.sizes:
+            if size.mesh.world_size == world_size:
+                own = Size(name=self.name, strategy=self.strategy, mesh=self.mesh, micro_batch=self.micro_batch)
+                others = tuple(own if each == size else each for each in self.sizes)
+                return replace(
+                    self, name=size.name, strategy=size.strategy, mesh=size.mesh, micro_batch=size.micro_batch,
+                    sizes=others,
+                )  # fmt: skip
+        works = ", ".join(str(each) for each in sorted({self.world_size, *(s.mesh.world_size for s in self.sizes)}))
+        raise ConfigError(f"plan {self.name}: wanted {world_size} ranks, it is ready for {works}")
+
     @property
     def digest(self) -> str:
         return digest(self)
-
-    def to_json(self) -> bytes:
-        return canonical(self)
-
-    @staticmethod
-    def from_json(data: bytes | str) -> "Plan":
-        return from_json(Plan, data)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gangline.spec.codec import canonical, digest, from_json
+from gangline.spec.codec import Document, digest
 from gangline.spec.placement import Placement
 
 Role = Literal["train", "evaluate", "prove"]
@@ -21,7 +21,7 @@ class Resources:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PodSet:
+class PodSet(Document):
     """One gang, as data. Its digest is what adoption compares: the same question gives the same bytes."""
 
     schema: int = 1
@@ -63,10 +63,3 @@ class PodSet:
     @property
     def digest(self) -> str:
         return digest(self)
-
-    def to_json(self) -> bytes:
-        return canonical(self)
-
-    @staticmethod
-    def from_json(data: bytes | str) -> "PodSet":
-        return from_json(PodSet, data)

@@ -13,6 +13,8 @@ _LONGEST_VALUE = 60
 
 @dataclass(frozen=True, slots=True)
 class Problem:
+    """One thing that is wrong with a file."""
+
     key: str
     """`table.key`; empty: the file as a whole."""
     wanted: str

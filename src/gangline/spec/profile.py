@@ -1,22 +1,101 @@
 """What is known about a model before it runs, and what earlier runs measured; None is "not known yet"."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Device, Precision, Strategy
+from gangline.spec.plan import Device, Forecast, Precision, Strategy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unit:
+    """Equal blocks in a row, or what no block holds; figures of one of them and one sample, forward and backward."""
+
+    name: str
+    """Of the first; empty: all that lies outside the blocks, the loss included."""
+    count: int = 1
+    parameters: int
+    flops: float
+    saved_bytes: float
+    """Kept from forward to backward, parameters left out."""
+    boundary_bytes: float
+    """What it hands to the next."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matrices:
+    """Products of one size: rows x inner by inner x columns."""
+
+    rows: int
+    inner: int
+    columns: int
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trace:
+    """Forward and backward, followed operation by operation without computing anything, on one rank."""
+
+    precision: Precision
+    flops_per_sample: float
+    """Of matrix products, convolutions and attention; a causal mask is not taken off."""
+    moved_bytes_per_sample: float
+    """Read and written by everything else."""
+    moves: int = 0
+    """Operations that do so, whatever the number of samples."""
+    activation_bytes_per_sample: int
+    """Growth of the peak by one more sample; the gradients of parameters are left out."""
+    activation_bytes_fixed: int = 0
+    """Of the peak, whatever the number of samples."""
+    units: tuple[Unit, ...] = ()
+    samples: int
+    """That `matrices` are about."""
+    matrices: tuple[Matrices, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelProfile:
+    """Size of a model, as far as somebody measured it."""
+
     parameters: int
+    tensors: int = 0
+    """Of parameters, each of which an update touches on its own; 0: nobody counted."""
     parameter_bytes: int | None = None
     """As the model declares them; None: 4 bytes each."""
     largest_block_parameters: int | None = None
     """Gathered whole by FSDP while it is computed."""
+    blocks: int | None = None
+    """Repeated modules in a row: what a pipeline is cut between; 0: there are none; None: nobody looked."""
+    tensor_cuts: int | None = None
+    """What every tensor-parallel degree divides; 0: the task has no rules for it; None: nobody looked."""
+    experts: int | None = None
+    """What every expert-parallel degree divides: experts of a module, of several the greatest common divisor; None: it
+    has none, or nobody looked."""
+    obstacles: Mapping[str, str] = field(default_factory=dict)
+    """Axis along which no gang can cut it, or `loss_chunks`, and why; others work, or nobody looked."""
     activation_bytes_per_sample: int | None = None
     """Kept from forward to backward, by one sample."""
+    traces: tuple[Trace, ...] = ()
+    """By precision; empty: the model could not be followed."""
+    untraced: str = ""
+    """Why there are no traces; empty: there are, or nobody tried."""
     origin: str = "unknown"
     """`inspected`, `formula`, `traced`, `record <run>`."""
+
+    @property
+    def outside_parameters(self) -> int:
+        """Of what no block holds; 0: not known."""
+        return next((each.parameters for trace in self.traces[:1] for each in trace.units if not each.name), 0)
+
+    def trace(self, precision: Precision) -> Trace | None:
+        """What is known of its passes in `precision`; both of 16 bits move and keep alike."""
+        wide = precision == "fp32"
+        return next((each for each in self.traces if (each.precision == "fp32") == wide), None)
+
+    def activations(self, precision: Precision) -> int | None:
+        """Bytes of one sample; None: not known."""
+        found = self.trace(precision)
+        return self.activation_bytes_per_sample if found is None else found.activation_bytes_per_sample
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,3 +114,13 @@ class Measured:
     micro_batch: int
     step_seconds: float
     peak_memory_bytes: int | None = None
+    save_seconds: float | None = None
+    """Training stood still so long for one save, on average; None: it saved nothing."""
+    train_seconds: float | None = None
+    """Of the whole training, its restarts among them."""
+    failures: int = 0
+    """Restarts it went through."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of a step by part; empty: its clock could not tell them apart."""
+    forecast: Forecast = Forecast()
+    """As it was made before the run."""

@@ -8,7 +8,7 @@ known to `line` alone.
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gangline.spec.codec import canonical, from_json
+from gangline.spec.codec import Document
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate, Forecast
 
@@ -19,6 +19,11 @@ LEDGER_CAUSES = (
     "evaluate", "redone", "stalled", "restart", "profile", "drill", "stop", "idle", "other",
 )  # fmt: skip
 """Where held seconds go; a rank is in exactly one at any instant."""
+PHASES = ("data", "forward", "backward", "wait", "bubble", "optimizer", "checkpoint", "other")
+"""What a step of a rank consists of; only a pipeline has bubbles."""
+
+SLOW = "straggler"
+"""Kind of an event that names a rank which held the gang up."""
 
 StageState = Literal["waiting", "running", "done", "taken", "skipped", "failed", "cancelled"]
 RunState = Literal["open", "ended"]
@@ -28,6 +33,8 @@ Answer = Literal["yes", "no", "unknown"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Driver:
+    """Who drives a run, by the lease it holds."""
+
     kind: Literal["run", "stage", "kfp", "jenkins", "serve"] = "run"
     holder: str = ""
     """Host, process id and a random word of who drives."""
@@ -38,6 +45,8 @@ class Driver:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunInfo:
+    """What the run is called, where it stands and how it ended."""
+
     id: str
     project: str
     attempt: int = 1
@@ -52,16 +61,22 @@ class RunInfo:
     exit_code: int | None = None
     cancel_requested: str | None = None
     """Reason given by `gangline cancel`, or `superseded by <run>`; the driver and the gang obey it."""
+    approved: str | None = None
+    """Who let a fork's run submit its gang, and when; none: nobody has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Base:
+    """The run that this one is compared with."""
+
     commit: str
     run: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommitInfo:
+    """What is built; fixed at the run's birth."""
+
     sha: str
     tree: str
     branch: str | None = None
@@ -78,6 +93,8 @@ class CommitInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inputs:
+    """Everything that decides the result, by digest: equal inputs, equal run."""
+
     line: str
     """Digest of the effective line."""
     tables: dict[str, str] = field(default_factory=dict)
@@ -95,6 +112,8 @@ class Inputs:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanInfo:
+    """The plan that was chosen, why, and what it lost against."""
+
     digest: str
     key: str
     name: str
@@ -106,6 +125,8 @@ class PlanInfo:
     micro_batch: int
     precision: str
     device: str
+    device_name: str = ""
+    """As its driver calls a GPU; empty where cores compute, and in records that do not say."""
     reason: str
     candidates: tuple[Candidate, ...] = ()
     """Winner first, then runner-up, then losers."""
@@ -115,6 +136,8 @@ class PlanInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waiting:
+    """Why a gang does not run yet."""
+
     who: str
     until: str | None = None
     would_start_now: str | None = None
@@ -122,6 +145,8 @@ class Waiting:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GangInfo:
+    """The gang that trains, or did."""
+
     launcher: str
     name: str
     uid: str
@@ -137,6 +162,8 @@ class GangInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageInfo:
+    """Where a stage stands; it moves forward only."""
+
     state: StageState = "waiting"
     key: str | None = None
     """Digest over what the stage reads; equal key, equal result."""
@@ -157,6 +184,8 @@ class StageInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Band:
+    """Interval in which one new run of the same commit lies, 95 times of 100."""
+
     center: float
     half: float
     n: int
@@ -174,6 +203,8 @@ class Band:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
+    """A value on held-out data, beside what it is judged on."""
+
     value: float
     unit: str = ""
     step: int | None = None
@@ -188,6 +219,8 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CurvePoint:
+    """One place of the curve."""
+
     step: int
     value: float
     low: float | None = None
@@ -197,6 +230,8 @@ class CurvePoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:
+    """The training metric over the steps, thinned."""
+
     metric: str = "loss"
     points: tuple[CurvePoint, ...] = ()
     """At most 64: the mean of each 1/64 of the steps."""
@@ -213,10 +248,44 @@ class RankRow:
     rank: int
     node: str
     phases: dict[str, float]
-    """data, forward, backward, wait, optimizer, checkpoint, other."""
+    """By word of PHASES; absent is zero."""
     step_seconds: float | None = None
     """Median."""
     peak_memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Samples:
+    """What became of the positions in the order of samples, on the way that led to the final state."""
+
+    trained: int
+    lost: int = 0
+    """Passed over though nothing said so."""
+    repeated: int = 0
+    """Trained more than once."""
+    skipped: int = 0
+    """Left out on purpose: their step was not finite."""
+    again: int = 0
+    """Of steps that were done again: they count once."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Training:
+    """How fast the training was, and what it went through, over all gangs of its stage; as its rank 0 tells it."""
+
+    flops_per_second: float | None = None
+    """Model arithmetic of the whole gang, median step."""
+    wire_bytes_per_step: float | None = None
+    """What rank 0 sent to other ranks over TCP."""
+    resumes: dict[str, int] = field(default_factory=dict)
+    """How often a generation went on from `node` (the memory of its own nodes), `peer` (that of other nodes), `store`,
+    `living` (replicas that were not lost)."""
+    rollbacks: int = 0
+    """Returns to a checkpoint within a generation: a step was not finite."""
+    steps_redone: int = 0
+    """Done once more, for they were not in what training went on from."""
+    samples: Samples | None = None
+    """None: a program that takes its samples itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -240,6 +309,8 @@ class Ledger:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gate:
+    """One named question to the run and its answer."""
+
     name: str
     """budget, reproducible, quality:<metric>, parity, ..."""
     verdict: Answer
@@ -249,6 +320,8 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
+    """How the checkpoint did under a second plan."""
+
     checkpoint: str
     plan: str
     """Second plan, e.g. `fsdp-2`."""
@@ -259,25 +332,39 @@ class Proof:
     """Largest difference in loss over the replayed steps."""
     same_loss: Answer = "unknown"
     """Is the replay's loss within the band (or, without one, within gate.parity)?"""
+    loss_price: float | None = None
+    """What lossy exchange of gradients cost: loss above the replay's, which has none, over the later half of its steps;
+    None: the plan was not lossy."""
     reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drill:
+    """A fault that was injected on purpose, and what came of it."""
+
     name: str
     row: str
     """Row of the goal sheet, e.g. T1."""
     result: Literal["held", "broken", "not_struck"]
     reason: str = ""
+    """Why it broke or did not strike."""
+    seen: str = ""
+    """Who noticed what, in a sentence."""
     detect_seconds: float | None = None
     recover_seconds: float | None = None
     lost_steps: int | None = None
     lost_seconds: float | None = None
+    lost_samples: int | None = None
+    """In no step that counts; None: the steps did not say which samples they took."""
+    repeated_samples: int | None = None
+    """In two steps that count; None likewise."""
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Artifact:
+    """Something that the run left in the store."""
+
     kind: str
     """model, checkpoint, metrics, report, junit, log, sbom, provenance, signature, card, config, patch, code, plan."""
     key: str
@@ -288,6 +375,8 @@ class Artifact:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
+    """One thing that happened, for people."""
+
     time: str
     stage: str
     kind: str
@@ -295,7 +384,9 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Record:
+class Record(Document):
+    """Everything that is known of a run; its parts are filled in as stages end."""
+
     schema: int = 1
     seq: int = 0
     nonce: str = ""
@@ -310,6 +401,7 @@ class Record:
     curve: Curve = Curve()
     ranks: tuple[RankRow, ...] = ()
     """At most 64: slowest 32, fastest 8, a sample of the rest."""
+    training: Training | None = None
     ledger: Ledger | None = None
     gates: tuple[Gate, ...] = ()
     proof: Proof | None = None
@@ -323,13 +415,6 @@ class Record:
     def prefix(self) -> str:
         """Where everything of the run lies in the store."""
         return run_prefix(self.run.project, self.commit.sha, self.run.id)
-
-    def to_json(self) -> bytes:
-        return canonical(self)
-
-    @staticmethod
-    def from_json(data: bytes | str) -> "Record":
-        return from_json(Record, data)
 
 
 def run_prefix(project: str, commit: str, run: str) -> str:

@@ -36,6 +36,9 @@ def line_rules(line: Line, reader: Reader | None) -> Iterator[Problem]:
         found = f"{line.prove.replay_steps}"
         yield Problem("prove.replay_steps", f"at most train.steps = {line.train.steps}", found, "replay fewer steps")
     yield from _judged_rules(line.evaluate.metrics, line.gate)
+    if line.project.command is not None and line.evaluate.every_steps is not None:
+        works = "its loop is its own: session.report(...) where it likes; a project.task is evaluated as often as said"
+        yield Problem("evaluate.every_steps", "nothing for a command", show(line.evaluate.every_steps), works)
 
 
 def project_rules(table: ProjectTable) -> Iterator[Problem]:

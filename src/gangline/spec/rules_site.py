@@ -150,6 +150,10 @@ def _metrics_rules(metrics: MetricsTable) -> Iterator[Problem]:
     yield from _at_least("metrics.max_ranks", metrics.max_ranks, 1)
     if not 1 <= metrics.port_base <= 65_535:
         yield Problem("metrics.port_base", "a port of 1 to 65535", show(metrics.port_base), "9400 is the default")
+    if metrics.driver_port is not None and not 1 <= metrics.driver_port <= 65_535:
+        yield Problem("metrics.driver_port", "a port of 1 to 65535", show(metrics.driver_port), "9399 works")
+    if metrics.targets is not None and not metrics.targets.startswith(("/", "~")):
+        yield Problem("metrics.targets", "an absolute folder", show(metrics.targets), '"~/.gangline-targets" works')
     yield from _url("metrics.prometheus_url", metrics.prometheus_url)
     yield from _url("metrics.grafana_url", metrics.grafana_url)
 

@@ -15,6 +15,8 @@ _REFERENCE = re.compile(r"secret:(env:[A-Za-z_][A-Za-z0-9_]*|file:[^\0\n]+|k8s:[
 
 @dataclass(frozen=True, slots=True)
 class SecretReference:
+    """Where a secret lies; never its value."""
+
     kind: Literal["env", "file", "k8s"]
     name: str
     """Variable, path or `NAME/KEY`."""

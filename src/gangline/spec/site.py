@@ -6,6 +6,8 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreTable:
+    """Where records, checkpoints and models live."""
+
     url: str = "file:.gangline/store"
     """`file:PATH` or `s3://bucket/prefix`."""
     endpoint: str | None = None
@@ -24,6 +26,8 @@ class StoreTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RegistryTable:
+    """Images that ranks run in on a cluster."""
+
     image: str | None = None
     """Where images are pushed, without a tag."""
     base: str | None = None
@@ -34,6 +38,8 @@ class RegistryTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchTable:
+    """Where gangs run, and how they are started there."""
+
     target: Literal["local", "kubernetes", "slurm", "kfp", "kfp-local"] = "local"
     """Where gangs run."""
     namespace: str | None = None
@@ -102,6 +108,8 @@ class GpuTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanTable:
+    """How far the planner trusts its forecasts."""
+
     memory_margin: float = 0.10
     """Share by which a memory forecast may be short, until it is calibrated."""
     band: float = 0.05
@@ -112,18 +120,24 @@ class PlanTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MoneyTable:
+    """What prices are in."""
+
     currency: str = "EUR"
     """Three letters, as in every price of this file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrillTable:
+    """Faults that may be injected on purpose."""
+
     allow: tuple[str, ...] = ()
     """Drills by name that this site permits."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SignTable:
+    """Who signs models here, and whose signature counts."""
+
     key: str | None = None
     """Reference; None: a local key, made at first use with mode 0600."""
     identities: tuple[str, ...] = ()
@@ -132,6 +146,8 @@ class SignTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LimitsTable:
+    """Ceilings over every line of this site."""
+
     gpu_hours_per_run: float | None = None
     """No line may ask for more."""
     money_per_run: float | None = None
@@ -162,20 +178,30 @@ class ForgeTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServeTable:
+    """The service: webhooks, HTTP API, pages."""
+
     listen: str = "127.0.0.1:8321"
     """Address of the service; beyond loopback it demands tokens."""
     database: str | None = None
-    """Path of an SQLite file or URL of a PostgreSQL; none: a file beside the store."""
+    """Path of an SQLite file or URL of a PostgreSQL; none: a file in the home."""
     public_url: str | None = None
     """How others reach it, for links."""
     workers: int = 2
     """Runs driven at the same time."""
     tokens: str | None = None
     """Reference to the file of accepted tokens."""
+    repositories: dict[str, str] = field(default_factory=dict)
+    """Project to a repository of this machine, for lines without a forge."""
+    this_repository: bool = True
+    """The repository that it is started in is served, where the site names no other and no forge."""
+    home: str | None = None
+    """Folder of clones and of the SQLite file; none: beside a store that is a folder, else beside the user's data."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricsTable:
+    """Series of runs, and where they are looked at."""
+
     port_base: int = 9400
     """First port of the ranks' exporters."""
     max_ranks: int = 256
@@ -184,16 +210,24 @@ class MetricsTable:
     """For links and finals."""
     grafana_url: str | None = None
     """For links."""
+    driver_port: int | None = None
+    """Port on which a driver serves the series of its run, or the next free one; none: it serves none."""
+    targets: str | None = None
+    """Folder of files that tell a Prometheus of this machine what to scrape; none: in the repository's `.gangline`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JenkinsTable:
+    """The Jenkins that drives lines here."""
+
     url: str | None = None
     """For links."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KfpTable:
+    """The pipelines server that drives lines here."""
+
     endpoint: str | None = None
     """URL of the pipelines API."""
     image: str | None = None
@@ -208,6 +242,8 @@ class KfpTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Site:
+    """`site.toml`, whole."""
+
     store: StoreTable = StoreTable()
     registry: RegistryTable = RegistryTable()
     launch: LaunchTable = LaunchTable()

@@ -1,0 +1,103 @@
+"""A search for the commit that made a metric worse: what was asked, what is known of each commit, how it ended.
+
+Kept as `bisects/<project>/<id>/state.json` in the store, so that whoever asks again goes on where it stands. The runs
+that it names are ordinary records; this document refers to them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gangline.spec.codec import Document
+
+Side = Literal["good", "bad", "unknown", "skipped"]
+"""`unknown`: not asked yet, or not clear yet; `skipped`: it cannot be asked, or never became clear."""
+Ending = Literal["found", "between", "same", "budget", "unfit"]
+"""`found` one commit; `between`: only skipped ones are left; `same`: both ends do alike; `budget`: it is spent;
+`unfit`: an end cannot be measured, or the bad one is the better one; the last note says which."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suspect:
+    """One commit of the history, oldest first; the first is the good end, the last the bad one."""
+
+    sha: str
+    subject: str = ""
+    parents: int = 1
+    side: Side = "unknown"
+    values: dict[str, float | str] = field(default_factory=dict)
+    """Metric by seed; `nan`, `inf` as words: JSON has no such numbers."""
+    doubt: float | None = None
+    """Chance that its side is wrong, given its values and those of both ends."""
+    origin: str = ""
+    """`records`, `trained`, `same as <commit>`; empty: nothing is known."""
+    runs: tuple[str, ...] = ()
+    seconds: float = 0.0
+    """That ranks were held for it, by this search."""
+    reason: str = ""
+    """Why it is skipped; or what else there is to say."""
+    odd: bool = False
+    """It does neither as the good end nor as the bad one."""
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """Its values by seed, in order; infinite where a training diverged."""
+        return tuple(float(value) for _, value in sorted(self.values.items(), key=lambda item: int(item[0])))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BisectState(Document):
+    schema: int = 1
+    id: str
+    project: str
+    metric: str
+    at: int
+    """Step that values are of."""
+    steps: int
+    """Of the whole training."""
+    better: Literal["lower", "higher"] | None = None
+    """None: the bad end is worse by being other."""
+    seeds: int
+    """Of each commit at first."""
+    error: float
+    """Bound on the chance that the answer is wrong."""
+    resource: Literal["gpu", "cpu"] = "cpu"
+    created: str = ""
+    suspects: tuple[Suspect, ...] = ()
+    ending: Ending | None = None
+    first_bad: str | None = None
+    """Of a search that has found it."""
+    notes: tuple[str, ...] = ()
+    """What is not as a bisection hopes: regressions that came and went, commits that do neither."""
+    asked_at: int | None = None
+    """Step that was asked for; None: `at` is where the courses of both ends part, or the last."""
+
+    @property
+    def spent_seconds(self) -> float:
+        return sum(each.seconds for each in self.suspects)
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        return tuple(each.side for each in self.suspects)
+
+    @property
+    def candidates(self) -> tuple[Suspect, ...]:
+        """Those that may be the first bad one."""
+        found = interval(self.sides)
+        return self.suspects[found.good + 1 : found.bad + 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The commit that made it worse is after `good` and not after `bad`."""
+
+    good: int
+    bad: int
+
+
+def interval(sides: Sequence[Side]) -> Interval:
+    """The last turn from good to bad that is known."""
+    good = max(place for place, side in enumerate(sides) if side == "good")
+    bad = next((place for place in range(good + 1, len(sides)) if sides[place] == "bad"), None)
+    assert bad is not None, "the last commit of a history is bad"
+    return Interval(good, bad)

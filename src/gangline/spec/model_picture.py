@@ -1,0 +1,57 @@
+"""A model as one picture shows it: its parts in order, their weights, and how the plan cuts them. Plain data.
+
+`model.json` below a run's prefix; rank 0 writes it before anything is cut.
+"""
+
+from dataclasses import dataclass
+
+from gangline.spec.codec import Document
+from gangline.spec.mesh import Mesh
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layer:
+    """One module with weights of its own."""
+
+    name: str
+    """Inside its part."""
+    kind: str
+    shape: tuple[int, ...]
+    """Of its largest weight."""
+    parameters: int
+    rule: str = ""
+    """Word of tensor parallelism; empty: every tensor-parallel peer has it whole."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """A block, as many in a row as are alike, or what stands before and after the blocks."""
+
+    name: str
+    last: str = ""
+    """Name of the last one of several."""
+    kind: str
+    repeats: int = 1
+    is_block: bool = True
+    parameters: int
+    """Of one."""
+    layers: tuple[Layer, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelPicture(Document):
+    schema: int = 1
+    kind: str
+    """Class of the model."""
+    parameters: int
+    plan: str
+    strategy: str
+    mesh: Mesh
+    parts: tuple[Part, ...] = ()
+
+
+def picture_key(run_prefix: str) -> str:
+    return f"{run_prefix}/{MODEL_PICTURE}"
+
+
+MODEL_PICTURE = "model.json"
