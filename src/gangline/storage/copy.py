@@ -18,6 +18,8 @@ CHUNK_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Copied:
+    """What a copy did."""
+
     num_copied: int = 0
     num_equal: int = 0
     """Already there."""

@@ -31,7 +31,7 @@ class FolderUpload:
         write_synced(self._data.with_suffix(_KEY), key.encode())
         self._data.touch()
 
-    def part(self, data: bytes) -> None:
+    def part(self, data: bytes | memoryview) -> None:
         with os_failures(f"write a part of {self._key}", self._data.parent):
             self._check_open()
             check_previous_part(self._last_size)

@@ -30,6 +30,8 @@ _REGULAR = 0o100000
 
 @dataclass(frozen=True, slots=True)
 class LayerFile:
+    """One file of a code layer."""
+
     path: str
     """Relative to the layer, with `/`."""
     data: bytes | memoryview

@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from io import FileIO
 from itertools import islice
 from pathlib import Path
 from secrets import token_hex
@@ -52,6 +53,16 @@ class FolderStore:
                     found = os.fstat(file.fileno())
                     file.seek(start)
                     return Blob(file.read(-1 if size is None else size), _version(found), found.st_size)
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return None
+
+    def read_into(self, key: str, start: int, buffers: Sequence[memoryview]) -> tuple[int, int] | None:
+        """Fill `buffers` from `start` on; (bytes read, bytes of the object), None where there is no such key."""
+        with self._failures("read", key):
+            try:
+                with self._path(key).open("rb", buffering=0) as file:
+                    file.seek(start)
+                    return sum(_fill(file, each) for each in buffers), os.fstat(file.fileno()).st_size
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return None
 
@@ -198,3 +209,11 @@ class FolderStore:
 
 def _version(found: os.stat_result) -> Etag:
     return f"{found.st_mtime_ns:x}-{found.st_size:x}"
+
+
+def _fill(file: FileIO, buffer: memoryview) -> int:
+    """Bytes read: fewer than `buffer` has only at the end of the file."""
+    done = 0
+    while done < len(buffer) and (size := file.readinto(buffer[done:])):
+        done += size
+    return done

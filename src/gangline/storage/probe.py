@@ -14,6 +14,8 @@ MAX_CLOCK_SKEW_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
+    """One thing that was tried."""
+
     name: str
     passed: bool
     reason: str

@@ -15,6 +15,8 @@ Etag = str
 
 @dataclass(frozen=True, slots=True)
 class Blob:
+    """An object that was read."""
+
     data: bytes
     etag: Etag
     size_bytes: int
@@ -23,6 +25,8 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
+    """An object in a listing."""
+
     key: str
     size_bytes: int
     modified: float
@@ -31,6 +35,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class OpenUpload:
+    """An upload that was begun and neither completed nor aborted."""
+
     key: str
     upload_id: str
     started: float
@@ -41,7 +47,7 @@ class Upload(Protocol):
 
     upload_id: str
 
-    def part(self, data: bytes) -> None:
+    def part(self, data: bytes | memoryview) -> None:
         """Append the next part; parts but the last have at least 5 MiB."""
         ...
 

@@ -39,7 +39,7 @@ class S3Upload:
             raise StorageError(f"store {wire.place.url}: wanted an upload id for {key}, found {answer.data[:100]!r}")
         self.upload_id = found
 
-    def part(self, data: bytes) -> None:
+    def part(self, data: bytes | memoryview) -> None:
         check_previous_part(self._last_size)
         query = {"partNumber": str(len(self._part_etags) + 1), "uploadId": self.upload_id}
         answer = self._wire.send("PUT", self._path, query=query, body=data)

@@ -84,7 +84,7 @@ class Wire:
         *,
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-        body: bytes = b"",
+        body: bytes | memoryview = b"",
         accept: tuple[int, ...] = (),
     ) -> Response:
         """Send what may safely be sent twice; a status that is neither success nor in `accept` raises."""
@@ -118,7 +118,7 @@ class Wire:
         *,
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-        body: bytes = b"",
+        body: bytes | memoryview = b"",
         accept: tuple[int, ...] = (),
     ) -> Response:
         """One request, one answer, or `Unanswered`; inside `retrying`, in what is left of its time."""
@@ -128,7 +128,7 @@ class Wire:
             answer = self._pool.request(
                 method,
                 url,
-                body=body,
+                body=body,  # type: ignore[arg-type]  # urllib3 sends any buffer as it is
                 headers=self._signed(method, url, headers or {}, body),
                 timeout=urllib3.Timeout(
                     connect=min(_CONNECT_SECONDS, left_seconds), read=min(_REQUEST_SECONDS, left_seconds)
@@ -176,7 +176,7 @@ class Wire:
         place = f"{self.place.endpoint}/{self.place.bucket}"
         return place + (f"/{quote(path)}" if path else "") + (f"?{text}" if text else "")
 
-    def _signed(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> dict[str, str]:
+    def _signed(self, method: str, url: str, headers: Mapping[str, str], body: bytes | memoryview) -> dict[str, str]:
         now = datetime.now(UTC)
         digest = hashlib.sha256(body).hexdigest()
         plain = {

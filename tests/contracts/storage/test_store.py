@@ -196,7 +196,7 @@ def test_hostile_keys_are_refused(store, key):
 def test_parts_become_one_object(store):
     parts = [os.urandom(MIN_PART_BYTES), os.urandom(MIN_PART_BYTES + 1), b"tail"]
     with store.upload("big/one") as upload:
-        for part in parts:
+        for part in (parts[0], memoryview(parts[1]), parts[2]):
             upload.part(part)
         assert store.get("big/one") is None
         assert [(each.key, each.upload_id) for each in store.open_uploads("big/")] == [("big/one", upload.upload_id)]
