@@ -1,7 +1,9 @@
 """Two ranks, one of them in trouble: both decide alike, nobody hangs, nothing half is listed."""
 
 import pytest
+from tests.checkpoint.forked import run_gang
 from tests.checkpoint.gang import PREFIX
+from tests.checkpoint.one_sided import open_replaced, open_two_steps
 
 from gangline.checkpoint.envelope import list_checkpoints
 from gangline.storage.local import FolderStore
@@ -66,3 +68,15 @@ def test_all_refused_ends_both_ranks_alike(run, tmp_path):
     answers = run("fsdp2", root=str(tmp_path))["both"]
     assert [answer["error"] for answer in answers] == ["IntegrityError"] * 2
     assert all("none of 1 checkpoints" in answer["text"] for answer in answers)
+
+
+@pytest.mark.parametrize("sees", [0, 1])
+@pytest.mark.parametrize("name", ["manifest.json", "g0001-state.json"])
+def test_papers_that_one_rank_finds_damaged_are_refused_by_all(tmp_path, sees, name):
+    answers = run_gang(2, open_two_steps, str(tmp_path), sees, name)
+    assert answers == [(1, 1.0, [f"{PREFIX}/step-00000002/{name}"])] * 2
+
+
+def test_manifest_that_was_replaced_between_two_reads_is_refused_by_all(tmp_path):
+    answers = run_gang(2, open_replaced, str(tmp_path), 1)
+    assert answers == [(1, [f"{PREFIX}/step-00000002/manifest.json"])] * 2

@@ -47,7 +47,7 @@ def test_layout_is_the_documented_one():
     plain = json.loads(sign_manifest(manifest(), KEY))
     payload = json.loads(plain["payload"])
     assert [each["algorithm"] for each in plain["signatures"]] == ["hmac-sha256"]
-    assert (payload["format"], payload["step"], payload["generation"]) == ("gangline-checkpoint/1", 7, 3)
+    assert (payload["format"], payload["step"], payload["generation"]) == ("gangline-checkpoint/2", 7, 3)
     assert payload["files"]["g0003-index.json"].keys() == {"size_bytes", "sha256", "blocks"}
 
 
@@ -77,6 +77,17 @@ def test_edited_manifest_is_refused(junk, at, cut):
         return
     with pytest.raises(Refused):
         verify_manifest(edited, KEY)
+
+
+@pytest.mark.parametrize("edit", [
+    lambda raw: raw + b"\n",
+    lambda raw: json.dumps(json.loads(raw), indent=1).encode(),
+    lambda raw: raw.replace(b"{", b'{"payload":"other",', 1),
+], ids=["end of line", "indented", "twin key"])  # fmt: skip
+def test_manifest_that_says_the_same_in_another_form_is_refused(edit):
+    """One form has one digest, and nothing hides between what one reader takes and another leaves."""
+    with pytest.raises(Refused, match="does not have the one form"):
+        verify_manifest(edit(sign_manifest(manifest(), KEY)), KEY)
 
 
 @pytest.mark.parametrize("raw", [b"[" * 100_000, b"{" * 100, b'{"payload":"\\ud800","signatures":[]}', b"null", b""])

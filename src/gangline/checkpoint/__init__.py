@@ -19,12 +19,15 @@ Ranks (torch; every call is collective over the ranks of `group`, in the same or
 given by `poll` again. `save` raises `StorageError` on all ranks once saves have failed for `max_unsaved_seconds`; with
 `wait` it tries again for `patience_seconds`, then raises. A step is saved once in a generation: asked again, the report
 of the first time comes back. `numbers` is plain JSON data, equal on all ranks (rank 0's is kept); `rank_numbers` may
-differ by rank and comes back as `loaded.rank_numbers` where the world size is the same, else None. `group` is a gloo
-group made for checkpoints alone; None means one process. `load` returns None where there is no checkpoint at all, and
-raises `IntegrityError` where all were refused; `on_refused(file, reason)` is told of each refusal, on every rank. The
-model is the bare module (`ddp.module`; FSDP2 in place). `optimizer=None` saves or opens the model alone.
+differ by rank and comes back as `loaded.rank_numbers` where the world size is the same, else None. `extra` and
+`rank_extra` of `save` are more tensors by name, for strategies that keep some: `load(..., extra=...)` fills those it is
+given, `loaded.rank_extra` holds this rank's own (none at another world size), `loaded.notes` tells what a changed plan
+left out. `group` is a gloo group made for checkpoints alone; None means one process. `load` returns None where there is
+no checkpoint at all, and raises `IntegrityError` where all were refused; `on_refused(file, reason)` is told of each
+refusal, on every rank. The model is the bare module (`ddp.module`; FSDP2 in place) or a rank's part of it, as stages of
+a pipeline are: together the ranks hold all names. `optimizer=None` saves or opens the model alone.
 
-    prove.tensor_digests(model, optimizer=None) -> dict[name, sha256]   # full tensors, collective over their mesh
+    prove.tensor_digests(model, optimizer=None, group=None) -> dict[name, sha256]   # full tensors; collective
 
 Anyone (no torch):
 
@@ -39,7 +42,7 @@ Anyone (no torch):
 
 A `checkpoint_prefix` is the whole folder, `<run_prefix>/checkpoints/step-00000200`; a `prefix` the one above it.
 
-    step-00000200/g0003-r00000-0.safetensors   part 0 of rank 0, at most 2 GiB; keys `<name>@<offsets>`
+    step-00000200/g0003-r00000-0.safetensors   part of rank 0, at most 2 GiB, small ones first; keys `<name>@<offsets>`
                   g0003-index.json             name (`model/<fqn>`, `optim/<fqn>/<state>`) -> dtype, shape, chunks
                   g0003-state.json             step, optimizer numbers, the caller's numbers
                   manifest.json                last: the checkpoint exists when this does

@@ -1,71 +1,89 @@
 """Bytes into a store by hashed blocks, and out of it by verified ranges.
 
 A block is hashed in the very buffer that is sent, and in the very buffer that a caller copies from: between check and
-use nothing is read twice. What the bytes mean is left to others.
+use nothing is read twice. A block has a BLAKE3 digest: it is checked whenever tensors are read, and SHA-256 would cost
+several times what the reading does. A whole file has its SHA-256, for tools that know nothing of blocks. What the bytes
+mean is left to others, and so is reading many of them at once (`block_reads`).
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
-from itertools import islice
+from itertools import chain
 from typing import Protocol
+
+from blake3 import blake3
 
 from gangline.checkpoint.envelope import BLOCK_BYTES, FileEntry
 from gangline.checkpoint.refused import Refused
 from gangline.errors import StorageError
 from gangline.storage.protocol import ObjectStore
 
-_READERS = 4
-_AHEAD = 6
+Bytes = bytes | memoryview
 
 
-def write_file(store: ObjectStore, key: str, pieces: Iterable[bytes | memoryview]) -> FileEntry:
+def write_file(store: ObjectStore, key: str, pieces: Iterable[Bytes]) -> FileEntry:
     """Write the concatenation of `pieces` under `key`, one block in memory at a time; durable when it returns.
 
     Raises:
         StorageError: The store failed, or has another size afterwards than was sent.
     """
-    whole, digests, size = sha256(), [], 0
-    blocks = iter(_blocks(pieces))
-    first, second = next(blocks, b""), next(blocks, None)
-    if second is None:
-        store.put(key, first)
-        digests, size = ([sha256(first).hexdigest()] if first else []), len(first)
-        whole.update(first)
-    else:
-        with store.upload(key) as upload:
-            for block in _chain(first, second, blocks):
-                digests.append(sha256(block).hexdigest())
-                whole.update(block)
-                size += len(block)
-                upload.part(block)
-    _check_size(store, key, size)
+    whole, digests = sha256(), list[str]()
+
+    def hashed() -> Iterator[Bytes]:
+        for block in _blocks(pieces):
+            whole.update(block)
+            digests.append(block_digest([block]))
+            yield block
+
+    size = send_blocks(store, key, hashed())
     return FileEntry(size_bytes=size, sha256=whole.hexdigest(), blocks=tuple(digests))
 
 
-def _chain(first: bytes, second: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield second
-    yield from rest
+def send_blocks(store: ObjectStore, key: str, blocks: Iterable[Bytes]) -> int:
+    """Write `blocks`, each but the last of 16 MiB, as they are; bytes written, durable when it returns.
+
+    Raises:
+        StorageError: The store failed, or has another size afterwards than was sent.
+    """
+    rest = iter(blocks)
+    first, second = next(rest, b""), next(rest, None)
+    size = len(first)
+    if second is None:
+        store.put(key, bytes(first))
+    else:
+        with store.upload(key) as upload:
+            upload.part(first)
+            for block in chain((second,), rest):
+                size += len(block)
+                upload.part(block)
+    _check_size(store, key, size)
+    return size
 
 
-def _blocks(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """Regroup pieces of any length into blocks of 16 MiB; the last one is shorter."""
+def block_digest(pieces: Iterable[Bytes]) -> str:
+    """What the manifest lists for a block that consists of `pieces`."""
+    digest = blake3()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _blocks(pieces: Iterable[Bytes]) -> Iterator[Bytes]:
+    """Regroup pieces of any length into blocks of 16 MiB; the last one is shorter. Pieces that are blocks pass."""
     waiting: list[memoryview] = []
     room = BLOCK_BYTES
     for piece in pieces:
         view = memoryview(piece).cast("B")
         while len(view) >= room:
-            yield b"".join((*waiting, view[:room]))
+            yield b"".join((*waiting, view[:room])) if waiting else view[:room]
             view, waiting, room = view[room:], [], BLOCK_BYTES
         if view:
             waiting.append(view)
             room -= len(view)
     if waiting:
-        yield b"".join(waiting)
+        yield b"".join(waiting) if waiting[1:] else waiting[0]
 
 
 def _check_size(store: ObjectStore, key: str, size: int) -> None:
@@ -98,24 +116,6 @@ class BlockCache:
         return block
 
 
-class ReadAhead:
-    """Blocks of one file, fetched and verified by a few threads ahead of a caller that takes them in order."""
-
-    def __init__(self, pool: Executor, numbers: Iterable[int]) -> None:
-        self._pool, self._numbers = pool, iter(numbers)
-        self._coming: dict[int, Future[bytes]] = {}
-        self._held: tuple[int, bytes] = (-1, b"")
-
-    def get(self, name: str, number: int, read: Callable[[int], bytes]) -> bytes:  # noqa: ARG002 - one file
-        if number != self._held[0]:
-            self._held = (-1, b"")
-            for ahead in islice(self._numbers, _AHEAD - len(self._coming)):
-                self._coming[ahead] = self._pool.submit(read, ahead)
-            coming = self._coming.pop(number, None)
-            self._held = (number, read(number) if coming is None else coming.result())
-        return self._held[1]
-
-
 @dataclass(frozen=True, slots=True)
 class VerifiedFile:
     """One file of a checkpoint, read by range; every byte it gives belongs to a block that was hashed."""
@@ -140,19 +140,13 @@ class VerifiedFile:
             raise Refused(self.name, f"has {self.entry.size_bytes} bytes, asked for {size} from {start}")
         while size > 0:
             number, offset = divmod(start, BLOCK_BYTES)
-            piece = memoryview(self.blocks.get(self.name, number, self._read_block))[offset : offset + size]
+            piece = memoryview(self.block(number))[offset : offset + size]
             yield piece
             start, size = start + len(piece), size - len(piece)
 
-    @contextmanager
-    def ahead(self, ranges: Iterable[tuple[int, int]]) -> Iterator["VerifiedFile"]:
-        """The same file for a caller that will read `ranges` (start, size) in this order."""
-        touched = (number for start, size in ranges for number in _numbers(start, size))
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="read-ahead") as pool:
-            try:
-                yield replace(self, blocks=ReadAhead(pool, dict.fromkeys(touched)))
-            finally:
-                pool.shutdown(cancel_futures=True)
+    def block(self, number: int) -> bytes:
+        """All of one block."""
+        return self.blocks.get(self.name, number, self._read_block)
 
     def _read_block(self, number: int) -> bytes:
         start = number * BLOCK_BYTES
@@ -162,11 +156,6 @@ class VerifiedFile:
             raise Refused(self.name, "the manifest lists it, the store has no such file")
         if len(blob.data) != wanted or blob.size_bytes != self.entry.size_bytes:
             raise Refused(self.name, f"wanted {self.entry.size_bytes} bytes, found {blob.size_bytes}")
-        if sha256(blob.data).hexdigest() != self.entry.blocks[number]:
+        if block_digest([blob.data]) != self.entry.blocks[number]:
             raise Refused(self.name, f"block {number} (from byte {start}) is not what was written")
         return blob.data
-
-
-def _numbers(start: int, size: int) -> range:
-    """Blocks that a range touches."""
-    return range(start // BLOCK_BYTES, -(-(start + size) // BLOCK_BYTES)) if size else range(0)

@@ -16,7 +16,9 @@ from gangline.errors import IntegrityError
 from gangline.spec.codec import canonical, from_json
 from gangline.storage.protocol import ObjectStore, list_all
 
-FORMAT = "gangline-checkpoint/1"
+FORMAT = "gangline-checkpoint/2"
+FILES_FORMAT = "gangline-files/1"
+"""Any files, as programs of their own save them; never opened as tensors."""
 BLOCK_BYTES = 16 * 2**20
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 64 * 2**20
@@ -34,6 +36,7 @@ class FileEntry:
     size_bytes: int
     sha256: str
     blocks: tuple[str, ...]
+    """BLAKE3 of each; in a program's save, which is read whole, SHA-256."""
 
     def __post_init__(self) -> None:
         wanted = -(-self.size_bytes // BLOCK_BYTES)
@@ -45,7 +48,7 @@ class FileEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """What one checkpoint consists of; every name carries the generation that wrote it."""
+    """What one save consists of; every name carries the generation that wrote it."""
 
     format: str = FORMAT
     run: str
@@ -55,14 +58,14 @@ class Manifest:
     files: dict[str, FileEntry] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.format != FORMAT:
+        if self.format not in (FORMAT, FILES_FORMAT):
             raise IntegrityError(f"wanted format {FORMAT}, found {self.format!r}")
         head = f"g{self.generation:04d}-"
         for name in self.files:
             if not name.startswith(head) or not _FILE.fullmatch(name):
                 raise IntegrityError(f"a file of generation {self.generation} is called {head}..., found {name!r}")
         for name in (self.index_name, self.state_name):
-            if name not in self.files:
+            if name not in self.files and self.format == FORMAT:
                 raise IntegrityError(f"{name} is not listed")
 
     @property
@@ -80,6 +83,8 @@ class Manifest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signature:
+    """Who vouches for a checkpoint."""
+
     algorithm: str
     key_id: str
     value: str
@@ -87,6 +92,8 @@ class Signature:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Envelope:
+    """A checkpoint's manifest, as it was signed."""
+
     payload: str
     signatures: tuple[Signature, ...]
 

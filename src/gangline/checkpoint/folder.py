@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from gangline.checkpoint.blocks import BlockCache, VerifiedFile
-from gangline.checkpoint.envelope import Manifest, check_sizes, read_manifest
+from gangline.checkpoint.envelope import FORMAT, MANIFEST, Manifest, check_sizes, read_manifest
 from gangline.checkpoint.index import Chunk, Index, StoredTensor, chunk_key
 from gangline.checkpoint.refused import Refused
 from gangline.checkpoint.tensors import TensorEntry, header_length, parse_header
@@ -41,11 +41,17 @@ class CheckpointFolder:
 
     @staticmethod
     def open(
-        store: ObjectStore, prefix: str, key: bytes, *, ed25519_public_key: bytes | None = None
+        store: ObjectStore, prefix: str, key: bytes, *, ed25519_public_key: bytes | None = None, whole: bool = True
     ) -> "CheckpointFolder":
-        """Signature, then sizes of all files; `prefix` is the folder `.../step-00000200`."""
+        """Signature, then sizes of all files; `prefix` is the folder `.../step-00000200`.
+
+        A folder that is not `whole` has some of the files; what is read of them is verified all the same.
+        """
         manifest = read_manifest(store, prefix, key, ed25519_public_key=ed25519_public_key)
-        check_sizes(store, prefix, manifest)
+        if manifest.format != FORMAT:
+            raise Refused(MANIFEST, f"wanted {FORMAT}, found {manifest.format}: files of a program, no tensors")
+        if whole:
+            check_sizes(store, prefix, manifest)
         return CheckpointFolder(store, prefix, manifest)
 
     def index(self) -> Index:

@@ -3,7 +3,7 @@
 A chunk is a box of a tensor, dense in one safetensors file under the key `<name>@<offsets>`. Pure.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -13,10 +13,19 @@ from gangline.errors import IntegrityError
 
 MODEL = "model/"
 OPTIMIZER = "optim/"
+EXTRA = "extra/"
+"""What a strategy keeps beside model and optimizer, alike on all ranks or sharded over them."""
+RANKS = "rank/"
+"""What it keeps on each rank for itself."""
+
+Box = tuple[tuple[int, ...], tuple[int, ...]]
+"""Offsets and sizes of a part of a tensor."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chunk:
+    """A piece of one tensor."""
+
     file: str
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -49,11 +58,27 @@ class StoredTensor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Index:
+    """Which file holds which piece of which tensor."""
+
     tensors: dict[str, StoredTensor]
 
     def names(self, head: str) -> list[str]:
         """Names below `head` (`MODEL` or `OPTIMIZER`), sorted."""
         return sorted(name for name in self.tensors if name.startswith(head))
+
+    def files_of(self, boxes: Mapping[str, Box]) -> set[str]:
+        """Files that hold any of these parts, by the name of their tensor."""
+        return {
+            chunk.file
+            for name, (offsets, sizes) in boxes.items()
+            for chunk in self.tensors[name].chunks
+            if len(offsets) == len(chunk.sizes) and _share(chunk, Chunk(file="", offsets=offsets, sizes=sizes))
+        }
+
+
+def own_head(rank: int, ranks: int) -> str:
+    """`rank/00003-of-00004/`: names of one rank's own tensors; another number of ranks finds none of them."""
+    return f"{RANKS}{rank:05d}-of-{ranks:05d}/"
 
 
 def chunk_key(name: str, offsets: Iterable[int]) -> str:

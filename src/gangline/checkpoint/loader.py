@@ -3,25 +3,30 @@
 All ranks try the same checkpoint at the same time: what one refuses, all refuse, and all take the next older one.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from gangline.checkpoint import dcp
-from gangline.checkpoint.envelope import Manifest, list_checkpoints
+from gangline.checkpoint.copies import Copies
+from gangline.checkpoint.envelope import MANIFEST, Manifest, list_checkpoints
+from gangline.checkpoint.extras import own_extras, wanted_extras
 from gangline.checkpoint.folder import CheckpointFolder, State
-from gangline.checkpoint.index import MODEL, OPTIMIZER, Index
+from gangline.checkpoint.index import MODEL, OPTIMIZER, Index, own_head
+from gangline.checkpoint.loading_copies import CopiedCheckpoint, find_copies
 from gangline.checkpoint.peers import Peers
 from gangline.checkpoint.planners import StrictLoadPlanner
 from gangline.checkpoint.reader import CheckpointReader
 from gangline.checkpoint.refused import Refused
+from gangline.checkpoint.sources import Source, StoredCheckpoint
+from gangline.checkpoint.staging import local_chunk
 from gangline.checkpoint.state import LiveState, initialise_optimizer, live_state, restore_numbers
-from gangline.errors import IntegrityError
+from gangline.errors import IntegrityError, StorageError
 from gangline.storage.protocol import ObjectStore
 
 
@@ -36,12 +41,23 @@ class Loaded:
     numbers: dict[str, Any]
     rank_numbers: dict[str, Any] | None
     """Of this rank; None where the checkpoint has none or another world size."""
+    rank_extra: dict[str, Tensor]
+    """More tensors of this rank, on the host; empty where the checkpoint has none or another world size."""
+    from_copy: bool = False
+    """Read from the memory of nodes."""
+    peer_bytes: int = 0
+    """Of tensor files that one node had to send another for it, in the whole gang."""
+    is_stored: bool = True
+    """The store lists this step too."""
+    notes: tuple[str, ...] = ()
+    """What was left out or starts anew, because the plan changed."""
 
 
 def load(
     store: ObjectStore, prefix: str, model: nn.Module, optimizer: torch.optim.Optimizer | None, *, key: bytes,
     group: dist.ProcessGroup | None, at: str | None = None, on_refused: Callable[[str, str], None] | None = None,
-    ed25519_public_key: bytes | None = None,
+    ed25519_public_key: bytes | None = None, extra: Mapping[str, Tensor] | None = None,
+    copies: Copies | None = None,
 ) -> Loaded | None:  # fmt: skip
     """Fill model and optimizer from the newest checkpoint below `prefix` that verifies; collective.
 
@@ -51,6 +67,8 @@ def load(
         at: Folder of one checkpoint, `.../step-00000200`: this one or none.
         on_refused: Told the store key of each refused file and the reason, on every rank.
         ed25519_public_key: 32 bytes; where given, manifests must carry a signature of this key besides.
+        extra: More tensors to fill, as far as the checkpoint has them.
+        copies: Of this node; the nodes' are asked before the store, unless `at` is given or a rank has none.
 
     Returns:
         None where there is no checkpoint at all.
@@ -60,16 +78,17 @@ def load(
         StorageError: The store failed; nothing is said about the checkpoints.
     """
     peers = Peers(group)
-    folders = peers.share(peers.together(lambda: _candidates(store, prefix, at) if peers.rank == 0 else []))
-    refusals = []
-    for folder in folders:
+    sources, refusals = _sources(store, prefix, at, copies, key, peers), []
+    stored = {source.step for source in sources if isinstance(source, StoredCheckpoint)}
+    for source in sources:
         try:
-            opened = peers.together(partial(_open, store, folder, key, ed25519_public_key))
-            return _fill(opened, model, optimizer, peers)
+            loaded = _attempt(source, _Target(model, optimizer, extra or {}), (key, ed25519_public_key), peers)
+            return replace(loaded, is_stored=source.step in stored)
         except Refused as error:
-            refusals.append(f"{folder}/{error}")
+            place = "" if isinstance(source, StoredCheckpoint) else "copy of "
+            refusals.append(f"{place}{source.folder}/{error}")
             if on_refused is not None:
-                on_refused(f"{folder}/{error.file}", error.reason)
+                on_refused(f"{place}{source.folder}/{error.file}", error.reason)
     if refusals:
         raise IntegrityError(
             f"none of {len(refusals)} checkpoints below {prefix} may be loaded: " + "; ".join(refusals)
@@ -77,8 +96,20 @@ def load(
     return None
 
 
-def _candidates(store: ObjectStore, prefix: str, at: str | None) -> list[str]:
-    return [found.prefix for found in list_checkpoints(store, prefix)] if at is None else [at]
+def _sources(  # noqa: PLR0917 - what `load` was given
+    store: ObjectStore, prefix: str, at: str | None, copies: Copies | None, key: bytes, peers: Peers
+) -> list[Source]:
+    """What may be loaded, newest first; of one step the copy before what is stored, for it is nearer."""
+    found = peers.share(peers.together(lambda: _stored(store, prefix, at) if peers.rank == 0 else []))
+    sources: list[Source] = [StoredCheckpoint(folder, step, store) for folder, step in found]
+    have_copies = not peers.most(int(copies is None))[0]
+    if copies is not None and have_copies and at is None:
+        sources = [*find_copies(copies, prefix, key, peers), *sources]
+    return sorted(sources, key=lambda source: source.step, reverse=True)
+
+
+def _stored(store: ObjectStore, prefix: str, at: str | None) -> list[tuple[str, int]]:
+    return [(found.prefix, found.step) for found in list_checkpoints(store, prefix)] if at is None else [(at, 0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +121,58 @@ class _Opened:
     state: State
 
 
-def _open(store: ObjectStore, prefix: str, key: bytes, ed25519_public_key: bytes | None) -> _Opened:
-    folder = CheckpointFolder.open(store, prefix, key, ed25519_public_key=ed25519_public_key)
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What is to be filled."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer | None
+    extra: Mapping[str, Tensor]
+
+
+def _attempt(source: Source, target: _Target, keys: tuple[bytes, bytes | None], peers: Peers) -> Loaded:
+    """Open one checkpoint; copies that cannot be read are refused, for there are others."""
+    try:
+        source.bring_papers()
+        return _fill(peers.together(partial(_open, source, *keys)), target, source, peers)
+    except StorageError as error:
+        if isinstance(source, StoredCheckpoint):
+            raise
+        raise Refused(MANIFEST, str(error)) from error
+
+
+def _open(source: Source, key: bytes, ed25519_public_key: bytes | None) -> _Opened:
+    folder = CheckpointFolder.open(
+        source.store, source.folder, key, ed25519_public_key=ed25519_public_key, whole=source.is_whole
+    )
     return _Opened(folder, folder.index(), folder.state())
 
 
-def _fill(opened: _Opened, model: nn.Module, optimizer: torch.optim.Optimizer | None, peers: Peers) -> Loaded:
-    manifest, state = opened.folder.manifest, opened.state
+def _fill(opened: _Opened, target: _Target, source: Source, peers: Peers) -> Loaded:
+    manifest, state, index = opened.folder.manifest, opened.state, opened.index
     _agree(manifest, peers)
-    live = peers.together(lambda: _template(manifest, opened.index, model, optimizer))
-    reader = CheckpointReader(opened.folder, opened.index)
-    dcp.load(dict(live.tensors), reader=reader, planner=StrictLoadPlanner(manifest.index_name), peers=peers)
-    if optimizer is not None and state.optimizer:
-        restore_numbers(model, optimizer, state.optimizer, file=manifest.state_name)
+    live = peers.together(lambda: _template(manifest, index, target))
+    _check_all_are_wanted(manifest, index, live, target, peers)
+    head = own_head(peers.rank, peers.size)
+    extra, notes = wanted_extras(index, target.extra)
+    own, more_notes = own_extras(index, head)
+    tensors = {**live.tensors, **extra, **own}
+    peer_bytes = source.bring(index.files_of({name: _box(tensor) for name, tensor in tensors.items()}))
+    reader, planner = CheckpointReader(opened.folder, index), StrictLoadPlanner(manifest.index_name)
+    dcp.load(tensors, reader=reader, planner=planner, peers=peers)
+    if target.optimizer is not None and state.optimizer:
+        restore_numbers(target.model, target.optimizer, state.optimizer, file=manifest.state_name)
     return Loaded(
         step=manifest.step, generation=manifest.generation, prefix=opened.folder.prefix, numbers=state.numbers,
         rank_numbers=state.ranks[peers.rank] if len(state.ranks) == peers.size else None,
+        rank_extra={name.removeprefix(head): tensor for name, tensor in own.items()},
+        from_copy=isinstance(source, CopiedCheckpoint), peer_bytes=peer_bytes, notes=(*notes, *more_notes),
     )  # fmt: skip
+
+
+def _box(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    local, offsets = local_chunk(tensor)
+    return offsets, tuple(local.size())
 
 
 def _agree(manifest: Manifest, peers: Peers) -> None:
@@ -116,15 +182,26 @@ def _agree(manifest: Manifest, peers: Peers) -> None:
         raise Refused("manifest.json", f"ranks read generations {-lowest} and {highest}; it was replaced meanwhile")
 
 
-def _template(manifest: Manifest, index: Index, model: nn.Module, optimizer: torch.optim.Optimizer | None) -> LiveState:
-    """The live tensors to fill: neither more nor fewer than the checkpoint has."""
+def _template(manifest: Manifest, index: Index, target: _Target) -> LiveState:
+    """The live tensors to fill, this rank's part; the checkpoint has them all."""
     saved = set(index.names(OPTIMIZER))
-    if optimizer is not None and saved:
-        initialise_optimizer(model, optimizer, saved)
-    live = live_state(model, optimizer)
-    heads = (MODEL, OPTIMIZER) if optimizer is not None else (MODEL,)
-    stored = {name for name in index.tensors if name.startswith(heads)}
-    if missing := sorted(stored ^ live.tensors.keys()):
-        where = "in the checkpoint" if missing[0] in stored else "in the model or optimizer"
-        raise Refused(manifest.index_name, f"{len(missing)} names differ; {missing[0]} is only {where}")
+    if target.optimizer is not None and saved:
+        initialise_optimizer(target.model, target.optimizer, saved)
+    live = live_state(target.model, target.optimizer)
+    if missing := sorted(live.tensors.keys() - index.tensors.keys()):
+        raise Refused(manifest.index_name, f"{_names(missing)} only in the model or optimizer")
     return live
+
+
+def _check_all_are_wanted(manifest: Manifest, index: Index, live: LiveState, target: _Target, peers: Peers) -> None:
+    """Each stored tensor of model and optimizer belongs to some rank; raises on all ranks alike."""
+    heads = (MODEL, OPTIMIZER) if target.optimizer is not None else (MODEL,)
+    stored = sorted(name for name in index.tensors if name.startswith(heads))
+    wanted = peers.most(*(int(name in live.tensors) for name in stored))
+    if left := [name for name, someones in zip(stored, wanted, strict=True) if not someones]:
+        raise Refused(manifest.index_name, f"{_names(left)} only in the checkpoint")
+
+
+def _names(names: list[str]) -> str:
+    shown = ", ".join(names[:3])
+    return f"{len(names)} names differ; {shown} {'is' if len(names) == 1 else 'are'}"

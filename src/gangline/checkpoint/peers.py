@@ -5,6 +5,7 @@ Every method is collective: all ranks call it, in the same order. Words travel a
 
 import json
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any, TypeVar
 
 import torch
@@ -57,6 +58,39 @@ class Peers:
         text = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(size, dtype=torch.uint8)
         dist.broadcast(text, dist.get_global_rank(self.group, source), group=self.group)
         return json.loads(text.numpy().tobytes())
+
+    def gather(self, value: Any) -> list[Any]:
+        """The plain JSON data of every rank, by rank."""
+        if self.group is None:
+            return [value]
+        data = bytearray(json.dumps(value).encode())
+        padded = torch.zeros(self.most(len(data))[0], dtype=torch.uint8)
+        padded[: len(data)] = torch.frombuffer(data, dtype=torch.uint8)
+        texts = [torch.empty_like(padded) for _ in range(self.size)]
+        dist.all_gather(texts, padded, group=self.group)
+        return [json.loads(text.numpy().tobytes().rstrip(b"\0")) for text in texts]
+
+    def union(self, values: dict[str, T]) -> dict[str, T]:
+        """All entries of all ranks' dictionaries of plain JSON data; where several have one, the lowest rank's.
+
+        What many ranks hold alike travels once.
+        """
+        if self.group is None:
+            return values
+        merged: dict[str, T] = {}
+        for source in self._first_of_a_kind(json.dumps(values).encode()):
+            merged = self.share(values, source=source) | merged
+        return merged
+
+    def _first_of_a_kind(self, data: bytes) -> list[int]:
+        """Ranks whose data no lower rank has."""
+        own = torch.frombuffer(bytearray(sha256(data).digest()), dtype=torch.uint8)
+        digests = [torch.empty_like(own) for _ in range(self.size)]
+        dist.all_gather(digests, own, group=self.group)
+        first: dict[bytes, int] = {}
+        for rank, digest in enumerate(digests):
+            first.setdefault(digest.numpy().tobytes(), rank)
+        return sorted(first.values())
 
     def together(self, action: Callable[[], T]) -> T:
         """Run the local `action` on every rank; the error of the lowest rank that failed is raised on all."""

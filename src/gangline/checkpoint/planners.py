@@ -3,6 +3,7 @@
 The planning itself (who writes a replica, which chunks overlap) is torch's; the refusals are ours.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,7 +57,7 @@ class StagedSavePlanner(DefaultSavePlanner):
     def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
         numbers = [plan.planner_data for plan in all_plans]
         self.numbers_by_rank = tuple(each or {} for each in numbers) if any(numbers) else ()
-        return super().create_global_plan([replace(plan, planner_data=None) for plan in all_plans])
+        return super().create_global_plan(list(_numbers_once(all_plans)))
 
     def resolve_data(self, write_item: WriteItem) -> Tensor:
         staged: Staged = self.state_dict[write_item.index.fqn]
@@ -79,6 +80,23 @@ class StrictLoadPlanner(DefaultLoadPlanner):
 
     def load_bytes(self, read_item: ReadItem, value: object) -> None:  # noqa: ARG002 - the interface's
         raise Refused(self._file, f"{read_item.dest_index.fqn} is stored as bytes; checkpoints hold tensors")
+
+
+def _numbers_once(plans: list[SavePlan]) -> Iterator[SavePlan]:
+    """torch shares out what many ranks have alike; single numbers, such as counters of optimizers, the first keeps.
+
+    Every rank will want them all: from one file, not from every rank's.
+    """
+    seen: set[MetadataIndex] = set()
+    for plan in plans:
+        items = [item for item in plan.items if item.index not in seen]
+        seen.update(item.index for item in items if _num_elements(item) == 1)
+        yield replace(plan, items=items, planner_data=None)
+
+
+def _num_elements(item: WriteItem) -> int:
+    assert item.tensor_data is not None
+    return item.tensor_data.chunk.sizes.numel()
 
 
 def _write_item(name: str, staged: Staged) -> WriteItem | None:

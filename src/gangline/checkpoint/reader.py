@@ -1,7 +1,7 @@
 """torch's distributed checkpoint, read from a verified folder: its metadata rebuilt from our index, no pickle."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,14 +17,18 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
+from gangline.checkpoint.block_reads import Span, fill
 from gangline.checkpoint.folder import CheckpointFolder
 from gangline.checkpoint.index import Index, StoredTensor
 from gangline.checkpoint.tensors import tensor_bytes
-from gangline.checkpoint.torch_types import DTYPES, fill_bytes
+from gangline.checkpoint.torch_types import DTYPES, writable
+
+_SCRATCH_BYTES = 256 * 2**20
+"""Of host copies at a time; one that is larger stands alone."""
 
 
 class CheckpointReader(StorageReader):
-    """Reads what one rank needs, file by file in the order of bytes; every block is verified before it is copied."""
+    """Reads what one rank needs, file by file in the order of bytes, every block verified."""
 
     def __init__(self, folder: CheckpointFolder, index: Index) -> None:
         self._folder = folder
@@ -48,15 +52,11 @@ class CheckpointReader(StorageReader):
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         by_file: dict[str, list[_Read]] = defaultdict(list)
         for item in plan.items:
-            read = self._locate(item)
+            read = self._locate(item, planner.resolve_tensor(item).detach())
             by_file[read.file].append(read)
         for name, reads in sorted(by_file.items()):
-            reads.sort(key=lambda read: read.start)
-            with self._folder.file(name).ahead((read.start, read.size) for read in reads) as file:
-                for read in reads:
-                    target = planner.resolve_tensor(read.item).detach()
-                    _fill(target, read, file.pieces(read.start, read.size))
-                    planner.commit_tensor(read.item, target)
+            for batch in _batches(sorted(reads, key=lambda read: read.start)):
+                self._read_batch(name, batch)
         future: Future[None] = Future()
         future.set_result(None)
         return future
@@ -66,7 +66,7 @@ class CheckpointReader(StorageReader):
         """Folders are named by step, never by torch's id."""
         return False
 
-    def _locate(self, item: ReadItem) -> "_Read":
+    def _locate(self, item: ReadItem, target: Tensor) -> "_Read":
         """Bytes of the rows that `item` needs; its other dims are cut out of them."""
         name, offsets = item.storage_index.fqn, tuple(item.storage_index.offset or ())
         tensor = self._index.tensors[name]
@@ -76,32 +76,57 @@ class CheckpointReader(StorageReader):
         row_bytes = tensor_bytes(tensor.dtype, chunk.sizes[1:])
         skipped = item.storage_offsets[0] if chunk.sizes else 0
         shape = (rows, *chunk.sizes[1:]) if chunk.sizes else ()
-        return _Read(chunk.file, entry.start + skipped * row_bytes, rows * row_bytes, shape, item)
+        return _Read(chunk.file, entry.start + skipped * row_bytes, rows * row_bytes, shape, item, target)
+
+    def _read_batch(self, name: str, batch: list["_Read"]) -> None:
+        rows = [each.target if each.is_direct else torch.empty(each.shape, dtype=each.target.dtype) for each in batch]
+        fill(
+            self._folder.file(name), [Span(read.start, writable(part)) for read, part in zip(batch, rows, strict=True)]
+        )
+        for read, part in zip(batch, rows, strict=True):
+            if not read.is_direct:
+                read.target.copy_(read.cut(part))
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Consecutive rows of one chunk, and the item whose box lies in them."""
+    """Consecutive rows of one chunk, the item whose box lies in them, and where that box goes."""
 
     file: str
     start: int
     size: int
     shape: tuple[int, ...]
     item: ReadItem
+    target: Tensor
+
+    @property
+    def is_direct(self) -> bool:
+        """Are the rows what the target holds, byte for byte?"""
+        return (
+            self.target.is_contiguous() and self.target.device.type == "cpu" and tuple(self.item.lengths) == self.shape
+        )
+
+    def cut(self, rows: Tensor) -> Tensor:
+        for dim in range(1, len(self.shape)):
+            rows = rows.narrow(dim, self.item.storage_offsets[dim], self.item.lengths[dim])
+        return rows
 
 
-def _fill(target: Tensor, read: _Read, pieces: Iterable[memoryview]) -> None:
-    """Copy verified bytes into `target`: straight where they are all of it, else by a host copy of the rows."""
-    if read.size == 0:
-        return
-    if target.is_contiguous() and target.device.type == "cpu" and tuple(read.item.lengths) == read.shape:
-        fill_bytes(target, pieces)
-        return
-    rows = torch.empty(read.shape, dtype=target.dtype)
-    fill_bytes(rows, pieces)
-    for dim in range(1, len(read.shape)):
-        rows = rows.narrow(dim, read.item.storage_offsets[dim], read.item.lengths[dim])
-    target.copy_(rows)
+def _batches(reads: list[_Read]) -> Iterator[list[_Read]]:
+    """Reads apart from each other, as many as leave memory for those that need a host copy of their rows."""
+    batch: list[_Read] = []
+    end = scratch = 0
+    for read in reads:
+        if read.size == 0:
+            continue
+        copied = 0 if read.is_direct else read.size
+        if batch and (read.start < end or scratch + copied > _SCRATCH_BYTES):
+            yield batch
+            batch, scratch = [], 0
+        batch.append(read)
+        end, scratch = read.start + read.size, scratch + copied
+    if batch:
+        yield batch
 
 
 def _metadata(tensor: StoredTensor) -> TensorStorageMetadata:

@@ -5,61 +5,29 @@ training and hang. What the ranks decide together (skip or wait, go on or give u
 same ranks, from the training thread.
 """
 
-import math
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from threading import Thread
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
-from gangline.checkpoint import dcp, retention
+from gangline.checkpoint.copies import Copies
 from gangline.checkpoint.envelope import checkpoint_folder
+from gangline.checkpoint.index import EXTRA, own_head
+from gangline.checkpoint.one_save import Flight, SaveReport, Writing
 from gangline.checkpoint.peers import Peers
-from gangline.checkpoint.planners import Staged, StagedSavePlanner
 from gangline.checkpoint.staging import Staging
-from gangline.checkpoint.state import Numbers, live_state
-from gangline.checkpoint.writer import CheckpointWriter, Destination
+from gangline.checkpoint.state import live_state
+from gangline.checkpoint.writer import Destination
 from gangline.errors import ConfigError, GanglineError, LostPeerError, StorageError
 from gangline.spec.codec import canonical
 from gangline.storage.protocol import ObjectStore
 
 _LONGEST_PAUSE_SECONDS = 10.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SaveReport:
-    """What became of one save, as every rank knows it."""
-
-    step: int
-    key: str
-    """Folder of the checkpoint in the store."""
-    blocking_seconds: float
-    """Training stood still."""
-    seconds: float = 0.0
-    """From the call until the manifest was read back; 0.0 while it is still in flight."""
-    size_bytes: int = 0
-    """Of the whole checkpoint; 0 while in flight."""
-    done: bool = False
-    error: str | None = None
-    """Why it failed; the next save tries again."""
-    note: str | None = None
-    """What went wrong beside a save that is good; rank 0's alone."""
-
-
-@dataclass(slots=True)
-class _Flight:
-    """One save between staging and its end."""
-
-    report: SaveReport
-    started: float
-    tensors: dict[str, Staged]
-    optimizer: Numbers
-    numbers: Numbers
-    rank_numbers: Numbers | None
-    failure: BaseException | None = None
 
 
 class Saver:
@@ -73,40 +41,44 @@ class Saver:
         keep: Newest checkpoints to keep.
         max_unsaved_seconds: So long may saves go on failing before `save` gives up on the store.
         patience_seconds: So long does a save that waits try again.
+        copies: Of this node, filled before the store; without them on any rank there are none.
     """
 
     def __init__(
         self, *, store: ObjectStore, prefix: str, run: str, plan_digest: str, generation: int, key: bytes,
         group: dist.ProcessGroup | None, keep: int = 3, max_unsaved_seconds: float = 3600.0,
-        patience_seconds: float = 60.0, ed25519_key: bytes | None = None,
+        patience_seconds: float = 60.0, ed25519_key: bytes | None = None, copies: Copies | None = None,
     ) -> None:  # fmt: skip
         self._to = Destination(store, prefix, run, plan_digest, generation, key, ed25519_key)
         self._peers = Peers(group)
         self._council = self._peers.twin()
-        self._keep, self._max_unsaved, self._patience = keep, max_unsaved_seconds, patience_seconds
+        self._writing = Writing(self._to, self._peers, keep=keep, copies=copies)
+        self._max_unsaved, self._patience = max_unsaved_seconds, patience_seconds
         self._staging = Staging()
-        self._flight: _Flight | None = None
+        self._flight: Flight | None = None
         self._thread: Thread | None = None
         self._finished: list[SaveReport] = []
         self._last_good: SaveReport | None = None
         self._good_at = time.monotonic()
         self._failing = False
-        self._has_collected = False
         self.skipped = 0
         """Periodic saves that met one in flight."""
 
     def save(
         self, model: nn.Module, optimizer: torch.optim.Optimizer | None, numbers: dict[str, Any], *, step: int,
-        wait: bool, rank_numbers: dict[str, Any] | None = None,
+        wait: bool, rank_numbers: dict[str, Any] | None = None, extra: Mapping[str, Tensor] | None = None,
+        rank_extra: Mapping[str, Tensor] | None = None,
     ) -> SaveReport | None:  # fmt: skip
         """Save model, optimizer and numbers; collective.
 
         Args:
-            model: Bare module, its parameters plain or DTensor.
+            model: Bare module, its parameters plain or DTensor; all of the model, or this rank's part of it.
             optimizer: None: the model alone.
             numbers: JSON data, equal on all ranks: rank 0's is kept.
             wait: Return when it is durable, trying again for a while; else return when it is staged.
             rank_numbers: JSON data of this rank.
+            extra: More tensors, equal on all ranks or DTensor.
+            rank_extra: More tensors of this rank.
 
         Returns:
             The report (`done` with `wait`), or None: skipped, because one is in flight.
@@ -124,11 +96,12 @@ class Saver:
         if self._last_good is not None and self._last_good.step == step:
             return self._hand_over(self._last_good)
         state = live_state(model, optimizer)
-        staged = self._staging.copy(state.tensors)
+        own = own_head(self._peers.rank, self._peers.size)
+        staged = self._staging.copy(state.tensors | _under(EXTRA, extra) | _under(own, rank_extra))
         report = SaveReport(
             step=step, key=checkpoint_folder(self._to.prefix, step), blocking_seconds=time.monotonic() - started
         )
-        flight = _Flight(report, started, staged, state.numbers, numbers, rank_numbers)
+        flight = Flight(report, started, staged, state.numbers, numbers, rank_numbers)
         self._launch(flight)
         return self._see_through(flight) if wait else report
 
@@ -169,42 +142,17 @@ class Saver:
             )
         return bool(in_flight)
 
-    def _launch(self, flight: _Flight) -> None:
+    def _launch(self, flight: Flight) -> None:
         self._flight = flight
         self._thread = Thread(target=self._write, args=(flight,), name=f"save-{flight.report.step}", daemon=True)
         self._thread.start()
 
-    def _write(self, flight: _Flight) -> None:
+    def _write(self, flight: Flight) -> None:
         """Body of the thread: leaves its outcome in the flight, whatever happens."""
         try:
-            planner = StagedSavePlanner(flight.rank_numbers)
-            writer = CheckpointWriter(
-                self._to, planner, step=flight.report.step, rank=self._peers.rank,
-                optimizer=flight.optimizer, numbers=flight.numbers,
-            )  # fmt: skip
-            dcp.save(flight.tensors, writer=writer, planner=planner, peers=self._peers)
-            size = self._peers.most(writer.size_bytes)[0]
-            seconds = time.monotonic() - flight.started
-            flight.report = replace(flight.report, done=True, size_bytes=size, seconds=seconds, note=self._tidy())
+            flight.report = self._writing.write(flight)
         except BaseException as error:
             flight.failure = error  # the training thread raises it, or takes it for store trouble
-
-    def _tidy(self) -> str | None:
-        """Retention, and once what older generations left unfinished; by rank 0.
-
-        A store that refuses to delete costs room, not the checkpoint.
-        """
-        if self._peers.rank != 0:
-            return None
-        to = self._to
-        try:
-            retention.retain(to.store, to.prefix, to.key, keep=self._keep)
-            if not self._has_collected:
-                retention.collect(to.store, to.prefix, to.key, now=0.0, older_than=math.inf, generation=to.generation)
-                self._has_collected = True
-        except StorageError as error:
-            return f"older checkpoints are kept for now: {error}"
-        return None
 
     def _land(self) -> SaveReport:
         """Take in the outcome of the thread that ended."""
@@ -223,7 +171,7 @@ class Saver:
         self._finished = [each for each in self._finished if each is not report]
         return report
 
-    def _see_through(self, flight: _Flight) -> SaveReport:
+    def _see_through(self, flight: Flight) -> SaveReport:
         """Wait for a save; where the store failed it, write the same staged bytes again for a while."""
         deadline = flight.started + min(self._patience, self._max_unsaved)
         pause = 0.2
@@ -239,6 +187,10 @@ class Saver:
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             flight.failure, flight.report = None, replace(report, done=False, error=None)
             self._launch(flight)
+
+
+def _under(head: str, tensors: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
+    return {head + name: tensor for name, tensor in (tensors or {}).items()}
 
 
 def _reason(failure: BaseException) -> str:

@@ -1,8 +1,10 @@
 """What of a model and its optimizer is saved: tensors by name, everything else as numbers.
 
 Names are those of the bare model (wrappers of torch leave no trace in them); the tensors alias the live ones, so
-filling them loads in place and never casts. It knows DTensors as torch's own state dicts give them, and no strategy.
-The optimizer is read directly: torch's `get_optimizer_state_dict` would first step one that has no state yet.
+filling them loads in place and never casts. It knows DTensors as torch's own state dicts give them, and no strategy:
+a rank may hold all names or some of them (a pipeline's stage, its share of an optimizer's state), together they hold
+each. The optimizer is read directly: torch's `get_optimizer_state_dict` would first step one that has no state yet, and
+refuses one whose state is spread over ranks.
 """
 
 import re
@@ -43,8 +45,9 @@ def live_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Liv
             raise ConfigError(f"{name} of the model's state_dict is a {type(value).__name__}; checkpoints hold tensors")
         state.tensors[MODEL + name] = value
     if optimizer is not None:
+        held = _holder(optimizer).state
         for _, parameter, name in _parameters(model, optimizer):
-            for key, value in optimizer.state.get(parameter, {}).items():
+            for key, value in held.get(parameter, {}).items():
                 if isinstance(value, Tensor):
                     state.tensors[f"{OPTIMIZER}{name}/{key}"] = value
         state.numbers.update((path, _plain(path, holder[key])) for path, holder, key in _numbers(model, optimizer))
@@ -52,16 +55,20 @@ def live_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Liv
 
 
 def initialise_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, saved: Collection[str]) -> None:
-    """Give a fresh optimizer the state tensors that `saved` names, to be overwritten.
+    """Give an optimizer the state tensors that `saved` names and that are this rank's, to be overwritten; local.
 
-    torch makes them by one step with zero gradients and zero rate; parameters that had no state (they never got a
+    torch makes them by one step with zero gradients and zero rate. Parameters without saved state (they never got a
     gradient) lose theirs again, so that a resumed run goes on as the unbroken one did.
     """
-    get_optimizer_state_dict(model, optimizer)
     with_state = {name.removeprefix(OPTIMIZER).rpartition("/")[0] for name in saved}
-    for _, parameter, name in _parameters(model, optimizer):
+    held = _holder(optimizer)
+    own = [(parameter, name) for _, parameter, name in _parameters(model, held)]
+    if any(name in with_state and not held.state.get(parameter) for parameter, name in own):
+        held.state.clear()  # torch's step makes all of it or nothing
+        get_optimizer_state_dict(model, held)
+    for parameter, name in own:
         if name not in with_state:
-            optimizer.state.pop(parameter, None)
+            held.state.pop(parameter, None)
 
 
 def restore_numbers(model: nn.Module, optimizer: torch.optim.Optimizer, numbers: Numbers, *, file: str) -> None:
@@ -75,6 +82,12 @@ def restore_numbers(model: nn.Module, optimizer: torch.optim.Optimizer, numbers:
             raise Refused(file, f"{path} is in the optimizer, but not in the checkpoint")
         value = numbers[path]
         holder[key] = tuple(value) if isinstance(holder[key], tuple) and isinstance(value, list) else value
+
+
+def _holder(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """Whose `state` is this rank's: itself, or the local optimizer that one sharded over ranks keeps as `optim`."""
+    inner = getattr(optimizer, "optim", None)
+    return inner if isinstance(inner, torch.optim.Optimizer) else optimizer
 
 
 def _parameters(
@@ -94,10 +107,11 @@ def _parameters(
 
 def _numbers(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, dict[str, Any], str]]:
     """(path in the checkpoint, the optimizer's own dictionary, key in it) of everything that is no tensor."""
+    held = _holder(optimizer).state
     for group, parameter, name in _parameters(model, optimizer):
         for key in sorted(group.keys() - {"params"}):
             yield f"param_groups.{name}.{key}", group, key
-        state = optimizer.state.get(parameter, {})
+        state = held.get(parameter, {})
         for key, value in state.items():
             if not isinstance(value, Tensor):
                 yield f"state.{name}.{key}", state, key

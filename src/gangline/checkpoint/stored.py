@@ -9,7 +9,7 @@ from itertools import pairwise, product
 from math import prod
 
 from gangline.checkpoint.folder import CheckpointFolder
-from gangline.checkpoint.index import MODEL, Chunk, StoredTensor
+from gangline.checkpoint.index import MODEL, OPTIMIZER, Chunk, StoredTensor
 from gangline.checkpoint.tensors import ITEM_BYTES
 from gangline.spec.gang import TensorDigests
 from gangline.storage.protocol import ObjectStore
@@ -21,7 +21,8 @@ def stored_digests(
     """SHA-256 of each full tensor's bytes: `model/<name>`, with `optimizer` also `optim/<name>/<state>`."""
     folder = CheckpointFolder.open(store, checkpoint_prefix, key)
     tensors = folder.index().tensors
-    names = sorted(name for name in tensors if optimizer or name.startswith(MODEL))
+    heads = (MODEL, OPTIMIZER) if optimizer else (MODEL,)
+    names = sorted(name for name in tensors if name.startswith(heads))
     return {name: _digest(stream_tensor(folder, name, tensors[name])) for name in names}
 
 

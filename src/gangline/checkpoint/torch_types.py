@@ -1,8 +1,5 @@
 """dtypes by their safetensors names, and tensors as bytes."""
 
-from collections.abc import Iterable
-
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,14 +14,14 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 def as_bytes(tensor: Tensor) -> memoryview:
     """Row-major bytes of a CPU tensor; a view where it is contiguous."""
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data
+    return flat_bytes(tensor).numpy().data
 
 
-def fill_bytes(tensor: Tensor, pieces: Iterable[memoryview]) -> None:
-    """Copy `pieces`, which hold exactly its bytes, into a contiguous CPU tensor."""
-    flat = tensor.reshape(-1).view(torch.uint8).numpy()
-    at = 0
-    for piece in pieces:
-        flat[at : at + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
-        at += len(piece)
-    assert at == flat.size
+def flat_bytes(tensor: Tensor) -> Tensor:
+    """The same as a tensor of uint8."""
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def writable(tensor: Tensor) -> memoryview:
+    """The bytes of a contiguous CPU tensor, to be written to."""
+    return tensor.reshape(-1).view(torch.uint8).numpy().data

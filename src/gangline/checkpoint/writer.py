@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import torch
@@ -16,14 +17,16 @@ from gangline.checkpoint.envelope import FileEntry, Manifest, checkpoint_folder
 from gangline.checkpoint.folder import State
 from gangline.checkpoint.index import Chunk, Index, StoredTensor, chunk_key
 from gangline.checkpoint.latest import advance, claim
+from gangline.checkpoint.packing import in_blocks
 from gangline.checkpoint.planners import StagedSavePlanner
 from gangline.checkpoint.sealing import seal
 from gangline.checkpoint.tensors import header_bytes
-from gangline.checkpoint.torch_types import NAMES, as_bytes
+from gangline.checkpoint.torch_types import NAMES, flat_bytes
 from gangline.spec.codec import canonical
 from gangline.storage.protocol import ObjectStore
 
 MAX_PART_BYTES = 2 * 2**30
+SMALL_BYTES = 64 * 2**10
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,10 @@ class CheckpointWriter(StorageWriter):
 
     def __init__(
         self, to: Destination, planner: StagedSavePlanner, *, step: int, rank: int,
-        optimizer: dict[str, Any], numbers: dict[str, Any],
+        optimizer: dict[str, Any], numbers: dict[str, Any], files: ObjectStore | None = None,
     ) -> None:  # fmt: skip
         self._to, self._planner, self._step, self._rank = to, planner, step, rank
+        self._files = files or to.store
         self._optimizer, self._numbers = optimizer, numbers
         self.folder = checkpoint_folder(to.prefix, step)
         self.size_bytes = 0
@@ -88,9 +92,13 @@ class CheckpointWriter(StorageWriter):
             run=self._to.run, step=self._step, generation=self._to.generation, plan_sha256=self._to.plan_digest,
             files=files | self._write_json(_index(metadata, written)),
         )  # fmt: skip
+        self.complete(manifest)
+        self.size_bytes = manifest.size_bytes
+
+    def complete(self, manifest: Manifest) -> None:
+        """Make it a checkpoint; on the coordinator, when all files are there."""
         seal(self._to.store, self.folder, manifest, self._to.key, ed25519_key=self._to.ed25519_key)
         advance(self._to.store, self._to.prefix, self._to.generation, self._step)
-        self.size_bytes = manifest.size_bytes
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: object) -> bool:  # noqa: ARG003 - the interface's
@@ -99,7 +107,7 @@ class CheckpointWriter(StorageWriter):
 
     def _write_part(self, part: int, items: list[WriteItem], planner: SavePlanner) -> list[WriteResult]:
         name = f"g{self._to.generation:04d}-r{self._rank:05d}-{part}.safetensors"
-        entry = write_file(self._to.store, f"{self.folder}/{name}", _file_pieces(items, planner))
+        entry = write_file(self._files, f"{self.folder}/{name}", _file_blocks(items, planner))
         return [
             WriteResult(index=item.index, size_in_bytes=_size(item, planner), storage_data=_Written(name, entry))
             for item in items
@@ -112,31 +120,38 @@ class CheckpointWriter(StorageWriter):
         )  # fmt: skip
         head = f"g{self._to.generation:04d}"
         return {
-            name: write_file(self._to.store, f"{self.folder}/{name}", [canonical(value)])
+            name: write_file(self._files, f"{self.folder}/{name}", [canonical(value)])
             for name, value in ((f"{head}-index.json", index), (f"{head}-state.json", state))
         }
 
 
 def _parts(items: list[WriteItem], planner: SavePlanner) -> Iterator[list[WriteItem]]:
+    """Small ones, then large ones: whoever wants small ones of another rank reads, or is sent, one short file."""
+    small = [item for item in items if _size(item, planner) <= SMALL_BYTES]
+    large = [item for item in items if _size(item, planner) > SMALL_BYTES]
+    yield from _groups(small, planner)
+    yield from _groups(large, planner)
+
+
+def _groups(items: list[WriteItem], planner: SavePlanner) -> Iterator[list[WriteItem]]:
     """Groups of at most 2 GiB, in order; a chunk that is larger stands alone."""
-    part: list[WriteItem] = []
+    group: list[WriteItem] = []
     room = MAX_PART_BYTES
     for item in items:
         size = _size(item, planner)
-        if part and size > room:
-            yield part
-            part, room = [], MAX_PART_BYTES
-        part.append(item)
+        if group and size > room:
+            yield group
+            group, room = [], MAX_PART_BYTES
+        group.append(item)
         room -= size
-    if part:
-        yield part
+    if group:
+        yield group
 
 
-def _file_pieces(items: list[WriteItem], planner: SavePlanner) -> Iterator[bytes | memoryview]:
+def _file_blocks(items: list[WriteItem], planner: SavePlanner) -> Iterator[memoryview]:
     tensors = {_key(item): _tensor(item, planner) for item in items}
-    yield header_bytes({key: (NAMES[tensor.dtype], tensor.shape) for key, tensor in tensors.items()})
-    for tensor in tensors.values():
-        yield as_bytes(tensor)
+    head = header_bytes({key: (NAMES[tensor.dtype], tensor.shape) for key, tensor in tensors.items()})
+    return in_blocks(chain([torch.frombuffer(bytearray(head), dtype=torch.uint8)], map(flat_bytes, tensors.values())))
 
 
 def _tensor(item: WriteItem, planner: SavePlanner) -> Tensor:
