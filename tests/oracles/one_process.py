@@ -5,21 +5,21 @@ from torch.utils.data import default_collate
 
 from gangline.train.initialize import Initializer
 from gangline.train.loop.order import SampleOrder
-from gangline.train.parallel.apply import find_blocks
+from gangline.train.parallel.blocks import find_blocks
 from gangline.train.task import forward_names, hints_of
 
 
-def train(task, *, options, data, steps, global_batch, seed=1, lr=1e-3, clip_norm=None):
-    """State dict and losses after `steps` updates of torch's own AdamW."""
+def train(task, *, options, data, steps, global_batch, seed=1, lr=1e-3, clip_norm=None, optimizer=torch.optim.AdamW):
+    """State dict and losses after `steps` updates of torch's own AdamW, or another `optimizer`."""
     source = Initializer.build(lambda: task.build_model(dict(options)), seed=seed)
     for name, unit in [*find_blocks(source.model, hints_of(task)), ("", source.model)]:
         source.unit(unit, name, torch.device("cpu"))
     return continue_from(source.model, task, data=data, steps=steps, global_batch=global_batch, seed=seed, lr=lr,
-                         clip_norm=clip_norm)  # fmt: skip
+                         clip_norm=clip_norm, optimizer=optimizer)  # fmt: skip
 
 
-def continue_from(model, task, *, data, steps, global_batch, seed, lr, clip_norm):
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+def continue_from(model, task, *, data, steps, global_batch, seed, lr, clip_norm, optimizer=torch.optim.AdamW):
+    optimizer = optimizer(model.parameters(), lr=lr)
     order, takes, losses = SampleOrder(num_samples=len(data), seed=seed), forward_names(model), []
     for step in range(steps):
         samples = [order.sample(step * global_batch + place) for place in range(global_batch)]

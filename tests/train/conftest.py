@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 from tests.train.gang import ROOT, Gang, start_warm
+from tests.train.weighing import weigher
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -15,6 +16,12 @@ def warm(tmp_path_factory):
     parent = start_warm(tmp_path_factory.mktemp("warm"))
     yield parent
     parent.close()
+
+
+@pytest.fixture(scope="session")
+def weight(warm, tmp_path_factory):
+    """Function of a plan of `weighing.plan_of`: what its ranks weigh on average."""
+    return weigher(warm, lambda: tmp_path_factory.mktemp("weighed"))
 
 
 @pytest.fixture

@@ -18,8 +18,10 @@ from gangline.spec.codec import from_json
 from gangline.spec.gang import GangResult
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, DataFile, DataSource, Plan, Program
+from gangline.spec.record import LEDGER_CAUSES
 from gangline.storage.open import open_store
 from gangline.train.child import redirect
+from gangline.train.leash import die_with_parent
 from gangline.train.starters import RankStart, WarmParent
 from gangline.train.warm import PRELOADED
 
@@ -102,7 +104,19 @@ class Generation:
         while len(codes := self._codes()) < self.world_size:
             assert time.monotonic() < deadline, f"only {codes} ended; log of 0:\n{self.gang.log()}"
             time.sleep(0.01)
+        self._check_ledgers()
         return [codes[rank] for rank in range(self.world_size)]
+
+    def _check_ledgers(self) -> None:
+        """Every instant of every rank has one cause, whatever the test is about."""
+        for rank in range(self.world_size):
+            if not (self.gang.home / "out" / "ranks" / f"{rank}.jsonl").exists():
+                continue  # it ended before its first word
+            for told in self.gang.events(rank, "ledger")[-1:]:
+                assert told["seconds"].keys() <= {*LEDGER_CAUSES}, told
+                assert min(told["seconds"].values()) >= 0, told
+                lived = told["until"] - told["began"]
+                assert abs(sum(told["seconds"].values()) - lived) <= 1e-3 * lived, (rank, told)
 
 
 Codes = Callable[[], dict[int, int]]
@@ -139,6 +153,7 @@ def start_programs(ranks: list[RankStart]) -> Codes:
 
 
 def _be_program(rank: RankStart) -> None:
+    die_with_parent(os.getppid())  # the server that forked it, which ends with the tests
     os.environ.clear()
     os.environ.update(rank.environ)
     redirect(rank.log)

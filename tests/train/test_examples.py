@@ -6,6 +6,7 @@ import pytest
 from tests.train.gang import ROOT, make_plan, sample_text
 
 from gangline.spec.load import load_line
+from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Program
 
 EXAMPLES = ROOT / "examples"
@@ -28,6 +29,16 @@ def test_task_trains_and_is_evaluated(make_gang, name):
     result = gang.result()
     assert result.final_step == 4
     assert {"bytegpt": "eval_loss", "digits": "accuracy"}[name] in result.jobs[0].metrics
+
+
+@pytest.mark.parametrize("mesh", [Mesh(dp_shard=2, ep=2), Mesh(cp=2)])
+def test_mixture_of_experts_lies_over_ranks_and_its_text_is_cut(make_gang, mesh):
+    gang = make_gang(EXAMPLES / "moe")
+    model = {"layers": 2, "width": 64, "context": 64, "experts": 4}
+    plan = plan_of("moe", "none", mesh=mesh, model=model, data=gang.put_text(sample_text(20_000)))
+    assert gang.run(replace(plan, strategy="explicit")) == [0, 0], gang.log()
+    metrics = gang.result().jobs[0].metrics
+    assert 0 < metrics["cross_entropy"] < metrics["eval_loss"]
 
 
 def test_program_with_a_session_fits_its_curve(make_gang):

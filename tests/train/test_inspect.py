@@ -19,6 +19,7 @@ def test_bytegpt_has_875264_parameters():
     found = json.loads(done.stdout)
     assert (found["parameters"], found["parameter_bytes"]) == (875_264, 4 * 875_264)
     assert found["largest_block_parameters"] == 198_272
+    assert found["obstacles"].keys() == {"ep"}, "it has no experts, and can be cut in every other way"
     assert found["cores"] >= 1
     assert found["memory_bytes"] > 0
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.spec.record import LEDGER_CAUSES
-from gangline.train.keeper_ledger import Span, merge_ledgers
+from gangline.train.keeper_ledger import Span, beyond, merge_ledgers
 
 seconds = st.floats(min_value=0, max_value=1e5)
 causes = st.dictionaries(st.sampled_from(("compute", "data", "wait", "checkpoint", "build")), seconds, max_size=5)
@@ -23,7 +23,7 @@ def lives(draw):
             ended = started + draw(seconds)
             booked_at = draw(st.none() | st.floats(min_value=started, max_value=ended + 1))
             span = Span(
-                rank=rank,
+                slot=rank,
                 generation=generation,
                 started=started,
                 ended=ended,
@@ -39,26 +39,26 @@ def lives(draw):
 
 
 @given(life=lives())
-def test_rows_sum_to_ranks_times_wall(life):
+def test_rows_sum_to_slots_times_wall(life):
     ranks, spans, end = life
-    ledger = merge_ledgers(spans, ranks=range(ranks), start=0.0, end=end)
+    ledger = merge_ledgers(spans, slots=ranks, start=0.0, end=end)
     assert sum(ledger.values()) == pytest.approx(ranks * end, rel=1e-3, abs=1e-6)
     assert ledger.keys() <= set(LEDGER_CAUSES)
     assert all(seconds >= 0 for seconds in ledger.values())
 
 
 def test_what_a_rank_booked_is_believed_and_the_rest_filled_up():
-    first = Span(rank=0, generation=0, started=2, ended=10, booked={"compute": 5}, booked_at=8, clean=False)
-    second = Span(rank=0, generation=1, started=11, ended=20, booked={"compute": 6, "redone": 1}, booked_at=19)
-    ledger = merge_ledgers([second, first], ranks=[0], start=0, end=22)
+    first = Span(slot=0, generation=0, started=2, ended=10, booked={"compute": 5}, booked_at=8, clean=False)
+    second = Span(slot=0, generation=1, started=11, ended=20, booked={"compute": 6, "redone": 1}, booked_at=19)
+    ledger = merge_ledgers([second, first], slots=1, start=0, end=22)
     assert ledger == {"start": 2 + 1, "compute": 11, "restart": 2 + 1 + 1, "redone": 1, "stop": 1 + 2}
 
 
 def test_silence_of_a_hang_is_stalled_not_compute():
     span = Span(
-        rank=0, generation=0, started=0, ended=100, booked={"compute": 30}, booked_at=35, stalled=60, clean=False
+        slot=0, generation=0, started=0, ended=100, booked={"compute": 30}, booked_at=35, stalled=60, clean=False
     )
-    assert merge_ledgers([span], ranks=[0], start=0, end=100) == {
+    assert merge_ledgers([span], slots=1, start=0, end=100) == {
         "compute": 30,
         "start": 5,
         "stalled": 60,
@@ -67,13 +67,26 @@ def test_silence_of_a_hang_is_stalled_not_compute():
 
 
 def test_program_without_books_is_other():
-    span = Span(rank=1, generation=0, started=1, ended=9)
-    assert merge_ledgers([span], ranks=[1], start=0, end=10) == {"start": 1, "other": 8, "stop": 1}
+    span = Span(slot=0, generation=0, started=1, ended=9)
+    assert merge_ledgers([span], slots=1, start=0, end=10) == {"start": 1, "other": 8, "stop": 1}
 
 
 def test_time_until_all_nodes_were_there_is_gather():
-    span = Span(rank=3, generation=0, started=10, ended=20)
-    ledger = merge_ledgers([span], ranks=[3], start=0, end=20, gathered=9)
+    span = Span(slot=0, generation=0, started=10, ended=20)
+    ledger = merge_ledgers([span], slots=1, start=0, end=20, gathered=9)
     assert ledger == {"gather": 9, "start": 1, "other": 10}
-    replaced = Span(rank=3, generation=2, started=10, ended=20)
-    assert merge_ledgers([replaced], ranks=[3], start=0, end=20, gathered=9) == ledger
+    replaced = Span(slot=0, generation=2, started=10, ended=20)
+    assert merge_ledgers([replaced], slots=1, start=0, end=20, gathered=9) == ledger
+
+
+def test_slot_of_a_smaller_generation_is_idle_and_ranks_beyond_the_slots_are_held_while_they_last():
+    spans = [
+        Span(slot=0, generation=0, started=1, ended=10),
+        Span(slot=1, generation=0, started=1, ended=10),
+        Span(slot=0, generation=1, started=11, ended=20),
+        *(Span(slot=slot, generation=2, started=21, ended=30) for slot in range(3)),
+        Span(slot=0, generation=3, started=31, ended=40),
+    ]
+    ledger = merge_ledgers(spans, slots=2, start=0, end=41, last_generation=3)
+    assert ledger == {"start": 2, "other": 9 * 7, "restart": 3, "idle": 11 + 11, "stop": 1}
+    assert sum(ledger.values()) == 2 * 41 + beyond(spans, slots=2)

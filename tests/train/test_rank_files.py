@@ -1,6 +1,6 @@
 """What a keeper reads of its ranks' own files."""
 
-from gangline.train.loop.events import EventLog
+from gangline.train.account.events import EventLog
 from gangline.train.rank_files import last_word
 
 

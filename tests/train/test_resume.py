@@ -3,6 +3,7 @@
 import pytest
 from tests.train.gang import KEY, tiny_plan
 
+from gangline.checkpoint.folder import CheckpointFolder
 from gangline.checkpoint.stored import stored_digests
 from gangline.spec.plan import CheckpointPolicy
 
@@ -53,3 +54,10 @@ def test_other_world_size_goes_on_with_the_next_samples(make_gang):
     assert gang.run(one) == [0], gang.log()
     losses = [dict(each.result().jobs[0].losses) for each in (whole, gang)]
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
+def test_every_replica_draws_its_own_random_numbers(make_gang):
+    gang = make_gang()
+    assert gang.run(tiny_plan("ddp", model=MODEL, steps=2)) == [0, 0], gang.log()
+    first, second = CheckpointFolder.open(gang.store, gang.result().checkpoint, KEY).state().ranks
+    assert first["generators"]["torch"] != second["generators"]["torch"]

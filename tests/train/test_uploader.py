@@ -70,6 +70,7 @@ def test_end_of_each_log_of_this_node_goes_to_the_store(tmp_path, store, monkeyp
     (tmp_path / "logs").mkdir()
     for rank in range(4):
         (tmp_path / "logs" / f"{rank}.log").write_text(f"first of {rank}\nsecond of {rank}\n")
+    (tmp_path / "keeper-0.json").write_text("{}")
     environ = {
         "NODE_RANK": "1", "WORLD_SIZE": "6", "LOCAL_WORLD_SIZE": "3", "MASTER_ADDR": "a", "MASTER_PORT": "1",
         "GANGLINE_RUN": "r", "GANGLINE_GANG": "r", "GANGLINE_HOME": str(tmp_path), "GANGLINE_PLAN": "p",

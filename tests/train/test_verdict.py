@@ -8,10 +8,10 @@ import pytest
 from gangline.errors import retry_class
 from gangline.train.budget import RestartBudget
 from gangline.train.exit_codes import RankExit, classify, culprit, exit_of, read_oom_kills
-from gangline.train.loop.watchdog import Hang
 from gangline.train.outcome import Outcome
 from gangline.train.stop import StopOrder
 from gangline.train.verdict import judge
+from gangline.train.watchdog import Hang
 
 
 def died(code, *, rank=1, number=None):

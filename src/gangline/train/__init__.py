@@ -7,15 +7,18 @@ from gangline.train.task import Loss, ParallelHints
 
 if TYPE_CHECKING:
     from gangline.train import heartbeat
+    from gangline.train.program import Program
     from gangline.train.session import Session, parallelize
 
-__all__ = ["Loss", "ParallelHints", "Session", "heartbeat", "parallelize"]
+__all__ = ["Loss", "ParallelHints", "Program", "Session", "heartbeat", "parallelize"]
 
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         if name in ("Session", "parallelize"):
             return getattr(importlib.import_module("gangline.train.session"), name)
+        if name == "Program":
+            return importlib.import_module("gangline.train.program").Program
         if name == "heartbeat":
             return importlib.import_module("gangline.train.heartbeat")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

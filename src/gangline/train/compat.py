@@ -3,28 +3,59 @@
 from collections.abc import Callable
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore
+from torch._C._distributed_c10d import FileStore, GradBucket, HashStore, PrefixStore, Store, TCPStore
+from torch._C._distributed_c10d import _dump_fr_trace_json as dump_flight_record
 from torch.autograd import Variable
+from torch.distributed._composable.replicate_with_fsdp import replicate
+from torch.distributed._functional_collectives import all_to_all_single_autograd
+from torch.distributed.distributed_c10d import _abort_process_group
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives as fsdp_collectives
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import (
     DefaultAllGather,
     DefaultReduceScatter,
 )
+from torch.distributed.tensor.parallel.loss import _enable_custom_loss_ops
 
 NETWORK_ERRORS: tuple[type[BaseException], ...] = tuple(
     getattr(dist, name) for name in ("DistBackendError", "DistNetworkError", "DistStoreError") if hasattr(dist, name)
 )
 """What collectives and stores raise when a peer is gone; gloo raises a bare RuntimeError besides."""
 
-queue_callback: Callable[[Callable[[], None]], None] = Variable._execution_engine.queue_callback  # noqa: SLF001
+queue_callback: Callable[[Callable[[], None]], None] = Variable._execution_engine.queue_callback  # noqa: SLF001  see above
 """During a backward pass: call this at its end, in the order of asking. DDP and FSDP2 use it as well."""
+
+compute_losses_in_parts: Callable[[], None] = _enable_custom_loss_ops
+"""From here on, for the life of this process, the cross entropy of logits that lie in parts never puts them together.
+`loss_parallel()` does so for a block, but the backward passes of a loop lie in none."""
+
+all_gather_single: Callable[..., dist.Work | None] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+"""Into one tensor, by rank; it had the other name until 2.15."""
+
+reduce_scatter_single: Callable[..., dist.Work | None] = getattr(
+    dist, "reduce_scatter_single", dist.reduce_scatter_tensor
+)
+"""Out of one tensor, by rank; likewise."""
+
+abort_all_groups: Callable[[], None] = _abort_process_group
+"""Give up the default group and all others, whatever is under way in them; nobody is waited for."""
 
 __all__ = [
     "NETWORK_ERRORS",
     "DefaultAllGather",
     "DefaultReduceScatter",
+    "FileStore",
+    "GradBucket",
     "HashStore",
     "PrefixStore",
     "Store",
     "TCPStore",
+    "abort_all_groups",
+    "all_gather_single",
+    "all_to_all_single_autograd",
+    "compute_losses_in_parts",
+    "dump_flight_record",
+    "fsdp_collectives",
     "queue_callback",
+    "reduce_scatter_single",
+    "replicate",
 ]

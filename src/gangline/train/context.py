@@ -2,28 +2,43 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
+from gangline.checkpoint.copies import Copies
 from gangline.errors import GanglineError, LostPeerError
 from gangline.spec.plan import Plan
+from gangline.spec.record import PHASES
 from gangline.storage.open import open_store
 from gangline.storage.protocol import ObjectStore
 from gangline.train import heartbeat
+from gangline.train.account.clock import Clock
+from gangline.train.account.events import EventLog, last_step
+from gangline.train.account.ledger import RankLedger
+from gangline.train.account.lines import LineFile
+from gangline.train.account.wait import WaitMeter
 from gangline.train.environment import RankEnvironment
-from gangline.train.loop.clock import STEP_PHASES, Clock
-from gangline.train.loop.events import EventLog, last_step
-from gangline.train.loop.ledger import RankLedger
-from gangline.train.loop.lines import LineFile
-from gangline.train.loop.wait import WaitMeter
+from gangline.train.mesh import Meshes
 from gangline.train.rendezvous import Groups
+from gangline.train.results import METRICS
 
-METRICS = "metrics.jsonl"
+
+class Memory(Protocol):
+    """State of one rank that a resumed run goes on with."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Name -> tensor that aliases the live one; local."""
+        ...
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from what `state` gave on this rank; empty: it was made by another number of ranks. Local."""
+        ...
 
 
 @dataclass(kw_only=True)
@@ -36,18 +51,28 @@ class Context:
     events: EventLog
     generation: int = 0
     local_rank: int = 0
+    ranks_per_node: int = 1
     store: ObjectStore | None = None
     """None at a desk: nothing is saved."""
+    copies: Copies | None = None
+    """Of checkpoints, in this node's memory; None: none are kept."""
     key: bytes = b""
     out: Path | None = None
     """Folder that is mirrored to the store; None at a desk."""
     data_folder: Path = Path("data")
+    scratch: Path = Path()
+    """Folder for what may leave memory while ranks live."""
     metrics: LineFile | None = None
     """Curve of the gang; rank 0's alone."""
     redone_until: int = 0
     """Steps up to here were done by an earlier generation."""
     ledger: RankLedger = field(default_factory=RankLedger)
     waits: WaitMeter = field(default_factory=WaitMeter)
+    meshes: Meshes = field(default_factory=Meshes)
+    memories: dict[str, Memory] = field(default_factory=dict)
+    """What parts of the training know besides model and optimizer; it is saved for each rank."""
+    step: int = 0
+    """Under way, from 1; 0 before the first."""
     save_in_flight: Callable[[], None] | None = None
     """Waits for the save under way."""
     stop_asked: bool = False
@@ -56,12 +81,33 @@ class Context:
 
     @property
     def data_rank(self) -> int:
-        """Place among the ranks that see different samples."""
-        return self.rank % self.plan.mesh.data_parallel
+        """Place among the ranks that see different samples; peers on pp, cp and tp share one."""
+        return self.plan.mesh.data_rank(self.rank)
 
     @property
     def data_ranks(self) -> int:
         return self.plan.mesh.data_parallel
+
+    @property
+    def draws_as(self) -> int:
+        """Whose random numbers it draws: tensor-parallel peers drop the same activations, all others their own."""
+        return self.rank // self.plan.mesh.tp
+
+    @property
+    def counts_loss(self) -> bool:
+        """Its losses enter the sums of the gang."""
+        place = self.plan.mesh.coordinates(self.rank)
+        return place["tp"] == 0 and place["pp"] == self.plan.loss_place
+
+    @property
+    def grad_divisor(self) -> int:
+        """What averaging divides summed gradients by; averaged weights stand for gradients where replicas drift."""
+        mesh = self.plan.mesh
+        return mesh.dp_replicate * mesh.dp_shard * mesh.cp
+
+    def node_of(self, rank: int) -> int:
+        """Place of its node among those that take part."""
+        return rank // self.ranks_per_node
 
     @property
     def checkpoints(self) -> str:
@@ -86,13 +132,14 @@ class Context:
         """Close a lap of the clock into the ledger; its seconds by step phase."""
         lap = self.clock.lap()
         self.ledger.book(lap, redone=redone)
-        return {name: lap.get(name, 0.0) for name in STEP_PHASES}
+        return {name: lap.get(name, 0.0) for name in PHASES}
 
     def tell_ledger(self, *, every_seconds: float = 0.0) -> None:
         """Write the ledger down, unless it was within `every_seconds`."""
         now = time.monotonic()
         if now - self._told >= every_seconds:
-            self.events.emit("ledger", seconds=dict(self.ledger.seconds))
+            clock = self.clock
+            self.events.emit("ledger", seconds=dict(self.ledger.seconds), began=clock.began, until=clock.lapped)
             self._told = now
 
     def fail(self, code: int, reason: str) -> None:
@@ -131,32 +178,29 @@ def of_gang(environment: RankEnvironment, plan: Plan, *, device: torch.device, g
         rank=env.rank,
         device=device,
         groups=groups,
+        meshes=Meshes.of(plan, env.rank),
         clock=clock,
         events=events,
         generation=env.generation,
         local_rank=env.local_rank,
+        ranks_per_node=env.local_world_size,
         store=open_store(env.store, credentials=env.store_credentials_file),
+        copies=_copies(env, plan),
         key=env.key_file.read_bytes(),
         out=env.out,
         metrics=LineFile(env.out / METRICS) if env.rank == 0 else None,
         data_folder=env.home / "data",
+        scratch=env.home,
         redone_until=last_step(events_path(env)) if env.generation else 0,
     )
 
 
+def _copies(environment: RankEnvironment, plan: Plan) -> Copies | None:
+    peers = plan.checkpoint.peer_copies
+    if environment.copies is None or peers == 0:
+        return None
+    return Copies(environment.copies, environment.node_rank, peers)
+
+
 def events_path(environment: RankEnvironment) -> Path:
     return environment.out / "ranks" / f"{environment.rank}.jsonl"
-
-
-def serve_metrics(environment: RankEnvironment, plan: Plan, events: EventLog) -> None:
-    """Serve this rank's series where the launcher gave a port; a port in use costs the series, not the training."""
-    if environment.metrics_port is None:
-        return
-    from gangline.metrics.exporter import RankExporter
-
-    port = environment.metrics_port + environment.local_rank
-    exporter = RankExporter(environment.run, environment.rank, port, world_size=plan.world_size, steps=plan.steps)
-    if exporter.problem is not None:
-        events.emit("metrics_not_served", port=port, reason=exporter.problem)
-    else:
-        events.listeners.append(exporter.observe)

@@ -1,14 +1,14 @@
 """The last word about a gang on one node: its class, what speaks for it, where the seconds went."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gangline.spec.gang import GangEnd
 from gangline.train.environment import KeeperEnvironment
-from gangline.train.exit_codes import read_oom_kills
+from gangline.train.exit_codes import RankExit, read_oom_kills
 from gangline.train.journal import utc_now
-from gangline.train.keeper_ledger import Span, merge_ledgers
+from gangline.train.keeper_ledger import Span, beyond, merge_ledgers
 from gangline.train.outcome import Outcome
 from gangline.train.rank_files import last_ledger
 from gangline.train.verdict import Verdict
@@ -29,7 +29,7 @@ def gang_end(
 
     `gathered`: when the keepers of all nodes were there; None: there is one only.
     """
-    ranks = environment.ranks
+    slots = environment.local_world_size
     return GangEnd(
         exit_code=verdict.exit_code,
         retry=verdict.retry,
@@ -40,24 +40,32 @@ def gang_end(
         restarts=restarts,
         time=utc_now(),
         evidence=_evidence(verdict, outcome),
-        ledger=merge_ledgers(spans, ranks=ranks, start=wall[0], end=wall[1], gathered=gathered),
-        allocated_seconds=len(ranks) * (wall[1] - wall[0]),
+        ledger=merge_ledgers(
+            spans, slots=slots, start=wall[0], end=wall[1], gathered=gathered, last_generation=generation
+        ),
+        allocated_seconds=slots * (wall[1] - wall[0]) + beyond(spans, slots=slots),
     )
 
 
-def spans_of(outcome: Outcome, *, generation: int, events: Path) -> list[Span]:
-    """Lives of the ranks of a generation, each with its own last ledger from its file below `events`."""
+def spans_of(
+    exits: Sequence[RankExit], started: Mapping[int, float], *, generation: int, events: Path, first: int,
+    stalled: float = 0.0,
+) -> list[Span]:  # fmt: skip
+    """Lives of ranks that ended in a generation, each with its own last ledger from its file below `events`.
+
+    `first`: the lowest rank that this node has in it; `stalled`: seconds of silence before the watchdog ended it.
+    """
     spans = []
-    for each in outcome.exits:
+    for each in exits:
         ledger = last_ledger(events / f"{each.rank}.jsonl", generation)
         span = Span(
-            rank=each.rank,
+            slot=each.rank - first,
             generation=generation,
-            started=outcome.started[each.rank],
+            started=started[each.rank],
             ended=each.mono,
             booked=ledger["seconds"] if ledger else {},
             booked_at=ledger["mono"] if ledger else None,
-            stalled=outcome.hang.silent_seconds if outcome.hang else 0.0,
+            stalled=stalled,
             clean=each.signal is None,
         )
         spans.append(span)

@@ -44,6 +44,11 @@ class GangEnvironment:
         """Folder that is mirrored to the store."""
         return self.home / "out"
 
+    @property
+    def on_loopback(self) -> bool:
+        """All nodes are on this machine."""
+        return self.master_addr in ("127.0.0.1", "localhost")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WatchdogLimits:
@@ -87,11 +92,6 @@ class KeeperEnvironment(GangEnvironment):
         return self.silence_seconds / 6
 
     @property
-    def on_loopback(self) -> bool:
-        """All nodes are on this machine."""
-        return self.master_addr in ("127.0.0.1", "localhost")
-
-    @property
     def ranks(self) -> range:
         """Of this node."""
         first = self.node_rank * self.local_world_size
@@ -133,6 +133,8 @@ class RankEnvironment(GangEnvironment):
     local_rank: int
     generation: int
     """Counts the starts of this gang, from 0."""
+    copies: Path | None
+    """Folder of the keeper for copies of checkpoints; None: there is no memory for any."""
     heartbeat: Path
 
     @staticmethod
@@ -147,6 +149,7 @@ class RankEnvironment(GangEnvironment):
             rank=rank,
             local_rank=_read(environ, "LOCAL_RANK", _count),
             generation=_read(environ, "GANGLINE_GENERATION", _count),
+            copies=_read(environ, "GANGLINE_COPIES", Path, None),
             heartbeat=_read(environ, "GANGLINE_HEARTBEAT", Path),
         )
 
@@ -160,6 +163,15 @@ def termination_log(environ: Mapping[str, str]) -> Path | None:
     """Where a pod leaves its last word; None: this is no pod."""
     path = environ.get("GANGLINE_TERMINATION_LOG")
     return Path(path) if path else None
+
+
+def strike_order(environ: Mapping[str, str]) -> str:
+    """What a drill does to this gang from within, as JSON of `train.struck`.
+
+    Raises:
+        ConfigError: This is no drill.
+    """
+    return _read(environ, "GANGLINE_STRIKE", str)
 
 
 def heartbeat_path(environ: Mapping[str, str]) -> Path | None:

@@ -3,20 +3,21 @@
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from gangline.spec.gang import GangState
 from gangline.train.environment import WatchdogLimits
 from gangline.train.exit_codes import RankExit, culprit
+from gangline.train.flight import who_is_behind
 from gangline.train.heartbeat import Beat, HeartbeatReader
-from gangline.train.loop.watchdog import Hang, Watchdog
 from gangline.train.outcome import Halt, Outcome
 from gangline.train.reaper import bury, end_orphans, signal_groups
 from gangline.train.stacks import collect
 from gangline.train.starters import RankStart, Starter
 from gangline.train.stop import StopOrder
+from gangline.train.watchdog import Hang, Watchdog
 
 WATCH_SECONDS = 0.5
 PEERS_SECONDS = 0.3
@@ -39,6 +40,10 @@ class Host(Protocol):
         """Why there is no use in going on here; None: there is."""
         ...
 
+    def replacements(self, dead: Sequence[RankExit], started: Mapping[int, float]) -> "Replacements | None":
+        """Ranks to start in place of the `dead`, while the living stay; None: the generation is over for all."""
+        ...
+
     def failing(self, failed: RankExit | None, hang: Hang | None) -> None:
         """Told at once, before anything is ended here."""
         ...
@@ -48,6 +53,13 @@ class Host(Protocol):
     def changed(self, state: GangState, ranks: Mapping[int, int], joined: Sequence[int]) -> None: ...
 
     def event(self, event: str, **values: object) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replacements:
+    generation: int
+    """All ranks are in it from now on."""
+    starts: tuple[RankStart, ...]
 
 
 @dataclass
@@ -64,6 +76,8 @@ class Generation:
     _living: dict[int, int] = field(default_factory=dict)
     _exits: list[RankExit] = field(default_factory=list)
     _leaders: list[int] = field(default_factory=list)
+    _pids: dict[int, int] = field(default_factory=dict)
+    _started: dict[int, float] = field(default_factory=dict)
     _readers: dict[int, HeartbeatReader] = field(default_factory=dict)
     _logs: dict[int, Path] = field(default_factory=dict)
 
@@ -71,14 +85,12 @@ class Generation:
         """From the first fork to the last burial."""
         self._logs = {each.rank: each.log for each in starts}
         self._readers = {rank: HeartbeatReader(self.heartbeats / str(rank)) for rank in self._logs}
-        self._living = self.starter.start(starts)
-        self._leaders = list(self._living.values())
-        started = dict.fromkeys(self._logs, self.now())
-        for rank, pid in self._living.items():
-            self.host.event("rank_started", rank=rank, pid=pid, generation=self.number)
+        self._start(starts)
+        self._started = started = dict.fromkeys(self._logs, self.now())
         try:
             watchdog = Watchdog(self.limits, started=started, must_beat=self.must_beat)
             ending = self._watch(watchdog)
+            ending = self._told_who_is_behind(ending)
             if ending.failed or ending.hang:
                 self.host.failing(ending.failed, ending.hang)
             stacks = self._stacks(ending) if ending.hangs and self._living else {}
@@ -97,12 +109,22 @@ class Generation:
             behind=ending.behind,
         )
 
+    def _start(self, starts: Sequence[RankStart]) -> None:
+        self._living = self.starter.start(starts)
+        for each in starts:
+            if (pid := self._living.get(each.rank)) is not None:
+                self._pids[each.rank] = pid
+                self._leaders.append(pid)
+                self.host.event("rank_started", rank=each.rank, pid=pid, generation=self.number)
+
     def _watch(self, watchdog: Watchdog) -> "_Ending":
         next_look = 0.0
         while self._living:
             self.host.wait(min(WATCH_SECONDS, max(0.0, next_look - self.now())))
             self._take_exits()
             if failed := self._first_failure():
+                if self._replace_dead(watchdog):
+                    continue
                 return _Ending(failed=failed)
             if order := self.host.order():
                 self._stop(order)
@@ -114,6 +136,26 @@ class Generation:
                 if hang := self._look(watchdog):
                     return _Ending(hang=hang, hangs=True, behind=hang)
         return _Ending()
+
+    def _replace_dead(self, watchdog: Watchdog) -> bool:
+        """The living stay, and whoever died is started again; False: nobody may, or can."""
+        dead = list(self._exits)
+        if not self._living or any(each.code == 0 or each.is_secondary for each in dead):
+            return False
+        replacements = self.host.replacements(dead, self._started)
+        if replacements is None:
+            return False
+        self.number = replacements.generation
+        for each in dead:
+            self._exits.remove(each)
+            signal_groups([self._pids[each.rank]], signal.SIGKILL)  # what the dead one started goes, too
+            self._readers.pop(each.rank).close()
+            self._readers[each.rank] = HeartbeatReader(self.heartbeats / str(each.rank))
+        self._start(replacements.starts)
+        for each in dead:
+            self._started[each.rank] = self.now()
+            watchdog.start_over(each.rank, self.now())
+        return True
 
     def _behind(self, watchdog: Watchdog) -> Hang:
         watchdog.check(self._beats(self._living), self.now())
@@ -148,6 +190,13 @@ class Generation:
         if order.save:
             signal_groups(self._living.values(), signal.SIGTERM)
             self._wait_for_all(self.grace_seconds)
+
+    def _told_who_is_behind(self, ending: "_Ending") -> "_Ending":
+        """What the ranks recorded tells more than silence does."""
+        said = who_is_behind(self.heartbeats, self._living) if ending.hang else ""
+        if ending.hang is None or not said:
+            return ending
+        return replace(ending, hang=replace(ending.hang, reason=f"{ending.hang.reason}; {said}"))
 
     def _stacks(self, ending: "_Ending") -> dict[str, str]:
         stacks = collect({rank: (pid, self._logs[rank]) for rank, pid in self._living.items()})

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from gangline.errors import ConfigError
 
@@ -40,14 +41,17 @@ class Initializer:
         """Bring `module` to `device`, with weights from (seed, `name`) for what of it is still on the meta device.
 
         Raises:
-            ConfigError: Something on the meta device has no `reset_parameters`.
+            ConfigError: Something on the meta device has no `reset_parameters`, or one that leaves it without values.
         """
         pending = [each for each in module.modules() if _is_meta(each)]
         with _seeded(self._seed, name):
             for each in pending:
                 each.to_empty(device="cpu", recurse=False)
-            for each in reversed(pending):  # inner modules first, as constructors do
-                _reset(each)
+            with _count_writes() as made:
+                for each in reversed(pending):  # inner modules first, as constructors do
+                    _reset(each)
+        for each in pending:
+            _require_values(each, made)
         for each in module.modules():
             _move(each, device)
 
@@ -68,10 +72,7 @@ def _build_on_meta(make: Callable[[], nn.Module]) -> nn.Module | None:
     try:
         with torch.device("meta"), _count_writes() as built:
             model = make()
-    except (
-        RuntimeError,
-        NotImplementedError,
-    ):  # it wants values while it is built; its own mistakes show up again below
+    except RuntimeError:  # it wants values while it is built; its own mistakes show up again below
         return None
     modules = [each for each in model.modules() if _owns_tensors(each)]
     tied = sum(1 for _ in model.named_parameters(remove_duplicate=False)) != sum(1 for _ in model.parameters())
@@ -80,7 +81,7 @@ def _build_on_meta(make: Callable[[], nn.Module]) -> nn.Module | None:
     with torch.device("meta"), _count_writes() as again:
         for each in reversed(modules):
             _reset(each)
-    return model if again.num_writes == built.num_writes else None
+    return model if again.num_writes == built.num_writes and again.wrote_all_of(model) else None
 
 
 def _reset(module: Any) -> None:
@@ -88,6 +89,15 @@ def _reset(module: Any) -> None:
         raise ConfigError(f"{type(module).__name__} was built on the meta device and has no reset_parameters(); add it")
     with torch.no_grad():
         module.reset_parameters()
+
+
+def _require_values(module: nn.Module, made: "_CountWrites") -> None:
+    own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+    if bare := [name for name, each in own if not made.wrote(each)]:
+        raise ConfigError(
+            f"{type(module).__name__} was built on the meta device, and its reset_parameters() gives {bare} no values; "
+            "let it write them all, or build the model with its values"
+        )
 
 
 def _move(module: Any, device: torch.device) -> None:
@@ -112,11 +122,27 @@ def _count_writes() -> "_CountWrites":
 class _CountWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hooks have no types
     """Counts operations that write in place: what a constructor does beyond its modules' own `reset_parameters`."""
 
-    num_writes = 0
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # see above
+        self.num_writes = 0
+        self._storages: set[int] = set()
+
+    def wrote(self, tensor: torch.Tensor) -> bool:
+        return _storage(tensor) in self._storages or not tensor.numel()
+
+    def wrote_all_of(self, model: nn.Module) -> bool:
+        """Nothing of `model` has values that only its constructor gave it, such as a table in a buffer."""
+        return all(map(self.wrote, (*model.parameters(), *model.buffers())))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.num_writes += func._schema.is_mutable  # noqa: SLF001  # the only way to ask an operator
+        if func._schema.is_mutable:  # noqa: SLF001  # the only way to ask an operator
+            self.num_writes += 1
+            self._storages |= {_storage(each) for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)}
         return func(*args, **(kwargs or {}))
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001  # meta tensors have no address
 
 
 @contextmanager

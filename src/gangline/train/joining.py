@@ -6,16 +6,19 @@ from gangline.errors import ConfigError
 from gangline.spec.plan import Plan
 from gangline.train import context as contexts
 from gangline.train import heartbeat, rendezvous
+from gangline.train.account.clock import Clock
+from gangline.train.account.events import EventLog
 from gangline.train.context import Context
 from gangline.train.environment import RankEnvironment
-from gangline.train.loop.clock import Clock
-from gangline.train.loop.events import EventLog
+from gangline.train.flight import answer_signals
+from gangline.train.loop.figures import forget_peak
 from gangline.train.loop.random import set_deterministic
 from gangline.train.mesh import local_device
+from gangline.train.serving import serve_metrics
 from gangline.train.strategies import effective_strategy
 
-JOIN_SECONDS = 300.0
-"""Silence announced while the others are awaited."""
+JOIN_SECONDS = rendezvous.JOIN_TIMEOUT.total_seconds() + 30.0
+"""Silence announced while the others are awaited: who waits in vain says for whom before the watchdog acts."""
 
 
 def join(environment: RankEnvironment, plan: Plan, clock: Clock, events: EventLog) -> Context:
@@ -30,6 +33,7 @@ def join(environment: RankEnvironment, plan: Plan, clock: Clock, events: EventLo
     if plan.world_size != environment.world_size:
         raise ConfigError(f"plan {plan.name} is for {plan.world_size} ranks, this gang has {environment.world_size}")
     set_deterministic(plan.deterministic)
+    forget_peak()
     clock.switch("rendezvous")
     heartbeat.expect(JOIN_SECONDS)
     heartbeat.beat(phase="rendezvous")
@@ -37,7 +41,8 @@ def join(environment: RankEnvironment, plan: Plan, clock: Clock, events: EventLo
     groups = rendezvous.join(environment, plan.device)
     context = contexts.of_gang(environment, plan, device=device, groups=groups, clock=clock, events=events)
     context.obey_sigterm()
-    contexts.serve_metrics(environment, plan, events)
+    answer_signals(environment.heartbeat)
+    serve_metrics(environment, plan, events)
     clock.switch("other")
     lap = clock.lap()
     context.ledger.book(lap)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from gangline.errors import CapacityError, ConfigError, GanglineError
 from gangline.spec.plan import Plan
+from gangline.train.copy_folder import copy_folder
 from gangline.train.environment import KeeperEnvironment
 from gangline.train.journal import Journal
 from gangline.train.keeping import Keeper
@@ -34,9 +35,10 @@ def _keep(environment: KeeperEnvironment) -> int:
     for name in ("logs", "heartbeat", "out/ranks"):
         (environment.home / name).mkdir(parents=True, exist_ok=True)
     os.chdir(environment.home)
-    with _only_one(environment):
+    with _only_one(environment), copy_folder() as copies:
+        own = {} if copies is None else {"GANGLINE_COPIES": str(copies)}
         try:
-            keeper = Keeper(environment, _read_plan(environment), os.environ)
+            keeper = Keeper(environment, _read_plan(environment), {**os.environ, **own})
         except ConfigError as error:
             Journal(environment.home, environment.node_rank).end(end_by(error))
             raise

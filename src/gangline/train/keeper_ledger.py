@@ -1,6 +1,8 @@
 """Where the seconds of a node's ranks went: what ranks booked themselves, filled up with what a keeper knows. Pure.
 
-Every instant of every rank has one cause, so the sum is ranks x wall. Causes are those of `spec.record.LEDGER_CAUSES`.
+A node holds slots, one for each rank that it was made for; a rank sits in one as long as its generation lasts. Every
+instant of every slot has one cause, so the sum is slots x wall. A generation with more ranks than slots holds the
+others while it lasts; one with fewer leaves slots idle. Causes are those of `spec.record.LEDGER_CAUSES`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,9 +11,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:
-    """Life of one process of a rank, in seconds of the keeper's clock."""
+    """Life of one process of a rank in its slot, in seconds of the keeper's clock."""
 
-    rank: int
+    slot: int
+    """Its place on this node, from 0."""
     generation: int
     started: float
     ended: float
@@ -26,30 +29,47 @@ class Span:
 
 
 def merge_ledgers(
-    spans: Sequence[Span], *, ranks: Sequence[int], start: float, end: float, gathered: float | None = None
-) -> dict[str, float]:
-    """Seconds by cause of `ranks` over the keeper's life from `start` to `end`; sums to ranks x (end - start).
+    spans: Sequence[Span], *, slots: int, start: float, end: float, gathered: float | None = None,
+    last_generation: int | None = None,
+) -> dict[str, float]:  # fmt: skip
+    """Seconds by cause over the keeper's life from `start` to `end`; sums to slots x (end - start) and `beyond`.
 
     Args:
-        spans: In any order; those of one rank do not overlap.
-        ranks: Of this node.
+        spans: In any order; those of one slot do not overlap.
+        slots: Of this node.
         start: As all times here, by the keeper's clock.
         end: When nothing of it is left.
         gathered: When the keepers of all nodes were there, before any span; None: this one is alone.
+        last_generation: Number of the gang's last one; None: this node had a part in it.
     """
     total: dict[str, float] = {}
-    for rank in ranks:
-        own = sorted((span for span in spans if span.rank == rank), key=lambda span: span.generation)
+    for slot in range(slots):
+        own = sorted((span for span in spans if span.slot == slot), key=lambda span: span.generation)
         at = start if gathered is None else gathered
         _book(total, "gather", at - start)
+        before = None
         for span in own:
-            begins = "start" if span is own[0] else "restart"
-            _book(total, begins, span.started - at)
-            for cause, seconds in _share(span, begins).items():
-                _book(total, cause, seconds)
-            at = span.ended
-        _book(total, "stop" if own else "start", end - at)
+            begins = "start" if before is None else "restart"
+            skipped = before is not None and span.generation > before.generation + 1
+            _book(total, "idle" if skipped else begins, span.started - at)
+            _book_span(total, span, begins)
+            at, before = span.ended, span
+        rests = before is not None and last_generation is not None and before.generation < last_generation
+        _book(total, "idle" if rests else "stop" if own else "start", end - at)
+    for span in spans:
+        if span.slot >= slots:
+            _book_span(total, span, "restart")
     return total
+
+
+def beyond(spans: Sequence[Span], *, slots: int) -> float:
+    """Seconds held by ranks that had no slot of their own."""
+    return sum(span.ended - span.started for span in spans if span.slot >= slots)
+
+
+def _book_span(total: dict[str, float], span: Span, begins: str) -> None:
+    for cause, seconds in _share(span, begins).items():
+        _book(total, cause, seconds)
 
 
 def _share(span: Span, begins: str) -> dict[str, float]:

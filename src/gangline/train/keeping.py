@@ -9,30 +9,31 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from gangline.errors import GanglineError
 from gangline.spec.gang import GangEnd, GangState
 from gangline.spec.plan import Plan
 from gangline.train.ending import gang_end, spans_of
 from gangline.train.environment import KeeperEnvironment
+from gangline.train.evict import Eviction, read_eviction
 from gangline.train.exit_codes import RankExit, read_oom_kills
-from gangline.train.generation import Generation
+from gangline.train.generation import Generation, Replacements
+from gangline.train.helpers import Helpers
 from gangline.train.keeper_ledger import Span
-from gangline.train.loop.watchdog import Hang
-from gangline.train.mirroring import Mirroring
+from gangline.train.live.order import MeetAgain, tell
 from gangline.train.outcome import Halt, Outcome
 from gangline.train.outside import Outside
 from gangline.train.peers.company import Company, Start
 from gangline.train.peers.join import company_of
 from gangline.train.peers.reports import LOG_LINES, Report, report_of
+from gangline.train.peers.shape import Shape
 from gangline.train.rank_files import last_lines, last_word
-from gangline.train.rank_starts import rank_starts, shared_environ
-from gangline.train.reaper import end_orphans
-from gangline.train.rendezvous_store import RendezvousStore
-from gangline.train.starters import Spawner, Starter, WarmParent
+from gangline.train.rank_starts import rank_starts
+from gangline.train.resize import ResizeWish
+from gangline.train.starters import RankStart
 from gangline.train.stop import StopOrder, StopWatch
 from gangline.train.verdict import Verdict
+from gangline.train.watchdog import Hang
 
 
 class Keeper:
@@ -41,7 +42,7 @@ class Keeper:
     def __init__(self, environment: KeeperEnvironment, plan: Plan, environ: Mapping[str, str]) -> None:
         self._env, self._plan, self._environ = environment, plan, dict(environ)
         self._start = time.monotonic()
-        self._outside = Outside(environment)
+        self._outside = Outside(environment, _possible_ranks(environment, plan))
         seconds = environment.deadline_seconds
         deadline = None if seconds is None else self._start + seconds
         self._stop = StopWatch(environment.home, deadline=deadline, deadline_seconds=seconds)
@@ -49,23 +50,22 @@ class Keeper:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._turn = Start(generation=0, port=0)
+        self._wish = ResizeWish(environment.home)
         self._reason = ""
         self._gathered: float | None = None
         self._outcome: Outcome | None = None
         self._spans: list[Span] = []
-        self._store: RendezvousStore | None = None
-        self._mirroring: Mirroring | None = None
-        self._starter: Starter = Spawner()
+        self._oom_kills = 0
+        self._helpers = Helpers(environment, plan, self._environ, keeper=self)
         self._company: Company | None = None
 
     def run(self) -> GangEnd:
         """Returns how the gang ended; it is on disk by then, and no process is left."""
         self.changed("starting", {}, ())
         try:
-            self._mirroring = Mirroring(self._environ, log=self._log("uploader"))
-            self._store = self._open_store()
-            self._company = company_of(self._env, self, max_events=self._plan.recovery.max_events)
-            self._starter = self._first_starter()
+            self._helpers.open()
+            self._company = company_of(self._env, self, self._plan)
+            self._helpers.warm_up()
             verdict = self._generations(self._company)
         except GanglineError as error:
             verdict = Verdict(restart=False, exit_code=error.exit_code, retry=error.retry, reason=str(error))
@@ -76,7 +76,7 @@ class Keeper:
     def wait(self, seconds: float) -> None:
         poll = select.poll()
         company = self._company.handles() if self._company else []
-        for handle in (self._woken, *self._starter.handles(), *company, *self._outside.handles()):
+        for handle in (self._woken, *self._helpers.handles(), *company, *self._outside.handles()):
             poll.register(handle, select.POLLIN)
         poll.poll(max(0.0, seconds) * 1000)
         with suppress(BlockingIOError):
@@ -92,6 +92,22 @@ class Keeper:
     def halt(self) -> Halt | None:
         return self._company.halt() if self._company else None
 
+    def replacements(self, dead: Sequence[RankExit], started: Mapping[int, float]) -> Replacements | None:
+        if not self._is_live() or self._company is None or self.order() is not None:
+            return None
+        turn = self._company.replace(dead, oom_kills=self._killed_for_memory())
+        if turn is None:
+            return None
+        starts = self._starts(turn)
+        self._spans += spans_of(
+            dead, started, generation=self._turn.generation, events=self._env.out / "ranks",
+            first=min(each.rank for each in starts),
+        )  # fmt: skip
+        self._turn, self._reason = turn, turn.reason
+        tell(self._env.home, MeetAgain(generation=turn.generation, port=turn.port))
+        lost = {each.rank for each in dead}
+        return Replacements(generation=turn.generation, starts=tuple(each for each in starts if each.rank in lost))
+
     def failing(self, failed: RankExit | None, hang: Hang | None) -> None:
         if self._company is not None:
             secondary = failed is not None and failed.is_secondary
@@ -99,8 +115,7 @@ class Keeper:
 
     def own_pids(self) -> set[int]:
         """Children that are no ranks."""
-        helpers = (self._store, self._mirroring)
-        return {helper.process.pid for helper in helpers if helper is not None} | set(self._starter.pids())
+        return self._helpers.pids()
 
     def changed(self, state: GangState, ranks: Mapping[int, int], joined: Sequence[int]) -> None:
         self._outside.status(state, turn=self._turn, ranks=ranks, joined=joined, reason=self._reason)
@@ -113,37 +128,20 @@ class Keeper:
     def own_order(self) -> StopOrder | None:
         return self._stop.order(time.monotonic())
 
+    def wanted_ranks(self) -> int | None:
+        return self._wish.ranks()
+
+    def eviction(self, generation: int) -> Eviction | None:
+        return read_eviction(self._env.home, generation)
+
     def open_store(self) -> int:
-        assert self._store is not None, "node 0 has it, and decides"
-        return self._store.open()
+        return self._helpers.open_store()
 
     def waits(self, reason: str) -> None:
         self._reason = reason
         self.changed("starting", {}, ())
 
     # -- the course of a gang
-
-    def _open_store(self) -> RendezvousStore | None:
-        if self._env.node_rank:
-            return None
-        host = "127.0.0.1" if self._env.on_loopback else ""
-        eager = self._plan.program.task is not None
-        return RendezvousStore(host, self._env.master_port, log=self._log("rendezvous"), eager=eager)
-
-    def _first_starter(self) -> Starter:
-        """A warm parent for tasks, where forking is wanted and safe; fresh processes for all else."""
-        if self._plan.program.task is None or self._env.start_method == "spawn":
-            return Spawner()
-        environ = shared_environ(self._environ)
-        warm = WarmParent(environ=environ, log=self._log("warm"), timeout_seconds=self._env.limits.start)
-        self._starter = warm
-        while not warm.ready() and self.own_order() is None:
-            self.wait(0.5)
-        self.event("warm_ready", seconds=warm.import_seconds, threads=warm.threads)
-        if warm.threads > 1 and self._env.start_method == "auto":
-            warm.close()
-            return Spawner()
-        return warm
 
     def _generations(self, company: Company) -> Verdict:
         last: Report | None = None
@@ -158,22 +156,15 @@ class Keeper:
 
     def _run_generation(self, turn: Start) -> Report:
         began = time.monotonic()
-        if isinstance(self._starter, WarmParent) and not self._starter.alive:
-            self._starter.close()
-            self._starter = self._first_starter()
-        self.event("generation_started", generation=turn.generation, world_size=self._env.world_size, port=turn.port)
-        starts = rank_starts(
-            self._env,
-            self._plan,
-            self._environ,
-            generation=turn.generation,
-            port=turn.port,
-            fork=isinstance(self._starter, WarmParent),
-        )
-        oom_kills = read_oom_kills()
+        if not self._helpers.can_start:
+            self._helpers.warm_up()
+        shape = turn.shape or _whole(self._env)
+        self.event("generation_started", generation=turn.generation, world_size=shape.world_size, port=turn.port)
+        starts = self._starts(turn)
+        self._oom_kills = read_oom_kills() or 0
         generation = Generation(
             number=turn.generation,
-            starter=self._starter,
+            starter=self._helpers.starter,
             host=self,
             heartbeats=self._env.home / "heartbeat",
             limits=self._env.limits,
@@ -181,10 +172,38 @@ class Keeper:
             grace_seconds=self._env.grace_seconds,
         )
         self._outcome = outcome = generation.run(starts)
-        self._spans += spans_of(outcome, generation=turn.generation, events=self._env.out / "ranks")
-        killed = (read_oom_kills() or 0) - (oom_kills or 0)
+        first = min((each.rank for each in starts), default=0)
+        number = self._turn.generation  # live replicas have gone through some
+        self._spans += spans_of(
+            outcome.exits, outcome.started, generation=number, events=self._env.out / "ranks", first=first,
+            stalled=outcome.hang.silent_seconds if outcome.hang else 0.0,
+        )  # fmt: skip
         word, log = self._words_of(outcome)
-        return report_of(outcome, generation=turn.generation, began=began, oom_kills=killed, word=word, log=log)
+        killed = self._killed_for_memory()
+        return report_of(outcome, generation=number, began=began, oom_kills=killed, word=word, log=log)
+
+    def _starts(self, turn: Start) -> list[RankStart]:
+        """Of all ranks that this node has in a generation."""
+        shape = turn.shape or _whole(self._env)
+        return rank_starts(
+            self._env,
+            self._plan.at(shape.world_size),
+            self._environ,
+            shape=shape,
+            generation=turn.generation,
+            port=turn.port,
+            fork=self._helpers.is_warm,
+        )
+
+    def _is_live(self) -> bool:
+        """Ranks of this gang stay when one is lost; they do so in the run's own training, and need who starts it."""
+        if self._plan.recovery.mode != "live" or self._plan.role != "train" or self._plan.program.task is None:
+            return False
+        return self._helpers.can_start
+
+    def _killed_for_memory(self) -> int:
+        """Processes, since the generation began."""
+        return (read_oom_kills() or 0) - self._oom_kills
 
     def _words_of(self, outcome: Outcome) -> tuple[str, list[str]]:
         """What the failed rank said that it ended of, and the last lines of its log."""
@@ -201,12 +220,7 @@ class Keeper:
         self.changed("stopping", {}, ())
         if self._company is not None:
             self._company.close(verdict)
-        self._starter.close()
-        if self._store is not None:
-            self._store.close()
-        verdict = self._mirror_the_rest(verdict)
-        if self._mirroring is not None:
-            end_orphans(())
+        verdict = self._helpers.close(verdict)
         self.event("ended", exit_code=verdict.exit_code)
         end = gang_end(
             verdict,
@@ -222,18 +236,13 @@ class Keeper:
         self._outside.end(end)
         return end
 
-    def _mirror_the_rest(self, verdict: Verdict) -> Verdict:
-        """Results that reach no store are no success."""
-        if self._mirroring is None:
-            return verdict
-        failure = self._mirroring.finish()
-        self.event("uploaded", complete=failure is None, reason=str(failure or ""))
-        if failure is None or verdict.exit_code:
-            return verdict
-        reason = f"all ranks are done, but {failure}"
-        return Verdict(restart=False, exit_code=failure.exit_code, retry=failure.retry, reason=reason)
 
-    def _log(self, name: str) -> Path:
-        """Of a helper; nodes may share one folder."""
-        node = f"-{self._env.node_rank}" if self._env.node_rank else ""
-        return self._env.home / "logs" / f"{name}{node}.log"
+def _possible_ranks(environment: KeeperEnvironment, plan: Plan) -> range:
+    """All that this node may have: a plan that keeps other sizes ready moves them about."""
+    most = max((size.mesh.world_size for size in plan.sizes), default=0)
+    return range(max(most, environment.world_size)) if plan.sizes else environment.ranks
+
+
+def _whole(environment: KeeperEnvironment) -> Shape:
+    """What the gang was made for."""
+    return Shape(world_size=environment.world_size, nodes=tuple(range(environment.num_nodes)))

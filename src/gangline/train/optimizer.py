@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from gangline.errors import ConfigError
 from gangline.spec.plan import Precision
@@ -25,8 +26,8 @@ def make_optimizer(model: nn.Module, table: dict[str, Any], *, precision: Precis
     rule, options = _read(table)
     parameters = [each for each in model.parameters() if each.requires_grad]
     fused = precision != "fp16" and all(each.is_floating_point() for each in parameters)
-    if fused:
-        options["fused"] = True
+    if fused and not (rule == "sgd" and any(isinstance(each, DTensor) for each in parameters)):
+        options["fused"] = True  # torch knows no fused sgd of sharded parameters
     return _CLASSES[rule](parameters, **options)
 
 

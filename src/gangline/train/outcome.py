@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from gangline.train.exit_codes import RankExit
-from gangline.train.loop.watchdog import Hang
 from gangline.train.stop import StopOrder
+from gangline.train.watchdog import Hang
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

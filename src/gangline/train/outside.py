@@ -21,13 +21,14 @@ SPEAK_SECONDS = 5.0
 
 
 class Outside:
-    def __init__(self, environment: KeeperEnvironment) -> None:
+    def __init__(self, environment: KeeperEnvironment, ranks: Sequence[int]) -> None:
+        """`ranks`: all that this node may ever have."""
         env = self._env = environment
         speaks = env.termination_log is not None
-        self._speaker = Speaker(env.node_rank, env.ranks, home=env.home) if speaks else None
+        self._speaker = Speaker(env.node_rank, ranks, home=env.home) if speaks else None
         self._journal = Journal(env.home, env.node_rank, speaker=self._speaker)
         self._readiness = Readiness(env.ready_port)
-        self._logs = [env.home / "logs" / f"{rank}.log" for rank in env.ranks]
+        self._logs = [env.home / "logs" / f"{rank}.log" for rank in ranks]
         self._logs_seen = 0.0
 
     def event(self, event: str, **values: object) -> None:
@@ -37,7 +38,9 @@ class Outside:
         self, state: GangState, *, turn: Start, ranks: Mapping[int, int], joined: Sequence[int], reason: str
     ) -> None:
         """Tell it where it changed; the node is ready while all its ranks have joined."""
-        self._readiness.set(state == "running" and len(joined) == self._env.local_world_size)
+        shape = turn.shape
+        own = self._env.local_world_size if shape is None else len(shape.ranks(self._env.node_rank))
+        self._readiness.set(state == "running" and len(joined) == own)
         self._journal.status(
             KeeperStatus(
                 node_rank=self._env.node_rank,
@@ -48,6 +51,7 @@ class Outside:
                 restarts=turn.restarts,
                 ranks={str(rank): pid for rank, pid in ranks.items()},
                 joined=tuple(joined),
+                world_size=0 if shape is None else shape.world_size,
                 reason=reason,
             )
         )

@@ -7,12 +7,12 @@ import traceback
 from gangline.errors import SIGTERM_CODE, ConfigError
 from gangline.spec.plan import Plan
 from gangline.train import context as contexts
+from gangline.train.account.clock import Clock
+from gangline.train.account.events import EventLog
 from gangline.train.context import Context
 from gangline.train.environment import RankEnvironment
 from gangline.train.failure import describe, exit_code_of
 from gangline.train.joining import join
-from gangline.train.loop.clock import Clock
-from gangline.train.loop.events import EventLog
 from gangline.train.roles import evaluate, prove, train
 from gangline.train.task import Task, load_task
 

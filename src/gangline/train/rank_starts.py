@@ -6,33 +6,85 @@ from pathlib import Path
 
 from gangline.spec.plan import Plan
 from gangline.train.environment import KeeperEnvironment
-from gangline.train.journal import utc_now
+from gangline.train.frameworks import framework_environ
+from gangline.train.journal import replace, utc_now
+from gangline.train.peers.shape import Shape
 from gangline.train.starters import RankStart
 
 TASK_MODULE = ("-m", "gangline.train.child")
 
 
 def rank_starts(
-    environment: KeeperEnvironment, plan: Plan, environ: Mapping[str, str], *, generation: int, port: int, fork: bool
+    environment: KeeperEnvironment,
+    plan: Plan,
+    environ: Mapping[str, str],
+    *,
+    shape: Shape,
+    generation: int,
+    port: int,
+    fork: bool,
 ) -> list[RankStart]:
-    """One start a local rank; `environ` is the keeper's. `fork`: the warm parent needs no program."""
-    shared = shared_environ(environ) | {
+    """One start for each rank that this node has in a generation of `shape`.
+
+    Args:
+        environment: The keeper's, read.
+        plan: For as many ranks as `shape` has.
+        environ: The keeper's, as it stands.
+        shape: This node takes part in it.
+        generation: Its number.
+        port: Of the rendezvous store.
+        fork: The warm parent needs no program.
+    """
+    shared = (
+        shared_environ(environ)
+        | _of_generation(environment, plan, shape=shape, generation=generation, port=port)
+        | collectives_environ(plan)
+    )
+    argv = () if fork else _argv(plan)
+    starts = []
+    for local_rank, rank in enumerate(shape.ranks(environment.node_rank)):
+        own = _of_rank(environment, plan, shape=shape, rank=rank, local_rank=local_rank, port=port)
+        log = environment.home / "logs" / f"{rank}.log"
+        _mark(log, generation, rank)
+        starts.append(RankStart(rank=rank, argv=argv, environ=shared | own, cwd=environment.code, log=log))
+    return starts
+
+
+def _of_generation(environment: KeeperEnvironment, plan: Plan, *, shape: Shape, generation: int, port: int,
+                   ) -> dict[str, str]:  # fmt: skip
+    return {
+        "NODE_RANK": str(shape.place(environment.node_rank)),
+        "WORLD_SIZE": str(shape.world_size),
+        "LOCAL_WORLD_SIZE": str(shape.per_node),
+        "GANGLINE_PLAN": str(_plan_file(environment, plan)),
         "GANGLINE_GENERATION": str(generation),
         "GANGLINE_OUT": str(environment.out),
         "MASTER_PORT": str(port),
     }
-    starts = []
-    for local_rank, rank in enumerate(environment.ranks):
-        own = {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(local_rank),
-            "GANGLINE_HEARTBEAT": str(environment.home / "heartbeat" / str(rank)),
-        }
-        log = environment.home / "logs" / f"{rank}.log"
-        _mark(log, generation, rank)
-        argv = () if fork else _argv(plan)
-        starts.append(RankStart(rank=rank, argv=argv, environ=shared | own, cwd=environment.code, log=log))
-    return starts
+
+
+def _of_rank(environment: KeeperEnvironment, plan: Plan, *, shape: Shape, rank: int, local_rank: int, port: int,
+             ) -> dict[str, str]:  # fmt: skip
+    own = {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(local_rank),
+        "GANGLINE_HEARTBEAT": str(environment.home / "heartbeat" / str(rank)),
+    }
+    if plan.program.command:
+        own |= framework_environ(
+            rank=rank, nodes=shape.nodes, per_node=shape.per_node, master_addr=environment.master_addr,
+            master_port=port, on_loopback=environment.on_loopback,
+        )  # fmt: skip
+    return own
+
+
+def _plan_file(environment: KeeperEnvironment, plan: Plan) -> Path:
+    """Where ranks read `plan`: the gang's own file, or one beside it for another world size."""
+    if plan.world_size == environment.world_size:
+        return environment.plan
+    path = environment.home / f"plan-{plan.world_size}.json"
+    replace(path, plan.to_json(), durable=False)
+    return path
 
 
 def shared_environ(environ: Mapping[str, str]) -> dict[str, str]:
@@ -49,6 +101,13 @@ def shared_environ(environ: Mapping[str, str]) -> dict[str, str]:
             "TORCHELASTIC_USE_AGENT_STORE": "True",  # env:// programs: the store is there, rank 0 opens none
         }
     )
+
+
+def collectives_environ(plan: Plan) -> dict[str, str]:
+    """What NCCL reads of the plan; nothing where it decides itself, or is not there."""
+    if plan.device != "cuda" or plan.collectives == "auto":
+        return {}
+    return {"NCCL_ALGO": plan.collectives.capitalize()}
 
 
 def _argv(plan: Plan) -> tuple[str, ...]:

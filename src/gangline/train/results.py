@@ -1,4 +1,7 @@
-"""`result.json`: what the program of a gang came to, written once by rank 0."""
+"""What the program of a gang came to: its curve and `result.json`, both written by rank 0. No torch.
+
+`metrics` is the curve's file, which rank 0 of a gang alone has; without it nothing is read or written.
+"""
 
 import json
 from collections.abc import Sequence
@@ -6,20 +9,21 @@ from collections.abc import Sequence
 from gangline.spec.codec import canonical
 from gangline.spec.gang import GangResult
 from gangline.storage.durable import sync_folder, write_synced
-from gangline.train.context import METRICS, Context
-from gangline.train.loop.engine import Course
+from gangline.train.account.lines import LineFile
 
+METRICS = "metrics.jsonl"
+"""A JSON line a step; of a step that was redone the last one counts."""
 MAX_LOSSES = 4096
 
 
-def all_losses(context: Context, course: Course) -> list[tuple[int, float]]:
-    """Loss by step of one training, over all generations, as the curve in `metrics.jsonl` has them."""
-    if context.metrics is None or context.out is None:
-        return []
-    context.metrics.flush()
-    lines = map(json.loads, (context.out / METRICS).read_text().splitlines())
-    found = {each["step"]: each["loss"] for each in lines if each["job"] == course.job and each["seed"] == course.seed}
-    return [(step, loss) for step, loss in sorted(found.items()) if loss is not None]
+def losses_of(metrics: LineFile | None, *, seed: int, job: int | None) -> tuple[tuple[int, float], ...]:
+    """Loss by step of one training, over all generations, thinned."""
+    if metrics is None:
+        return ()
+    metrics.flush()
+    lines = map(json.loads, metrics.path.read_text().splitlines())
+    found = {each["step"]: each["loss"] for each in lines if each["job"] == job and each["seed"] == seed}
+    return thin([(step, loss) for step, loss in sorted(found.items()) if loss is not None])
 
 
 def thin(losses: Sequence[tuple[int, float]], most: int = MAX_LOSSES) -> tuple[tuple[int, float], ...]:
@@ -29,11 +33,11 @@ def thin(losses: Sequence[tuple[int, float]], most: int = MAX_LOSSES) -> tuple[t
     return tuple(losses[index * (len(losses) - 1) // (most - 1)] for index in range(most))
 
 
-def write_result(context: Context, result: GangResult) -> None:
-    """Local; every rank may call."""
-    if context.rank != 0 or context.out is None:
+def write_result(metrics: LineFile | None, result: GangResult) -> None:
+    """Durable when it returns."""
+    if metrics is None:
         return
-    path = context.out / "result.json"
+    path = metrics.path.with_name("result.json")
     part = path.with_suffix(".part")
     part.unlink(missing_ok=True)
     write_synced(part, canonical(result))

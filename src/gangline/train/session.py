@@ -26,23 +26,25 @@ from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Job, Plan, Program
 from gangline.train import context as contexts
 from gangline.train import heartbeat, rendezvous
+from gangline.train.account.clock import Clock
+from gangline.train.account.events import EventLog
 from gangline.train.context import Context
 from gangline.train.environment import RankEnvironment, in_gang
 from gangline.train.failure import describe, exit_code_of
 from gangline.train.initialize import Initializer
 from gangline.train.joining import join
 from gangline.train.loop.batches import StepData
-from gangline.train.loop.clock import Clock
 from gangline.train.loop.engine import Course, Engine
-from gangline.train.loop.events import EventLog
 from gangline.train.loop.order import Span
 from gangline.train.loop.random import seed_everything
 from gangline.train.materialise import data_paths
 from gangline.train.optimizer import make_optimizer
 from gangline.train.parallel.apply import wrap
-from gangline.train.parallel.data_parallel import DataParallel
+from gangline.train.parallel.context import SequenceCut
+from gangline.train.parallel.model import ParallelModel
+from gangline.train.parallel.optimizer_state import place_state
 from gangline.train.parallel.precision import COMPUTE
-from gangline.train.results import all_losses, thin, write_result
+from gangline.train.results import losses_of, write_result
 from gangline.train.roles.splits import fetch
 from gangline.train.task import Batch, Loss, ParallelHints
 
@@ -55,7 +57,8 @@ class Session:
         self._clock = Clock("start")
         self._desk = (steps, global_batch, seed)
         self._context: Context | None = None
-        self._wrapped: DataParallel | None = None
+        self._wrapped: ParallelModel | None = None
+        self._cut: SequenceCut | None = None
         self._engine: Engine | None = None
         self._span: Span | None = None
         self._samples = 0
@@ -130,7 +133,8 @@ class Session:
         if self._wrapped is None or model is not self._wrapped.model:
             raise UsageError("session.optimizer wants the model that parallelize(model, session) returned")
         optimizer = make_optimizer(model, self.plan.optimizer, precision=self.plan.precision)
-        steps = (self._job.steps or self.plan.steps) if self._job.train else 0
+        optimizer = place_state(optimizer, self.context)
+        steps = (self._job.steps or self.plan.last_step) if self._job.train else 0
         course = Course(seed=self.seed, steps=steps, job=0 if self.plan.jobs else None)
         self._engine = Engine(self.context, self._wrapped, optimizer, course)
         if not self.plan.jobs:
@@ -144,11 +148,11 @@ class Session:
         engine, context, plan = self._need_engine(), self.context, self.plan
         steps = StepData(
             dataset, seed=self.seed, global_batch=plan.global_batch, ranks=context.data_ranks, rank=context.data_rank,
-            micro_batch=plan.micro_batch, device=context.device,
+            micro_batch=plan.micro_batch, device=context.device, cut=self._cut,
         )  # fmt: skip
         while engine.has_more:
             engine.begin_step()
-            self._span, micros = steps.step(engine.progress.cursor, engine.progress.skipped)
+            self._span, micros = steps.step(*engine.next_samples)
             for number, batch in enumerate(micros):
                 self._is_last = number == steps.num_micro_batches - 1
                 self._samples = len(next(iter(batch.values())))
@@ -215,14 +219,12 @@ class Session:
     def _write_result(self) -> None:
         engine = self._need_engine()
         step = engine.progress.step
-        job = JobResult(
-            seed=self.seed, step=step, metrics=self._metrics, losses=thin(all_losses(self.context, engine.course))
-        )
+        losses = losses_of(self.context.metrics, seed=self.seed, job=engine.course.job)
+        job = JobResult(seed=self.seed, step=step, metrics=self._metrics, losses=losses)
         if not self.stopped:
-            write_result(
-                self.context,
-                GangResult(role=self.plan.role, final_step=step, checkpoint=engine.saves.last_key, jobs=(job,)),
-            )
+            saved = engine.saves.last_key
+            result = GangResult(role=self.plan.role, final_step=step, checkpoint=saved, jobs=(job,))
+            write_result(self.context.metrics, result)
 
     def _fail(self, error: BaseException) -> None:
         """A failure of the gang ends the program with its own number; the program's own goes its way."""
@@ -242,10 +244,11 @@ def parallelize(model: nn.Module, session: Session, *, hints: ParallelHints | No
     context = session.context
     first = Initializer(model, seed=session.seed)
     with context.clock.during("build"):
-        wrapped = wrap(first, context.plan, hints or ParallelHints(), device=context.device, waits=context.waits)
+        wrapped = wrap(first, context, hints or ParallelHints())
     if context.plan.precision != "fp32" and not wrapped.sharded:
         cast = torch.autocast(context.device.type, COMPUTE[context.plan.precision])
         wrapped.bare.forward = cast(wrapped.bare.forward)
-    seed_everything(session.seed, rank=context.rank)
+    seed_everything(session.seed, rank=context.draws_as)
+    session._cut = SequenceCut.of(context, hints or ParallelHints())  # noqa: SLF001  # two halves of one interface
     session._wrapped = wrapped  # noqa: SLF001  # two halves of one interface
     return wrapped.model

@@ -18,6 +18,8 @@ class StopOrder:
     reason: str
     save: bool
     """Ranks are asked, and get their grace; else they are killed at once."""
+    resize: bool = False
+    """They leave for a generation of another size."""
 
 
 class StopWatch:

@@ -1,36 +1,36 @@
-"""Which strategies this runtime carries out, and what a mesh means for it. Pure: planners may ask without torch."""
+"""What a plan's strategy means for the wrapping of a model. Pure: no torch in here."""
+
+from typing import Literal
 
 from gangline.errors import ConfigError
-from gangline.spec.plan import Plan, Strategy
+from gangline.spec.plan import Plan, Strategy, strategy_of
 
-SUPPORTED: frozenset[Strategy] = frozenset({"none", "ddp", "zero2", "fsdp", "hsdp"})
-"""`explicit` is read as one of them."""
+OUTER: frozenset[Strategy] = frozenset({"local_sgd", "diloco"})
+"""Replicas go their own way between outer steps: nothing averages their gradients."""
+Wrapping = Literal["none", "ddp", "zero1", "replicate", "zero2", "fsdp"]
+"""What the data-parallel axes make of a model: nothing, DDP, DDP with a sharded optimizer, copies around tensor
+parallelism, `fully_shard` that keeps parameters whole from forward to backward, `fully_shard`."""
 
 
 def effective_strategy(plan: Plan) -> Strategy:
-    """The strategy of `plan` as this runtime names it.
+    """The strategy of `plan` by its name; that of an explicit plan follows from its degrees.
 
     Raises:
-        ConfigError: It asks for an axis or a strategy that is not there.
+        ConfigError: It is for one rank, and there are more.
     """
-    other = {name: degree for name, degree in plan.mesh.axes.items() if degree > 1 and not name.startswith("dp_")}
-    if other:
-        raise ConfigError(f"plan {plan.name}: wanted {other}, this runtime has dp_replicate and dp_shard; leave them 1")
-    strategy = _of_mesh(plan) if plan.strategy == "explicit" else plan.strategy
-    if strategy not in SUPPORTED:
-        raise ConfigError(f"train.strategy {strategy!r} cannot be run here; use one of {sorted(SUPPORTED)}")
+    strategy = strategy_of(plan.mesh) if plan.strategy == "explicit" else plan.strategy
     if strategy == "none" and plan.world_size > 1:
         raise ConfigError(f"train.strategy none is for one rank, the plan has {plan.world_size}; use ddp or fsdp")
     return strategy
 
 
-def _of_mesh(plan: Plan) -> Strategy:
-    match plan.mesh.dp_replicate > 1, plan.mesh.dp_shard > 1:
-        case True, True:
-            return "hsdp"
-        case False, True:
-            return "fsdp"
-        case True, False:
-            return "ddp"
-        case _:
-            return "none"
+def wrapping_of(plan: Plan) -> Wrapping:
+    """How the data-parallel axes of `plan` wrap a model, inside the other axes."""
+    mesh, strategy = plan.mesh, plan.strategy
+    if mesh.dp_shard * mesh.cp > 1 or strategy in ("fsdp", "zero2", "hsdp"):
+        return "zero2" if strategy == "zero2" or mesh.pp > 1 else "fsdp"
+    if mesh.dp_replicate == 1 or strategy in OUTER:
+        return "none"
+    if mesh.tp > 1 or mesh.pp > 1:  # DDP loses gradients of both, without a word
+        return "replicate"
+    return "zero1" if strategy == "zero1" else "ddp"

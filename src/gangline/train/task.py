@@ -7,7 +7,8 @@ A task is a class without arguments to its constructor. It must have
     loss(outputs, batch) -> Loss         a sum and its weight
 
 and may have `hints`, `build_optimizer(model, options)`, `evaluate(model, batch) -> {name: (sum, weight)}`,
-`metric_units` and `export_names()`. A batch is a dict of tensors: keys that `forward` takes go to it, all go to `loss`.
+`metric_units`, `example(options)` (a sample of the right shapes, for the planner) and `export_names()`. A
+batch is a dict of tensors: keys that `forward` takes go to it, all go to `loss`.
 """
 
 import importlib
@@ -40,7 +41,19 @@ class ParallelHints:
     blocks: str | None = None
     """Pattern of the repeated modules, e.g. `layers.*`; None: the members of the longest ModuleList."""
     tensor: Mapping[str, str] = field(default_factory=dict)
-    """Module pattern to rule word of tensor parallelism."""
+    """Module pattern to rule word of tensor parallelism, e.g. {"layers.*.wo": "rowwise:heads"}."""
+    embed: str | None = None
+    """Method or module of the model that makes the first block's input of the batch: a pipeline's head start."""
+    head: str | None = None
+    """Method or module that makes the outputs of the last block's: `forward` is head(blocks(embed(**batch)))."""
+    sequence: Mapping[str, int] = field(default_factory=dict)
+    """Key of a batch to the dimension that context parallelism cuts, e.g. {"tokens": 1, "targets": 1}."""
+    positions: bool = True
+    """Where sequences are cut, `forward` takes `positions`, the place of each token; False: it needs no places."""
+    experts: str | None = None
+    """Pattern of the modules that hold experts, e.g. `layers.*.moe.experts`."""
+    skips: bool = False
+    """Data decide which blocks or parameters take part in a loss: replicas search every step for those left out."""
 
 
 class Task(Protocol):

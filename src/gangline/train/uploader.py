@@ -33,8 +33,9 @@ class Mirror:
     """Knows what of a folder is already in the store."""
 
     def __init__(self, store: ObjectStore, folder: Path, prefix: str, *, skip: frozenset[str] = frozenset()) -> None:
-        """`skip`: paths below `folder` that another node mirrors."""
-        self._store, self._folder, self._prefix, self._skip = store, folder, prefix, skip
+        self._store, self._folder, self._prefix = store, folder, prefix
+        self.skip = skip
+        """Paths below the folder that another node mirrors."""
         self._done: dict[str, tuple[int, int]] = {}
 
     def sync(self) -> int:
@@ -42,7 +43,7 @@ class Mirror:
         written = 0
         for path in sorted(self._folder.rglob("*")):
             name = path.relative_to(self._folder).as_posix()
-            if path.name.startswith(".") or name in self._skip or not path.is_file() or path.is_symlink():
+            if path.name.startswith(".") or name in self.skip or not path.is_file() or path.is_symlink():
                 continue
             found = path.stat()
             mark = (found.st_size, found.st_mtime_ns)
@@ -77,9 +78,11 @@ def log_key(prefix: str, rank: int) -> str:
 
 def put_logs(store: ObjectStore, environment: KeeperEnvironment, prefix: str) -> None:
     """The end of the log of each rank of this node. Raises `StorageError`, and may be called again."""
-    for rank in environment.ranks:
-        if data := last_bytes(environment.home / "logs" / f"{rank}.log", LOG_BYTES):
-            store.put(log_key(prefix, rank), data)
+    others = _files_of_others(environment)
+    for path in sorted((environment.home / "logs").glob("*.log")):
+        is_mine = path.stem.isdecimal() and f"ranks/{path.stem}.jsonl" not in others
+        if is_mine and (data := last_bytes(path, LOG_BYTES)):
+            store.put(log_key(prefix, int(path.stem)), data)
 
 
 def main() -> int:
@@ -89,10 +92,15 @@ def main() -> int:
     environment = KeeperEnvironment.read(os.environ)
     store = open_store(environment.store, credentials=environment.store_credentials_file)
     prefix = output_prefix(Plan.from_json(environment.plan.read_bytes()))
-    mirror = Mirror(store, environment.out, prefix, skip=_files_of_others(environment))
+    mirror = Mirror(store, environment.out, prefix)
+
+    def sync() -> None:
+        mirror.skip = _files_of_others(environment)
+        mirror.sync()
+
     while signal.sigtimedwait({signal.SIGTERM}, EVERY_SECONDS) is None:
-        _try(mirror.sync)
-    return _last([mirror.sync, lambda: put_logs(store, environment, prefix)])
+        _try(sync)
+    return _last([sync, lambda: put_logs(store, environment, prefix)])
 
 
 def _last(steps: Sequence[Callable[[], object]]) -> int:
@@ -116,10 +124,18 @@ def _try(step: Callable[[], object]) -> bool:
 
 
 def _files_of_others(environment: KeeperEnvironment) -> frozenset[str]:
-    """Nodes may share one folder (virtual nodes of one machine): each mirrors its ranks, node 0 the rest as well."""
+    """Nodes may share one folder (virtual nodes of one machine): each mirrors its ranks, node 0 the rest as well.
+
+    Ranks of a node that has no keeper there, or none any more, are anybody's: an elastic gang gives them to others.
+    """
     local, node = environment.local_world_size, environment.node_rank
-    others = {f"ranks/{rank}.jsonl" for rank in range(environment.world_size) if rank // local != node}
-    return frozenset(others | ({"metrics.jsonl", "result.json"} if node else set()))
+    others = {other for other in range(environment.num_nodes) if other != node and _works(environment.home, other)}
+    files = {f"ranks/{rank}.jsonl" for rank in range(environment.world_size) if rank // local in others}
+    return frozenset(files | ({"metrics.jsonl", "result.json"} if node else set()))
+
+
+def _works(home: Path, node: int) -> bool:
+    return (home / f"keeper-{node}.json").exists() and not (home / f"exit-{node}.json").exists()
 
 
 def _whole_lines(path: Path) -> int:

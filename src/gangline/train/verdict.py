@@ -29,6 +29,8 @@ class Verdict:
     charged: bool = False
     pause_seconds: float = 0.0
     """Before the next generation: a store that is away is not helped by haste."""
+    resize: bool = False
+    """The next generation has another size because somebody asked: nothing went wrong, nothing is counted."""
 
 
 def judge(outcome: Outcome, budget: RestartBudget, *, oom_kills: int, now: float, word: str = "") -> Verdict:
@@ -80,6 +82,8 @@ def stopped(outcome: Outcome) -> Verdict:
     codes = {each.code for each in outcome.exits}
     if codes == {0}:
         return Verdict(restart=False, exit_code=0, retry="never", reason=f"{order.reason}; all ranks were done")
+    if order.resize:
+        return Verdict(restart=True, exit_code=order.exit_code, retry="free", reason=order.reason, resize=True)
     saved = all(each.saved or each.code == 0 for each in outcome.exits)
     retry = retry_class(order.exit_code, saved=saved) if order.exit_code == SIGTERM_CODE else "never"
     reason = f"{order.reason}; {'all ranks saved and left' if saved else 'the ranks were ended without saving'}"

@@ -1,4 +1,7 @@
-"""A tiny task that misbehaves on demand: `STRIKE=what:rank:step` in the environment, once, in generation 0."""
+"""A tiny task that misbehaves on demand: `STRIKE=what:rank:step` in the environment, once, in generation 0.
+
+`poison` is a `nan` from that step on.
+"""
 
 import os
 import signal
@@ -26,15 +29,30 @@ class Block(nn.Module):
         return x + self.drop(self.outer(torch.tanh(self.inner(x))))
 
 
+class Statistics(nn.BatchNorm1d):
+    """With a buffer that nobody changes, whose mean over three would not be itself, and one of its own that changes."""
+
+    def __init__(self, width):
+        super().__init__(width)
+        self.register_buffer("fixed", torch.full((1,), 0.1))
+        self.register_buffer("usual", torch.zeros(width))
+
+    def forward(self, x):
+        if self.training:
+            self.usual.lerp_(x.detach().mean(0), 0.5)
+        return super().forward(x) * self.fixed + self.usual
+
+
 class Net(nn.Module):
-    def __init__(self, width=8, layers=2, dropout=0.0):
+    def __init__(self, width=8, layers=2, dropout=0.0, norm=False):
         super().__init__()
+        self.norm = Statistics(4) if norm else nn.Identity()
         self.first = nn.Linear(4, width)
         self.layers = nn.ModuleList(Block(width, dropout) for _ in range(layers))
         self.last = nn.Linear(width, 1)
 
     def forward(self, x):
-        x = self.first(x)
+        x = self.first(self.norm(x))
         for layer in self.layers:
             x = layer(x)
         return self.last(x).squeeze(-1)
@@ -56,7 +74,7 @@ class Points:
 
 
 class Tiny:
-    hints = ParallelHints(blocks="layers.*")
+    hints = ParallelHints(blocks="layers.*", tensor={"layers.*.inner": "colwise", "layers.*.outer": "rowwise"})
 
     def __init__(self):
         self.step = 0
@@ -81,10 +99,11 @@ class Tiny:
 
 def strike(step, outputs):
     """Counts loss calls of this process: with one micro-batch a step they are steps."""
-    here = step == int(STRIKE_STEP) and os.environ.get("RANK", "0") == STRIKE_RANK
+    when = step >= int(STRIKE_STEP) if KIND == "poison" else step == int(STRIKE_STEP)
+    here = when and os.environ.get("RANK", "0") == STRIKE_RANK
     if not here or os.environ.get("GANGLINE_GENERATION", "0") != "0":
         return outputs
-    if KIND == "nan":
+    if KIND in ("nan", "poison"):
         return outputs * float("nan")
     if KIND == "raise":
         raise ValueError("the user's own mistake")

@@ -26,6 +26,21 @@ def test_port_in_use_is_said_so_and_is_no_room(keep):
     assert "another MASTER_PORT" in end.reason
 
 
+def test_every_generation_has_a_port_of_its_own(keep):
+    dying = "import os; print('port', os.environ['MASTER_PORT'], flush=True); generation or os._exit(137)"
+    gang = keep(f"import os; generation = int(os.environ['GANGLINE_GENERATION']); {dying}")
+    end = gang.end()
+    assert (end.exit_code, end.restarts) == (0, 1), end
+    ports = [line.split()[1] for line in gang.log(1).splitlines() if line.startswith("port")]
+    assert len(ports) == len(set(ports)) == 2, "who comes back must not meet what the dead left in the store"
+
+
+def test_first_rank_of_a_program_opens_no_store_of_its_own(keep):
+    """There is one at that address: a second one there would be in its way."""
+    end = keep("import torch.distributed as dist; dist.init_process_group('gloo')", ranks=1, restarts=0).end()
+    assert end.exit_code == 0, end
+
+
 @pytest.mark.slow
 def test_program_that_meets_by_environment_meets_again_after_the_death_of_rank_0(keep):
     gang = keep(MEETING)

@@ -41,12 +41,14 @@ def test_parent_that_cannot_import_ends_the_gang_with_its_words(keep, stand_in):
 
 def test_parent_with_threads_forks_nothing(keep, stand_in):
     threaded = "import threading, time; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()"
-    gang = keep("", task="program:Task", restarts=0, PYTHONPATH=stand_in(**{"torch/_dynamo.py": threaded}))
+    path = stand_in(**{"torch/_dynamo.py": threaded, "torch/__init__.py": "print('imported', flush=True)"})
+    gang = keep("", task="program:Task", restarts=0, PYTHONPATH=path)
     end = gang.end()
     ready = gang.events("warm_ready")
     assert [event["threads"] for event in ready] == [2]
     assert end.exit_code != 0, "the stand-in cannot train"
-    assert "gangline.train" in gang.log(0), "ranks were started as fresh processes and failed on the stand-in"
+    assert "imported" in gang.log("warm")
+    assert "imported" in gang.log(0), "ranks are fresh processes: what is forked imports nothing again"
 
 
 def test_parent_that_does_not_come_up_is_no_progress(keep, stand_in):

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from tests.train.parallel.peers import made_up
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
-from gangline.train.loop.clip import clip, global_norm, scale
+from gangline.train.loop.clip import clip, global_norm, scale, settle
 
 
 @pytest.fixture
@@ -36,3 +38,26 @@ def test_scaling_multiplies_every_gradient(parameters):
 
 def test_no_gradient_has_norm_nought():
     assert global_norm([torch.zeros(2, requires_grad=True)]).item() == 0.0
+
+
+def test_pieces_and_copies_of_any_mesh_count_once():
+    """On the first of four ranks that do not exist, so that sums over them add nothing."""
+    with made_up(dp=2, tp=2) as mesh:
+        plain, copied, cut = (torch.nn.Parameter(torch.zeros(4, 4)) for _ in range(3))
+        copied = torch.nn.Parameter(DTensor.from_local(copied.data, mesh["tp"], [Replicate()]))
+        cut = torch.nn.Parameter(DTensor.from_local(cut.data, mesh, [Shard(0), Shard(1)]))
+        plain.grad = torch.full((4, 4), 1.0)
+        copied.grad = DTensor.from_local(torch.full((4, 4), 2.0), mesh["tp"], [Replicate()])
+        cut.grad = DTensor.from_local(torch.full((4, 4), 3.0), mesh, [Shard(0), Shard(1)])
+        parameters = [plain, copied, cut]
+        assert global_norm(parameters).item() == pytest.approx((16 * (1 + 4 + 9)) ** 0.5)
+        clip(parameters, global_norm(parameters), max_norm=1.0)
+        assert global_norm(parameters).item() == pytest.approx(1.0, rel=1e-5)
+
+
+def test_gradients_settle_as_their_parameters_lie():
+    with made_up(tp=2) as mesh:
+        whole = torch.nn.Parameter(DTensor.from_local(torch.zeros(4), mesh, [Replicate()]))
+        whole.grad = DTensor.from_local(torch.ones(4), mesh, [Partial()])
+        settle([whole, torch.nn.Parameter(torch.zeros(2))])
+        assert whole.grad.placements == (Replicate(),)

@@ -6,7 +6,7 @@ import pytest
 from tests.train.peers.nodes import HEAD, GangOfNodes, free_port
 
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import CheckpointPolicy, Plan, Program, Recovery
+from gangline.spec.plan import CheckpointPolicy, Plan, Program, Recovery, Size
 
 
 @pytest.fixture
@@ -14,12 +14,22 @@ def nodes(tmp_path):
     """Function that starts a gang; everything of it is gone afterwards."""
     gangs: list[GangOfNodes] = []
 
-    def start(program: str, *, num_nodes: int = 2, ranks: int = 1, restarts: int = 3, absent=(), **environ: str):
+    def start(
+        program: str,
+        *,
+        num_nodes: int = 2,
+        ranks: int = 1,
+        restarts: int = 3,
+        absent=(),
+        sizes: tuple[int, ...] = (),
+        **environ: str,
+    ):
         plan = Plan(
             run="r", project="p", name="ddp", run_prefix="runs/p/c/r",
             program=Program(command=("python", "program.py")),
             strategy="ddp", mesh=Mesh(dp_replicate=num_nodes * ranks), steps=10, global_batch=num_nodes * ranks,
             micro_batch=1, checkpoint=CheckpointPolicy(every=5), recovery=Recovery(max_events=restarts),
+            sizes=tuple(Size(name="ddp", strategy="ddp", mesh=Mesh(dp_replicate=n), micro_batch=1) for n in sizes),
         )  # fmt: skip
         root = tmp_path / f"gang-{len(gangs)}"
         (root / "code").mkdir(parents=True)

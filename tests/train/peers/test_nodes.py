@@ -245,3 +245,36 @@ def test_keepers_without_the_gangs_key_say_so(nodes):
     end = gang.end()
     assert (end.exit_code, end.retry) == (10, "never")
     assert "/nowhere/key" in end.reason
+
+
+def test_elastic_gang_goes_on_without_a_lost_node_and_grows_when_it_is_back(nodes):
+    gang = nodes(SAVER, num_nodes=3, sizes=(1, 2), restarts=1, LAST="9")
+    gang.wait_for_step()
+    gang.kill(1)
+    poll(lambda: [each["after"] for each in gang.events("resized")] == [2])
+    assert "node 1 went away" in gang.events("resized")[0]["reason"]
+    poll(lambda: gang.status(2)["ranks"].keys() == {"1"}, 60)
+    gang.start(1)
+    poll(lambda: [each["after"] for each in gang.events("resized")] == [2, 3])
+    poll(lambda: all(gang.status(node)["ranks"].keys() == {str(node)} for node in range(3)))
+    assert [each["charged"] for each in gang.events("restart")] == [True], "growing costs nothing"
+    for node in range(3):
+        gang.signal(node)
+    ends = [gang.end(node) for node in range(3)]
+    assert [end.exit_code for end in ends] == [143] * 3, ends
+    for end in ends:
+        assert sum(end.ledger.values()) == pytest.approx(end.allocated_seconds, rel=1e-3)
+
+
+def test_node_that_a_smaller_size_leaves_out_holds_its_place(nodes):
+    gang = nodes(SAVER, sizes=(1,), LAST="9")
+    gang.wait_for_step()
+    (gang.home(0) / "resize.json").write_text('{"ranks": 1}')
+    poll(lambda: "holds its place: 1 ranks run on other nodes" in gang.status(1)["reason"])
+    (gang.home(0) / "resize.json").write_text('{"ranks": 2}')
+    poll(lambda: gang.status(1)["ranks"].keys() == {"1"})
+    gang.signal(0)
+    gang.signal(1)
+    ends = [gang.end(node) for node in range(2)]
+    assert [end.restarts for end in ends] == [0, 0]
+    assert ends[1].ledger["idle"] > 0

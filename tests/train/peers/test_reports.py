@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from gangline.errors import IntegrityError
 from gangline.train.budget import RestartBudget
 from gangline.train.exit_codes import RankExit
-from gangline.train.loop.watchdog import Hang
 from gangline.train.outcome import LostNode, Outcome
 from gangline.train.peers.reports import Report, join, report_of
 from gangline.train.stop import StopOrder
 from gangline.train.verdict import judge
+from gangline.train.watchdog import Hang
 
 
 def died(rank, code, at):

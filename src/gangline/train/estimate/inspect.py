@@ -3,7 +3,8 @@
     python -m gangline.train.estimate.inspect [--task module:Class] [--options JSON]
 
     {"torch": "2.15.0", "nccl": null, "cores": 2, "memory_bytes": ..., "devices": [{"kind", "name", "memory_bytes",
-     "count", "has_bf16"}], "parameters": ..., "parameter_bytes": ..., "largest_block_parameters": ...}
+     "count", "has_bf16"}], "parameters": ..., "parameter_bytes": ..., "largest_block_parameters": ...,
+     "blocks": ..., "tensor_cuts": ..., "experts": ..., "traces": [...], "untraced": "why there are none"}
 
 The task is imported from the current folder and its model built on the meta device, so that even a huge one costs
 nothing; whatever user code prints goes to stderr. Ends with a code of the error tree and its reason on stderr.
@@ -21,8 +22,12 @@ from typing import Any
 import torch
 
 from gangline.errors import ConfigError, GanglineError, TrainingError
+from gangline.train.estimate.obstacles import obstacles
+from gangline.train.estimate.traced import traces_of
 from gangline.train.initialize import Initializer
-from gangline.train.parallel.apply import find_blocks
+from gangline.train.parallel.blocks import find_blocks
+from gangline.train.parallel.expert import common_experts
+from gangline.train.parallel.tensor_rules import common_degree
 from gangline.train.task import Task, hints_of, load_task
 
 
@@ -57,7 +62,7 @@ def machine() -> dict[str, Any]:
 
 
 def model(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Size of the task's model.
+    """Size of the task's model, and into how many parts it may be cut.
 
     Raises:
         ConfigError: No such task, or `build_model` refuses the options.
@@ -66,11 +71,19 @@ def model(name: str, options: dict[str, Any]) -> dict[str, Any]:
     task = load_task(name)
     built = _build(task, options, name)
     parameters = {id(each): each for each in built.parameters()}.values()
+    traced = traces_of(task, options)
+    unstaged = traced.pop("unstaged")
     blocks = [sum(each.numel() for each in block.parameters()) for _, block in find_blocks(built, hints_of(task))]
     return {
         "parameters": sum(each.numel() for each in parameters),
+        "tensors": len(parameters),
         "parameter_bytes": sum(each.numel() * each.element_size() for each in parameters),
         "largest_block_parameters": max(blocks, default=None),
+        "blocks": len(blocks),
+        "tensor_cuts": common_degree(built, hints_of(task)),
+        "experts": common_experts(built, hints_of(task)),
+        "obstacles": ({"pp": unstaged} if unstaged else {}) | obstacles(built, hints_of(task)),
+        **traced,
     }
 
 

@@ -1,13 +1,14 @@
 """Samples to batches on this rank's device."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils.data import default_collate
 
 from gangline.errors import ConfigError
-from gangline.train.loop.order import SampleOrder, Span, micro_batches, next_positions
+from gangline.train.loop.order import SampleOrder, Shares, Span, micro_batches, next_positions
 from gangline.train.task import Batch
 
 
@@ -25,24 +26,31 @@ class StepData:
     """The train split as steps see it: each takes the next positions, each rank its share in micro-batches."""
 
     def __init__(
-        self, data: Any, *, seed: int, global_batch: int, ranks: int, rank: int, micro_batch: int, device: torch.device
-    ) -> None:
-        """`ranks` and `rank` count data-parallel peers."""
-        self._data, self._device = data, device
+        self, data: Any, *, seed: int, global_batch: int, ranks: int, rank: int, micro_batch: int, device: torch.device,
+        cut: Callable[[Batch], Batch] | None = None,
+    ) -> None:  # fmt: skip
+        """`ranks` and `rank` count data-parallel peers; `cut` leaves this rank's part of each sequence."""
+        self._data, self._device, self._cut = data, device, cut
         self._order = SampleOrder(num_samples=len(data), seed=seed)
         self._global_batch = global_batch
-        self._spans = micro_batches(global_batch, ranks=ranks, rank=rank, micro_batch=micro_batch)
+        self._spans_of = partial(micro_batches, global_batch, ranks=ranks, rank=rank, micro_batch=micro_batch)
+        self._shares: Shares = ()
+        self._spans = self._spans_of()
 
     @property
     def num_micro_batches(self) -> int:
+        """Of this rank, in the step that was asked for last."""
         return len(self._spans)
 
-    def step(self, cursor: int, skipped: Sequence[Span]) -> tuple[Span, Iterator[Batch]]:
+    def step(self, cursor: int, skipped: Sequence[Span], shares: Shares = ()) -> tuple[Span, Iterator[Batch]]:
         """Positions from `cursor` up to the next one, and this rank's micro-batches, made one by one."""
+        if shares != self._shares:
+            self._shares, self._spans = shares, self._spans_of(shares=shares)
         positions, after = next_positions(cursor, self._global_batch, skipped)
         return (cursor, after), self._make(positions)
 
     def _make(self, positions: list[int]) -> Iterator[Batch]:
         for start, stop in self._spans:
             indices = [self._order.sample(position) for position in positions[start:stop]]
-            yield collate(self._data, indices, self._device)
+            batch = collate(self._data, indices, self._device)
+            yield batch if self._cut is None else self._cut(batch)

@@ -16,6 +16,8 @@ class Word:
     """Save together and leave."""
     save: bool = False
     """Save now, then go on."""
+    profile: bool = False
+    """There is a request to read."""
 
 
 class ControlWord:
@@ -28,7 +30,7 @@ class ControlWord:
     def exchange(self, own: Word) -> Word:
         """Send this rank's word; returns what any rank had sent a step ago."""
         heard = self.read()
-        word = torch.tensor([own.stop, own.save], dtype=torch.uint8)
+        word = torch.tensor([own.stop, own.save, own.profile], dtype=torch.uint8)
         work = dist.all_reduce(word, dist.ReduceOp.MAX, group=self._group, async_op=True)
         assert work is not None, "this rank belongs to the group"
         self._flying = work, word

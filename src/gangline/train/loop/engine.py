@@ -4,23 +4,34 @@ Judge the step, update, tell the others and hear them, save when it is time, wri
 losses come from is left to the caller.
 """
 
-import resource
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
+from gangline.checkpoint.envelope import checkpoint_folder
 from gangline.errors import NonFiniteError
 from gangline.train import heartbeat
 from gangline.train.context import Context
+from gangline.train.live.later import met_later
+from gangline.train.loop.answers import Answers
 from gangline.train.loop.control import ControlWord, Word
+from gangline.train.loop.figures import Figures, arithmetic
 from gangline.train.loop.finite import FinitePolicy
-from gangline.train.loop.order import Span
+from gangline.train.loop.order import Shares, Span
+from gangline.train.loop.outer import is_due, outer_every
+from gangline.train.loop.random import generator_state
 from gangline.train.loop.saves import Progress, Saves
 from gangline.train.loop.schedule import rate_ratio
 from gangline.train.loop.step import StepSums, Update
-from gangline.train.parallel.data_parallel import DataParallel
+from gangline.train.moe import MoE, use_of_experts
+from gangline.train.parallel.groups import one_mesh_a_group
+from gangline.train.parallel.local_sgd import make_outer
+from gangline.train.parallel.model import ParallelModel
 from gangline.train.parallel.precision import grad_scaler
+from gangline.train.profiling.asked import Profiling
+from gangline.train.wishes import watch_for_wishes
 
 SIGTERM_SENTENCE = "SIGTERM: saved and left"
 LEDGER_SECONDS = 1.0
@@ -41,44 +52,62 @@ class Engine:
     """Collective but where it says otherwise: all ranks make the same calls in the same order."""
 
     def __init__(
-        self, context: Context, wrapped: DataParallel, optimizer: torch.optim.Optimizer, course: Course
+        self, context: Context, wrapped: ParallelModel, optimizer: torch.optim.Optimizer, course: Course
     ) -> None:
-        self.context, self.wrapped, self.course = context, wrapped, course
+        self.context, self.wrapped, self.optimizer, self.course = context, wrapped, optimizer, course
         plan = context.plan
+        one_mesh_a_group(optimizer)
         self.progress = Progress(seed=course.seed)
+        self._outer = make_outer(context, wrapped.bare, optimizer)
         self.saves = Saves(context, wrapped.bare, optimizer)
+        if self._outer is not None:
+            self.saves.carry(self._outer)
         self.scaler = grad_scaler(plan.precision, context.device)
-        self.update = Update(
-            wrapped, optimizer, scaler=self.scaler, clip_norm=plan.clip_norm, ranks=context.data_ranks,
-            phase=context.phase, clock=context.clock, waits=context.waits, reference=float(plan.global_batch),
-        )  # fmt: skip
+        self.update = Update(wrapped, optimizer, context, scaler=self.scaler, reference=float(plan.global_batch))
         self.stopped = False
         """A rank was asked to stop: all saved and must leave."""
+        self.drawn: tuple[int, dict[str, Any]] | None = None
+        """Random generators as they were after a step, before the next; None where nobody will ask."""
         self._finite = FinitePolicy(mode=plan.recovery.non_finite, max_in_a_row=plan.recovery.max_events)
         self._control = ControlWord(context.groups.control)
+        self._profiling = Profiling(context, enabled=course.job is None)
+        self._answers = Answers(context) if course.job is None and plan.world_size > 1 else None
+        self._wishes = watch_for_wishes(context) if course.job is None else None
+        self._figures = Figures(plan, context.device)
+        self._experts = [each for each in wrapped.bare.modules() if isinstance(each, MoE)]
         self._step_began = time.monotonic()
 
     @property
     def has_more(self) -> bool:
         return self.progress.step < self.course.steps and not self.stopped
 
+    @property
+    def next_samples(self) -> tuple[int, list[Span], Shares]:
+        """Of the next step: from which position, without which, dealt how."""
+        return self.progress.cursor, self.progress.skipped, self.progress.shares
+
     def resume(self, *, at: str | None = None) -> bool:
         """Go on from the newest good checkpoint, or the one at `at`; False: there is none."""
         found = self.saves.resume(at=at)
         if found is not None:
-            self._take(found)
+            self.take(found)
         heartbeat.beat(self.progress.step)
         self.context.book()
         return found is not None
 
     def begin_step(self) -> None:
         """Before its data are fetched."""
+        self.context.step = self.progress.step + 1
+        if self.context.plan.recovery.mode == "live":
+            self.drawn = self.progress.step, generator_state()
+        self.update.buffers.begin()
+        self._profiling.before_step(self.context.step)
         self._step_began = time.monotonic()
         self.context.phase("data")
 
     def finish_step(self, span: Span) -> None:
         """After the last backward of the step over the positions of `span`."""
-        sums = self.update.sum_up()
+        sums = self._sum_up()
         step = self.progress.step + 1
         overflow = self.scaler.is_enabled()  # the scaler judges the gradients of fp16 itself, alike on all ranks
         try:
@@ -96,8 +125,32 @@ class Engine:
         else:
             self._step_done(span, sums)
 
+    def _sum_up(self) -> StepSums:
+        sums = self.update.sum_up()
+        if self._outer is None:
+            return sums
+        return replace(sums, norm=self._outer.agree(sums.norm, self.context.device))
+
+    def abandon(self) -> None:
+        """The gang has come apart: end what runs beside the training, ask nobody; local."""
+        self._profiling.close()
+        if self._wishes is not None:
+            self._wishes.stop()
+        self.saves.abandon()
+
+    def save_anew(self) -> None:
+        """Save the step that was done last, if it is one to be saved and the gang came apart in it."""
+        key = checkpoint_folder(self.context.checkpoints, self.progress.step)
+        if self.progress.step and self._is_save_due(Word()) and self.saves.last_key != key:
+            self._save(wait=True)
+
     def close(self) -> None:
         self._control.read()
+        if self._answers is not None:
+            self._answers.close()
+        self._profiling.close()
+        if self._wishes is not None:
+            self._wishes.stop()
         self.saves.close()
         self.context.book()
 
@@ -106,27 +159,54 @@ class Engine:
         progress.step, progress.cursor, progress.reference = progress.step + 1, span[1], sums.weight
         context.clock.switch("other")
         heartbeat.beat(progress.step)
-        heard = self._control.exchange(Word(stop=context.stop_asked))
+        heard = Word()
+        with met_later(context, "control"):
+            heard = self._control.exchange(Word(stop=context.stop_asked, profile=self._profiling.asked))
+        self._come_together(forced=heard.stop or heard.save)
         save = self._is_save_due(heard)
         self._draw(sums, now=save)
-        if save:
-            self._save(wait=heard.stop or progress.step == self.course.steps)
-        else:
-            self.saves.poll()
-        self._report(sums)
+        if self._answers is not None:
+            self._answers.between_steps(progress, saves=save)
+        with met_later(context, "checkpoint"):
+            if save:
+                self._save(wait=heard.stop or progress.step == self.course.steps)
+            else:
+                self.saves.poll()
+        self._report(sums, span)
+        if heard.profile:
+            self._profiling.heard()
+        self._profiling.after_step(progress.step)
         if heard.stop:
             self.stopped = True
             context.events.emit("stopping", step=progress.step, reason=SIGTERM_SENTENCE)
+            context.phase("stop")
+
+    def _come_together(self, *, forced: bool) -> None:
+        """The outer step, where replicas drift: every so often, at the end, and before a save that cannot wait."""
+        step = self.progress.step
+        due = step % outer_every(self.context.plan) == 0
+        if self._outer is None or not (due or forced or step == self.course.steps):
+            return
+        self.context.phase("optimizer")
+        self._outer.step()
+        waited = self.context.waits.take()
+        self.context.clock.switch("other")
+        self.context.clock.move("optimizer", "wait", waited)
+        self.context.events.emit("outer_step", step=step, forced=not due)
 
     def _is_save_due(self, heard: Word) -> bool:
-        step = self.progress.step
-        due = step % self.context.plan.checkpoint.every == 0 or step == self.course.steps
+        step, plan = self.progress.step, self.context.plan
+        due = is_due(step, every=plan.checkpoint.every, outer=outer_every(plan)) or step == self.course.steps
         return self.course.job is None and (due or heard.save or heard.stop)
 
     def _save(self, *, wait: bool) -> None:
+        self.saves.save(self.noted(), wait=wait or not self.context.plan.checkpoint.asynchronous)
+
+    def noted(self) -> Progress:
+        """Where the training stands, complete: to be saved, or kept; local."""
         self.progress.scaler = self.scaler.state_dict()
         self.progress.skipped, self.progress.rollbacks = self._finite.skipped, self._finite.rollbacks
-        self.saves.save(self.progress, wait=wait or not self.context.plan.checkpoint.asynchronous)
+        return self.progress
 
     def _draw(self, sums: StepSums, *, now: bool) -> None:
         """A line of the curve; those up to a checkpoint are written before it, for no later generation redoes them."""
@@ -136,16 +216,20 @@ class Engine:
                 "seed": self.course.seed, "job": self.course.job, "step": step, "loss": sums.loss,
                 "learning_rate": self.update.learning_rate, "gradient_norm": sums.norm,
                 "tokens_per_second": self._tokens(sums) / seconds, "step_seconds": seconds,
+                **arithmetic(self.context.plan, seconds),
             }  # fmt: skip
             self.context.metrics.add(line, now=now)
 
-    def _report(self, sums: StepSums) -> None:
+    def _report(self, sums: StepSums, span: Span) -> None:
         step, plan = self.progress.step, self.context.plan
         phases = self.context.book(redone=self.course.job is None and step <= self.context.redone_until)
+        if self._answers is not None:
+            with met_later(self.context, "pace"):
+                self._answers.step_done(self.progress, phases, disturbed=self._profiling.is_open)
         self.context.events.emit(
             "step", step=step, loss=sums.loss, learning_rate=self.update.learning_rate, gradient_norm=sums.norm,
-            samples=plan.global_batch, tokens=self._tokens(sums), seconds=sum(phases.values()), phases=phases,
-            peak_bytes=_peak_bytes(self.context.device),
+            samples=plan.global_batch, span=list(span), tokens=self._tokens(sums), seconds=sum(phases.values()),
+            phases=phases, **self._figures.of_step(step, sum(phases.values())), **use_of_experts(self._experts),
         )  # fmt: skip
         self.context.tell_ledger(every_seconds=LEDGER_SECONDS)
 
@@ -163,20 +247,18 @@ class Engine:
                 f"step {self.progress.step + 1} is not finite, and there is no checkpoint to roll back to; "
                 "save earlier (train.checkpoint.every) or lower the rate"
             )
-        self._take(found)
+        self.take(found)
         self._finite.skipped, self._finite.rollbacks = skipped, rollbacks
         self.progress.skipped = skipped
 
-    def _take(self, found: Progress) -> None:
+    def take(self, found: Progress) -> None:
+        """Go on from `found`; local."""
         self.progress = found
+        self.update.buffers.forget()
+        if self._answers is not None:
+            self._answers.resumed(found)
         self._finite.skipped, self._finite.rollbacks = list(found.skipped), found.rollbacks
         if found.reference:
             self.update.reference = found.reference
         if found.scaler:
             self.scaler.load_state_dict(found.scaler)
-
-
-def _peak_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

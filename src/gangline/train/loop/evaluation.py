@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gangline.errors import ConfigError, NonFiniteError
 from gangline.train import heartbeat
+from gangline.train.context import Context
 from gangline.train.loop.batches import collate
 from gangline.train.loop.trainer import Trainer
 from gangline.train.parallel.precision import autocast
@@ -41,7 +42,7 @@ def evaluate(trainer: Trainer, data: Any) -> dict[str, float]:
                 names, own = _own_batches(trainer, data)
         finally:
             model.train()
-        means = _means(names, _in_order(own, context.data_ranks, context.groups.control))
+        means = _means(names, _in_order(own, context))
     return _wanted(means, context.plan.evaluate_metrics)
 
 
@@ -57,7 +58,8 @@ def _own_batches(trainer: Trainer, data: Any) -> tuple[list[str], Tensor]:
     for turn in range(-(-count // ranks)):
         number = turn * ranks + context.data_rank
         start = number * size if number < count else 0
-        found = _batch_sums(trainer, collate(data, range(start, min(start + size, len(data))), context.device))
+        batch = collate(data, range(start, min(start + size, len(data))), context.device)
+        found = _batch_sums(trainer, batch if trainer.cut is None else trainer.cut(batch))
         names = sorted(found)
         rows.append([found[name] if number < count else (0.0, 0.0) for name in names])
         heartbeat.beat(phase="evaluate")
@@ -66,20 +68,25 @@ def _own_batches(trainer: Trainer, data: Any) -> tuple[list[str], Tensor]:
 
 def _batch_sums(trainer: Trainer, batch: Batch) -> Sums:
     task, context, bare = trainer.task, trainer.context, trainer.wrapped.bare
+    loss = trainer.loss(bare, batch)
     with autocast(context.plan.precision, context.device, sharded=trainer.wrapped.sharded):
-        loss = task.loss(trainer.call(bare, batch), batch)
         sums = {EVAL_LOSS: (float(loss.total), float(loss.weight))}
         own = task.evaluate(bare, batch) if hasattr(task, "evaluate") else {}
     return sums | {name: (float(total), float(weight)) for name, (total, weight) in own.items()}
 
 
-def _in_order(own: Tensor, ranks: int, group: dist.ProcessGroup) -> Tensor:
+def _in_order(own: Tensor, context: Context) -> Tensor:
     """Sums of all batches, by (batch, name, total or weight), from those of each rank."""
-    if ranks == 1:
+    mesh = context.plan.mesh
+    if mesh.world_size == 1:
         return own
-    every = [torch.empty_like(own) for _ in range(ranks)]
-    dist.all_gather(every, own, group=group)
-    return torch.stack(every, dim=1).flatten(0, 1)
+    every = [torch.empty_like(own) for _ in range(mesh.world_size)]
+    dist.all_gather(every, own, group=context.groups.control)
+    shares = [torch.zeros_like(own) for _ in range(mesh.data_parallel)]
+    for rank, sums in enumerate(every):
+        if mesh.counts_loss(rank):
+            shares[mesh.data_rank(rank)] += sums
+    return torch.stack(shares, dim=1).flatten(0, 1)
 
 
 def _means(names: list[str], sums: Tensor) -> dict[str, float]:

@@ -14,6 +14,8 @@ from gangline.train.initialize import derived_seed
 
 Span = tuple[int, int]
 """Positions from, up to but not including."""
+Shares = tuple[int, ...]
+"""Samples of a step by replica, in order; empty: as even as can be."""
 
 
 @dataclass(slots=True)
@@ -57,16 +59,41 @@ def share(count: int, parts: int, part: int) -> tuple[int, int]:
     return count * part // parts, count * (part + 1) // parts
 
 
-def micro_batches(global_batch: int, *, ranks: int, rank: int, micro_batch: int) -> list[tuple[int, int]]:
-    """Spans of one rank's micro-batches within a step; every rank gets as many, so that collectives meet.
+def even_shares(global_batch: int, replicas: int) -> Shares:
+    spans = (share(global_batch, replicas, each) for each in range(replicas))
+    return tuple(stop - start for start, stop in spans)
+
+
+def rank_spans(global_batch: int, *, ranks: int, shares: Shares = ()) -> list[tuple[int, int]]:
+    """What each data-parallel rank takes of a step, by rank: evenly, or the shards of a replica its share evenly."""
+    if not shares:
+        return [share(global_batch, ranks, each) for each in range(ranks)]
+    shards, spans, first = ranks // len(shares), [], 0
+    for size in shares:
+        spans += [
+            (first + start, first + stop) for start, stop in (share(size, shards, each) for each in range(shards))
+        ]
+        first += size
+    return spans
+
+
+def micro_batches(
+    global_batch: int, *, ranks: int, rank: int, micro_batch: int, shares: Shares = ()
+) -> list[tuple[int, int]]:
+    """Spans of one rank's micro-batches within a step; every rank of a replica gets as many, so that collectives meet.
+
+    Without `shares` all ranks get as many. Replicas meet in the last micro-batch only, so they may differ.
 
     Raises:
         ConfigError: There are fewer samples than ranks.
     """
     if global_batch < ranks:
         raise ConfigError(f"train.global_batch = {global_batch} is less than {ranks} ranks; give each at least one")
-    sizes = [stop - start for start, stop in (share(global_batch, ranks, each) for each in range(ranks))]
+    every = rank_spans(global_batch, ranks=ranks, shares=shares)
+    shards = ranks // len(shares) if shares else ranks
+    peers = every[rank // shards * shards :][:shards]
+    sizes = [stop - start for start, stop in peers]
     count = min(-(-max(sizes) // micro_batch), *sizes)
-    first, last = share(global_batch, ranks, rank)
+    first, last = every[rank]
     spans = [share(last - first, count, number) for number in range(count)]
     return [(first + start, first + stop) for start, stop in spans]

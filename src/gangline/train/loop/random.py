@@ -19,9 +19,12 @@ def set_deterministic(deterministic: bool) -> None:
     torch.use_deterministic_algorithms(deterministic)
 
 
-def seed_everything(seed: int, *, rank: int | None = None) -> None:
-    """Seed python's, numpy's and torch's generators; with `rank` each rank draws for itself, as dropout should."""
-    own = derived_seed(seed, "draw", rank)
+def seed_everything(seed: int, *, rank: int | None = None, step: int = 0) -> None:
+    """Seed python's, numpy's and torch's generators; with `rank` each rank draws for itself, as dropout should.
+
+    `step`: where a training goes on whose generators were not saved for this rank.
+    """
+    own = derived_seed(seed, "draw", rank, *([step] if step else []))
     random.seed(own)
     torch.manual_seed(own)
     if "numpy" in sys.modules:

@@ -1,12 +1,12 @@
 """One update: backward passes, the mean over all ranks and micro-batches, norm, clipping, the optimizer.
 
-DDP and FSDP divide summed gradients by the number of data-parallel ranks, so each loss is scaled by that number over
-the global weight. That weight is known only when the last micro-batch is through, so the step's *reference* (the weight
-of the step before, kept in checkpoints) stands in for it, and gradients are corrected by reference / weight where they
-differ: with equal batches never.
+DDP and FSDP divide summed gradients by the number of ranks they average over, so each loss is scaled by that number
+over the global weight. That weight is known only when the last micro-batch is through, so the step's *reference* (the
+weight of the step before, kept in checkpoints) stands in for it, and gradients are corrected by reference / weight
+where they differ: with equal batches never.
 """
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass
 
 import torch
@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 
 from gangline.errors import ConfigError
-from gangline.train.loop.clip import clip, global_norm, scale
-from gangline.train.loop.clock import Clock
-from gangline.train.loop.wait import WaitMeter
-from gangline.train.parallel.data_parallel import DataParallel
+from gangline.train.context import Context
+from gangline.train.loop.clip import clip, global_norm, scale, settle
+from gangline.train.parallel.buffers import ChangingBuffers
+from gangline.train.parallel.model import ParallelModel
+from gangline.train.parallel.tensor import whole
 from gangline.train.task import Loss
 
 
@@ -34,53 +35,66 @@ class StepSums:
 
 
 class GlobalSums:
-    """Loss and weight of a step on their way to all ranks; they stay on the device of the loss, so no rank halts."""
+    """Loss and weight of a step on their way to all ranks; they stay on the device of the loss, so no rank halts.
 
-    def __init__(self, total: Tensor, weight: float | Tensor, *, ranks: int) -> None:
-        numbers = [torch.as_tensor(each, dtype=torch.float64, device=total.device) for each in (total, weight)]
+    With them goes how many ranks saw buffers change that nobody knew of.
+    """
+
+    def __init__(self, total: Tensor, weight: float | Tensor, *, grown: bool, world_size: int) -> None:
+        numbers = [torch.as_tensor(each, dtype=torch.float64, device=total.device) for each in (total, weight, grown)]
         self._sums = torch.stack(numbers)
-        self._work = dist.all_reduce(self._sums, async_op=True) if ranks > 1 else None
+        self._work = dist.all_reduce(self._sums, async_op=True) if world_size > 1 else None
 
-    def read(self) -> tuple[float, float]:
-        """Total and weight over all ranks, once they are there."""
+    def read(self) -> tuple[float, float, bool]:
+        """Total and weight over all ranks, once they are there, and whether buffers changed anew on any."""
         if self._work is not None:
             self._work.wait()
-        total, weight = self._sums.tolist()
-        return total, weight
+        total, weight, grown = self._sums.tolist()
+        return total, weight, grown > 0
 
 
 class Update:
     """Turns losses into one update after another; every rank calls the same methods in the same order."""
 
     def __init__(
-        self, wrapped: DataParallel, optimizer: torch.optim.Optimizer, *, scaler: GradScaler, clip_norm: float | None,
-        ranks: int, phase: Callable[[str], None], clock: Clock, waits: WaitMeter, reference: float,
+        self, wrapped: ParallelModel, optimizer: torch.optim.Optimizer, context: Context, *, scaler: GradScaler,
+        reference: float,
     ) -> None:  # fmt: skip
-        """`ranks` counts data-parallel peers, `phase` is told what begins."""
         self._wrapped, self._optimizer, self._scaler = wrapped, optimizer, scaler
-        self._clip_norm, self._ranks = clip_norm, ranks
-        self._phase, self._clock, self._waits = phase, clock, waits
+        self._context, self._clip_norm = context, context.plan.clip_norm
         self.reference = reference
-        self._parameters: list[nn.Parameter] = [each for each in wrapped.model.parameters() if each.requires_grad]
+        self._parameters: list[nn.Parameter] = [each for each in wrapped.bare.parameters() if each.requires_grad]
         self._rates = [group["lr"] for group in optimizer.param_groups]
-        self._total: Tensor | None = None
+        self._total: Tensor = torch.zeros((), device=context.device)
         self._weight: float | Tensor = 0.0
         self._sums: GlobalSums | None = None
+        self.buffers, self._grown = ChangingBuffers(context, wrapped.bare), False
         self.learning_rate = self._rates[0]
 
     def backward(self, loss: Loss, *, is_last: bool) -> None:
         """Add the gradients of one micro-batch; the sums of the step travel while the last one goes back."""
-        _check(loss)
-        self._phase("backward")
-        total = loss.total.detach()
-        self._total = total if self._total is None else self._total + total
-        self._weight = self._weight + loss.weight
+        share = self.count(loss)
+        self._context.phase("backward")
         if is_last:
-            self._sums = GlobalSums(self._total, self._weight, ranks=self._ranks)
-        share = self._scaler.scale(loss.total * (self._ranks / self.reference))
+            self.send()
         self._wrapped.watch(share)
-        share.backward()  # type: ignore[no-untyped-call]
+        share.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self._wrapped.backward_done()
         self._book_wait("backward")
+
+    def count(self, loss: Loss) -> Tensor:
+        """Take in the loss of one micro-batch; what its backward pass starts from. Local."""
+        _check(loss)
+        total = whole(loss.total)
+        if self._context.counts_loss:
+            self._total = self._total + total.detach()
+            self._weight = self._weight + loss.weight
+        return self._scaler.scale(total * (self._context.grad_divisor / self.reference))
+
+    def send(self) -> None:
+        """All micro-batches of the step are counted: every rank of the gang sends its sums, zeros if it has none."""
+        world_size = self._context.plan.world_size
+        self._sums = GlobalSums(self._total, self._weight, grown=self.buffers.grown, world_size=world_size)
 
     def forward_done(self) -> None:
         """The forward pass and the loss of a micro-batch are through."""
@@ -89,15 +103,18 @@ class Update:
     def sum_up(self) -> StepSums:
         """After the last backward: global loss and norm; gradients are those of the mean loss now."""
         assert self._sums is not None, "a step has a last micro-batch"
-        self._phase("wait")
-        total, weight = self._sums.read()
-        if not weight > 0:
+        self._context.phase("wait")
+        total, weight, self._grown = self._sums.read()
+        if weight <= 0:
             raise ConfigError(f"the weights of one step sum to {weight}; a batch must weigh more than 0")
-        self._phase("optimizer")
+        self._context.phase("optimizer")
+        settle(self._parameters)
         self._scaler.unscale_(self._optimizer)
+        if not math.isfinite(weight):  # as its loss is then: a step to be judged, of which nothing is kept
+            return StepSums(loss=math.nan, weight=self.reference, norm=math.nan)
         if weight != self.reference:
             scale(self._parameters, self.reference / weight)
-        self._norm = global_norm(self._parameters)
+        self._norm = global_norm(self._parameters, stages=self._context.meshes.group("pp"))
         self.reference = weight
         return StepSums(loss=total / weight, weight=weight, norm=float(self._norm))
 
@@ -109,18 +126,24 @@ class Update:
             group["lr"] = rate * rate_ratio
         self.learning_rate = self._rates[0] * rate_ratio
         self._scaler.step(self._optimizer)
-        self.drop()
+        self.buffers.settle(grown=self._grown)
+        self._book_wait("optimizer")
+        self._forget()
 
     def drop(self) -> None:
-        """Forget the gradients of this step, applied or not."""
+        """Leave everything as it was before this step."""
+        self.buffers.take_back()
+        self._forget()
+
+    def _forget(self) -> None:
         self._scaler.update() if self._scaler.is_enabled() else None
         self._optimizer.zero_grad(set_to_none=True)
-        self._total, self._weight, self._sums = None, 0.0, None
+        self._total, self._weight, self._sums = torch.zeros((), device=self._context.device), 0.0, None
 
     def _book_wait(self, phase: str) -> None:
-        waited = self._waits.take()
-        self._clock.switch("other")
-        self._clock.move(phase, "wait", waited)
+        waited = self._context.waits.take()
+        self._context.clock.switch("other")
+        self._context.clock.move(phase, "wait", waited)
 
 
 def _check(loss: Loss) -> None:

@@ -1,68 +1,48 @@
-"""The order of wrapping: initialise, then data parallel, per block and then the root."""
+"""A model, wrapped as the plan says: what it must fulfil, its first weights, block by block, then the root."""
 
-import fnmatch
-from collections.abc import Callable
-
-import torch
-from torch import nn
-
-from gangline.errors import ConfigError
-from gangline.spec.plan import Plan
+from gangline.train.context import Context
 from gangline.train.initialize import ROOT, Initializer
-from gangline.train.loop.wait import WaitMeter
-from gangline.train.mesh import shard_mesh
-from gangline.train.parallel.data_parallel import DataParallel, Plain, Replicated, Sharded, shard
-from gangline.train.strategies import effective_strategy
+from gangline.train.model_picture import tell_model
+from gangline.train.parallel.activation import require_blocks
+from gangline.train.parallel.blocks import BlockWrapper, find_blocks
+from gangline.train.parallel.calls import require_no_skips
+from gangline.train.parallel.context import join_sequence
+from gangline.train.parallel.expert import require_experts
+from gangline.train.parallel.model import ParallelModel
+from gangline.train.parallel.shardable import require_shardable
+from gangline.train.parallel.tensor_rules import require_degree
+from gangline.train.strategies import effective_strategy, wrapping_of
 from gangline.train.task import ParallelHints
 
 
-def wrap(
-    initializer: Initializer, plan: Plan, hints: ParallelHints, *, device: torch.device, waits: WaitMeter
-) -> DataParallel:
-    """Give a model its first weights and wrap it as `plan` says; all ranks must call.
+def wrap(initializer: Initializer, context: Context, hints: ParallelHints) -> ParallelModel:
+    """Give a model its first weights and wrap it as the plan says; all ranks must call.
 
     Raises:
         ConfigError: The hints name blocks that are not there, or the plan asks for what this runtime cannot do.
     """
-    strategy = effective_strategy(plan)
-    model = initializer.model
+    plan, model = context.plan, initializer.model
+    effective_strategy(plan)
+    if plan.mesh.tp > 1:
+        require_degree(model, hints, plan.mesh.tp)
+    if plan.mesh.ep > 1:
+        require_experts(model, hints, plan)
+    tell_model(context, model, find_blocks(model, hints), hints)
+    if wrapping_of(plan) not in ("none", "ddp", "zero1"):
+        require_no_skips(skips=hints.skips, strategy=repr(plan.strategy))
+    if wrapping_of(plan) in ("fsdp", "zero2"):
+        require_shardable(model, find_blocks(model, hints))
+    join_sequence(context, model, hints)
+    if plan.mesh.pp > 1:
+        from gangline.train.parallel.pipeline.build import build  # brings torch's schedules along
+
+        return build(initializer, context, hints)
+    wrapper = BlockWrapper(context, hints)
     blocks = find_blocks(model, hints)
-    wrap_block = _block_wrapper(plan, strategy, waits) if strategy in ("fsdp", "zero2", "hsdp") else None
-    for name, block in blocks:
-        initializer.unit(block, name, device)
-        if wrap_block:
-            wrap_block(block, False)
-    initializer.unit(model, ROOT, device)
-    if wrap_block:
-        wrap_block(model, True)
-        return Sharded(model)
-    if strategy == "ddp":
-        return Replicated(model, device=device, bucket_bytes=plan.bucket_bytes, waits=waits)
-    return Plain(model)
-
-
-def find_blocks(model: nn.Module, hints: ParallelHints) -> list[tuple[str, nn.Module]]:
-    """Named blocks of `model`: those that `hints.blocks` matches, else the members of the longest ModuleList."""
-    if hints.blocks is not None:
-        found = [(name, module) for name, module in model.named_modules() if _matches(name, hints.blocks)]
-        if not found:
-            names = sorted({name.split(".")[0] for name, _ in model.named_modules() if name})
-            raise ConfigError(f"hints.blocks {hints.blocks!r} matches no module; the model's children are {names}")
-        return found
-    lists = [(name, each) for name, each in model.named_modules() if isinstance(each, nn.ModuleList)]
-    name, longest = max(lists, key=lambda pair: len(pair[1]), default=(ROOT, nn.ModuleList()))
-    return [(f"{name}.{number}" if name else number, block) for number, block in longest.named_children()]
-
-
-def _matches(name: str, pattern: str) -> bool:
-    parts, wanted = name.split("."), pattern.split(".")
-    return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
-
-
-def _block_wrapper(plan: Plan, strategy: str, waits: WaitMeter) -> Callable[[nn.Module, bool], None]:
-    mesh = shard_mesh(plan.mesh, plan.device)
-
-    def wrap(module: nn.Module, is_root: bool) -> None:
-        shard(module, mesh, precision=plan.precision, reshard=strategy != "zero2", is_root=is_root, waits=waits)
-
-    return wrap
+    require_blocks(len(blocks), plan.memory.activation_checkpointing, model)
+    for number, (name, block) in enumerate(blocks):
+        initializer.unit(block, name, context.device)
+        wrapper.block(block, name, number)
+    initializer.unit(model, ROOT, context.device)
+    wrapper.root(model)
+    return wrapper.finish(model)

@@ -1,44 +1,23 @@
 """DDP and FSDP2 around one model: which gradients are reduced when, and how long ranks wait for each other in it."""
 
-import time
 import warnings
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, OffloadPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from gangline.errors import ConfigError
 from gangline.spec.plan import Precision
-from gangline.train.compat import DefaultAllGather, DefaultReduceScatter, queue_callback
-from gangline.train.loop.wait import WaitMeter
+from gangline.train.account.wait import WaitMeter
+from gangline.train.compat import queue_callback
+from gangline.train.parallel.calls import BlockCalls
+from gangline.train.parallel.compress.choose import DdpHook, ShardHook
 from gangline.train.parallel.precision import shard_policy
-
-
-class DataParallel(Protocol):
-    """One wrapped model."""
-
-    @property
-    def model(self) -> nn.Module:
-        """What is called."""
-        ...
-
-    @property
-    def bare(self) -> nn.Module:
-        """What is saved: names without a wrapper's prefix."""
-        ...
-
-    @property
-    def sharded(self) -> bool: ...
-
-    def set_sync(self, last: bool) -> None:
-        """Before the forward pass of a micro-batch: gradients are reduced only after the last one of a step."""
-        ...
-
-    def watch(self, loss: Tensor) -> None:
-        """Before its backward pass, whose waiting is to be measured."""
-        ...
+from gangline.train.parallel.timed import time_shards
 
 
 class Plain:
@@ -55,29 +34,87 @@ class Plain:
     def watch(self, loss: Tensor) -> None:
         """Nobody is waited for."""
 
+    def backward_done(self) -> None:
+        """Nobody waits for this rank."""
+
 
 class Replicated:
     """DDP: full copies, gradients averaged in buckets while backward goes on."""
 
     sharded = False
 
-    def __init__(self, model: nn.Module, *, device: torch.device, bucket_bytes: int | None, waits: WaitMeter) -> None:
+    def __init__(
+        self, model: nn.Module, *, device: torch.device, bucket_bytes: int | None, waits: WaitMeter,
+        group: ProcessGroup | None = None, hook: DdpHook | None = None, skips: bool = False,
+    ) -> None:  # fmt: skip
+        """`group` are the ranks that hold copies, None: the whole gang; `hook` averages buckets instead of DDP.
+
+        `skips`: data leave parameters out of losses, so that each step is searched for them.
+        """
         self.bare = model
         self.model = self._ddp = DistributedDataParallel(
             model,
+            process_group=group,
             device_ids=[device] if device.type == "cuda" else None,
             bucket_cap_mb=bucket_bytes / 2**20 if bucket_bytes else None,
             gradient_as_bucket_view=True,
+            find_unused_parameters=skips,
             init_sync=False,  # every rank gave itself the same weights
         )
+        self._ddp.broadcast_buffers = False  # `buffers` has one rule for all strategies
+        if hook is not None:
+            self._ddp.register_comm_hook(None, hook)
         self._waits = waits
+        self._skips = skips
+        self._loss: Tensor | None = None
+        """Of the backward pass under way, whose gradients are averaged."""
 
     def set_sync(self, last: bool) -> None:
         self._ddp.require_backward_grad_sync = last
 
     def watch(self, loss: Tensor) -> None:
         """What is queued first is called first: when all is computed, before DDP's own call, which waits."""
-        loss.register_hook(lambda _: queue_callback(self._waits.computed))  # type: ignore[no-untyped-call]
+        if self._ddp.require_backward_grad_sync and not self._skips:
+            self._loss = loss
+        loss.register_hook(lambda _: queue_callback(self._waits.computed))  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
+    def backward_done(self) -> None:
+        """
+        Raises:
+            ConfigError: Parameters took no part in the loss: DDP of other ranks may wait for them.
+        """
+        loss, self._loss = self._loss, None
+        if loss is None:
+            return
+        try:
+            self._ddp.reducer._check_reducer_finalized()  # noqa: SLF001  # else it says so a step later, in other words
+        except RuntimeError:
+            require_all_used(loss, self.bare)
+            raise
+
+
+def require_all_used(loss: Tensor, model: nn.Module) -> None:
+    """Refuse parameters of `model` that want gradients and that no path leads to from `loss`.
+
+    Raises:
+        ConfigError: With their names.
+    """
+    seen, todo, used = set[Any](), [loss.grad_fn], set[int]()
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        used.add(id(getattr(node, "variable", None)))
+        todo.extend(following for following, _ in node.next_functions)
+    unused = [name for name, each in model.named_parameters() if each.requires_grad and id(each) not in used]
+    if unused:
+        more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
+        raise ConfigError(
+            f"train.strategy: DDP waits for the gradient of every parameter, and {', '.join(unused[:3])}{more} take no "
+            'part in the loss; leave them out of the model, or requires_grad_(False), or use "fsdp"; where data leave '
+            "them out, ParallelHints(skips=True) has every step searched for them"
+        )
 
 
 class Sharded:
@@ -85,57 +122,51 @@ class Sharded:
 
     sharded = True
 
-    def __init__(self, model: nn.Module) -> None:
-        """`model` has been through `shard`, block by block and as a whole."""
+    def __init__(self, model: nn.Module, calls: BlockCalls | None = None) -> None:
+        """`model` has been through `shard`, block by block and as a whole; `calls` notes its blocks."""
         self.model = self.bare = model
-        self._root = cast(FSDPModule, model)
+        self._root, self._calls = cast(FSDPModule, model), calls
 
     def set_sync(self, last: bool) -> None:
         self._root.set_requires_gradient_sync(last)
+        if self._calls is not None:
+            self._calls.begin()
 
     def watch(self, loss: Tensor) -> None:
-        """Collectives are timed one by one."""
+        """Collectives are timed one by one.
+
+        Raises:
+            ConfigError: This rank's blocks were called otherwise than those of the others.
+        """
+        del loss
+        if self._calls is not None:
+            self._calls.require_usual()
+
+    def backward_done(self) -> None:
+        """A gradient for each shard is there, or no rank has one."""
 
 
 def shard(
-    module: nn.Module, mesh: DeviceMesh, *, precision: Precision, reshard: bool, is_root: bool, waits: WaitMeter
-) -> None:
+    module: nn.Module, mesh: DeviceMesh, *, precision: Precision, reshard: bool, is_root: bool, waits: WaitMeter,
+    reduce: torch.dtype = torch.float32, hook: ShardHook | None = None, offload: OffloadPolicy | None = None,
+) -> None:  # fmt: skip
     """Shard the parameters of `module` that no inner call took, in place; all ranks must call.
 
-    With `reshard` they are whole only during its passes, but for the root's, which backward wants at once.
+    With `reshard` they are whole only during its passes, but for the root's, which backward wants at once. Gradients
+    are averaged over `mesh` in the precision `reduce`, then by `hook` among the replicas that `mesh` leaves out.
     """
-    warnings.filterwarnings("ignore", message=_VIEW)
-    policy = shard_policy(precision, is_root=is_root)
-    fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=None if reshard else False)
+    warnings.filterwarnings("ignore", message=VIEW_WARNING)
+    policy = shard_policy(precision, is_root=is_root, reduce=reduce)
+    fully_shard(
+        module, mesh=mesh, mp_policy=policy, reshard_after_forward=None if reshard else False,
+        offload_policy=offload or OffloadPolicy(),
+    )  # fmt: skip
+    sharded = cast(FSDPModule, module)
+    if hook is not None:
+        sharded.set_all_reduce_hook(hook)
     if mesh.device_type == "cpu" and mesh.size() > 1:
-        sharded = cast(FSDPModule, module)
-        sharded.set_custom_all_gather(_TimedAllGather(waits))
-        sharded.set_custom_reduce_scatter(_TimedReduceScatter(waits))
+        time_shards(sharded, waits)
 
 
-_VIEW = r"FSDP2-wrapped module \(.*\) returned a view tensor"
+VIEW_WARNING = r"FSDP2-wrapped module \(.*\) returned a view tensor"
 """Said of any model that ends in a reshape; only one that is changed in place afterwards would be wrong."""
-
-
-class _TimedAllGather(DefaultAllGather):
-    def __init__(self, waits: WaitMeter) -> None:
-        self._waits = waits
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        start = time.monotonic()
-        try:
-            return super().__call__(*args, **kwargs)
-        finally:
-            self._waits.add(time.monotonic() - start)
-
-
-class _TimedReduceScatter(DefaultReduceScatter):
-    def __init__(self, waits: WaitMeter) -> None:
-        self._waits = waits
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        start = time.monotonic()
-        try:
-            return super().__call__(*args, **kwargs)
-        finally:
-            self._waits.add(time.monotonic() - start)

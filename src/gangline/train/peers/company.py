@@ -1,10 +1,14 @@
 """What a keeper asks of its company, the keepers of the other nodes, and what that asks of a keeper."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from gangline.train.evict import Eviction
+from gangline.train.exit_codes import RankExit
 from gangline.train.outcome import Halt, Outcome
 from gangline.train.peers.reports import Report
+from gangline.train.peers.shape import Shape
 from gangline.train.stop import StopOrder
 from gangline.train.verdict import Verdict
 
@@ -16,6 +20,8 @@ class Start:
     generation: int
     port: int
     """Of the rendezvous store."""
+    shape: Shape | None = None
+    """Who takes part; None: all nodes, each with the ranks it was made for."""
     restarts: int = 0
     reason: str = ""
     """Of the last restart."""
@@ -43,6 +49,10 @@ class Company(Protocol):
         """It is over on this node; `secondary`: for want of a peer."""
         ...
 
+    def replace(self, dead: Sequence[RankExit], *, oom_kills: int) -> Start | None:
+        """A generation in which the living stay and the `dead` are started again; None: it is over for all."""
+        ...
+
     def pump(self) -> None:
         """Hear and answer the others; never waits."""
         ...
@@ -65,6 +75,14 @@ class Keeping(Protocol):
 
     def own_order(self) -> StopOrder | None:
         """This node was asked to stop."""
+        ...
+
+    def wanted_ranks(self) -> int | None:
+        """Somebody asked for so many; None: nobody did."""
+        ...
+
+    def eviction(self, generation: int) -> Eviction | None:
+        """A rank of this generation is slow, and its node is to be left out; None: nobody says so."""
         ...
 
     def open_store(self) -> int:

@@ -5,13 +5,14 @@ so the first search is as patient.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from gangline.errors import CapacityError
 from gangline.spec.codec import from_plain
 from gangline.train.environment import KeeperEnvironment
+from gangline.train.exit_codes import RankExit
 from gangline.train.outcome import Halt, Outcome
 from gangline.train.peers.channel import Channel, Gone
 from gangline.train.peers.company import Keeping, Start
@@ -57,7 +58,7 @@ class Follower:
             if self._link is None:
                 self._seek()
             if self._fresh is None:
-                self._keeper.waits(self._start.reason if self._link and self._start else self._words())
+                self._keeper.waits(self._place_words() if self._link and self._start else self._words())
                 self._keeper.wait(AGAIN_SECONDS)
         start, self._fresh = self._fresh, None
         self._start, self._halt, self._order = start, None, None
@@ -79,6 +80,11 @@ class Follower:
 
     def handles(self) -> list[int]:
         return [self._link.fileno()] if self._link else []
+
+    def replace(self, dead: Sequence[RankExit], *, oom_kills: int) -> Start | None:
+        """Nodes start and end a generation together: over several of them all ranks start anew."""
+        del dead, oom_kills
+        return None
 
     def pump(self) -> None:
         if self._link is None:
@@ -142,8 +148,7 @@ class Follower:
 
     def _take(self, message: dict[str, Any]) -> None:
         if "start" in message:
-            self._fresh = from_plain(Start, message["start"])
-            self._spent, self._orphaned = int(message["spent"]), False
+            self._hear_start(from_plain(Start, message["start"]), spent=int(message["spent"]))
         elif "halt" in message and message["halt"] == self._generation:
             self._halt = Halt(hangs=bool(message["hangs"]))
         elif "stop" in message and message["generation"] == self._generation:
@@ -155,6 +160,14 @@ class Follower:
             self._orphaned = False
         elif "busy" in message:
             self._hang_up(str(message["busy"]))
+
+    def _hear_start(self, start: Start, *, spent: int) -> None:
+        """A generation of other nodes is only known of: this one holds its place."""
+        if start.shape is None or start.shape.place(self._env.node_rank) is not None:
+            self._fresh = start
+        else:
+            self._start = start
+        self._spent, self._orphaned = spent, False
 
     def _lose(self, reason: str) -> None:
         if self._link is not None:
@@ -175,6 +188,13 @@ class Follower:
             self._link.send(message)
         except Gone as error:
             self._lose(str(error))
+
+    def _place_words(self) -> str:
+        start = self._start
+        assert start is not None, "asked once it was heard"
+        if start.shape is None or start.shape.place(self._env.node_rank) is not None:
+            return start.reason
+        return f"holds its place: {start.shape.world_size} ranks run on other nodes"
 
     def _words(self) -> str:
         return f"the keeper of node 0 at {self._env.master_addr}:{self._env.control_port} {self._trouble}"

@@ -5,17 +5,24 @@ from pathlib import Path
 
 from gangline.errors import ConfigError
 from gangline.spec.gang import FIRST_GENERATION
+from gangline.spec.plan import Plan
 from gangline.train.environment import KeeperEnvironment
 from gangline.train.peers.alone import Alone
 from gangline.train.peers.company import Company, Keeping
 from gangline.train.peers.course import Course
 from gangline.train.peers.following import Follower
 from gangline.train.peers.leading import Leader
+from gangline.train.peers.shape import Sizes
 
 
-def company_of(environment: KeeperEnvironment, keeper: Keeping, *, max_events: int) -> Company:
+def company_of(environment: KeeperEnvironment, keeper: Keeping, plan: Plan) -> Company:
     """Raises `CapacityError` where the leader's port is in use, `ConfigError` where there is no key."""
-    course = Course(keeper, max_events=max_events, first=_first_generation(environment.home))
+    course = Course(
+        keeper,
+        max_events=plan.recovery.max_events,
+        sizes=_sizes_of(environment, plan),
+        first=_first_generation(environment.home),
+    )
     if environment.num_nodes == 1:
         return Alone(course)
     key = _key_of(environment)
@@ -23,6 +30,12 @@ def company_of(environment: KeeperEnvironment, keeper: Keeping, *, max_events: i
     if environment.node_rank == 0:
         return Leader(environment, course, key=key)
     return Follower(environment, keeper, key=key)
+
+
+def _sizes_of(environment: KeeperEnvironment, plan: Plan) -> Sizes:
+    here = environment.num_nodes == 1 and environment.on_loopback and plan.device == "cpu"
+    worlds = (plan.world_size, *(size.mesh.world_size for size in plan.sizes))
+    return Sizes(worlds=worlds, own=plan.world_size, per_node=environment.local_world_size, stretches=here)
 
 
 def _first_generation(home: Path) -> int:

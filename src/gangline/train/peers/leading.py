@@ -7,7 +7,7 @@ the place of another goes on above every generation that its followers have seen
 
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from gangline.errors import SIGTERM_CODE, CapacityError, IntegrityError
 from gangline.spec.codec import from_plain
 from gangline.train.environment import KeeperEnvironment
+from gangline.train.exit_codes import RankExit
 from gangline.train.outcome import Halt, LostNode, Outcome
 from gangline.train.peers.channel import Channel, Gone
 from gangline.train.peers.company import Start
@@ -76,6 +77,9 @@ class Leader:
         if own is not None and self._own is None:
             self._own = own
             self._obey(own)
+        goes_well = self._runs and self._order is None and self._halt is None
+        if goes_well and (resize := self._course.resize(self._present())):
+            self._obey(resize)
         return self._order
 
     def halt(self) -> Halt | None:
@@ -86,6 +90,11 @@ class Leader:
 
     def handles(self) -> list[int]:
         return [*self._door.handles(), *self._roll.handles()]
+
+    def replace(self, dead: Sequence[RankExit], *, oom_kills: int) -> Start | None:
+        """Nodes start and end a generation together: over several of them all ranks start anew."""
+        del dead, oom_kills
+        return None
 
     def pump(self) -> None:
         now = time.monotonic()
@@ -125,11 +134,14 @@ class Leader:
             if verdict := self._stopped():
                 return verdict
             missing = [node for node in range(1, self._env.num_nodes) if not self._is_there(node)]
-            if not missing:
+            late = time.monotonic() > patience
+            if not missing or ((self._led or late) and self._course.fits(self._present())):
                 return None
-            if time.monotonic() > patience:
-                late = f"{because}{_nodes(missing)} did not come within {self._env.rejoin_seconds:g} s"
-                return Verdict(restart=False, exit_code=CapacityError.exit_code, retry=CapacityError.retry, reason=late)
+            if late:
+                words = f"{because}{_nodes(missing)} did not come within {self._env.rejoin_seconds:g} s"
+                return Verdict(
+                    restart=False, exit_code=CapacityError.exit_code, retry=CapacityError.retry, reason=words
+                )
             self._course.keeper.waits(f"{because}waits for {_nodes(missing)} of {self._env.num_nodes}")
             self._course.keeper.wait(0.5)
 
@@ -142,12 +154,17 @@ class Leader:
         peer = self._roll.get(node)
         return peer is not None and peer.stays
 
+    def _present(self) -> list[int]:
+        """Nodes that are there to stay, this one first."""
+        return [0, *(node for node in range(1, self._env.num_nodes) if self._is_there(node))]
+
     def _start(self) -> Start:
-        start = self._course.start()
+        start = self._course.start(self._present())
+        assert start.shape is not None, "a course gives its generations one"
         self._led = True
         self._runs, self._halt, self._halt_told, self._lost, self._ended_by = True, None, False, None, 0.0
-        for peer in self._roll:
-            peer.plays, peer.report = peer.known, None
+        for node, peer in self._roll.items():
+            peer.plays, peer.report = node in start.shape.nodes, None
         self._roll.tell_all({"start": asdict(start), "spent": self._course.budget.spent})
         return start
 
@@ -168,7 +185,9 @@ class Leader:
     def _without_asked(self, verdict: Verdict) -> Verdict:
         """Where a single node was asked to stop, the others go on with the one that takes its place."""
         order, self._order = self._order, None
-        if order is None or order.exit_code != SIGTERM_CODE or verdict.exit_code == 0 or self._own is not None:
+        if order is None or order.resize or order.exit_code != SIGTERM_CODE:
+            return verdict
+        if verdict.exit_code == 0 or self._own is not None:
             return verdict
         return Verdict(restart=True, exit_code=verdict.exit_code, retry="free", reason=verdict.reason)
 

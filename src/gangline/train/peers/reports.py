@@ -9,9 +9,9 @@ from typing import Any
 
 from gangline.spec.codec import from_plain, to_plain
 from gangline.train.exit_codes import RankExit, culprit
-from gangline.train.loop.watchdog import Hang
 from gangline.train.outcome import LostNode, Outcome
 from gangline.train.stop import StopOrder
+from gangline.train.watchdog import Hang
 
 LOG_LINES = 10
 _LINE_CHARACTERS = 2000

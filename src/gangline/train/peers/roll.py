@@ -42,6 +42,9 @@ class Roll:
     def __iter__(self) -> Iterator[Peer]:
         return iter(self._peers.values())
 
+    def items(self) -> Iterator[tuple[int, Peer]]:
+        return iter(self._peers.items())
+
     def get(self, node: int) -> Peer | None:
         return self._peers.get(node)
 

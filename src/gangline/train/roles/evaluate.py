@@ -21,5 +21,6 @@ def run(context: Context, task: Task) -> int:
         results.append(result)
     final = max((result.step for result in results), default=0)
     units = dict(getattr(task, "metric_units", {}))
-    write_result(context, GangResult(role="evaluate", final_step=final, jobs=tuple(results), metric_units=units))
+    gang = GangResult(role="evaluate", final_step=final, jobs=tuple(results), metric_units=units)
+    write_result(context.metrics, gang)
     return 0

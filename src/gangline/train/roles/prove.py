@@ -1,10 +1,9 @@
 """A prove gang: the checkpoint of a training, opened under another plan and compared, and its first steps again.
 
-Full tensors as this plan opened them against the bytes in the store, by SHA-256; then each training job from step 0, so
-that the losses of both plans can be laid side by side.
+Full tensors of model and optimizer as this plan opened them against the bytes in the store, by SHA-256; then each
+training job from step 0, so that the losses of both plans can be laid side by side.
 """
 
-from gangline.checkpoint.prove import tensor_digests
 from gangline.checkpoint.stored import compare, stored_digests
 from gangline.errors import SIGTERM_CODE
 from gangline.spec.gang import GangResult, JobResult, TensorDigests
@@ -35,7 +34,7 @@ def run(context: Context, task: Task) -> int:
                 return SIGTERM_CODE
             results.append(result)
     final = max((result.step for result in results), default=0)
-    write_result(context, GangResult(role="prove", final_step=final, jobs=tuple(results), digests=digests))
+    write_result(context.metrics, GangResult(role="prove", final_step=final, jobs=tuple(results), digests=digests))
     return 0
 
 
@@ -44,8 +43,9 @@ def _compare(context: Context, task: Task, job: Job, checkpoint: str) -> TensorD
     trainer = Trainer(context, task, Course(seed=job.seed, steps=0, job=0))
     trainer.engine.resume(at=checkpoint)
     with context.during("evaluate", at_most_seconds=DIGEST_SECONDS):
-        opened = tensor_digests(trainer.wrapped.bare)
+        opened = trainer.engine.saves.digests()
         assert context.store is not None, "a gang has a store"
         if context.rank != 0:
             return TensorDigests(checkpoint=checkpoint, total=0, equal=0)
-        return compare(opened, stored_digests(context.store, checkpoint, context.key), checkpoint=checkpoint)
+        stored = stored_digests(context.store, checkpoint, context.key, optimizer=True)
+        return compare(opened, stored, checkpoint=checkpoint)

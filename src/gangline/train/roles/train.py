@@ -1,27 +1,39 @@
 """The run's own training: resume or begin, train, evaluate what is held out."""
 
+from collections.abc import Callable
+
 from gangline.errors import SIGTERM_CODE
 from gangline.spec.gang import GangResult, JobResult
 from gangline.train.context import Context
-from gangline.train.loop.engine import Course
+from gangline.train.live.replica import Replica
+from gangline.train.loop.engine import Course, Engine
 from gangline.train.loop.evaluation import evaluate
+from gangline.train.loop.outer import is_due, outer_every
 from gangline.train.loop.trainer import Trainer
-from gangline.train.results import all_losses, thin, write_result
+from gangline.train.results import losses_of, write_result
 from gangline.train.roles.splits import fetch, open_split
 from gangline.train.task import Task
 
 
 def run(context: Context, task: Task) -> int:
     """Exit code of this rank; collective."""
+    if context.plan.recovery.mode == "restart":
+        return _train(context, task, Engine.resume)
+    replica = Replica(context)
+    return replica.train(lambda: _train(context, task, replica.begin))
+
+
+def _train(context: Context, task: Task, begin: Callable[[Engine], object]) -> int:
+    """Build the training and see it through; `begin` gives it the state that it goes on from."""
     plan = context.plan
     fetch(context)
-    trainer = Trainer(context, task, Course(seed=plan.seed, steps=plan.steps))
+    trainer = Trainer(context, task, Course(seed=plan.seed, steps=plan.last_step))
     engine = trainer.engine
-    engine.resume()
+    begin(engine)
     holdout = open_split(context, task, "holdout", seed=plan.seed)
 
     def evaluate_now(step: int) -> None:
-        if plan.evaluate_every and step % plan.evaluate_every == 0:
+        if plan.evaluate_every and is_due(step, every=plan.evaluate_every, outer=outer_every(plan)):
             context.events.emit("evaluated", step=step, seed=plan.seed, metrics=evaluate(trainer, holdout))
 
     if engine.has_more:
@@ -32,10 +44,11 @@ def run(context: Context, task: Task) -> int:
     step = engine.progress.step
     metrics = evaluate(trainer, holdout)
     context.events.emit("evaluated", step=step, seed=plan.seed, metrics=metrics)
-    job = JobResult(seed=plan.seed, step=step, metrics=metrics, losses=thin(all_losses(context, trainer.course)))
+    losses = losses_of(context.metrics, seed=plan.seed, job=None)
+    job = JobResult(seed=plan.seed, step=step, metrics=metrics, losses=losses)
     units = dict(getattr(task, "metric_units", {}))
     write_result(
-        context,
+        context.metrics,
         GangResult(role="train", final_step=step, checkpoint=engine.saves.last_key, jobs=(job,), metric_units=units),
     )
     return 0

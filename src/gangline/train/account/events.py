@@ -1,0 +1,48 @@
+"""What a rank says about itself: one JSON object a line, in order, as `spec.gang` and the line read it.
+
+Events of steps may wait a moment, all others go out at once, with those before them.
+"""
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gangline.train.account.lines import LineFile
+
+_STEP = re.compile(rb'\{"event": "step", "rank": \d+, "generation": \d+, "step": (\d+),')
+"""As `emit` writes it; a line that its rank was killed in may end before."""
+Listener = Callable[[dict[str, Any]], None]
+
+
+class EventLog:
+    def __init__(self, path: Path | None, *, rank: int, generation: int) -> None:
+        """Without `path` events reach listeners only: a program at a desk has no gang."""
+        self._file = LineFile(path) if path is not None else None
+        self._head = {"rank": rank, "generation": generation}
+        self.listeners: list[Listener] = []
+
+    def emit(self, event: str, *, step: int | None = None, **fields: Any) -> None:
+        entry = {"event": event, **self._head, "step": step, "mono": time.monotonic(), "time": time.time(), **fields}
+        for listener in self.listeners:
+            listener(entry)
+        if self._file is not None:
+            self._file.add(entry, now=event != "step")
+
+    def next_generation(self, number: int) -> None:
+        """This process lives on in another generation."""
+        self._head["generation"] = number
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def last_step(path: Path) -> int:
+    """Last step that earlier generations of this rank finished, by its events; 0: none."""
+    if not path.exists():
+        return 0
+    with path.open("rb") as lines:  # of a long run there are millions: none is parsed, few are held
+        found = (_STEP.match(line) for line in lines)
+        return max((int(each[1]) for each in found if each), default=0)

@@ -1,0 +1,83 @@
+"""Traces of a task's model, or why there are none: made in a process of its own, so that nobody waits for long."""
+
+import json
+import multiprocessing
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any
+
+from torch import nn
+from torch.utils.data import default_collate
+
+from gangline.errors import ConfigError
+from gangline.spec.codec import canonical
+from gangline.spec.plan import Precision
+from gangline.spec.profile import Trace
+from gangline.train.estimate.sample import sample_of
+from gangline.train.initialize import Initializer
+from gangline.train.task import Task, forward_names, hints_of
+
+SECONDS = 90.0
+"""For all traces of one model."""
+PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
+_MOST_LETTERS = 300
+
+
+def traces_of(task: Task, options: dict[str, Any], *, seconds: float = SECONDS) -> dict[str, Any]:
+    """`traces`, `untraced`: why there are none, in one line, and `unstaged`: why no pipeline can train the model; empty
+    where it can, or nobody could tell. What user code does in it stays there."""
+    here, there = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=_answer, args=(there, task, options), daemon=True)
+    child.start()
+    there.close()
+    try:
+        if not here.poll(seconds):
+            return _none(f"following a step took over {seconds:.0f} s")
+        said = here.recv_bytes()
+    except EOFError:
+        return _none("the process that followed a step died")
+    finally:
+        child.kill()
+        child.join()
+    answer: dict[str, Any] = json.loads(said)
+    return answer
+
+
+def _answer(there: Connection, task: Task, options: dict[str, Any]) -> None:
+    unstaged = ""
+    try:
+        sample = sample_of(task, options)
+        unstaged = _unstaged(task, options, sample)
+        found = {"traces": _traces(task, options, sample), "untraced": ""}
+    except Exception as error:  # whatever the user's model does under fake tensors is a reason, no failure
+        traceback.print_exc()
+        found = _none(f"{type(error).__name__}: {' '.join(str(error).split())}")
+    there.send_bytes(canonical(found | {"unstaged": unstaged}))
+
+
+def _unstaged(task: Task, options: dict[str, Any], sample: dict[str, Any]) -> str:
+    from gangline.train.parallel.pipeline.composition import Composition  # brings torch's compiler along
+
+    model = Initializer.build(lambda: task.build_model(dict(options)), seed=0).model
+    try:
+        Composition.of(model, hints_of(task)).require_same((), _inputs(model, sample))
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _inputs(model: nn.Module, sample: dict[str, Any]) -> dict[str, Any]:
+    takes = forward_names(model)
+    batch = default_collate([sample] * 2)
+    return {key: each for key, each in batch.items() if takes is None or key in takes}
+
+
+def _traces(task: Task, options: dict[str, Any], sample: dict[str, Any]) -> list[Trace]:
+    from gangline.train.estimate.profile import trace  # brings torch's compiler along
+
+    models = (Initializer.build(lambda: task.build_model(dict(options)), seed=0).model for _ in PRECISIONS)
+    return [trace(task, model, sample, precision) for model, precision in zip(models, PRECISIONS, strict=True)]
+
+
+def _none(reason: str) -> dict[str, Any]:
+    return {"traces": [], "untraced": reason[:_MOST_LETTERS], "unstaged": ""}

@@ -1,0 +1,93 @@
+"""What passes through torch while a model is followed: bytes that live, bytes that move, matrix products by size."""
+
+import weakref
+from collections import Counter
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, UntypedStorage
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+from torch.utils.weak import WeakIdKeyDictionary
+
+from gangline.train.estimate.flops import FORMULAS
+
+_aten = torch.ops.aten
+_PRODUCTS = {_aten.mm: 0, _aten.addmm: 1, _aten.bmm: 0, _aten.baddbmm: 1}
+"""Operator to the place of its left matrix."""
+
+_COUNTED = frozenset(flop_registry) | frozenset(FORMULAS)
+
+
+class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hooks have no types
+    """Follows operations on real and on fake tensors alike. What was there before it is never counted."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # likewise
+        self.live = self.peak = 0
+        self.moved = 0
+        """Bytes read and written by all that is no product, no view and no bare allocation."""
+        self.moves = 0
+        """Operations that moved them."""
+        self.matrices: Counter[tuple[int, int, int]] = Counter()
+        self._known: Any = WeakIdKeyDictionary(ref_type=weakref.ref)  # storage -> whether it is counted
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        inputs = _tensors((args, kwargs))
+        for storage in map(_storage, inputs):
+            self._known.setdefault(storage, False)
+        result = func(*args, **(kwargs or {}))
+        outputs = _tensors(result)
+        is_new = [self._count(_storage(each)) for each in outputs]
+        if func.overloadpacket in _COUNTED:
+            self._multiply(func.overloadpacket, args)
+        elif inputs and (any(is_new) or func._schema.is_mutable):  # noqa: SLF001  # the only way to ask an operator
+            self.moved += size_bytes([*inputs, *outputs])
+            self.moves += 1
+        return result
+
+    def made(self, tensor: Tensor) -> bool:
+        """Its storage was allocated under this watch."""
+        return bool(self._known.get(_storage(tensor), False))
+
+    def _count(self, storage: UntypedStorage) -> bool:
+        if storage in self._known:
+            return False
+        self._known[storage] = True
+        size = storage.nbytes()
+        self.live += size
+        self.peak = max(self.peak, self.live)
+        weakref.finalize(storage, partial(self._free, size))
+        return True
+
+    def _free(self, size: int) -> None:
+        self.live -= size
+
+    def _multiply(self, operator: Any, args: Any) -> None:
+        first = _PRODUCTS.get(operator)
+        if first is None:
+            return
+        left, right = args[first], args[first + 1]
+        batch = left.shape[0] if left.ndim == 3 else 1
+        self.matrices[int(left.shape[-2]), int(left.shape[-1]), int(right.shape[-1])] += int(batch)
+
+
+def size_bytes(tensors: Iterable[Tensor]) -> int:
+    """Of their elements; a storage that two of them share counts twice."""
+    return sum(each.numel() * each.element_size() for each in tensors)
+
+
+def storage_id(tensor: Tensor) -> int:
+    """Equal for two tensors on one storage, while it lives."""
+    return id(_storage(tensor))
+
+
+def _storage(tensor: Tensor) -> UntypedStorage:
+    return tensor.untyped_storage()
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [each for each in tree_leaves(tree) if isinstance(each, Tensor)]

@@ -1,0 +1,71 @@
+"""A rank among live replicas: it trains until it is done, over as many gangs as it takes."""
+
+import os
+import time
+from collections.abc import Callable
+
+from gangline.train import heartbeat
+from gangline.train.compat import abort_all_groups
+from gangline.train.context import Context
+from gangline.train.environment import RankEnvironment
+from gangline.train.failure import describe
+from gangline.train.live.healing import heal
+from gangline.train.live.kept import Kept
+from gangline.train.live.later import is_loss
+from gangline.train.live.meeting import meet_again
+from gangline.train.loop.engine import Engine
+from gangline.train.loop.order import next_positions
+
+
+class Replica:
+    """What outlives the gangs that this process is part of."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._environment = RankEnvironment.read(os.environ)
+        self._kept = Kept()
+        self._engine: Engine | None = None
+
+    def train(self, attempt: Callable[[], int]) -> int:
+        """Call `attempt`, which builds a training and calls `begin`, until no peer is lost in it; its last answer."""
+        while True:
+            try:
+                return attempt()
+            except Exception as error:
+                if not is_loss(error):
+                    raise
+                lost, reason = time.monotonic(), describe(error)
+            self._leave(reason)
+            self._environment = meet_again(self._context, self._environment)
+            self._context.events.emit("met_again", seconds=time.monotonic() - lost)
+
+    def begin(self, engine: Engine) -> None:
+        """Give a freshly built training its state: from the living, or else from the newest checkpoint. Collective."""
+        if heal(self._context, engine, self._kept):
+            self._engine = engine
+            self._tell_redone(engine)
+            self._kept = Kept()
+            heartbeat.beat(engine.progress.step)
+            engine.save_anew()
+        else:
+            engine.resume()
+            self._engine = engine
+
+    def _tell_redone(self, engine: Engine) -> None:
+        """What the lost replica had taken and not finished is nobody's loss: all take it again."""
+        cursor, skipped, _ = engine.next_samples
+        if self._kept.step >= 0 and engine.has_more:
+            _, after = next_positions(cursor, self._context.plan.global_batch, skipped)
+            self._context.events.emit("redone", step=engine.progress.step + 1, samples=[cursor, after])
+
+    def _leave(self, reason: str) -> None:
+        """Keep the state, end the training that it was the state of."""
+        context, engine, self._engine = self._context, self._engine, None
+        if engine is not None:
+            self._kept = Kept.of(engine)
+        context.events.emit("peer_lost", step=max(self._kept.step, 0), reason=reason)
+        abort_all_groups()
+        if engine is not None:
+            engine.abandon()
+        context.memories.clear()
+        context.waits.take()

@@ -1,0 +1,109 @@
+"""What a step amounted to, besides its loss: memory at its peak, arithmetic in a second, bytes to other ranks."""
+
+import os
+import socket
+import struct
+from pathlib import Path
+
+import torch
+
+from gangline.spec.plan import Plan
+
+WIRE_STEPS = 10
+"""Looking at every connection takes a while."""
+_ACKED = struct.Struct("=120xQ")
+"""Of Linux's tcp_info: bytes that the other side has."""
+
+
+class Figures:
+    """Of one rank, step by step."""
+
+    def __init__(self, plan: Plan, device: torch.device) -> None:
+        self._plan, self._device = plan, device
+        self._wire: WireMeter | None = None
+
+    def of_step(self, step: int, seconds: float) -> dict[str, float]:
+        """What the event of `step` says beside its loss: `wire_bytes` every tenth step, from the first one on."""
+        found: dict[str, float] = {"peak_bytes": peak_bytes(self._device), **arithmetic(self._plan, seconds)}
+        if self._wire is None:
+            self._wire = WireMeter()
+        elif step % WIRE_STEPS == 0:
+            found["wire_bytes"] = self._wire.take()
+        return found
+
+
+def forget_peak() -> None:
+    """From now on the peak of this process is its own: a forked one begins with that of its parent."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:  # a kernel without it counts what was before, too
+        return
+
+
+def peak_bytes(device: torch.device) -> int:
+    """Of the GPU's memory in tensors; on a CPU of the whole process, Python and torch with it."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
+
+
+def arithmetic(plan: Plan, seconds: float) -> dict[str, float]:
+    """Model operations in a second of the whole gang, and their share of what its devices can do, where that is known.
+
+    Recomputed activations do not count: they are work, but not the model's.
+    """
+    forecast = plan.forecast
+    if forecast.flops_per_sample is None or seconds <= 0:
+        return {}
+    rate = forecast.flops_per_sample * plan.global_batch / seconds
+    if forecast.device_flops is None:
+        return {"flops_per_second": rate}
+    return {"flops_per_second": rate, "mfu": rate / (forecast.device_flops * plan.world_size)}
+
+
+class WireMeter:
+    """Bytes that this rank sent to others, as the kernel counts them. Local; what never meets a socket is not seen.
+
+    Counts connections that were there when it was made: those of the process groups, not those to a store.
+    """
+
+    def __init__(self) -> None:
+        self._handles = {handle: name for handle, name in _sockets() if _sent(handle) is not None}
+        self._before = self._total()
+
+    def take(self) -> int:
+        """Since last asked."""
+        total = self._total()
+        new, self._before = max(0, total - self._before), total
+        return new
+
+    def _total(self) -> int:
+        now = dict(_sockets())
+        alive = (handle for handle, name in self._handles.items() if now.get(handle) == name)
+        return sum(_sent(handle) or 0 for handle in alive)
+
+
+def _sockets() -> list[tuple[int, str]]:
+    """Handles of this process that are sockets, with the number that tells one from its successor."""
+    found = []
+    for handle in Path("/proc/self/fd").iterdir():
+        try:
+            target = str(handle.readlink())
+        except OSError:  # the listing's own handle
+            continue
+        if target.startswith("socket:"):
+            found.append((int(handle.name), target))
+    return found
+
+
+def _sent(handle: int) -> int | None:
+    """None: no connection over TCP."""
+    try:
+        with socket.socket(fileno=os.dup(handle)) as own:
+            if own.family not in (socket.AF_INET, socket.AF_INET6) or own.type != socket.SOCK_STREAM:
+                return None
+            info = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED.size)
+    except OSError:
+        return None
+    return int(_ACKED.unpack(info)[0]) if len(info) == _ACKED.size else None

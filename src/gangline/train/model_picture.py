@@ -1,0 +1,85 @@
+"""Draws a model's parts and weights, before anything is cut, for a page to show. Local; costs one walk over modules."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from torch import nn
+
+from gangline.spec.model_picture import MODEL_PICTURE, Layer, ModelPicture, Part
+from gangline.train.context import Context
+from gangline.train.journal import replace
+from gangline.train.parallel.patterns import join, matches
+from gangline.train.task import ParallelHints
+
+MOST_PARTS = 64
+MOST_LAYERS = 32
+Blocks = Sequence[tuple[str, nn.Module]]
+
+
+def tell_model(context: Context, model: nn.Module, blocks: Blocks, hints: ParallelHints) -> None:
+    """Rank 0 of the run's own gang writes the picture; others do nothing."""
+    if context.rank or context.out is None or context.plan.role != "train":
+        return
+    picture = picture_of(context, model, blocks, hints)
+    context.out.mkdir(parents=True, exist_ok=True)
+    replace(context.out / MODEL_PICTURE, picture.to_json(), durable=False)
+
+
+def picture_of(context: Context, model: nn.Module, blocks: Blocks, hints: ParallelHints) -> ModelPicture:
+    """Of the whole model, on any device."""
+    plan = context.plan
+    names = [name for name, _ in blocks]
+    parts = [_part(name, module, hints, is_block=name in names) for name, module in _in_order(model, names)]
+    joined = [_join(list(alike)) for _, alike in groupby(parts, key=lambda part: (part.kind, part.layers))]
+    return ModelPicture(
+        kind=type(model).__name__, parameters=_count(model), plan=plan.name, strategy=plan.strategy, mesh=plan.mesh,
+        parts=tuple(joined[:MOST_PARTS]),
+    )  # fmt: skip
+
+
+def _in_order(model: nn.Module, blocks: Sequence[str], name: str = "") -> list[tuple[str, nn.Module]]:
+    """Blocks, and the largest modules without any block in them, as the model declares them."""
+    found: list[tuple[str, nn.Module]] = []
+    for child, module in model.named_children():
+        own = join(name, child)
+        if own in blocks or not any(block.startswith(f"{own}.") for block in blocks):
+            found += [(own, module)] if _count(module) else []
+        else:
+            found += _in_order(module, blocks, own)
+    return found
+
+
+def _part(name: str, module: nn.Module, hints: ParallelHints, *, is_block: bool) -> Part:
+    layers = [
+        _layer(inner, each, join(name, inner), hints)
+        for inner, each in module.named_modules()
+        if any(True for _ in each.parameters(recurse=False))
+    ]
+    return Part(
+        name=name, kind=type(module).__name__, is_block=is_block, parameters=_count(module),
+        layers=tuple(layers[:MOST_LAYERS]),
+    )  # fmt: skip
+
+
+def _layer(inner: str, module: nn.Module, name: str, hints: ParallelHints) -> Layer:
+    weights = list(module.parameters(recurse=False))
+    rule = next((word for pattern, word in hints.tensor.items() if matches(name, pattern)), "")
+    return Layer(
+        name=inner, kind=type(module).__name__, shape=tuple(max(weights, key=lambda each: each.numel()).shape),
+        parameters=sum(each.numel() for each in weights), rule=rule,
+    )  # fmt: skip
+
+
+def _join(alike: list[Part]) -> Part:
+    """Blocks in a row that hold the same."""
+    first = alike[0]
+    if len(alike) == 1:
+        return first
+    return Part(
+        name=first.name, last=alike[-1].name, kind=first.kind, repeats=len(alike), is_block=first.is_block,
+        parameters=first.parameters, layers=first.layers,
+    )  # fmt: skip
+
+
+def _count(module: nn.Module) -> int:
+    return sum(each.numel() for each in module.parameters())

@@ -1,0 +1,138 @@
+"""The blocks of a model, and what becomes of each: cut, recomputed, compiled, shared, in this order, then the whole.
+
+Who calls it for which blocks is left to `apply` and, where a rank has some of them only, to `pipeline.build`.
+"""
+
+from torch import nn
+
+from gangline.errors import ConfigError
+from gangline.train.context import Context
+from gangline.train.initialize import ROOT
+from gangline.train.mesh import REPLICATE, SHARD
+from gangline.train.parallel.activation import recompute
+from gangline.train.parallel.calls import BlockCalls
+from gangline.train.parallel.compiled import compile_block
+from gangline.train.parallel.compress.bucket import layout_of_shard
+from gangline.train.parallel.compress.choose import ShardHook, compressor_of, ddp_hook, reduce_dtype, shard_hook
+from gangline.train.parallel.context import cut_block, cut_root
+from gangline.train.parallel.copies import copy
+from gangline.train.parallel.data_parallel import Plain, Replicated, Sharded, shard
+from gangline.train.parallel.expert import ExpertParallel
+from gangline.train.parallel.model import ParallelModel
+from gangline.train.parallel.offload import keep_on_host, shard_offload
+from gangline.train.parallel.patterns import matches
+from gangline.train.parallel.tensor import TensorParallel
+from gangline.train.parallel.timed import time_replicas
+from gangline.train.strategies import OUTER, wrapping_of
+from gangline.train.task import ParallelHints
+
+
+class BlockWrapper:
+    """What becomes of each block, then of the whole, in the one order that works: cut it, recompute it, compile it,
+    share it. Every rank makes the same calls."""
+
+    def __init__(self, context: Context, hints: ParallelHints) -> None:
+        self._context, self._hints = context, hints
+        self._wrapping = wrapping_of(context.plan)
+        self._compressor = compressor_of(context)
+        if context.device.type == "cpu" and context.plan.mesh.dp_replicate > 1:
+            time_replicas(context.waits)
+        peers = context.meshes.axis("tp")
+        self._tensor = TensorParallel(hints, peers, untried=self._untried) if peers is not None else None
+        self._calls = BlockCalls(context)
+        self._has_blocks = False
+        hosts = context.meshes.axis("ep")
+        self._experts = (
+            ExpertParallel(context, hints, hosts, reshard=self._wrapping == "fsdp") if hosts is not None else None
+        )
+
+    def block(self, block: nn.Module, name: str, number: int) -> None:
+        """`block` holds its first weights, whole."""
+        self._has_blocks = True
+        if self._tensor is not None:
+            self._tensor.cut_block(block, name)
+        if self._experts is not None:
+            self._experts.cut(block, name)
+        if self._context.plan.mesh.cp > 1:
+            cut_block(block)
+        recompute(block, number, self._context.plan.memory.activation_checkpointing)
+        self._ease(block)
+        if self._wrapping in ("fsdp", "zero2"):
+            self._shard(block, name, is_root=False)
+        elif self._wrapping == "replicate":
+            self._copy(block, is_root=False)
+        if self._wrapping in ("fsdp", "zero2", "replicate"):
+            self._calls.note(block, name)
+
+    def root(self, module: nn.Module) -> None:
+        """Whatever of `module` no block took; all its blocks are wrapped."""
+        if self._context.plan.mesh.cp > 1:
+            cut_root(module, self._hints)
+        if self._tensor is not None:
+            self._tensor.finish(module)
+        if not self._has_blocks:
+            self._ease(module)
+        if self._wrapping in ("fsdp", "zero2"):
+            self._shard(module, ROOT, is_root=True)
+        elif self._wrapping == "replicate":
+            self._copy(module, is_root=True)
+
+    def finish(self, module: nn.Module) -> ParallelModel:
+        """What the loop calls, once `root` is through."""
+        context = self._context
+        if self._wrapping in ("fsdp", "zero2", "replicate"):
+            return Sharded(module, self._calls)
+        if self._wrapping in ("ddp", "zero1"):
+            return Replicated(
+                module, device=context.device, bucket_bytes=context.plan.bucket_bytes, waits=context.waits,
+                group=context.meshes.group(REPLICATE),
+                hook=ddp_hook(self._compressor, module) if self._compressor else None, skips=self._hints.skips,
+            )  # fmt: skip
+        return Plain(module)
+
+    def _ease(self, module: nn.Module) -> None:
+        """What is done to each block, or to a model without any as a whole."""
+        if self._context.plan.memory.offload == "activations":
+            keep_on_host(module)
+        if self._context.plan.compile:
+            compile_block(module, self._context.scratch / "compiled")
+
+    def _untried(self, reason: str) -> None:
+        self._context.events.emit("tensor_rules_untried", reason=reason)
+
+    def _shard(self, module: nn.Module, name: str, *, is_root: bool) -> None:
+        context = self._context
+        alone = self._compressor is not None or context.plan.strategy in OUTER
+        mesh = context.meshes.axis(SHARD) if alone else context.meshes.data
+        assert mesh is not None, "a sharded plan has a mesh"
+        shard(
+            module, mesh, precision=context.plan.precision, reshard=self._wrapping == "fsdp", is_root=is_root,
+            waits=context.waits, reduce=reduce_dtype(context.plan), hook=self._hook(module, name, mesh.size()),
+            offload=shard_offload(to_host=context.plan.memory.offload == "cpu", device=context.device),
+        )  # fmt: skip
+
+    def _copy(self, module: nn.Module, *, is_root: bool) -> None:
+        mesh = self._context.meshes.data
+        assert mesh is not None, "copies have a mesh"
+        plan = self._context.plan
+        copy(module, mesh, precision=plan.precision, is_root=is_root, reduce=reduce_dtype(plan))
+
+    def _hook(self, module: nn.Module, name: str, shards: int) -> ShardHook | None:
+        """What averages the shards of `module` among their replicas instead of FSDP2."""
+        if self._compressor is None:
+            return None
+        prefix = f"{name}." if name else ""
+        return shard_hook(self._compressor, layout_of_shard(module, prefix, shards=shards))
+
+
+def find_blocks(model: nn.Module, hints: ParallelHints) -> list[tuple[str, nn.Module]]:
+    """Named blocks of `model`: those that `hints.blocks` matches, else the members of the longest ModuleList."""
+    if hints.blocks is not None:
+        found = [(name, module) for name, module in model.named_modules() if matches(name, hints.blocks)]
+        if not found:
+            names = sorted({name.split(".")[0] for name, _ in model.named_modules() if name})
+            raise ConfigError(f"hints.blocks {hints.blocks!r} matches no module; the model's children are {names}")
+        return found
+    lists = [(name, each) for name, each in model.named_modules() if isinstance(each, nn.ModuleList)]
+    name, longest = max(lists, key=lambda pair: len(pair[1]), default=(ROOT, nn.ModuleList()))
+    return [(f"{name}.{number}" if name else number, block) for number, block in longest.named_children()]

@@ -1,0 +1,140 @@
+"""Buffers that forward passes change, such as the statistics of BatchNorm: one rule for every strategy.
+
+After each step they are the mean over the ranks that saw different samples; whole numbers are rounded. So all copies
+are alike, nothing depends on which rank saves, and all samples count. DDP would send rank 0's round instead, and what
+shards a model would leave each rank its own. A step that is dropped leaves them as they were before it.
+
+Only what changes is averaged: the statistics of torch's own norms, which torch changes without a trace, and whatever is
+seen to be written into; ranks tell each other when that becomes more, with the sums of a step.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from gangline.train.context import Context
+from gangline.train.mesh import REPLICATE, SHARD
+from gangline.train.parallel.compress.wire import Wire
+from gangline.train.strategies import OUTER
+
+Place = tuple[dict[str, Any], str]
+"""The table of a module that holds a buffer, and its name there: code may put another tensor in its place."""
+
+
+class ChangingBuffers:
+    """Of one model on this rank; all ranks make the same calls but `begin` and `grown`, which are local."""
+
+    def __init__(self, context: Context, model: nn.Module) -> None:
+        found = _saved_buffers(model)
+        self._places = [place for place, _ in found]
+        self._context = context
+        self._known = [changes for _, changes in found]
+        """Which ones change, as all ranks that hold them know."""
+        self._seen: list[tuple[int, int]] | None = None
+        self._kept: list[Tensor | None] = []
+        self._wires: list[Wire] | None = None
+
+    def begin(self) -> None:
+        """Before the data of a step are fetched."""
+        if self._seen is None:
+            self._seen = [_version(each) for each in self._tensors()]
+            self._keep(range(len(self._places)))
+
+    def forget(self) -> None:
+        """Something else than a step wrote into them, alike on all ranks."""
+        self._seen = None
+
+    @property
+    def grown(self) -> bool:
+        """One changed that is not known to."""
+        return any(mine and not known for mine, known in zip(self._changed(), self._known, strict=True))
+
+    @torch.no_grad()
+    def settle(self, *, grown: bool) -> None:
+        """The step was taken: bring all copies together. Collective where something changes.
+
+        Args:
+            grown: Whether it is so on any rank of the gang.
+        """
+        if grown and self._places:
+            self._tell()
+        numbers = [number for number, known in enumerate(self._known) if known]
+        if numbers:
+            self._average([self._tensor(number) for number in numbers])
+            self._keep(numbers)
+
+    @torch.no_grad()
+    def take_back(self) -> None:
+        """The step was dropped; local."""
+        for number, (kept, changed) in enumerate(zip(self._kept, self._changed(), strict=False)):
+            if kept is not None and (changed or self._known[number]):
+                self._tensor(number).copy_(kept)
+
+    def _tell(self) -> None:
+        """Learn of every buffer whether it changes on any of the ranks that hold it."""
+        known = torch.tensor(self._changed(), dtype=torch.float64, device=self._context.device)
+        for wire in self._peers():
+            wire.mean(known)
+        self._known = [bool(now) or before for now, before in zip(known.tolist(), self._known, strict=True)]
+
+    def _average(self, tensors: Sequence[Tensor]) -> None:
+        if not self._peers():
+            return
+        flat = torch.cat([each.detach().reshape(-1).to(self._context.device, torch.float64) for each in tensors])
+        for wire in self._peers():
+            wire.mean(flat)
+        for tensor, mean in zip(tensors, torch.split(flat, [each.numel() for each in tensors]), strict=True):
+            tensor.copy_((mean if tensor.is_floating_point() else mean.round()).view_as(tensor))
+
+    def _peers(self) -> list[Wire]:
+        """Those that see other samples, one axis after the other; replicas that drift meet in their outer steps."""
+        if self._wires is None:
+            context = self._context
+            axes = (SHARD,) if context.plan.strategy in OUTER else (SHARD, REPLICATE)
+            groups = [context.meshes.group(axis) for axis in axes]
+            self._wires = [Wire(each, context.waits) for each in groups if each is not None and each.size() > 1]
+        return self._wires
+
+    def _keep(self, numbers: Sequence[int]) -> None:
+        """Copies to go back to, where a step may be dropped and the training go on."""
+        if self._context.plan.recovery.non_finite == "skip":
+            self._kept = self._kept or [None] * len(self._places)
+            for number in numbers:
+                self._kept[number] = self._tensor(number).detach().clone()
+
+    def _changed(self) -> list[bool]:
+        if self._seen is None:
+            return [False] * len(self._places)
+        return [_version(each) != seen for each, seen in zip(self._tensors(), self._seen, strict=True)]
+
+    def _tensors(self) -> list[Tensor]:
+        return [self._tensor(number) for number in range(len(self._places))]
+
+    def _tensor(self, number: int) -> Tensor:
+        table, name = self._places[number]
+        found: Tensor = table[name]
+        return found
+
+
+def _saved_buffers(model: nn.Module) -> list[tuple[Place, bool]]:
+    """Those of whole or real numbers, and whether they change for certain; shared ones once."""
+    found: dict[int, tuple[Place, bool]] = {}
+    for module in model.modules():
+        passing: set[str] = module._non_persistent_buffers_set  # noqa: SLF001  # nothing else tells
+        changes = isinstance(module, _NormBase) and module.track_running_stats
+        for name, each in module._buffers.items():  # noqa: SLF001  # see `Place`
+            if each is not None and name not in passing and not each.is_complex():
+                place = (module._buffers, name)  # noqa: SLF001  # see `Place`
+                found.setdefault(id(each), (place, changes and name in _STATISTICS))
+    return list(found.values())
+
+
+_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+def _version(tensor: Tensor) -> tuple[int, int]:
+    """Another one after each write."""
+    return id(tensor), tensor._version  # noqa: SLF001  # what autograd itself looks at

@@ -1,0 +1,96 @@
+"""What every kind of compression works on: a flat tensor, and the gradients of which parameters lie where in it.
+
+Whatever is remembered from step to step is kept by the parameter's name. DDP lays its buckets out anew after its first
+step, in a resumed run as well; a memory kept by bucket would then belong to other parameters.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, prod
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+
+from gangline.train.compat import GradBucket
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Gradient of one parameter, or this rank's shard of it."""
+
+    name: str
+    grad: Tensor
+    """A view into the bucket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    flat: Tensor
+    pieces: Sequence[Piece]
+    """Together they cover `flat`, in order."""
+
+
+class Compressor(Protocol):
+    """One kind; its calls are collective over the ranks of its wire."""
+
+    def average(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
+        """Replace `bucket.flat` by (nearly) its mean over the ranks, bit for bit alike on all; the future holds it."""
+        ...
+
+    def state(self) -> dict[str, Tensor]:
+        """What the next step needs to know, this rank's own: name -> tensor that aliases the live one."""
+        ...
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from what `state` gave on this rank."""
+        ...
+
+
+def bucket_of_ddp(bucket: GradBucket, names: Mapping[Tensor, str]) -> Bucket:
+    """A bucket of DDP's; `names` of all parameters of the bare model."""
+    pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
+    return Bucket(bucket.buffer(), [Piece(names[parameter], grad) for parameter, grad in pairs])
+
+
+Layout = Sequence[tuple[str, tuple[int, ...]]]
+"""Names and local shapes of the parameters of one FSDP group, as their gradients follow each other."""
+
+
+def layout_of_shard(module: nn.Module, prefix: str, *, shards: int) -> Layout:
+    """Layout of what `fully_shard` reduces for `module` itself, not for the sharded modules inside it.
+
+    Shards are cut along the first dimension and padded to equal size.
+    """
+    return [
+        (name, (ceil(each.shape[0] / shards), *each.shape[1:]))
+        for name, each in _own_parameters(module, prefix).items()
+        if each.requires_grad
+    ]
+
+
+def bucket_of_shard(flat: Tensor, layout: Layout) -> Bucket:
+    """The shards in `flat`; where others were reduced than `layout` says, all of it as one piece without a shape."""
+    sizes = [prod(shape) for _, shape in layout]
+    if sum(sizes) != flat.numel():
+        name = layout[0][0] if layout else "none"
+        return Bucket(flat, [Piece(f"{name}+{flat.numel()}", flat)])
+    parts = torch.split(flat, sizes)
+    return Bucket(flat, [Piece(name, part.view(shape)) for (name, shape), part in zip(layout, parts, strict=True)])
+
+
+def finished(flat: Tensor) -> torch.futures.Future[Tensor]:
+    """A future that holds `flat` already; on CUDA it waits for what the current stream has been given so far."""
+    future: torch.futures.Future[Tensor] = torch.futures.Future(devices=[flat.device] if flat.is_cuda else None)
+    future.set_result(flat)
+    return future
+
+
+def _own_parameters(module: nn.Module, prefix: str) -> dict[str, nn.Parameter]:
+    """As FSDP2 collects them: those of children first."""
+    found: dict[str, nn.Parameter] = {}
+    for name, child in module.named_children():
+        if not isinstance(child, FSDPModule):
+            found |= _own_parameters(child, f"{prefix}{name}.")
+    return found | {prefix + name: each for name, each in module.named_parameters(recurse=False)}

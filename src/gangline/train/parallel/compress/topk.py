@@ -1,0 +1,54 @@
+"""Top-k: of each gradient only its largest entries travel, as values and places; the rest waits for later steps.
+
+Every rank sends its own choice to all others: bytes grow with the number of ranks.
+"""
+
+from collections.abc import Mapping
+from math import ceil
+
+import torch
+from torch import Tensor
+
+from gangline.train.parallel.compress.bucket import Bucket, Piece, finished
+from gangline.train.parallel.compress.residuals import Residuals
+from gangline.train.parallel.compress.wire import Wire
+
+
+class TopK:
+    def __init__(self, wire: Wire, *, ratio: float) -> None:
+        """`ratio`: share of each gradient's entries that is sent, at least one."""
+        self._wire, self._ratio = wire, ratio
+        self._residuals = Residuals()
+
+    def average(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
+        flat = bucket.flat
+        places = self._choose(bucket)
+        values = flat[places]
+        flat[places] = 0.0
+        for piece in bucket.pieces:
+            self._residuals.keep(piece, piece.grad)
+        everyones_values, everyones_places = self._wire.gather(values), self._wire.gather(places.int())
+        flat.zero_()
+        for number in range(self._wire.size):  # rank by rank, since only one rank's places are all different
+            flat.index_add_(0, everyones_places[number], everyones_values[number])
+        flat.div_(self._wire.size)
+        return finished(flat)
+
+    def state(self) -> dict[str, Tensor]:
+        return self._residuals.state()
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        self._residuals.load(state)
+
+    def _choose(self, bucket: Bucket) -> Tensor:
+        """Places in the bucket, after what earlier steps left was added."""
+        chosen, start = [], 0
+        for piece in bucket.pieces:
+            self._residuals.add_to(piece)
+            chosen.append(self._largest(piece) + start)
+            start += piece.grad.numel()
+        return torch.cat(chosen)
+
+    def _largest(self, piece: Piece) -> Tensor:
+        sizes = piece.grad.reshape(-1).abs()
+        return torch.topk(sizes, min(sizes.numel(), ceil(self._ratio * sizes.numel())), sorted=False).indices

@@ -1,0 +1,196 @@
+"""Replicas that go their own way for some steps, then come together: local SGD and DiLoCo.
+
+Each replica (one rank, or the ranks that share its shards) updates its own weights. An *outer step* every so often
+brings them together: local SGD takes the mean of the weights; DiLoCo (Douillard et al. 2023) takes what the weights
+changed since the last outer step, averaged, for a gradient, and gives it to SGD with Nesterov momentum. With an outer
+rate of 1 and no momentum both are the same. In between, replicas agree on two numbers a step, loss and norm, and differ
+in everything else; whatever is to be saved or measured waits for an outer step.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from gangline.checkpoint.index import OPTIMIZER
+from gangline.checkpoint.state import live_state
+from gangline.errors import ConfigError
+from gangline.spec.plan import Compression
+from gangline.train.context import Context
+from gangline.train.parallel.compress.bucket import Bucket, Compressor, Piece
+from gangline.train.parallel.compress.choose import make_compressor
+from gangline.train.parallel.compress.half import Whole
+from gangline.train.parallel.compress.wire import Wire
+from gangline.train.strategies import OUTER
+
+BUCKET_BYTES = 25 * 2**20
+_INNER, _MOMENTUM = "inner/", "outer_momentum/"
+
+
+class Coming(Protocol):
+    """How replicas come together."""
+
+    def together(self) -> None:
+        """From weights that differ to weights that are the same; collective over the replicas."""
+        ...
+
+    def resumed(self) -> None:
+        """The weights were replaced, alike on all replicas; local."""
+        ...
+
+    def momentum(self) -> Mapping[str, Tensor]:
+        """Alike on all replicas, by parameter."""
+        ...
+
+
+class Outer:
+    """Outer steps of one training; every rank of the gang makes the same calls."""
+
+    def __init__(self, context: Context, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """`model` is bare; `optimizer` is the inner one."""
+        plan = context.plan
+        self._wire = Wire(context.meshes.group("dp_replicate"), context.waits)
+        self._model, self._optimizer = model, optimizer
+        self._buffers = {name: each for name, each in model.named_buffers() if each.is_floating_point()}
+        self._plain = Average(Whole(self._wire), plan.bucket_bytes)
+        self._coming: Coming = Mean(model, self._plain)
+        if plan.strategy == "diloco":
+            squeeze = make_compressor(plan.compression, self._wire, seed=plan.seed)
+            context.memories["compression"] = squeeze
+            self._coming = DiLoCo(model, Average(squeeze, plan.bucket_bytes), plan.compression)
+
+    def agree(self, norm: float, device: torch.device) -> float:
+        """Mean of the replicas' gradient norms: finite where all are, and the same on all ranks. Collective."""
+        mean = torch.tensor(norm, dtype=torch.float64, device=device)
+        self._wire.mean(mean)
+        return float(mean)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Bring the replicas together. Collective."""
+        self._coming.together()
+        self._plain(self._buffers)
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        return {_MOMENTUM + name: each for name, each in self._coming.momentum().items()}
+
+    def own_tensors(self) -> Mapping[str, Tensor]:
+        """State of the inner optimizer: every replica's is another, and goes on where it was."""
+        return {_INNER + name: local(each) for name, each in self._inner().items()}
+
+    @torch.no_grad()
+    def take_back(self, own: Mapping[str, Tensor]) -> None:
+        """What another number of ranks saved is not here: then all replicas go on from one's optimizer state."""
+        for name, each in self._inner().items():
+            if _INNER + name in own:
+                local(each).copy_(own[_INNER + name])
+        self._coming.resumed()
+
+    def _inner(self) -> dict[str, Tensor]:
+        state = live_state(self._model, self._optimizer).tensors
+        return {name.removeprefix(OPTIMIZER): each for name, each in state.items() if name.startswith(OPTIMIZER)}
+
+
+def make_outer(context: Context, model: nn.Module, optimizer: torch.optim.Optimizer) -> Outer | None:
+    """Outer steps where the plan has them; None: replicas are always together.
+
+    Raises:
+        ConfigError: There is one replica only.
+    """
+    plan = context.plan
+    if plan.strategy not in OUTER:
+        return None
+    if plan.mesh.dp_replicate == 1:
+        raise ConfigError(f"train.strategy {plan.strategy!r} wants dp_replicate of 2 or more, found 1; fsdp needs none")
+    return Outer(context, model, optimizer)
+
+
+class Mean:
+    """Local SGD: the mean of the weights."""
+
+    def __init__(self, model: nn.Module, average: "Average") -> None:
+        self._weights, self._average = trainable(model), average
+
+    def together(self) -> None:
+        self._average({name: each.detach() for name, each in self._weights.items()})
+
+    def resumed(self) -> None:
+        """Nothing is kept from one outer step to the next."""
+
+    def momentum(self) -> Mapping[str, Tensor]:
+        return {}
+
+
+class DiLoCo:
+    """The averaged change since the last outer step, for a gradient of torch's SGD over the weights before it."""
+
+    def __init__(self, model: nn.Module, average: "Average", compression: Compression) -> None:
+        assert compression.outer_lr is not None, "the rules of a line ask for it"
+        self._weights, self._average = trainable(model), average
+        self._anchors = {name: each.detach().clone() for name, each in self._weights.items()}
+        momentum = compression.outer_momentum
+        self._sgd = torch.optim.SGD(
+            self._anchors.values(), lr=compression.outer_lr, momentum=momentum, nesterov=momentum > 0
+        )
+        self._momentum = {name: torch.zeros_like(each) for name, each in self._anchors.items() if momentum}
+        for name, buffer in self._momentum.items():  # made now, so that a resume has something to fill
+            self._sgd.state[self._anchors[name]]["momentum_buffer"] = buffer
+
+    def together(self) -> None:
+        changes = {name: anchor - self._weights[name].detach() for name, anchor in self._anchors.items()}
+        self._average(changes)
+        for name, anchor in self._anchors.items():
+            anchor.grad = changes[name]
+        self._sgd.step()
+        self._sgd.zero_grad()
+        for name, each in self._weights.items():
+            each.copy_(self._anchors[name])
+
+    @torch.no_grad()
+    def resumed(self) -> None:
+        for name, each in self._weights.items():
+            self._anchors[name].copy_(each)
+
+    def momentum(self) -> Mapping[str, Tensor]:
+        return self._momentum
+
+
+class Average:
+    """Averages tensors over the replicas in buckets of a size."""
+
+    def __init__(self, compressor: Compressor, bucket_bytes: int | None) -> None:
+        self._compressor, self._bucket_bytes = compressor, bucket_bytes or BUCKET_BYTES
+
+    def __call__(self, tensors: Mapping[str, Tensor]) -> None:
+        """In place; shards meet their own replicas. Collective."""
+        for names in self._buckets(tensors):
+            parts = [local(tensors[name]) for name in names]
+            flat = torch.cat([each.reshape(-1) for each in parts])
+            views = torch.split(flat, [each.numel() for each in parts])
+            pieces = [Piece(n, v.view_as(part)) for n, v, part in zip(names, views, parts, strict=True)]
+            self._compressor.average(Bucket(flat, pieces)).wait()
+            for piece, part in zip(pieces, parts, strict=True):
+                part.copy_(piece.grad)
+
+    def _buckets(self, tensors: Mapping[str, Tensor]) -> Iterator[Sequence[str]]:
+        names: list[str] = []
+        size = 0
+        for name, each in tensors.items():
+            size += local(each).nbytes
+            names.append(name)
+            if size >= self._bucket_bytes:
+                yield names
+                names, size = [], 0
+        if names:
+            yield names
+
+
+def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: each for name, each in model.named_parameters() if each.requires_grad}
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's shard, the memory itself."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

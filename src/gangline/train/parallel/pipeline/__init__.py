@@ -1,0 +1,1 @@
+"""Pipelines: a model cut into stages, each on its own rank, with micro-batches running through all of them."""

@@ -1,0 +1,131 @@
+"""Builds this rank's stages: cut, initialised and wrapped, so that no rank holds the blocks of others."""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from gangline.errors import ConfigError
+from gangline.planner.bubble import require_schedule
+from gangline.planner.in_stages import conflicts_of_plan
+from gangline.planner.orders import num_stages, stages_of
+from gangline.spec.plan import Plan
+from gangline.train.context import Context
+from gangline.train.initialize import ROOT, Initializer
+from gangline.train.parallel.blocks import BlockWrapper, find_blocks
+from gangline.train.parallel.model import ParallelModel
+from gangline.train.parallel.pipeline.composition import Composition
+from gangline.train.parallel.pipeline.cut import cut
+from gangline.train.parallel.pipeline.ends import Ends, find_ends, kept_of, resolve
+from gangline.train.parallel.pipeline.model import Pipelined
+from gangline.train.parallel.pipeline.parts import StageForward, part_of, put
+from gangline.train.task import ParallelHints
+
+
+def build(initializer: Initializer, context: Context, hints: ParallelHints) -> Pipelined:
+    """Give this rank's part of the model its first weights and wrap it; all ranks must call.
+
+    Raises:
+        ConfigError: There are fewer blocks than stages, the ends of the model are not known, or micro-batches differ.
+    """
+    plan, model = context.plan, initializer.model
+    require_pipeline(plan)
+    blocks = dict(find_blocks(model, hints))
+    ends = find_ends(model, list(blocks), hints)
+    ranges = cut_model(model, blocks, ends, num_stages(plan.pp_schedule, plan.mesh.pp))
+    composition = Composition(model, list(blocks), ends, hints)
+    builder = _StageBuilder(initializer, context, hints, blocks=blocks, ends=ends, ranges=ranges)
+    parts = builder.parts(stages_of(plan.pp_schedule, plan.mesh.pp, context.meshes.place["pp"]))
+    wrapped = {number: builder.wrap(number, part) for number, part in parts.items()}
+    return Pipelined(
+        model, parts, {number: each.model for number, each in wrapped.items()}, context=context, stages=len(ranges),
+        sharded=all(each.sharded for each in wrapped.values()), composition=composition,
+    )  # fmt: skip
+
+
+def cut_model(model: nn.Module, blocks: dict[str, nn.Module], ends: Ends, stages: int) -> list[range]:
+    """Numbers of the blocks of each stage, cut by parameters."""
+    outside = dict(model.named_parameters())
+
+    def cost(paths: frozenset[str]) -> int:
+        return sum(
+            each.numel() for name, each in outside.items() if any(f"{name}.".startswith(f"{path}.") for path in paths)
+        )
+
+    costs = [sum(each.numel() for each in block.parameters()) for block in blocks.values()]
+    return cut(costs, stages, embed=cost(ends.embed), head=cost(ends.head))
+
+
+def require_pipeline(plan: Plan) -> None:
+    """Refuse a plan whose pipeline cannot run, whatever the model.
+
+    Raises:
+        ConfigError: A smaller micro-batch is left over, for stages exchange one shape; the schedule wants other numbers
+            of them; or something in the plan does not work in stages.
+    """
+    share, rest = divmod(plan.global_batch, plan.mesh.data_parallel)
+    if rest or share % plan.micro_batch:
+        works = [str(size) for size in range(1, share + 1) if share % size == 0]
+        raise ConfigError(
+            f"a pipeline wants equal micro-batches: global_batch = {plan.global_batch} on {plan.mesh.data_parallel} "
+            f"data-parallel ranks is no multiple of micro_batch = {plan.micro_batch}; "
+            + (f"global_batch {plan.mesh.data_parallel * plan.micro_batch * max(1, share // plan.micro_batch)} works"
+               if rest else f"micro_batch {', '.join(works)} works")
+        )  # fmt: skip
+    require_schedule(plan.pp_schedule, plan.mesh.pp, plan.accumulation, share=share)
+    for reason in conflicts_of_plan(plan):
+        raise ConfigError(reason)
+
+
+class _StageBuilder:
+    """Takes the model apart: what is left of it afterwards are this rank's stages."""
+
+    def __init__(
+        self, initializer: Initializer, context: Context, hints: ParallelHints, *, blocks: dict[str, nn.Module],
+        ends: Ends, ranges: Sequence[range],
+    ) -> None:  # fmt: skip
+        self._initializer, self._context, self._hints = initializer, context, hints
+        self._blocks, self._ends, self._ranges = blocks, ends, ranges
+
+    def parts(self, numbers: Sequence[int]) -> dict[int, nn.Module]:
+        """Stages by number; what is outside of blocks has its first weights, blocks have none yet."""
+        model, kept = self._initializer.model, {number: self._kept(number) for number in numbers}
+        for name in self._blocks:
+            put(model, name, None)
+        self._initializer.unit(model, ROOT, self._context.device)  # whole: its parts are drawn from one stream
+        for name, block in self._blocks.items():
+            if any(name in each for each in kept.values()):
+                put(model, name, block)
+        parts = {number: part_of(model, each) for number, each in kept.items()}
+        for name, _ in list(model.named_children()):
+            put(model, name, None)
+        return parts
+
+    def wrap(self, number: int, part: nn.Module) -> ParallelModel:
+        """Give the blocks of a stage their first weights, and wrap it."""
+        wrapper, names = BlockWrapper(self._context, self._hints), list(self._blocks)
+        for each in self._ranges[number]:
+            block = part.get_submodule(names[each])
+            self._initializer.unit(block, names[each], self._context.device)
+            wrapper.block(block, names[each], each)
+        wrapper.root(part)
+        wrapped = wrapper.finish(part)
+        self._set_forward(number, part, sharded=wrapped.sharded)
+        return wrapped
+
+    def _kept(self, number: int) -> set[str]:
+        names = list(self._blocks)
+        own = {names[each] for each in self._ranges[number]}
+        return kept_of(own, self._ends, is_first=number == 0, is_last=number == len(self._ranges) - 1)
+
+    def _set_forward(self, number: int, part: Any, *, sharded: bool) -> None:
+        names, hints, plan = list(self._blocks), self._hints, self._context.plan
+        is_first, is_last = number == 0, number == len(self._ranges) - 1
+        part.forward = StageForward(
+            [part.get_submodule(names[each]) for each in self._ranges[number]],
+            embed=resolve(part, str(hints.embed), "embed") if is_first else None,
+            head=resolve(part, str(hints.head), "head") if is_last else None,
+            signature=inspect.signature(part.forward),
+            precision=plan.precision, device=self._context.device, sharded=sharded,
+        )  # fmt: skip

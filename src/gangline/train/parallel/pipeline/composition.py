@@ -1,0 +1,226 @@
+"""Is a model what a pipeline trains of it: head(blocks(embed(...))), every block once and in order?
+
+A forward pass that skips a block, calls one twice, or adds something past them would train as another model without an
+error. So the model and its stages are followed with the same inputs, and what their outputs derive from is compared.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_map
+
+from gangline.errors import ConfigError
+from gangline.train import attention
+from gangline.train.parallel.blocks import find_blocks
+from gangline.train.parallel.pipeline.derivation import Numbering, Watched
+from gangline.train.parallel.pipeline.ends import Ends, find_ends, kept_of, resolve
+from gangline.train.parallel.pipeline.parcel import flatten
+from gangline.train.parallel.pipeline.parts import StageForward, part_of
+from gangline.train.task import ParallelHints
+
+MOST_PARAMETERS = 100_000_000
+"""Of a model that is computed with made-up weights where it cannot be followed on fake tensors."""
+_SHOWN = 8
+WORKS = (
+    'let forward be head(blocks(embed(...))), naming its two ends in ParallelHints(embed=..., head=...), or use "fsdp"'
+)
+Way = Callable[[Watched], Any]
+
+
+@dataclass(slots=True)
+class _Course:
+    """What was seen on one way."""
+
+    blocks: list[str] = field(default_factory=list)
+    """As they were called."""
+    entering: list[tuple[int, ...]] = field(default_factory=list)
+    structure: Any = None
+    outputs: tuple[int, ...] = ()
+    buffers: dict[str, int] = field(default_factory=dict)
+
+
+class Composition:
+    """A model without weights, to be compared with its stages; local, and it costs no memory."""
+
+    def __init__(self, model: nn.Module, blocks: Sequence[str], ends: Ends, hints: ParallelHints) -> None:
+        """`model` is whole and not wrapped; it stays as it is."""
+        self._shell = _copy(model, lambda each: torch.empty_like(each, device="meta"))
+        self._blocks, self._ends, self._hints = list(blocks), ends, hints
+        self._name = type(model).__name__
+
+    @staticmethod
+    def of(model: nn.Module, hints: ParallelHints) -> "Composition":
+        """Of a `model` that nobody has looked at.
+
+        Raises:
+            ConfigError: Its ends are not known.
+        """
+        blocks = [name for name, _ in find_blocks(model, hints)]
+        return Composition(model, blocks, find_ends(model, blocks, hints), hints)
+
+    def require_same(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Refuse a model whose stages would compute something else of these inputs of forward.
+
+        Returns:
+            Why it could not be told; empty: it could.
+
+        Raises:
+            ConfigError: With the first difference.
+        """
+        if not self._blocks:
+            return "it has no blocks"
+        with attention.alone(), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            try:
+                with FakeTensorMode(allow_non_fake_inputs=True):
+                    for training in (True, False):
+                        self._compare(_empty, args, kwargs, training=training)
+            except _CannotFollowError as error:
+                return self._computed(args, kwargs, str(error))
+        return ""
+
+    def _computed(self, args: Sequence[Any], kwargs: Mapping[str, Any], reason: str) -> str:
+        """With weights that are made up: models that look at values go some way then."""
+        parameters = sum(each.numel() for each in self._shell.parameters())
+        if parameters > MOST_PARAMETERS:
+            return reason
+        try:
+            self._compare(_made_up, args, kwargs, training=True)
+        except _CannotFollowError as error:
+            return str(error)
+        return ""
+
+    def _compare(
+        self, make: Callable[[Tensor], Tensor], args: Sequence[Any], kwargs: Mapping[str, Any], *, training: bool
+    ) -> None:
+        numbering = Numbering()
+        whole, staged = (_copy(self._shell, make).train(training) for _ in range(2))
+        inputs = tree_map(lambda each: _input(each, make), (tuple(args), dict(kwargs)))
+        try:
+            wanted = self._follow(numbering, whole, whole, inputs)
+        except Exception as error:  # whatever user code says to tensors that hold nothing
+            raise _CannotFollowError(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}") from error
+        try:
+            found = self._follow(numbering, staged, self._stages(staged), inputs)
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise self._refusal(f"stages cannot compute what it does: {error!r}") from error
+        if difference := self._difference(wanted, found):
+            raise self._refusal(difference)
+
+    def _follow(self, numbering: Numbering, model: nn.Module, call: Callable[..., Any], inputs: Any) -> _Course:
+        args, kwargs = inputs
+        named = [*model.named_parameters(), *model.named_buffers(), *_named(inputs)]
+        watched, course = Watched(numbering, dict(named)), _Course()
+        with ExitStack() as stack:
+            for name in self._blocks:
+                stack.enter_context(_noting(model.get_submodule(name), name, watched, course))
+            stack.enter_context(watched)
+            outputs = call(*args, **kwargs)
+        course.structure, tensors = flatten(outputs)
+        course.outputs = watched.numbers(tensors)
+        course.buffers = {name: watched.number(each) for name, each in model.named_buffers()}
+        return course
+
+    def _stages(self, model: nn.Module) -> Callable[..., Any]:
+        """Each block on a stage of its own: what any cut of the model computes."""
+        last = len(self._blocks) - 1
+        forwards = []
+        for number, name in enumerate(self._blocks):
+            is_first, is_last = number == 0, number == last
+            part = part_of(model, kept_of([name], self._ends, is_first=is_first, is_last=is_last))
+            forwards.append(
+                StageForward(
+                    [part.get_submodule(name)],
+                    embed=resolve(part, str(self._hints.embed), "embed") if is_first else None,
+                    head=resolve(part, str(self._hints.head), "head") if is_last else None,
+                    signature=inspect.signature(part.forward),
+                    precision="fp32", device=torch.device("cpu"), sharded=False,
+                )
+            )  # fmt: skip
+
+        def through(*args: Any, **kwargs: Any) -> Any:
+            value = forwards[0](*args, **kwargs)
+            for forward in forwards[1:]:
+                value = forward(*value) if isinstance(value, tuple) else forward(value)
+            return forwards[-1].restored(value)
+
+        return through
+
+    def _difference(self, wanted: _Course, found: _Course) -> str:
+        if wanted.blocks != found.blocks:
+            return f"it calls {_names(wanted.blocks)}, and the blocks are {_names(found.blocks)}"
+        before = f"what {self._hints.embed} returns"
+        for name, whole, staged in zip(wanted.blocks, wanted.entering, found.entering, strict=True):
+            if whole != staged:
+                return f"what enters {name} is not {before}"
+            before = f"what {name} returns"
+        if wanted.structure != found.structure:
+            return f"it returns other outputs than {self._hints.head}"
+        if wanted.outputs != found.outputs:
+            return f"its outputs are not what {self._hints.head} makes of {before}"
+        different = [name for name, number in wanted.buffers.items() if found.buffers[name] != number]
+        return f"it leaves something else in {_names(different)}" if different else ""
+
+    def _refusal(self, difference: str) -> ConfigError:
+        return ConfigError(
+            f"hints.embed, hints.head: stages of a pipeline compute head(blocks(embed(...))), and forward of "
+            f"{self._name} does something else: {difference}; {WORKS}"
+        )
+
+
+class _CannotFollowError(Exception):
+    """The model itself fails on the tensors that it is followed with."""
+
+
+@contextmanager
+def _noting(block: nn.Module, name: str, watched: Watched, course: _Course) -> Iterator[None]:
+    def note(_: nn.Module, args: Any, kwargs: Any) -> None:
+        course.blocks.append(name)
+        course.entering.append(watched.numbers((args, kwargs)))
+
+    handle = block.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _copy(model: nn.Module, make: Callable[[Tensor], Tensor]) -> nn.Module:
+    """As `model`, with other tensors for its parameters and buffers."""
+    memo: dict[int, Any] = {id(each): make(each) for each in model.buffers()}
+    for each in model.parameters():
+        memo[id(each)] = nn.Parameter(make(each.detach()), requires_grad=each.requires_grad)
+    return deepcopy(model, memo)
+
+
+def _empty(like: Tensor) -> Tensor:
+    return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device="cpu")
+
+
+def _made_up(like: Tensor) -> Tensor:
+    made = torch.zeros(like.shape, dtype=like.dtype)
+    return made.normal_(std=0.02) if made.is_floating_point() else made
+
+
+def _input(value: Any, make: Callable[[Tensor], Tensor]) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return value.detach().cpu() if make is _made_up else make(value)
+
+
+def _named(inputs: Any) -> Iterator[tuple[str, Tensor]]:
+    leaves = torch.utils._pytree.tree_leaves(inputs)  # noqa: SLF001  # nothing public walks nested values
+    return ((f"input {place}", each) for place, each in enumerate(leaves) if isinstance(each, Tensor))
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}" if names else "none of them"

@@ -1,0 +1,41 @@
+"""Where a row of blocks is cut into stages. Pure."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from gangline.errors import ConfigError
+
+
+def cut(costs: Sequence[float], stages: int, *, embed: float = 0.0, head: float = 0.0) -> list[range]:
+    """Blocks of each stage, one or more each, so that the dearest stage is as cheap as can be.
+
+    Args:
+        costs: Of each block.
+        stages: How many.
+        embed: Cost of what the first stage does besides.
+        head: Cost of what the last stage does besides.
+
+    Raises:
+        ConfigError: There are more stages than blocks.
+    """
+    if stages > len(costs):
+        raise ConfigError(
+            f"a pipeline of {stages} stages wants {stages} blocks or more, the model has {len(costs)}; "
+            f"{len(costs)} stages work, or a deeper model"
+        )
+    sums = [0.0, *accumulate(costs)]
+
+    def cost(stage: int, start: int, stop: int) -> float:
+        return sums[stop] - sums[start] + embed * (stage == 0) + head * (stage == stages - 1)
+
+    best: dict[tuple[int, int], tuple[float, tuple[int, ...]]] = {(0, 0): (0.0, ())}
+    """Stages and blocks so far to the dearest stage, and where each one begins."""
+    for stage in range(stages):
+        for stop in range(stage + 1, len(costs) - (stages - 1 - stage) + 1):
+            best[stage + 1, stop] = min(
+                (max(best[stage, start][0], cost(stage, start, stop)), (*best[stage, start][1], start))
+                for start in range(stage, stop)
+                if (stage, start) in best
+            )
+    begins = best[stages, len(costs)][1]
+    return [range(start, stop) for start, stop in zip(begins, [*begins[1:], len(costs)], strict=True)]

@@ -1,0 +1,33 @@
+"""What `fully_shard` cannot take of a model, said by name before anything is wrapped."""
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from gangline.errors import ConfigError
+
+
+def require_shardable(model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]) -> None:
+    """Refuse single numbers, which have no rows to share out, and weights that two blocks hold.
+
+    Args:
+        model: With its blocks, nothing of it wrapped.
+        blocks: By name; everything else is one more unit.
+
+    Raises:
+        ConfigError: With the names, and what works.
+    """
+    units: dict[nn.Parameter, tuple[str, str]] = {}
+    for name, each in model.named_parameters(remove_duplicate=False):
+        if not each.ndim:
+            raise ConfigError(
+                f"{name} of {type(model).__name__} is a single number, which cannot be shared out over dp_shard or cp; "
+                'make it of shape (1,), or use "ddp"'
+            )
+        unit = next((block for block, _ in blocks if name.startswith(f"{block}.")), "")
+        first, home = units.setdefault(each, (name, unit))
+        if home != unit:
+            raise ConfigError(
+                f"{name} of {type(model).__name__} is {first} under another name, in another block: what is sharded "
+                'over dp_shard or cp belongs to one block; give each its own, or use "ddp"'
+            )

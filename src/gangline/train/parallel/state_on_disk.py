@@ -1,0 +1,167 @@
+"""Optimizer state in files instead of memory.
+
+State lies in mapped files without a name, which are gone with the process however it ends. A step goes over windows of
+parameters: the next one is read ahead while one is updated, and a finished one leaves memory; the kernel writes it back
+in its own time. The arithmetic is the optimizer's own, parameter by parameter, so bits do not change. What is saved and
+resumed is the state itself, by name, as always.
+"""
+
+import mmap
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from gangline.errors import ConfigError, StorageError
+from gangline.units import format_bytes
+
+WINDOW_BYTES = 64 << 20
+"""Parameters whose state is in memory at a time; with AdamW twice that, and as much again read ahead."""
+_ALIGNMENT = 64
+
+
+class StateOnDisk(Optimizer):
+    """`inner`, whose state lies in files of `folder`; `param_groups` and `state` are its own."""
+
+    def __init__(self, inner: Optimizer, folder: Path, *, window_bytes: int = WINDOW_BYTES) -> None:
+        """`inner` has not stepped yet; `window_bytes` of parameters are updated at a time, at least one of them.
+
+        Raises:
+            ConfigError: A parameter is not on the CPU.
+        """
+        parameters = [each for group in inner.param_groups for each in group["params"]]
+        if away := sorted({str(each.device) for each in parameters if each.device.type != "cpu"}):
+            raise ConfigError(
+                f"train.memory.offload optimizer_nvme: wanted parameters on the CPU, found them on {', '.join(away)}; "
+                'fsdp, with train.memory.offload = "cpu" where that is not enough, works there'
+            )
+        super().__init__(inner.param_groups, inner.defaults)
+        self._inner, self.param_groups, self.state = inner, inner.param_groups, inner.state
+        self._windows = [_Window(each, folder) for each in _split(parameters, window_bytes)]
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update all parameters, a window at a time.
+
+        Raises:
+            StorageError: There is no room for the state.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for number, window in enumerate(self._windows):
+            if number + 1 < len(self._windows):
+                self._windows[number + 1].read_ahead()
+            with _only(self.param_groups, window.parameters):
+                self._inner.step()
+            window.take(self.state)
+            window.leave_memory()
+        return loss
+
+
+class _Window:
+    """Some parameters, and the file that holds their state once they have one."""
+
+    def __init__(self, parameters: list[nn.Parameter], folder: Path) -> None:
+        self.parameters = set(parameters)
+        self._order, self._folder = parameters, folder
+        self._map: mmap.mmap | None = None
+        self._held: set[int] = set()
+        """Identities of the state tensors that lie in the file."""
+
+    def take(self, state: dict[Any, dict[str, Any]]) -> None:
+        """Move state tensors into the file that are not there; numbers and the like stay where they are."""
+        found = [
+            (state[parameter], key, value)
+            for parameter in self._order
+            for key, value in state.get(parameter, {}).items()
+            if isinstance(value, Tensor) and value.ndim
+        ]
+        if {id(value) for _, _, value in found} == self._held:
+            return
+        places = list(_places([_local(value) for _, _, value in found]))
+        self._map = _open(self._folder, places[-1].stop)
+        for (holder, key, value), place in zip(found, places, strict=True):
+            holder[key] = _moved(value, self._map, place.start)
+        self._held = {id(holder[key]) for holder, key, _ in found}
+
+    def read_ahead(self) -> None:
+        if self._map is not None:
+            self._map.madvise(mmap.MADV_WILLNEED)
+
+    def leave_memory(self) -> None:
+        """Unmap its pages: what of them is not written yet stays in the kernel's cache until it is."""
+        if self._map is not None:
+            self._map.madvise(mmap.MADV_DONTNEED)
+
+
+def _split(parameters: list[nn.Parameter], window_bytes: int) -> Iterator[list[nn.Parameter]]:
+    window: list[nn.Parameter] = []
+    size = 0
+    for each in parameters:
+        own = _local(each).nbytes
+        if window and size + own > window_bytes:
+            yield window
+            window, size = [], 0
+        window.append(each)
+        size += own
+    if window:
+        yield window
+
+
+@contextmanager
+def _only(groups: list[dict[str, Any]], parameters: set[nn.Parameter]) -> Iterator[None]:
+    """The optimizer sees these parameters alone."""
+    whole = [group["params"] for group in groups]
+    try:
+        for group in groups:
+            group["params"] = [each for each in group["params"] if each in parameters]
+        yield
+    finally:
+        for group, params in zip(groups, whole, strict=True):
+            group["params"] = params
+
+
+def _places(tensors: list[Tensor]) -> Iterator[range]:
+    """Bytes of each tensor, one after the other, aligned."""
+    start = 0
+    for each in tensors:
+        yield range(start, start + each.nbytes)
+        start += -(-each.nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _open(folder: Path, size: int) -> mmap.mmap:
+    """A mapped file of `size` bytes, all of them reserved; a hole would end the process when the disk is full."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+            return mmap.mmap(file.fileno(), size)
+    except OSError as error:
+        free = shutil.disk_usage(folder).free if folder.is_dir() else 0
+        raise StorageError(
+            f"train.memory.offload optimizer_nvme: wanted {format_bytes(size)} for optimizer state in {folder}, "
+            f"{format_bytes(free)} are free there: {error}; a larger disk for the gang's folder, zero1 or fsdp works"
+        ) from error
+
+
+def _moved(value: Tensor, file: mmap.mmap, offset: int) -> Tensor:
+    local = _local(value)
+    flat = torch.frombuffer(file, dtype=local.dtype, count=local.numel(), offset=offset)
+    moved = flat.as_strided(local.size(), local.stride()).copy_(local)
+    if not isinstance(value, DTensor):
+        return moved
+    return DTensor.from_local(
+        moved, value.device_mesh, value.placements, run_check=False, shape=value.shape, stride=value.stride()
+    )
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor.detach()

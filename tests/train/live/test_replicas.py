@@ -1,0 +1,90 @@
+"""A rank of a live gang is killed: the others keep process and state, the new one heals from them."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.faults.t.ranks import KEY, await_step, chance, finish, hurry, recorded_plan, submit
+from tests.train.gang import stored_model, tiny_plan
+
+from gangline.checkpoint.export import export_model
+from gangline.launch.faults.signals import kill_rank
+from gangline.launch.local.tail import Tail
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import CheckpointPolicy, Recovery
+
+STEPS = 24
+LIVE = Recovery(mode="live", max_events=10)
+
+
+def live_plan(ranks: int = 2, *, steps: int = STEPS, **changes):
+    """Over live replicas, saving at the end only: whatever is there in between came from memory."""
+    return recorded_plan(steps=steps, every=steps, recovery=LIVE, mesh=Mesh(dp_replicate=ranks), **changes)
+
+
+def events_of(home, rank: int, kind: str) -> list[dict]:
+    return [each for each in Tail(home / "out" / "ranks" / f"{rank}.jsonl").events() if each["event"] == kind]
+
+
+def steps_of(home, rank: int) -> list[int]:
+    return [each["step"] for each in events_of(home, rank, "step")]
+
+
+def last_model(store, home, folder) -> dict[str, torch.Tensor]:
+    key = events_of(home, 0, "saved")[-1]["key"]
+    files = export_model(store, key, KEY, folder, metadata={})
+    return {name: each for file in files if file.suffix == ".safetensors" for name, each in load_file(file).items()}
+
+
+def unbroken_model(gang, plan) -> dict[str, torch.Tensor]:
+    """Of a gang of as many ranks to which nothing happened."""
+    calm = tiny_plan(
+        mesh=plan.mesh, steps=plan.steps, checkpoint=CheckpointPolicy(every=plan.steps, asynchronous=False)
+    )  # fmt: skip
+    assert set(gang.run(calm)) == {0}
+    return stored_model(gang, gang.result().checkpoint)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.proves("live replicas", oracle="an unbroken run of as many ranks, weights", gate="same bits")
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_survivor_loses_no_step_and_the_run_ends_with_the_bits_of_an_unbroken_one(stand, make_gang, tmp_path, victim):
+    survivor, plan = 1 - victim, live_plan()
+    home = submit(stand, plan, PACE="0.05")
+    await_step(home, 3, generation=0)
+    kill_rank(home, victim)
+    await_step(home, 4, generation=1)
+    hurry(home)
+    end = finish(stand)
+    assert (end.exit_code, end.generation, end.restarts) == (0, 1, 1), end
+    assert len(events_of(home, survivor, "started")) == 1, "it is the same process"
+    assert steps_of(home, survivor) == list(range(1, STEPS + 1)), "each step once"
+    healed = events_of(home, victim, "healed")[-1]
+    assert (healed["source"], healed["had"]) == (survivor, -1)
+    again = events_of(home, survivor, "redone")[-1]
+    assert again["samples"] == [8 * (again["step"] - 1), 8 * again["step"]], "what the lost rank had taken"
+    assert not events_of(home, victim, "resumed"), "nothing came from a checkpoint"
+    found, wanted = last_model(stand.store, home, tmp_path / "found"), unbroken_model(make_gang(), plan)
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_three_replicas_survive_two_kills(stand, make_gang, tmp_path, seed):
+    dice, plan = chance("live", seed), live_plan(3, steps=60)
+    home = submit(stand, plan, PACE="0.05")
+    reached = await_step(home, dice.randint(2, 5), generation=0)["step"]
+    first, second = dice.sample(range(3), 2)
+    kill_rank(home, first)
+    await_step(home, reached + 2, generation=1)
+    kill_rank(home, second)
+    await_step(home, reached + 3, generation=2)
+    hurry(home)
+    end = finish(stand)
+    assert (end.exit_code, end.generation) == (0, 2), end
+    third = 3 - first - second
+    assert steps_of(home, third) == list(range(1, plan.steps + 1)), "each step once"
+    found, wanted = last_model(stand.store, home, tmp_path / "found"), unbroken_model(make_gang(), plan)
+    for name, tensor in wanted.items():  # three numbers are not always added in the same order
+        torch.testing.assert_close(found[name], tensor, rtol=0, atol=1e-5, msg=name)

@@ -1,0 +1,118 @@
+"""Who holds the gang up, judged from made-up times: found when it is so, silent when it is noise."""
+
+import random
+
+import pytest
+
+from gangline.spec.record import PHASES
+from gangline.train.loop.straggler import LOOKS, WORK, Cell, StragglerJudge, Times
+
+SHARES = {"data": 0.05, "forward": 0.3, "backward": 0.55, "optimizer": 0.08, "other": 0.02}
+
+
+def times(own, step, *, samples=8.0, longer=None):
+    work = {phase: share * own for phase, share in SHARES.items()}
+    if longer is not None:
+        work[longer[0]] += longer[1]
+    return Times(work=work, wait=max(0.0, step - own), samples=samples)
+
+
+def course(ranks, windows, *, noise=0.03, slow=None, factor=1.1, seed=0, stage_of=None, samples=None):
+    """(window, rank) of every name, and of every name that was taken back."""
+    draw = random.Random(seed)
+    judge = StragglerJudge(lambda rank: Cell(stage_of(rank) if stage_of else 0, rank))
+    names, over = [], []
+    for number in range(windows):
+        dealt = samples or [8.0] * ranks
+        own = [0.1 * dealt[rank] / 8 * (1 + draw.gauss(0, noise)) for rank in range(ranks)]
+        if slow is not None and number in slow[1]:
+            own[slow[0]] *= factor
+        step = max(own)
+        new, gone = judge.hear([times(each, step, samples=dealt[rank]) for rank, each in enumerate(own)])
+        names += [(number, each.rank) for each in new]
+        over += [(number, each.rank) for each in gone]
+    return names, over
+
+
+def test_work_and_waiting_are_all_that_a_step_consists_of():
+    assert {*WORK, "wait", "bubble", "checkpoint"} == {*PHASES}
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_four_hundred_windows_of_noise_name_nobody(ranks):
+    assert [course(ranks, 400, seed=seed) for seed in range(3)] == [([], [])] * 3
+
+
+def test_noise_of_one_rank_alone_names_nobody():
+    draw = random.Random(5)
+    judge = StragglerJudge(lambda rank: Cell(0, rank))
+    for _ in range(400):
+        own = [0.1 * (1 + draw.gauss(0, 0.2 if rank == 1 else 0.01)) for rank in range(4)]
+        assert judge.hear([times(each, max(own)) for each in own]) == ([], [])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_rank_ten_percent_slower_is_named_soon_and_once(seed):
+    names, over = course(4, 60, slow=(2, range(60)), seed=seed)
+    assert [rank for _, rank in names] == [2]
+    assert names[0][0] < 30
+    assert over == []
+
+
+def test_rank_that_is_quick_again_is_taken_back_and_named_again_when_it_slows_anew():
+    names, over = course(4, 90, slow=(1, [*range(30), *range(60, 90)]), factor=1.3, noise=0.01)
+    assert [rank for _, rank in names] == [1, 1]
+    assert [rank for _, rank in over] == [1]
+    assert names[0][0] < over[0][0] < names[1][0]
+
+
+def test_first_windows_name_nobody():
+    names, _ = course(4, 20, slow=(0, range(20)), factor=2.0, noise=0.0)
+    assert names == [(LOOKS[0] - 1, 0)]
+
+
+def test_stage_with_more_layers_is_no_straggler_but_a_slow_rank_inside_it_is():
+    stage_of = {0: 0, 1: 0, 2: 1, 3: 1}.get
+    judge = StragglerJudge(lambda rank: Cell(stage_of(rank), rank))
+    found = []
+    for _ in range(10):
+        own = [0.05, 0.05, 0.1, 0.1]
+        found += judge.hear([times(each, 0.1) for each in own])[0]
+    assert found == []
+    for _ in range(10):
+        own = [0.05, 0.065, 0.1, 0.1]
+        found += judge.hear([times(each, 0.1) for each in own])[0]
+    assert [each.rank for each in found] == [1]
+
+
+def test_rank_with_more_samples_is_not_slow_and_one_with_less_may_be():
+    assert course(4, 30, samples=[10.0, 6.0, 8.0, 8.0], noise=0.01) == ([], [])
+    names, _ = course(4, 30, samples=[6.0, 8.0, 9.0, 9.0], slow=(0, range(30)), factor=1.3, noise=0.01)
+    assert [rank for _, rank in names] == [0]
+
+
+def test_peers_that_share_samples_are_one_cell_and_who_waits_least_in_it_is_named():
+    judge = StragglerJudge(lambda rank: Cell(0, rank // 2))
+    found = []
+    for _ in range(8):
+        rows = [times(0.1, 0.13), times(0.1, 0.13), times(0.13, 0.135), times(0.13, 0.13)]
+        found += judge.hear(rows)[0]
+    assert [each.rank for each in found] == [3]
+
+
+def test_phase_that_is_longer_is_told_with_what_it_costs():
+    judge = StragglerJudge(lambda rank: Cell(0, rank))
+    found = []
+    for _ in range(6):
+        rows = [times(0.1, 0.14) for _ in range(3)] + [times(0.1, 0.1, longer=("data", 0.04))]
+        found += judge.hear(rows)[0]
+    assert (found[0].rank, found[0].phase) == (3, "data")
+    assert found[0].seconds == pytest.approx(0.04)
+    assert found[0].ratio == pytest.approx(1.4)
+    assert found[0].wait_share == 0.0
+
+
+def test_who_is_slow_by_less_than_a_millisecond_is_not_worth_a_word():
+    judge = StragglerJudge(lambda rank: Cell(0, rank))
+    for _ in range(20):
+        assert judge.hear([times(0.001, 0.0015), times(0.0015, 0.0015)]) == ([], [])

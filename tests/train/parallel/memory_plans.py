@@ -1,0 +1,40 @@
+"""Plans of the tests about memory: one small model of sequences, compared with one process and with itself."""
+
+from dataclasses import replace
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
+
+from tests.oracles.one_process import train
+from tests.train.gang import ROOT, make_plan
+
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import Memory, Program
+
+MODEL = {"width": 8, "layers": 3}
+STEPS = 6
+MESHES = {"none": Mesh(), "ddp": Mesh(dp_replicate=2), "zero1": Mesh(dp_replicate=2), "zero2": Mesh(dp_shard=2),
+          "fsdp": Mesh(dp_shard=2), "hsdp": Mesh(dp_replicate=2, dp_shard=2)}  # fmt: skip
+
+
+def plan_of(strategy="none", task="Sequences", *, memory=None, **changes):
+    given = {
+        "program": Program(task=f"sequences:{task}"), "strategy": strategy, "mesh": MESHES[strategy], "model": MODEL,
+        "steps": STEPS, "global_batch": 8, "micro_batch": 2, "memory": Memory(**(memory or {})),
+    }  # fmt: skip
+    return replace(make_plan(), **given | changes)
+
+
+@cache
+def sequences():
+    """The module `sequences` of `tests/train/code`."""
+    spec = spec_from_file_location("sequences_task", ROOT / "tests" / "train" / "code" / "sequences.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
+def one_process(steps=STEPS):
+    """Weights and losses of a plain loop."""
+    task = sequences().Sequences()
+    return train(task, options=MODEL, data=task.build_data("train", {}), steps=steps, global_batch=8)

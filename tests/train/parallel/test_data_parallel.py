@@ -1,0 +1,55 @@
+"""What DDP cannot do with a model is said by name, before it waits for gradients that never come."""
+
+import pytest
+import torch
+from tests.train.gang import tiny_plan
+from torch import nn
+
+from gangline.errors import ConfigError
+from gangline.spec.plan import Program
+from gangline.train.parallel.data_parallel import require_all_used
+
+
+class Spare(nn.Module):
+    """Has a layer that its forward never calls, and a frozen one."""
+
+    def __init__(self):
+        super().__init__()
+        self.used, self.spare, self.frozen = nn.Linear(2, 1), nn.Linear(2, 1), nn.Linear(2, 1)
+        self.frozen.requires_grad_(False)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+def test_parameters_that_take_no_part_in_the_loss_are_named():
+    model = Spare()
+    with pytest.raises(ConfigError, match=r"spare\.weight, spare\.bias take no part in the loss; .* \"fsdp\""):
+        require_all_used(model(torch.ones(3, 2)).sum(), model)
+
+
+def test_frozen_and_used_parameters_are_no_reason():
+    model = Spare()
+    model.spare.requires_grad_(False)
+    require_all_used(model(torch.ones(3, 2)).sum(), model)
+
+
+UNUSED = """
+from torch import nn
+from model import Net, Tiny as Base
+
+class Tiny(Base):
+    def build_model(self, options):
+        model = Net(**options)
+        model.spare = nn.Linear(2, 2)
+        return model
+"""
+
+
+@pytest.mark.parametrize(("strategy", "codes"), [("ddp", [10, 10]), ("fsdp", [0, 0])])
+def test_a_gang_with_unused_parameters_trains_under_fsdp_and_is_told_so_under_ddp(make_gang, strategy, codes):
+    gang = make_gang()
+    (gang.code / "spare.py").write_text(UNUSED)
+    assert gang.run(tiny_plan(strategy, steps=2, program=Program(task="spare:Tiny"))) == codes, gang.log()
+    told = gang.log()
+    assert ("spare.weight, spare.bias take no part in the loss" in told) == (strategy == "ddp")

@@ -1,0 +1,106 @@
+"""A gang over two nodes that loses one with its memory goes on from what the other keeps of it, bit for bit."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.launch.local.machine import Machine
+from tests.train.gang import KEY, ROOT, tiny_plan
+from tests.train.peers.nodes import GangOfNodes, free_port
+
+from gangline.checkpoint.stored import stored_digests
+from gangline.spec.plan import CheckpointPolicy
+from gangline.storage.local import FolderStore
+from gangline.train.copy_folder import copy_folder
+
+
+@pytest.fixture
+def machine(tmp_path):
+    machine = Machine(tmp_path)
+    yield machine
+    machine.close()
+
+
+def test_killed_rank_resumes_from_the_memory_of_its_nodes(machine, make_gang):
+    plan = tiny_plan("fsdp", checkpoint=CheckpointPolicy(every=3, asynchronous=False))  # saved before the strike
+    end = machine.train(plan, STRIKE="kill:1:5")
+    assert (end.exit_code, end.restarts) == (0, 1), end
+    [resumed] = [each for each in events(machine, plan) if each["event"] == "resumed"]
+    assert (resumed["source"], resumed["peer_bytes"]) == ("copy", 0)
+    one = make_gang()
+    assert one.run(plan) == [0, 0], one.log()
+    assert machine.losses(plan) == one.result().jobs[0].losses
+
+
+def events(machine, plan):
+    text = machine.store.get(f"{plan.run_prefix}/ranks/0.jsonl").data.decode()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    """A gang of two nodes whose steps take a while, so that it can be struck between them."""
+    plan = tiny_plan("fsdp", steps=40, checkpoint=CheckpointPolicy(every=5, asynchronous=False))
+    gang = GangOfNodes(tmp_path, plan, 2, {"GANGLINE_CONTROL_PORT": str(free_port()), "PAUSE_SECONDS": "0.1"})
+    shutil.copytree(ROOT / "tests" / "train" / "code", tmp_path / "code")
+    model = tmp_path / "code" / "model.py"
+    model.write_text(model.read_text().replace("def strike(step, outputs):", SLOWLY))
+    for node in range(2):
+        gang.start(node)
+    yield gang
+    gang.end_everything()
+
+
+SLOWLY = """def strike(step, outputs):
+    time.sleep(float(os.environ["PAUSE_SECONDS"]))"""
+
+
+@pytest.mark.row("T11")
+def test_node_lost_with_its_memory_is_restored_from_the_other_one(nodes, make_gang):
+    nodes.wait_for_step(12)
+    lost = nodes.processes[1].pid
+    nodes.kill(1)
+    for folder in Path("/dev/shm").glob(f"gangline-copies-*-{lost}-*"):
+        shutil.rmtree(folder)
+    nodes.start(1)
+    assert nodes.end().exit_code == 0
+    said = [json.loads(line) for line in (nodes.home(1) / "out" / "ranks" / "1.jsonl").read_text().splitlines()]
+    [resumed] = [each for each in said if each["event"] == "resumed"]
+    assert (resumed["source"], resumed["step"] >= 10) == ("copy", True)
+    assert resumed["peer_bytes"] > 0
+    one = make_gang()
+    assert one.run(nodes.plan) == [0, 0], one.log()
+    digests = [tensors(root, nodes.plan) for root in (nodes.root / "store", one.home / "store")]
+    assert digests[0] == digests[1]
+
+
+def tensors(root, plan):
+    folder = f"{plan.run_prefix}/checkpoints/step-{plan.steps:08d}"
+    return stored_digests(FolderStore(root), folder, KEY, optimizer=True)
+
+
+def test_copy_folder_goes_with_its_keeper_and_what_a_killed_one_left_goes_later(tmp_path):
+    program = (
+        f"import sys, time; from gangline.train.copy_folder import copy_folder; from pathlib import Path\n"
+        f"with copy_folder(Path({str(tmp_path)!r})) as folder: print(folder, flush=True); time.sleep(60)"
+    )
+    other = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    left = Path(other.stdout.readline().strip())
+    with copy_folder(tmp_path) as ours:
+        assert left.is_dir()
+        assert ours.is_dir()
+    assert not ours.exists()
+    other.send_signal(signal.SIGKILL)
+    other.wait()
+    other.stdout.close()
+    with copy_folder(tmp_path):
+        assert not left.exists()
+
+
+def test_without_memory_there_is_no_folder(tmp_path):
+    with copy_folder(tmp_path / "absent") as folder:
+        assert folder is None

@@ -1,0 +1,49 @@
+"""What ranks of a small model weigh: tensors by count, the peak by torch's allocator; a gang for each question."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from tests.train.gang import ROOT, Gang, make_plan, sample_text
+
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import Plan, Program
+from gangline.train.starters import WarmParent
+
+MODEL = {"layers": 4, "width": 128, "context": 32}
+MICRO_BATCH = 4
+CODE = ROOT / "benchmarks" / "train" / "weighed"
+
+
+def plan_of(strategy: str, mesh: Mesh, *, accumulation: int = 1, task: str = "weighed:Weighed", **changes) -> Plan:
+    """A plan of two steps with equal micro-batches."""
+    made = make_plan(
+        "ddp", program=Program(task=task), model=MODEL, steps=2, micro_batch=MICRO_BATCH,
+        global_batch=MICRO_BATCH * accumulation * mesh.data_parallel,
+    )  # fmt: skip
+    return replace(made, strategy=strategy, mesh=mesh, **changes)
+
+
+def weigh(home: Path, warm: WarmParent, plan: Plan) -> dict[str, float]:
+    """Mean of the ranks of `plan`; `state` is all that is there when the optimizer steps."""
+    gang = Gang(home, warm, shutil.copytree(CODE, home / "code"))
+    shutil.copy(ROOT / "examples" / "bytegpt" / "model.py", gang.code / "bytegpt.py")
+    plan = replace(plan, data=gang.put_text(sample_text(1 << 15)))
+    assert gang.run(plan) == [0] * plan.world_size, gang.log()
+    each = [json.loads((home / f"weight-{rank}.json").read_text()) for rank in range(plan.world_size)]
+    means = {key: sum(one[key] for one in each) / len(each) for key in each[0]}
+    return means | {"state": means["parameters"] + means["gradients"] + means["optimizer"]}
+
+
+def weigher(warm: WarmParent, new_folder: Callable[[], Path]) -> Callable[[Plan], dict[str, float]]:
+    """`weigh`, which trains each plan once."""
+    known: dict[str, dict[str, float]] = {}
+
+    def weight(plan: Plan) -> dict[str, float]:
+        if plan.digest not in known:
+            known[plan.digest] = weigh(new_folder(), warm, plan)
+        return known[plan.digest]
+
+    return weight
