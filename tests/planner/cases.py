@@ -2,7 +2,10 @@
 
 from gangline.spec.inventory import Devices, Inventory
 from gangline.spec.line import Line, MeshTable, ProjectTable, TrainTable
-from gangline.spec.profile import ModelProfile
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import Forecast, Term
+from gangline.spec.profile import Matrices, Measured, ModelProfile, Trace, Unit
+from gangline.spec.rates import Message, Move, Product, Rates
 from gangline.spec.site import Site
 
 SMALL = ModelProfile(parameters=875_264, origin="inspected")
@@ -31,3 +34,41 @@ def model_of(devices: float) -> ModelProfile:
 
 
 SITE = Site()
+
+_BLOCK = Unit(name="layers.0", count=4, parameters=480_000, flops=2.4e8, saved_bytes=1e5, boundary_bytes=65_536)
+_ROOT = Unit(name="", parameters=80_000, flops=4e7, saved_bytes=1e4, boundary_bytes=0)
+TRACED = ModelProfile(
+    parameters=2_000_000,
+    largest_block_parameters=480_000,
+    blocks=4,
+    origin="traced",
+    traces=(
+        Trace(
+            precision="fp32", flops_per_sample=1e9, moved_bytes_per_sample=2e6, moves=200,
+            activation_bytes_per_sample=1_000_000, units=(_ROOT, _BLOCK), samples=2,
+            matrices=(Matrices(rows=256, inner=128, columns=512, count=10),),
+        ),
+    ),
+)  # fmt: skip
+"""A model of 1 GFLOP a sample, in four equal blocks and what lies around them."""
+RATES = Rates(
+    device="cpu", device_name="a processor", torch="2", threads=1, cores=2, ranks=2, precision="fp32", backend="gloo",
+    memory_bytes_per_second=1e10,
+    products=(Product(rows=256, inner=128, columns=512, flops_per_second=1e12),),
+    moves=(Move(size_bytes=4096, seconds=1e-6), Move(size_bytes=2**20, seconds=1e-4)),
+    messages=tuple(
+        Message(kind=kind, size_bytes=size, seconds=1e-4 + size / 1e9)
+        for kind in ("all_reduce", "all_gather", "reduce_scatter", "send")
+        for size in (1024, 2**23)
+    ),
+)  # fmt: skip
+
+
+def earlier(bias: float, *, parts=True, **more) -> Measured:
+    """A run whose forecast, without corrections, was 10 ms of computing, and that took `bias` times as long."""
+    terms = (Term(part="compute", seconds=0.01, raw_seconds=0.01, origin="measured"),)
+    fields = {"strategy": "fsdp", "mesh": Mesh(dp_shard=2), "device": "cpu", "precision": "fp32", "global_batch": 16}
+    return Measured(
+        run="r", micro_batch=8, step_seconds=0.01 * bias, parts={"compute": 0.01 * bias} if parts else {},
+        forecast=Forecast(terms=terms, step_seconds=0.01, device_name="a processor"), **fields | more,
+    )  # fmt: skip

@@ -10,7 +10,9 @@ from gangline.planner.assemble import checkpoint_policy, evaluate_plan, make_pla
 from gangline.planner.choose import choose
 from gangline.planner.second import second_plan
 from gangline.spec.line import CheckpointTable, MeshTable
+from gangline.spec.mesh import Mesh
 from gangline.spec.plan import DataSource, Job, Plan
+from gangline.spec.profile import Measured
 
 PREFIX = "runs/demo/abc/demo-1"
 CHECKPOINT = f"{PREFIX}/checkpoints/step-00000120"
@@ -90,7 +92,7 @@ def test_named_second_plan_is_honoured_and_keeps_the_batch():
     assert (two.name, two.micro_batch, two.global_batch) == ("fsdp-2", 8, 16)
     assert second_plan(plan(), "none").name == "none"
     with pytest.raises(ConfigError, match=r"prove\.plan"):
-        second_plan(made, "tp")
+        second_plan(made, "sideways")
 
 
 def test_second_plan_is_never_the_first_one_again_where_another_is_possible():
@@ -104,3 +106,19 @@ def test_second_plan_shares_the_batch_evenly():
     for strategy in ("auto", "fsdp", "none"):
         other = second_plan(odd, strategy, inventory=cpu(4))
         assert other.global_batch % (other.micro_batch * other.mesh.data_parallel) == 0
+
+
+def test_interval_follows_what_saves_and_failures_cost_once_a_run_has_failed():
+    runs = [
+        Measured(run=f"r{failures}", strategy="ddp", mesh=Mesh(dp_replicate=2), device="cpu", precision="fp32",
+                 global_batch=16, micro_batch=8, step_seconds=1.0, save_seconds=2.0, train_seconds=3600.0,
+                 failures=failures)
+        for failures in (0, 2)
+    ]  # fmt: skip
+    asked = line(steps=10_000, strategy="ddp")
+    every = [
+        make_plan(asked, choose(asked, SITE, cpu(2), SMALL, history), run="r", run_prefix="p", data=DataSource())
+        .checkpoint.every
+        for history in (runs[:1], runs)
+    ]  # fmt: skip
+    assert every == [500, 119], "the root of 2 x 2 s x 3,600 s, and Daly's higher orders less"

@@ -32,6 +32,15 @@ def test_bound_of_line_or_site_decides(bounds, limits):
     assert "no forecast yet" in unknown.reason
 
 
+def test_a_forecast_that_no_run_corrected_refuses_nobody_and_promises_nothing():
+    for seconds in (4, 6):
+        gate = check(PlanTable(deadline_seconds=5), OPEN, Forecast(wall_seconds=seconds, origin="rates measured"))
+        assert gate.verdict == "unknown"
+        assert f"the first forecast says {seconds}" in gate.reason
+    late = Forecast(wall_seconds=6, origin="calibrated n=1")
+    assert check(PlanTable(deadline_seconds=5), OPEN, late).verdict == "no"
+
+
 def test_a_no_outweighs_an_unknown():
     gate = check(PlanTable(budget_gpu_hours=10, deadline_seconds=5), OPEN, Forecast(gpu_hours=11))
     assert gate.verdict == "no"

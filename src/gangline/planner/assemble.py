@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gangline.planner.choose import Choice
+from gangline.planner.save_interval import SaveCosts, save_every
 from gangline.planner.second import second_plan
 from gangline.spec.inventory import Inventory
 from gangline.spec.line import Line
-from gangline.spec.plan import CheckpointPolicy, DataSource, Job, Memory, Plan, Program
+from gangline.spec.plan import CheckpointPolicy, DataSource, Job, Plan, Program
+from gangline.spec.profile import ModelProfile
 from gangline.spec.site import Site
-
-_SAVES_A_RUN = 4
-_FEWEST_STEPS_BETWEEN, _MOST_STEPS_BETWEEN = 10, 500
 
 
 def make_plan(line: Line, choice: Choice, *, run: str, run_prefix: str, data: DataSource) -> Plan:
@@ -32,33 +31,35 @@ def make_plan(line: Line, choice: Choice, *, run: str, run_prefix: str, data: Da
         optimizer=line.optimizer,
         data=data,
         steps=train.steps,
+        stop_at=train.stop_at,
         global_batch=train.global_batch,
         micro_batch=choice.micro_batch,
         seed=train.seed,
         schedule=train.schedule,
         clip_norm=train.clip_norm,
         bucket_bytes=None if train.mesh.bucket_bytes == "auto" else train.mesh.bucket_bytes,
-        memory=_memory(line),
+        collectives=train.mesh.collectives,
+        pp_schedule=choice.pp_schedule,
+        context=train.mesh.context,
+        compile=train.compile,
+        memory=choice.memory,
         compression=train.compression,
-        checkpoint=checkpoint_policy(line),
+        checkpoint=checkpoint_policy(line, choice.save_costs),
         recovery=train.recovery,
         evaluate_every=line.evaluate.every_steps,
         evaluate_metrics=line.evaluate.metrics,
+        sizes=choice.sizes,
         reason=choice.reason,
         candidates=choice.candidates,
         forecast=choice.forecast,
     )
 
 
-def checkpoint_policy(line: Line) -> CheckpointPolicy:
-    """How often and how many. `every = "auto"` is a quarter of the steps, within [10, 500] and at most all of them.
-
-    The interval that loses least needs failure rates and the blocking time of a save; a first run has neither.
-    """
-    table, steps = line.train.checkpoint, line.train.steps
-    auto = min(max(steps // _SAVES_A_RUN, _FEWEST_STEPS_BETWEEN), _MOST_STEPS_BETWEEN, steps)
+def checkpoint_policy(line: Line, costs: SaveCosts | None = None) -> CheckpointPolicy:
+    """How often and how many."""
+    table = line.train.checkpoint
     return CheckpointPolicy(
-        every=auto if table.every == "auto" else table.every,
+        every=save_every(line, costs),
         keep=table.keep,
         peer_copies=table.peer_copies,
         max_unsaved_seconds=table.max_unsaved_seconds,
@@ -75,7 +76,7 @@ def evaluate_plan(plan: Plan, seeds: Sequence[int], checkpoint: str) -> Plan:
     """
     own = Job(seed=plan.seed, train=False, checkpoint=checkpoint)
     others = (Job(seed=seed) for seed in sorted(set(seeds) - {plan.seed}))
-    return replace(plan, role="evaluate", jobs=(own, *others))
+    return replace(plan, role="evaluate", jobs=(own, *others), sizes=())
 
 
 def prove_plan(
@@ -86,18 +87,10 @@ def prove_plan(
     *,
     inventory: Inventory | None = None,
     site: Site | None = None,
+    profile: ModelProfile | None = None,
 ) -> Plan:
     """The gang that opens `checkpoint` under another plan and, with `replay_steps`, trains the first steps again."""
-    second = second_plan(plan, strategy, inventory=inventory, site=site)
+    second = second_plan(plan, strategy, inventory=inventory, site=site, profile=profile)
     opened = Job(seed=plan.seed, train=False, checkpoint=checkpoint)
     replayed = (Job(seed=plan.seed, steps=replay_steps),) if replay_steps else ()
-    return replace(second, role="prove", jobs=(opened, *replayed))
-
-
-def _memory(line: Line) -> Memory:
-    table = line.train.memory
-    return Memory(
-        activation_checkpointing="none" if table.activation_checkpointing == "auto" else table.activation_checkpointing,
-        loss_chunks=1 if table.loss_chunks == "auto" else table.loss_chunks,
-        offload="none" if table.offload == "auto" else table.offload,
-    )
+    return replace(second, role="prove", jobs=(opened, *replayed), sizes=())

@@ -45,6 +45,7 @@ def _require_within(bounds: PlanTable, limits: LimitsTable) -> None:
 
 
 def _answers(bounds: PlanTable, limits: LimitsTable, forecast: Forecast, band: float) -> Iterator[tuple[str, str]]:
+    first = forecast.origin.startswith("rates")
     for word, bound, limit, known in (
         ("GPU-hours", bounds.budget_gpu_hours, limits.gpu_hours_per_run, forecast.gpu_hours),
         ("money", bounds.budget_money, limits.money_per_run, forecast.money),
@@ -52,7 +53,12 @@ def _answers(bounds: PlanTable, limits: LimitsTable, forecast: Forecast, band: f
     ):
         tightest = min((each for each in (bound, limit) if each is not None), default=None)
         if tightest is not None:
-            yield _answer(word, tightest, known, band)
+            yield _guess(word, tightest, known) if first and known else _answer(word, tightest, known, band)
+
+
+def _guess(word: str, bound: float, known: float) -> tuple[str, str]:
+    """A forecast that no run has corrected yet refuses nobody and promises nothing."""
+    return "unknown", f"{word}: at most {format_number(bound)}, the first forecast says {format_number(known)}"
 
 
 def _answer(word: str, bound: float, known: float | None, band: float) -> tuple[str, str]:

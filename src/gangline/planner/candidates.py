@@ -1,13 +1,18 @@
 """The plans worth a look for one world size, and how a strategy's name becomes a mesh."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from gangline.errors import ConfigError
+from gangline.planner.experts import expert_mesh
+from gangline.planner.pipeline import pipeline_mesh, three_axes
 from gangline.planner.pool import Pool
+from gangline.planner.tensor import tensor_mesh
 from gangline.planner.world import num_nodes
 from gangline.spec.line import Line, MeshTable
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Strategy
+from gangline.spec.plan import Strategy, strategy_of
+from gangline.spec.profile import ModelProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +24,17 @@ class Shape:
 
     @property
     def name(self) -> str:
-        """`none`, `ddp-2`, `fsdp-16`, `hsdp-2x8`."""
+        """`none`, `ddp-2`, `fsdp-16`, `hsdp-2x8`, `tp-4x8`."""
         if self.strategy == "none":
             return "none"
-        if self.strategy == "hsdp":
-            return f"hsdp-{self.mesh.dp_replicate}x{self.mesh.dp_shard}"
+        if self.strategy == "hsdp" or (self.strategy in _DRIFTING and self.mesh.dp_shard > 1):
+            return f"{self.strategy}-{self.mesh.dp_replicate}x{self.mesh.dp_shard}"
+        if self.strategy in ("tp", "cp") and self.mesh.data_parallel > 1:
+            return f"{self.strategy}-{self.mesh.data_parallel}x{self.mesh.tp * self.mesh.cp}"
+        if self.strategy == "pp" and self.mesh.data_parallel > 1:
+            return f"pp-{self.mesh.pp}x{self.mesh.data_parallel}"
+        if self.strategy == "3d":
+            return "3d-" + "x".join(str(degree) for degree in self.mesh.axes.values() if degree > 1)
         return f"{self.strategy}-{self.mesh.world_size}"
 
     @property
@@ -32,47 +43,63 @@ class Shape:
 
 
 def data_parallel_shapes(world: int, pool: Pool) -> list[Shape]:
-    """Every way to share a batch over `world` ranks; those that need less traffic first."""
+    """Every way to share a batch over `world` ranks; those that need less traffic first.
+
+    zero1 comes after fsdp, which holds less and sends no more: it is for models that cannot be sharded.
+    """
     if world == 1:
         return [Shape("none", Mesh())]
     nodes = num_nodes(pool, world)
-    names = ["ddp", "hsdp", "fsdp"] if 1 < nodes < world else ["ddp", "fsdp"]
+    names = ["ddp", "hsdp", "fsdp", "zero1"] if 1 < nodes < world else ["ddp", "fsdp", "zero1"]
     return [*(shape_of(name, world, nodes) for name in names), Shape("none", Mesh())]
 
 
-def shape_of(strategy: str, world: int, nodes: int = 1) -> Shape:
-    """Degrees of a named data-parallel strategy on `world` ranks of `nodes` nodes."""
-    if strategy == "none":
-        return Shape("none", Mesh())
-    if strategy == "ddp":
-        return Shape("ddp", Mesh(dp_replicate=world))
-    if strategy in ("fsdp", "zero3"):
-        return Shape("fsdp", Mesh(dp_shard=world))
-    if strategy == "zero2":
-        return Shape("zero2", Mesh(dp_shard=world))
+def shape_of(strategy: str, world: int, nodes: int = 1, profile: ModelProfile | None = None) -> Shape:
+    """Degrees of a named strategy on `world` ranks of `nodes` nodes."""
+    simple: dict[str, Shape] = {
+        "none": Shape("none", Mesh()),
+        "ddp": Shape("ddp", Mesh(dp_replicate=world)),
+        "zero1": Shape("zero1", Mesh(dp_replicate=world)),
+        "zero2": Shape("zero2", Mesh(dp_shard=world)),
+        "fsdp": Shape("fsdp", Mesh(dp_shard=world)),
+        "zero3": Shape("fsdp", Mesh(dp_shard=world)),
+        "cp": Shape("cp", Mesh(dp_shard=nodes, cp=world // nodes)),
+    }
+    if strategy in simple:
+        return simple[strategy]
     if strategy == "hsdp":
         if nodes < 2:
             raise ConfigError(f'train.strategy: "hsdp" wants two nodes or more, found {nodes}; "fsdp" works on one')
         return Shape("hsdp", Mesh(dp_replicate=nodes, dp_shard=world // nodes))
-    raise ConfigError(f'train.strategy: "{strategy}" has no degrees of its own; none, ddp, zero2, fsdp and hsdp have')
+    if strategy == "pp":
+        return Shape("pp", pipeline_mesh(world, nodes, profile))
+    if strategy == "3d":
+        return Shape("3d", three_axes(world, nodes, profile))
+    if strategy in ("tp", "ep"):
+        in_layer = Shape("tp", tensor_mesh(world, nodes, profile)) if strategy == "tp" else None
+        return in_layer or Shape("ep", expert_mesh(world, profile))
+    if strategy in _DRIFTING:
+        return _drifting(strategy, world, nodes)
+    names = ", ".join(["none", "ddp", "zero1", "zero2", "fsdp", "hsdp", "tp", "cp", "ep", "pp", "3d", *_DRIFTING])
+    raise ConfigError(f'train.strategy: "{strategy}" has no degrees of its own; {names} have')
+
+
+_DRIFTING: tuple[Literal["local_sgd", "diloco"], ...] = ("local_sgd", "diloco")
+
+
+def _drifting(strategy: str, world: int, nodes: int) -> Shape:
+    """A replica that goes its own way is a node, its ranks share the shards; on one node it is a rank."""
+    if world < 2:
+        raise ConfigError(f'train.strategy: "{strategy}" wants two ranks or more, found {world}; "none" works on one')
+    replicas = nodes if nodes > 1 else world
+    name = next(each for each in _DRIFTING if each == strategy)
+    return Shape(name, Mesh(dp_replicate=replicas, dp_shard=world // replicas))
 
 
 def explicit_shape(line: Line) -> Shape:
-    """The degrees of `train.mesh`, as the strategy they amount to.
-
-    Raises:
-        ConfigError: A degree above 1 on an axis that no data-parallel strategy has.
-    """
+    """The degrees of `train.mesh`, as the strategy they amount to."""
     table: MeshTable = line.train.mesh
     mesh = Mesh(
         pp=table.pp, dp_replicate=table.dp_replicate, dp_shard=table.dp_shard, cp=table.cp, tp=table.tp, ep=table.ep
     )
-    for axis in ("pp", "cp", "tp", "ep"):
-        if getattr(mesh, axis) > 1:
-            raise ConfigError(
-                f"train.mesh.{axis}: wanted 1, found {getattr(mesh, axis)}: the runtime does not cut along {axis} yet; "
-                "dp_replicate and dp_shard work"
-            )
-    if mesh.dp_shard > 1:
-        return Shape("hsdp" if mesh.dp_replicate > 1 else "fsdp", mesh)
-    return Shape("ddp" if mesh.dp_replicate > 1 else "none", mesh)
+    return Shape(strategy_of(mesh), mesh)

@@ -1,8 +1,10 @@
 """What a line may use of an inventory: one kind of device, how many ranks it takes, how much a rank may hold."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from gangline.errors import ConfigError
+from gangline.planner.peaks import peak_of
 from gangline.spec.inventory import Devices, Inventory
 from gangline.spec.line import Line
 from gangline.spec.plan import Device, Precision
@@ -17,6 +19,8 @@ _GPU_RESERVE_BYTES = 4_000_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pool:
+    """Devices of one kind that a plan may use."""
+
     device: Device
     name: str
     num_nodes: int
@@ -32,6 +36,14 @@ class Pool:
     """Share by which a forecast may be short of the peak."""
     price_per_hour: float | None = None
     """Of one GPU."""
+    flops_per_second: Mapping[str, float] = field(default_factory=dict)
+    """Of one GPU by precision; empty: not known, as of cores."""
+    memory_bytes_per_second: float | None = None
+    """Of one GPU."""
+    host_memory_bytes: float | None = None
+    """Of one node, beside its GPUs; None: not known, or there are none."""
+    rates_origin: str = ""
+    """Where both rates come from: `given` by the site, `published` by the maker; empty: not known."""
 
     @property
     def size(self) -> int:
@@ -78,6 +90,8 @@ def choose_precision(line: Line, inventory: Inventory) -> Precision:
 def _gpu_pool(site: Site, inventory: Inventory, gpus: Devices) -> Pool:
     table = site.gpu.get(gpus.name) or (next(iter(site.gpu.values())) if len(site.gpu) == 1 else None)
     memory = gpus.memory_bytes or (table.memory_bytes if table else None)
+    peak = peak_of(gpus.name)
+    given = table is not None and bool(table.flops_per_second)
     return Pool(
         device="cuda",
         name=gpus.name,
@@ -85,9 +99,14 @@ def _gpu_pool(site: Site, inventory: Inventory, gpus: Devices) -> Pool:
         slots=gpus.count,
         preferred=gpus.count,
         node_memory_bytes=memory * gpus.count if memory else None,
+        host_memory_bytes=inventory.memory_bytes,
         reserve_bytes=_reserve(table, memory),
         margin=site.plan.memory_margin,
         price_per_hour=table.price_per_hour if table else None,
+        flops_per_second=table.flops_per_second if table and given else peak.flops_per_second if peak else {},
+        memory_bytes_per_second=(table.memory_bytes_per_second if table else None)
+        or (peak.memory_bytes_per_second if peak else None),
+        rates_origin="given" if given else "published" if peak else "",
     )
 
 

@@ -1,57 +1,98 @@
 """The words of a verdict: one reason a plan, with its numbers."""
 
-import math
 from collections.abc import Sequence
 
 from gangline.errors import ConfigError
 from gangline.planner.candidates import Shape
 from gangline.planner.memory import Fit, state_bytes
+from gangline.planner.memory_options import Setting
 from gangline.planner.pool import Pool
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import Memory
 from gangline.spec.profile import ModelProfile
 from gangline.units import format_bytes, format_count, format_seconds
 
+Times = tuple[float | None, float | None]
+"""Measured seconds of a step, of a loser and of the winner; None: nobody measured it."""
+_NOTHING = Memory()
 _ALONE = "one rank has nothing to share"
 
 
-def chosen_reason(shape: Shape, fit: Fit, profile: ModelProfile | None, *, asked: bool, alone: bool) -> str:
-    """Why `shape` won; `alone`: no other plan was possible. What was not known is said, too."""
-    reason = "as the line asks" if asked else _why(shape, fit, profile, alone=alone)
-    unknown = _unknown(fit, profile)
-    return f"{reason}; {unknown}" if unknown else reason
+def chosen_reason(
+    shape: Shape, setting: Setting, profile: ModelProfile | None, *, asked: bool, alone: bool, given: Memory
+) -> str:
+    """Why `shape` won; `alone`: no other plan was possible. What was not known is said, too, and what was given up for
+    memory beyond `given`, which the line asks for."""
+    reason = "as the line asks" if asked else _why(shape, setting.fit, profile, alone=alone)
+    more = [given_up(setting.memory, given), _unknown(setting.fit, profile)]
+    return "; ".join([reason, *(each for each in more if each)])
 
 
-def loser_reason(shape: Shape, winner: Shape, seconds: float | None, best: float | None) -> str:
-    """Why `shape`, which fits, lost to `winner`."""
+def given_up(memory: Memory, given: Memory = _NOTHING) -> str:
+    """What `memory` gives up for room beyond `given`; empty: nothing."""
+    again = {"none": "", "full": "recomputes all blocks", "selective": "recomputes what is cheap"}
+    word = memory.activation_checkpointing
+    words = [
+        again.get(word, f"recomputes blocks ({word})") if word != given.activation_checkpointing else "",
+        f"loss in {memory.loss_chunks} pieces" if memory.loss_chunks != given.loss_chunks else "",
+        "shards wait on the host" if memory.offload == "cpu" != given.offload else "",
+    ]
+    return ", ".join(each for each in words if each)
+
+
+def loser_reason(shape: Shape, winner: Shape, settings: tuple[Setting, Setting], times: Times) -> str:
+    """Why `shape`, which fits, lost to `winner`; settings and measured seconds are those of both, in this order."""
+    seconds, best = times
+    own, other = settings
     if seconds is not None and best is not None and seconds > best:
         percent = 100 * (seconds / best - 1)
         return f"{percent:.1f} % slower: {format_seconds(seconds)} against {format_seconds(best)} a step, measured"
-    if shape.num_axes > winner.num_axes:
-        return f"more axes: {shape.num_axes} where {winner.num_axes} does"
     if shape.strategy == "none":
         return f"one rank of {winner.mesh.world_size}: the others stay idle"
+    if own.effort > other.effort:
+        return f"gives up more time for room: {given_up(own.memory, other.memory) or 'computes more again'}"
+    if shape.num_axes > winner.num_axes:
+        return f"more axes: {shape.num_axes} where {winner.num_axes} does"
+    return _more_traffic(shape.mesh, winner.mesh) or _of_copies(shape, winner)
+
+
+def _more_traffic(mesh: Mesh, least: Mesh) -> str:
+    if mesh.tp > least.tp:
+        return f"{mesh.tp} peers exchange in every block where {least.tp} do"
+    if mesh.pp > least.pp:
+        return f"{mesh.pp} stages wait for each other where {least.pp} do"
+    if mesh.world_size < least.world_size:
+        return f"{mesh.world_size} ranks where {least.world_size} work"
+    return ""
+
+
+def _of_copies(shape: Shape, winner: Shape) -> str:
+    if shape.strategy == "zero1":
+        return "averages gradients and deals out new parameters besides"
     if shape.strategy == "fsdp":
         return "gathers parameters at each step" if winner.strategy == "ddp" else "gathers parameters across nodes"
     return f"{shape.strategy} moves no fewer bytes than {winner.name}, which was measured"
 
 
 def no_fit_reason(fit: Fit) -> str:
-    return (
-        f"no fit: a rank needs {format_bytes(fit.need_bytes or 0)}, it may hold {format_bytes(fit.usable_bytes or 0)}"
-    )
+    need, has = format_bytes(fit.need_bytes or 0), format_bytes(fit.usable_bytes or 0)
+    return f"no fit: a rank needs {need} ({fit.cause}), it may hold {has}"
 
 
-def refuse_all(pool: Pool, profile: ModelProfile | None, misses: Sequence[tuple[Shape, Fit]]) -> ConfigError:
-    """Nothing fits: the two nearest misses, and the smallest pool that would do."""
+def refuse_all(
+    pool: Pool, profile: ModelProfile | None, misses: Sequence[tuple[Shape, Fit]], change: str
+) -> ConfigError:
+    """Nothing fits: the two nearest misses, and the smallest `change` that would do; empty: none was found."""
     nearest = sorted(misses, key=lambda miss: miss[1].ratio or 0)[:2]
-    words = [f"{shape.name} needs {fit.ratio or 0:.1f} times what a rank may hold" for shape, fit in nearest]
+    words = [
+        f"{shape.name} needs {fit.ratio or 0:.1f} times what a rank may hold ({fit.cause})" for shape, fit in nearest
+    ]
     state = state_bytes(profile) if profile else 0
     least = nearest[0][1].usable_bytes or 0
-    works = (
-        f"{math.ceil(state / least)} devices like these hold the state" if least >= 1 else "larger devices are needed"
-    )
     return ConfigError(
         f"plan: wanted room for a state of {format_bytes(state)} ({format_count(profile.parameters if profile else 0)} "
-        f"parameters x 16 bytes), found {pool.size} x {format_bytes(least)} usable: {'; '.join(words)}; {works}"
+        f"parameters x 16 bytes), found {pool.size} x {format_bytes(least)} usable: {'; '.join(words)}; "
+        f"{change or 'larger devices are needed'}"
     )
 
 
@@ -60,13 +101,29 @@ def _why(shape: Shape, fit: Fit, profile: ModelProfile | None, *, alone: bool) -
         return _ALONE if alone else "only a single rank fits: several copies or pieces need more than is there"
     if shape.strategy == "ddp":
         return "fits every rank whole, nothing to shard" if fit.ratio is not None else "one axis, one all-reduce a step"
+    if shape.mesh.tp * shape.mesh.pp > 1:
+        return "sharing data alone does not fit: " + _cuts(shape.mesh)
     whole = Fit(state_bytes(profile) if profile else None, fit.usable_bytes).ratio
-    if whole is None or whole <= 1:
-        return "measured faster than a copy on every rank"
+    return "measured faster than a copy on every rank" if whole is None or whole <= 1 else _of_shards(shape, whole)
+
+
+def _of_shards(shape: Shape, whole: float) -> str:
+    """Why the state, which fills `whole` devices, is shared so."""
     if shape.strategy == "hsdp":
         return f"needs {whole:.1f} times one device, a node holds it: shards stay inside, gradients cross"
+    if shape.strategy == "zero1":
+        return f"needs {whole:.1f} times one device, and without the others' moments it fits"
     parts = shape.mesh.dp_shard
     return f"needs {whole:.1f} times one device, over {parts} it takes {whole / parts:.1f}"
+
+
+def _cuts(mesh: Mesh) -> str:
+    words = [
+        f"{mesh.tp} peers share each layer" if mesh.tp > 1 else "",
+        f"{mesh.pp} stages share the blocks" if mesh.pp > 1 else "",
+        f"{mesh.dp_shard} shards the rest" if mesh.dp_shard > 1 else "",
+    ]
+    return ", ".join(each for each in words if each)
 
 
 def _unknown(fit: Fit, profile: ModelProfile | None) -> str:
@@ -74,4 +131,6 @@ def _unknown(fit: Fit, profile: ModelProfile | None) -> str:
         return "size of the model not known"
     if fit.usable_bytes is None:
         return "memory of the devices not known"
-    return "" if profile.activation_bytes_per_sample else "activations not known yet"
+    if profile.untraced:
+        return f"activations not known: {profile.untraced}"
+    return "" if profile.traces or profile.activation_bytes_per_sample else "activations not known yet"

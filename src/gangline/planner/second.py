@@ -4,36 +4,44 @@ from dataclasses import replace
 
 from gangline.errors import ConfigError
 from gangline.planner.candidates import Shape, shape_of
-from gangline.planner.memory import Fit, rank_bytes
+from gangline.planner.memory import Fit, is_sharded, rank_bytes
 from gangline.planner.pool import Pool, open_pool
-from gangline.planner.runnable import RUNNABLE, require_runnable
+from gangline.planner.runnable import require_axes, require_runnable
 from gangline.planner.world import ranks_per_node
 from gangline.spec.inventory import Inventory
-from gangline.spec.plan import Plan
+from gangline.spec.plan import Compression, Memory, Plan
 from gangline.spec.profile import ModelProfile
 from gangline.spec.site import Site
 
 
 def second_plan(
-    plan: Plan, strategy: str = "auto", *, inventory: Inventory | None = None, site: Site | None = None
+    plan: Plan,
+    strategy: str = "auto",
+    *,
+    inventory: Inventory | None = None,
+    site: Site | None = None,
+    profile: ModelProfile | None = None,
 ) -> Plan:
     """`plan` under another strategy or, where only one rank is there, another world size.
+
+    It exchanges its gradients whole after every step: what compression and drifting replicas cost shows in the loss.
 
     Args:
         plan: Of the train gang.
         strategy: A name; `auto` is the other one of ddp and fsdp on the same ranks, and two ranks after a single one.
         inventory: What is there; None: as many ranks as the plan has.
         site: Reserves and margins for the question whether a whole copy fits.
+        profile: How the model can be cut; None: nobody looked.
 
     Raises:
-        ConfigError: The strategy is not run here, or needs ranks that are not there.
+        ConfigError: The strategy is not run here, needs ranks that are not there, or cuts what the model keeps whole.
     """
     pool = open_pool(site or Site(), inventory) if inventory else None
     if strategy == "auto":
         shape, reason = _other(plan, pool)
     else:
-        require_runnable(strategy, RUNNABLE, key="prove.plan")
-        shape, reason = _named(plan, strategy, pool), "as prove.plan asks"
+        require_runnable(strategy, key="prove.plan")
+        shape, reason = _named(plan, strategy, pool, profile), "as prove.plan asks"
         if shape == Shape(plan.strategy, plan.mesh):
             shape, why = _other(plan, pool)
             reason = f"prove.plan is the plan itself, which proves nothing; {why}"
@@ -43,6 +51,8 @@ def second_plan(
         strategy=shape.strategy,
         mesh=shape.mesh,
         micro_batch=_micro_batch(plan, shape),
+        memory=_memory(plan, shape),
+        compression=Compression(),
         reason=reason,
         candidates=(),
     )
@@ -63,16 +73,21 @@ def _alternatives(plan: Plan, world: int) -> list[Shape]:
     if plan.strategy == "ddp":
         return [shape_of("fsdp", world), shape_of("none", 1)]
     smaller = [shape_of("fsdp", world // 2)] if world >= 4 else []
-    same = [shape_of("fsdp", world)] if plan.strategy == "hsdp" else []
+    same = [shape_of("fsdp", world)] if plan.strategy in ("hsdp", "tp") else []
     return [shape_of("ddp", world), *same, *smaller, shape_of("none", 1)]
 
 
-def _named(plan: Plan, strategy: str, pool: Pool | None) -> Shape:
+def _named(plan: Plan, strategy: str, pool: Pool | None, profile: ModelProfile | None) -> Shape:
     """`strategy` on the plan's ranks; a single rank becomes two where they are there: one has nothing to share."""
     if strategy == "none":
         return shape_of("none", 1)
     world = max(2, plan.world_size)
-    shape = shape_of(strategy, world, nodes=2 if strategy == "hsdp" and world % 2 == 0 and world >= 4 else 1)
+    nodes = 2 if strategy == "hsdp" and world % 2 == 0 and world >= 4 else 1
+    try:
+        shape = shape_of(strategy, world, nodes, profile)
+    except ConfigError as error:
+        raise ConfigError(f"prove.plan: {error}") from error
+    require_axes(shape.mesh, profile, key="prove.plan")
     if _is_there(shape, plan.world_size, pool) and _divides(plan, shape):
         return shape
     if plan.world_size == 1:
@@ -101,7 +116,15 @@ def _unlike(plan: Plan, shape: Shape) -> str:
     return "another way to hold the state on the same ranks"
 
 
+def _memory(plan: Plan, shape: Shape) -> Memory:
+    """The plan's own; what has no shards moves none."""
+    if plan.memory.offload != "cpu" or is_sharded(shape):
+        return plan.memory
+    return replace(plan.memory, offload="none")
+
+
 def _micro_batch(plan: Plan, shape: Shape) -> int:
     """The plan's own where it divides the new share, else the largest below it that does."""
     share = plan.global_batch // shape.mesh.data_parallel
-    return next(size for size in range(min(plan.micro_batch, share), 0, -1) if share % size == 0)
+    most = max(1, share // shape.mesh.pp)
+    return next(size for size in range(min(plan.micro_batch, most), 0, -1) if share % size == 0)

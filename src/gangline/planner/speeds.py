@@ -1,0 +1,104 @@
+"""How fast the devices of a plan are, by what was measured on them, else by what is given or published. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import exp, log
+
+from gangline.planner.pool import Pool
+from gangline.planner.traffic import sent_share
+from gangline.spec.plan import Precision
+from gangline.spec.profile import Trace
+from gangline.spec.rates import Exchange, Rates
+
+Point = tuple[float, float]
+"""Bytes, seconds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Speeds:
+    """Of one rank, while as many as a node has do the same."""
+
+    origin: str
+    """`measured`, `given`, `published`."""
+    flops_per_second: float
+    """Of the products of one model."""
+    moves: Sequence[Point] = ()
+    memory_bytes_per_second: float | None = None
+    """In place, on what no cache holds."""
+    rates: Rates | None = None
+    crowd: float = 1.0
+    """How many times longer everything takes than it did while it was measured: ranks share cores."""
+
+    def move_seconds(self, size_bytes: float) -> float | None:
+        """Of an operation that computes little and makes its result anew; None: not known."""
+        if self.moves:
+            return self.crowd * interpolate(self.moves, size_bytes)
+        return self.stream_seconds(size_bytes)
+
+    def stream_seconds(self, size_bytes: float) -> float | None:
+        """Of reading and writing so much in place; None: not known."""
+        return size_bytes / self.memory_bytes_per_second if self.memory_bytes_per_second else None
+
+    def exchange_seconds(self, kind: Exchange, size_bytes: float, ranks: int) -> float | None:
+        """Of one message between `ranks` of a node; None: nobody measured any.
+
+        Of other numbers of ranks than were measured a message takes as long as one that sends as many bytes a rank.
+        """
+        rates = self.rates
+        points = [(each.size_bytes, each.seconds) for each in rates.messages if each.kind == kind] if rates else []
+        if rates is None or not points:
+            return None
+        sent, measured = (sent_share(kind, each, rates.device) for each in (ranks, rates.ranks))
+        return self.crowd * interpolate(points, size_bytes * sent / measured)
+
+
+def speeds_of(pool: Pool, precision: Precision, trace: Trace, rates: Rates | None, *, ranks: int) -> Speeds | None:
+    """What is known of `pool`; None: nothing.
+
+    Args:
+        pool: Of the plan.
+        precision: Of its passes.
+        trace: Of the model; its products weigh the rates.
+        rates: Measured on these very devices; None: on none.
+        ranks: On one node.
+    """
+    if rates is not None and rates.precision == precision:
+        crowd = max(1.0, ranks / rates.cores) / max(1.0, rates.ranks / rates.cores) if pool.device == "cpu" else 1.0
+        return Speeds(
+            origin="measured",
+            flops_per_second=product_flops(trace, rates) / crowd,
+            moves=[(each.size_bytes, each.seconds) for each in rates.moves],
+            memory_bytes_per_second=rates.memory_bytes_per_second / crowd,
+            rates=rates,
+            crowd=crowd,
+        )
+    flops = pool.flops_per_second.get(precision)
+    if not flops:
+        return None
+    return Speeds(
+        origin=pool.rates_origin, flops_per_second=flops, memory_bytes_per_second=pool.memory_bytes_per_second
+    )
+
+
+def product_flops(trace: Trace, rates: Rates) -> float:
+    """Rate of the model's products, the largest of which were measured: by time, not by kind."""
+    work = {(each.rows, each.inner, each.columns): 2 * each.rows * each.inner * each.columns * each.count
+            for each in trace.matrices}  # fmt: skip
+    known = [(work.get((each.rows, each.inner, each.columns), 0), each.flops_per_second) for each in rates.products]
+    seconds = sum(flops / rate for flops, rate in known)
+    if not seconds:  # of another model: what a product of the measured ones does on average
+        return len(known) / sum(1 / rate for _, rate in known)
+    return sum(flops for flops, _ in known) / seconds
+
+
+def interpolate(points: Sequence[Point], at: float) -> float:
+    """Between measured sizes along straight lines of the logarithms; the least takes as long as any smaller one."""
+    first, last = points[0], points[-1]
+    if at <= first[0]:
+        return first[1]
+    if at >= last[0]:
+        return last[1] * at / last[0]
+    low, high = next((low, high) for low, high in pairwise(points) if at <= high[0])
+    share = log(at / low[0]) / log(high[0] / low[0])
+    return exp(log(low[1]) + share * log(high[1] / low[1]))

@@ -1,0 +1,45 @@
+"""How many ranks share the experts of a model: whole ones on each, and never a number that leaves a rest."""
+
+from dataclasses import replace
+
+import pytest
+from tests.planner.cases import SITE, SMALL, gpus, line
+from torch import nn
+
+from gangline.errors import ConfigError
+from gangline.planner.choose import choose
+from gangline.planner.experts import expert_mesh
+from gangline.spec.line import MeshTable
+from gangline.spec.mesh import Mesh
+from gangline.train.moe import Experts
+from gangline.train.parallel.expert import common_experts
+from gangline.train.task import ParallelHints
+
+
+def holding(experts):
+    return replace(SMALL, experts=experts)
+
+
+@pytest.mark.parametrize(("experts", "ep"), [(8, 8), (64, 8), (4, 4), (12, 4), (None, 8)])
+def test_peers_share_experts_evenly_and_shards_lie_over_the_rest(experts, ep):
+    choice = choose(line(strategy="ep", batch=64), SITE, gpus(8), holding(experts))
+    assert choice.mesh == Mesh(dp_shard=8, ep=ep)
+
+
+def test_experts_that_no_two_ranks_can_share_are_refused_before_anything_is_queued():
+    with pytest.raises(
+        ConfigError, match=r"divides the 3 ranks and the 8 experts, found none but 1; .* \"fsdp\" works"
+    ):
+        expert_mesh(3, holding(8))
+
+
+def test_a_degree_that_leaves_a_rest_is_refused_with_those_that_work():
+    asked = line(strategy="explicit", batch=64, mesh=MeshTable(dp_shard=8, ep=8))
+    with pytest.raises(ConfigError, match=r"train\.mesh\.ep: wanted a divisor of the 12 experts, found 8; 1, 2, 3, 4"):
+        choose(asked, SITE, gpus(8), holding(12))
+
+
+def test_modules_of_several_sizes_have_their_common_divisor():
+    model = nn.ModuleDict({"a": Experts(4, 8, 12), "b": Experts(4, 8, 8), "c": nn.Linear(3, 3)})
+    assert common_experts(model, ParallelHints(experts="[ab]")) == 4
+    assert common_experts(model, ParallelHints()) is None
