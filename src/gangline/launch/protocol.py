@@ -14,6 +14,8 @@ Life = Literal["followed", "ended", "orphan", "unknown"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gang:
+    """A gang that was created, or found."""
+
     name: str
     uid: str
     podset: str
@@ -25,6 +27,8 @@ class Gang:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GangStatus:
+    """How a gang stands right now."""
+
     state: GangState
     stale_seconds: float = 0.0
     """Age of this answer; more than 0 while the backend is away: unknown is never gone."""
@@ -40,6 +44,8 @@ class GangStatus:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GangEvent:
+    """Something that changed while a gang was followed."""
+
     kind: Literal["state", "waiting", "progress", "restart", "note", "end"]
     text: str = ""
     status: GangStatus | None = None
@@ -50,6 +56,8 @@ class GangEvent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogLine:
+    """One line that a rank wrote."""
+
     rank: int
     text: str
     source: Literal["live", "store"] = "live"
@@ -57,6 +65,8 @@ class LogLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Swept:
+    """A gang that a sweep looked at."""
+
     name: str
     run: str
     life: Life

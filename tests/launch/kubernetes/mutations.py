@@ -22,7 +22,9 @@ class Mutation:
             _set(container if start == "C" else pod[start], steps, copy.deepcopy(value))
 
     def touches(self, other):
-        return any(a.startswith(b) or b.startswith(a) for a in self.changes for b in other.changes)
+        """They change the same: what a container says of itself stands before what its pod says of it."""
+        ours, theirs = ([path.partition(".")[2] for path in each.changes] for each in (self, other))
+        return any(a.startswith(b) or b.startswith(a) for a in ours for b in theirs)
 
 
 def good_pod():

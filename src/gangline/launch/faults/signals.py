@@ -14,11 +14,27 @@ from gangline.errors import UsageError
 from gangline.launch.local.folder import GangFolder
 
 _POLL_SECONDS = 0.01
+_PERIOD_SECONDS = 0.004
+"""Of a slow rank's standing still and going on: far below a step, so that all steps are slow and none is an outlier."""
 _THAWER = """
 import os, signal, sys, time
 time.sleep(float(sys.argv[2]))
 try:
     os.kill(int(sys.argv[1]), signal.SIGCONT)
+except ProcessLookupError:
+    pass
+"""
+
+_SLOWER = """
+import os, signal, sys, time
+pid, seconds, still, period = int(sys.argv[1]), *map(float, sys.argv[2:])
+end = time.monotonic() + seconds
+try:
+    while time.monotonic() < end:
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(still * period)
+        os.kill(pid, signal.SIGCONT)
+        time.sleep((1 - still) * period)
 except ProcessLookupError:
     pass
 """
@@ -42,8 +58,30 @@ def freeze_rank(home: Path, rank: int, seconds: float) -> int:
         UsageError: No such rank lives.
     """
     pid = _pid(home, rank)
-    _start_thawer(pid, seconds)
+    _start(_THAWER, pid, seconds)
     _send(pid, signal.SIGSTOP, rank)
+    return pid
+
+
+def stop_rank(home: Path, rank: int) -> int:
+    """SIGTERM to the process of `rank`, as a platform asks a pod to leave; returns its pid.
+
+    Raises:
+        UsageError: No such rank lives.
+    """
+    pid = _pid(home, rank)
+    _send(pid, signal.SIGTERM, rank)
+    return pid
+
+
+def slow_rank(home: Path, rank: int, seconds: float, *, share: float) -> int:
+    """Let the process of `rank` stand still for `share` of its time in the next `seconds`; returns its pid at once.
+
+    Raises:
+        UsageError: No such rank lives.
+    """
+    pid = _pid(home, rank)
+    _start(_SLOWER, pid, seconds, share, _PERIOD_SECONDS)
     return pid
 
 
@@ -75,9 +113,9 @@ def last_step(home: Path, rank: int) -> int | None:
     return step if data.startswith(b"gangbeat") and step >= 0 else None
 
 
-def _start_thawer(pid: int, seconds: float) -> None:
+def _start(program_text: str, *arguments: float) -> None:
     """A session of its own: it outlives this process, and ends by itself."""
-    program = [sys.executable, "-S", "-E", "-c", _THAWER, str(pid), str(seconds)]
+    program = [sys.executable, "-S", "-E", "-c", program_text, *map(str, arguments)]
     null = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
     os.posix_spawn(sys.executable, program, {}, setsid=True, file_actions=null)
 

@@ -144,6 +144,7 @@ class Follower:
         return replace(
             status,
             joined=self._told.joined if is_told else status.joined,
+            ranks=self._told.world_size or status.ranks,
             generation=max(status.generation, self._told.generation),
             restarts=max(status.restarts, self._told.restarts),
             waiting=self._waits.sentence if state in ("waiting", "starting") else "",

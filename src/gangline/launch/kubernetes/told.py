@@ -9,7 +9,7 @@ from gangline.spec.gang import KeeperStatus
 from gangline.spec.pod import parse
 
 OTHERS_SECONDS = 1.0
-_KEEPER_EVENTS = {"restart": "restart", "watchdog": "note"}
+_KEEPER_EVENTS = {"restart": "restart", "watchdog": "note", "resized": "note"}
 
 
 class Told:
@@ -22,6 +22,12 @@ class Told:
         self._steps: dict[int, dict[str, Any]] = {}
         self._flushed = time.monotonic()
         self._restarts: set[int] = set()
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the generation that runs; 0: as many as the gang was made for."""
+        latest = max(self.statuses.values(), key=lambda status: status.generation, default=None)
+        return latest.world_size if latest else 0
 
     @property
     def joined(self) -> int:

@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,22 +37,36 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class GangFolder:
+    """The files of a gang of this machine."""
+
     home: Path
 
     @property
     def exists(self) -> bool:
         return (self.home / "podset.json").exists()
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """One launcher at a time changes this folder; a dead one holds nothing."""
+        return self._locked("lock")
+
+    def keepers_lock(self) -> AbstractContextManager[None]:
+        """Who says that a keeper is gone, and who puts another in its place, exclude each other; may be taken in
+        `lock`."""
+        return self._locked("keepers.lock")
+
+    @contextmanager
+    def _locked(self, name: str) -> Iterator[None]:
         self.home.mkdir(parents=True, exist_ok=True)
-        with (self.home / "lock").open("w") as file:
+        with (self.home / name).open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     def podset(self) -> PodSet:
         return PodSet.from_json((self.home / "podset.json").read_bytes())
+
+    def ranks(self) -> set[int]:
+        """All that ever wrote a log here."""
+        return {int(path.stem) for path in (self.home / "logs").glob("*.log") if path.stem.isdecimal()}
 
     def launched(self) -> Launched | None:
         data = _read(self.home / "launch.json")

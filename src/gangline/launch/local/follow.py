@@ -17,6 +17,7 @@ class Follower:
 
     def __init__(self, folder: GangFolder, *, world_size: int, num_nodes: int, after: dict[int, int]) -> None:
         """`after`: rank to the number of its events that were seen already."""
+        self._folder = folder
         self._ranks = {rank: Tail(folder.rank_events(rank)) for rank in range(world_size)}
         self._keepers = [Tail(folder.keeper_events(node)) for node in range(num_nodes)]
         self._skip = dict(after)
@@ -43,7 +44,7 @@ class Follower:
     def _keepers_words(self) -> Iterator[GangEvent]:
         for tail in self._keepers:
             for event in tail.events():
-                kind = {"restart": "restart", "watchdog": "note"}.get(event.get("event", ""))
+                kind = {"restart": "restart", "watchdog": "note", "resized": "note"}.get(event.get("event", ""))
                 if kind == "restart":
                     yield GangEvent(kind="restart", text=str(event["reason"]), data=event)
                 elif kind == "note":
@@ -55,7 +56,9 @@ class Follower:
 
     def _others(self) -> Iterator[GangEvent]:
         """Everything but steps; of the steps the last."""
-        for rank in list(self._ranks)[1:]:
+        for rank in self._folder.ranks() - self._ranks.keys():  # an elastic gang has got more
+            self._ranks[rank] = Tail(self._folder.rank_events(rank))
+        for rank in sorted(self._ranks)[1:]:
             events = self._new(rank)
             steps = [event for event in events if event.get("event") == "step"]
             for event in [each for each in events if each.get("event") != "step"] + steps[-1:]:

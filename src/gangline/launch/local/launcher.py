@@ -14,6 +14,7 @@ from gangline.launch.local.follow import POLL_SECONDS, Follower
 from gangline.launch.local.processes import end_everything, living_keepers, notice_dead_keepers, send
 from gangline.launch.local.start import demand_room, materialise, start_keepers, write_secrets
 from gangline.launch.local.tail import Tail
+from gangline.launch.local.targets import announce, free_ports, withdraw
 from gangline.launch.protocol import Gang, GangEvent, GangStatus, Life, LogLine, Swept
 from gangline.spec.gang import GangEnd, GangState, KeeperStatus
 from gangline.spec.podset import PodSet
@@ -26,11 +27,17 @@ _AFTER_GRACE_SECONDS = 90.0
 class LocalLauncher:
     """Implements `launch.protocol.Launcher` with processes."""
 
-    def __init__(self, root: Path, *, store: ObjectStore, secrets: Callable[[str], bytes]) -> None:
-        """`root` holds a folder a gang; `secrets` gives the values behind the names in a podset."""
+    def __init__(
+        self, root: Path, *, store: ObjectStore, secrets: Callable[[str], bytes], targets: Path | None = None
+    ) -> None:
+        """`root` holds a folder a gang; `secrets` gives the values behind the names in a podset.
+
+        `targets`: Folder where files say at which ports the ranks serve their metrics; None: beside `root`.
+        """
         self._root = root.resolve()
         self._store = store
         self._secrets = secrets
+        self._targets = targets or self._root.parent / "targets"
 
     def submit(self, podset: PodSet) -> Gang:
         folder = self._folder(podset.name)
@@ -43,7 +50,7 @@ class LocalLauncher:
                 demand_room(podset)
                 materialise(folder, podset, store=self._store, secrets=self._secrets)
                 write_file(folder.home / "podset.json", podset.to_json(), mode=0o644)
-                launched = start_keepers(folder, podset)
+                launched = start_keepers(folder, podset, metrics_port=self._announce(podset))
         return Gang(name=podset.name, uid=launched.uid, podset=podset.digest, adopted=adopted)
 
     def status(self, name: str) -> GangStatus:
@@ -57,7 +64,7 @@ class LocalLauncher:
         return GangStatus(
             state=_state(folder, podset, statuses, joined),
             joined=joined,
-            ranks=podset.world_size,
+            ranks=_world_size(podset, statuses),
             generation=max((status.generation for status in statuses), default=0),
             restarts=max((status.restarts for status in statuses), default=0),
         )
@@ -76,7 +83,7 @@ class LocalLauncher:
     ) -> Iterator[LogLine]:
         """As the protocol says. Lines carry no times: `since_seconds` leaves out logs that nobody wrote to since."""
         folder = self._existing(name)
-        wanted = range(folder.podset().world_size) if ranks is None else ranks
+        wanted = sorted({*range(folder.podset().world_size), *folder.ranks()}) if ranks is None else ranks
         tails = {rank: Tail(folder.log(rank)) for rank in wanted if _is_recent(folder.log(rank), since_seconds)}
         while True:
             ended = self.status(name).state == "ended"
@@ -103,6 +110,7 @@ class LocalLauncher:
             time.sleep(POLL_SECONDS)
         end_everything(folder)
         notice_dead_keepers(folder, podset.num_nodes)
+        withdraw(self._targets, name)
 
     def renew(self, name: str) -> None:
         folder = self._existing(name)
@@ -120,6 +128,7 @@ class LocalLauncher:
             raise StillRunning(f"gang {name} is {state}; follow it, or cancel it")
         with folder.lock():
             shutil.rmtree(folder.home / "secrets", ignore_errors=True)
+        withdraw(self._targets, name)
         return _merge(ends)
 
     def sweep(self, *, now: datetime, life: Callable[[str], Life]) -> list[Swept]:
@@ -135,9 +144,18 @@ class LocalLauncher:
             over = known in ("ended", "orphan") or (known == "unknown" and now > _hard_end(path, podset))
             if over:
                 self.cancel(podset.name, reason=f"swept: its run is {known}", save=False)
+                withdraw(self._targets, podset.name)
                 shutil.rmtree(folder.home)
             swept.append(Swept(name=podset.name, run=podset.run, life=known, deleted=over))
         return swept
+
+    def _announce(self, podset: PodSet) -> int | None:
+        """Port of rank 0's metrics, after a file told where those of all ranks are."""
+        if podset.metrics_port_base is None:
+            return None
+        ports = free_ports(self._targets, podset.metrics_port_base, podset.world_size)
+        announce(self._targets, podset.name, ports, gang=podset.name)
+        return ports.start
 
     def _folder(self, name: str) -> GangFolder:
         if not name or name.startswith(".") or "/" in name:
@@ -156,7 +174,13 @@ def _state(folder: GangFolder, podset: PodSet, statuses: Sequence[KeeperStatus],
         return "ended"
     if folder.cancelled() is not None or any(status.state == "stopping" for status in statuses):
         return "stopping"
-    return "running" if joined == podset.world_size else "starting"
+    return "running" if joined == _world_size(podset, statuses) else "starting"
+
+
+def _world_size(podset: PodSet, statuses: Sequence[KeeperStatus]) -> int:
+    """Ranks of the generation that runs: an elastic gang changes their number."""
+    latest = max(statuses, key=lambda status: status.generation, default=None)
+    return (latest.world_size if latest else 0) or podset.world_size
 
 
 def _merge(ends: Sequence[GangEnd]) -> GangEnd:

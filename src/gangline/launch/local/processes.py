@@ -35,14 +35,20 @@ def notice_dead_keepers(folder: GangFolder, num_nodes: int) -> None:
     """Write the end of every node whose keeper is gone without a word, and end what it left behind."""
     if folder.launched() is None:
         return
-    living = living_keepers(folder)  # first: a keeper that ends after this look has written its file before
-    lost = [node for node in range(num_nodes) if node not in living and folder.end(node) is None]
-    if not lost:
+    if not _lost(folder, num_nodes):
         return
-    if not living:
-        end_everything(folder)
-    for node in lost:
-        _write_end(folder, node)
+    with folder.keepers_lock():
+        lost = _lost(folder, num_nodes)  # another keeper may have taken the place since
+        if not living_keepers(folder):
+            end_everything(folder)
+        for node in lost:
+            _write_end(folder, node)
+
+
+def _lost(folder: GangFolder, num_nodes: int) -> list[int]:
+    """Nodes whose keeper is gone without a word."""
+    living = living_keepers(folder)  # first: a keeper that ends after this look has written its file before
+    return [node for node in range(num_nodes) if node not in living and folder.end(node) is None]
 
 
 def end_everything(folder: GangFolder) -> None:

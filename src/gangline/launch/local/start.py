@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from gangline import procfs
@@ -79,13 +80,30 @@ def write_secrets(folder: GangFolder, values: Mapping[str, bytes]) -> None:
         write_file(folder.home / "secrets" / name, value, mode=0o600)
 
 
-def start_keepers(folder: GangFolder, podset: PodSet) -> Launched:
-    """Start one a virtual node, and remember them."""
+def start_keepers(folder: GangFolder, podset: PodSet, *, metrics_port: int | None = None) -> Launched:
+    """Start one a virtual node, and remember them; `metrics_port` is that of rank 0."""
     port = _free_port() if podset.num_nodes > 1 else None
-    keepers = tuple(_start_keeper(folder, podset, node, control_port=port) for node in range(podset.num_nodes))
+    keepers = tuple(
+        _start_keeper(
+            folder, podset, keeper_environ(folder, podset, node, control_port=port, metrics_port=metrics_port)
+        )
+        for node in range(podset.num_nodes)
+    )
     launched = Launched(uid=random.token_hex(8), keepers=keepers, control_port=port)
     folder.write("launch.json", launched)
     return launched
+
+
+def replace_keeper(folder: GangFolder, node: int, environ: Mapping[str, str]) -> None:
+    """Start another keeper in the place of one that is gone, as a platform replaces a pod; under `keepers_lock`.
+
+    `environ` is what the one before saw.
+    """
+    launched = folder.launched()
+    assert launched is not None, "a keeper that is gone was started"
+    another = _start_keeper(folder, folder.podset(), environ)
+    keepers = (*launched.keepers[:node], another, *launched.keepers[node + 1 :])
+    folder.write("launch.json", replace(launched, keepers=keepers))
 
 
 def _free_port() -> int:
@@ -94,16 +112,18 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _start_keeper(folder: GangFolder, podset: PodSet, node: int, *, control_port: int | None) -> Process:
+def _start_keeper(folder: GangFolder, podset: PodSet, environ: Mapping[str, str]) -> Process:
     """A session of its own, no parent's terminal, no inherited file: it outlives the driver."""
     program, *arguments = podset.command
     program = sys.executable if program in ("python", "python3") else program
-    log = os.open(folder.log(f"keeper-{node}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    log = os.open(
+        folder.log(f"keeper-{environ['NODE_RANK']}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+    )
     try:
         pid = os.posix_spawnp(
             program,
             [program, *arguments],
-            keeper_environ(folder, podset, node, control_port=control_port),
+            environ,
             setsid=True,
             setsigmask=(),
             file_actions=[
@@ -124,10 +144,17 @@ def passed_on() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if _PASSED_ON.fullmatch(name)}
 
 
-def keeper_environ(folder: GangFolder, podset: PodSet, node: int, *, control_port: int | None = None) -> dict[str, str]:
+def keeper_environ(
+    folder: GangFolder,
+    podset: PodSet,
+    node: int,
+    *,
+    control_port: int | None = None,
+    metrics_port: int | None = None,
+) -> dict[str, str]:
     """All that the keeper of `node` sees; later lines win, the user's own cannot change the gang's.
 
-    `control_port`: where keepers of several virtual nodes meet.
+    `control_port`: where keepers of several virtual nodes meet. `metrics_port`: of rank 0; None: nobody serves metrics.
     """
     own: dict[str, object] = {
         "NODE_RANK": node,
@@ -147,8 +174,8 @@ def keeper_environ(folder: GangFolder, podset: PodSet, node: int, *, control_por
     }
     if STORE_CREDENTIALS in podset.secrets:
         own["GANGLINE_STORE_CREDENTIALS_FILE"] = folder.home / "secrets" / STORE_CREDENTIALS
-    if podset.metrics_port_base is not None:
-        own["GANGLINE_METRICS_PORT"] = podset.metrics_port_base + node * podset.procs_per_node
+    if metrics_port is not None:
+        own["GANGLINE_METRICS_PORT"] = metrics_port + node * podset.procs_per_node
     if control_port is not None:
         own |= {"GANGLINE_CONTROL_PORT": control_port, "GANGLINE_REJOIN_SECONDS": REJOIN_SECONDS}
     if podset.deadline_seconds is not None:

@@ -20,7 +20,7 @@ from gangline.launch.kubernetes.api.rights import (
     is_granted,
     single,
 )
-from gangline.spec.codec import canonical, from_json
+from gangline.spec.codec import Document
 
 TrainerSpelling = Literal["podSpecOverrides", "podTemplateOverrides", "runtimePatches"]
 """How a TrainJob says wishes for its pods: Trainer 2.0, 2.1, 2.2 and later."""
@@ -32,7 +32,7 @@ _GROUPS = ("batch", JOBSET, KUEUE, "networking.k8s.io", TRAINER)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
+class Facts(Document):
     schema: int = 1
     version: str = ""
     """Of the server, as `1.34`."""
@@ -59,14 +59,6 @@ class Facts:
     @property
     def jobset(self) -> bool:
         return any(each.startswith(f"{JOBSET}/") for each in self.served)
-
-    def to_json(self) -> bytes:
-        return canonical(self)
-
-    @staticmethod
-    def from_json(data: bytes | str) -> "Facts":
-        """Raises `IntegrityError` where `data` is no facts file."""
-        return from_json(Facts, data)
 
 
 def read_facts(api: Api, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Facts:

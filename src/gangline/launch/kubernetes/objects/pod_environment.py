@@ -1,7 +1,7 @@
 """The environment of a pod's keeper, the same in every pod of a gang but for its rank among them."""
 
 from gangline.launch.kubernetes.api.protocol import Object
-from gangline.launch.kubernetes.objects.setting import Setting
+from gangline.launch.kubernetes.objects.setting import DEADLINE, Setting
 from gangline.spec.podset import PodSet
 
 RENDEZVOUS_PORT, CONTROL_PORT, READY_PORT = 29_500, 29_501, 29_502
@@ -61,7 +61,7 @@ def _gang(setting: Setting) -> dict[str, str]:
     if podset.metrics_port_base is not None:
         own["GANGLINE_METRICS_PORT"] = str(podset.metrics_port_base)
     if podset.deadline_seconds is not None:
-        own["GANGLINE_DEADLINE_SECONDS"] = str(podset.deadline_seconds)
+        own[DEADLINE] = str(podset.deadline_seconds)
     return own
 
 

@@ -29,6 +29,8 @@ WAITING_SECONDS = 7 * 86_400.0
 LEAST_GRACE_SECONDS, MOST_GRACE_SECONDS = 30, 600
 STOPPING_SECONDS = 10
 """What a keeper has beyond the grace of its ranks, to say how they ended."""
+DEADLINE = "GANGLINE_DEADLINE_SECONDS"
+"""Variable of the keepers: the gang's own time, from their start."""
 STARTING_SECONDS = 1_800
 """Pulling, joining and stopping: what Kubernetes' deadline has beyond that of the keepers, which end in order."""
 

@@ -47,7 +47,7 @@ class Marked:
 
     @property
     def turn(self) -> tuple[int, datetime, str]:
-        """Its place in the queue: priority, then age."""
+        """Its place among the gangs of its project: priority, then age."""
         return -self.wanted.priority, self.queued, self.name
 
 

@@ -21,6 +21,7 @@ from gangline.errors import CapacityError
 from gangline.launch.kubernetes.api.protocol import Conflict, Object, Refused
 from gangline.launch.kubernetes.objects.setting import GANG, MANAGED_BY, SERVERS, WAITS
 from gangline.launch.kubernetes.placing.choose_servers import ChooseServers, WhyNot
+from gangline.launch.kubernetes.placing.fair import Turns
 from gangline.launch.kubernetes.placing.gang_pods import is_bound
 from gangline.launch.kubernetes.placing.ledger import Promise
 from gangline.launch.kubernetes.placing.marked import PLACED, Marked
@@ -46,7 +47,7 @@ def pool_round(turn: Turn, gangs: Sequence[Marked], choose: ChooseServers) -> No
         if _is_unsettled(turn, gang) or gang.name in pending:
             with _alone(turn, gang):
                 tend(turn, gang)
-    _start(turn, [gang for gang in gangs if gang.root.is_suspended], choose)
+    _start(turn, gangs, choose)
 
 
 @contextmanager
@@ -86,9 +87,11 @@ def _is_due(turn: Turn, gang: Marked) -> bool:
     return gang.refusal is None or turn.age(gang.refusal.until) >= 0
 
 
-def _start(turn: Turn, queue: Iterable[Marked], choose: ChooseServers) -> None:
+def _start(turn: Turn, gangs: Sequence[Marked], choose: ChooseServers) -> None:
     holds_back = ""
-    for gang in queue:
+    holding = [gang for gang in gangs if gang.name in turn.ledger.promises]
+    turns = Turns([gang for gang in gangs if gang.root.is_suspended], holding)
+    for gang in turns:
         promise = turn.ledger.promises.get(gang.name)
         with _alone(turn, gang):
             if promise is not None:
@@ -97,7 +100,9 @@ def _start(turn: Turn, queue: Iterable[Marked], choose: ChooseServers) -> None:
                 turn.say(gang, f"waits its turn behind {holds_back}, for which servers are kept free")
             elif _is_due(turn, gang):
                 why = _place(turn, gang, choose)
-                if why and not why.never and turn.age(gang.queued.isoformat()) >= TURN_SECONDS:
+                if why is None:
+                    turns.charge(gang)
+                elif not why.never and turn.age(gang.queued.isoformat()) >= TURN_SECONDS:
                     holds_back = gang.name
 
 

@@ -20,6 +20,7 @@ _PRIORITIES = {"low": 0, "normal": 1, "high": 2}
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
     gang: str
+    project: str = ""
     num_pods: int
     need: Amounts
     """Of one pod."""
@@ -46,6 +47,7 @@ def wanted(root: Object, template: Object) -> Wanted:
     spec, placement = template.get("spec") or {}, podset.placement
     return Wanted(
         gang=podset.name,
+        project=podset.project,
         num_pods=podset.num_nodes,
         need=pod_needs(spec),
         selector=spec.get("nodeSelector") or {},

@@ -1,9 +1,10 @@
 """Who holds what a gang waits for: other gangs by name, with their latest end; other pods by their owner."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from gangline.launch.kubernetes.api.protocol import Object
-from gangline.launch.kubernetes.objects.setting import END, GANG
+from gangline.launch.kubernetes.objects.setting import CONTAINER, DEADLINE, END, GANG, STARTING_SECONDS, rfc3339
 from gangline.launch.kubernetes.placing.amounts import add, as_text, pod_needs
 from gangline.launch.kubernetes.pods import is_over
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, read_time
@@ -30,7 +31,8 @@ def holders(seen: Snapshot, resource: str) -> Holders | None:
             continue
         owner = _owner(pod)
         amounts[owner] = add(amounts.get(owner, {}), pod_needs(pod.get("spec") or {}))
-        ends[owner] = (pod["metadata"].get("annotations") or {}).get(END, "")
+        known = [end for end in (ends.get(owner, ""), _end(pod)) if end]
+        ends[owner] = min(known, key=lambda end: read_time(end) or datetime.max.replace(tzinfo=UTC), default="")
     held = sorted(
         ((needs.get(resource, 0), owner) for owner, needs in amounts.items()), key=lambda one: (-one[0], one[1])
     )
@@ -40,6 +42,28 @@ def holders(seen: Snapshot, resource: str) -> Holders | None:
     told = [f"{owner} holds {as_text(resource, amount)}{_until(ends[owner])}" for amount, owner in held[:SHOWN]]
     rest = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
     return Holders(sentence=", ".join(told) + rest, first=held[0][1], until=ends[held[0][1]])
+
+
+def _end(pod: Object) -> str:
+    """When it is over at the latest: its own time counts from its start, the mark on it still has the waiting in it."""
+    marked = (pod["metadata"].get("annotations") or {}).get(END, "")
+    started, seconds = read_time((pod.get("status") or {}).get("startTime")), _seconds(pod.get("spec") or {})
+    return marked if started is None or seconds is None else rfc3339(started + timedelta(seconds=seconds))
+
+
+def _seconds(spec: Object) -> float | None:
+    """How long a gang may take whose pods have this spec; None where it has no deadline."""
+    told = [
+        each.get("value")
+        for container in spec.get("containers") or ()
+        for each in container.get("env") or ()
+        if container.get("name") == CONTAINER and each.get("name") == DEADLINE
+    ]
+    try:
+        own = float(str(told[0]))
+    except (IndexError, ValueError):
+        return None
+    return own + float(spec.get("terminationGracePeriodSeconds") or 0) + STARTING_SECONDS
 
 
 def _owner(pod: Object) -> str:

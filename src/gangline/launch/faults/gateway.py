@@ -1,0 +1,326 @@
+"""An S3 server on loopback before any store, so that a fault can stand between ranks and the store they use.
+
+It speaks what `storage.s3` asks for, no more, and keeps nothing: what is written through it lies in the store behind,
+as if its writer had been there itself. Put a `FaultProxy` before it to delay, refuse or cut; `fill` makes it full.
+"""
+
+import errno
+import hmac
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Self
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from gangline.errors import StorageError, UsageError
+from gangline.launch.faults import gateway_documents as documents
+from gangline.storage.protocol import Entry, Etag, ObjectStore, OpenUpload, Upload
+
+BUCKET = "store"
+_POLL_SECONDS = 0.02
+_WORD = "x-amz-meta-gangline-write"
+_NOTES = ".uploads~/"
+"""What our client leaves beside an upload; no key of a store, so it is kept here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def refusal(status: int, code: str, message: str = "") -> Answer:
+    return Answer(status, documents.error(code, message), {"Content-Type": "application/xml"})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    key: str
+    """Empty: the bucket."""
+    query: dict[str, str]
+    headers: dict[str, str]
+    """By lower-case name."""
+    body: bytes = b""
+
+
+@dataclass(slots=True)
+class _Open:
+    """An upload that was begun here."""
+
+    block: AbstractContextManager[Upload]
+    upload: Upload
+    key: str
+    word: str
+    parts: int = 0
+
+
+class Gateway:
+    """Serves `store` on a free loopback port while its block runs, to who has `credentials`."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._access_key = secrets.token_hex(20)
+        self._secret_key = secrets.token_hex(20)
+        self._words: dict[str, tuple[Etag, str]] = {}
+        self._notes: dict[str, float] = {}
+        self._uploads: dict[str, _Open] = {}
+        self._full_below: str | None = None
+        self._lock = threading.Lock()
+        self._server = _Server(("127.0.0.1", 0), _handler(self))
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_POLL_SECONDS,), name="gateway", daemon=True
+        )
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    @property
+    def credentials(self) -> str:
+        """`ACCESS:SECRET`. The access key is the secret: it is as long, and known to who was given it alone."""
+        return f"{self._access_key}:{self._secret_key}"
+
+    @staticmethod
+    def url(port: int) -> str:
+        """Of the store as its clients open it by way of `port`, the gateway's own or that of a proxy before it."""
+        return f"s3://{BUCKET}?endpoint=http://127.0.0.1:{port}&region=us-east-1"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def fill(self, below: str | None) -> None:
+        """From now on no byte more goes below this prefix; None: there is room again."""
+        self._full_below = below
+
+    def knows(self, authorization: str) -> bool:
+        """Was this header, or query of a presigned URL, made with our access key?"""
+        _, _, rest = authorization.partition("Credential=")
+        return hmac.compare_digest(rest.partition("/")[0].encode(), self._access_key.encode())
+
+    def answer(self, request: Request) -> Answer:
+        """What the store behind says."""
+        try:
+            return self._answer(request)
+        except UsageError as error:
+            return refusal(400, "InvalidArgument", str(error))
+        except StorageError as error:
+            return _trouble(error)
+
+    def _answer(self, request: Request) -> Answer:
+        if not request.key:
+            return self._list(request)
+        if request.key.startswith(_NOTES):
+            return self._note(request)
+        if self._brings(request) and self._is_full(request.key):
+            return refusal(507, "XMinioStorageFull", "a drill keeps this store full for a while")
+        if {"uploads", "uploadId"} & request.query.keys():
+            return self._multipart(request)
+        verbs: dict[str, Callable[[Request], Answer]] = {
+            "GET": self._get, "HEAD": self._head, "PUT": self._put, "DELETE": self._delete,
+        }  # fmt: skip
+        verb = verbs.get(request.method)
+        return verb(request) if verb else refusal(405, "MethodNotAllowed")
+
+    @staticmethod
+    def _brings(request: Request) -> bool:
+        """More bytes, or the promise of some."""
+        return request.method == "PUT" or (request.method == "POST" and "uploads" in request.query)
+
+    def _is_full(self, key: str) -> bool:
+        return self._full_below is not None and key.startswith(self._full_below)
+
+    # -- objects
+
+    def _get(self, request: Request) -> Answer:
+        start, size = _range(request.headers.get("range", ""))
+        blob = self._store.get(request.key, start, size)
+        if blob is None:
+            return _missing()
+        headers = {"ETag": f'"{blob.etag}"'}
+        if "range" not in request.headers:
+            return Answer(200, blob.data, headers)
+        if start >= blob.size_bytes:
+            return refusal(416, "InvalidRange")
+        headers["Content-Range"] = f"bytes {start}-{start + len(blob.data) - 1}/{blob.size_bytes}"
+        return Answer(206, blob.data, headers)
+
+    def _head(self, request: Request) -> Answer:
+        entry, blob = self._store.head(request.key), self._store.get(request.key, 0, 0)
+        if entry is None or blob is None:
+            return Answer(404)
+        headers = {
+            "ETag": f'"{blob.etag}"',
+            "Content-Length": str(entry.size_bytes),
+            "Last-Modified": documents.http_time(entry.modified),
+        }
+        etag, word = self._words.get(request.key, ("", ""))
+        return Answer(200, b"", headers | ({_WORD: word} if etag == blob.etag else {}))
+
+    def _put(self, request: Request) -> Answer:
+        key, data = request.key, request.body
+        expected = request.headers.get("if-match")
+        if expected is not None:
+            etag = self._store.compare_and_set(key, data, expected.strip('"'))
+        elif "if-none-match" in request.headers:
+            etag = self._store.put_if_absent(key, data)
+        else:
+            etag = self._store.put(key, data)
+        if etag is None:
+            return refusal(412, "PreconditionFailed")
+        self._words[key] = etag, request.headers.get(_WORD, "")
+        return Answer(200, b"", {"ETag": f'"{etag}"'})
+
+    def _delete(self, request: Request) -> Answer:
+        self._store.delete(request.key)
+        return Answer(204)
+
+    # -- uploads
+
+    def _multipart(self, request: Request) -> Answer:
+        if request.method == "POST" and "uploads" in request.query:
+            return self._begin(request)
+        upload_id = request.query.get("uploadId", "")
+        with self._lock:
+            found = self._uploads.get(upload_id)
+        if request.method == "DELETE":
+            return self._abort(request.key, upload_id, found)
+        if found is None:
+            return refusal(404, "NoSuchUpload")
+        return self._part(found, request) if request.method == "PUT" else self._complete(found, upload_id)
+
+    def _begin(self, request: Request) -> Answer:
+        block = self._store.upload(request.key)
+        upload = block.__enter__()
+        with self._lock:
+            self._uploads[upload.upload_id] = _Open(block, upload, request.key, request.headers.get(_WORD, ""))
+        return Answer(200, documents.begun(upload.upload_id))
+
+    def _part(self, found: _Open, request: Request) -> Answer:
+        number = int(request.query["partNumber"])
+        if number > found.parts:  # one that is there already is sent again for want of our answer
+            found.upload.part(request.body)
+            found.parts = number
+        return Answer(200, b"", {"ETag": f'"{number}"'})
+
+    def _complete(self, found: _Open, upload_id: str) -> Answer:
+        etag = found.upload.complete()
+        found.block.__exit__(None, None, None)
+        self._words[found.key] = etag, found.word
+        with self._lock:
+            self._uploads.pop(upload_id, None)
+        return Answer(200, documents.completed(etag))
+
+    def _abort(self, key: str, upload_id: str, found: _Open | None) -> Answer:
+        with self._lock:
+            self._uploads.pop(upload_id, None)
+        if found is None:
+            self._store.abort_upload(OpenUpload(key, upload_id, 0.0))
+        else:
+            with suppress(_Aborted):
+                found.block.__exit__(_Aborted, _Aborted(), None)
+        return Answer(204)
+
+    # -- listings
+
+    def _list(self, request: Request) -> Answer:
+        prefix = request.query.get("prefix", "")
+        if "uploads" in request.query:
+            return Answer(200, documents.uploads(BUCKET, self._store.open_uploads(prefix)))
+        after, limit = request.query.get("start-after", ""), int(request.query.get("max-keys", "1000"))
+        if prefix.startswith(_NOTES):
+            notes = sorted(self._notes.items())
+            found = [Entry(key, 0, at) for key, at in notes if key.startswith(prefix) and key > after]
+            return Answer(200, documents.listing(BUCKET, found[:limit]))
+        return Answer(200, documents.listing(BUCKET, self._store.list(prefix, after, limit)))
+
+    def _note(self, request: Request) -> Answer:
+        if request.method == "PUT":
+            self._notes[request.key] = time.time()
+            return Answer(200, b"", {"ETag": '"note"'})
+        if request.method == "DELETE":
+            self._notes.pop(request.key, None)
+            return Answer(204)
+        return _missing()
+
+
+class _Aborted(Exception):
+    """The client gave its upload up."""
+
+
+def _missing() -> Answer:
+    return refusal(404, "NoSuchKey")
+
+
+def _trouble(error: StorageError) -> Answer:
+    """A full disk behind is a full store; whatever else the store could not do may be tried again."""
+    cause = error.__cause__
+    if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        return refusal(507, "XMinioStorageFull", str(error))
+    return refusal(500, "InternalError", str(error))
+
+
+def _range(text: str) -> tuple[int, int | None]:
+    """Start and size of `bytes=5-9`; all of it without one."""
+    first, _, last = text.removeprefix("bytes=").partition("-")
+    start = int(first or 0)
+    return start, int(last) - start + 1 if last else None
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A connection that broke off is no event here: a fault before this server did it."""
+
+
+def _handler(gateway: Gateway) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = 120.0
+        disable_nagle_algorithm = True
+        wbufsize = 65536
+
+        def _serve(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            parts = urlsplit(self.path)
+            bucket, _, key = unquote(parts.path).removeprefix("/").partition("/")
+            query = dict(parse_qsl(parts.query, keep_blank_values=True))
+            said = self.headers.get("Authorization") or f"Credential={query.get('X-Amz-Credential', '')}"
+            if not gateway.knows(said):
+                self._send(refusal(403, "InvalidAccessKeyId"))
+            elif bucket != BUCKET:
+                self._send(refusal(404, "NoSuchBucket"))
+            else:
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                self._send(gateway.answer(Request(self.command, key, query, headers, body)))
+
+        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815  # names of the standard library
+
+        def _send(self, answer: Answer) -> None:
+            self.send_response(answer.status)
+            for name, value in ({"Content-Length": str(len(answer.body))} | answer.headers).items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(answer.body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the standard library's name
+            """Says nothing: what matters is counted."""
+
+    return Handler
