@@ -7,7 +7,8 @@ import pytest
 from tests.line import repositories
 
 from gangline.line.observer import Silent
-from gangline.line.run import run_line, run_stage
+from gangline.line.run import run_line
+from gangline.line.run_stage import run_stage
 from gangline.line.runs import find_run, list_runs, open_site_store
 from gangline.spec.site import Site
 

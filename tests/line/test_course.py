@@ -4,8 +4,8 @@ import json
 from types import SimpleNamespace
 
 from gangline.line.course import read_metrics
-from gangline.line.rank_rows import read_ranks
-from gangline.line.stages.prove import largest_difference
+from gangline.line.rank_rows import read_parts, read_ranks, read_save_seconds
+from gangline.line.stages.prove import largest_difference, loss_price
 from gangline.spec.gang import JobResult
 from gangline.storage.local import FolderStore
 
@@ -48,6 +48,41 @@ def test_rank_rows_sum_phases_and_leave_out_the_silent(tmp_path):
     assert (row.rank, row.node, row.peak_memory_bytes) == (0, "here", 9)
     assert row.phases == {"forward": 0.16, "wait": 0.04}
     assert row.step_seconds == 0.2
+
+
+def test_a_step_is_told_by_parts_without_the_steps_that_set_things_up(tmp_path):
+    store = FolderStore(tmp_path)
+    slow = {"forward": 9.0, "backward": 9.0, "wait": 9.0}
+    own = {"forward": 0.2, "backward": 0.3, "wait": 0.1, "data": 0.0}
+    rows = [slow, slow, own, own, own | {"checkpoint": 0.4, "wait": 0.7}, own]
+    store.put("p/ranks/0.jsonl", lines(*({"event": "step", "phases": row} for row in rows)))
+    store.put("p/ranks/1.jsonl", lines(*({"event": "step", "phases": own | {"wait": 0.3}} for _ in range(4))))
+    parts = read_parts(store, "p", world_size=3)
+    assert parts == {"compute": 0.5, "communication": 0.2, "checkpoint": 0.05}
+    assert read_parts(store, "nowhere", world_size=2) == {}
+
+
+def test_of_many_ranks_eight_are_timed_first_and_far_ones_alike(tmp_path):
+    store = FolderStore(tmp_path)
+    for rank in range(100):
+        phases = {"forward": 1.0 if rank in {0, 12, 25, 37, 50, 62, 75, 87} else 1e9}
+        store.put(f"p/ranks/{rank}.jsonl", lines({"event": "step", "phases": phases}))
+    assert read_parts(store, "p", world_size=100) == {"compute": 1.0}
+
+
+def test_cost_of_a_save_is_the_mean_time_that_training_stood_still(tmp_path):
+    store = FolderStore(tmp_path)
+    assert read_save_seconds(store, "runs/p/c/r") is None
+    saves = [{"event": "saved", "step": step, "blocking_seconds": seconds} for step, seconds in ((3, 0.5), (6, 1.5))]
+    store.put("runs/p/c/r/ranks/0.jsonl", lines({"event": "step", "step": 1}, *saves))
+    assert read_save_seconds(store, "runs/p/c/r") == 1.0
+
+
+def test_price_of_lossy_exchange_is_the_mean_gap_of_the_later_half():
+    job = JobResult(seed=1, step=4, losses=((1, 3.0), (2, 2.5), (3, 2.0), (4, 1.5), (9, 1.0)))
+    assert loss_price({1: 9.0, 2: 9.0, 3: 2.5, 4: 1.75}, job) == 0.375
+    assert loss_price({3: float("inf")}, job) is None
+    assert loss_price({}, job) is None
 
 
 def test_the_largest_difference_is_over_shared_steps_and_no_number_is_infinite():

@@ -12,8 +12,9 @@ from gangline.line.states import stage
 from gangline.line.sweep import sweep
 
 ENDS = """\
-import os, sys
-attempt = int(os.environ["GANGLINE_GANG"].partition("-t")[2] or 1) if "-t" in os.environ["GANGLINE_GANG"] else 1
+import os, re, sys
+later = re.search(r"-[a-z2-7]{6}-t(\\d+)$", os.environ["GANGLINE_GANG"])
+attempt = int(later[1]) if later else 1
 codes = {codes}
 if attempt <= len(codes):
     sys.exit(codes[attempt - 1])
@@ -134,7 +135,7 @@ def test_what_a_program_reports_of_itself_is_judged(desk):
     record = desk.run()
     assert record.metrics["score"].value == 0.5
     assert {each.name: each.verdict for each in record.gates}["quality:score"] == "yes"
-    other = desk.run(overrides=["evaluate.every_steps=2"])
+    other = desk.run(overrides=['evaluate.metrics=["score"]'])
     assert stage(other, "evaluate").state == "done"
     assert other.metrics["score"].value == 0.5
 

@@ -13,13 +13,14 @@ from tests.line import repositories
 from tests.line.conftest import Desk, Remembers
 
 from gangline.checkpoint.envelope import list_checkpoints
-from gangline.errors import StorageError
+from gangline.errors import IntegrityError, StorageError
 from gangline.line import places
 from gangline.line.drill.invariants import spellings
 from gangline.line.launchers import gang_credentials
 from gangline.line.run import run_line
 from gangline.line.states import stage
-from gangline.spec.record import STAGES
+from gangline.line.trust import rights_of
+from gangline.spec.record import STAGES, CommitInfo, Inputs, Record, RunInfo
 from gangline.spec.site import Site, StoreTable
 from gangline.storage.copy import copy_store
 from gangline.storage.local import FolderStore
@@ -147,14 +148,37 @@ def first_checkpoint(desk, driver):
     raise AssertionError(f"no checkpoint within {DEADLINE_SECONDS:.0f} s")
 
 
+def rights(trust):
+    commit = CommitInfo(sha="c", tree="t", trust=trust)
+    return rights_of(Record(run=RunInfo(id="r", project="p", created="now"), commit=commit, inputs=Inputs(line="")))
+
+
+@pytest.mark.tools
+def test_a_forks_gang_gets_its_own_credential_or_none(minio_server, versitygw_server):
+    environ = {"S3_KEY": minio_server.credentials}
+    site = Site(store=StoreTable(credentials="secret:env:S3_KEY"))
+    owner = minio_server.store("forked")
+    for key in ("blobs/sha256/code", "models/p/1.json", "runs/p/c/other/record.json"):
+        owner.put(key, b"{}")
+    mine = minio_server.store("forked", credentials=gang_credentials(owner, site, environ, rights("fork")))
+    assert mine.put("runs/p/c/r/checkpoints/latest.json", b"{}")
+    assert mine.get("blobs/sha256/code") is not None
+    for denied in ("models/p/1.json", "runs/p/c/other/record.json"):
+        with pytest.raises(StorageError):
+            mine.get(denied)
+    environ = {"S3_KEY": versitygw_server.credentials}
+    for scoped in (True, False):
+        site = Site(store=StoreTable(credentials="secret:env:S3_KEY", scoped=scoped))
+        with pytest.raises(IntegrityError, match="no credential of the site"):
+            gang_credentials(versitygw_server.store("forked"), site, environ, rights("fork"))
+
+
 @pytest.mark.tools
 def test_a_gang_gets_a_credential_of_its_run_where_the_server_lends_one(minio_server, versitygw_server):
     for server, lends in ((minio_server, True), (versitygw_server, False)):
         for scoped in (True, False):
             site = Site(store=StoreTable(credentials="secret:env:S3_KEY", scoped=scoped))
-            given = gang_credentials(
-                server.store("lent"), site, {"S3_KEY": server.credentials}, project="p", run_prefix="runs/p/c/r"
-            )
+            given = gang_credentials(server.store("lent"), site, {"S3_KEY": server.credentials}, rights("own"))
             assert (given != server.credentials) == (lends and scoped)
             mine = server.store("lent", credentials=given)
             assert mine.put("runs/p/c/r/checkpoints/latest.json", b"{}")

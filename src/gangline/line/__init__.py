@@ -4,7 +4,7 @@ What callers use (command line, components, hooks); `environ` is read by them an
 
     run.run_line(repo, *, site, environ, commit=None, overrides=(), again=False, strategy=None, start=None, until=None,
                  target=None, observer=Silent()) -> Record      all stages, or resume; raises what its run ended with
-    run.run_stage(repo, name, run, *, site, environ, observer=Silent(), max_seconds=None) -> Record
+    run_stage.run_stage(repo, name, run, *, site, environ, observer=Silent(), max_seconds=None) -> Record
     preview.preview(repo, *, site, environ, commit=None, overrides=(), strategy=None) -> Preview     launches nothing
     watch.follow_run(repo, run, *, site, environ, observer, poll_seconds=1.0) -> Record    watches another driver's run
     cancel.cancel_run(repo, run, *, site, environ, reason, save=True, observer=Silent()) -> Record

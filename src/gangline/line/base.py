@@ -4,10 +4,11 @@ The base is the nearest ancestor with a run that passed, at most 50 back. A run 
 trained must not be published under another run's name.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gangline.line.git import Repository
-from gangline.line.registry.rules import was_drilled
+from gangline.line.marks import was_cut_short, was_drilled
 from gangline.line.runs import list_runs
 from gangline.spec.record import Record
 from gangline.storage.protocol import ObjectStore
@@ -18,6 +19,8 @@ MAX_DONORS = 20
 
 @dataclass(frozen=True, slots=True)
 class Past:
+    """What came before a run."""
+
     base: Record | None
     donors: tuple[Record, ...]
     """Runs whose stages may be taken, nearest first; the base among them."""
@@ -25,16 +28,19 @@ class Past:
 
 def look_back(store: ObjectStore, repository: Repository, *, project: str, commit: str, run: str) -> Past:
     """The past of a run of `commit`; its own record is not part of it."""
-    donors = [each for each in _sound(store, project, commit) if each.run.id != run]
+    donors = [each for each in sound_runs(store, project, commit) if each.run.id != run]
     for ancestor in repository.ancestors(commit, MAX_BACK):
-        of_ancestor = _sound(store, project, ancestor)
+        of_ancestor = list(sound_runs(store, project, ancestor))
         donors += of_ancestor
-        passed = [each for each in of_ancestor if each.run.verdict == "passed"]
+        passed = [each for each in of_ancestor if each.run.verdict == "passed" and not was_cut_short(each)]
         if passed:
             base = max(passed, key=lambda each: (each.run.created, each.run.id))
             return Past(base, tuple(donors[:MAX_DONORS]))
     return Past(None, tuple(donors[:MAX_DONORS]))
 
 
-def _sound(store: ObjectStore, project: str, commit: str) -> list[Record]:
-    return [each for each in list_runs(store, project=project, commit=commit) if not was_drilled(each)]
+def sound_runs(store: ObjectStore, project: str, commit: str) -> Iterator[Record]:
+    """Read one by one; neither drilled nor of a fork: nobody takes what a stranger's code has written."""
+    for each in list_runs(store, project=project, commit=commit):
+        if each.commit.trust == "own" and not was_drilled(each):
+            yield each

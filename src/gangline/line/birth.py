@@ -19,6 +19,8 @@ MAX_CHANGED = 100
 
 @dataclass(frozen=True, slots=True)
 class Found:
+    """A run, and whether the question made it."""
+
     record: Record
     is_new: bool
     past: Past | None
@@ -83,6 +85,8 @@ def _commit(store: ObjectStore, question: Question, base: Record | None) -> Comm
         tree=question.tree,
         branch=question.branch,
         subject=question.subject,
+        pull_request=question.pull_request,
+        trust=question.trust,
         patch=put_blob(store, patch) if patch is not None else None,
         base=Base(commit=base.commit.sha, run=base.run.id) if base else None,
         changed=changed[:MAX_CHANGED],

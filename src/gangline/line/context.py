@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from gangline.errors import GanglineError
 from gangline.launch.protocol import Launcher
 from gangline.line import places, states
-from gangline.line.base import Past, look_back
 from gangline.line.clock import now
-from gangline.line.git import Repository
 from gangline.line.observer import Observer
 from gangline.line.record_store import Change, RecordStore
 from gangline.spec.line import Line
@@ -20,6 +18,10 @@ from gangline.spec.record import Driver, Event, Record, run_prefix
 from gangline.spec.site import Site
 from gangline.storage.blobs import get_blob
 from gangline.storage.protocol import ObjectStore
+
+if TYPE_CHECKING:
+    from gangline.line.base import Past
+    from gangline.line.git import Repository
 
 
 def unchanged(record: Record) -> Record:
@@ -44,6 +46,8 @@ class StageResult:
 
 @dataclass(kw_only=True)
 class Context:
+    """One driver's hold on one run; stages get nothing else."""
+
     repo: Path
     """Folder of line.toml on this machine."""
     site: Site
@@ -58,17 +62,23 @@ class Context:
     observer: Observer
     pending: list[Event] = field(default_factory=list)
     """Events that go into the record with its next change."""
+    follow_until: float | None = None
+    """On the monotonic clock: then a driver that only looks in leaves the gang alone, and the run open."""
 
     @property
     def home(self) -> Path:
         return places.home(self.repo)
 
     @cached_property
-    def repository(self) -> Repository:
+    def repository(self) -> "Repository":
+        from gangline.line.git import Repository
+
         return Repository.at(self.repo)
 
     @cached_property
-    def past(self) -> Past:
+    def past(self) -> "Past":
+        from gangline.line.base import look_back
+
         run = self.record.run
         return look_back(self.store, self.repository, project=run.project, commit=self.record.commit.sha, run=run.id)
 
@@ -98,6 +108,10 @@ class Context:
 
         self.record = self.records.change(with_events, driver=self.driver)
         return self.record
+
+    def standing(self) -> Record:
+        """The record as it stands, with what bystanders wrote."""
+        return self.records.read() or self.record
 
     def cancel_requested(self) -> str | None:
         """Why the run is to stop, as the record says now."""

@@ -1,7 +1,7 @@
 """What a training left in the store, read after its end: losses by step, times by rank, memory, throughput."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from statistics import median
 from typing import Any, ClassVar
@@ -9,23 +9,32 @@ from typing import Any, ClassVar
 from gangline.errors import StorageError
 from gangline.line.context import Context
 from gangline.line.curve import by_step, draw, losses_of, read_lines
-from gangline.line.gangs import Finished, role_prefix
-from gangline.line.rank_rows import read_ranks
+from gangline.line.gangs import EVENTS, METRICS, Finished, attempt_key, attempt_texts, role_prefix
+from gangline.line.profiles import profile_artifacts
+from gangline.line.rank_rows import read_parts, read_ranks, read_save_seconds
+from gangline.line.training import read_training
 from gangline.spec.codec import canonical
-from gangline.spec.plan import Forecast, Plan
-from gangline.spec.record import Artifact, Curve, Metric, RankRow
+from gangline.spec.plan import Forecast, Plan, Term
+from gangline.spec.record import Artifact, Curve, Metric, RankRow, Training
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Course:
-    METRICS: ClassVar[frozenset[str]] = frozenset({"loss", "tokens_per_second", "step_seconds", "memory_peak_bytes"})
+    """What a finished gang measured on its way."""
+
+    METRICS: ClassVar[frozenset[str]] = frozenset(
+        {"loss", "mfu", "tokens_per_second", "step_seconds", "memory_peak_bytes"}
+    )
 
     final_step: int
     losses: Mapping[int, float]
     curve: Curve
     ranks: tuple[RankRow, ...]
     metrics: Mapping[str, Metric]
+    training: Training
     measured: Forecast
+    save_seconds: float | None
+    """Training stood still so long for one save, on average."""
     artifacts: tuple[Artifact, ...]
 
 
@@ -44,30 +53,35 @@ def read_course(ctx: Context, finished: Finished) -> Course:
     )
     ranks = read_ranks(ctx.store, role_prefix(plan), world_size=plan.world_size)
     final_step = finished.result.final_step if finished.result else max(rows, default=0)
-    key = f"{role_prefix(plan)}/metrics.jsonl"
+    key = attempt_key(plan, METRICS)
     metrics = _artifact(key, text) if text else ()
-    measured = _measure(ctx, finished, rows, ranks)
+    training = read_training(
+        attempt_texts(ctx.store, plan, EVENTS, finished.attempts), flops_per_second=_median(rows, "flops_per_second")
+    )
+    measured = replace(
+        _measure(ctx, finished, rows, ranks), wire_bytes=training.wire_bytes_per_step, terms=_terms(ctx, plan)
+    )
     return Course(
         final_step=final_step,
         losses=losses,
         curve=Curve(points=curve.points, key=key if text else None),
         ranks=ranks,
         metrics=_metrics(rows, curve, measured),
+        training=training,
         measured=measured,
-        artifacts=(*metrics, *_checkpoint(ctx, finished)),
+        save_seconds=read_save_seconds(ctx.store, role_prefix(plan)),
+        artifacts=(*metrics, *_checkpoint(ctx, finished), *profile_artifacts(ctx.store, role_prefix(plan))),
     )
 
 
 def read_metrics(ctx: Context, plan: Plan, attempts: int) -> tuple[dict[int, Mapping[str, Any]], bytes]:
     """metrics.jsonl of all attempts, by step, and its text; where there were several they are written back as one."""
-    prefix = role_prefix(plan)
-    keys = [f"{prefix}/metrics-{attempt}.jsonl" for attempt in range(1, attempts)] + [f"{prefix}/metrics.jsonl"]
-    texts = [blob.data for key in keys if (blob := ctx.store.get(key)) is not None]
+    texts = attempt_texts(ctx.store, plan, METRICS, attempts)
     rows = by_step(read_lines(b"\n".join(texts)))
     if len(texts) <= 1:
         return rows, b"".join(texts)
     whole = b"".join(canonical(row) + b"\n" for row in rows.values())
-    ctx.store.put(keys[-1], whole)
+    ctx.store.put(attempt_key(plan, METRICS), whole)
     return rows, whole
 
 
@@ -80,14 +94,21 @@ def _metrics(rows: Mapping[int, Mapping[str, Any]], curve: Curve, measured: Fore
     if curve.points:
         last = curve.points[-1]
         found["loss"] = Metric(value=last.value, step=last.step, better="lower")
-    speeds = [float(row["tokens_per_second"]) for row in rows.values() if row.get("tokens_per_second")]
-    if speeds:
-        found["tokens_per_second"] = Metric(value=median(speeds), unit="1/s", better="higher")
+    if speed := _median(rows, "tokens_per_second"):
+        found["tokens_per_second"] = Metric(value=speed, unit="1/s", better="higher")
+    if share := _median(rows, "mfu"):
+        found["mfu"] = Metric(value=share, better="higher")
     if measured.step_seconds is not None:
         found["step_seconds"] = Metric(value=measured.step_seconds, unit="s", better="lower")
     if measured.memory_bytes is not None:
         found["memory_peak_bytes"] = Metric(value=float(measured.memory_bytes), unit="B", better="lower")
     return found
+
+
+def _median(rows: Mapping[int, Mapping[str, Any]], name: str) -> float | None:
+    """Over the steps that have it; None: none has."""
+    found = [float(row[name]) for row in rows.values() if row.get(name)]
+    return median(found) if found else None
 
 
 def _measure(
@@ -105,6 +126,14 @@ def _measure(
         gpu_hours=allocated / 3600 if gpus else None,
         origin=f"measured n={len(seconds)}" if seconds else "unknown",
     )
+
+
+def _terms(ctx: Context, plan: Plan) -> tuple[Term, ...]:
+    """Parts of the step. A GPU computes beside the host whose clock this is: of it only the whole step is known."""
+    if plan.device == "cuda":
+        return ()
+    parts = read_parts(ctx.store, role_prefix(plan), world_size=plan.world_size)
+    return tuple(Term(part=part, seconds=seconds, origin="measured") for part, seconds in parts.items())
 
 
 def _checkpoint(ctx: Context, finished: Finished) -> tuple[Artifact, ...]:

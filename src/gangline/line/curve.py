@@ -1,8 +1,9 @@
 """The course of a run as 64 points, each the mean of its share of the steps, from metrics.jsonl or a result. Pure."""
 
+import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -14,15 +15,18 @@ POINTS = 64
 
 def read_lines(text: bytes) -> list[dict[str, Any]]:
     """Objects of a JSON-lines file; a last line that was cut by a crash is left out."""
-    found = []
-    for line in text.splitlines():
+    return list(each_line(text))
+
+
+def each_line(text: bytes) -> Iterator[dict[str, Any]]:
+    """`read_lines`, one after another: for files that are long."""
+    for line in io.BytesIO(text):
         try:
             each = json.loads(line)
         except ValueError:
             continue
         if isinstance(each, dict):
-            found.append(each)
-    return found
+            yield each
 
 
 def by_step(rows: Iterable[Mapping[str, Any]], seed: int | None = None) -> dict[int, Mapping[str, Any]]:

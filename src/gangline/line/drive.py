@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 import stamina
 
-from gangline.checkpoint.retention import collect_left_files
 from gangline.errors import (
     CancelledError,
     CapacityError,
@@ -26,6 +25,7 @@ from gangline.line.context import Context, StageResult, unchanged
 from gangline.line.follow import Interrupted, LostSight
 from gangline.line.stages import STAGE_FUNCTIONS
 from gangline.line.states import FINAL, GOOD, stage
+from gangline.line.trust import checkpoint_owner
 from gangline.spec.record import STAGES, Record, Verdict
 from gangline.storage.collect import abort_left_uploads
 
@@ -145,7 +145,9 @@ def _tidy(ctx: Context) -> None:
     abort_left_uploads(ctx.store, f"{ctx.records.prefix}/", older_than_seconds=0)
     gang = ctx.record.gang
     if gang is not None and ctx.launcher.status(gang.name).state in {"ended", "absent"}:
-        key = launchers.checkpoint_key(ctx.site, ctx.environ, ctx.record.run.project)
+        from gangline.checkpoint.retention import collect_left_files
+
+        key = launchers.checkpoint_key(ctx.site, ctx.environ, checkpoint_owner(ctx.record))
         collect_left_files(ctx.store, f"{ctx.records.prefix}/checkpoints", key)
 
 

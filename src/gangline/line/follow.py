@@ -1,5 +1,6 @@
 """A driver follows its gang to the end, and obeys `gangline cancel` and Ctrl-C meanwhile."""
 
+import queue
 import threading
 import time
 from collections.abc import Iterator
@@ -7,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from gangline.errors import CancelledError, ConfigError, GanglineError, StillRunning, StorageError
-from gangline.launch.protocol import Gang, GangStatus
+from gangline.launch.protocol import Gang, GangEvent, GangStatus
 from gangline.line.clock import now
 from gangline.line.context import Context
 from gangline.line.trouble import remember_trouble
@@ -36,6 +37,7 @@ def follow(ctx: Context, name: str, gang: str) -> GangEnd:
         CancelledError: The run was cancelled or superseded; the gang is stopped.
         Interrupted: Ctrl-C; a gang of this machine is stopped with a checkpoint.
         LostSight: This driver is not let near the gang any more, which goes on.
+        StillRunning: The driver's time is up; the gang goes on.
         KeyboardInterrupt: Ctrl-C; a gang elsewhere goes on, and is found again by the run id.
     """
     try:
@@ -69,7 +71,7 @@ def ended_before(ctx: Context, gang: Gang) -> GangEnd | None:
 
 def _pass_on(ctx: Context, name: str, gang: str) -> GangEnd:
     told = 0.0
-    for event in ctx.launcher.follow(gang):
+    for event in _in_time(ctx, ctx.launcher.follow(gang)):
         ctx.observer.progress(name, event)
         remember_trouble(ctx, name, event)
         if event.end is not None:
@@ -80,6 +82,44 @@ def _pass_on(ctx: Context, name: str, gang: str) -> GangEnd:
         if event.kind == "state" and event.status is not None:
             _note_start(ctx, gang, event.status)
     return ctx.launcher.collect(gang)
+
+
+def _in_time(ctx: Context, events: Iterator[GangEvent]) -> Iterator[GangEvent]:
+    """`events` until the driver's time is up; they are waited for elsewhere, as a silent gang yields nothing."""
+    if ctx.follow_until is None:
+        yield from events
+        return
+    box: queue.Queue[GangEvent | Exception] = queue.Queue()
+    over = threading.Event()
+    threading.Thread(target=_feed, args=(events, box, over), name="feed", daemon=True).start()
+    try:
+        while True:
+            item = _next_of(box, ctx)
+            if isinstance(item, Exception):
+                raise item
+            yield item
+            if item.end is not None:
+                return
+    finally:
+        over.set()
+
+
+def _feed(events: Iterator[GangEvent], box: "queue.Queue[GangEvent | Exception]", over: threading.Event) -> None:
+    try:
+        for event in events:
+            box.put(event)
+            if over.is_set():
+                return
+    except Exception as error:  # whatever it is, it is raised where the events are read
+        box.put(error)
+
+
+def _next_of(box: "queue.Queue[GangEvent | Exception]", ctx: Context) -> GangEvent | Exception:
+    assert ctx.follow_until is not None
+    try:
+        return box.get(timeout=max(ctx.follow_until - time.monotonic(), 0.0))
+    except queue.Empty:
+        raise StillRunning(f"{ctx.record.run.id} goes on: ask again, its gang is found by the run id") from None
 
 
 def _note_start(ctx: Context, gang: str, status: GangStatus) -> None:

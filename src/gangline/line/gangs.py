@@ -17,10 +17,14 @@ from gangline.line.podsets import podset_for
 from gangline.spec.codec import from_json
 from gangline.spec.gang import GangEnd, GangResult
 from gangline.spec.plan import Plan
+from gangline.storage.protocol import ObjectStore
 
 MAX_CHARGED = 3
 """Gangs of one stage that may be lost for no reason of ours before the stage fails."""
 MAX_ATTEMPTS = 99
+METRICS, EVENTS = "metrics.jsonl", "ranks/0.jsonl"
+ATTEMPT_FILES = (METRICS, EVENTS)
+"""What is told of a training over all attempts; as `spec.gang` names them."""
 _LEFT_OPEN = frozenset({"later", "same"})
 """Ends that an earlier driver may have left the run open for: who asks again gets another gang."""
 
@@ -73,7 +77,7 @@ def run_to_end(ctx: Context, stage: str, plan: Plan, *, on_started: Callable[[Ga
             return Finished(
                 name=gang.name, plan=plan, end=end, result=result, shares=tuple(shares), attempts=attempt, error=error
             )
-        _keep_metrics(ctx, plan, attempt)
+        _put_aside(ctx, plan, attempt)
         plan = again
     raise CapacityError(f"{plan.run}: {MAX_ATTEMPTS} gangs were taken away; run again when the machine is calmer")
 
@@ -81,6 +85,18 @@ def run_to_end(ctx: Context, stage: str, plan: Plan, *, on_started: Callable[[Ga
 def role_prefix(plan: Plan) -> str:
     """Where a gang's output is mirrored to."""
     return plan.run_prefix if plan.role == "train" else f"{plan.run_prefix}/{plan.role}"
+
+
+def attempt_key(plan: Plan, name: str, attempt: int | None = None) -> str:
+    """Where a file of ATTEMPT_FILES lies: as the last gang of a stage left it, or put aside as `attempt` did."""
+    stem, _, ending = name.rpartition(".")
+    return f"{role_prefix(plan)}/{name if attempt is None else f'{stem}-{attempt}.{ending}'}"
+
+
+def attempt_texts(store: ObjectStore, plan: Plan, name: str, attempts: int) -> list[bytes]:
+    """A file of ATTEMPT_FILES as each of `attempts` gangs left it, in order; those that wrote none are left out."""
+    keys = [attempt_key(plan, name, attempt) for attempt in (*range(1, attempts), None)]
+    return [blob.data for key in keys if (blob := store.get(key)) is not None]
 
 
 def read_result(ctx: Context, plan: Plan) -> GangResult | None:
@@ -142,8 +158,9 @@ def _half_micro_batch(ctx: Context, plan: Plan) -> int | None:
     return next((size for size in range(plan.micro_batch // 2, 0, -1) if share % size == 0), None)
 
 
-def _keep_metrics(ctx: Context, plan: Plan, attempt: int) -> None:
-    """Put an ended attempt's metrics aside: the next one's upload overwrites them."""
-    blob = ctx.store.get(f"{role_prefix(plan)}/metrics.jsonl")
-    if blob is not None:
-        ctx.store.put_if_absent(f"{role_prefix(plan)}/metrics-{attempt}.jsonl", blob.data)
+def _put_aside(ctx: Context, plan: Plan, attempt: int) -> None:
+    """Keep what rank 0 of an ended attempt told: the next one's upload overwrites it."""
+    for name in ATTEMPT_FILES:
+        blob = ctx.store.get(attempt_key(plan, name))
+        if blob is not None:
+            ctx.store.put_if_absent(attempt_key(plan, name, attempt), blob.data)

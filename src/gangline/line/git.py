@@ -22,10 +22,13 @@ _REF = re.compile(r"[A-Za-z0-9_@~^/.+-]{1,200}\Z")
 _HOSTILE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]+")
 _ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_PAGER": "cat", "LC_ALL": "C.UTF-8"}
 TIMEOUT_SECONDS = 120.0
+_NAME_LENGTH = 244
 
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
+    """One path of a tree."""
+
     path: str
     """Relative to the line's folder."""
     blob: str
@@ -40,7 +43,18 @@ class TreeEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Passed:
+    """A commit on the way from one to another."""
+
+    sha: str
+    num_parents: int
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
 class Repository:
+    """A git repository, or the folder of one that a line is in."""
+
     root: Path
     """Folder of the line."""
     prefix: str
@@ -111,6 +125,37 @@ class Repository:
         text = self._ask("diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new)
         return tuple(sorted(part.decode(errors="replace") for part in text.split(b"\0") if part))
 
+    def counts(self, old: str, new: str) -> tuple[tuple[str, int | None, int | None], ...]:
+        """(path, lines added, lines removed) of what differs between two trees; None of what is no text."""
+        text = self._ask("diff", "--numstat", "-z", "--no-ext-diff", "--no-textconv", "--no-renames", old, new)
+        rows = (part.decode(errors="replace").split("\t", 2) for part in text.split(b"\0") if part)
+        return tuple((path, _count(added), _count(removed)) for added, removed, path in rows)
+
+    def has(self, name: str) -> bool:
+        """Is there an object of this full name here?"""
+        return _git(self.root, "cat-file", "-e", name).returncode == 0
+
+    def is_ancestor(self, old: str, new: str) -> bool:
+        return _git(self.root, "merge-base", "--is-ancestor", "--end-of-options", old, new).returncode == 0
+
+    def merge_base(self, one: str, other: str) -> str | None:
+        """Newest commit that both come from; None where their histories never met."""
+        done = _git(self.root, "merge-base", "--end-of-options", one, other)
+        return done.stdout.decode().split()[0] if done.returncode == 0 else None
+
+    def parents(self, commit: str) -> tuple[str, ...]:
+        text = self._ask("rev-list", "--no-walk", "--parents", "--end-of-options", commit)
+        return tuple(text.decode().split()[1:])
+
+    def between(self, old: str, new: str) -> tuple[Passed, ...]:
+        """Commits after `old` up to `new`, oldest first, along first parents: a merge counts as one commit."""
+        form = "--format=%H%x00%P%x00%s%x1e"
+        text = self._ask(
+            "log", "--first-parent", "--reverse", "--no-show-signature", form, "--end-of-options", new, f"^{old}"
+        )
+        rows = (row.strip("\n").split("\0") for row in text.decode(errors="replace").split("\x1e"))
+        return tuple(Passed(row[0], len(row[1].split()), clean(row[2], limit=200)) for row in rows if len(row) == 3)
+
     def entries(self, tree: str) -> tuple[TreeEntry, ...]:
         """Everything in `tree`, sorted by path; submodules are left out."""
         return tuple(each for each in self._listed(tree) if each.mode != "160000")
@@ -140,7 +185,7 @@ class Repository:
     def branch(self) -> str | None:
         """Branch that is checked out; None when HEAD is detached."""
         done = _git(self.root, "symbolic-ref", "--quiet", "--short", "HEAD")
-        return clean(done.stdout.decode(errors="replace"), limit=200) if done.returncode == 0 else None
+        return shown_name(done.stdout.decode(errors="replace").strip("\n")) if done.returncode == 0 else None
 
     def branch_holding(self, commit: str) -> str | None:
         """The one local branch whose head is `commit`, the checked-out one first; None where that is not clear."""
@@ -149,7 +194,7 @@ class Repository:
         current = self.branch()
         if current in names:
             return current
-        return clean(names[0], limit=200) if len(names) == 1 else None
+        return shown_name(names[0]) if len(names) == 1 else None
 
     def subject(self, commit: str) -> str:
         """First line of the message, cleaned of control and direction characters, at most 200 of it."""
@@ -177,6 +222,14 @@ def clean(text: str, *, limit: int) -> str:
     return _HOSTILE.sub(" ", text).strip()[:limit]
 
 
+def shown_name(branch: str) -> str | None:
+    """The name of a branch, where it is what people see; None where it is not.
+
+    `main` with an invisible character in it is a branch that others may push to: it never passes for `main`.
+    """
+    return branch if branch and clean(branch, limit=_NAME_LENGTH) == branch else None
+
+
 def _git(
     root: Path,
     *arguments: str,
@@ -192,6 +245,10 @@ def _git(
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise GanglineError(f"git {arguments[0]} took longer than {TIMEOUT_SECONDS:.0f} s in {root}") from error
+
+
+def _count(text: str) -> int | None:
+    return None if text == "-" else int(text)
 
 
 def _said(done: subprocess.CompletedProcess[bytes]) -> str:

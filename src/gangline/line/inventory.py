@@ -16,10 +16,10 @@ from typing import Any
 from gangline.errors import BuildError, ConfigError, error_for
 from gangline.launch.local.start import passed_on
 from gangline.line.places import writing
-from gangline.spec.codec import digest
+from gangline.spec.codec import digest, from_plain
 from gangline.spec.inventory import Devices, Inventory
 from gangline.spec.line import Line
-from gangline.spec.profile import ModelProfile
+from gangline.spec.profile import ModelProfile, Trace
 from gangline.storage.layer import unpack
 
 TIMEOUT_SECONDS = 300.0
@@ -27,6 +27,8 @@ TIMEOUT_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
+    """What there is to train on, and what is to be trained."""
+
     inventory: Inventory
     profile: ModelProfile | None
     """None for a program of the user: its model is its own."""
@@ -103,9 +105,16 @@ def _read(answer: dict[str, Any]) -> Seen:
         return Seen(inventory, None)
     profile = ModelProfile(
         parameters=answer["parameters"],
+        tensors=answer.get("tensors", 0),
         parameter_bytes=answer.get("parameter_bytes"),
         largest_block_parameters=answer.get("largest_block_parameters"),
-        origin="inspected",
+        blocks=answer.get("blocks"),
+        tensor_cuts=answer.get("tensor_cuts"),
+        experts=answer.get("experts"),
+        obstacles=answer.get("obstacles", {}),
+        traces=tuple(from_plain(Trace, each) for each in answer.get("traces", ())),
+        untraced=answer.get("untraced", ""),
+        origin="traced" if answer.get("traces") else "inspected",
     )
     return Seen(inventory, profile)
 

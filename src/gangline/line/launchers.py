@@ -5,23 +5,26 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gangline.errors import ConfigError
-from gangline.launch.local import LocalLauncher
+from gangline.errors import ConfigError, UsageError
 from gangline.launch.protocol import Launcher
 from gangline.line import places
+from gangline.line.gang_logs import stored_lines
 from gangline.line.targets import meaning
+from gangline.line.trust import Rights, demand_scoped
 from gangline.spec.inventory import Inventory
 from gangline.spec.podset import PodSet
 from gangline.spec.record import run_prefix as run_prefix_of
 from gangline.spec.site import Site
 from gangline.storage.protocol import ObjectStore
-from gangline.storage.scoped import SHARED_INPUTS, scoped_credentials
+from gangline.storage.scoped import scoped_credentials
 
 if TYPE_CHECKING:
     from gangline.launch.kubernetes.api.protocol import Api, Object
 
 FindOwner = Callable[["Api"], "Object | None"]
 """Finds with whose end gangs of a cluster go."""
+OpenLauncher = Callable[..., Launcher]
+"""With the arguments of `open_launcher`."""
 CHECKPOINT_KEY = "checkpoint-key"
 STORE_CREDENTIALS = "store-credentials"
 
@@ -37,24 +40,26 @@ def open_launcher(
     site: Site,
     environ: Mapping[str, str],
     store: ObjectStore,
-    project: str = "",
-    run_prefix: str = "",
+    rights: Rights | None = None,
     find_owner: FindOwner | None = None,
     note: Callable[[str], object] | None = None,
 ) -> Launcher:
     """The launcher of the site's target; all after `store` is needed to submit or follow, not to look or stop.
 
-    With `note` a cluster that is away is waited for, some minutes, and `note` is told.
+    `rights` are those of the run that it submits gangs of. With `note` a cluster that is away is waited for, some
+    minutes, and `note` is told.
 
     Raises:
         ConfigError: This installation has none for it, or no cluster is configured.
         StorageError: The cluster does not answer.
     """
     ranks_at, _ = meaning(site.launch.target)
-    lent = partial(gang_credentials, store, site, environ, project=project, run_prefix=run_prefix)
-    secrets = secret_reader(site, environ, project, lent)
+    secrets = secret_reader(store, site, environ, rights)
     if ranks_at == "local":
-        return LocalLauncher(gangs_root(repo), store=store, secrets=secrets)
+        from gangline.launch.local import LocalLauncher
+
+        targets = places.targets(repo, site)
+        return LocalLauncher(gangs_root(repo), store=store, secrets=secrets, targets=targets)
     from gangline.launch.kubernetes.api.facts import read_facts
     from gangline.launch.kubernetes.launcher import KubernetesLauncher
     from gangline.launch.kubernetes.patience import patiently, telling
@@ -96,42 +101,41 @@ def inventory_at(site: Site, environ: Mapping[str, str], here: Inventory) -> Inv
 
 def stored_logs(store: ObjectStore, podset: PodSet, rank: int) -> Iterator[str]:
     """Lines of a rank's log as its pod left it in the store; none where it left none."""
-    prefix = run_prefix_of(podset.project, podset.commit, podset.run)
-    role = "" if podset.role == "train" else f"/{podset.role}"
-    blob = store.get(f"{prefix}{role}/logs/{rank}.log")
-    return iter(blob.data.decode(errors="replace").splitlines() if blob else ())
+    return stored_lines(store, run_prefix_of(podset.project, podset.commit, podset.run), podset.role, rank)
 
 
 def secret_reader(
-    site: Site, environ: Mapping[str, str], project: str, credentials: Callable[[], str]
+    store: ObjectStore, site: Site, environ: Mapping[str, str], rights: Rights | None
 ) -> Callable[[str], bytes]:
-    """Gives the values behind the names in `PodSet.secrets`."""
+    """Gives the values behind the names in `PodSet.secrets`, as far as `rights` go; without any to nobody."""
 
     def read(name: str) -> bytes:
+        if rights is None:
+            raise UsageError(f"the secret {name} is for the gangs of one run, and this launcher is of none")
         if name == CHECKPOINT_KEY:
-            return checkpoint_key(site, environ, project)
+            return checkpoint_key(site, environ, rights.checkpoint_owner)
         if name == STORE_CREDENTIALS:
-            return credentials().encode()
+            return gang_credentials(store, site, environ, rights).encode()
         raise ConfigError(f"a gang asks for the secret {name!r}; there are {CHECKPOINT_KEY} and {STORE_CREDENTIALS}")
 
     return read
 
 
-def checkpoint_key(site: Site, environ: Mapping[str, str], project: str) -> bytes:
-    """What signs the checkpoints of `project`."""
+def checkpoint_key(site: Site, environ: Mapping[str, str], owner: str) -> bytes:
+    """What signs the checkpoints of `owner`, as `trust.checkpoint_owner` names it."""
     from gangline.line.registry.keys import signing_key
 
-    return signing_key(site, environ).checkpoint_key(project)
+    return signing_key(site, environ).checkpoint_key(owner)
 
 
-def gang_credentials(
-    store: ObjectStore, site: Site, environ: Mapping[str, str], *, project: str, run_prefix: str
-) -> str:
-    """A credential of this run for an hour, where the server lends one; else the site's own.
+def gang_credentials(store: ObjectStore, site: Site, environ: Mapping[str, str], rights: Rights) -> str:
+    """A credential of this run for an hour, where the server lends one; else the site's own, which no fork gets.
 
-    It writes below `run_prefix`, and reads inputs, models and the project's other runs: a training may be taken.
+    It writes below the run's prefix, and reads inputs, models and the project's other runs: a training may be taken.
     """
     own = places.store_credentials(site, environ) or ""
-    if not (site.store.scoped and own and run_prefix):
+    if not own:
         return own
-    return scoped_credentials(store, run_prefix, read=(*SHARED_INPUTS, f"runs/{project}/")) or own
+    lent = scoped_credentials(store, rights.run_prefix, read=rights.reads) if site.store.scoped else None
+    demand_scoped(lent, rights)
+    return lent or own

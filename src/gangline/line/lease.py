@@ -31,6 +31,8 @@ class HeldError(CapacityError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lease:
+    """Who drives a run, until when; the token fences off whoever held it before."""
+
     holder: str
     """`host:space:pid:start:word`; empty once released."""
     token: int

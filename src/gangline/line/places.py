@@ -30,13 +30,18 @@ def home(repo: Path) -> Path:
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """The block writes below `folder`: a full disk or a read-only one is a StorageError that says so."""
+def writing(path: Path) -> Iterator[None]:
+    """The block writes this file, or below this folder: a full disk or a read-only one is a StorageError."""
     try:
         yield
     except OSError as error:
         said = error.strerror or str(error)
-        raise StorageError(f"wanted to write {folder}, found: {said}; make room or allow it, then run again") from error
+        raise StorageError(f"wanted to write {path}, found: {said}; make room or allow it, then run again") from error
+
+
+def targets(repo: Path, site: Site) -> Path:
+    """Folder of the files that tell a Prometheus of this machine what to scrape."""
+    return Path(site.metrics.targets).expanduser() if site.metrics.targets else home(repo) / "targets"
 
 
 def store_url(repo: Path, site: Site) -> str:

@@ -7,6 +7,7 @@ from gangline.errors import ConfigError
 from gangline.line import identity, launchers
 from gangline.line.context import Context
 from gangline.line.states import stage
+from gangline.line.trust import demand_approval
 from gangline.spec.line import Line
 from gangline.spec.plan import Plan
 from gangline.spec.podset import PodSet, Resources
@@ -20,7 +21,8 @@ POD_COMMAND = ("python", "-m", "gangline.train.pod")
 
 
 def podset_for(ctx: Context, plan: Plan, attempt: int = 1) -> PodSet:
-    """The gang of an attempt at `plan`, as the run's driver submits it."""
+    """The gang of an attempt at `plan`, as the run's driver submits it; of a fork only once it is approved."""
+    demand_approval(ctx.standing(), "its gang")
     return make_podset(plan, record=ctx.record, line=ctx.line, site=ctx.site, store=ctx.store, attempt=attempt)
 
 

@@ -3,17 +3,32 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from gangline.errors import ConfigError
 from gangline.line import identity
-from gangline.line.git import Repository
+from gangline.line.git import Repository, shown_name
 from gangline.line.tasks import check_task
 from gangline.spec.line import Line
 from gangline.spec.load import line_digest, load_line_text
 
+Trust = Literal["own", "fork"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """Where a commit comes from, as far as its checkout cannot tell."""
+
+    branch: str | None = None
+    """Text of a stranger, maybe."""
+    pull_request: int | None = None
+    trust: Trust = "own"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
+    """What a run answers; equal questions have one run."""
+
     repository: Repository
     commit: str
     tree: str
@@ -22,16 +37,29 @@ class Question:
     branch: str | None
     subject: str
     line: Line
+    pull_request: int | None = None
+    trust: Trust = "own"
 
     def run_id(self, attempt: int) -> str:
+        """A fork's question is another one, though the commit be the same."""
         content = self.tree if self.is_dirty else self.commit
+        content = f"fork:{content}" if self.trust == "fork" else content
         return identity.run_id(
             self.line.project.name, self.commit, content=content, line=line_digest(self.line), attempt=attempt
         )
 
 
-def ask(path: Path, *, commit: str | None, overrides: Sequence[str], strategy: str | None) -> Question:
+def ask(
+    path: Path,
+    *,
+    commit: str | None,
+    overrides: Sequence[str],
+    strategy: str | None,
+    origin: Origin | None = None,
+) -> Question:
     """Read the question that `path` asks; without `commit` that is HEAD with whatever was changed on disk.
+
+    `origin` tells where the commit comes from; without it git is asked for the branch, and the commit is our own.
 
     Raises:
         UsageError: No repository, no such commit.
@@ -41,6 +69,8 @@ def ask(path: Path, *, commit: str | None, overrides: Sequence[str], strategy: s
     sha = repository.commit(commit or "HEAD")
     dirty = None if commit else repository.dirty_tree()
     tree = dirty or repository.tree(sha)
+    came = origin or Origin()
+    found = repository.branch_holding(sha) if commit else repository.branch()
     chosen = (*overrides, f'train.strategy="{strategy}"') if strategy else tuple(overrides)
     line = _read_line(repository, tree, sha, chosen)
     return Question(
@@ -48,9 +78,11 @@ def ask(path: Path, *, commit: str | None, overrides: Sequence[str], strategy: s
         commit=sha,
         tree=tree,
         is_dirty=dirty is not None,
-        branch=repository.branch_holding(sha) if commit else repository.branch(),
+        branch=shown_name(came.branch) if came.branch else found,
         subject=repository.subject(sha),
         line=line,
+        pull_request=came.pull_request,
+        trust=came.trust,
     )
 
 

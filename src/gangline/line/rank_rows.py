@@ -1,17 +1,21 @@
 """Times of each rank by phase, from the ends of its event file: enough steps to judge by, however long the run was."""
 
 from collections.abc import Iterable, Mapping
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from gangline.line.curve import read_lines
 from gangline.line.record_size import thin_ranks
-from gangline.spec.record import RankRow
+from gangline.spec.plan import PARTS
+from gangline.spec.record import PHASES, RankRow
 from gangline.storage.protocol import ObjectStore
 
 MANY_RANKS = 64
 TAIL_BYTES = 1 << 20
 SHORT_TAIL_BYTES = 1 << 16
+MOST_TIMED = 8
+WARM_UP_STEPS = 2
+_PARTS_OF = {"forward": "compute", "backward": "compute", "wait": "communication"}
 
 
 def read_ranks(store: ObjectStore, prefix: str, *, world_size: int) -> tuple[RankRow, ...]:
@@ -19,6 +23,41 @@ def read_ranks(store: ObjectStore, prefix: str, *, world_size: int) -> tuple[Ran
     tail = TAIL_BYTES if world_size <= MANY_RANKS else SHORT_TAIL_BYTES
     rows = (_row(rank, read_lines(_tail(store, f"{prefix}/ranks/{rank}.jsonl", tail))) for rank in range(world_size))
     return thin_ranks(tuple(row for row in rows if row is not None))
+
+
+def read_parts(store: ObjectStore, prefix: str, *, world_size: int) -> dict[str, float]:
+    """Seconds of a step by part, the mean over at most 8 ranks that lie evenly; a part that was nowhere is left out.
+
+    Of a rank each part is the median of its last steps, without the first two, which set things up; saves come now and
+    then, and are shared out over all.
+    """
+    ranks = sorted({world_size * place // MOST_TIMED for place in range(MOST_TIMED)})
+    tail = TAIL_BYTES if world_size <= MANY_RANKS else SHORT_TAIL_BYTES
+    rows = (parts_of(read_lines(_tail(store, f"{prefix}/ranks/{rank}.jsonl", tail))) for rank in ranks)
+    told = [row for row in rows if row]
+    means = {part: fmean(row.get(part, 0.0) for row in told) for part in PARTS if told}
+    return {part: round(seconds, 9) for part, seconds in means.items() if seconds > 0}
+
+
+def parts_of(events: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Of one rank, from what it told of its steps; empty: it told nothing."""
+    steps = [event["phases"] for event in events if event.get("event") == "step" and event.get("phases")]
+    steps = steps[WARM_UP_STEPS:] or steps
+    if not steps:
+        return {}
+    found: dict[str, float] = {}
+    for phase in PHASES:
+        seconds = [float(step.get(phase, 0.0)) for step in steps]
+        part = _PARTS_OF.get(phase, phase)
+        found[part] = found.get(part, 0.0) + (fmean(seconds) if phase == "checkpoint" else median(seconds))
+    return found
+
+
+def read_save_seconds(store: ObjectStore, prefix: str) -> float | None:
+    """Mean time that training stood still for a save, as rank 0 told of its last ones; None: it saved nothing."""
+    events = read_lines(_tail(store, f"{prefix}/ranks/0.jsonl", TAIL_BYTES))
+    seconds = [float(each["blocking_seconds"]) for each in events if each.get("event") == "saved"]
+    return round(fmean(seconds), 6) if seconds else None
 
 
 def _tail(store: ObjectStore, key: str, size: int) -> bytes:

@@ -6,6 +6,7 @@ from gangline.errors import GanglineError
 from gangline.line import lease, states
 from gangline.line.cancel import conclude_cancelled
 from gangline.line.context import Context
+from gangline.line.marks import was_cut_short
 from gangline.line.record_store import RecordStore
 from gangline.line.runs import open_runs
 from gangline.spec.globs import any_matches
@@ -20,6 +21,8 @@ def supersede(ctx: Context) -> None:
     branch = ctx.record.commit.branch
     if branch is None or ctx.line.trigger.supersede != "cancel" or any_matches(branch, ctx.line.publish.branches):
         return
+    if was_cut_short(ctx.record):  # it measures a commit, it stands for no branch
+        return
     for older in list(open_runs(ctx.store, ctx.record.run.project)):
         if _is_older(ctx.record, older):
             try:
@@ -30,7 +33,12 @@ def supersede(ctx: Context) -> None:
 
 def _is_older(mine: Record, other: Record) -> bool:
     same_branch = other.commit.branch == mine.commit.branch
-    return same_branch and other.commit.sha != mine.commit.sha and other.run.created <= mine.run.created
+    return (
+        same_branch
+        and not was_cut_short(other)
+        and other.commit.sha != mine.commit.sha
+        and other.run.created <= mine.run.created
+    )
 
 
 def _stop(ctx: Context, older: Record) -> None:

@@ -12,6 +12,7 @@ from gangline.line import lease, runs
 from gangline.line.launchers import checkpoint_key, open_launcher
 from gangline.line.record_store import RecordStore
 from gangline.line.targets import meaning, with_target
+from gangline.line.trust import checkpoint_owner
 from gangline.spec.site import Site
 from gangline.storage.collect import abort_left_uploads
 from gangline.storage.protocol import ObjectStore
@@ -38,7 +39,7 @@ def sweep(repo: Path, *, site: Site, environ: Mapping[str, str], dry_run: bool =
     ]
     for run in {each.run for each in found if each.deleted and lives[each.run] == "ended"}:
         record = runs.find_run(store, run)
-        key = checkpoint_key(site, environ, record.run.project)
+        key = checkpoint_key(site, environ, checkpoint_owner(record))
         collect_left_files(store, f"{RecordStore.of(store, record).prefix}/checkpoints", key)
     return [Swept(name=each.name, run=each.run, life=lives[each.run], deleted=each.deleted) for each in found]
 

@@ -48,6 +48,15 @@ def follow_run(
     return record
 
 
+def running_gang(record: Record) -> tuple[Role, str] | None:
+    """The stage that a gang works at now, and the gang's name; None: no stage that has one is running."""
+    running = next((name for name in _GANG_STAGES if stage(record, name).state == "running"), None)
+    if running is None:
+        return None
+    trains = running == "train" and record.gang is not None
+    return running, record.gang.name if trains and record.gang else identity.gang_name(record.run.id, running)
+
+
 def _is_over(record: Record) -> bool:
     return record.run.state == "ended" and stage(record, "report").state in FINAL
 
@@ -65,11 +74,10 @@ def _tell_stages(record: Record, told: set[str], observer: Observer) -> None:
 
 def _tell_gang(record: Record, told: set[str], launcher: Launcher, observer: Observer) -> None:
     """Pass on the events of the gang that runs now, once, until it has ended."""
-    running = next((name for name in _GANG_STAGES if stage(record, name).state == "running"), None)
-    if running is None:
+    found = running_gang(record)
+    if found is None:
         return
-    trains = running == "train" and record.gang is not None
-    gang = record.gang.name if trains and record.gang else identity.gang_name(record.run.id, running)
+    running, gang = found
     if gang in told or launcher.status(gang).state == "absent":
         return
     told.add(gang)

@@ -87,3 +87,15 @@ def test_files_of_a_gang_are_read_in_order_of_time_and_torn_lines_are_left_out(t
     history = History.read(tmp_path)
     assert [event["step"] for event in history.ranks] == [1, 2]
     assert len(history.keepers) == 1
+
+
+def test_a_save_at_the_first_step_of_a_generation_is_no_way_back():
+    saved = {"event": "saved", "rank": 0, "generation": 1, "step": 3, "mono": 6.4}
+    ranks = (*KILLED.ranks[:6], saved, *KILLED.ranks[6:])
+    assert went_back(History(ranks=ranks, keepers=())) == []
+
+
+def test_a_rollback_goes_back_on_purpose_and_a_leap_is_a_break():
+    back = {"event": "resumed", "rank": 0, "generation": 1, "step": 4, "mono": 8.0}
+    assert went_back(History(ranks=(*KILLED.ranks, back, step(5, 8.5, 1)))) == []
+    assert went_back(History(ranks=(*KILLED.ranks, step(5, 8.5, 1)))) == ["step 5 followed step 5"]

@@ -22,7 +22,7 @@ from gangline.line.follow import Interrupted
 from gangline.line.kfp.local import stopped_by_hand
 from gangline.line.kfp.told import FILE, Listens, Tells
 from gangline.line.observer import Silent
-from gangline.line.run import run_stage
+from gangline.line.run_stage import run_stage
 from gangline.line.states import stage
 from gangline.spec.record import StageInfo
 from gangline.storage.probe import probe

@@ -14,7 +14,7 @@ from gangline.line.kfp.history import keep_history, lay_out_history
 from gangline.line.kfp.outputs import numbers, write
 from gangline.line.kfp.secrets import for_tasks, mounted_secrets, secret_names, secret_variables
 from gangline.line.kfp.supervise import scrubbed
-from gangline.spec.record import Ledger, Metric
+from gangline.spec.record import Band, Ledger, Metric
 from gangline.spec.secrets import resolve_secret
 from gangline.spec.site import ForgeTable, KfpTable, SignTable, Site, StoreTable
 from gangline.storage.open import open_store
@@ -129,3 +129,11 @@ def test_numbers_of_a_run_have_names_that_stay_and_are_finite(tmp_path):
     write(record, None, {"metrics": shown, "verdict": shown})
     assert shown.metrics["loss"] == 2.5
     assert record.run.id in (tmp_path / "page").read_text()
+
+
+def test_the_band_of_the_headline_metric_is_a_number_too():
+    own, base = (Band(center=center, half=0.1, n=3, origin="r") for center in (2.0, 3.0))
+    metric = Metric(value=2.5, band=own)
+    assert numbers(replace(records.record(), metrics={"loss": metric}))["loss_band_center"] == 2.0
+    judged = numbers(replace(records.record(), metrics={"loss": replace(metric, base_band=base)}))
+    assert (judged["loss_band_center"], judged["loss_band_half"]) == (3.0, 0.1)

@@ -10,12 +10,13 @@ from safetensors import safe_open
 from tests.line.registry.desk import git
 
 from gangline.errors import GateError, IntegrityError, StorageError, TrainingError
-from gangline.line.registry.rules import UNDER_WAY
+from gangline.line.marks import UNDER_WAY
 from gangline.line.registry.tags import read_tag
 from gangline.line.registry.types import Published, Skipped, Version
 from gangline.line.registry.versions import digest_of, list_versions, read_version
 from gangline.spec.line import PublishTable
 from gangline.spec.record import Drill, Gate
+from gangline.storage.protocol import list_all
 
 
 @pytest.fixture
@@ -67,6 +68,7 @@ def test_the_card_escapes_what_a_commit_says(published):
     assert desk.record.commit.sha in card
 
 
+@pytest.mark.row("P11")
 def test_the_bill_of_materials_names_every_installed_package(published):
     from importlib.metadata import distributions
 
@@ -149,9 +151,11 @@ def test_without_a_checkpoint_there_is_nothing_to_publish(quick):
     assert "no checkpoint" in quick.publish(checkpoint=None).reason
 
 
-def test_a_forks_commit_is_refused(quick):
-    with pytest.raises(IntegrityError, match="fork"):
-        quick.publish(replace(quick.record, commit=replace(quick.record.commit, trust="fork")))
+@pytest.mark.row("P5")
+def test_a_forks_commit_never_becomes_a_version(quick):
+    forked = replace(quick.record, commit=replace(quick.record.commit, trust="fork"))
+    assert "never published" in quick.publish(forked).reason
+    assert not list(list_all(quick.store, f"models/{quick.record.run.project}/"))
 
 
 def test_a_gate_or_proof_that_says_no_is_refused(quick):

@@ -22,6 +22,8 @@ _NEVER = ("line.toml", ".gangline/**", ".gitignore", ".gitattributes")
 
 @dataclass(frozen=True, slots=True)
 class CodeLayer:
+    """The commit's code as one archive."""
+
     data: bytes
     """The ZIP, as `storage.layer` reads it."""
     files: int

@@ -13,6 +13,8 @@ _MAX_HOPS = 40
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Links:
+    """The symbolic links of a tree, followed inside it."""
+
     targets: Mapping[str, str]
     """Path of each link to what it says."""
     files: frozenset[str]

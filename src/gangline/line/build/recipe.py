@@ -23,6 +23,8 @@ USER = "65532:65532"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
+    """What decides an image: equal recipes, equal key."""
+
     lock: bytes
     """Requirements with hashes."""
     base: Reference

@@ -17,6 +17,8 @@ MAX_NAME = 255
 
 @dataclass(frozen=True, slots=True)
 class Reference:
+    """Name of an image, taken apart."""
+
     host: str
     """With its port, where one is given."""
     repository: str

@@ -20,6 +20,8 @@ from gangline.storage.protocol import ObjectStore
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuiltImage:
+    """An image that somebody vouched for."""
+
     reference: str
     """`name@sha256:...`, what pods are given."""
     key: str

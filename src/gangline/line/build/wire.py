@@ -28,6 +28,8 @@ _MOVED = frozenset({301, 302, 303, 307, 308})
 
 @dataclass(frozen=True, slots=True)
 class Answer:
+    """What a registry answered."""
+
     status: int
     headers: Mapping[str, str]
     body: Any

@@ -4,9 +4,13 @@
         -> DrillReport
             `name` is one of `catalogue.DRILLS`; without `run` a fresh one of HEAD is started and driven to its end;
             `tell` gets each line when it is known. Raises ConfigError (10) where the drill is refused.
+    run.drill_all(*, repo, site, environ, seed=1, tell=print) -> tuple[DrillReport, ...]
+            all of them, each in a fresh run, with a table at the end; what is refused is told and left out
     DrillReport: `.drill` (spec.record.Drill, already in the record), `.run`, `.lines`, `.replay`, `.exit_code`:
             0 held, 60 broken, 10 not struck
-    catalogue.DRILLS: name -> Kind(name, row, text, target)
+    catalogue.DRILLS: name -> Kind(name, row, text, target, seconds, stalls)
+
+What is done to whom stands in `inject`, what each promises in `promises`, what was seen in `history`.
 
 The run must be the caller's own, train on this machine, and the site must allow the drill (`drill.allow`; with a store
 in a local folder all are allowed). A drilled run stays a candidate: it is never published.

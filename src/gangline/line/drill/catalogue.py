@@ -1,9 +1,13 @@
 """The drills by name: what each promises, and which ones a site allows."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from gangline.errors import ConfigError
 from gangline.spec.site import Site
+
+ALL = "all"
+"""Every drill that works here, one after the other."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -14,7 +18,13 @@ class Kind:
     text: str
     """What happens."""
     target: str
-    """What recovery should take."""
+    """What detection and recovery should take."""
+    seconds: float | None = None
+    """How long it lasts, where nobody says otherwise; None: it is over at once, or lasts until somebody acts."""
+    stalls: bool = True
+    """Nobody steps meanwhile: the time until the next step is lost."""
+    rig: Literal["", "task", "nodes", "store"] = ""
+    """What it changes of a gang before that starts: then it takes a run of its own."""
 
 
 DRILLS: dict[str, Kind] = {
@@ -25,16 +35,56 @@ DRILLS: dict[str, Kind] = {
             target="target <= 15 s",
         ),
         Kind(
+            name="kill-twice", row="T2", text="SIGKILL to a rank, and again while the gang starts anew",
+            target="target <= 30 s, at most two charges",
+        ),
+        Kind(
             name="freeze-rank", row="T3", text="stops a rank and thaws it; a short stop passes, a long one is declared",
-            target="target <= 10 s past the watchdog",
+            target="target <= 10 s past the watchdog", seconds=5.0,
+        ),
+        Kind(
+            name="hang-rank", row="T4", text="a rank stands still for good, its process alive; the watchdog ends it",
+            target="target: found in 2 x its step + 10 s",
+        ),
+        Kind(
+            name="slow-rank", row="T3", text="a rank gets half of its time for a while; it is named, nothing restarts",
+            target="target: named in 60 s", seconds=30.0, stalls=False,
+        ),
+        Kind(
+            name="stop", row="K4", text="SIGTERM to a rank; all save together and leave, the gang goes on from there",
+            target="target: no step lost, nothing charged",
+        ),
+        Kind(
+            name="resize", row="T7", text="another number of ranks, of those the plan is ready for",
+            target="target: no sample lost or taken twice, nothing charged",
+        ),
+        Kind(
+            name="poison", row="T9", text="a batch is not finite; the gang stops, skips or goes back as its line says",
+            target="target: judged in that step, nothing of it saved", stalls=False, rig="task",
+        ),
+        Kind(
+            name="oom", row="T8", text="a rank gets no more memory; the gang ends of just that, no blind retry",
+            target="target: class 32, no restart charged", stalls=False, rig="task",
+        ),
+        Kind(
+            name="lose-node", row="T11", text="a virtual node goes with its keeper, ranks and memory, and is replaced",
+            target="target <= 1 interval, one charge", rig="nodes",
+        ),
+        Kind(
+            name="kill-store", row="S6", text="nobody answers where the store was, then 503, then it is back",
+            target="target: saves catch up by themselves", seconds=15.0, stalls=False, rig="store",
+        ),
+        Kind(
+            name="slow-store", row="S8", text="every request to the store takes a quarter of a second longer",
+            target="target: saves end, steps as fast as before", seconds=15.0, stalls=False, rig="store",
+        ),
+        Kind(
+            name="fill-disk", row="S5", text="no byte more goes into the run's checkpoints, then there is room",
+            target="target: alarm, durable again once there is room", seconds=10.0, stalls=False, rig="store",
         ),
     )
 }  # fmt: skip
-_NEEDS = {
-    "kill-store": "a store server that gangline started, or the fault proxy in front of one",
-    "fill-disk": "a checkpoint folder on a file system of its own with a size",
-    "drop-api": "a launcher behind the fault proxy",
-}
+_NEEDS = {"drop-api": "a launcher behind the fault proxy"}
 
 
 def choose(name: str, site: Site) -> Kind:
@@ -43,7 +93,7 @@ def choose(name: str, site: Site) -> Kind:
     Raises:
         ConfigError: No such drill, not one that runs here, or the site does not allow it.
     """
-    works = ", ".join(DRILLS)
+    works = ", ".join([*DRILLS, ALL])
     if name in _NEEDS:
         raise ConfigError(f"drill {name} is refused: it needs {_NEEDS[name]}, this run has none; here works: {works}")
     if name not in DRILLS:

@@ -4,10 +4,13 @@ All times are of the machine's monotonic clock, which the ranks, the keeper and 
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
+
+from gangline.spec.record import SLOW
 
 Event = dict[str, Any]
 
@@ -42,6 +45,22 @@ class Strike:
     mono: float
     seconds: float | None = None
     """How long a lasting fault lasts."""
+    ranks: int = 0
+    """World size that it asked for; 0: none."""
+    stays: bool = False
+    """No new generation is to follow: this one goes on, or the gang ends."""
+    ends: int | None = None
+    """Exit code that the gang is to end with; None: the training goes on."""
+    every: int = 0
+    """Steps between checkpoints; 0: unknown."""
+    steps: int = 0
+    """Of the whole training; 0: unknown."""
+    patience: float = float("inf")
+    """Seconds that saves may go on failing before the ranks give up."""
+
+    def saves_at(self, step: int) -> bool:
+        """Is a checkpoint due after `step`?"""
+        return bool(self.every) and (step % self.every == 0 or step == self.steps)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +85,18 @@ class Aftermath:
     saves_failed: bool = False
     """The last word on saves before the strike was a failure."""
     restarts: int = 0
+    charged: int = 0
+    """Of these, how many the restart budget paid for."""
+    usual_step: float | None = None
+    """Median seconds of a step before the strike."""
+    source: str = ""
+    """Where the new generation opened its checkpoint: `copy` in the memory of nodes, or `store`."""
+    exit_code: int | None = None
+    """That the gang ended with."""
+    answer: str = ""
+    """What became of the step that was not finite."""
+    bad_saves: tuple[int, ...] = ()
+    """Steps saved that a gang which was to end there must not have saved."""
     world_size: int | None = None
     breaks: tuple[str, ...] = field(default=())
     """Sentences on promises that these events break."""
@@ -74,32 +105,44 @@ class Aftermath:
 def aftermath(history: History, strike: Strike) -> Aftermath:
     """Measure what followed `strike`.
 
-    A killed gang comes back in a new generation. A stopped one may do so or go on: then the first step counts that the
-    stopped rank cannot have had a share in before.
+    A killed gang comes back in a new generation. A stopped one may do so or go on: then the first step counts that was
+    finished once the stop was over.
     """
-    noticed = _noticed(history.keepers, strike)
+    noticed = _noticed(history, strike)
     generations = [e for e in history.keepers if e["event"] == "generation_started" and e["mono"] > strike.mono]
-    restarts = sum(e["event"] == "restart" and e["mono"] > strike.mono for e in history.keepers)
-    reached = max((e["step"] for e in history.steps(before=strike.mono)), default=0)
-    reached = max(reached, strike.step)
-    anew = strike.seconds is None or bool(generations)
+    restarts = [e for e in history.keepers if e["event"] == "restart" and e["mono"] > strike.mono]
+    charged = sum(bool(e.get("charged")) for e in restarts)
+    reached = max([strike.step, *(e["step"] for e in history.steps(before=strike.mono))])
+    anew = bool(generations) or (strike.seconds is None and not strike.stays)
+    back = _resumed_events(history, strike)
     new = [e for e in history.steps(after=strike.mono) if not anew or e["generation"] > strike.generation]
-    past = next((e for e in new if e["step"] > (reached if anew else reached + 1)), None)
-    first = new[0] if anew and new else past
-    resumed = _resumed(history, strike) if anew else reached
-    saves = [e for e in history.ranks if e["event"] in {"saved", "save_failed"} and e["mono"] <= strike.mono]
+    over = strike.mono + (0.0 if anew else strike.seconds or 0.0)
+    past = next((e for e in new if e["step"] > reached and e["mono"] > over), None)
+    goes_back = anew or bool(back)
+    first = new[0] if goes_back and new else past
+    resumed = int(back[0]["step"]) if back else 0 if anew else reached
+    durable, saves_failed = _saved(history, strike)
+    ended = next((e["exit_code"] for e in history.keepers if e["event"] == "ended" and e["mono"] > strike.mono), None)
+    if strike.ends is not None:
+        first, past, resumed = None, None, _last_saved(history)
     return Aftermath(
         detect_seconds=noticed["mono"] - strike.mono if noticed else None,
-        detected=_sentence(noticed, restarts) if noticed else "",
+        detected=_sentence(noticed, charged) if noticed else "",
         recover_seconds=first["mono"] - strike.mono if first else None,
         new_step=first["step"] if first else None,
-        checkpoint_step=resumed if anew and first else None,
-        lost_steps=max(0, reached - resumed) if first else None,
+        checkpoint_step=resumed if goes_back and first else None,
+        lost_steps=max(0, reached - resumed) if first or (strike.ends is not None and ended is not None) else None,
         lost_seconds=past["mono"] - strike.mono if past else None,
         reached=reached,
-        durable=max((e["step"] for e in saves if e["event"] == "saved"), default=0),
-        saves_failed=bool(saves) and saves[-1]["event"] == "save_failed",
-        restarts=restarts,
+        durable=durable,
+        saves_failed=saves_failed,
+        restarts=len(restarts),
+        charged=charged,
+        usual_step=_usual_step(history, strike),
+        source=str(back[0].get("source", "")) if back else "",
+        exit_code=ended,
+        answer=_answer(history, strike),
+        bad_saves=_bad_saves(history, strike),
         world_size=generations[-1].get("world_size") if generations else None,
         breaks=tuple(went_back(history)),
     )
@@ -107,15 +150,16 @@ def aftermath(history: History, strike: Strike) -> Aftermath:
 
 def went_back(history: History) -> list[str]:
     """Breaks of the promise that no generation starts below the last durable checkpoint (I5)."""
-    found, durable, generation, last = [], 0, None, 0
+    found, generation, last = [], None, 0
+    saves = [event for event in history.ranks if event["rank"] == 0 and event["event"] == "saved"]
     for event in history.ranks:
-        if event["rank"] != 0:
-            continue
-        if event["event"] == "saved":
-            durable = max(durable, event["step"])
-        if event["event"] != "step":
+        if event["rank"] == 0 and event["event"] == "resumed":
+            last = event["step"]  # also within a generation: a rollback goes back on purpose
+        if event["rank"] != 0 or event["event"] != "step":
             continue
         if event["generation"] != generation:
+            before = (each["step"] for each in saves if each["generation"] < event["generation"])
+            durable = max(before, default=0)
             if event["step"] <= durable:
                 found.append(f"generation {event['generation']} began at step {event['step']}, {durable} was durable")
             generation, last = event["generation"], event["step"] - 1
@@ -125,28 +169,67 @@ def went_back(history: History) -> list[str]:
     return found
 
 
-def _noticed(keepers: Sequence[Event], strike: Strike) -> Event | None:
-    """First word of a keeper on it: the watchdog's, or the exit of the rank that was struck."""
-    after = [event for event in keepers if event["mono"] > strike.mono]
-    return next(
-        (e for e in after if e["event"] == "watchdog" or (e["event"] == "rank_exited" and e["rank"] == strike.rank)),
-        None,
-    )
+def _usual_step(history: History, strike: Strike) -> float | None:
+    times = [e["mono"] for e in history.steps(before=strike.mono) if e["generation"] == strike.generation]
+    return median(later - earlier for earlier, later in pairwise(times)) if len(times) > 1 else None
+
+
+def _saved(history: History, strike: Strike) -> tuple[int, bool]:
+    """Step of the newest durable checkpoint before the strike, and whether the last word on saves was a failure."""
+    saves = [e for e in history.ranks if e["event"] in {"saved", "save_failed"} and e["mono"] <= strike.mono]
+    durable = max((e["step"] for e in saves if e["event"] == "saved"), default=0)
+    return durable, bool(saves) and saves[-1]["event"] == "save_failed"
+
+
+def _noticed(history: History, strike: Strike) -> Event | None:
+    """First word on it: the watchdog's, the exit of the rank that was struck, its name as a slow one, a new size."""
+    after = [event for event in history.keepers if event["mono"] > strike.mono]
+    slow = [e for e in history.ranks if e["event"] == SLOW and e["slow"] == strike.rank and e["mono"] > strike.mono]
+    seen = [e for e in after if e["event"] in ("watchdog", "resized")]
+    seen += [e for e in after if e["event"] == "rank_exited" and e["rank"] == strike.rank and e["code"]]
+    seen += [e for e in after if e["event"] == "node_lost"]
+    seen += [e for e in history.ranks if e["event"] == "non_finite" and e["mono"] > strike.mono]
+    return min(slow + seen, key=lambda event: float(event["mono"]), default=None)
 
 
 def _sentence(noticed: Event, restarts: int) -> str:
-    charged = f"{restarts} restart{'s' if restarts != 1 else ''} charged"
-    if noticed["event"] == "watchdog":
-        return f"watchdog: {noticed['reason']}, {charged}"
-    if signal := noticed.get("signal"):
-        return f"rank {noticed['rank']} ended by signal {signal}, class same, {charged}"
-    return f"rank {noticed['rank']} ended with {noticed['code']}, {charged}"
+    """Who noticed what; with what it was charged, unless the same generation lives through it."""
+    name, charged = noticed["event"], f", {restarts} restart{'s' if restarts != 1 else ''} charged"
+    said = {
+        SLOW: lambda e: f"rank {e['slow']} is slow: {e['ratio']:.2f} x the others, in {e['phase']}",
+        "non_finite": lambda e: f"step {e['step']} is not finite: {e['answer']}",
+        "node_lost": lambda e: f"node {e['node']} is lost: {e['reason']}",
+        "resized": lambda e: str(e["reason"]),
+        "watchdog": lambda e: f"watchdog: {e['reason']}",
+        "rank_exited": _exit_sentence,
+    }[name](noticed)
+    return said if name in {SLOW, "non_finite"} else said + charged
 
 
-def _resumed(history: History, strike: Strike) -> int:
-    """Step of the checkpoint that the next generation opened; 0: it began anew."""
-    after = [e for e in history.ranks if e["event"] == "resumed" and e["rank"] == 0 and e["mono"] > strike.mono]
-    return int(after[0]["step"]) if after else 0
+def _exit_sentence(exited: Event) -> str:
+    if signal := exited.get("signal"):
+        return f"rank {exited['rank']} ended by signal {signal}, class same"
+    return f"rank {exited['rank']} ended with {exited['code']}"
+
+
+def _resumed_events(history: History, strike: Strike) -> list[Event]:
+    """Of checkpoints that were opened after the strike, by a new generation or by a rollback."""
+    return [e for e in history.ranks if e["event"] == "resumed" and e["rank"] == 0 and e["mono"] > strike.mono]
+
+
+def _last_saved(history: History) -> int:
+    return max((e["step"] for e in history.ranks if e["event"] == "saved"), default=0)
+
+
+def _answer(history: History, strike: Strike) -> str:
+    found = (e["answer"] for e in history.ranks if e["event"] == "non_finite" and e["mono"] > strike.mono)
+    return str(next(found, ""))
+
+
+def _bad_saves(history: History, strike: Strike) -> tuple[int, ...]:
+    if strike.ends is None:
+        return ()
+    return tuple(sorted({e["step"] for e in history.ranks if e["event"] == "saved" and e["step"] > strike.step}))
 
 
 def _events(path: Path) -> list[Event]:

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, replace
 
+from gangline.line.drill.availability import Availability, describe_felt
 from gangline.line.drill.catalogue import Kind
 from gangline.line.drill.history import Aftermath, Strike
+from gangline.line.drill.promises import PROMISES, nothing_more, store_promises
+from gangline.line.drill.samples import Samples
 from gangline.spec.record import Drill, Ledger, Record
-from gangline.units import format_seconds
 
-SHORT_FREEZE_SECONDS = 10.0
-"""A stop shorter than the watchdog's patience must pass without a restart."""
 _LOST_TO = ("restart", "redone", "stalled", "resume", "rendezvous", "build", "start")
 
 
@@ -22,31 +22,54 @@ class Held:
     text: str = ""
 
 
-def judge(
-    kind: Kind, strike: Strike, after: Aftermath, invariants: tuple[Held, ...], *, interval: int, seed: int
-) -> Drill:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """What was found beside the aftermath, once all was over."""
+
+    invariants: tuple[Held, ...] = ()
+    samples: Samples = Samples()
+    felt: Availability | None = None
+    """Of a store that was struck."""
+    standing: tuple[str, ...] = ()
+    """What stood in the store and should not have."""
+
+
+def judge(kind: Kind, strike: Strike, after: Aftermath, seen: Seen, *, interval: int, seed: int) -> Drill:
     """The drill as it goes into the record.
 
     Args:
         kind: What was promised.
         strike: What was done.
         after: What followed.
-        invariants: As they were found at the end.
+        seen: What else was found, at the end.
         interval: Steps between checkpoints.
         seed: Of the drill.
     """
-    broken = _broken(kind, strike, after, interval) + [f"{h.name}: {h.text}" for h in invariants if h.state == "broken"]
+    broken = _broken(kind, strike, after, interval) + _broken_beside(kind, strike, after, seen)
+    detect, recover = _times(kind, after, seen.felt)
     return Drill(
         name=kind.name,
         row=kind.row,
         result="broken" if broken else "held",
         reason="; ".join(broken),
-        detect_seconds=_rounded(after.detect_seconds),
-        recover_seconds=_rounded(after.recover_seconds),
+        seen=after.detected if seen.felt is None else describe_felt(seen.felt),
+        detect_seconds=_rounded(detect),
+        recover_seconds=_rounded(recover),
         lost_steps=after.lost_steps,
-        lost_seconds=_rounded(after.lost_seconds),
+        lost_seconds=_rounded(after.lost_seconds) if kind.stalls else None,
+        lost_samples=seen.samples.lost if seen.samples.counted else None,
+        repeated_samples=seen.samples.twice if seen.samples.counted else None,
         arguments=arguments(strike, seed),
     )
+
+
+def _times(kind: Kind, after: Aftermath, felt: Availability | None) -> tuple[float | None, float | None]:
+    """Detection and recovery: of a store, until a save met it and until one was durable again."""
+    if felt is not None:
+        detect = felt.failed_seconds if kind.name == "fill-disk" else felt.met_seconds
+        return detect, felt.durable_seconds
+    goes_on = kind.stalls or after.answer in ("skip", "rollback")
+    return after.detect_seconds, after.recover_seconds if goes_on else None
 
 
 def not_struck(kind: Kind, reason: str, *, seed: int) -> Drill:
@@ -83,16 +106,24 @@ def charge(ledger: Ledger, seconds: float) -> Ledger:
 
 def _broken(kind: Kind, strike: Strike, after: Aftermath, interval: int) -> list[str]:
     found = list(after.breaks)
-    if after.recover_seconds is None:
+    if after.recover_seconds is None and kind.stalls:
         found.append("no new step came")
     if after.lost_steps is not None and after.lost_steps > interval and not was_saving(after, interval):
         found.append(f"lost {after.lost_steps} steps, promised at most {interval}")
-    if kind.name == "kill-rank" and after.detect_seconds is None:
+    if kind.name in {"kill-rank", "kill-twice"} and after.detect_seconds is None:
         found.append("no keeper noticed")
-    short = strike.seconds is not None and strike.seconds < SHORT_FREEZE_SECONDS
-    if kind.name == "freeze-rank" and short and after.restarts:
-        found.append(f"a stop of {format_seconds(strike.seconds or 0)} cost a restart")
-    return found
+    return found + list(PROMISES.get(kind.name, nothing_more)(strike, after))
+
+
+def _broken_beside(kind: Kind, strike: Strike, after: Aftermath, seen: Seen) -> list[str]:
+    found = [f"{each.name}: {each.text}" for each in seen.invariants if each.state == "broken"]
+    samples = seen.samples
+    if samples.lost or samples.twice:
+        what = "samples" if samples.counted else "samples (by the number of steps)"
+        found.append(f"{samples.lost} {what} were left out, {samples.twice} count twice")
+    if seen.felt is not None:
+        found += store_promises(kind.name, strike, after, seen.felt)
+    return found + list(seen.standing)
 
 
 def was_saving(after: Aftermath, interval: int) -> bool:

@@ -4,14 +4,17 @@ import secrets
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from gangline.errors import CancelledError, GanglineError, UsageError
+from gangline.errors import CancelledError, ConfigError, GanglineError, UsageError
 from gangline.launch.protocol import GangEvent
 from gangline.line import runs
 from gangline.line.cancel import cancel_run
-from gangline.line.drill.rehearse import Desk, Done, Wish, rehearse, settle
+from gangline.line.drill.aim import Wish
+from gangline.line.drill.rehearse import Desk, Done, rehearse, settle
+from gangline.line.drill.rig import Rig, opening, rigged
 from gangline.line.observer import Silent
 from gangline.line.question import ask
 from gangline.line.run import run_line
+from gangline.spec.line import Line
 from gangline.spec.record import Drill, Record, StageInfo
 
 
@@ -19,13 +22,13 @@ def in_own_run(desk: Desk, wish: Wish) -> tuple[Record, Drill]:
     """Start a run for this drill alone, strike it from a thread, and drive it to its end here: Ctrl-C stops it."""
     begun: Future[Record | None] = Future()
     observer = _Watcher(begun, desk.tell)
-    with ThreadPoolExecutor(1, thread_name_prefix="drill") as pool:
-        struck = pool.submit(_when_begun, desk, wish, begun)
+    with rigged(wish, desk.store) as rig, ThreadPoolExecutor(1, thread_name_prefix="drill") as pool:
+        struck = pool.submit(_when_begun, desk, wish, begun, rig)
         ended: GanglineError | None = None
         try:
             run_line(
                 desk.repo, site=desk.site, environ=desk.environ, overrides=_overrides(desk, wish), again=True,
-                observer=observer,
+                observer=observer, open_launcher=opening(rig),
             )  # fmt: skip
         except GanglineError as error:
             ended = error
@@ -48,7 +51,9 @@ def _overrides(desk: Desk, wish: Wish) -> tuple[str, ...]:
     Its longest time without a save differs by less than a second from the line's: another plan, so no earlier run's
     training can be taken for it, and nothing that training depends on.
     """
-    train = ask(desk.repo, commit=None, overrides=(), strategy=None).line.train
+    line = ask(desk.repo, commit=None, overrides=(), strategy=None).line
+    train = line.train
+    _demand(wish, line)
     if wish.step is not None and wish.step >= train.steps:
         raise UsageError(f"--step {wish.step}: the run has {train.steps} steps; strike between 1 and {train.steps - 1}")
     unsaved = train.checkpoint.max_unsaved_seconds + secrets.randbelow(999_999) / 1_000_000
@@ -56,13 +61,29 @@ def _overrides(desk: Desk, wish: Wish) -> tuple[str, ...]:
     return ("evaluate.seeds=1", 'prove.plan="off"', "prove.replay_steps=0", alone)
 
 
-def _when_begun(desk: Desk, wish: Wish, begun: "Future[Record | None]") -> Done | None:
+def _demand(wish: Wish, line: Line) -> None:
+    """Refuse what this line has nothing to strike for, before a run is made of it."""
+    if wish.kind.rig == "task" and line.project.task is None:
+        raise ConfigError(
+            f"drill {wish.kind.name} is refused: project.command owns its loop and its batches; "
+            "a line with project.task can be struck from within"
+        )
+    if wish.kind.name == "resize" and not isinstance(line.train.ranks, tuple):
+        raise ConfigError(
+            "drill resize is refused: the line trains on one number of ranks; "
+            "train.ranks = [1, 3] in line.toml makes it elastic"
+        )
+    if wish.kind.rig == "nodes" and line.train.ranks == 1:
+        raise ConfigError("drill lose-node is refused: one rank is no two nodes; train.ranks = 2 in line.toml works")
+
+
+def _when_begun(desk: Desk, wish: Wish, begun: "Future[Record | None]", rig: Rig) -> Done | None:
     """In a thread: strike once the run trains; a run that cannot be struck is stopped, it was made for that alone."""
     record = begun.result()
     if record is None:
         return None
     try:
-        return rehearse(desk, wish, record)
+        return rehearse(desk, wish, record, rig)
     except GanglineError:
         cancel_run(desk.repo, record.run.id, site=desk.site, environ=desk.environ, reason="the drill was refused")
         raise

@@ -1,15 +1,19 @@
 """`gangline drill`: from a name to a judged, recorded rehearsal, in a run of its own or in one that trains now."""
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from gangline.errors import ConfigError
+from gangline.errors import ConfigError, UsageError
 from gangline.line import runs
-from gangline.line.drill.catalogue import choose
+from gangline.line.drill.aim import Wish
+from gangline.line.drill.catalogue import DRILLS, choose
 from gangline.line.drill.own_run import in_own_run
-from gangline.line.drill.rehearse import Desk, Wish, rehearse, settle
+from gangline.line.drill.rehearse import Desk, rehearse, settle
+from gangline.line.drill.rig import Plain
+from gangline.line.drill.table import Found, Skipped, describe_seconds, table, verdict
 from gangline.spec.record import Drill, Record
 from gangline.spec.site import Site
 
@@ -77,12 +81,81 @@ def drill(
     return DrillReport(run=record.run.id, drill=found, lines=tuple(lines), replay=again)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rehearsals:
+    """What `drill_all` did."""
+
+    reports: tuple[DrillReport, ...]
+    skipped: tuple[Skipped, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """60 where one broke, else 10 where one did not strike; what cannot run here says so and costs nothing."""
+        return max(report.exit_code for report in self.reports)
+
+
+def drill_all(
+    *,
+    repo: Path,
+    site: Site,
+    environ: Mapping[str, str],
+    seed: int = 1,
+    tell: Callable[[str], None] = print,
+    width: int = 120,
+) -> Rehearsals:
+    """Rehearse everything, each in a fresh run of HEAD: a line when one begins, one when it ends, a table at last.
+
+    What cannot run here is skipped with its reason. All that was said of a drill is told where it did not hold.
+
+    Raises:
+        ConfigError: All of it is refused.
+        GanglineError: What kept a fresh run from training; the table so far is told.
+    """
+    reports: list[DrillReport] = []
+    found: list[Found] = []
+    refused: ConfigError | UsageError | None = None
+    try:
+        for number, kind in enumerate(DRILLS.values(), 1):
+            tell(f"{number:>2}/{len(DRILLS)}  {kind.name:<12} {kind.text}")
+            began, lines = time.monotonic(), list[str]()
+            try:
+                report = drill(kind.name, repo=repo, site=site, environ=environ, seed=seed, tell=lines.append)
+                reports.append(report)
+                found.append(report.drill)
+            except (ConfigError, UsageError) as error:
+                refused = error
+                found.append(Skipped(name=kind.name, row=kind.row, skipped=str(error)))
+            _tell_outcome(found[-1], lines, tell, took=time.monotonic() - began)
+    finally:
+        if reports:
+            for line in ("", *table(found, width=width)):
+                tell(line)
+    if refused is not None and not reports:
+        raise refused
+    return Rehearsals(reports=tuple(reports), skipped=tuple(each for each in found if isinstance(each, Skipped)))
+
+
+def _tell_outcome(found: Found, lines: Sequence[str], tell: Callable[[str], None], *, took: float) -> None:
+    head = f"       {verdict(found):<12} in {took:.0f} s"
+    if isinstance(found, Skipped):
+        tell(f"{head}  {found.skipped}")
+        return
+    tell(f"{head}  detect {describe_seconds(found.detect_seconds)}  recover {describe_seconds(found.recover_seconds)}")
+    if found.result != "held":
+        for line in lines:
+            tell(f"       {line}")
+
+
 def _in_run(desk: Desk, wish: Wish, run: str) -> tuple[Record, Drill]:
     """Strike a run that somebody drives."""
+    if wish.kind.rig:
+        raise ConfigError(
+            f"drill {wish.kind.name} is refused: it changes a gang before that starts; without --run it makes its own"
+        )
     record = runs.find_run(desk.store, run)
     if record.run.state == "ended" or record.gang is None:
         raise ConfigError(f"run {record.run.id} does not train now; without --run the drill starts one of its own")
-    done = rehearse(desk, wish, record)
+    done = rehearse(desk, wish, record, Plain())
     return settle(desk, wish, runs.find_run(desk.store, record.run.id), done)
 
 

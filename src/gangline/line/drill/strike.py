@@ -2,18 +2,20 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from gangline.errors import GanglineError, UsageError
-from gangline.launch.faults.signals import freeze_rank, kill_rank, last_step
+from gangline.errors import GanglineError, NonFiniteError, OutOfMemoryError, UsageError
+from gangline.launch.faults.signals import last_step
 from gangline.launch.local.folder import GangFolder
-from gangline.line.drill.catalogue import Kind
+from gangline.line.drill.aim import Aim
+from gangline.line.drill.availability import Availability, availability
 from gangline.line.drill.history import Aftermath, History, Strike, aftermath
+from gangline.line.drill.inject import describe
+from gangline.line.drill.rig import Rig
 from gangline.spec.plan import Plan
-from gangline.units import format_seconds
 
 POLL_SECONDS = 0.1
+_SOURCES = {"copy": "the memory of a node", "store": "the store"}
 PATIENCE_SECONDS = 180.0
 """From the strike, or its end, to the step after the one that was reached."""
 
@@ -24,24 +26,7 @@ class NotStruckError(GanglineError):
     exit_code = 10
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Aim:
-    kind: Kind
-    rank: int
-    step: int
-    seconds: float
-    """Of a lasting fault."""
-
-
-def check_aim(aim: Aim, plan: Plan) -> None:
-    """Raises UsageError where the run has no such rank or step."""
-    if aim.rank >= plan.world_size:
-        raise UsageError(f"--rank {aim.rank}: the gang has {plan.world_size} ranks, 0 to {plan.world_size - 1}")
-    if not 1 <= aim.step < plan.steps:
-        raise UsageError(f"--step {aim.step}: the run has {plan.steps} steps; strike between 1 and {plan.steps - 1}")
-
-
-def strike(home: Path, aim: Aim) -> Strike:
+def strike(home: Path, aim: Aim, *, rig: Rig, plan: Plan) -> Strike:
     """Strike once the rank has finished the step.
 
     Raises:
@@ -54,32 +39,63 @@ def strike(home: Path, aim: Aim) -> Strike:
         time.sleep(POLL_SECONDS / 5)
     status = folder.keeper(0)
     generation = status.generation if status else 0
-    mono = time.monotonic()
     try:
-        if aim.kind.name == "kill-rank":
-            kill_rank(home, aim.rank)
-        else:
-            freeze_rank(home, aim.rank, aim.seconds)
+        mono = rig.strike(home, aim)
     except UsageError as error:
         raise NotStruckError(f"rank {aim.rank} was gone: {error}") from error
-    lasting = aim.seconds if aim.kind.name == "freeze-rank" else None
-    return Strike(rank=aim.rank, step=reached, generation=generation, mono=mono, seconds=lasting)
+    within = aim.kind.rig == "task"
+    return Strike(
+        rank=aim.rank, step=aim.step if within else reached, generation=generation, mono=mono, seconds=aim.seconds,
+        ranks=aim.ranks, stays=within or aim.kind.rig == "store", ends=_end_wanted(aim, plan),
+        every=plan.checkpoint.every, steps=plan.steps, patience=plan.checkpoint.max_unsaved_seconds,
+    )  # fmt: skip
 
 
-def watch(home: Path, done: Strike, tell: Callable[[str], None], target: str) -> Aftermath:
-    """Read on until the training is past the step it had reached, has ended, or patience is over."""
+def _end_wanted(aim: Aim, plan: Plan) -> int | None:
+    if aim.kind.name == "oom":
+        return OutOfMemoryError.exit_code
+    if aim.kind.name == "poison" and plan.recovery.non_finite == "stop":
+        return NonFiniteError.exit_code
+    return None
+
+
+def watch(
+    home: Path, aim: Aim, done: Strike, tell: Callable[[str], None], *, look: Callable[[], None] | None = None
+) -> Aftermath:
+    """Read on until the training is past the step it had reached, has ended, or patience is over.
+
+    `look` is called again and again while a lasting fault lasts.
+    """
     folder = GangFolder(home)
     deadline = done.mono + (done.seconds or 0.0) + PATIENCE_SECONDS
     told: set[str] = set()
     while True:
         ended = folder.end(0) is not None
-        after = aftermath(History.read(home), done)
-        _tell(after, tell, told, target)
-        if after.lost_seconds is not None and _is_thawed(done):
+        history = History.read(home)
+        after = aftermath(history, done)
+        felt = availability_of(aim, history, done)
+        if felt is None:
+            _tell(after, tell, told, aim.kind.target)
+            _tell_end(after, done, tell, told, aim.kind.target)
+        else:
+            _tell_felt(felt, tell, told, aim)
+        is_over = ended if done.ends is not None else _is_past(after, felt)
+        if (is_over and _is_thawed(done)) or ended or time.monotonic() > deadline:
             return after
-        if ended or time.monotonic() > deadline:
-            return after
+        if look is not None and not _is_thawed(done):
+            look()
         time.sleep(POLL_SECONDS)
+
+
+def availability_of(aim: Aim, history: History, done: Strike) -> Availability | None:
+    """Of a store that was struck; None: it was not."""
+    if aim.kind.rig != "store":
+        return None
+    return availability(history, done, slow=aim.kind.name == "slow-store")
+
+
+def _is_past(after: Aftermath, felt: Availability | None) -> bool:
+    return after.lost_seconds is not None if felt is None else felt.durable_seconds is not None
 
 
 def _is_thawed(done: Strike) -> bool:
@@ -88,16 +104,40 @@ def _is_thawed(done: Strike) -> bool:
 
 def _tell(after: Aftermath, tell: Callable[[str], None], told: set[str], target: str) -> None:
     """Each line once, as soon as all of it is known."""
-    answered = after.restarts or after.recover_seconds is not None
+    answered = after.restarts or after.recover_seconds is not None or after.exit_code is not None or after.answer
     if after.detect_seconds is not None and answered and "detect" not in told:
         told.add("detect")
         tell(f"detect   +{after.detect_seconds:.1f} s   {after.detected}")
     if after.recover_seconds is not None and "recover" not in told:
         told.add("recover")
         ranks = f", world size {after.world_size}" if after.world_size else ""
-        tell(f"recover  +{after.recover_seconds:.1f} s   first new step {after.new_step}{ranks}    {target}")
+        opened = f", opened from {_SOURCES[after.source]}" if after.source else ""
+        tell(f"recover  +{after.recover_seconds:.1f} s   first new step {after.new_step}{ranks}{opened}    {target}")
 
 
-def describe_strike(done: Strike) -> str:
-    how = f"stopped for {format_seconds(done.seconds)}" if done.seconds is not None else "SIGKILL"
-    return f"inject   +0.0 s   {how} to rank {done.rank} at step {done.step}"
+def _tell_end(after: Aftermath, done: Strike, tell: Callable[[str], None], told: set[str], target: str) -> None:
+    """Of a gang that was to end."""
+    if done.ends is not None and after.exit_code is not None and "end" not in told:
+        told.add("end")
+        tell(f"end      exit {after.exit_code}    {target}")
+
+
+def _tell_felt(felt: Availability, tell: Callable[[str], None], told: set[str], aim: Aim) -> None:
+    """As `_tell`, of a store."""
+    if felt.met_seconds is not None and "met" not in told:
+        told.add("met")
+        tell(f"meet     +{felt.met_seconds:.1f} s   the save of step {felt.met_step}")
+    if felt.failed_seconds is not None and "failed" not in told:
+        told.add("failed")
+        tell(f"detect   +{felt.failed_seconds:.1f} s   save failed: {felt.said}")
+    if felt.durable_seconds is not None and "durable" not in told:
+        told.add("durable")
+        since = "after the strike" if aim.kind.name == "slow-store" else "after it was over"
+        tell(
+            f"recover  +{felt.durable_seconds:.1f} s   {since}: step {felt.durable_step} is durable, "
+            f"{felt.steps} steps meanwhile    {aim.kind.target}"
+        )
+
+
+def describe_strike(aim: Aim, done: Strike) -> str:
+    return f"inject   +0.0 s   {describe(aim)} at step {done.step}"

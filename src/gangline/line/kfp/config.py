@@ -15,6 +15,8 @@ LEASE_PATIENCE_SECONDS = 150.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskConfig:
+    """What a component needs to know beside its run."""
+
     schema: int = 1
     site: Site
     repo: str | None = None

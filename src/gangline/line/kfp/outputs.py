@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from gangline.report.facts import band_of, headline
 from gangline.spec.record import Record
 
 
@@ -19,7 +20,7 @@ class Artifact(Protocol):
 
 def numbers(record: Record) -> dict[str, float]:
     """What of a run can be compared with another one, by names that stay."""
-    found = {name: metric.value for name, metric in record.metrics.items()}
+    found = {name: metric.value for name, metric in record.metrics.items()} | _judged_on(record)
     if record.ledger is not None:
         found["allocated_seconds"] = record.ledger.allocated_seconds
         found["useful_share"] = record.ledger.useful_share
@@ -30,6 +31,13 @@ def numbers(record: Record) -> dict[str, float]:
     if record.proof is not None and record.proof.replay_difference is not None:
         found["replay_difference"] = record.proof.replay_difference
     return {name: value for name, value in sorted(found.items()) if math.isfinite(value)}
+
+
+def _judged_on(record: Record) -> dict[str, float]:
+    """The band of the headline metric."""
+    judged = headline(record)
+    band = band_of(judged.metric) if judged else None
+    return {f"{judged.name}_band_center": band.center, f"{judged.name}_band_half": band.half} if judged and band else {}
 
 
 def write(record: Record, base: Record | None, outputs: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gangline.errors import GanglineError
-from gangline.line import run as line_run
+from gangline.line import run_stage as line_run_stage
 from gangline.line import runs
 from gangline.line.kfp import outputs as shown
 from gangline.line.kfp.config import TaskConfig
@@ -63,7 +63,7 @@ def run_stage(name: str, *, run: str, config: str, outputs: Mapping[str, Any] | 
 def _run(name: str, run: str, task: TaskConfig, tells: Tells | None, outputs: Mapping[str, Any]) -> Ended:
     site, environ = mounted_secrets(task.site, os.environ)
     with _repository(task, site, environ) as repo:
-        record = line_run.run_stage(
+        record = line_run_stage.run_stage(
             repo, name, run, site=site, environ=environ, observer=tells or Silent(),
             max_seconds=task.patience_seconds, kind="kfp", url=task.url,
             find_owner=partial(find_workflow, environ=environ),

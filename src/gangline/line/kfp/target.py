@@ -13,8 +13,9 @@ from gangline.line.kfp.local import run_locally
 from gangline.line.kfp.server import run_on_server
 from gangline.line.lease import HeldError
 from gangline.line.observer import Observer, Silent
-from gangline.line.question import ask
-from gangline.line.run import outcome, run_line, run_stage
+from gangline.line.question import Origin, ask
+from gangline.line.run import outcome, run_line
+from gangline.line.run_stage import run_stage
 from gangline.line.states import FINAL, stage
 from gangline.spec.record import Record, StageInfo
 from gangline.spec.site import Site
@@ -37,6 +38,7 @@ def drive(
     start: str | None = None,
     until: str | None = None,
     ranks_at: Literal["local", "kubernetes"] | None = None,
+    origin: Origin | None = None,
     observer: Observer | None = None,
 ) -> Record:
     """As `run_line`, with the stages from plan on called by a pipeline; the record tells the same story.
@@ -52,6 +54,7 @@ def drive(
         strategy: Likewise.
         start: Resolve or none: a pipeline is wired whole.
         until: Resolve, build or none.
+        origin: Where the commit comes from; never a fork, because tasks of a pipeline hold secrets.
         ranks_at: Where gangs run; None: as the run began, or as the site says.
         observer: Told of everything.
 
@@ -60,9 +63,17 @@ def drive(
         GanglineError: As `run_line`.
     """
     _demand_whole(start, until)
+    if origin is not None and origin.trust == "fork":
+        raise UsageError("a pipeline's tasks hold secrets, so no fork's commit runs in them; --driver here does")
     once = Once(observer or Silent())
     where: dict[str, Any] = {"site": site, "environ": environ, "observer": once}
-    asked: dict[str, Any] = {"commit": commit, "overrides": overrides, "strategy": strategy, "target": ranks_at}
+    asked: dict[str, Any] = {
+        "commit": commit,
+        "overrides": overrides,
+        "strategy": strategy,
+        "target": ranks_at,
+        "origin": origin,
+    }
     try:
         record = _build(repo, driving=driving, again=again, until=until or HERE[-1], asked=asked, where=where)
         if until is None and record.run.state == "open":
@@ -85,7 +96,7 @@ def _build(
         return run_line(repo, again=again, until=until, **asked, **where)
     except HeldError:
         store = runs.open_site_store(Repository.at(repo).root, where["site"], where["environ"])
-        named = {key: asked[key] for key in ("commit", "overrides", "strategy")}
+        named = {key: asked[key] for key in ("commit", "overrides", "strategy", "origin")}
         record = find_or_bear(store, ask(repo, **named), again=False, target="kubernetes").record
         if driving != "kfp" or "kfp" not in record.links:
             raise

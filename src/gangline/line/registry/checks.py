@@ -7,10 +7,11 @@ from pathlib import Path
 
 from gangline.errors import GanglineError, GateError, IntegrityError
 from gangline.line.build.vouched import verify_image
+from gangline.line.marks import was_drilled
 from gangline.line.registry import files, tags
 from gangline.line.registry.keys import PublicKey
 from gangline.line.registry.provenance import check_provenance
-from gangline.line.registry.rules import check_gates, was_drilled
+from gangline.line.registry.rules import check_gates
 from gangline.line.registry.sign import verify_folder
 from gangline.line.registry.types import Check, Version, tag_name
 from gangline.line.registry.versions import digest_of

@@ -1,24 +1,19 @@
 """Which runs become versions. Pure: read from record and line alone."""
 
-from gangline.errors import GateError, IntegrityError
+from gangline.errors import GateError
+from gangline.line.marks import was_cut_short, was_drilled
 from gangline.line.registry.types import Skipped
 from gangline.spec.globs import any_matches
 from gangline.spec.line import Line
 from gangline.spec.record import Record
 
-UNDER_WAY = "under way"
-"""Reason of a drill that has marked its run and not struck yet."""
-
 
 def check_rules(record: Record, line: Line) -> Skipped | None:
-    """None where the run may become a version; a reason where the line does not want one of it.
+    """None where the run may become a version; a reason where it never does.
 
     Raises:
-        IntegrityError: The commit comes from a fork.
         GateError: A gate, the proof or the missing base says no.
     """
-    if record.commit.trust != "own":
-        raise IntegrityError("the commit comes from a fork: what it trains is never published; merge it first")
     reason = _not_wanted(record, line)
     if reason is None:
         check_gates(record, require_base=line.gate.require_base)
@@ -38,19 +33,21 @@ def check_gates(record: Record, *, require_base: bool = False) -> str:
     return f"{len(record.gates)} gates, none says no" + (f", {unknown} unknown" if unknown else "")
 
 
-def was_drilled(record: Record) -> bool:
-    """Was a fault injected, or is one about to be? A drill that never struck changed nothing."""
-    return any(each.result != "not_struck" or each.reason == UNDER_WAY for each in record.drills)
-
-
 def _not_wanted(record: Record, line: Line) -> str | None:
-    branch, wanted = record.commit.branch, line.publish.branches
+    if record.commit.trust != "own":
+        return "the commit comes from a fork: what it trains is never published; merge it first"
     if record.commit.patch:
         return "the tree was dirty: commit the changes and run again to publish"
+    if was_drilled(record):
+        return "a drilled run stays a candidate: run again without drill to publish"
+    if was_cut_short(record):
+        return "it was asked to stop before its schedule ended (train.stop_at): run without to publish"
+    return _other_branch(record.commit.branch, line.publish.branches)
+
+
+def _other_branch(branch: str | None, wanted: tuple[str, ...]) -> str | None:
     if branch is None:
         return f"no branch is checked out, only {', '.join(wanted)} is published"
     if not any_matches(branch, wanted):
         return f"branch {branch} is not published, only {', '.join(wanted)} is"
-    if was_drilled(record):
-        return "a drilled run stays a candidate: run again without drill to publish"
     return None

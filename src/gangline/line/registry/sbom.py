@@ -12,6 +12,8 @@ from gangline.errors import ConfigError
 
 @dataclass(frozen=True, order=True, slots=True)
 class Package:
+    """One installed package."""
+
     name: str
     version: str
     licence: str = ""

@@ -26,6 +26,8 @@ _ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "file:git:http
 
 @dataclass(frozen=True, slots=True)
 class Tag:
+    """An annotated tag, as it stands at the remote."""
+
     name: str
     object: str
     commit: str

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from gangline.spec.codec import canonical, from_json
+from gangline.spec.codec import Document
 from gangline.spec.record import Artifact
 
 
@@ -30,7 +30,7 @@ class ModelFile:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Version:
+class Version(Document):
     """`models/<model>/<version>.json`: written once, never changed; the git tag holds its digest."""
 
     schema: int = 1
@@ -59,16 +59,9 @@ class Version:
     def key(self) -> str:
         return version_key(self.model, self.version)
 
-    def to_json(self) -> bytes:
-        return canonical(self)
-
-    @staticmethod
-    def from_json(data: bytes | str) -> "Version":
-        return from_json(Version, data)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Alias:
+class Alias(Document):
     """`models/<model>/aliases/<alias>.json`: which version an alias means; moved by compare-and-set alone."""
 
     schema: int = 1
@@ -92,13 +85,6 @@ class Alias:
     @property
     def key(self) -> str:
         return alias_key(self.model, self.alias)
-
-    def to_json(self) -> bytes:
-        return canonical(self)
-
-    @staticmethod
-    def from_json(data: bytes | str) -> "Alias":
-        return from_json(Alias, data)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

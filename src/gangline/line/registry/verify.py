@@ -9,6 +9,7 @@ from pathlib import Path
 from gangline.checkpoint.envelope import list_checkpoints
 from gangline.checkpoint.folder import CheckpointFolder
 from gangline.errors import IntegrityError, UsageError
+from gangline.line.record_store import RecordStore
 from gangline.line.registry import files
 from gangline.line.registry.checks import Evidence, check, check_version
 from gangline.line.registry.keys import signing_key, trusted_keys
@@ -17,6 +18,7 @@ from gangline.line.registry.sign import verify_folder
 from gangline.line.registry.types import Alias, Check, Version
 from gangline.line.registry.versions import digest_of, read_alias, read_version, version_numbers
 from gangline.line.runs import find_run
+from gangline.line.trust import checkpoint_owner
 from gangline.spec.record import Artifact, Record
 from gangline.spec.site import Site
 from gangline.storage.blobs import PREFIX
@@ -25,7 +27,7 @@ from gangline.units import format_bytes
 
 _VERSION = re.compile(r"(?:models/)?(?P<model>[a-z][a-z0-9-]*)/(?P<version>\d{1,9})(?:\.json)?")
 _ALIAS = re.compile(r"(?P<model>[a-z][a-z0-9-]*)@(?P<alias>[a-z][a-z0-9-]*)")
-_CHECKPOINT = re.compile(r"runs/(?P<project>[^/]+)/[^/]+/[^/]+/checkpoints/step-\d{8}(?:/manifest\.json)?")
+_CHECKPOINT = re.compile(r"(?P<run>runs/(?P<project>[^/]+)/[^/]+/[^/]+)/checkpoints/step-\d{8}(?:/manifest\.json)?")
 _RUN = re.compile(r"runs/[^/]+/[^/]+/(?P<run>[^/]+)(?:/record\.json)?/?")
 _PIECE_BYTES = 8 * 2**20
 
@@ -51,10 +53,12 @@ def verify(
         return _version(found["model"], int(found["version"]), evidence)
     if found := _CHECKPOINT.fullmatch(target):
         prefix = target.removesuffix("/manifest.json")
-        return (_checkpoint(store, prefix, signing_key(site, environ).checkpoint_key(found["project"])),)
+        of_run = RecordStore(store, found["run"]).read()
+        owner = checkpoint_owner(of_run) if of_run else found["project"]
+        return (_checkpoint(store, prefix, signing_key(site, environ).checkpoint_key(owner)),)
     run = _RUN.fullmatch(target)
     record = find_run(store, run["run"] if run else target)
-    return _run(record, store, signing_key(site, environ).checkpoint_key(record.run.project))
+    return _run(record, store, signing_key(site, environ).checkpoint_key(checkpoint_owner(record)))
 
 
 def _folder(folder: Path, site: Site, environ: Mapping[str, str]) -> tuple[Check, ...]:

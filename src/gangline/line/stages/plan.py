@@ -1,18 +1,22 @@
 """plan: chooses how to train on what is there, says why, and holds the budget before anything is started."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from gangline.errors import GateError
 from gangline.line import launchers
 from gangline.line.context import Context, StageResult
+from gangline.line.history import read_history
 from gangline.line.inventory import Model, look
+from gangline.line.memory_run import told, weigh
+from gangline.line.planning import make_choice
+from gangline.line.rates import cache_folder
+from gangline.line.trust import demand_approval
 from gangline.planner.assemble import make_plan
-from gangline.planner.budget import check as check_budget
-from gangline.planner.choose import Choice, choose
+from gangline.planner.choose import Choice
+from gangline.planner.second import second_plan
 from gangline.spec.codec import digest, from_json
 from gangline.spec.plan import DataSource, Plan
-from gangline.spec.profile import Measured
+from gangline.spec.profile import ModelProfile
 from gangline.spec.record import Artifact, PlanInfo, Record
 from gangline.storage.blobs import get_blob, put_blob
 
@@ -20,20 +24,37 @@ from gangline.storage.blobs import get_blob, put_blob
 def plan(ctx: Context) -> StageResult:
     """Raises ConfigError (10) where nothing fits; fails with GateError (60) over budget, the plan already recorded."""
     code = get_blob(ctx.store, str(ctx.output("build", "code")))
+    if ctx.line.project.task is not None:
+        demand_approval(ctx.standing(), "measuring its model")
     model = Model(line=ctx.line, code=code, environment=ctx.record.inputs.environment)
     seen = look(model, home=ctx.home)
     inventory = launchers.inventory_at(ctx.site, ctx.environ, seen.inventory)
-    choice = choose(ctx.line, ctx.site, inventory, seen.profile, measured(ctx.past.donors))
-    gate = check_budget(ctx.line.plan, ctx.site.limits, choice.forecast, band=ctx.site.plan.band)
+    run = ctx.record.run
+    history = read_history(ctx.store, ctx.repository, project=run.project, commit=ctx.record.commit.sha, run=run.id)
+    planned = make_choice(
+        ctx.line, ctx.site, inventory, seen, history,
+        cache=cache_folder(ctx.environ, ctx.home), say=ctx.observer.note,
+    )  # fmt: skip
+    for trouble in planned.troubles:
+        ctx.remember("plan", "forecast", trouble)
+    choice, gate = planned.choice, planned.budget
     data = from_json(DataSource, get_blob(ctx.store, str(ctx.output("build", "data"))))
-    made = make_plan(ctx.line, choice, run=ctx.record.run.id, run_prefix=ctx.records.prefix, data=data)
+    made = make_plan(ctx.line, choice, run=run.id, run_prefix=ctx.records.prefix, data=data)
+    weighed = weigh(
+        model, choice, made, site=planned.site, inventory=inventory, always=False, say=ctx.observer.note
+    )  # fmt: skip
+    for note in weighed.notes:
+        ctx.remember("plan", "memory", note)
+    choice, made = weighed.choice, told(made, weighed.choice)
+    if ctx.line.project.task is not None and ctx.line.prove.plan != "off":
+        second_plan(made, ctx.line.prove.plan, inventory=inventory, site=ctx.site, profile=seen.profile)
     key = put_blob(ctx.store, made.to_json())
     ctx.store.put(f"{ctx.records.prefix}/plan.json", made.to_json())
 
     def change(record: Record) -> Record:
         return replace(
             record,
-            plan=_describe(made, choice, key),
+            plan=_describe(made, choice, key, device_name=inventory.gpus.name if inventory.gpus else ""),
             gates=(*(each for each in record.gates if each.name != gate.name), gate),
             artifacts=(*record.artifacts, _artifact(made, key)),
         )
@@ -48,30 +69,18 @@ def plan(ctx: Context) -> StageResult:
             "steps": made.steps,
             "procs_per_node": choice.procs_per_node,
             "inventory": put_blob(ctx.store, inventory.to_json()),
+            **_cuts(seen.profile),
         },
         change=change,
         error=GateError(f"{gate.reason}; raise the budget or plan less") if over else None,
     )
 
 
-def measured(past: Iterable[Record]) -> list[Measured]:
-    """What earlier runs measured on the plans they ran."""
-    return [
-        Measured(
-            run=record.run.id,
-            model=record.inputs.tables.get("model", ""),
-            strategy=record.plan.strategy,  # type: ignore[arg-type]  # a record keeps the word, the plan checked it
-            mesh=record.plan.mesh,
-            device=record.plan.device,  # type: ignore[arg-type]  # likewise
-            precision=record.plan.precision,  # type: ignore[arg-type]  # likewise
-            global_batch=record.plan.global_batch,
-            micro_batch=record.plan.micro_batch,
-            step_seconds=record.plan.measured.step_seconds,
-            peak_memory_bytes=record.plan.measured.memory_bytes,
-        )
-        for record in past
-        if record.plan is not None and record.plan.measured.step_seconds is not None
-    ]
+def _cuts(profile: ModelProfile | None) -> dict[str, int]:
+    """What the second plan of a proof has to know about the model; nothing where nobody looked."""
+    names = ("blocks", "tensor_cuts", "experts")
+    found = {name: getattr(profile, name, None) for name in names}
+    return {name: number for name, number in found.items() if number is not None}
 
 
 def _message(choice: Choice) -> str:
@@ -80,7 +89,7 @@ def _message(choice: Choice) -> str:
     return f"{choice.name}: {choice.reason}{beside}"
 
 
-def _describe(plan: Plan, choice: Choice, key: str) -> PlanInfo:
+def _describe(plan: Plan, choice: Choice, key: str, *, device_name: str) -> PlanInfo:
     return PlanInfo(
         digest=plan.digest,
         key=key,
@@ -93,6 +102,7 @@ def _describe(plan: Plan, choice: Choice, key: str) -> PlanInfo:
         micro_batch=plan.micro_batch,
         precision=plan.precision,
         device=plan.device,
+        device_name=device_name,
         reason=choice.reason,
         candidates=choice.candidates,
         forecast=choice.forecast,

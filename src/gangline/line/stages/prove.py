@@ -17,6 +17,7 @@ from gangline.spec.codec import digest
 from gangline.spec.gang import GangResult, JobResult
 from gangline.spec.inventory import Inventory
 from gangline.spec.plan import Plan
+from gangline.spec.profile import ModelProfile
 from gangline.spec.record import Answer, Gate, Metric, Proof, Record
 from gangline.storage.blobs import get_blob
 
@@ -37,7 +38,10 @@ def prove(ctx: Context) -> StageResult:
     if donor is not None and donor.proof is not None:
         return _taken(key, donor, donor.proof)
     inventory = Inventory.from_json(get_blob(ctx.store, str(ctx.output("plan", "inventory"))))
-    plan = prove_plan(ctx.plan, table.plan, str(checkpoint), table.replay_steps, inventory=inventory, site=ctx.site)
+    plan = prove_plan(
+        ctx.plan, table.plan, str(checkpoint), table.replay_steps,
+        inventory=inventory, site=ctx.site, profile=_profile(ctx),
+    )  # fmt: skip
     finished = run_to_end(ctx, "prove", plan)
     if finished.result is None:
         return failed(key, finished)
@@ -57,6 +61,15 @@ def prove(ctx: Context) -> StageResult:
     )
 
 
+def _profile(ctx: Context) -> ModelProfile | None:
+    """What the plan stage saw of the model: into how many parts it may be cut."""
+    parameters = ctx.plan.forecast.parameters
+    if parameters is None:
+        return None
+    cuts = {name: ctx.output("plan", name) for name in ("blocks", "tensor_cuts", "experts")}
+    return ModelProfile(parameters=parameters, **cuts)
+
+
 def judge_proof(ctx: Context, plan: Plan, checkpoint: str, result: GangResult) -> Proof:
     """Tensors of the checkpoint, and the replayed losses against those of the training."""
     digests = result.digests
@@ -66,6 +79,7 @@ def judge_proof(ctx: Context, plan: Plan, checkpoint: str, result: GangResult) -
     losses = losses_of(read_metrics(ctx, trained, attempts)[0])
     replayed = next((job for job in result.jobs if job.losses), None)
     difference = largest_difference(losses, replayed) if replayed else None
+    price = loss_price(losses, replayed) if replayed and ctx.plan.lossy else None
     same = _same_loss(ctx, replayed, difference)
     proof = Proof(
         checkpoint=checkpoint,
@@ -75,8 +89,9 @@ def judge_proof(ctx: Context, plan: Plan, checkpoint: str, result: GangResult) -
         replay_steps=replayed.step if replayed else 0,
         replay_difference=difference,
         same_loss=same,
+        loss_price=price,
     )
-    return replace(proof, reason=_reason(proof, digests.different if digests else (), ctx.line.gate.parity))
+    return replace(proof, reason=_reason(ctx, proof, digests.different if digests else ()))
 
 
 def largest_difference(losses: Mapping[int, float], replayed: JobResult) -> float | None:
@@ -87,9 +102,19 @@ def largest_difference(losses: Mapping[int, float], replayed: JobResult) -> floa
     return max(abs(a - b) if math.isfinite(a) and math.isfinite(b) else math.inf for a, b in pairs)
 
 
+def loss_price(losses: Mapping[int, float], replayed: JobResult) -> float | None:
+    """How far the trained losses lie above the replayed ones: mean over the later half of the steps both have."""
+    gaps = [losses[step] - loss for step, loss in replayed.losses if step in losses]
+    later = gaps[len(gaps) // 2 :]
+    return sum(later) / len(later) if later and all(map(math.isfinite, later)) else None
+
+
 def _same_loss(ctx: Context, replayed: JobResult | None, difference: float | None) -> Answer:
-    """The replay's metrics within their bands, where both are there; else its losses within `gate.parity`."""
-    if replayed is None or difference is None:
+    """The replay's metrics within their bands, where both are there; else its losses within `gate.parity`.
+
+    After lossy exchange of gradients the losses must differ: how far is the price, and no question.
+    """
+    if replayed is None or difference is None or (ctx.plan.lossy and math.isfinite(difference)):
         return "unknown"
     whole = replayed.step >= ctx.plan.steps
     judged = [_in_band(ctx.record.metrics.get(name), value) for name, value in replayed.metrics.items() if whole]
@@ -104,11 +129,14 @@ def _in_band(metric: Metric | None, value: float) -> bool | None:
     return metric.band.low <= value <= metric.band.high
 
 
-def _reason(proof: Proof, different: tuple[str, ...], parity: float) -> str:
+def _reason(ctx: Context, proof: Proof, different: tuple[str, ...]) -> str:
     if proof.tensors_equal != proof.tensors:
         return f"{proof.tensors - proof.tensors_equal} of {proof.tensors} tensors differ: {', '.join(different[:3])}"
     if proof.same_loss == "no":
-        return f"the replay under {proof.plan} differs by {proof.replay_difference:.1e}, parity is {parity:g}"
+        parity = f"parity is {ctx.line.gate.parity:g}"
+        return f"the replay under {proof.plan} differs by {proof.replay_difference:.1e}, {parity}"
+    if proof.loss_price is not None:
+        return f"every tensor is equal under {proof.plan}; {ctx.plan.lossy} cost {proof.loss_price:+.2g} of loss"
     return f"every tensor is equal under {proof.plan}"
 
 
@@ -133,5 +161,8 @@ def _message(proof: Proof) -> str:
     parts = [f"{proof.plan}: {proof.tensors_equal} of {proof.tensors} tensors equal"]
     if proof.replay_difference is not None:
         parts.append(f"{proof.replay_steps} steps again: difference {proof.replay_difference:.1e}")
-        parts.append(f"same loss within the band: {proof.same_loss}")
+        if proof.loss_price is None:
+            parts.append(f"same loss within the band: {proof.same_loss}")
+        else:
+            parts.append(f"lossy exchange cost {proof.loss_price:+.2g} of loss")
     return " · ".join(parts)

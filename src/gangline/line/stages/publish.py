@@ -12,7 +12,7 @@ from gangline.spec.record import Record
 
 
 def publish(ctx: Context) -> StageResult:
-    """Raises IntegrityError (50) for a fork or a taken name, TrainingError (30) if the model does not answer."""
+    """Raises IntegrityError (50) for a taken name, TrainingError (30) if the model does not answer."""
     from gangline.line.registry.keys import signing_key
     from gangline.line.registry.publish import publish as make_version
 

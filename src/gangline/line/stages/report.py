@@ -1,4 +1,4 @@
-"""report: draws the record as HTML, markdown and JUnit. Trouble outside is an event and fails nothing."""
+"""report: draws the record as HTML, markdown and JUnit, and tells its pull request. Trouble outside fails nothing."""
 
 from dataclasses import replace
 from hashlib import sha256
@@ -7,6 +7,7 @@ from pathlib import Path
 from gangline.errors import GanglineError
 from gangline.line.clock import now
 from gangline.line.context import Context, StageResult
+from gangline.line.forge.comment import publish_comment
 from gangline.line.states import stage
 from gangline.report.html import render_html
 from gangline.report.junit import render_junit
@@ -29,9 +30,10 @@ def report(ctx: Context) -> StageResult:
         ctx.remember("report", "trouble", f"the report could not be drawn or stored: {error}")
         return StageResult(state="skipped", message="not drawn: gangline report tries again")
     prefix = ctx.records.prefix
+    commented = _comment(ctx, drawn)
 
     def change(record: Record) -> Record:
-        links = record.links | {"report": f"{prefix}/report.html"}
+        links = record.links | {"report": f"{prefix}/report.html"} | commented
         return replace(record, artifacts=(*record.artifacts, *artifacts), links=links)
 
     return StageResult(
@@ -39,6 +41,16 @@ def report(ctx: Context) -> StageResult:
         key=digest(ctx.record.stages),
         change=change,
     )
+
+
+def _comment(ctx: Context, drawn: Record) -> dict[str, str]:
+    """Tell the pull request; the link to what was told."""
+    try:
+        url = publish_comment(ctx.site, ctx.environ, drawn)
+    except GanglineError as error:
+        ctx.remember("report", "forge", f"the pull request was not told: {error}")
+        return {}
+    return {"comment": url} if url else {}
 
 
 def _place(ctx: Context) -> str:

@@ -16,6 +16,8 @@ from gangline.storage.blobs import PREFIX
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunEnvironment:
+    """What ranks run in, by digest."""
+
     digest: str
     source: str
     """Where it comes from, for people."""

@@ -35,6 +35,7 @@ def train(ctx: Context) -> StageResult:
             "final_step": course.final_step,
             "metrics": _own_metrics(finished, ctx.line.train.seed),
             "attempts": finished.attempts,
+            "save_seconds": course.save_seconds,
         },
         change=lambda record: _learn(record, finished, course),
     )
@@ -61,6 +62,7 @@ def _learn(record: Record, finished: Finished, course: Course) -> Record:
         ),
         curve=course.curve,
         ranks=course.ranks,
+        training=course.training,
         metrics=record.metrics | dict(course.metrics),
         ledger=ledger.merge(finished.plan.device, finished.shares),
         artifacts=(*record.artifacts, *course.artifacts),
@@ -82,6 +84,7 @@ def _taken(key: str, donor: Record) -> StageResult:
             plan=plan,
             curve=donor.curve,
             ranks=donor.ranks,
+            training=donor.training,
             metrics=record.metrics | metrics,
             artifacts=(*record.artifacts, *artifacts),
         )
@@ -93,7 +96,7 @@ def _taken(key: str, donor: Record) -> StageResult:
 
 def _message(finished: Finished, course: Course) -> str:
     plan = finished.plan
-    done = f"{course.final_step}/{plan.steps}" if course.final_step else "ended well"
+    done = f"{course.final_step}/{plan.last_step}" if course.final_step else "ended well"
     parts = [f"{plan.name} {done}"]
     if course.curve.points:
         values = [point.value for point in course.curve.points]

@@ -4,8 +4,7 @@
     rootfs = layout.add_layer(from_folder(Path("rootfs"), exclude=("dev/*", "proc/*")))
     app = layout.add_layer([Member("opt/app/run.py", data=b"...", mode=0o755)])
     image = layout.add_image([rootfs, app], settings=Settings(user="65532:65532", env={"PATH": "/usr/bin:/bin"}))
-    layout.tag("rig.local/app:1", image)
-    layout.archive(Path("app.tar"))          # for `ctr images import`; `registry.push` takes the layout
+    registry.push(layout, image, tag="1")
 
 `Member` says what a layer holds, `Settings` what a container of the image starts with, `Descriptor` names a blob.
 """

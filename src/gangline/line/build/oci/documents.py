@@ -35,6 +35,8 @@ MAX_LAYERS = 127
 
 @dataclass(frozen=True, slots=True)
 class Platform:
+    """Operating system and machine that an image is for."""
+
     os: str = "linux"
     architecture: str = "amd64"
 
@@ -135,10 +137,6 @@ def manifest_bytes(image: Image, config: Descriptor) -> bytes:
     plain = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config.to_plain(),
              "layers": [each.to_plain() for each in image.layers]}  # fmt: skip
     return canonical(plain)
-
-
-def index_bytes(manifests: Sequence[Descriptor]) -> bytes:
-    return canonical({"schemaVersion": 2, "mediaType": INDEX, "manifests": [each.to_plain() for each in manifests]})
 
 
 def parse_manifest(data: bytes) -> tuple[Descriptor, tuple[Descriptor, ...]]:

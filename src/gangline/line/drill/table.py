@@ -1,0 +1,85 @@
+"""What all drills came to, as a table: what was promised, what was seen, how long it took. Pure."""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gangline.line.drill.catalogue import DRILLS
+from gangline.spec.record import Drill
+
+_HEAD = ("drill", "row", "promised", "seen", "detect", "recover", "verdict")
+_FIXED = (11, 3, 0, 0, 7, 7, 10)
+"""Columns of the narrow ones; the two texts share what is left."""
+_LEAST = 22
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Skipped:
+    """A drill that cannot run here."""
+
+    name: str
+    row: str
+    skipped: str
+    """Why not."""
+
+
+Found = Drill | Skipped
+
+
+def table(found: Sequence[Found], *, width: int) -> list[str]:
+    """Lines of at most `width` columns, at least 96; long texts go on below themselves."""
+    text = max(_LEAST, (width - sum(_FIXED) - 2 * (len(_FIXED) - 1)) // 2)
+    widths = [each or text for each in _FIXED]
+    lines = _row(_HEAD, widths)
+    lines.append("  ".join("-" * each for each in widths))
+    for each in found:
+        lines += _row(_cells(each), widths)
+    return [*lines, _sum(found)]
+
+
+def verdict(found: Found) -> str:
+    return "SKIPPED" if isinstance(found, Skipped) else found.result.replace("_", " ").upper()
+
+
+def describe_seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} s"
+
+
+def _cells(found: Found) -> tuple[str, ...]:
+    promised = DRILLS[found.name].target.removeprefix("target").removeprefix(":").strip()
+    if isinstance(found, Skipped):
+        return found.name, found.row, promised, found.skipped, "-", "-", verdict(found)
+    detect, recover = describe_seconds(found.detect_seconds), describe_seconds(found.recover_seconds)
+    return found.name, found.row, promised, _seen(found), detect, recover, verdict(found)
+
+
+def _seen(drill: Drill) -> str:
+    """The broken promise, or what was noticed and what it cost."""
+    if drill.reason:
+        return drill.reason
+    lost = [f"{drill.lost_steps} steps lost"] if drill.lost_steps else []
+    samples = []
+    if drill.lost_samples is not None:
+        samples = [f"{drill.lost_samples} samples lost, {drill.repeated_samples} twice"]
+    return "; ".join([*([drill.seen] if drill.seen else []), *lost, *samples])
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+    wrapped = [textwrap.wrap(cell, width) or [""] for cell, width in zip(cells, widths, strict=True)]
+    lines = []
+    for number in range(max(map(len, wrapped))):
+        parts = (each[number] if number < len(each) else "" for each in wrapped)
+        lines.append("  ".join(p.ljust(w) for p, w in zip(parts, widths, strict=True)).rstrip())
+    return lines
+
+
+def _sum(found: Sequence[Found]) -> str:
+    words = [verdict(each) for each in found]
+    counts = [f"{words.count(word)} {word.lower()}" for word in ("HELD", "BROKEN", "NOT STRUCK", "SKIPPED")]
+    drills = [each for each in found if isinstance(each, Drill)]
+    lost = sum(each.lost_samples or 0 for each in drills)
+    twice = sum(each.repeated_samples or 0 for each in drills)
+    told = sum(each.lost_samples is not None for each in drills)
+    return (
+        f"{', '.join(counts)}; samples lost {lost}, taken twice {twice}, counted in {told} of {len(drills)} trainings"
+    )

@@ -1,0 +1,164 @@
+"""Asking another git for objects, safely: which URLs, which refs, what a git process may see and do.
+
+The environment of a surrounding git, the user's configuration, hooks, filters, submodules, prompts and redirects stay
+out. A credential travels in the process's environment, bound to the host it is for; it is in no argument, no file and
+no message.
+"""
+
+import base64
+import contextlib
+import ipaddress
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gangline.errors import StorageError, UsageError
+from gangline.line.git import clean
+
+FETCH_SECONDS = 600.0
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
+_REF = re.compile(r"refs/(?!gangline/)[^\x00-\x20\x7f~^:?*\[\\]{1,250}\Z")
+_KEPT = ("GIT_SSL_CAINFO", "GIT_SSL_CAPATH")
+"""What an administrator may set of git: whose certificates are believed."""
+_ENVIRONMENT = {
+    "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "",
+    "GIT_OPTIONAL_LOCKS": "0", "GIT_LFS_SKIP_SMUDGE": "1", "GIT_ALLOW_PROTOCOL": "", "LC_ALL": "C.UTF-8",
+}  # fmt: skip
+_SETTINGS = {
+    "core.hooksPath": os.devnull,
+    "core.fsmonitor": "false",
+    "credential.helper": "",
+    "fetch.recurseSubmodules": "false",
+    "gc.autoDetach": "false",
+    "http.followRedirects": "false",
+    "http.lowSpeedLimit": "1000",
+    "http.lowSpeedTime": "60",
+    "protocol.version": "2",
+    "safe.directory": "*",
+    "transfer.credentialsInUrl": "die",
+}
+
+
+def check_url(url: str, *, local: bool) -> str:
+    """The protocol of `url`, once it is one that may be fetched from.
+
+    Args:
+        url: `https://host/path`; `http://` to this machine; a folder, where `local`.
+        local: The administrator named this repository: a path of this machine is fine.
+
+    Raises:
+        UsageError: Any other; credentials in it are not repeated.
+    """
+    if local and url.startswith(("/", "file:///")):
+        return "file"
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        plain = bool(host) and parts.port != 0 and parts.username is None and parts.password is None
+    except ValueError:
+        raise UsageError(_refused("an address that cannot be read")) from None
+    clean_text = url.isascii() and url.isprintable() and " " not in url
+    if not plain or not clean_text or parts.query or parts.fragment:
+        raise UsageError(_refused("something else (or with a credential, query or fragment in it)"))
+    if parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host)):
+        return parts.scheme
+    raise UsageError(_refused(f"{parts.scheme or 'no scheme'} to {host}"))
+
+
+def check_ref(ref: str) -> str:
+    """`ref`, once it is a full ref or object name that git cannot take for an option or a pattern."""
+    bad = (
+        ".." in ref or "//" in ref or "@{" in ref or "/." in ref or ref.endswith(("/", ".", ".lock")) or ".lock/" in ref
+    )
+    if _COMMIT.match(ref) or (_REF.match(ref) and not bad):
+        return ref
+    raise UsageError(f"wanted a full ref (refs/heads/main) or a commit's object name, found {clean(ref, limit=80)!r}")
+
+
+def is_commit(name: str) -> bool:
+    """A full object name, in hexadecimal."""
+    return _COMMIT.match(name) is not None
+
+
+def git_environment(protocol: str = "", *, url: str = "", credential: str | None = None) -> dict[str, str]:
+    """What a git process of ours sees: this protocol alone, our settings, the credential for the host of `url`."""
+    settings = dict(_SETTINGS)
+    if credential is not None:
+        login = credential if ":" in credential else f"gangline:{credential}"
+        settings[f"http.{_origin(url)}.extraHeader"] = (
+            f"Authorization: Basic {base64.b64encode(login.encode()).decode()}"
+        )
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key in _KEPT}
+    return {**inherited, **_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": protocol, **_as_variables(settings)}
+
+
+def git(
+    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None, seconds: float = FETCH_SECONDS
+) -> "subprocess.CompletedProcess[bytes]":
+    """One git process and all it starts, ended together when it takes longer than `seconds`.
+
+    Raises:
+        StorageError: It took longer.
+    """
+    process = subprocess.Popen(
+        ["git", *arguments], cwd=folder, env=dict(environment or git_environment()), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired as error:
+        raise StorageError(f"git {arguments[0]} took longer than {seconds:.0f} s; is the other side alive?") from error
+    finally:
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    return subprocess.CompletedProcess(list(arguments), process.returncode, out, err)
+
+
+def said(done: "subprocess.CompletedProcess[bytes]") -> str:
+    """What git complained of, as one harmless line."""
+    return clean(done.stderr.decode(errors="replace"), limit=300) or f"exit {done.returncode}"
+
+
+def refspecs(refs: Sequence[str]) -> list[str]:
+    """Each ref to a name of ours: a branch `a` that went and a branch `a/b` that came do not meet in one folder."""
+    return [f"+{ref}:refs/gangline/fetched/{sha256(ref.encode()).hexdigest()[:20]}" for ref in map(check_ref, refs)]
+
+
+def kept_ref(commit: str) -> str:
+    """Ref of a mirror that keeps `commit` from being collected."""
+    return f"refs/gangline/kept/{commit}"
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}/"
+
+
+def _as_variables(settings: Mapping[str, str]) -> dict[str, str]:
+    variables = {"GIT_CONFIG_COUNT": str(len(settings))}
+    for place, (key, value) in enumerate(settings.items()):
+        variables |= {f"GIT_CONFIG_KEY_{place}": key, f"GIT_CONFIG_VALUE_{place}": value}
+    return variables
+
+
+def _refused(found: str) -> str:
+    return (
+        "wanted a repository over https (http on this machine alone, a folder where an administrator named it),"
+        f" found {found}"
+    )

@@ -1,0 +1,46 @@
+"""Whose log is asked for: the gang of a run's role, a while as people write it, what a pod left in the store."""
+
+import re
+from collections.abc import Iterator
+
+from gangline.errors import UsageError
+from gangline.spec.record import Record
+from gangline.storage.protocol import ObjectStore
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_SUFFIXES = {"train": "", "evaluate": "-eval", "prove": "-prove"}
+
+
+def gang_of_role(record: Record, role: str) -> str:
+    """Gang of a run's role.
+
+    Raises:
+        UsageError: Unknown role, or this run has not started a gang.
+    """
+    suffix = _SUFFIXES.get(role)
+    if suffix is None:
+        raise UsageError(f"wanted train, evaluate or prove, found --role {role}")
+    if record.gang is None:
+        raise UsageError(f"{record.run.id} has started no gang yet; gangline show {record.run.id} says where it stands")
+    return record.run.id + suffix if suffix else record.gang.name
+
+
+def seconds_of(text: str | None) -> float | None:
+    """`90s`, `5m`, `2h`, `1d` in seconds.
+
+    Raises:
+        UsageError: Something else.
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", text, re.ASCII)
+    if match is None:
+        raise UsageError(f"wanted a while such as 90s, 5m, 2h or 1d, found --since {text}")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def stored_lines(store: ObjectStore, prefix: str, role: str, rank: int) -> Iterator[str]:
+    """Lines of a rank's log as its pod left it below a run's prefix; none where it left none."""
+    folder = prefix if role == "train" else f"{prefix}/{role}"
+    blob = store.get(f"{folder}/logs/{rank}.log")
+    return iter(blob.data.decode(errors="replace").splitlines() if blob else ())

@@ -1,0 +1,73 @@
+"""What earlier runs of a line measured: records of its commit and of those before it, read within bounds.
+
+A store that is away, or a record that cannot be read, makes no run fail: then nothing is known, and why is said.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from gangline.errors import GanglineError
+from gangline.line.base import sound_runs
+from gangline.line.git import Repository
+from gangline.line.states import stage
+from gangline.spec.profile import Measured
+from gangline.spec.record import PlanInfo, Record
+from gangline.storage.protocol import ObjectStore
+
+MAX_COMMITS = 50
+MAX_RECORDS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Runs that trained, newest first."""
+
+    runs: tuple[Measured, ...] = ()
+    trouble: str = ""
+    """Why there may be more; empty: there are not, within bounds."""
+
+
+def read_history(store: ObjectStore, repository: Repository, *, project: str, commit: str, run: str) -> History:
+    """Of at most 50 records of the last 50 commits up to `commit`, but for `run` itself."""
+    try:
+        found = list(islice(_records(store, repository, project, commit), MAX_RECORDS + 1))
+    except GanglineError as error:
+        return History(trouble=f"earlier runs were not read: {error}")
+    others = sorted((each for each in found if each.run.id != run), key=lambda each: each.run.created, reverse=True)
+    return History(measured(others[:MAX_RECORDS]))
+
+
+def measured(past: Iterable[Record]) -> tuple[Measured, ...]:
+    """What earlier runs measured on the plans they ran."""
+    return tuple(
+        _measured(record, record.plan, record.plan.measured.step_seconds)
+        for record in past
+        if record.plan is not None and record.plan.measured.step_seconds is not None
+    )
+
+
+def _records(store: ObjectStore, repository: Repository, project: str, commit: str) -> Iterator[Record]:
+    for each in (commit, *repository.ancestors(commit, MAX_COMMITS)):
+        yield from sound_runs(store, project, each)
+
+
+def _measured(record: Record, plan: PlanInfo, step_seconds: float) -> Measured:
+    return Measured(
+        run=record.run.id,
+        model=record.inputs.tables.get("model", ""),
+        strategy=plan.strategy,  # type: ignore[arg-type]  # a record keeps the word, the plan checked it
+        mesh=plan.mesh,
+        device=plan.device,  # type: ignore[arg-type]  # likewise
+        device_name=plan.device_name,
+        precision=plan.precision,  # type: ignore[arg-type]  # likewise
+        global_batch=plan.global_batch,
+        micro_batch=plan.micro_batch,
+        step_seconds=step_seconds,
+        peak_memory_bytes=plan.measured.memory_bytes,
+        save_seconds=stage(record, "train").outputs.get("save_seconds"),
+        train_seconds=stage(record, "train").seconds,
+        failures=record.gang.restarts if record.gang is not None else 0,
+        parts={term.part: term.seconds for term in plan.measured.terms},
+        forecast=plan.forecast,
+    )

@@ -1,0 +1,16 @@
+"""What happened to a run that keeps others from building on it. Pure: read from its record."""
+
+from gangline.spec.record import Record
+
+UNDER_WAY = "under way"
+"""Reason of a drill that has marked its run and not struck yet."""
+
+
+def was_drilled(record: Record) -> bool:
+    """Was a fault injected, or is one about to be? A drill that never struck changed nothing."""
+    return any(each.result != "not_struck" or each.reason == UNDER_WAY for each in record.drills)
+
+
+def was_cut_short(record: Record) -> bool:
+    """Did its training end before its schedule, as the line asked? Fit to be measured, for nothing else."""
+    return record.inputs.values.get("train.stop_at") is not None

@@ -1,0 +1,22 @@
+"""The series of a run's ranks as they stood while it trained, read again from the events that the store keeps."""
+
+from collections.abc import Iterator
+
+from gangline.line.curve import read_lines
+from gangline.metrics.book import Book
+from gangline.metrics.replay import replay
+from gangline.spec.record import Record
+from gangline.storage.protocol import ObjectStore
+
+
+def rank_moments(store: ObjectStore, record: Record, *, every_seconds: float) -> Iterator[tuple[float, Book]]:
+    """Rank after rank, each from its start to its end; a book is read before the next is asked for.
+
+    Raises:
+        StorageError: The store is away.
+    """
+    world_size = record.plan.world_size if record.plan else 0
+    for rank in range(world_size):
+        blob = store.get(f"{record.prefix}/ranks/{rank}.jsonl")
+        events = read_lines(blob.data) if blob else []
+        yield from replay(events, run=record.run.id, rank=rank, every_seconds=every_seconds, world_size=world_size)

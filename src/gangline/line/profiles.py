@@ -1,0 +1,158 @@
+"""Profiles of a run as the store holds them: asking for one, finding what is there, waiting for an answer."""
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from gangline.errors import StillRunning, UsageError
+from gangline.line.record_store import RecordStore
+from gangline.spec.profiling import MOST_RANKS, ProfileRequest, ProfileSummary, folder_key, request_key
+from gangline.spec.record import Artifact, Record
+from gangline.storage.protocol import ObjectStore, list_all
+
+POLL_SECONDS = 1.0
+_TRACE, _SUMMARY = ".trace.json.gz", ".json"
+_MEDIA = {_TRACE: "application/gzip", _SUMMARY: "application/json"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+    """One window, with the answers that are there."""
+
+    name: str
+    """`10-12`."""
+    prefix: str
+    summaries: tuple[ProfileSummary, ...]
+    """By rank."""
+
+
+def ask_profile(store: ObjectStore, record: Record, *, first: int, last: int, ranks: Sequence[int]) -> ProfileRequest:
+    """Leave a request for the gang of a run; its ranks see it within seconds.
+
+    Raises:
+        UsageError: The run has ended, has no such rank or step, or has trained already.
+    """
+    _require_training(record)
+    assert record.plan is not None, "a run that trains has a plan"
+    size, steps = record.plan.world_size, record.plan.steps
+    if wrong := sorted(rank for rank in ranks if not 0 <= rank < size):
+        raise UsageError(f"--rank {wrong[0]}: the gang has {size} ranks, 0 to {size - 1}")
+    if len(set(ranks)) > MOST_RANKS:
+        raise UsageError(f"wanted at most {MOST_RANKS} ranks, found {len(set(ranks))}; a few tell as much")
+    if first > steps:
+        raise UsageError(f"--steps {first}:{last}: the run has {steps} steps")
+    return leave_request(store, record, first=first, last=last, ranks=ranks)
+
+
+def leave_request(store: ObjectStore, record: Record, *, first: int, last: int, ranks: Sequence[int]) -> ProfileRequest:
+    """As `ask_profile`, for a run of which nothing but its name is known yet."""
+    request = ProfileRequest(first=first, last=last, ranks=tuple(sorted(set(ranks))), word=secrets.token_hex(4))
+    store.put(request_key(record.prefix), request.to_json())
+    return request
+
+
+def await_profile(
+    store: ObjectStore,
+    record: Record,
+    request: ProfileRequest,
+    *,
+    seconds: float,
+    tell: Callable[[int, int], None],
+) -> Profile:
+    """The answers to `request`, once all its ranks have given one, or the training is over.
+
+    Args:
+        store: Where the run lies.
+        record: Of the run.
+        request: As it was left.
+        seconds: Wait at most so long.
+        tell: Hears how many of how many answers are there, when that changes.
+
+    Raises:
+        UsageError: The training ended before the window.
+        StillRunning: Not in time; the answers come all the same.
+    """
+    deadline = time.monotonic() + seconds
+    told = -1
+    while True:
+        over = _is_over(RecordStore.of(store, record).read() or record)
+        found = _answers(store, record, request)
+        if len(found.summaries) != told:
+            told = len(found.summaries)
+            tell(told, len(request.ranks))
+        if told == len(request.ranks) or (over and told):
+            return found
+        if over:
+            raise UsageError(f"the training of {record.run.id} ended before the window; ask earlier, or run --again")
+        if time.monotonic() > deadline:
+            raise StillRunning(f"no answer within {seconds:.0f} s; gangline profile {record.run.id} shows it later")
+        time.sleep(POLL_SECONDS)
+
+
+def read_profiles(store: ObjectStore, record: Record) -> tuple[Profile, ...]:
+    """Every window that was answered, by its first step."""
+    names = sorted(
+        {
+            entry.key.split("/")[-2]
+            for entry in list_all(store, f"{folder_key(record.prefix)}/")
+            if _is_summary(entry.key)
+        },
+        key=lambda name: [int(part) for part in name.split("-")],
+    )
+    return tuple(_read(store, record, name) for name in names)
+
+
+def profile_artifacts(store: ObjectStore, run_prefix: str) -> tuple[Artifact, ...]:
+    """Summaries and traces, as a record lists them."""
+    found = []
+    for entry in list_all(store, f"{folder_key(run_prefix)}/"):
+        kind = next((end for end in (_TRACE, _SUMMARY) if entry.key.endswith(end)), None)
+        blob = store.get(entry.key) if kind and entry.key != request_key(run_prefix) else None
+        if kind and blob is not None:
+            digest = sha256(blob.data).hexdigest()
+            found.append(
+                Artifact(
+                    kind="profile", key=entry.key, media_type=_MEDIA[kind], size_bytes=len(blob.data), sha256=digest
+                )
+            )
+    return tuple(found)
+
+
+def trace_key(profile: Profile, summary: ProfileSummary) -> str | None:
+    """Of the whole trace of one rank; None where it was too large to keep."""
+    return f"{profile.prefix}/{summary.trace}" if summary.trace else None
+
+
+def _answers(store: ObjectStore, record: Record, request: ProfileRequest) -> Profile:
+    found = _read(store, record, request.name)
+    mine = tuple(each for each in found.summaries if each.word == request.word)
+    return Profile(name=found.name, prefix=found.prefix, summaries=mine)
+
+
+def _read(store: ObjectStore, record: Record, name: str) -> Profile:
+    prefix = f"{folder_key(record.prefix)}/{name}"
+    blobs = [store.get(entry.key) for entry in list_all(store, f"{prefix}/") if _is_summary(entry.key)]
+    summaries = [ProfileSummary.from_json(blob.data) for blob in blobs if blob is not None]
+    return Profile(name=name, prefix=prefix, summaries=tuple(sorted(summaries, key=lambda each: each.rank)))
+
+
+def _is_summary(key: str) -> bool:
+    name = key.rsplit("/", 1)[-1]
+    return name.startswith("rank-") and name.endswith(_SUMMARY) and not name.endswith(_TRACE)
+
+
+def _require_training(record: Record) -> None:
+    train = record.stages.get("train")
+    if record.run.state == "ended" or (train is not None and train.state not in {"waiting", "running"}):
+        raise UsageError(
+            f"{record.run.id} does not train any more; gangline run --again --profile A:B asks at the start"
+        )
+    if record.plan is None:
+        raise UsageError(f"{record.run.id} has no plan yet, so it has no ranks; ask again when it trains")
+
+
+def _is_over(record: Record) -> bool:
+    train = record.stages.get("train")
+    return record.run.state == "ended" or (train is not None and train.state not in {"waiting", "running"})

@@ -1,0 +1,121 @@
+"""What the devices of this machine do, asked of a child process once and kept for all repositories of its user."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gangline.errors import GanglineError, IntegrityError, TrainingError
+from gangline.launch.local.start import passed_on
+from gangline.line.build.environment import of_this_interpreter
+from gangline.line.places import writing
+from gangline.planner.pool import choose_precision, open_pool
+from gangline.procfs import processor_name
+from gangline.spec.codec import digest
+from gangline.spec.inventory import Inventory
+from gangline.spec.line import Line
+from gangline.spec.profile import ModelProfile
+from gangline.spec.rates import Rates
+from gangline.spec.site import Site
+
+TIMEOUT_SECONDS = 90.0
+MOST_MATRICES = 12
+"""Sizes of products that are measured: those with the most work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of the devices; `trouble` says why nothing is, where something could be."""
+
+    rates: Rates | None = None
+    trouble: str = ""
+
+
+def rates_of(
+    line: Line, site: Site, inventory: Inventory, profile: ModelProfile | None, *, cache: Path,
+    say: Callable[[str], None],
+) -> Seen:  # fmt: skip
+    """Rates of this machine for the products of `profile`; nothing for devices that are elsewhere.
+
+    Args:
+        line: Says in which precision.
+        site: Of the pool.
+        inventory: Of what ranks may use.
+        profile: Of the line's model; without a trace there is nothing to ask.
+        cache: Folder of what was measured before.
+        say: Told before something is measured.
+    """
+    if inventory.origin != "this machine" or profile is None:
+        return Seen()
+    trace = profile.trace(precision := choose_precision(line, inventory))
+    if trace is None:
+        return Seen()
+    pool = open_pool(site, inventory)
+    question = {
+        "device": pool.device,
+        "precision": precision,
+        "ranks": max(1, pool.preferred),
+        "cores": inventory.cores,
+        "matrices": [[each.rows, each.inner, each.columns] for each in trace.matrices[:MOST_MATRICES]],
+    }
+    kept = cache / f"rates-{digest(_about(question, pool.name))[:32]}.json"
+    try:
+        if (found := _kept(kept)) is None:
+            say("measuring what this machine does")
+            found = _keep(kept, _measure(question))
+        return Seen(found)
+    except (GanglineError, OSError, subprocess.SubprocessError) as error:
+        return Seen(trouble=f"rates of this machine were not measured: {error}")
+
+
+def cache_folder(environ: Mapping[str, str], home: Path) -> Path:
+    """`GANGLINE_CACHE` of this process, else the user's cache; `home`, of the repository, where nobody knows whose."""
+    if own := os.environ.get("GANGLINE_CACHE"):
+        return Path(own)
+    if base := environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "gangline"
+    return Path(environ["HOME"]) / ".cache" / "gangline" if environ.get("HOME") else home / "cache"
+
+
+def _about(question: Mapping[str, Any], device: str) -> dict[str, Any]:
+    """All that an answer depends on: a machine that is another one, or sees other devices, is asked anew."""
+    return {
+        **question,
+        "name": device if question["device"] == "cuda" else processor_name(),
+        "environment": of_this_interpreter(),
+        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+    }
+
+
+def _measure(question: Mapping[str, Any]) -> bytes:
+    command = [sys.executable, "-m", "gangline.train.estimate.rates"]
+    done = subprocess.run(
+        command, input=json.dumps(question).encode(), env={**passed_on(), "OMP_NUM_THREADS": "1"}, capture_output=True,
+        check=False, timeout=TIMEOUT_SECONDS,
+    )  # fmt: skip
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit {done.returncode}"]
+        raise TrainingError(said[-1])
+    return done.stdout
+
+
+def _kept(path: Path) -> Rates | None:
+    """None: nothing, or nothing that this version reads."""
+    try:
+        return Rates.from_json(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, IntegrityError):
+        return None
+
+
+def _keep(path: Path, data: bytes) -> Rates:
+    found = Rates.from_json(data)
+    staged = path.with_suffix(f".{os.getpid()}")
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        staged.write_bytes(data)
+        staged.replace(path)
+    return found

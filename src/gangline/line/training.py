@@ -1,0 +1,194 @@
+"""What a training went through, by the events of its rank 0: resumes, traffic, what became of its samples. Pure.
+
+The way that led to the final state is followed step by step. What a resume goes back behind is off that way: those
+steps are done again, and their samples count once.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gangline.line.curve import each_line
+from gangline.spec.record import Samples, Training
+
+Span = tuple[int, int]
+"""Positions in the order of samples: from, up to but not including."""
+
+
+def read_training(texts: Iterable[bytes], *, flops_per_second: float | None = None) -> Training:
+    """Events of rank 0 as each gang of the stage left them, in order."""
+    return replace(follow(map(each_line, texts)), flops_per_second=flops_per_second)
+
+
+def follow(gangs: Iterable[Iterable[Mapping[str, Any]]]) -> Training:
+    """The training that `gangs` of one stage did one after another, each by the events of its rank 0."""
+    history = _History()
+    for events in gangs:
+        history.next_gang()
+        for event in events:
+            history.see(event)
+    way = history.way
+    return Training(
+        wire_bytes_per_step=history.wire.per_step,
+        resumes=dict(sorted(history.resumes.items())),
+        rollbacks=history.rollbacks,
+        steps_redone=way.steps_redone,
+        samples=replace(count(way.spans, history.skipped), again=way.samples_redone) if history.has_spans else None,
+    )
+
+
+def count(taken: Sequence[Span], skipped: Sequence[Span]) -> Samples:
+    """What became of the positions from 0 up to the last one that was taken."""
+    end = max((stop for _, stop in taken), default=0)
+    left_out = _size(_union((start, min(stop, end)) for start, stop in skipped if start < end))
+    seen = _size(_union([*taken, *((start, min(stop, end)) for start, stop in skipped if start < end)]))
+    return Samples(
+        trained=seen - left_out,
+        lost=end - seen,
+        repeated=_size(taken) - _size(_union(taken)),
+        skipped=left_out,
+    )
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """Steps in a row, each over as many positions as the others."""
+
+    first: int
+    last: int
+    start: int
+    size: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + (self.last - self.first + 1) * self.size
+
+
+@dataclass(slots=True)
+class _Way:
+    """Steps on the way to the final state and the positions they took, in little memory however many there are."""
+
+    stretches: list[_Stretch] = field(default_factory=list)
+    steps_redone: int = 0
+    samples_redone: int = 0
+
+    @property
+    def spans(self) -> list[Span]:
+        return [(each.start, each.stop) for each in self.stretches]
+
+    def go(self, step: int, span: Span) -> None:
+        last = self.stretches[-1] if self.stretches else None
+        start, size = span[0], span[1] - span[0]
+        if last is not None and (step, start, size) == (last.last + 1, last.stop, last.size):
+            last.last = step
+        else:
+            self.stretches.append(_Stretch(step, step, start, size))
+
+    def back_to(self, step: int) -> None:
+        """What is after `step` will be done again."""
+        while self.stretches and self.stretches[-1].last > step:
+            last = self.stretches[-1]
+            steps = last.last - max(step, last.first - 1)
+            self.steps_redone += steps
+            self.samples_redone += steps * last.size
+            if last.first > step:
+                self.stretches.pop()
+            else:
+                last.last = step
+
+    def go_untold(self, step: int, cursor: int) -> None:
+        """Training stands after `step`, where `cursor` is next: steps up to there were done, told here or not."""
+        last, stop = (self.stretches[-1].last, self.stretches[-1].stop) if self.stretches else (0, 0)
+        if step > last and cursor > stop:
+            self.stretches.append(_Stretch(step, step, stop, cursor - stop))
+
+
+@dataclass(slots=True)
+class _Wire:
+    """Bytes on the wire and the steps they were sent in: what is told with a step covers all since it was told last."""
+
+    total: float = 0.0
+    steps: int = 0
+    _since: int | None = None
+
+    @property
+    def per_step(self) -> float | None:
+        return self.total / self.steps if self.steps else None
+
+    def step(self, sent: float | None) -> None:
+        self._since = 0 if self._since is None else self._since + 1  # counting begins after a process's first step
+        if sent is not None:
+            self.total, self.steps, self._since = self.total + sent, self.steps + self._since, 0
+
+    def begin_anew(self) -> None:
+        self._since = None
+
+
+@dataclass(slots=True)
+class _History:
+    """Folds events in, in the order they were written."""
+
+    way: _Way = field(default_factory=_Way)
+    wire: _Wire = field(default_factory=_Wire)
+    skipped: list[Span] = field(default_factory=list)
+    resumes: dict[str, int] = field(default_factory=dict)
+    rollbacks: int = 0
+    has_spans: bool = False
+    _generation: int = -1
+    _is_new: bool = False
+    """A generation began, and has not said yet where."""
+
+    def next_gang(self) -> None:
+        self._generation = -1
+
+    def see(self, event: Mapping[str, Any]) -> None:
+        if event.get("generation", self._generation) != self._generation:
+            self._generation, self._is_new = event["generation"], True
+        match event.get("event"):
+            case "started":
+                self.wire.begin_anew()
+            case "resumed":
+                self._resumed(event)
+            case "healed":
+                self._began_at(event, "living")
+            case "non_finite" if event.get("answer") in {"skip", "rollback"}:
+                self.skipped.append((event["samples"][0], event["samples"][1]))
+            case "step":
+                self._step(event)
+
+    def _resumed(self, event: Mapping[str, Any]) -> None:
+        if self._is_new:
+            place = "peer" if event.get("peer_bytes") else "node"
+            self._began_at(event, place if event.get("source") == "copy" else "store")
+        else:
+            self.rollbacks += 1
+            self.way.back_to(event["step"])
+
+    def _began_at(self, event: Mapping[str, Any], source: str) -> None:
+        self._is_new = False
+        self.resumes[source] = self.resumes.get(source, 0) + 1
+        self.way.back_to(event["step"])
+        self.way.go_untold(event["step"], event.get("cursor", 0))
+
+    def _step(self, event: Mapping[str, Any]) -> None:
+        if self._is_new:
+            self._is_new = False
+            self.way.back_to(0)  # it found nothing to go on from
+        self.wire.step(event.get("wire_bytes"))
+        start, stop = event.get("span", (0, 0))
+        self.has_spans = self.has_spans or "span" in event
+        self.way.go(event["step"], (start, stop))
+
+
+def _union(spans: Iterable[Span]) -> list[Span]:
+    found: list[Span] = []
+    for start, stop in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], stop))
+        else:
+            found.append((start, stop))
+    return found
+
+
+def _size(spans: Iterable[Span]) -> int:
+    return sum(stop - start for start, stop in spans)

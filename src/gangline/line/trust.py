@@ -1,0 +1,88 @@
+"""What a run of a fork's commit may do: resolve and build without rights; run its own code once it is approved.
+
+Whoever drives comes through here, so a Jenkinsfile or a service that forgot to ask changes nothing. A fork's run never
+hands its results to a run of our own, signs nothing that one would read, and its gang gets no credential of the site.
+"""
+
+from dataclasses import dataclass, replace
+
+from gangline.errors import CapacityError, IntegrityError, UsageError
+from gangline.line.clock import now
+from gangline.line.record_store import RecordStore
+from gangline.spec.record import Record
+from gangline.storage.protocol import ObjectStore
+from gangline.storage.scoped import SHARED_INPUTS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rights:
+    """What the gangs of a run may reach."""
+
+    run_prefix: str
+    checkpoint_owner: str
+    """Whose key signs its checkpoints."""
+    reads: tuple[str, ...]
+    """Prefixes of the store, beside its own."""
+    is_fork: bool
+    """Then no credential but one of the run is good enough."""
+
+
+def rights_of(record: Record) -> Rights:
+    is_fork = record.commit.trust == "fork"
+    return Rights(
+        run_prefix=record.prefix,
+        checkpoint_owner=checkpoint_owner(record),
+        reads=("blobs/",) if is_fork else (*SHARED_INPUTS, f"runs/{record.run.project}/"),
+        is_fork=is_fork,
+    )
+
+
+def checkpoint_owner(record: Record) -> str:
+    """The project, or for a fork the run alone: with its key nobody signs a checkpoint of the project."""
+    return record.run.project if record.commit.trust == "own" else f"{record.run.project}/{record.run.id}"
+
+
+def awaits_approval(record: Record) -> bool:
+    return record.commit.trust == "fork" and record.run.approved is None
+
+
+def demand_approval(record: Record, what: str) -> None:
+    """Raises CapacityError (20) for a fork's run that nobody approved; it stays open and goes on once somebody has."""
+    if awaits_approval(record):
+        raise CapacityError(
+            f"{record.run.id} is of a fork: {what} would run its code, which a maintainer reads first;"
+            f" then: gangline approve {record.run.id}"
+        )
+
+
+def approve(store: ObjectStore, record: Record, *, who: str) -> Record:
+    """Let a fork's run execute its code; of this commit alone, the next push asks again.
+
+    Args:
+        store: Where its record is.
+        record: As it was read.
+        who: Stands in the record, with the time.
+
+    Raises:
+        UsageError: There is nothing to approve.
+    """
+
+    def change(standing: Record) -> Record:
+        if standing.commit.trust == "own":
+            raise UsageError(f"{standing.run.id} is of this repository's own commit: nothing to approve")
+        if standing.run.state == "ended":
+            raise UsageError(f"{standing.run.id} has ended ({standing.run.verdict}): gangline run --again asks anew")
+        if standing.run.approved:
+            return standing
+        return replace(standing, run=replace(standing.run, approved=f"{who}, {now()}"))
+
+    return RecordStore.of(store, record).change(change)
+
+
+def demand_scoped(lent: str | None, rights: Rights) -> None:
+    """Raises IntegrityError where a fork's gang would get the site's own credential."""
+    if lent is None and rights.is_fork:
+        raise IntegrityError(
+            "a fork's gang gets no credential of the site, and this store lends none for one run; a server with"
+            " AssumeRole (MinIO) and store.scoped = true do"
+        )
