@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.metrics.book import Book
-from gangline.metrics.catalogue import CATALOGUE, CLOSED, MAX_SERIES_PER_RUN, PREFIX
+from gangline.metrics.catalogue import CATALOGUE, PREFIX
+from gangline.metrics.labels import CLOSED, MAX_SERIES_PER_RUN, values_of
 
 names = st.sampled_from([name.removeprefix(PREFIX) for name in CATALOGUE]) | st.text(max_size=20)
 labels = st.dictionaries(st.sampled_from([*CLOSED, "run", "rank", "metric", "user"]), st.text(max_size=12), max_size=4)
@@ -36,7 +37,9 @@ def test_whatever_is_told_only_declared_and_finite_samples_leave(told):
             assert math.isfinite(value)
             assert len(key) == len(series.labels)
             pairs = zip(series.labels, key, strict=True)
-            assert all(each in CLOSED[label] for label, each in pairs if label in CLOSED and each)
+            assert all(
+                each in (values_of(series.name.removeprefix(PREFIX), label) or (each,)) for label, each in pairs if each
+            )
     for series, histograms in book.histograms():
         assert all(math.isfinite(each.total) for each in histograms.values())
         assert all(len(each.counts) == len(series.buckets) + 1 for each in histograms.values())
@@ -97,8 +100,8 @@ def test_an_observation_falls_into_the_bucket_that_holds_it():
     for seconds in (0.001, 0.01, 0.02, 1e9):
         book.observe("checkpoint_duration_seconds", seconds, run="r", part="whole")
     ((series, rows),) = book.histograms()
-    assert series.buckets[:2] == (0.01, 0.03)
-    assert rows["r", "whole"].counts == [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1]
+    assert series.buckets[:2] == (0.01, 0.05)
+    assert rows["r", "whole"].counts == [2, 1, 0, 0, 0, 0, 0, 0, 1]
 
 
 def test_a_forgotten_run_is_gone_and_its_room_is_free():
@@ -111,6 +114,27 @@ def test_a_forgotten_run_is_gone_and_its_room_is_free():
     for name in ("train_loss", "train_step", "train_steps"):
         book.set(name, 1.0, run="old")
     assert dropped(book) == {}
+
+
+def test_labels_that_changed_leave_no_second_series_and_take_no_room():
+    book = Book(limit=2)
+    for plan in ("", "ddp-2", "fsdp-2"):
+        book.set_only("run_info", 1.0, run="r", plan=plan)
+        book.set_only("run_info", 1.0, run="other", plan=plan)
+    book.set("train_loss", 1.0, run="r")
+    (info, rows), _ = book.values()
+    assert sorted(key[info.labels.index("plan")] for key in rows) == ["fsdp-2", "fsdp-2"]
+    assert dropped(book) == {}
+
+
+def test_sums_that_grow_past_every_number_stay_finite():
+    book = Book()
+    for _ in range(3):
+        book.add("train_tokens_total", 1.7e308, run="r")
+        book.observe("checkpoint_duration_seconds", 1.7e308, run="r", part="whole")
+    ((_, histograms),) = book.histograms()
+    assert histograms["r", "whole"].total == 1.7e308
+    assert dropped(book) == {"not_finite": 4.0}
 
 
 def test_text_of_users_is_one_printable_line_and_cut():

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from gangline.metrics import catalogue
-from gangline.metrics.catalogue import CATALOGUE, Series, check_catalogue, most_series_of_a_run
+from gangline.errors import GanglineError
+from gangline.metrics.catalogue import CATALOGUE, Series
+from gangline.metrics.check import check_catalogue, most_series
+from gangline.metrics.labels import EXITS, MAX_SERIES_PER_RUN
 
 
 def test_the_catalogue_keeps_its_rules():
@@ -15,7 +17,22 @@ def test_the_catalogue_keeps_its_rules():
 @pytest.mark.row("M4")
 @pytest.mark.parametrize("ranks", [1, 2, 64, 255, 256, 257, 16_384])
 def test_a_run_of_any_size_stays_below_the_cap_with_every_label_in_use(ranks):
-    assert most_series_of_a_run(ranks) < catalogue.MAX_SERIES_PER_RUN
+    assert most_series("run", ranks) < MAX_SERIES_PER_RUN
+
+
+@pytest.mark.row("M4")
+def test_a_project_stays_below_the_cap_with_every_label_in_use():
+    assert most_series("project") < MAX_SERIES_PER_RUN
+
+
+def test_every_exit_code_of_an_error_is_a_value_of_its_label():
+    def below(cls):
+        yield cls
+        for each in cls.__subclasses__():
+            yield from below(each)
+
+    ours = [cls for cls in below(GanglineError) if cls.__module__ == "gangline.errors"]
+    assert {str(cls.exit_code) for cls in ours} == set(EXITS) - {"137", "143", "other"}
 
 
 @pytest.mark.parametrize(
@@ -28,6 +45,7 @@ def test_a_run_of_any_size_stays_below_the_cap_with_every_label_in_use(ranks):
         ({"kind": "histogram", "buckets": (2.0, 1.0)}, "rising buckets"),
         ({"labels": ("run", "user")}, "have no known values"),
         ({"labels": ("run", "branch")}, "gangline_run_info alone"),
+        ({"labels": ("run", "state")}, "not declared for this series"),
         ({"help": "no sentence"}, "a sentence of help"),
     ],
 )

@@ -12,7 +12,8 @@ from tests.report.records import passed
 
 from gangline.metrics.catalogue import CATALOGUE
 from gangline.metrics.exporter import DriverExporter, RankExporter
-from gangline.metrics.openmetrics import ended_at, render_openmetrics
+from gangline.metrics.openmetrics import render_openmetrics
+from gangline.metrics.times import ended_at
 
 
 def scrape(exporter):
@@ -58,8 +59,17 @@ def test_the_port_is_free_after_closing():
     again.close()
 
 
+def test_a_gang_that_judges_a_model_tells_of_its_ranks_and_of_no_training():
+    exporter = RankExporter("r", 0, 0, steps=120, trains=False)
+    exporter.observe(STEP)
+    exporter.observe({"event": "saved", "step": 7, "size_bytes": 9, "seconds": 0.5})
+    names = {sample.name for family in parse_text(scrape(exporter)) for sample in family.samples}
+    exporter.close()
+    assert names == {"gangline_rank_step_seconds", "gangline_rank_wait_ratio", "gangline_rank_last_step"}
+
+
 @pytest.mark.row("M3")
-def test_series_of_a_forgotten_run_are_gone_from_the_next_scrape():
+def test_a_driver_that_closed_answers_nobody():
     exporter = DriverExporter(0)
     exporter.show(passed())
     exporter.expect(passed().run.id, 12.5)
@@ -67,10 +77,9 @@ def test_series_of_a_forgotten_run_are_gone_from_the_next_scrape():
     text = scrape(exporter)
     assert "gangline_run_eta_seconds" in text
     assert f'gangline_gang_ranks{{run="{passed().run.id}",state="joined"}} 2.0' in text
-    exporter.forget(passed().run.id)
-    left = scrape(exporter)
     exporter.close()
-    assert passed().run.id not in left
+    with pytest.raises(OSError, match="refused"):
+        scrape(exporter)
 
 
 @pytest.mark.row("M2")

@@ -7,14 +7,18 @@ a training.
 import math
 import threading
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gangline.metrics.catalogue import CATALOGUE, CLOSED, CUT, MAX_SERIES_PER_RUN, MAX_TEXT, PREFIX, Series
+from gangline.metrics.catalogue import CATALOGUE, PREFIX, Series
+from gangline.metrics.labels import MAX_SERIES, MAX_SERIES_PER_RUN, MAX_TEXT, values_of
 
 Labels = tuple[str, ...]
 """Values in the order of the series' labels."""
+Owner = tuple[str, str]
+"""Whose series it is: the label that tells (run, project, or none), and its value."""
 
 
 @dataclass(slots=True)
@@ -29,12 +33,15 @@ class Book:
     """Thread-safe; one writer and one scraper at least share it."""
 
     limit: int = MAX_SERIES_PER_RUN
-    """Series of one run; a histogram counts as many as it has lines."""
-    _values: dict[str, dict[Labels, float]] = field(default_factory=dict)
-    _histograms: dict[str, dict[Labels, Histogram]] = field(default_factory=dict)
-    _sizes: dict[str, int] = field(default_factory=dict)
+    """Series of one run or project; a histogram counts as many as it has lines."""
+    whole: int = MAX_SERIES
+    """Series of all of them."""
+    _values: dict[str, dict[Labels, float]] = field(default_factory=lambda: defaultdict(dict))
+    _histograms: dict[str, dict[Labels, Histogram]] = field(default_factory=lambda: defaultdict(dict))
+    _sizes: dict[Owner, int] = field(default_factory=dict)
+    _size: int = 0
     _dropped: dict[str, int] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: "threading.RLock" = field(default_factory=threading.RLock)
 
     def set(self, name: str, value: float | None, **labels: str) -> None:
         """The value of a gauge, or of a counter that is counted elsewhere; None is not known and says nothing."""
@@ -45,13 +52,26 @@ class Book:
             if series is not None and series.kind != "histogram":
                 self._values[series.name][key] = float(value)
 
+    def set_only(self, name: str, value: float, *, run: str, **labels: str) -> None:
+        """As `set`, and what the run had in this series under other labels goes: they have changed."""
+        with self._lock:
+            rows, series = self._values[PREFIX + name], CATALOGUE[PREFIX + name]
+            gone = _remove(rows, series.name, run)
+            self._size -= gone
+            self._sizes["run", run] = self._sizes.get(("run", run), 0) - gone
+            self.set(name, value, run=run, **labels)  # before anybody reads
+
     def add(self, name: str, amount: float = 1.0, **labels: str) -> None:
         """Count up; a negative amount is dropped."""
         with self._lock:
             series, key = self._admit(name, amount if amount >= 0 else math.nan, labels)
             if series is not None and series.kind == "counter":
                 rows = self._values[series.name]
-                rows[key] = rows.get(key, 0.0) + amount
+                total = rows.get(key, 0.0) + amount
+                if math.isfinite(total):
+                    rows[key] = total
+                else:
+                    self._drop("not_finite")
 
     def observe(self, name: str, value: float, **labels: str) -> None:
         """One observation of a histogram."""
@@ -60,8 +80,11 @@ class Book:
             if series is not None and series.kind == "histogram":
                 rows = self._histograms[series.name]
                 histogram = rows.setdefault(key, Histogram([0] * (len(series.buckets) + 1)))
-                histogram.counts[bisect_left(series.buckets, value)] += 1
-                histogram.total += value
+                if math.isfinite(histogram.total + value):
+                    histogram.counts[bisect_left(series.buckets, value)] += 1
+                    histogram.total += value
+                else:
+                    self._drop("not_finite")
 
     def forget(self, run: str) -> None:
         """Remove every series of a run that has ended."""
@@ -70,7 +93,7 @@ class Book:
                 _remove(rows, name, run)
             for name, histograms in self._histograms.items():
                 _remove(histograms, name, run)
-            self._sizes.pop(run, None)
+            self._size -= self._sizes.pop(("run", run), 0)
 
     def values(self) -> Iterator[tuple[Series, dict[Labels, float]]]:
         """Gauges and counters in the catalogue's order, the count of dropped samples among them."""
@@ -93,26 +116,24 @@ class Book:
         series = CATALOGUE.get(PREFIX + name)
         if series is None or not labels.keys() <= set(series.labels):
             return self._drop("undeclared")
-        key = tuple(_value(label, labels.get(label, "")) for label in series.labels)
-        if any(each and each not in CLOSED.get(label, (each,)) for label, each in zip(series.labels, key, strict=True)):
+        key = tuple(_value(labels.get(label, "")) for label in series.labels)
+        if not all(_is_declared(series, label, each) for label, each in zip(series.labels, key, strict=True)):
             return self._drop("undeclared")
         if not math.isfinite(value):
             return self._drop("not_finite")
         return (series, key) if self._has_room(series, key) else self._drop("cap")
 
     def _has_room(self, series: Series, key: Labels) -> bool:
-        rows: Mapping[Labels, object]
-        if series.kind == "histogram":
-            rows, lines = self._histograms.setdefault(series.name, {}), len(series.buckets) + 3
-        else:
-            rows, lines = self._values.setdefault(series.name, {}), 1
+        of_kind: Mapping[str, dict[Labels, Any]] = self._histograms if series.kind == "histogram" else self._values
+        rows = of_kind[series.name]
         if key in rows:
             return True
-        run = key[series.labels.index("run")] if "run" in series.labels else ""
-        size = self._sizes.get(run, 0) + lines
-        if size > self.limit:
+        owner = _owner(series, key)
+        size = self._sizes.get(owner, 0) + series.lines
+        if size > self.limit or self._size + series.lines > self.whole:
             return False
-        self._sizes[run] = size
+        self._sizes[owner] = size
+        self._size += series.lines
         return True
 
     def _drop(self, reason: str) -> tuple[None, Labels]:
@@ -120,16 +141,27 @@ class Book:
         return None, ()
 
 
-def _value(label: str, text: str) -> str:
-    """`text` as a label value: text of users is one line, printable and cut."""
-    if label not in CUT:
-        return text[:MAX_TEXT]
-    return "".join(each if each.isprintable() else " " for each in text[:MAX_TEXT]).strip()
+def _value(text: str) -> str:
+    """`text` as a label value: one line, printable and cut."""
+    cut = text[:MAX_TEXT]
+    return cut if cut.isprintable() else "".join(each if each.isprintable() else " " for each in cut).strip()
 
 
-def _remove(rows: dict[Labels, Any], name: str, run: str) -> None:
+def _is_declared(series: Series, label: str, value: str) -> bool:
+    values = values_of(series.name.removeprefix(PREFIX), label)
+    return not value or values is None or value in values
+
+
+def _owner(series: Series, key: Labels) -> Owner:
+    label = next((each for each in ("run", "project") if each in series.labels), "")
+    return label, key[series.labels.index(label)] if label else ""
+
+
+def _remove(rows: dict[Labels, Any], name: str, run: str) -> int:
+    """Take the rows of `run` away; how many there were."""
     labels = CATALOGUE[name].labels
-    if "run" in labels:
-        place = labels.index("run")
-        for key in [key for key in rows if key[place] == run]:
-            del rows[key]
+    place = labels.index("run") if "run" in labels else None
+    mine = [key for key in rows if key[place] == run] if place is not None else []
+    for key in mine:
+        del rows[key]
+    return len(mine)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from gangline.errors import ConfigError
 from gangline.metrics.book import Book
-from gangline.metrics.catalogue import MAX_RANKS
 from gangline.metrics.exposition import registry_of
+from gangline.metrics.labels import MAX_RANKS
+from gangline.metrics.money import Price
 from gangline.metrics.told import RankTold, tell_record
 from gangline.spec.record import Record
 
@@ -58,12 +59,33 @@ class RankExporter:
     """Metrics of one rank, from the events it writes."""
 
     def __init__(
-        self, run: str, rank: int, port: int, *, world_size: int = 1, steps: int | None = None, host: str = LOOPBACK
+        self,
+        run: str,
+        rank: int,
+        port: int,
+        *,
+        world_size: int = 1,
+        steps: int | None = None,
+        trains: bool = True,
+        host: str = LOOPBACK,
     ) -> None:
+        """Serve at once.
+
+        Args:
+            run: Its id.
+            rank: Of the gang.
+            port: 0 takes a free one.
+            world_size: Above 256 no rank has series of its own.
+            steps: That the plan asks for.
+            trains: False in a gang that judges a model: what it trains beside is no progress of the run.
+            host: An address of this machine.
+        """
         self.book = Book()
-        self._told = RankTold(run, rank, self.book, by_rank=world_size <= MAX_RANKS)
-        if rank == 0:
+        self._told = RankTold(run, rank, self.book, by_rank=world_size <= MAX_RANKS, trains=trains)
+        if self._told.speaks:
             self.book.set("train_steps", steps, run=run)
+            for name in ("train_nonfinite_steps_total", "checkpoint_failures_total"):
+                self.book.add(name, 0.0, run=run)  # so that the first one counts as an increase
         self._endpoint = Endpoint(self.book, port, host)
 
     @property
@@ -85,8 +107,9 @@ class RankExporter:
 class DriverExporter:
     """Metrics of the runs that this process drives, from their records."""
 
-    def __init__(self, port: int, *, host: str = LOOPBACK) -> None:
+    def __init__(self, port: int, *, host: str = LOOPBACK, price: Price | None = None) -> None:
         self.book = Book()
+        self._price = price
         self._endpoint = Endpoint(self.book, port, host)
 
     @property
@@ -99,7 +122,7 @@ class DriverExporter:
 
     def show(self, record: Record) -> None:
         """Values of a record as it stands; called again when it changed."""
-        tell_record(self.book, record)
+        tell_record(self.book, record, price=self._price)
 
     def expect(self, run: str, seconds: float | None) -> None:
         """Forecast of what is left of the training."""
@@ -109,9 +132,17 @@ class DriverExporter:
         """Ranks of the gang that have met."""
         self.book.set("gang_ranks", ranks, run=run, state="joined")
 
-    def forget(self, run: str) -> None:
-        """Remove the series of an ended run: a value that stays would look alive."""
-        self.book.forget(run)
+    def waiting(self, run: str, *, waits: bool) -> None:
+        """Whether the gang waits for devices."""
+        self.book.set("run_waiting", float(waits), run=run)
+
+    def restarted(self, run: str, times: int) -> None:
+        """Restarts of the gang so far."""
+        self.book.set("gang_restarts_total", times, run=run)
+
+    def used(self, run: str, ratio: float | None) -> None:
+        """Share of what the GPUs can do that the last step used."""
+        self.book.set("train_mfu_ratio", ratio, run=run)
 
     def close(self) -> None:
         self._endpoint.close()

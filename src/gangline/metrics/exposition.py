@@ -49,6 +49,15 @@ def registry_of(book: Book) -> "CollectorRegistry":
     return registry
 
 
+def render_text(book: Book) -> tuple[str, bytes]:
+    """Media type and text of a book; raises ConfigError where prometheus-client is not installed."""
+    registry = registry_of(book)
+    from prometheus_client import generate_latest
+    from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+    return CONTENT_TYPE_PLAIN_0_0_4, generate_latest(registry)
+
+
 def _cumulative(series: Series, histogram: Histogram) -> list[tuple[str, float]]:
     total, rows = 0, []
     bounds = [*(repr(float(bound)) for bound in series.buckets), "+Inf"]

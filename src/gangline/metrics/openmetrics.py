@@ -1,21 +1,33 @@
 """Finals of ended runs as OpenMetrics text: what `metrics export` writes, for a time-series database to take in."""
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from gangline.errors import ConfigError
 from gangline.metrics.book import Book
 from gangline.metrics.exposition import BookCollector
+from gangline.metrics.money import Price
+from gangline.metrics.times import ended_at
 from gangline.metrics.told import tell_record
 from gangline.spec.record import Record
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
+    from prometheus_client.samples import Sample
 
 
-def render_openmetrics(records: Iterable[Record]) -> str:
+Moment = tuple[float, Book]
+"""A book as it stood then; read at once, for it may change."""
+
+
+def render_openmetrics(records: Iterable[Record], *, price: Price | None = None, moments: Iterable[Moment] = ()) -> str:
     """Text with one sample a series and run, at the time the run ended; `# EOF` last.
+
+    Args:
+        records: Of runs that ended.
+        price: Of a GPU hour; None: no money is told.
+        moments: Of ranks while they trained; their gauges and counters stand beside the finals.
 
     Raises:
         ConfigError: prometheus-client is not installed.
@@ -26,33 +38,42 @@ def render_openmetrics(records: Iterable[Record]) -> str:
     except ImportError as error:
         raise ConfigError("metrics need prometheus-client; pip install 'gangline[train]'") from error
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Finals(list(records)))
+    families = _families(chain(_ends(records, price), moments))
+    registry.register(_Made(families))
     text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]  # its module has no annotations
     return text.decode()
 
 
-class _Finals:
-    """Each run's samples carry its own time; a family stands once, however many runs are in it."""
+def _ends(records: Iterable[Record], price: Price | None) -> Iterator[Moment]:
+    for record in sorted(records, key=lambda each: each.run.id):
+        book = Book()
+        tell_record(book, record, price=price)
+        yield ended_at(record), book
 
-    def __init__(self, records: list[Record]) -> None:
-        self._records = records
+
+def _families(moments: Iterable[Moment]) -> "list[Metric]":
+    """A family stands once, its samples series by series in the order of their times: so the format wants it."""
+    found: dict[str, Metric] = {}
+    samples: dict[str, list[Sample]] = {}
+    for time, book in moments:
+        for family in BookCollector(book).collect():
+            if family.type != "histogram":  # nothing of theirs is final
+                found.setdefault(family.name, family)
+                timed = (sample._replace(timestamp=time) for sample in family.samples)
+                samples.setdefault(family.name, []).extend(timed)
+    for name, family in found.items():
+        family.samples = sorted(samples[name], key=lambda each: (sorted(each.labels.items()), each.timestamp))
+    return list(found.values())
+
+
+class _Made:
+    """Families as a prometheus-client registry asks for them."""
+
+    def __init__(self, families: "list[Metric]") -> None:
+        self._families = families
 
     def collect(self) -> "Iterator[Metric]":
-        families: dict[str, Metric] = {}
-        for record in sorted(self._records, key=lambda each: each.run.id):
-            book = Book()
-            tell_record(book, record)
-            for family in BookCollector(book).collect():
-                whole = families.setdefault(family.name, family)
-                timed = [sample._replace(timestamp=ended_at(record)) for sample in family.samples]
-                whole.samples = [*(whole.samples if whole is not family else ()), *timed]
-        yield from families.values()
+        yield from self._families
 
     def describe(self) -> "Iterable[Metric]":
         return ()
-
-
-def ended_at(record: Record) -> float:
-    """Seconds since the epoch at which the last stage of the run ended, else when it was made."""
-    times = [info.ended for info in record.stages.values() if info.ended]
-    return datetime.fromisoformat(max(times, default=record.run.created)).timestamp()

@@ -7,9 +7,11 @@ from statistics import median
 from typing import Any
 
 from gangline.metrics.book import Book
-from gangline.metrics.catalogue import MAX_RANKS, PHASES, STAGE_STATES
+from gangline.metrics.labels import MAX_RANKS, STAGE_STATES, gate_word
+from gangline.metrics.money import Price, cost_of, gpu_seconds
+from gangline.metrics.times import made_at
 from gangline.spec.plan import Forecast
-from gangline.spec.record import Metric, PlanInfo, RankRow, Record
+from gangline.spec.record import PHASES, Answer, Metric, PlanInfo, RankRow, Record
 
 WINDOW_STEPS = 50
 
@@ -23,16 +25,24 @@ class RankTold:
     book: Book
     by_rank: bool = True
     """False in a gang of more ranks than may have series of their own."""
+    trains: bool = True
+    """False in a gang that judges a model."""
     _window: dict[str, deque[float]] = field(default_factory=dict)
+    _slow: frozenset[Any] = frozenset()
+
+    @property
+    def speaks(self) -> bool:
+        """This rank tells of the training."""
+        return self.rank == 0 and self.trains
 
     def observe(self, event: Mapping[str, Any]) -> None:
         """One event; kinds that carry no series are passed over."""
-        if self.rank == 0 and "generation" in event:
+        if self.speaks and "generation" in event:
             self.book.set("train_generation", _number(event["generation"]), run=self.run)
         kind = str(event.get("event", ""))
         if kind == "step":
             self._step(event)
-        elif self.rank == 0:
+        elif self.speaks:
             self._tell(kind, event)
 
     def _tell(self, kind: str, event: Mapping[str, Any]) -> None:
@@ -40,6 +50,9 @@ class RankTold:
             self._saved(event)
         elif kind == "save_failed":
             self.book.add("checkpoint_failures_total", run=self.run)
+        elif kind in ("straggler", "straggler_over"):
+            self._slow = self._slow | {event.get("slow")} if kind == "straggler" else self._slow - {event.get("slow")}
+            self.book.set("train_stragglers", len(self._slow), run=self.run)
         elif kind == "non_finite":
             self.book.add("train_nonfinite_steps_total", run=self.run)
         elif kind == "job_started":
@@ -54,7 +67,7 @@ class RankTold:
             waited = _number(phases.get("wait"))
             if seconds and waited is not None:
                 self.book.set("rank_wait_ratio", waited / seconds, **own)
-        if self.rank == 0:
+        if self.speaks:
             self._train(event, phases)
 
     def _train(self, event: Mapping[str, Any], phases: Mapping[str, Any]) -> None:
@@ -70,7 +83,7 @@ class RankTold:
                 self._phase(phase, window)
 
     def _phase(self, phase: str, window: deque[float]) -> None:
-        for statistic, seconds in _statistics(window).items():
+        for statistic, seconds in (("median", median(window)), ("maximum", max(window))):
             self.book.set("train_step_phase_seconds", seconds, run=self.run, phase=phase, statistic=statistic)
 
     def _saved(self, event: Mapping[str, Any]) -> None:
@@ -85,32 +98,59 @@ class RankTold:
 _TRAIN_GAUGES = {
     "train_step": "step", "train_loss": "loss", "train_gradient_norm": "gradient_norm",
     "train_learning_rate": "learning_rate", "train_memory_peak_bytes": "peak_bytes",
+    "train_flops_per_second": "flops_per_second",
 }  # fmt: skip
-_TRAIN_COUNTERS = {"train_samples_total": "samples", "train_tokens_total": "tokens"}
+_TRAIN_COUNTERS = {
+    "train_samples_total": "samples", "train_tokens_total": "tokens", "train_wire_bytes_total": "wire_bytes",
+}  # fmt: skip
 
 
-def tell_record(book: Book, record: Record) -> None:
-    """Everything that a record knows: its driver's series, and the last values of the ranks'."""
+def tell_record(book: Book, record: Record, *, price: Price | None = None) -> None:
+    """Everything that a record knows as it stands: its driver's series, and the last values of the ranks'."""
+    for stage, info in record.stages.items():
+        for state in STAGE_STATES:
+            book.set("run_stage", float(info.state == state), run=record.run.id, stage=stage, state=state)
+    _tell_run(book, record, price)
+    _tell_ranks(book, record)
+
+
+def tell_end(book: Book, record: Record, *, price: Price | None = None) -> None:
+    """What stays worth knowing of a run that ended: no series for states it is not in, none for single ranks."""
+    for stage, info in record.stages.items():
+        if info.state not in ("waiting", "running"):  # the report may be drawn still
+            book.set("run_stage", 1.0, run=record.run.id, stage=stage, state=info.state)
+    _tell_run(book, record, price)
+    _tell_curve(book, record)
+
+
+def _tell_run(book: Book, record: Record, price: Price | None) -> None:
     run = record.run.id
     branch, plan = record.commit.branch or "", record.plan.name if record.plan else ""
-    book.set(
+    book.set_only(
         "run_info", 1.0, run=run, project=record.run.project, commit=record.commit.sha, branch=branch,
         line=record.inputs.line[:12], plan=plan, target=record.gang.launcher if record.gang else "",
     )  # fmt: skip
+    book.set("run_created_timestamp_seconds", made_at(record), run=run)
+    if record.run.verdict:
+        book.set("run_verdict", 1.0, run=run, verdict=record.run.verdict)
     for stage, info in record.stages.items():
-        for state in STAGE_STATES:
-            book.set("run_stage", float(info.state == state), run=run, stage=stage, state=state)
         book.set("run_stage_seconds", info.seconds, run=run, stage=stage)
     if record.gang:
         book.set("gang_restarts_total", record.gang.restarts, run=run)
     if record.ledger:
         for cause, seconds in record.ledger.seconds.items():
             book.set("ledger_seconds_total", seconds, run=run, cause=cause)
+    for gate in sorted(record.gates, key=lambda gate: -_ANSWERS[gate.verdict]):  # the worst of a kind has the last word
+        book.set("run_gate", _ANSWERS[gate.verdict], run=run, gate=gate_word(gate.name))
     for name, metric in record.metrics.items():
         _tell_metric(book, run, name, metric)
     if record.plan:
         _tell_plan(book, run, record.plan)
-    _tell_ranks(book, record)
+    if price and gpu_seconds(record):
+        book.set("run_cost", cost_of(record, price), run=run, currency=price.currency)
+
+
+_ANSWERS: dict[Answer, float] = {"yes": 1.0, "unknown": 0.0, "no": -1.0}
 
 
 def _tell_metric(book: Book, run: str, name: str, metric: Metric) -> None:
@@ -124,17 +164,27 @@ def _tell_metric(book: Book, run: str, name: str, metric: Metric) -> None:
 def _tell_plan(book: Book, run: str, plan: PlanInfo) -> None:
     book.set("gang_ranks", plan.world_size, run=run, state="wanted")
     book.set("train_steps", plan.steps, run=run)
-    for part, key in _FORECASTS.items():
-        expected, measured = (_forecast(each, key) for each in (plan.forecast, plan.measured))
-        if expected and measured is not None:
-            book.set("plan_forecast_ratio", measured / expected, run=run, part=part)
+    expected, measured = _forecasts(plan.forecast), _forecasts(plan.measured)
+    if plan.device == "cpu":
+        expected.pop("memory", None)  # measured is the whole process there, with Python; the forecast is of tensors
+    if plan.forecast.origin.startswith("rates"):  # no run has corrected it yet: it promises nothing but its parts
+        expected = {part: each for part, each in expected.items() if part not in _PROMISES}
+    for part, value in expected.items():
+        if value and part in measured:
+            book.set("plan_forecast_ratio", measured[part] / value, run=run, part=part)
 
 
-_FORECASTS = {"memory": "memory_bytes", "step": "step_seconds", "wall": "wall_seconds", "money": "money"}
+_PROMISES = ("step", "wall", "money")
 
 
-def _forecast(forecast: Forecast, key: str) -> float | None:
-    return _number(getattr(forecast, key))
+def _forecasts(forecast: Forecast) -> dict[str, float]:
+    """By part, what is known."""
+    whole = {
+        "memory": forecast.memory_bytes, "step": forecast.step_seconds, "wall": forecast.wall_seconds,
+        "money": forecast.money, "wire": forecast.wire_bytes,
+    }  # fmt: skip
+    told = {part: float(value) for part, value in whole.items() if value is not None}
+    return told | {term.part: term.seconds for term in forecast.terms}
 
 
 def _tell_ranks(book: Book, record: Record) -> None:
@@ -148,10 +198,14 @@ def _tell_ranks(book: Book, record: Record) -> None:
         for name, place in (("rank_step_seconds", 0), ("rank_wait_ratio", 1)):
             for statistic, value in _statistics(row[place] for row in rows.values()).items():
                 book.set(name, value, run=run, statistic=statistic)
+    _tell_curve(book, record)
+
+
+def _tell_curve(book: Book, record: Record) -> None:
     if record.curve.points:
         last = record.curve.points[-1]
-        book.set("train_step", last.step, run=run)
-        book.set("train_loss", last.value, run=run)
+        book.set("train_step", last.step, run=record.run.id)
+        book.set("train_loss", last.value, run=record.run.id)
 
 
 def _wait_ratio(row: RankRow) -> float | None:
