@@ -65,12 +65,15 @@ class Browser:
 
     def show(self, path: Path, *, width: int, dark: bool) -> None:
         """Load a file and wait until it is there."""
+        self.visit(path.as_uri(), width=width, dark=dark)
+
+    def visit(self, url: str, *, width: int, dark: bool = False) -> None:
+        """Load a page and wait until it is there."""
         self.events.clear()
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-        self.call("Emulation.setDeviceMetricsOverride", **size)
+        self.resize(width)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
-        self.call("Page.navigate", url=path.as_uri())
+        self.call("Page.navigate", url=url)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._next())
         time.sleep(0.05)
@@ -78,6 +81,48 @@ class Browser:
 
     def value(self, expression: str) -> Any:
         return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
+
+    def resize(self, width: int) -> None:
+        """Another window around the same page."""
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
+
+    def wait_for(self, expression: str, seconds: float = 20.0) -> Any:
+        """The value of `expression` as soon as it is true, across pages."""
+        end = time.monotonic() + seconds
+        while not (value := self._value_between_pages(expression)):
+            assert time.monotonic() < end, f"{expression} stayed {value!r}"
+            time.sleep(0.05)
+        return value
+
+    def click(self, selector: str) -> None:
+        """Click, and return before what that leads to."""
+        self.value(f"setTimeout(() => document.querySelector({json.dumps(selector)}).click())")
+
+    def _value_between_pages(self, expression: str) -> Any:
+        """None while one page gives way to the next."""
+        try:
+            return self.value(expression)
+        except AssertionError as error:
+            if any(word in str(error) for word in ("navigated", "context was destroyed", "Cannot find context")):
+                return None
+            raise
+
+    def press(self, key: str, code: int, text: str = "") -> None:
+        """One key, as a hand would."""
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, text=text)
+
+    def complaints(self) -> list[str]:
+        """What the console holds, and exceptions nobody caught."""
+        entries = [e["params"] for e in self.events if e.get("method") == "Log.entryAdded"]
+        thrown = [e["params"] for e in self.events if e.get("method") == "Runtime.exceptionThrown"]
+        said = [e["params"] for e in self.events if e.get("method") == "Runtime.consoleAPICalled"]
+        return [entry["entry"]["text"] for entry in entries] + [str(each) for each in thrown + said]
+
+    def asked(self) -> list[str]:
+        """Addresses of every request since the page was opened."""
+        return [e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
 
     def close(self) -> None:
         os.close(self._write)

@@ -5,6 +5,8 @@ from pathlib import Path
 from tests.report import records
 
 from gangline.report.compare import compare
+from gangline.report.compare_html import render_html_comparison
+from gangline.report.compare_markdown import render_markdown_comparison
 from gangline.report.compare_text import render_comparison
 from gangline.report.html import render_html
 from gangline.report.junit import render_junit
@@ -17,7 +19,13 @@ FOLDER = Path(__file__).parents[1] / "golden" / "report"
 def drawn() -> dict[str, str]:
     """File name to text, of every surface."""
     base = records.passed()
-    texts = {"refused.html": render_html(records.refused(), base)}
+    comparison = compare(base, records.refused())
+    texts = {
+        "refused.html": render_html(records.refused(), base),
+        "diff-refused.html": render_html_comparison(comparison),
+        "diff-refused.md": render_markdown_comparison(comparison),
+        "diff-refused-80.txt": render_comparison(comparison, width=80) + "\n",
+    }
     for name in ("passed", "refused", "failed", "bare"):
         record = getattr(records, name)()
         texts |= {

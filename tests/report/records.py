@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Candidate, Forecast
+from gangline.spec.plan import Candidate, Forecast, Term
 from gangline.spec.record import (
     STAGES,
     Artifact,
@@ -27,7 +27,9 @@ from gangline.spec.record import (
     RankRow,
     Record,
     RunInfo,
+    Samples,
     StageInfo,
+    Training,
 )
 
 BASE_SHA = "9f31c2a0" + "4b" * 16
@@ -47,7 +49,18 @@ MESSAGES = (
     "bytegpt 1: model.safetensors 3.5 MB, signed by local key 1f2e0c7d, in the local store",
     "record.json, report.html, metrics.jsonl",
 )
-PHASES = ("data", "forward", "backward", "wait", "optimizer", "checkpoint", "other")
+
+
+FORECAST_TERMS = (
+    Term(part="compute", seconds=0.100, raw_seconds=0.090, origin="calibrated n=3"),
+    Term(part="communication", seconds=0.015, raw_seconds=0.012, origin="calibrated n=3"),
+    Term(part="optimizer", seconds=0.004, raw_seconds=0.002, origin="calibrated n=3"),
+    Term(part="data", seconds=0.0, origin="default"),
+)
+MEASURED_TERMS = tuple(
+    Term(part=part, seconds=seconds, origin="measured")
+    for part, seconds in (("compute", 0.104), ("communication", 0.012), ("optimizer", 0.005), ("other", 0.004))
+)
 
 
 def passed() -> Record:
@@ -90,6 +103,9 @@ def passed() -> Record:
         },
         curve=curve(steps=120, end=2.471, seeds=3),
         ranks=rank_rows(2),
+        training=Training(
+            flops_per_second=88.4e9, wire_bytes_per_step=7_004_160.0, samples=Samples(trained=1920)
+        ),
         ledger=Ledger(
             resource="cpu",
             allocated_seconds=34.0,
@@ -136,7 +152,11 @@ def refused() -> Record:
         ),
         inputs=_inputs(width=64),
         plan=_plan(0.071, 0.0738),
-        gang=replace(base.gang, name=THIS_RUN),
+        gang=replace(base.gang, name=THIS_RUN, generations=2, restarts=1),
+        training=Training(
+            flops_per_second=41.2e9, wire_bytes_per_step=1_751_040.0, resumes={"node": 1}, steps_redone=4,
+            samples=Samples(trained=1920),
+        ),
         stages=stage,
         metrics={
             "eval_loss": Metric(
@@ -170,6 +190,7 @@ def failed() -> Record:
         stages=stages(failed="train", message=reason, code=31),
         metrics={},
         curve=Curve(),
+        training=Training(samples=Samples(trained=576)),
         gates=(),
         proof=None,
         artifacts=(),
@@ -344,9 +365,11 @@ def _plan(forecast: float, measured: float) -> PlanInfo:
         device="cpu",
         reason="fits every rank whole, nothing to shard",
         candidates=candidates,
-        forecast=Forecast(parameters=875_264, step_seconds=forecast, memory_bytes=400_000_000, origin=origin),
+        forecast=Forecast(
+            parameters=875_264, step_seconds=forecast, memory_bytes=400_000_000, origin=origin, terms=FORECAST_TERMS
+        ),
         measured=Forecast(
             parameters=875_264, step_seconds=measured, memory_bytes=int(measured * 3.3e9), wall_seconds=15.2,
-            origin="measured n=120",
+            origin="measured n=120", terms=MEASURED_TERMS,
         ),
     )  # fmt: skip

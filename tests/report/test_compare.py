@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 from tests.report import records
 
 from gangline.report.compare import compare
+from gangline.report.compare_html import render_html_comparison
+from gangline.report.compare_markdown import render_markdown_comparison
 from gangline.report.compare_text import render_comparison
-from gangline.spec.record import Base
+from gangline.report.compare_types import Beyond, FileChange
+from gangline.spec.record import Base, Metric
 
 BASE = records.passed()
 
@@ -40,8 +43,11 @@ def test_the_one_change_is_named_with_both_values():
     assert comparison.outcome == "WORSE"
     text = render_comparison(comparison)
     assert "one change: line.toml model.width 128 -> 64" in text
-    assert "eval_loss 2.52 nats against 2.369 ± 1.6 %: outside the band" in text
-    assert f"from step {comparison.outside_from}" in text
+    row = next(line for line in text.splitlines() if "eval_loss  " in line and "2.52" in line)
+    assert row.split("  ")[0] == "✗ eval_loss"
+    assert "2.369 ± 1.6 %" in row
+    assert row.endswith("worse")
+    assert f"they part at step {comparison.outside_from}" in text
 
 
 def test_the_curve_is_judged_only_on_the_band_of_this_base():
@@ -49,6 +55,66 @@ def test_the_curve_is_judged_only_on_the_band_of_this_base():
         records.refused(), commit=replace(records.refused().commit, base=Base(commit="0" * 40, run="other"))
     )
     assert compare(BASE, other).outside_from is None
+
+
+def test_the_band_of_any_base_judges_the_curve_once_its_seeds_are_known():
+    this = replace(records.refused(), commit=replace(records.refused().commit, base=None))
+    points = BASE.curve.points
+    bands = {point.step: (point.value * 0.99, point.value * 1.01) for point in points}
+    curves = compare(BASE, this, Beyond(bands=bands)).curves
+    outside = [p.step for p, q in zip(points, this.curve.points, strict=True) if abs(q.value / p.value - 1) > 0.01]
+    assert curves.apart_from == outside[0]
+    assert curves.low[-1] < curves.base[-1] < curves.high[-1]
+
+
+def test_a_worse_run_leads_to_the_bisection_between_both_commits():
+    said = compare(BASE, records.refused()).next_command
+    assert said == f"gangline bisect eval_loss --good {BASE.commit.sha[:8]} --bad {records.THIS_SHA[:8]}"
+
+
+@pytest.mark.parametrize("width", [72, 80, 120])
+@pytest.mark.parametrize(
+    "this", [records.refused(), records.passed(), records.failed(), records.bare(), records.large()]
+)
+def test_no_line_is_wider_than_the_terminal(this, width):
+    more = Beyond(files=(FileChange(path="deep/" * 40 + "x.py", added=3, removed=1), FileChange(path="a.bin")))
+    lines = render_comparison(compare(BASE, this, more), width=width).splitlines()
+    assert max(map(len, lines)) <= width
+
+
+def test_measurements_that_are_costs_are_not_told_twice_and_what_is_judged_comes_first():
+    def with_measurements(record):
+        told = {"a_metric": Metric(value=1.0), "step_seconds": Metric(value=0.1, unit="s")}
+        return replace(record, metrics=record.metrics | told)
+
+    comparison = compare(with_measurements(BASE), with_measurements(with_loss(2.37)))
+    assert [number.name for number in comparison.metrics] == ["a_metric", "eval_loss", "step_seconds"]
+    changed = with_measurements(with_loss(2.37))
+    metrics = {name: replace(each, value=each.value * 1.01) for name, each in changed.metrics.items()}
+    comparison = compare(with_measurements(BASE), replace(changed, metrics=metrics))
+    assert [number.name for number in comparison.metrics] == ["eval_loss", "a_metric"]
+
+
+def test_files_are_counted_and_the_most_changed_come_first():
+    files = (FileChange(path="a.py", added=1, removed=0), FileChange(path="b.py", added=20, removed=4))
+    text = render_comparison(compare(BASE, records.refused(), Beyond(files=files)))
+    assert "2 files, +21 -4:\n- b.py  +20 -4\n- a.py  +1 -0" in text
+
+
+def test_packages_of_bills_are_compared_with_their_versions():
+    more = Beyond(base_packages={"numpy": "1.0", "x": "1"}, this_packages={"numpy": "2.0", "x": "1"})
+    changes = compare(BASE, records.refused(), more).changes
+    assert [(c.name, c.base, c.this) for c in changes if c.kind == "package"] == [("numpy", "1.0", "2.0")]
+
+
+@pytest.mark.parametrize("render", [render_markdown_comparison, render_html_comparison])
+def test_text_of_strangers_stays_text(render):
+    hostile = "<script>alert(1)</script> @everyone `x`"
+    refused = records.refused()
+    this = replace(refused, commit=replace(refused.commit, subject=hostile))
+    text = render(compare(BASE, this, Beyond(files=(FileChange(path=hostile, added=1, removed=1),))))
+    assert "<script" not in text
+    assert "alert(1)" in text
 
 
 @pytest.mark.parametrize(
@@ -69,6 +135,38 @@ def test_what_cannot_be_compared_says_why(this, why):
 def test_without_a_band_nothing_is_claimed_and_the_way_to_one_is_named():
     bandless = replace(BASE, metrics={"eval_loss": replace(BASE.metrics["eval_loss"], band=None)})
     comparison = compare(bandless, with_loss(2.0))
+    assert comparison.outcome == "NOT COMPARABLE"
+    assert "evaluate.seeds = 3" in comparison.next_command
+
+
+def test_values_are_written_as_a_line_writes_them_and_courses_share_a_scale():
+    values = {**BASE.inputs.values, "train.stop_at": 24, "gate.quality": [{"metric": "a"}]}
+    this = with_loss(2.37)
+    points = tuple(replace(point, value=point.value * 100) for point in BASE.curve.points)
+    this = replace(this, inputs=replace(BASE.inputs, values=values), curve=replace(BASE.curve, points=points))
+    before = replace(BASE, inputs=replace(BASE.inputs, values={**BASE.inputs.values, "train.stop_at": None}))
+    comparison = compare(before, this)
+    told = {change.name: (change.base, change.this) for change in comparison.changes}
+    assert told["train.stop_at"] == ("-", "24")
+    assert told["gate.quality"][1] == '[{"metric": "a"}]'
+    course = render_markdown_comparison(comparison).split("loss: base ")[-1].split(" ")[0]
+    assert set(course) == {"▁"}
+
+
+def test_what_is_equal_without_a_band_is_called_equal():
+    loss = replace(BASE.metrics["eval_loss"], band=None)
+    memory = Metric(value=4e8, unit="B")
+    bandless = replace(BASE, metrics={"eval_loss": loss, "memory_peak_bytes": memory})
+    comparison = compare(bandless, replace(bandless, run=replace(BASE.run, id=records.THIS_RUN)))
+    assert (comparison.outcome, comparison.why) == ("SAME", "eval_loss equal")
+
+
+def test_equal_memory_makes_no_two_runs_the_same():
+    memory = Metric(value=4e8, unit="B")
+    loss = replace(BASE.metrics["eval_loss"], band=None)
+    bandless = replace(BASE, metrics={"eval_loss": loss, "memory_peak_bytes": memory})
+    this = with_loss(2.0)
+    comparison = compare(bandless, replace(this, metrics={**this.metrics, "memory_peak_bytes": memory}))
     assert comparison.outcome == "NOT COMPARABLE"
     assert "evaluate.seeds = 3" in comparison.next_command
 

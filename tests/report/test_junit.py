@@ -43,3 +43,12 @@ def test_characters_that_xml_forbids_are_gone():
     evil = "\x00\x1b[31m]]> <!-- & \ud800"
     stages = {**record.stages, "train": replace(record.stages["train"], message=evil)}
     assert "]]> <!-- &" in cases(replace(record, stages=stages), "stages")["train"].find("failure").text
+
+
+def test_a_metric_named_as_a_fact_of_the_run_hides_none():
+    record = records.refused()
+    named = replace(record, metrics={"plan": record.metrics["eval_loss"]}, gates=())
+    told = [(each.get("name"), each.get("value")) for each in fromstring(render_junit(named).encode()).iter("property")]
+    assert ("plan", record.plan.name) in told
+    assert ("metric:plan", "2.52 nats") in told
+    assert ("band", "2.369 ± 1.6 %") in told

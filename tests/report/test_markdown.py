@@ -56,4 +56,24 @@ def test_a_waiting_gang_says_who_holds_the_place():
     record = records.bare()
     gang = replace(records.passed().gang, waiting=Waiting(who="vision holds 8 of 16", until="14:50"))
     text = render_markdown(replace(record, gang=gang))
-    assert "waits: vision holds 8 of 16 until 14:50" in text
+    assert text.startswith("**▸ waits** vision holds 8 of 16 until 14:50")
+
+
+def test_a_forks_run_says_who_may_let_it_run():
+    record = records.bare()
+    fork = replace(record, commit=replace(record.commit, trust="fork"))
+    assert render_markdown(fork).startswith("**▸ waits** for a maintainer")
+    assert f"`gangline approve {record.run.id}`" in render_markdown(fork)
+
+
+def test_a_refused_metric_is_bisected_from_its_base():
+    record = records.refused()
+    assert f"`gangline bisect eval_loss --good {record.commit.base.commit[:8]}`" in render_markdown(record)
+
+
+def test_both_curves_are_drawn_on_one_scale():
+    record = records.refused()
+    line = next(line for line in render_markdown(record).splitlines() if line.startswith("loss base"))
+    base, this = line.split("`")[1::2]
+    assert len(base) == len(this) == 16
+    assert base != this

@@ -1,12 +1,14 @@
 """One run, told alike everywhere: terminal, comment, page, build server, time series."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.report import records
 
 from gangline.metrics.openmetrics import render_openmetrics
+from gangline.report.facts import total_seconds
 from gangline.report.html import render_html
 from gangline.report.junit import render_junit
 from gangline.report.markdown import render_markdown
@@ -24,6 +26,17 @@ def test_value_band_verdict_and_plan_are_the_same_on_every_surface(name):
         assert "ddp-2" in text
         assert re.search(r"± ?1\.6 %", text) or "|" in text
     assert f"eval_loss {metric.value:g}" in render_junit(record)
+
+
+def test_time_of_a_run_is_the_same_before_and_after_its_report_was_drawn():
+    after = records.passed()
+    report = replace(after.stages["report"], state="running", seconds=None)
+    before = replace(after, stages={**after.stages, "report": report})
+    slow = replace(after, stages={**after.stages, "report": replace(after.stages["report"], seconds=90.0)})
+    assert total_seconds(before) == total_seconds(after) == total_seconds(slow) > 0
+    (drawn,) = re.findall(r"commit `\w+` · ([^·\n]+)", render_markdown(before))
+    assert f"<span>time</span> <b>{drawn}</b>" in render_html(slow)
+    assert one_line(slow).endswith(f" · {drawn}")
 
 
 def test_time_series_hold_the_values_of_the_record():

@@ -1,77 +1,61 @@
-"""Compares two records and nothing else: which is better, by which numbers against which bands, and what changed."""
+"""Compares two records: which is better, by which numbers against which bands, and what to do next.
 
-from dataclasses import dataclass
-from typing import Any, Literal
+What changed between them is listed by `compare_changes`, how their courses part by `compare_curves`.
+"""
 
-from gangline.report.facts import Side, first_outside, side_of
+from gangline.report.compare_changes import changes_between, files_between
+from gangline.report.compare_curves import curves_of
+from gangline.report.compare_types import Beyond, Comparison, Number, Outcome, RunLabel
+from gangline.report.facts import side_of, verdict_word
 from gangline.report.text import short
-from gangline.spec.record import Band, Metric, Record
+from gangline.spec.record import Metric, Record
 
-Outcome = Literal["BETTER", "SAME", "WORSE", "NOT COMPARABLE"]
+_COSTS = (("step_seconds", "s"), ("memory_bytes", "B"), ("wall_seconds", "s"), ("gpu_hours", "GPU-h"), ("money", ""))
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Number:
-    """One quantity in both runs."""
-
-    name: str
-    base: float
-    this: float
-    unit: str = ""
-    band: Band | None = None
-    side: Side = "unknown"
-    """Of the band; `unknown` where there is none. Only metrics decide the outcome, time and memory never do."""
-
-    @property
-    def change(self) -> float | None:
-        return self.this / self.base - 1 if self.base else None
+_AS_COST = {"step_seconds": "step_seconds", "memory_peak_bytes": "memory_bytes"}
+"""Metrics of every training that a plan's measurement holds, too."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
-    kind: Literal["line", "code", "package", "environment", "data", "plan", "seed"]
-    name: str
-    base: str
-    this: str
+_MEASURED = {*_AS_COST, "tokens_per_second"}
+"""Speed and memory: by chance equal or not, they decide nothing."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
-    base: str
-    """Run id."""
-    this: str
-    outcome: Outcome
-    why: str
-    metrics: tuple[Number, ...]
-    costs: tuple[Number, ...]
-    """Step time, memory, GPU-hours, as measured."""
-    changes: tuple[Change, ...]
-    plan: str
-    outside_from: int | None
-    """Step from which the training curve leaves the base's band."""
-    next_command: str
-
-
-def compare(base: Record, this: Record) -> Comparison:
+def compare(base: Record, this: Record, beyond: Beyond | None = None) -> Comparison:
     """How `this` did against `base`, judged on the bands that `base` learned."""
+    more = beyond or Beyond()
     metrics = tuple(
         _number(name, metric, this.metrics[name], base.run.id)
         for name, metric in sorted(base.metrics.items())
         if name in this.metrics
     )
     outcome, why = _outcome(base, this, metrics)
-    is_base = this.commit.base is not None and this.commit.base.run == base.run.id
+    costs = _costs(base, this)
+    curves = curves_of(base, this, more.bands)
     return Comparison(
         base=base.run.id,
         this=this.run.id,
         outcome=outcome,
         why=why,
-        metrics=metrics,
-        costs=_costs(base, this),
-        changes=tuple(_changes(base, this)),
+        metrics=_shown(metrics, costs),
+        costs=costs,
+        changes=tuple(changes_between(base, this, more)),
         plan=_plan_words(base, this),
-        outside_from=first_outside(this) if is_base else None,
+        outside_from=curves.apart_from if curves else None,
         next_command=_next(outcome, base, this, metrics),
+        curves=curves,
+        files=files_between(base, this, more),
+        labels=(_label(base), _label(this)),
+    )
+
+
+def _label(record: Record) -> RunLabel:
+    commit = record.commit
+    return RunLabel(
+        run=record.run.id,
+        commit=commit.sha,
+        subject=commit.subject,
+        branch=commit.branch,
+        verdict=verdict_word(record),
     )
 
 
@@ -84,15 +68,37 @@ def _number(name: str, base: Metric, this: Metric, base_run: str) -> Number:
     return Number(name=name, base=base.value, this=this.value, unit=this.unit, band=band, side=side)
 
 
+def _shown(metrics: tuple[Number, ...], costs: tuple[Number, ...]) -> tuple[Number, ...]:
+    """What is judged first; a measurement that nobody judges and that is among the costs is not told twice."""
+    told = {number.name for number in costs}
+    kept = [number for number in metrics if number.side != "unknown" or _AS_COST.get(number.name) not in told]
+    return tuple(sorted(kept, key=lambda number: (number.side == "unknown", number.name)))
+
+
 def _outcome(base: Record, this: Record, metrics: tuple[Number, ...]) -> tuple[Outcome, str]:
     if reason := _why_not(base, this, metrics):
         return "NOT COMPARABLE", reason
-    for side, outcome in (("worse", "WORSE"), ("better", "BETTER")):
-        names = [number.name for number in metrics if number.side == side]
-        if names:
-            return ("WORSE" if outcome == "WORSE" else "BETTER"), f"{', '.join(names)} outside the band"
-    inside = [number.name for number in metrics if number.side == "same"]
-    return "SAME", f"{', '.join(inside)} within the band"
+    worse = [number.name for number in metrics if number.side == "worse"]
+    if worse:
+        return "WORSE", f"{', '.join(worse)} outside the band"
+    better = [number.name for number in metrics if number.side == "better"]
+    if better:
+        return "BETTER", f"{', '.join(better)} outside the band"
+    return "SAME", _same_words([number for number in metrics if number.side == "same"])
+
+
+def _same_words(metrics: list[Number]) -> str:
+    inside = [number.name for number in metrics if number.band]
+    equal = [number.name for number in metrics if not number.band and number.name not in _MEASURED]
+    said = [f"{', '.join(names)} {word}" for names, word in ((inside, "within the band"), (equal, "equal")) if names]
+    return "; ".join(said)
+
+
+def _is_unjudged(metrics: tuple[Number, ...]) -> bool:
+    """No band judges anything, and what counts is not all equal."""
+    counting = [number for number in metrics if number.name not in _MEASURED]
+    is_equal = bool(counting) and all(number.side == "same" for number in counting)
+    return not is_equal and not any(number.band and number.side != "unknown" for number in metrics)
 
 
 def _why_not(base: Record, this: Record, metrics: tuple[Number, ...]) -> str:
@@ -105,7 +111,7 @@ def _why_not(base: Record, this: Record, metrics: tuple[Number, ...]) -> str:
         return f"the data differ: {short(base.inputs.data)} and {short(this.inputs.data)}"
     if not metrics:
         return f"no metric in common: {', '.join(sorted(base.metrics))} and {', '.join(sorted(this.metrics))}"
-    if all(number.side == "unknown" for number in metrics):
+    if _is_unjudged(metrics):
         return "no band: the base evaluated fewer than three seeds"
     return ""
 
@@ -113,46 +119,12 @@ def _why_not(base: Record, this: Record, metrics: tuple[Number, ...]) -> str:
 def _costs(base: Record, this: Record) -> tuple[Number, ...]:
     if base.plan is None or this.plan is None:
         return ()
-    fields = (("step_seconds", "s"), ("memory_bytes", "B"), ("gpu_hours", "GPU-h"), ("money", ""))
-    pairs = ((n, unit, getattr(base.plan.measured, n), getattr(this.plan.measured, n)) for n, unit in fields)
+    pairs = ((n, unit, getattr(base.plan.measured, n), getattr(this.plan.measured, n)) for n, unit in _COSTS)
     return tuple(
         Number(name=name, unit=unit, base=before, this=after)
         for name, unit, before, after in pairs
         if before is not None and after is not None
     )
-
-
-def _changes(base: Record, this: Record) -> list[Change]:
-    changes = [_change("line", *row) for row in _differences(base.inputs.values, this.inputs.values)]
-    changes += [_change("package", *row) for row in _differences(base.inputs.versions, this.inputs.versions)]
-    digests = (
-        ("code", _code_words(base, this), base.inputs.code, this.inputs.code),
-        ("environment", "digest", base.inputs.environment, this.inputs.environment),
-        ("data", "digest", base.inputs.data, this.inputs.data),
-    )
-    changes += [_change(kind, name, short(a), short(b)) for kind, name, a, b in digests if a != b]
-    if base.inputs.seeds != this.inputs.seeds:
-        changes.append(_change("seed", "seeds", list(base.inputs.seeds), list(this.inputs.seeds)))
-    if base.plan and this.plan and base.plan.name != this.plan.name:
-        changes.append(_change("plan", "name", base.plan.name, this.plan.name))
-    return changes
-
-
-def _change(kind: Any, name: str, base: Any, this: Any) -> Change:
-    return Change(kind=kind, name=name, base=str(base), this=str(this))
-
-
-def _differences(base: dict[str, Any], this: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    names = sorted(base.keys() | this.keys())
-    return [(n, base.get(n, "-"), this.get(n, "-")) for n in names if base.get(n) != this.get(n)]
-
-
-def _code_words(base: Record, this: Record) -> str:
-    if this.commit.base and this.commit.base.run == base.run.id and this.commit.changed:
-        shown = ", ".join(this.commit.changed[:5])
-        rest = len(this.commit.changed) - 5
-        return shown + (f" and {rest} more" if rest > 0 else "")
-    return "digest"
 
 
 def _plan_words(base: Record, this: Record) -> str:
@@ -163,9 +135,12 @@ def _plan_words(base: Record, this: Record) -> str:
 
 
 def _next(outcome: Outcome, base: Record, this: Record, metrics: tuple[Number, ...]) -> str:
+    worse = next((number.name for number in metrics if number.side == "worse"), None)
+    if outcome == "WORSE" and worse and base.commit.sha != this.commit.sha:
+        return f"gangline bisect {worse} --good {short(base.commit.sha)} --bad {short(this.commit.sha)}"
     if outcome != "NOT COMPARABLE":
         return f"gangline report {this.run.id} --open"
-    if metrics and all(number.side == "unknown" for number in metrics):
+    if metrics and _is_unjudged(metrics):
         return f"set evaluate.seeds = 3, then: gangline run --commit {short(base.commit.sha)} --again"
     if metrics and base.run.project == this.run.project:
         return f"the base on the data of today: gangline run --commit {short(base.commit.sha)} --again"

@@ -1,60 +1,161 @@
-"""A comparison as the few lines that a terminal or a build log shows."""
+"""A comparison as a terminal or a build log shows it: outcome, numbers, courses, what changed, what to do next."""
 
-from gangline.report.compare import Change, Comparison, Number
+from collections.abc import Sequence
+from itertools import pairwise
+from math import fsum
+
+from gangline.report.compare_types import Change, Comparison, Curves, FileChange, Number
+from gangline.report.facts import SIDE_MARKS
 from gangline.report.text import clean, percent, quantity
-from gangline.units import format_number
+from gangline.units import format_number, sparkline
+
+WIDTH = 100
+SHOWN_CHANGES, SHOWN_FILES = 12, 10
+_SIDES = {"better": "better", "same": "within the band", "worse": "worse"}
+_COST_NAMES = {"step_seconds": "step time", "memory_bytes": "memory", "wall_seconds": "training", "gpu_hours": "cost"}
 
 
-def render_comparison(comparison: Comparison) -> str:
-    """Outcome first, then numbers, costs, what changed, and the next command."""
-    words = [_metric_words(number) for number in comparison.metrics if number.side != "unknown"]
-    if comparison.outside_from is not None:
-        words.append(f"the curve leaves the band from step {comparison.outside_from:,}")
-    head = " · ".join(words) if comparison.outcome != "NOT COMPARABLE" else comparison.why
-    rows = [(comparison.outcome, head or comparison.why), ("", " · ".join(_costs_and_plan(comparison)))]
-    rows += [("", line) for line in change_lines(comparison.changes)]
-    rows.append(("next", comparison.next_command))
-    pad = max(len(left) for left, _ in rows) + 2
-    return "\n".join(f"{left:<{pad}}{clean(right, 300)}" for left, right in rows if right)
+def render_comparison(comparison: Comparison, *, width: int = WIDTH) -> str:
+    """Blocks with an empty line between them; no line is longer than `width`."""
+    room = width - len(comparison.outcome) - 2
+    blocks = [
+        [f"{comparison.outcome}  {clean(comparison.why, room)}", *_labels(comparison, width)],
+        _table(comparison),
+        _curve_lines(comparison.curves, width),
+        change_lines(comparison.changes, comparison.files, width=width),
+        [f"next  {comparison.next_command}"],
+    ]
+    return "\n\n".join("\n".join(line.rstrip() for line in block) for block in blocks if block)
 
 
-def change_lines(changes: tuple[Change, ...]) -> list[str]:
-    """`one change: line.toml model.width 128 -> 64`, or a line each, at most twelve."""
-    if not changes:
-        return ["nothing changed: same line, code, environment, data and plan"]
+def _labels(comparison: Comparison, width: int) -> list[str]:
+    names = ("base", "this")
+    return [
+        f"{name}  {label.run}  {clean(label.subject, width - len(label.run) - 8)}"
+        for name, label in zip(names, comparison.labels, strict=False)
+    ]
+
+
+def _table(comparison: Comparison) -> list[str]:
+    rows = [_metric_row(number) for number in comparison.metrics]
+    rows += [_cost_row(number) for number in comparison.costs]
+    if not rows:
+        return [f"plan  {comparison.plan}"]
+    rows.insert(0, ("", "", "base", "this", "change", ""))
+    rows.append(("", "plan", comparison.plan, "", "", ""))
+    return _aligned(rows)
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Marks, names, then numbers to the right, the last column as it is; a long last row does not widen the others."""
+    widths = [max(len(row[i]) for row in rows[:-1]) for i in range(5)]
+    lines = []
+    for mark, name, base, this, change, words in rows[:-1]:
+        numbers = f"{base:>{widths[2]}}  {this:>{widths[3]}}  {change:>{widths[4]}}"
+        lines.append(f"{mark:<1} {name:<{widths[1]}}  {numbers}  {words}")
+    return [*lines, f"  {rows[-1][1]:<{widths[1]}}  {rows[-1][2]}"]
+
+
+def _metric_row(number: Number) -> tuple[str, ...]:
+    band = number.band
+    spread = f" ± {percent(band.half / abs(band.center))}" if band and band.center else ""
+    base = f"{format_number(band.center)}{spread}" if band else quantity(number.base, number.unit)
+    change = percent(number.change, signed=True) if number.change is not None else "-"
+    unjudged = "no gate judges it" if band else "no band"
+    words = "equal" if number.side == "same" and not band else _SIDES.get(number.side, unjudged)
+    return SIDE_MARKS[number.side], clean(number.name, 24), base, quantity(number.this, number.unit), change, words
+
+
+def _cost_row(number: Number) -> tuple[str, ...]:
+    change = percent(number.change, signed=True) if number.change is not None else "-"
+    name = _COST_NAMES.get(number.name, number.name)
+    return "", name, quantity(number.base, number.unit), quantity(number.this, number.unit), change, _pace(number)
+
+
+def _pace(number: Number) -> str:
+    if number.name != "step_seconds" or not number.this:
+        return ""
+    speed = number.base / number.this
+    return f"{speed:.1f} times as fast" if speed >= 1.05 else ""
+
+
+def _curve_lines(curves: Curves | None, width: int) -> list[str]:
+    """Both courses on one scale, how far this is above the base, and where they part."""
+    if curves is None:
+        return []
+    marks = min(64, len(curves.steps), width - 24)
+    base, this = both_courses(curves, marks)
+    label = clean(curves.metric, 12)
+    pad = " " * len(label)
+    lines = [
+        f"{label}  base {base}  {format_number(curves.base[-1])}",
+        f"{pad}  this {this}  {format_number(curves.this[-1])}",
+    ]
+    if not curves.equal:
+        gaps = [after - before for before, after in zip(curves.base, curves.this, strict=True)]
+        last = format_number(curves.this[-1] - curves.base[-1])
+        lines.append(f"{pad}  gap  {sparkline(gaps, marks)}  {last if last.startswith('-') else f'+{last}'}")
+    return [*lines, f"{pad}  {curve_words(curves)}"]
+
+
+def both_courses(curves: Curves, marks: int) -> tuple[str, str]:
+    """Base and this in at most so many marks, on one scale."""
+    count = min(marks, len(curves.steps))
+    drawn = sparkline([*_thin(curves.base, count), *_thin(curves.this, count)], 2 * count)
+    return drawn[:count], drawn[count:]
+
+
+def _thin(values: Sequence[float], count: int) -> list[float]:
+    edges = [len(values) * i // count for i in range(count + 1)]
+    return [fsum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
+
+
+def curve_words(curves: Curves) -> str:
+    """One clause on how two courses relate."""
+    if curves.equal:
+        return f"the same to the last bit at all {len(curves.steps)} points"
+    if not curves.low:
+        return "no band to judge the curve by: the base trained fewer than three seeds"
+    if curves.apart_from is None:
+        return "within the band of the base to the end"
+    return f"they part at step {curves.apart_from:,}: outside the band of the base from there"
+
+
+def change_lines(changes: Sequence[Change], files: Sequence[FileChange] = (), *, width: int = WIDTH) -> list[str]:
+    """`one change: line.toml model.width 128 -> 64`, or a line each, at most twelve; then files with their counts."""
     said = [f"{_place(change)} {change.name} {change.base} -> {change.this}" for change in changes]
+    lines = [clean(line, width - 2) for line in _listed(said)]
+    return lines + file_lines(files, width=width)
+
+
+def _listed(said: list[str]) -> list[str]:
+    if not said:
+        return ["nothing changed: same line, code, environment, data and plan"]
     if len(said) == 1:
         return [f"one change: {said[0]}"]
-    rest = [f"and {len(said) - 12} more"] if len(said) > 12 else []
-    return [f"{len(said)} changes:", *(f"  {line}" for line in said[:12]), *rest]
+    rest = len(said) - SHOWN_CHANGES
+    shown = [f"- {line}" for line in said[:SHOWN_CHANGES]]
+    return [f"{len(said)} changes:", *shown, *([f"- and {rest} more"] if rest > 0 else [])]
+
+
+def file_lines(files: Sequence[FileChange], *, width: int = WIDTH) -> list[str]:
+    """`2 files, +14 -3:` and a line each, most changed first."""
+    if not files:
+        return []
+    added, removed = (sum(getattr(each, name) or 0 for each in files) for name in ("added", "removed"))
+    counted = any(each.added is not None for each in files)
+    many = "1 file" if len(files) == 1 else f"{len(files)} files"
+    ordered = sorted(files, key=lambda each: (-(each.added or 0) - (each.removed or 0), each.path))
+    lines = [f"{many}{f', +{added} -{removed}' if counted else ''}:"]
+    lines += [f"- {_file_words(each, width - 16)}" for each in ordered[:SHOWN_FILES]]
+    rest = len(files) - SHOWN_FILES
+    return lines + ([f"- and {rest} more"] if rest > 0 else [])
+
+
+def _file_words(each: FileChange, room: int) -> str:
+    counts = "" if each.added is None else f"  +{each.added} -{each.removed}"
+    return f"{clean(each.path, room)}{counts}"
 
 
 def _place(change: Change) -> str:
     return "line.toml" if change.kind == "line" else change.kind
-
-
-def _metric_words(number: Number) -> str:
-    band = number.band
-    against = format_number(band.center if band else number.base)
-    spread = f" ± {percent(band.half / abs(band.center))}" if band and band.center else ""
-    where = {"same": "within the band", "unknown": "no band"}.get(number.side, "outside the band")
-    return f"{number.name} {quantity(number.this, number.unit)} against {against}{spread}: {where}"
-
-
-def _costs_and_plan(comparison: Comparison) -> list[str]:
-    words = [_cost_words(number) for number in comparison.costs]
-    return [*filter(None, words), f"plan {comparison.plan}"]
-
-
-def _cost_words(number: Number) -> str:
-    if number.change is None:
-        return ""
-    if number.name == "step_seconds":
-        speed = number.base / number.this - 1 if number.this else 0.0
-        return f"{speed + 1:.1f} times as fast" if speed > 1 else f"{_pace(speed)} {percent(abs(speed))}"
-    name = number.name.removesuffix("_bytes").replace("_", " ")
-    return f"{name} {percent(number.change, signed=True)}"
-
-
-def _pace(speed: float) -> str:
-    return "faster" if speed >= 0 else "slower"

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from gangline.spec.record import STAGES, Band, Gate, Ledger, Metric, Record, StageInfo
+from gangline.spec.mesh import Mesh
+from gangline.spec.record import SLOW, STAGES, Band, Gate, Ledger, Metric, Record, StageInfo
 
 Side = Literal["better", "same", "worse", "unknown"]
 
@@ -38,6 +39,18 @@ def judge(name: str, metric: Metric) -> Judged:
     return Judged(name, metric, change, band, side_of(metric.value, metric.base_band, metric.better))
 
 
+def mesh_words(mesh: Mesh) -> str:
+    """Degrees of a plan that cuts along several axes, slowest first; nothing where its name says all."""
+    cut = [f"{axis} {degree}" for axis, degree in mesh.axes.items() if degree > 1]
+    words = " × ".join(cut) + (f", experts in {mesh.ep}" if mesh.ep > 1 else "")
+    return words if len(cut) > 1 or mesh.ep > 1 else ""
+
+
+def band_of(metric: Metric) -> Band | None:
+    """The band that a metric is judged on: its base's, or the one that its own run learned."""
+    return metric.base_band or metric.band
+
+
 def side_of(value: float, band: Band | None, better: Literal["lower", "higher"] | None) -> Side:
     if band is None or better is None:
         return "unknown"
@@ -51,6 +64,14 @@ def headline(record: Record) -> Judged | None:
     gated = [gate.name.removeprefix("quality:") for gate in record.gates if gate.name.startswith("quality:")]
     name = next((n for n in gated if n in record.metrics), min(record.metrics, default=None))
     return judge(name, record.metrics[name]) if name is not None else None
+
+
+def plan_words(record: Record) -> str | None:
+    """`ddp-2`; `ddp-2 to 60` of a training that was to end before its schedule."""
+    if record.plan is None:
+        return None
+    stop = record.inputs.values.get("train.stop_at")
+    return record.plan.name if stop is None else f"{record.plan.name} to {stop}"
 
 
 def verdict_word(record: Record) -> str:
@@ -77,7 +98,9 @@ def stages_in_order(record: Record) -> list[tuple[str, StageInfo]]:
 
 
 def total_seconds(record: Record) -> float:
-    return sum(info.seconds or 0.0 for info in record.stages.values() if info.state != "taken")
+    """Of the stages that were run, up to the report: what it draws cannot tell how long it took."""
+    stages = ((name, info) for name, info in record.stages.items() if name != "report" and info.state != "taken")
+    return sum(info.seconds or 0.0 for _, info in stages)
 
 
 def ledger_rows(ledger: Ledger) -> list[tuple[str, float, float]]:
@@ -94,6 +117,11 @@ def slowest_rank(record: Record) -> tuple[int, str, float] | None:
         return None
     seconds, rank, node = max(timed)
     return rank, node, seconds / median(t[0] for t in timed) - 1
+
+
+def held_up(record: Record) -> list[str]:
+    """Who was found to hold the gang up while it ran, a sentence each."""
+    return [event.text for event in record.events if event.kind == SLOW]
 
 
 def first_outside(record: Record) -> int | None:

@@ -6,56 +6,67 @@ sheet, too: some build servers block it.
 
 from functools import cache
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import BaseLoader, ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from gangline.report import facts, palette, svg
 from gangline.report.compare import compare
+from gangline.report.step_parts import part_rows
 from gangline.report.text import clean, percent, place, quantity, short, step_time
-from gangline.spec.record import RankRow, Record
+from gangline.report.training import training_rows
+from gangline.spec.record import PHASES, RankRow, Record
 from gangline.units import format_bytes, format_count, format_number, format_seconds
 
-PHASES = ("data", "forward", "backward", "wait", "optimizer", "checkpoint", "other")
 SHOWN_EVENTS = 60
 SHOWN_ARTIFACTS = 80
 
 
 def render_html(record: Record, base: Record | None = None) -> str:
     """The whole page; `base` adds what changed since that run."""
-    comparison = compare(base, record) if base else None
-    return _template().render(
-        record=record,
+    return _report().render(
         light=Markup(palette.style_rules(palette.LIGHT)),  # noqa: S704  # our own constants
         dark=Markup(palette.style_rules(palette.DARK)),  # noqa: S704  # our own constants
-        word=facts.verdict_word(record),
-        reason=facts.verdict_reason(record),
-        tiles=_tiles(record),
-        gates=facts.gate_order(record.gates),
-        stages=_stage_rows(record),
-        chart=svg.curve_on_band(record.curve.points, record.curve.metric, record.curve.seed_points.values()),
-        outside=facts.first_outside(record),
-        metrics=[facts.judge(name, record.metrics[name]) for name in sorted(record.metrics)],
         heat=_heat_rows(record.ranks),
-        slowest=facts.slowest_rank(record),
-        ledger=facts.ledger_rows(record.ledger) if record.ledger else [],
-        off=facts.forecast_off(record),
-        comparison=comparison,
-        commands=facts.reproduce_commands(record),
-        events=record.events[-SHOWN_EVENTS:],
-        artifacts=record.artifacts[:SHOWN_ARTIFACTS],
+        **told(record, base),
     )
 
 
-@cache
-def _template() -> Template:
+def told(record: Record, base: Record | None = None) -> dict[str, Any]:
+    """What the templates in `parts/` know of a record: each shows one piece of it, here and on the service's pages."""
+    return {
+        "record": record,
+        "word": facts.verdict_word(record),
+        "reason": facts.verdict_reason(record),
+        "tiles": _tiles(record),
+        "gates": facts.gate_order(record.gates),
+        "stages": _stage_rows(record),
+        "chart": svg.curve_on_band(record.curve.points, record.curve.metric, record.curve.seed_points.values()),
+        "outside": facts.first_outside(record),
+        "metrics": [facts.judge(name, record.metrics[name]) for name in sorted(record.metrics)],
+        "slowest": facts.slowest_rank(record),
+        "held_up": facts.held_up(record),
+        "ledger": facts.ledger_rows(record.ledger) if record.ledger else [],
+        "training": training_rows(record),
+        "off": facts.forecast_off(record),
+        "parts": part_rows(record),
+        "comparison": compare(base, record) if base else None,
+        "commands": facts.reproduce_commands(record),
+        "events": record.events[-SHOWN_EVENTS:],
+        "artifacts": record.artifacts[:SHOWN_ARTIFACTS],
+    }
+
+
+def template_environment(*loaders: BaseLoader) -> Environment:
+    """Where the templates of a record are found, after those of `loaders`; whatever a value holds, it is text."""
     environment = Environment(
-        loader=PackageLoader("gangline.report"),
+        loader=ChoiceLoader([*loaders, PackageLoader("gangline.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
         finalize=lambda value: value if isinstance(value, Markup) else clean(value),
     )
     environment.filters |= {
@@ -64,10 +75,15 @@ def _template() -> Template:
         "quantity": quantity, "place": place,
     }  # fmt: skip
     environment.globals |= {
-        "marks": facts.MARKS, "side_marks": facts.SIDE_MARKS, "stage_marks": facts.STAGE_MARKS, "phases": PHASES,
+        "marks": facts.MARKS, "side_marks": facts.SIDE_MARKS, "stage_marks": facts.STAGE_MARKS, "phases": phases_of,
         "ledger_bar": svg.ledger_bar, "causes": palette.CAUSES,
     }  # fmt: skip
-    return environment.get_template("report.html.j2")
+    return environment
+
+
+@cache
+def _report() -> Template:
+    return template_environment().get_template("report.html.j2")
 
 
 class Tile(NamedTuple):
@@ -82,7 +98,7 @@ class Tile(NamedTuple):
 def _tiles(record: Record) -> list[Tile]:
     tiles = []
     if judged := facts.headline(record):
-        band = judged.metric.base_band or judged.metric.band
+        band = facts.band_of(judged.metric)
         whose = "base" if judged.metric.base_band else "band"
         spread = f" ± {percent(band.half / abs(band.center))}" if band and band.center else ""
         note = f"{whose} {format_number(band.center)}{spread}" if band else "no band"
@@ -90,7 +106,8 @@ def _tiles(record: Record) -> list[Tile]:
         tiles.append(Tile(judged.name, quantity(judged.metric.value, judged.metric.unit), note, spark))
     if record.plan:
         ranks = f"{record.plan.world_size} {record.plan.device.upper()} ranks · {record.plan.precision}"
-        tiles.append(Tile("plan", record.plan.name, ranks))
+        mesh = facts.mesh_words(record.plan.mesh)
+        tiles.append(Tile("plan", record.plan.name, f"{mesh} · {ranks}" if mesh else ranks))
         if record.plan.measured.step_seconds:
             off = facts.forecast_off(record)
             note = f"{percent(off, signed=True)} against forecast" if off is not None else "median, measured"
@@ -98,7 +115,7 @@ def _tiles(record: Record) -> list[Tile]:
     if record.ledger:
         note = f"effective time {percent(record.ledger.effective_time)}"
         tiles.append(Tile("useful share", percent(record.ledger.useful_share), note))
-    tiles.append(Tile("time", format_seconds(facts.total_seconds(record)), "all stages of this run"))
+    tiles.append(Tile("time", format_seconds(facts.total_seconds(record)), "all stages up to the report"))
     return tiles
 
 
@@ -126,6 +143,37 @@ def _stage_rows(record: Record) -> list[StageRow]:
     return rows
 
 
+class RankShare(NamedTuple):
+    """How much of a rank's time a phase took."""
+
+    share: float
+    far: bool
+    """Well above the median of all ranks."""
+    title: str
+
+
+def phases_of(ranks: tuple[RankRow, ...]) -> tuple[str, ...]:
+    """Columns of the ranks' time; bubbles are a pipeline's alone."""
+    return PHASES if any(row.phases.get("bubble") for row in ranks) else tuple(p for p in PHASES if p != "bubble")
+
+
+def rank_shares(ranks: tuple[RankRow, ...]) -> list[tuple[RankRow, list[RankShare], str]]:
+    """Each rank with its phases in order, and its median step in words."""
+    phases = phases_of(ranks)
+    usual = {phase: median(row.phases.get(phase, 0.0) for row in ranks) for phase in phases} if ranks else {}
+    rows = []
+    for row in ranks[:64]:
+        whole = sum(row.phases.values()) or 1.0
+        shares = []
+        for phase in phases:
+            seconds = row.phases.get(phase, 0.0)
+            share = seconds / whole
+            title = f"rank {row.rank} on {place(row.node)}: {phase} {format_seconds(seconds)}, {percent(share)}"
+            shares.append(RankShare(share, share > 0.02 and seconds > 1.2 * usual[phase], title))
+        rows.append((row, shares, step_time(row.step_seconds) if row.step_seconds else "-"))
+    return rows
+
+
 class HeatRow(NamedTuple):
     row: RankRow
     cells: list[Markup]
@@ -134,16 +182,7 @@ class HeatRow(NamedTuple):
 
 def _heat_rows(ranks: tuple[RankRow, ...]) -> list[HeatRow]:
     """A row per rank; a cell far above the median of its phase is marked."""
-    usual = {phase: median(row.phases.get(phase, 0.0) for row in ranks) for phase in PHASES} if ranks else {}
-    rows = []
-    for row in ranks[:64]:
-        whole = sum(row.phases.values()) or 1.0
-        cells = []
-        for phase in PHASES:
-            seconds = row.phases.get(phase, 0.0)
-            share = seconds / whole
-            far = share > 0.02 and seconds > 1.2 * usual[phase]
-            title = f"rank {row.rank} on {place(row.node)}: {phase} {format_seconds(seconds)}, {percent(share)}"
-            cells.append(svg.heat_cell(share, title, outlier=far))
-        rows.append(HeatRow(row, cells, step_time(row.step_seconds) if row.step_seconds else "-"))
-    return rows
+    return [
+        HeatRow(row, [svg.heat_cell(each.share, each.title, outlier=each.far) for each in shares], step)
+        for row, shares, step in rank_shares(ranks)
+    ]

@@ -1,16 +1,18 @@
-"""JUnit form of a record: a case per stage and per gate, for build servers."""
+"""JUnit form of a record: a case per stage and per gate, the run's numbers as properties, for build servers."""
 
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from gangline.report.facts import stages_in_order
-from gangline.report.text import clean
+from gangline.report.facts import band_of, headline, stages_in_order, verdict_word
+from gangline.report.text import clean, percent, quantity, step_time
 from gangline.spec.record import Gate, Record, StageInfo
+from gangline.units import format_number
 
 
 def render_junit(record: Record) -> str:
     """Two suites, `stages` and `gates`; a stage that never ran and a gate nobody could judge are skipped cases."""
     root = Element("testsuites", name=record.run.id)
     stages = _suite(root, "gangline.stages", record)
+    _properties(stages, record)
     for name, info in stages_in_order(record):
         _stage_case(stages, name, info)
     gates = _suite(root, "gangline.gates", record)
@@ -23,6 +25,24 @@ def render_junit(record: Record) -> str:
 
 def _suite(root: Element, name: str, record: Record) -> Element:
     return SubElement(root, "testsuite", name=name, timestamp=record.run.created[:19])
+
+
+def _properties(suite: Element, record: Record) -> None:
+    """What the other surfaces show at their head, in the same words."""
+    told = {"run": record.run.id, "commit": record.commit.sha, "verdict": verdict_word(record)}
+    if judged := headline(record):
+        told[f"metric:{clean(judged.name, 60)}"] = quantity(judged.metric.value, judged.metric.unit)
+        if (band := band_of(judged.metric)) and band.center:
+            told["band"] = f"{format_number(band.center)} ± {percent(band.half / abs(band.center))}"
+    if record.plan:
+        told["plan"] = record.plan.name
+        if record.plan.measured.step_seconds:
+            told["step"] = step_time(record.plan.measured.step_seconds)
+    if record.ledger:
+        told["useful share"] = percent(record.ledger.useful_share)
+    properties = SubElement(suite, "properties")
+    for name, value in told.items():
+        SubElement(properties, "property", name=name, value=value)
 
 
 def _stage_case(suite: Element, name: str, info: StageInfo) -> None:

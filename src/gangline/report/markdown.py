@@ -4,6 +4,7 @@ A forge takes 65,536 characters. Beyond 60,000 parts fall away in this order: ar
 events; the verdict never does.
 """
 
+import re
 from collections.abc import Callable
 
 from gangline.report.facts import (
@@ -13,8 +14,10 @@ from gangline.report.facts import (
     first_outside,
     forecast_off,
     gate_order,
+    held_up,
     judge,
     ledger_rows,
+    mesh_words,
     reproduce_commands,
     slowest_rank,
     stages_in_order,
@@ -22,44 +25,71 @@ from gangline.report.facts import (
     verdict_reason,
     verdict_word,
 )
+from gangline.report.step_parts import part_words
 from gangline.report.text import clean, markdown, percent, place, quantity, short, step_time
+from gangline.report.training import training_rows
 from gangline.spec.plan import Candidate
-from gangline.spec.record import Record
+from gangline.spec.record import Gate, Record
 from gangline.units import format_bytes, format_number, format_seconds, sparkline
 
 LIMIT = 60_000
 VERDICT_MARKS = {"passed": "✓", "refused": "✗", "failed": "✗", "cancelled": "■", "superseded": "■", "open": "▸"}
 Part = Callable[[Record], str]
+_MARKS = 16
+"""Width of a curve."""
+_NAME = re.compile(r"[A-Za-z0-9_.@-]{1,60}")
+_HERE = {"comment", "forge"}
+"""Links to where the comment stands."""
 
 
-def render_markdown(record: Record) -> str:
-    """Verdict, gates, numbers against bands, plan, lost time, links; then the folded parts that fit."""
-    parts: list[Part] = [_head, _waiting, _numbers, _curve, _plan, _lost, _links]
+def render_markdown(record: Record, *, limit: int = LIMIT) -> str:
+    """Verdict, gates, numbers against bands, plan, lost time, what next, links; then the folded parts that fit."""
+    parts: list[Part] = [_head, _numbers, _curve, _plan, _lost, _training, _next, _links]
     folded: list[Part] = [_events, _changed, _candidates, _ranks, _artifacts]
     essential = [part(record) for part in parts]
     details = [part(record) for part in (_stages, _reproduce, *folded)]
-    while len(text := "\n\n".join(filter(None, essential + details)) + "\n") > LIMIT and details:
+    while len(text := "\n\n".join(filter(None, essential + details)) + "\n") > limit and details:
         details.pop()
     return text
 
 
 def _head(record: Record) -> str:
-    word = verdict_word(record)
-    gates = " ".join(f"{MARKS[g.verdict]} {markdown(g.name, 60)}" for g in gate_order(record.gates)[:20])
-    first = f"**{VERDICT_MARKS[word]} {word}** {markdown(verdict_reason(record))}".rstrip()
-    lines = [first, gates] if gates else [first]
+    lines = [_verdict(record)]
+    if gates := " · ".join(_gate(gate) for gate in gate_order(record.gates)[:20]):
+        lines.append(gates)
     if (step := first_outside(record)) is not None:
         lines.append(f"{markdown(record.curve.metric, 60)} outside the base band from step {step:,}")
     return "  \n".join(lines)
 
 
-def _waiting(record: Record) -> str:
+def _verdict(record: Record) -> str:
+    """How it ended; of a run that is open who holds what it waits for, or how far it is."""
+    word = verdict_word(record)
+    if word != "open":
+        return f"**{VERDICT_MARKS[word]} {word}** {markdown(verdict_reason(record))}".rstrip()
+    return f"**{VERDICT_MARKS[word]} {'waits' if (why := _waits(record)) else 'open'}** {why or _stands(record)}"
+
+
+def _waits(record: Record) -> str:
+    if record.commit.trust == "fork" and record.run.approved is None:
+        return f"for a maintainer to read this fork's code: `gangline approve {clean(record.run.id, 60)}` lets it run"
     waiting = record.gang.waiting if record.gang else None
-    if waiting is None or record.run.state == "ended":
+    if waiting is None:
         return ""
     until = f" until {markdown(waiting.until, 60)}" if waiting.until else ""
     now = f"; would start now: {markdown(waiting.would_start_now, 120)}" if waiting.would_start_now else ""
-    return f"waits: {markdown(waiting.who, 300)}{until}{now}"
+    return f"{markdown(waiting.who, 300)}{until}{now}"
+
+
+def _stands(record: Record) -> str:
+    begun = [name for name, info in stages_in_order(record) if info.state != "waiting"]
+    return f"at {begun[-1]}" if begun else "not begun"
+
+
+def _gate(gate: Gate) -> str:
+    """The reason where it says more than the mark."""
+    said = f" {markdown(gate.reason, 160)}" if gate.verdict != "yes" or gate.name == "budget" else ""
+    return f"{MARKS[gate.verdict]} {markdown(gate.name, 60)}{said}"
 
 
 def _numbers(record: Record) -> str:
@@ -88,43 +118,82 @@ def _curve(record: Record) -> str:
     points = record.curve.points
     if not points:
         return ""
-    line = sparkline([point.value for point in points], 16)
-    words = f"{markdown(record.curve.metric, 60)} `{line}` {format_number(points[-1].value)}"
-    centers = [(p.low + p.high) / 2 for p in points if p.low is not None and p.high is not None]
-    return f"{words} · base `{sparkline(centers, 16)}` {format_number(centers[-1])}" if centers else words
+    name = markdown(record.curve.metric, 60)
+    banded = [(p.value, (p.low + p.high) / 2) for p in points if p.low is not None and p.high is not None]
+    if not banded:
+        return f"{name} `{sparkline([point.value for point in points], _MARKS)}` {format_number(points[-1].value)}"
+    this, base = ([pair[at] for pair in banded] for at in (0, 1))
+    drawn = sparkline([*base, *this], min(len(banded), _MARKS) * 2)  # at once, so that both have one scale
+    half = len(drawn) // 2
+    return (
+        f"{name} base `{drawn[:half]}` {format_number(base[-1])}"
+        f" · this `{drawn[half:]}` {format_number(points[-1].value)}"
+    )
 
 
 def _plan(record: Record) -> str:
     plan = record.plan
     if plan is None:
         return ""
-    text = f"plan **{markdown(plan.name, 60)}**: {markdown(plan.reason)}"
+    mesh = f" ({words})" if (words := mesh_words(plan.mesh)) else ""
+    text = f"**plan** {markdown(plan.name, 60)}{mesh}: {markdown(plan.reason)}"
     second = next((c for c in plan.candidates if c.verdict == "runner_up"), None)
     if second:
         text += f" · runner-up {markdown(second.name, 60)}: {markdown(second.reason)}"
-    off = forecast_off(record)
-    return text + (f" · step {percent(off, signed=True)} against forecast" if off is not None else "")
+    if measured := plan.measured.step_seconds:
+        text += f" · step {step_time(measured)}"
+    off, forecast = forecast_off(record), plan.forecast.step_seconds
+    if off is not None and forecast:
+        text += f", forecast {step_time(forecast)} ({percent(off, signed=True)})"
+    if parts := part_words(record):
+        text += f" · forecast {parts}"
+    return text
 
 
 def _lost(record: Record) -> str:
     if record.ledger is None:
         return ""
     lost = [(cause, share) for cause, _, share in ledger_rows(record.ledger) if cause != "compute"]
-    shown = " · ".join(f"{cause} {percent(share)}" for cause, share in lost[:4])
-    rest = sum(share for _, share in lost[4:])
-    other = f" · other causes {percent(rest)}" if rest else ""
-    text = f"useful share {percent(record.ledger.useful_share)}; the rest: {shown}{other}"
+    causes = [f"{cause} {percent(share)}" for cause, share in lost[:4]]
+    if rest := sum(share for _, share in lost[4:]):
+        causes.append(f"other causes {percent(rest)}")
+    whole = f"**lost** {percent(1 - record.ledger.useful_share)} of {record.ledger.resource.upper()} time"
+    text = f"**useful share** {percent(record.ledger.useful_share)} · "
+    text += f"{whole}: {' · '.join(causes)}" if causes else whole
     slowest = slowest_rank(record)
-    if slowest and slowest[2] > 0.02:
+    if slow := held_up(record):
+        text += "".join(f" · {markdown(said)}" for said in slow[:4])
+    elif slowest and slowest[2] > 0.02:
         text += (
             f" · slowest rank {slowest[0]} on {markdown(place(slowest[1]), 60)} ({percent(slowest[2], signed=True)})"
         )
     return text
 
 
+def _training(record: Record) -> str:
+    said = " · ".join(f"{name} {markdown(said)}" for name, said in training_rows(record))
+    return f"**training** {said}" if said else ""
+
+
+def _next(record: Record) -> str:
+    """The command that a reader would type now."""
+    base, run = record.commit.base, clean(record.run.id, 60)
+    refused = [g.name.removeprefix("quality:") for g in record.gates if g.verdict == "no" and ":" in g.name]
+    word = verdict_word(record)
+    if refused and base and _NAME.fullmatch(refused[0]):
+        return f"**next** `gangline bisect {refused[0]} --good {short(base.commit)}`"
+    if word == "failed":
+        return f"**next** `gangline logs {run} --failed`"
+    if word in {"passed", "refused"} and base:
+        return f"**next** `gangline diff {clean(base.run, 60)} {run}`"
+    return ""
+
+
 def _links(record: Record) -> str:
     safe = {name: url for name, url in record.links.items() if url.startswith(("https://", "http://"))}
-    shown = " · ".join(f"[{markdown(name, 30)}](<{_url(url)}>)" for name, url in sorted(safe.items()))
+    shown = " · ".join(
+        f"[{markdown(name, 30)}](<{_url(url)}>)" for name, url in sorted(safe.items()) if name not in _HERE
+    )
     run = f"run `{clean(record.run.id, 60)}` · commit `{short(record.commit.sha)}`"
     return f"{run} · {format_seconds(total_seconds(record))}" + (f" · {shown}" if shown else "")
 

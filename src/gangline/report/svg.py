@@ -30,15 +30,15 @@ def curve_on_band(points: Sequence[CurvePoint], label: str, seeds: Iterable[Sequ
     if len(drawn) < 2:
         return None
     lines = [[v for v in line if math.isfinite(v)] for line in seeds]
-    frame = _Frame.around(drawn, [v for line in lines for v in line])
-    parts = [_grid(frame), _band(drawn, frame)]
+    frame = Frame.around(drawn, [v for line in lines for v in line])
+    parts = [grid(frame), band(drawn, frame)]
     parts += [_seed(line, frame) for line in lines if len(line) > 1]
     parts += [_line([(p.step, p.value) for p in drawn], frame, stroke("blue", 2.5))]
     parts += [_hover(drawn, frame, label)]
     name = f"{label} from {format_number(drawn[0].value)} to {format_number(drawn[-1].value)}"
-    svg = _svg("".join(parts), WIDTH, HEIGHT, "chart", name)
+    drawing = svg("".join(parts), WIDTH, HEIGHT, "chart", name)
     first, last = drawn[0].step, drawn[-1].step
-    return Chart(svg, frame.labels, [f"{step:,}" for step in (first, (first + last) // 2, last)])
+    return Chart(drawing, frame.labels, [f"{step:,}" for step in (first, (first + last) // 2, last)])
 
 
 def sparkline(values: Sequence[float], label: str) -> Markup:
@@ -49,8 +49,8 @@ def sparkline(values: Sequence[float], label: str) -> Markup:
     low, high = min(finite), max(finite)
     span = (high - low) or 1.0
     places = [(i * 120 / (len(finite) - 1), 22 - (v - low) / span * 20) for i, v in enumerate(finite)]
-    body = f"<title>{escape(label)}</title>{_polyline(places, stroke('blue', 1.5))}"
-    return _svg(body, 120, 24, "spark", label)
+    body = f"<title>{escape(label)}</title>{polyline(places, stroke('blue', 1.5))}"
+    return svg(body, 120, 24, "spark", label)
 
 
 def ledger_bar(rows: Sequence[tuple[str, float, float]]) -> Markup:
@@ -59,30 +59,30 @@ def ledger_bar(rows: Sequence[tuple[str, float, float]]) -> Markup:
     for cause, seconds, share in rows:
         width = share * WIDTH
         title = f"{cause}: {format_seconds(seconds)}, {percent(share)}"
-        parts.append(_rect((left, 0, max(width - 1, 0.5), 28), paint(CAUSES.get(cause, "faint")), title))
+        parts.append(rect((left, 0, max(width - 1, 0.5), 28), paint(CAUSES.get(cause, "faint")), title))
         left += width
-    return _svg("".join(parts), WIDTH, 28, "ledger", "where the allocated time went")
+    return svg("".join(parts), WIDTH, 28, "ledger", "where the allocated time went")
 
 
 def stage_bar(start: float, seconds: float, whole: float, state: str, title: str) -> Markup:
     """One stage on the time of the run, all in seconds."""
     scale = 100 / (whole or 1.0)
     left = min(start * scale, 99.4)
-    body = _rect((left, 1, max(min(seconds * scale, 100 - left), 0.6), 10), paint(STATES.get(state, "grey")), title)
-    return _svg(body, 100, 12, "stage", title)
+    body = rect((left, 1, max(min(seconds * scale, 100 - left), 0.6), 10), paint(STATES.get(state, "grey")), title)
+    return svg(body, 100, 12, "stage", title)
 
 
 def heat_cell(share: float, title: str, *, outlier: bool) -> Markup:
     """One cell of the strip: stronger is a larger share of the rank's time; an outlier also carries a mark."""
     depth = 0.06 + 0.94 * min(max(share, 0.0), 1.0) ** 0.7
-    body = _rect((0, 0, 100, 14), f'{paint("blue")} fill-opacity="{depth:.2f}"', title)
+    body = rect((0, 0, 100, 14), f'{paint("blue")} fill-opacity="{depth:.2f}"', title)
     if outlier:
-        body += _rect((0, 0, 6, 14), paint("orange"), title)
-    return _svg(body, 100, 14, "heat", title)
+        body += rect((0, 0, 6, 14), paint("orange"), title)
+    return svg(body, 100, 14, "heat", title)
 
 
 @dataclass(frozen=True, slots=True)
-class _Frame:
+class Frame:
     """Maps steps and values to the drawing."""
 
     first: float
@@ -92,12 +92,12 @@ class _Frame:
     labels: list[str]
 
     @staticmethod
-    def around(points: Sequence[CurvePoint], others: Sequence[float]) -> "_Frame":
+    def around(points: Sequence[CurvePoint], others: Sequence[float]) -> "Frame":
         values = [p.value for p in points] + list(others)
         values += [edge for p in points for edge in (p.low, p.high) if edge is not None and math.isfinite(edge)]
         low, high, ticks = _nice(min(values), max(values))
         labels = [_tick(high - (high - low) * i / (ticks - 1)) for i in range(ticks)]
-        return _Frame(points[0].step, max(points[-1].step, points[0].step + 1), low, high, labels)
+        return Frame(points[0].step, max(points[-1].step, points[0].step + 1), low, high, labels)
 
     def place(self, step: float, value: float) -> tuple[float, float]:
         x = (step - self.first) / (self.last - self.first) * WIDTH
@@ -119,13 +119,15 @@ def _tick(value: float) -> str:
     return format_number(round(value, 10))
 
 
-def _grid(frame: _Frame) -> str:
+def grid(frame: Frame) -> str:
+    """A line for each label of the value axis."""
     lines = len(frame.labels)
     places = (HEIGHT * i / (lines - 1) for i in range(lines))
     return "".join(f'<path d="M0 {y:.1f}H{WIDTH:g}" {stroke("faint", 1)}/>' for y in places)
 
 
-def _band(points: Sequence[CurvePoint], frame: _Frame) -> str:
+def band(points: Sequence[CurvePoint], frame: Frame) -> str:
+    """The area between `low` and `high` of the points that have them."""
     inside = [(p.step, p.low, p.high) for p in points if p.low is not None and p.high is not None]
     if len(inside) < 2:
         return ""
@@ -135,20 +137,21 @@ def _band(points: Sequence[CurvePoint], frame: _Frame) -> str:
     return f'<polygon points="{corners}" {paint("sky")} fill-opacity="0.35"><title>band of the base</title></polygon>'
 
 
-def _seed(values: Sequence[float], frame: _Frame) -> str:
+def _seed(values: Sequence[float], frame: Frame) -> str:
     span = (frame.last - frame.first) / (len(values) - 1)
     return _line([(frame.first + i * span, v) for i, v in enumerate(values)], frame, stroke("grey", 1))
 
 
-def _line(pairs: Sequence[tuple[float, float]], frame: _Frame, attributes: str) -> str:
-    return _polyline([frame.place(step, value) for step, value in pairs], attributes)
+def _line(pairs: Sequence[tuple[float, float]], frame: Frame, attributes: str) -> str:
+    return polyline([frame.place(step, value) for step, value in pairs], attributes)
 
 
-def _polyline(places: Sequence[tuple[float, float]], attributes: str) -> str:
+def polyline(places: Sequence[tuple[float, float]], attributes: str) -> str:
+    """A line through places of the drawing."""
     return f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in places)}" {attributes}/>'
 
 
-def _hover(points: Sequence[CurvePoint], frame: _Frame, label: str) -> str:
+def _hover(points: Sequence[CurvePoint], frame: Frame, label: str) -> str:
     """An invisible column over each point that says its value."""
     width = WIDTH / len(points)
     marks = []
@@ -157,17 +160,19 @@ def _hover(points: Sequence[CurvePoint], frame: _Frame, label: str) -> str:
         said = f"step {point.step:,}: {label} {format_number(point.value)}"
         if point.low is not None and point.high is not None:
             said += f", base {format_number(point.low)} to {format_number(point.high)}"
-        marks.append(_rect((x - width / 2, 0, width, HEIGHT), 'fill="#000" fill-opacity="0"', said))
+        marks.append(rect((x - width / 2, 0, width, HEIGHT), 'fill="#000" fill-opacity="0"', said))
     return "".join(marks)
 
 
-def _rect(box: tuple[float, float, float, float], attributes: str, title: str) -> str:
-    x, y, width, height = box
+def rect(box: tuple[float, float, float, float], attributes: str, title: str) -> str:
+    """A box (x, y, width, height) that says `title`; a number that is none draws nothing."""
+    x, y, width, height = (number if math.isfinite(number) else 0.0 for number in box)
     at = f'x="{x:.2f}" y="{y:g}" width="{width:.2f}" height="{height:g}"'
     return f"<rect {at} {attributes}><title>{escape(title)}</title></rect>"
 
 
-def _svg(body: str, width: float, height: float, kind: str, label: str) -> Markup:
+def svg(body: str, width: float, height: float, kind: str, label: str) -> Markup:
+    """A drawing that fills its place."""
     return Markup(  # noqa: S704  # every text inside went through escape() above
         f'<svg class="{kind}" role="img" aria-label="{escape(label)}" viewBox="0 0 {width:g} {height:g}" '
         f'width="{width:g}" height="{height:g}" preserveAspectRatio="none">{body}</svg>'

@@ -8,20 +8,31 @@ from gangline.report.facts import (
     forecast_off,
     gate_order,
     headline,
+    held_up,
     judge,
     ledger_rows,
+    mesh_words,
     stages_in_order,
     total_seconds,
     verdict_reason,
     verdict_word,
 )
+from gangline.report.step_parts import part_words
 from gangline.report.text import clean, percent, quantity, short, step_time
+from gangline.report.training import training_rows
 from gangline.spec.record import Record
 from gangline.units import format_bytes, format_number, format_seconds, sparkline
 
 
-def one_line(record: Record) -> str:
-    """`passed bytegpt-9f31c2a0-k7q2mx eval_loss 2.375 ddp-2 1 min 14 s`, for build descriptions."""
+def one_line(record: Record, *, doing: str = "") -> str:
+    """`passed bytegpt-9f31c2a0-k7q2mx eval_loss 2.375 ddp-2 1 min 14 s`, for build descriptions.
+
+    Args:
+        record: Of the run.
+        doing: What an open run does now; in place of the numbers that it has not yet.
+    """
+    if record.run.state == "open":
+        return " · ".join(["open", record.run.id, doing or _now_at(record)])
     judged = headline(record)
     words = [verdict_word(record), record.run.id]
     words += [_value_words(judged)] if judged else []
@@ -29,6 +40,14 @@ def one_line(record: Record) -> str:
     words += [format_seconds(total_seconds(record))]
     reason = clean(verdict_reason(record), 120)
     return " · ".join(words + ([reason] if reason and words[0] != "passed" else []))
+
+
+def _now_at(record: Record) -> str:
+    """The stage that runs, or the next one; what it waits for, where that is known."""
+    unfinished = [name for name, info in stages_in_order(record) if info.state in ("waiting", "running")]
+    if record.gang and record.gang.waiting and record.gang.released is None:
+        return f"waits: {clean(record.gang.waiting.who, 160)}"
+    return unfinished[0] if unfinished else "report"
 
 
 def page(record: Record) -> str:
@@ -40,6 +59,7 @@ def page(record: Record) -> str:
         _metrics(record),
         _plan(record),
         _time(record),
+        [f"{name:<10}{said}" for name, said in training_rows(record)],
         _rest(record),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
@@ -104,12 +124,15 @@ def _plan(record: Record) -> list[str]:
     plan = record.plan
     if plan is None:
         return []
-    lines = [f"plan      {plan.name}, {plan.world_size} ranks, {plan.precision}: {clean(plan.reason)}"]
+    mesh = f" ({words})" if (words := mesh_words(plan.mesh)) else ""
+    lines = [f"plan      {plan.name}{mesh}, {plan.world_size} ranks, {plan.precision}: {clean(plan.reason)}"]
     if plan.measured.step_seconds:
         off = forecast_off(record)
         known = f", {percent(off, signed=True)} against forecast" if off is not None else ", no forecast"
         memory = f" · {format_bytes(plan.measured.memory_bytes)} a rank" if plan.measured.memory_bytes else ""
         lines.append(f"          step {step_time(plan.measured.step_seconds)}{known}{memory}")
+    if parts := part_words(record):
+        lines.append(f"          forecast {parts}")
     return lines
 
 
@@ -118,16 +141,16 @@ def _time(record: Record) -> list[str]:
         return []
     causes = " · ".join(f"{cause} {percent(share)}" for cause, _, share in ledger_rows(record.ledger)[:6])
     held = f"{format_seconds(record.ledger.allocated_seconds)} of {record.ledger.resource.upper()} time"
-    return [f"time      {held}: {causes}", f"          useful share {percent(record.ledger.useful_share)}"]
+    slow = [f"slow      {clean(said)}" for said in held_up(record)]
+    return [f"time      {held}: {causes}", f"          useful share {percent(record.ledger.useful_share)}", *slow]
 
 
 def _rest(record: Record) -> list[str]:
     lines = []
     if proof := record.proof:
-        lines.append(
-            f"proof     {proof.plan}: {proof.tensors_equal} of {proof.tensors} tensors equal"
-            f" · same loss: {proof.same_loss}"
-        )
+        price = proof.loss_price
+        loss = f"same loss: {proof.same_loss}" if price is None else f"lossy exchange cost {price:+.2g} of loss"
+        lines.append(f"proof     {proof.plan}: {proof.tensors_equal} of {proof.tensors} tensors equal · {loss}")
     lines += [
         f"drill     {drill.name}: {drill.result.replace('_', ' ')} {clean(drill.reason)}" for drill in record.drills
     ]

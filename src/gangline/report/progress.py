@@ -1,0 +1,171 @@
+"""What is known of the stage that runs: folded from its gang's events, drawn by terminals and pages alike."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from gangline.launch.protocol import GangEvent, GangStatus
+from gangline.report.text import clean
+from gangline.spec.record import Record, StageInfo
+from gangline.units import format_count, format_number, format_seconds, sparkline
+
+RECENT = 20
+"""Steps that speed and phases are averaged over."""
+SHOWN_RANKS = 8
+LARGEST_DRAWN = 1e30
+"""A diverged loss is said, not drawn: beside it every other step would look alike."""
+
+
+@dataclass
+class RankPhases:
+    """Seconds by phase of the recent steps of one rank."""
+
+    recent: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
+
+    def shares(self) -> dict[str, float]:
+        """Phase to share of the rank's time; empty before its first step."""
+        total: dict[str, float] = {}
+        for phases in self.recent:
+            for phase, seconds in phases.items():
+                total[phase] = total.get(phase, 0.0) + seconds
+        whole = sum(total.values())
+        return {phase: seconds / whole for phase, seconds in total.items()} if whole else {}
+
+
+@dataclass
+class Progress:
+    """One running stage."""
+
+    stage: str
+    plan: str = ""
+    steps: int | None = None
+    step: int = 0
+    job: str = ""
+    waiting: str = ""
+    state: str = ""
+    situation: tuple[str, bool, bool] = ("", False, False)
+    """State of the gang, does it wait, is its backend away: a change of these is news."""
+    stale_seconds: float = 0.0
+    losses: list[float] = field(default_factory=list)
+    speeds: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
+    """(seconds, tokens) of the recent steps of rank 0."""
+    ranks: dict[int, RankPhases] = field(default_factory=dict)
+
+    def see(self, event: GangEvent) -> None:
+        """Fold one event in."""
+        if event.kind == "progress":
+            self._see_rank(event.data)
+        elif event.kind == "waiting":
+            self._see_waiting(event.text)
+        elif event.kind == "state" and event.status is not None:
+            trains = event.status.state == "running" and self.losses  # its steps say so
+            self.state = "" if trains else _state_words(event.status)
+            self.stale_seconds = event.status.stale_seconds
+            self.situation = (event.status.state, self.situation[1], self.stale_seconds > 0)
+            self._see_waiting(event.status.waiting)
+        elif event.kind in ("restart", "note"):
+            self.state = clean(event.text, 120)
+
+    def _see_waiting(self, text: str) -> None:
+        self.waiting = clean(text)
+        self.situation = (self.situation[0], bool(text), self.situation[2])
+
+    def _see_rank(self, data: dict[str, Any]) -> None:
+        name = data.get("event")
+        if name == "step":
+            self._see_step(data)
+        elif name == "job_started" and data.get("rank", 0) == 0:
+            jobs = int(data.get("jobs") or 1)
+            self.job = f"seed {data.get('seed')} ({int(data.get('index', 0)) + 1} of {jobs})" if jobs > 1 else ""
+            self.steps, self.step, self.losses = data.get("steps") or self.steps, 0, []
+        elif name == "resumed" and data.get("rank", 0) == 0:
+            self.step = int(data.get("step") or 0)
+
+    def _see_step(self, data: dict[str, Any]) -> None:
+        rank = int(data.get("rank", 0))
+        self.waiting = self.state = ""
+        self.ranks.setdefault(rank, RankPhases()).recent.append(data.get("phases") or {})
+        if rank == 0:
+            self.step = int(data["step"])
+            self.losses.append(_number(data.get("loss"), float("nan")))
+            self.speeds.append((_number(data.get("seconds"), 0.0), _number(data.get("tokens"), 0.0)))
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        seconds, tokens = sum(s for s, _ in self.speeds), sum(t for _, t in self.speeds)
+        return tokens / seconds if seconds and tokens else None
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """At the speed of the recent steps; None before there is one."""
+        if not self.speeds or not self.steps:
+            return None
+        return sum(s for s, _ in self.speeds) / len(self.speeds) * max(self.steps - self.step, 0)
+
+    def sentence(self, *, spark: int = 0) -> str:
+        """`ddp-2 62/120 loss 2.71 · 9.1 k tokens/s · ETA 7 s`, or why nothing moves yet; empty: nothing to say."""
+        said = f"waits: {self.waiting}" if self.waiting else self._moves(spark)
+        if not self.stale_seconds:
+            return said
+        away = f"no answer from where it runs for {format_seconds(self.stale_seconds)}, its ranks go on"
+        return f"{said} · {away}" if said else away
+
+    def _moves(self, spark: int) -> str:
+        parts = [part for part in (self.plan, self.job) if part]
+        if not self.losses:
+            return " ".join([*parts, self.state]).strip() if self.job or self.state else ""
+        head = [*parts, f"{self.step:,}/{self.steps:,}" if self.steps else f"step {self.step:,}"]
+        if spark:
+            head.append(sparkline([loss for loss in self.losses if abs(loss) < LARGEST_DRAWN], spark))
+        said = [" ".join([*head, f"loss {format_number(self.losses[-1])}"])]
+        if self.state:
+            return " · ".join([*said, self.state])
+        if self.tokens_per_second:
+            said.append(f"{format_count(self.tokens_per_second)} tokens/s")
+        if self.steps and self.step >= self.steps:
+            said.append("finishing")
+        elif self.eta_seconds is not None:
+            said.append(f"ETA {format_seconds(self.eta_seconds)}")
+        return " · ".join(said)
+
+    def slowest_first(self) -> list[tuple[int, dict[str, float]]]:
+        """Ranks to show, at most eight: those that wait least hold the others up."""
+        rows = [(rank, phases.shares()) for rank, phases in sorted(self.ranks.items())]
+        if len(rows) > SHOWN_RANKS:
+            rows = sorted(rows, key=lambda row: (row[1].get("wait", 0.0), row[0]))[:SHOWN_RANKS]
+        return rows
+
+
+def _number(value: Any, otherwise: float) -> float:
+    """Ranks write null for what is not finite, and leave out what a batch does not have."""
+    return otherwise if value is None else float(value)
+
+
+@dataclass
+class Outlook:
+    """What is known of the run before a stage begins: its name, its plan, how many steps it has ahead."""
+
+    run_id: str | None = None
+    plan: str = ""
+    steps: int | None = None
+
+    def learn(self, record: Record) -> None:
+        self.run_id = record.run.id
+        if record.plan is not None:
+            self.plan, self.steps = record.plan.name, record.plan.steps
+
+    def stage_ended(self, name: str, info: StageInfo) -> None:
+        """The plan stage says what it chose."""
+        if name == "plan" and "name" in info.outputs:
+            self.plan, self.steps = str(info.outputs["name"]), info.outputs.get("steps")
+
+    def begin(self, stage: str) -> Progress:
+        return Progress(stage, plan=self.plan if stage == "train" else "", steps=self.steps)
+
+
+def _state_words(status: GangStatus) -> str:
+    """What a gang does before its first step and after its last."""
+    joined = (
+        f", {status.joined} of {status.ranks} ranks joined" if status.ranks and status.joined < status.ranks else ""
+    )
+    return {"starting": f"starting{joined}", "running": "started", "stopping": "stopping"}.get(status.state, "")

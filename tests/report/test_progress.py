@@ -1,0 +1,115 @@
+"""What a running stage says of itself, from the events its gang sent."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.report import records
+
+from gangline.launch.protocol import GangEvent, GangStatus
+from gangline.report.progress import Outlook, Progress
+
+
+def step(number, *, rank=0, loss=2.5, tokens=1000, seconds=0.1, **phases):
+    data = {"event": "step", "rank": rank, "step": number, "loss": loss, "tokens": tokens, "seconds": seconds}
+    return GangEvent(kind="progress", data={**data, "phases": phases or {"forward": 0.06, "wait": 0.04}})
+
+
+def job(index, jobs, steps=60):
+    data = {"event": "job_started", "rank": 0, "seed": index + 1, "index": index, "jobs": jobs, "steps": steps}
+    return GangEvent(kind="progress", data=data)
+
+
+def seen(*events, **known):
+    progress = Progress("train", **known)
+    for event in events:
+        progress.see(event)
+    return progress
+
+
+def test_the_sentence_holds_step_loss_speed_and_time_left():
+    progress = seen(*(step(i) for i in range(1, 31)), plan="ddp-2", steps=60)
+    assert progress.sentence() == "ddp-2 30/60 loss 2.5 · 10.0 k tokens/s · ETA 3.0 s"
+
+
+def test_after_the_last_step_it_finishes():
+    assert seen(step(60), steps=60).sentence().endswith("finishing")
+
+
+def test_a_waiting_sentence_goes_first_and_leaves_with_the_first_step():
+    waiting = GangEvent(kind="waiting", text="ana holds 8 of 16 GPUs\x1b[31m")
+    assert seen(waiting).sentence() == "waits: ana holds 8 of 16 GPUs"
+    assert "waits" not in seen(waiting, step(1)).sentence()
+
+
+def test_ranks_that_have_not_joined_are_counted():
+    event = GangEvent(kind="state", status=GangStatus(state="starting", joined=1, ranks=2))
+    assert seen(event).sentence() == "starting, 1 of 2 ranks joined"
+
+
+def test_an_answer_that_is_old_says_its_age():
+    away = GangEvent(kind="state", status=GangStatus(state="running", stale_seconds=25.0))
+    assert seen(away, plan="ddp-2").sentence() == (
+        "ddp-2 started · no answer from where it runs for 25 s, its ranks go on"
+    )
+    assert "25 s" in seen(step(1), away).sentence()
+    back = GangEvent(kind="state", status=GangStatus(state="running"))
+    assert "no answer" not in seen(away, back).sentence()
+
+
+def test_a_gang_that_steps_need_not_say_that_it_started():
+    running = GangEvent(kind="state", status=GangStatus(state="running"))
+    assert "started" in seen(running).sentence()
+    assert "started" not in seen(step(1), running).sentence()
+
+
+def test_a_plan_alone_is_nothing_to_say():
+    assert seen(GangEvent(kind="state", status=GangStatus(state="ended")), plan="ddp-2").sentence() == ""
+
+
+def test_each_job_of_a_gang_starts_its_count_anew():
+    progress = seen(job(0, 3), step(60), job(1, 3, steps=40))
+    assert (progress.step, progress.steps, progress.losses) == (0, 40, [])
+    assert progress.sentence() == "seed 2 (2 of 3)"
+    assert seen(job(0, 1)).sentence() == ""
+
+
+def test_phases_are_shares_of_the_recent_steps_of_each_rank():
+    progress = seen(step(1, forward=3.0, wait=1.0), step(1, rank=1, forward=1.0, wait=3.0))
+    assert progress.slowest_first() == [(0, {"forward": 0.75, "wait": 0.25}), (1, {"forward": 0.25, "wait": 0.75})]
+
+
+def test_of_many_ranks_those_that_wait_least_are_shown():
+    progress = seen(*(step(1, rank=rank, forward=1.0, wait=float(rank)) for rank in range(100, 0, -1)))
+    assert [rank for rank, _ in progress.slowest_first()] == list(range(1, 9))
+
+
+def test_speed_is_left_out_where_a_batch_has_no_tokens():
+    assert "tokens/s" not in seen(step(1, tokens=0)).sentence()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [{}, {"event": "saved"}, {"event": "step", "step": 1}, {"event": "step", "step": 1, "loss": None, "rank": 0}],
+)
+def test_any_rank_event_is_survived(data):
+    assert isinstance(seen(GangEvent(kind="progress", data=data)).sentence(spark=12), str)
+
+
+@given(
+    losses=st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=50),
+    seconds=st.floats(0, 1e6),
+    spark=st.integers(0, 20),
+)
+def test_any_losses_make_a_sentence(losses, seconds, spark):
+    progress = seen(*(step(i + 1, loss=loss, seconds=seconds) for i, loss in enumerate(losses)), steps=50)
+    assert "\n" not in progress.sentence(spark=spark)
+
+
+def test_the_plan_is_known_from_a_found_record_or_from_its_stage():
+    outlook = Outlook()
+    outlook.learn(records.bare())
+    outlook.stage_ended("plan", records.passed().stages["plan"])
+    assert (outlook.begin("train").plan, outlook.begin("train").steps) == ("ddp-2", 120)
+    found = Outlook()
+    found.learn(records.passed())
+    assert (found.begin("train").plan, found.begin("train").steps) == ("ddp-2", 120)
