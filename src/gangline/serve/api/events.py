@@ -1,0 +1,66 @@
+"""`/api/v1/runs/{run}/events`: a run as it goes on, as server-sent events."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Header
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+
+from gangline.serve.api.given import Caller, Given, RunPath, problems
+from gangline.serve.news import News, end_news, has_ended, record_news
+from gangline.serve.service import Service
+from gangline.serve.watching import Looker
+from gangline.spec.record import Record
+
+router = APIRouter(prefix="/api/v1/runs/{run}/events", tags=["run"])
+MEDIA_TYPE = "text/event-stream"
+BEAT_SECONDS = 15.0
+RETRY_MILLISECONDS = 3000
+
+
+@router.get(
+    "",
+    responses={
+        200: {
+            "description": "`record` when it changed (id: its seq), `progress` of the running stage, `end`.",
+            "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
+        },
+        **problems(404, 503),
+    },
+    response_class=StreamingResponse,
+)  # fmt: skip
+async def follow_run(
+    service: Given, caller: Caller, run: RunPath, *, last_event_id: Annotated[str | None, Header(max_length=20)] = None
+) -> StreamingResponse:
+    """Follow a run; after a break, `Last-Event-ID` leaves out what was seen. A comment every 15 s says it lives."""
+    record = await run_in_threadpool(service.record, run)
+    seen = int(last_event_id) if last_event_id and last_event_id.isascii() and last_event_id.isdigit() else -1
+    service.slots.take(caller.name)
+    headers = {"X-Accel-Buffering": "no"}  # a proxy between passes each event on
+    return StreamingResponse(_stream(service, caller.name, record, seen), media_type=MEDIA_TYPE, headers=headers)
+
+
+async def _stream(service: Service, caller: str, record: Record, seen: int) -> AsyncIterator[str]:
+    run = record.run.id
+    looker = Looker(asyncio.get_running_loop())
+    try:
+        yield f"retry: {RETRY_MILLISECONDS}\n\n"
+        if record.seq > seen:
+            yield _as_event(record_news(record))
+        if has_ended(record):
+            yield _as_event(end_news(record))
+            return
+        service.watchers.look(record, looker)
+        while (news := await looker.next(BEAT_SECONDS)) is None or news.kind != "end":
+            yield ": here\n\n" if news is None else _as_event(news)
+        yield _as_event(news)
+    finally:
+        service.watchers.leave(run, looker)
+        service.slots.give_back(caller)
+
+
+def _as_event(news: News) -> str:
+    name = f"id: {news.seq}\n" if news.seq is not None else ""
+    return f"event: {news.kind}\n{name}data: {news.data}\n\n"

@@ -1,0 +1,120 @@
+"""`/api/v1/runs/{run}/logs`: what ranks wrote, as lines of JSON, from the gang while it is there, else the store."""
+
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Header, Query
+from pydantic import Field
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+from gangline.errors import UsageError
+from gangline.launch.protocol import LogLine
+from gangline.line.gang_logs import gang_of_role, seconds_of, stored_lines
+from gangline.line.launchers import open_launcher
+from gangline.line.targets import site_of
+from gangline.report.text import visible
+from gangline.serve.api.given import Caller, Given, Model, RunPath, problems
+from gangline.serve.problems import Refused
+from gangline.serve.pump import Pump
+from gangline.serve.service import Service
+from gangline.serve.stopping import gangs_folder
+from gangline.spec.record import Record
+
+router = APIRouter(prefix="/api/v1/runs/{run}/logs", tags=["run"])
+MEDIA_TYPE = "application/jsonl"
+BEAT_SECONDS = 15.0
+MOST_LINES = 10_000
+MOST_CHARACTERS = 20_000
+"""Of one line."""
+
+
+class Line(Model):
+    """One line of the answer."""
+
+    rank: int
+    text: str
+    source: Literal["live", "store"]
+
+
+@router.get(
+    "",
+    responses={
+        200: {"description": "A `Line` a line.", "content": {MEDIA_TYPE: {"schema": Line.model_json_schema()}}},
+        **problems(404, 409, 503),
+    },
+    response_class=Response,
+)  # fmt: skip
+def get_logs(
+    service: Given,
+    caller: Caller,
+    run: RunPath,
+    *,
+    rank: Annotated[list[Annotated[int, Field(ge=0, le=1_000_000)]] | None, Query(max_length=64)] = None,
+    role: Annotated[Literal["train", "evaluate", "prove"], Query()] = "train",
+    since: Annotated[str | None, Query(max_length=20, description="The last while: 90s, 5m, 2h.")] = None,
+    tail: Annotated[int, Query(ge=1, le=MOST_LINES, description="Last lines, of all ranks together.")] = 1000,
+    follow: Annotated[bool, Query(description="Go on while the gang runs; blank lines say that it lives.")] = False,
+    accept: Annotated[str | None, Header(include_in_schema=False)] = None,
+) -> Response:
+    """Lines of some ranks, rank 0 where none is named; a browser gets them as plain text."""
+    record = service.record(run)
+    try:
+        gang, seconds = gang_of_role(record, role), seconds_of(since)
+    except UsageError as error:
+        raise Refused(409 if record.gang is None else 422, str(error)) from error
+    asked = _Asked(service, record, gang, role, ranks=tuple(rank or (0,)), since_seconds=seconds)
+    if follow:
+        service.slots.take(caller.name)
+        return StreamingResponse(_followed(asked, caller.name), media_type=MEDIA_TYPE)
+    lines = deque(asked.lines(follow=False), maxlen=tail)
+    if "text/html" in (accept or ""):  # a link of a page was followed
+        return PlainTextResponse("".join(f"r{line.rank:02d}│ {visible(line.text)}\n" for line in lines))
+    return Response("".join(map(_as_json, lines)), media_type=MEDIA_TYPE)
+
+
+class _Asked:
+    """Some ranks of one gang."""
+
+    def __init__(
+        self,
+        service: Service,
+        record: Record,
+        gang: str,
+        role: str,
+        *,
+        ranks: tuple[int, ...],
+        since_seconds: float | None,
+    ) -> None:
+        self.service, self._record, self._gang, self._role = service, record, gang, role
+        self._ranks, self._since_seconds = ranks, since_seconds
+
+    def lines(self, *, follow: bool) -> Iterator[LogLine]:
+        """From the gang; from the store where this machine has none of that name."""
+        desk, record = self.service.desk, self._record
+        with self.service.store() as store:
+            launcher = open_launcher(
+                gangs_folder(desk, record), site=site_of(record, desk.site), environ=desk.environ, store=store
+            )
+            if launcher.status(self._gang).state != "absent":
+                yield from launcher.logs(
+                    self._gang, ranks=self._ranks, since_seconds=self._since_seconds, follow=follow
+                )
+                return
+            for rank in self._ranks:
+                lines = stored_lines(store, record.prefix, self._role, rank)
+                yield from (LogLine(rank=rank, text=text, source="store") for text in lines)
+
+
+async def _followed(asked: _Asked, caller: str) -> AsyncIterator[str]:
+    try:
+        async for line in Pump(lambda: asked.lines(follow=True)).items(beat_seconds=BEAT_SECONDS):
+            yield "\n" if line is None else _as_json(line)
+    finally:
+        asked.service.slots.give_back(caller)
+
+
+def _as_json(line: LogLine) -> str:
+    shown = {"rank": line.rank, "text": line.text[:MOST_CHARACTERS], "source": line.source}
+    return json.dumps(shown, ensure_ascii=True) + "\n"

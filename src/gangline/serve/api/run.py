@@ -1,0 +1,101 @@
+"""`/api/v1/runs/{run}`: one record, and what may be asked of its run: to stop, to be let go on."""
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Response
+from pydantic import Field
+from starlette.responses import Response as Plain
+
+from gangline.errors import UsageError
+from gangline.line import trust
+from gangline.serve.api.given import PLAIN, Caller, Given, Model, RunPath, problems
+from gangline.serve.problems import Refused
+from gangline.serve.service import Service
+from gangline.serve.types import Principal
+from gangline.spec.record import Record
+
+router = APIRouter(prefix="/api/v1/runs/{run}", tags=["run"])
+
+_RECORD = {"type": "object"}
+
+
+class Reason(Model):
+    reason: str = Field("", max_length=200, pattern=PLAIN, description="Stands in the record.")
+
+
+class RunState(Model):
+    """Where a run stands."""
+
+    run: str
+    state: str
+    verdict: str | None
+    reason: str
+    cancel_requested: str | None
+    approved: str | None
+    seq: int
+
+
+@router.get(
+    "",
+    responses={
+        200: {"description": "The record as it is in the store.", "content": {"application/json": {"schema": _RECORD}}},
+        304: {"description": "It is still as your `If-None-Match` says"},
+        **problems(404, 503),
+    },
+    response_class=Plain,
+)  # fmt: skip
+def get_run(
+    service: Given, run: RunPath, *, if_none_match: Annotated[str | None, Header(max_length=200)] = None
+) -> Plain:
+    """The record, byte for byte; its `ETag` is its `seq`."""
+    blob = service.record_blob(run)
+    etag = f'"{json.loads(blob.data)["seq"]}"'
+    headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
+    if if_none_match is not None and etag in (each.strip() for each in if_none_match.split(",")):
+        return Plain(status_code=304, headers=headers)
+    return Plain(blob.data, media_type="application/json", headers=headers)
+
+
+@router.post("/cancel", status_code=202, responses=problems(404, 409, 503))
+def cancel_run(service: Given, caller: Caller, run: RunPath, wanted: Reason | None = None) -> RunState:
+    """Stop a run; answered when that is written in its record, before the gang has stopped. Harmless when repeated."""
+    return state_of(stop(service, caller, run, wanted.reason if wanted else ""))
+
+
+@router.post("/approve", responses=problems(404, 409, 503))
+def approve_run(service: Given, caller: Caller, run: RunPath, response: Response) -> RunState:
+    """Let the run of a fork's commit execute its code; read it first."""
+    response.headers["Cache-Control"] = "no-store"
+    return state_of(let_go_on(service, caller, run))
+
+
+def stop(service: Service, caller: Principal, run: str, reason: str) -> Record:
+    """Ask a run to stop, by a page or by the API."""
+    record = service.record(run)
+    said = f"cancelled by {caller.name}" + (f": {reason}" if reason else "")
+    with service.store():
+        return service.stopper.stop(record, reason=said)
+
+
+def let_go_on(service: Service, caller: Principal, run: str) -> Record:
+    """Approve a fork's run and wake its order.
+
+    Raises:
+        Refused: 409, there is nothing to approve.
+    """
+    record = service.record(run)
+    try:
+        with service.store() as store:
+            approved = trust.approve(store, record, who=caller.name)
+    except UsageError as error:
+        raise Refused(409, str(error)) from error
+    service.desk.database.orders.wake(run, now=service.desk.clock())
+    return approved
+
+
+def state_of(record: Record) -> RunState:
+    fields: dict[str, Any] = {
+        name: getattr(record.run, name) for name in ("state", "verdict", "reason", "cancel_requested", "approved")
+    }
+    return RunState(run=record.run.id, seq=record.seq, **fields)

@@ -1,0 +1,45 @@
+"""How the service is: alive, ready, and the series that a scraper takes."""
+
+from fastapi import APIRouter, Response
+
+from gangline.serve.api.given import Given, Model, problems
+from gangline.serve.problems import Refused
+from gangline.serve.sampling import tell_queue
+
+router = APIRouter(tags=["service"])
+
+
+class Alive(Model):
+    status: str
+
+
+class Ready(Model):
+    status: str
+    store: str
+    database: str
+
+
+@router.get("/healthz")
+def healthz() -> Alive:
+    """This process answers."""
+    return Alive(status="ok")
+
+
+@router.get("/readyz", responses=problems(503))
+def readyz(service: Given) -> Ready:
+    """The database answers and the store did when it was last asked; 503 else. It says no names: anybody may ask."""
+    database = "ok" if service.desk.database.check() is None else "not sound"
+    store = "ok" if service.health.trouble() is None else "away"
+    if database != "ok" or store != "ok":
+        raise Refused(503, f"database {database}, store {store}", {"Retry-After": "5"})
+    return Ready(status="ok", store=store, database=database)
+
+
+@router.get("/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems(404)})
+def metrics(service: Given) -> Response:
+    """Series of the service and finals of its runs, for Prometheus."""
+    if service.desk.telemetry is None:
+        raise Refused(404, "this service keeps no series")
+    tell_queue(service.desk.telemetry, service.desk.database.orders, now=service.desk.clock())
+    media_type, body = service.desk.telemetry.render()
+    return Response(body, headers={"Content-Type": media_type})

@@ -1,0 +1,123 @@
+"""The service as an ASGI application: routers of its parts behind one gate."""
+
+from typing import Any
+
+import structlog
+from fastapi import APIRouter, FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gangline import __version__
+from gangline.errors import GanglineError
+from gangline.serve import hooks, web
+from gangline.serve.access import Asked, find_rule
+from gangline.serve.api import artifacts, events, logs, metrics, orders, run, runs, state, tokens
+from gangline.serve.api.given import Problem
+from gangline.serve.desk import ServiceDesk
+from gangline.serve.gate import Gate
+from gangline.serve.headers import Headers
+from gangline.serve.limits import Limits
+from gangline.serve.problems import Refused, problem, refusal
+from gangline.serve.service import Service
+
+API = (runs.router, run.router, metrics.router, logs.router, events.router, artifacts.router, orders.router,
+       tokens.router, state.router)  # fmt: skip
+log = structlog.get_logger()
+
+
+def create_app(desk: ServiceDesk, *, limits: Limits | None = None) -> FastAPI:
+    """The whole service over `desk`; it starts no worker. `app.state.service` is what its handlers share."""
+    app = _described()
+    service = Service(desk, limits or Limits())
+    app.state.service = service
+    for each in (*API, web.router, hooks.router(desk)):
+        _demand_rules(each)
+        app.include_router(each)
+    _answer_errors(app)
+    app.add_middleware(Gate, service=service)
+    app.add_middleware(Headers)
+    return app
+
+
+def openapi_document() -> dict[str, Any]:
+    """The API's description, as every service gives it."""
+    app = _described()
+    for each in API:
+        app.include_router(each)
+    return app.openapi()
+
+
+def _described() -> FastAPI:
+    app = FastAPI(
+        title="gangline",
+        version=__version__,
+        summary="Runs of every commit: start, stop, follow, compare.",
+        description="Every route but the state of the service asks for `Authorization: Bearer gl_...`.",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    described = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = described()
+        if "bearer" not in document["components"].setdefault("securitySchemes", {}):
+            document["components"]["securitySchemes"]["bearer"] = {"type": "http", "scheme": "bearer"}
+            document["components"]["schemas"]["Problem"] = Problem.model_json_schema()
+            _say_security(document)
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]  # how FastAPI's own guide extends it
+    return app
+
+
+def _say_security(document: dict[str, Any]) -> None:
+    """Which operations need a token, from the table of rules; refusals of a shape are problems, too."""
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            asked = find_rule(method.upper(), path)
+            if isinstance(asked, Asked) and asked.rule.scope != "open":
+                operation["security"] = [{"bearer": []}]
+    for unused in ("HTTPValidationError", "ValidationError"):
+        document["components"]["schemas"].pop(unused, None)
+
+
+def _demand_rules(router: APIRouter) -> None:
+    """A route that no rule speaks of is a mistake of ours, found before anything is served."""
+    for route in router.routes:
+        for method in getattr(route, "methods", None) or ():
+            path = getattr(route, "path", "")
+            assert isinstance(find_rule(method, path), Asked), f"{method} {path} has no rule in serve.access"
+
+
+def _answer_errors(app: FastAPI) -> None:
+    @app.exception_handler(Refused)
+    async def refused(request: Request, error: Refused) -> Response:
+        return problem(error, page=_is_page(request))
+
+    @app.exception_handler(GanglineError)
+    async def ours(request: Request, error: GanglineError) -> Response:
+        log.warning("request_failed", path=request.url.path, cause=str(error))
+        return problem(refusal(error), page=_is_page(request))
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> Response:
+        return problem(Refused(error.status_code, error.detail, error.headers), page=_is_page(request))
+
+    @app.exception_handler(RequestValidationError)
+    async def shape(request: Request, error: RequestValidationError) -> Response:
+        said = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:10])
+        return problem(Refused(422, said), page=_is_page(request))
+
+    @app.exception_handler(Exception)
+    async def bug(request: Request, error: Exception) -> Response:
+        log.error("request_broke", path=request.url.path, cause=type(error).__name__, exc_info=error)
+        return problem(Refused(500, "this is a bug in gangline; its log says more"), page=_is_page(request))
+
+
+def _is_page(request: Request) -> bool:
+    asked = find_rule(request.method, request.url.path)
+    return isinstance(asked, Asked) and asked.rule.is_page

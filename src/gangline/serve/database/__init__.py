@@ -1,0 +1,1 @@
+"""The state database over SQLite and PostgreSQL: one set of statements, two engines."""

@@ -1,0 +1,45 @@
+"""Deliveries that were seen: one with the same id or the same body within 30 days is a repeat."""
+
+from gangline.serve.database.engine import Engine, Session
+from gangline.serve.database.queue import insert_order
+from gangline.serve.database.sealed import insert
+from gangline.serve.types import Order
+
+REMEMBER_SECONDS = 30 * 86_400.0
+
+
+class SqlDeliveries:
+    """`serve.protocol.Deliveries` over an engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def take_in(self, *, forge: str, delivery: str, body_digest: str, order: Order | None, now: float) -> bool:
+        def work(session: Session) -> bool:
+            row = (forge, delivery, body_digest, float(now))
+            is_new = _insert(session, row) or (_drop_expired(session, row) and _insert(session, row))
+            if is_new and order is not None:
+                insert_order(session, order, now)
+            return is_new
+
+        return self._engine.write(work)
+
+    def forget(self, *, before: float) -> int:
+        def work(session: Session) -> int:
+            return session.change("DELETE FROM deliveries WHERE seen < ?", before)
+
+        return self._engine.write(work)
+
+
+def _insert(session: Session, row: tuple[str, str, str, float]) -> bool:
+    return bool(insert(session, "deliveries", row, otherwise="ON CONFLICT DO NOTHING"))
+
+
+def _drop_expired(session: Session, row: tuple[str, str, str, float]) -> bool:
+    """Was what stands in the way of `row` seen too long ago to count?"""
+    forge, delivery, body_digest, now = row
+    dropped = session.change(
+        "DELETE FROM deliveries WHERE forge = ? AND (delivery = ? OR body_digest = ?) AND seen < ?",
+        forge, delivery, body_digest, now - REMEMBER_SECONDS,
+    )  # fmt: skip
+    return dropped > 0

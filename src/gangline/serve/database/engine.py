@@ -1,0 +1,60 @@
+"""What the tables ask of a database: transactions that are durable when they return, and plain rows.
+
+Statements are written once, with `?` for values, in the SQL that SQLite and PostgreSQL share.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+
+class Session(Protocol):
+    """Inside one transaction."""
+
+    for_update: str
+    """Ends a SELECT whose rows this transaction will change, so that no other changes them meanwhile."""
+
+    def rows(self, sql: str, *values: object) -> list[Row]: ...
+
+    def change(self, sql: str, *values: object) -> int:
+        """How many rows it met."""
+        ...
+
+    def number(self, name: str) -> int:
+        """The next number of that name; some may be left out."""
+        ...
+
+    def alone(self, what: str) -> None:
+        """From here to the end of the transaction nobody else is in the part called `what`."""
+        ...
+
+
+class Engine(Protocol):
+    """Raises StorageError where the database is away, IntegrityError where it is damaged."""
+
+    def write(self, work: Callable[[Session], T]) -> T:
+        """Run `work` in one transaction; durable when it returns, undone when it raises."""
+        ...
+
+    def read(self, work: Callable[[Session], T]) -> T:
+        """Run `work`, which changes nothing, on one state of the database."""
+        ...
+
+    def check(self) -> str | None:
+        """One sentence on what is wrong with it."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@contextmanager
+def closing_on_error(engine: Engine) -> Iterator[None]:
+    """An engine that could not be opened leaves no connection behind."""
+    try:
+        yield
+    except BaseException:
+        engine.close()
+        raise

@@ -1,0 +1,126 @@
+"""`serve.protocol.Orders` over an engine; what becomes of an order in the tables is known to `queue`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gangline.serve.database.engine import Engine, Session
+from gangline.serve.database.queue import COLUMNS, Held, claim_order, claim_relief, find, insert_order, read, write
+from gangline.serve.database.sealed import places
+from gangline.serve.types import Order
+from gangline.spec.codec import canonical
+
+LATELY = 500
+"""Orders among which a refusal still is news."""
+_REFUSED = f"""
+    SELECT {COLUMNS} FROM orders WHERE state = 'done' AND run IS NULL AND id IN (
+        SELECT MAX(id) FROM (SELECT id, project, ref FROM orders ORDER BY id DESC LIMIT {LATELY}) AS newest
+        GROUP BY project, ref)
+"""
+_NEWEST = " ORDER BY id DESC LIMIT ?"
+
+_ASKED = (
+    f"SELECT {COLUMNS} FROM orders WHERE project || '' = ? AND replace(body, ?, '') <> body ORDER BY id DESC LIMIT 1"
+)
+"""Walks back from the newest, which is mostly the one: `|| ''` keeps both databases from sorting a project first."""
+
+
+class SqlOrders:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def add(self, order: Order, *, now: float) -> Order:
+        return self._engine.write(lambda session: insert_order(session, order, now))
+
+    def claim(self, *, holder: str, now: float, lease_seconds: float, most: int | None = None) -> Order | None:
+        return self._engine.write(
+            lambda session: claim_order(session, holder=holder, now=now, lease_seconds=lease_seconds, most=most)
+        )
+
+    def claim_relief(self, *, holder: str, now: float, lease_seconds: float) -> Order | None:
+        return self._engine.write(
+            lambda session: claim_relief(session, holder=holder, now=now, lease_seconds=lease_seconds)
+        )
+
+    def renew(self, order: int, *, holder: str, now: float, lease_seconds: float) -> bool:
+        def work(session: Session) -> bool:
+            held = find(session, order)
+            if held is None or not _drives(held, holder):
+                return False
+            write(session, held._replace(lease_until=now + lease_seconds))
+            return True
+
+        return self._engine.write(work)
+
+    def settle(self, order: Order, *, holder: str) -> bool:
+        def work(session: Session) -> bool:
+            held = find(session, order.id)
+            if held is None or not _drives(held, holder):
+                return False
+            settled = replace(
+                held.order, state=order.state, run=order.run, commit=order.commit, tries=order.tries,
+                not_before=order.not_before, note=order.note,
+            )  # fmt: skip
+            if order.state == "driving":
+                write(session, held._replace(order=settled))
+            else:
+                write(session, Held(settled, max(held.ready, order.not_before)))
+            return True
+
+        return self._engine.write(work)
+
+    def wake(self, run: str, *, now: float) -> bool:
+        def work(session: Session) -> bool:
+            sql = f"SELECT {COLUMNS} FROM orders WHERE run = ? AND state = 'parked'{session.for_update}"
+            parked = [read(row) for row in session.rows(sql, run)]
+            for held in parked:
+                write(session, Held(replace(held.order, not_before=0.0), min(held.ready, now)))
+            return bool(parked)
+
+        return self._engine.write(work)
+
+    def drop(self, *, project: str, ref: str, note: str) -> list[Order]:
+        def work(session: Session) -> list[Order]:
+            sql = (
+                f"SELECT {COLUMNS} FROM orders WHERE project = ? AND ref = ? AND state IN ('queued', 'parked')"
+                f" ORDER BY id{session.for_update}"
+            )
+            waiting = [read(row) for row in session.rows(sql, project, ref)]
+            dropped = [replace(held.order, state="dropped", note=note) for held in waiting]
+            for order, held in zip(dropped, waiting, strict=True):
+                write(session, Held(order, held.ready))
+            return dropped
+
+        return self._engine.write(work)
+
+    def get(self, order: int) -> Order | None:
+        sql = f"SELECT {COLUMNS} FROM orders WHERE id = ?"
+        rows = self._engine.read(lambda session: session.rows(sql, order))
+        return read(rows[0]).order if rows else None
+
+    def asked(self, *, project: str, by: str) -> Order | None:
+        said = canonical({"asked_by": by}).decode()[1:-1]  # as it stands in a body
+        rows = self._engine.read(lambda session: session.rows(_ASKED, project, said))
+        return read(rows[0]).order if rows else None
+
+    def refused(self, *, projects: Sequence[str] | None, limit: int) -> list[Order]:
+        if projects is not None and not projects:
+            return []
+        wanted = f" AND project IN ({places(projects)})" if projects else ""
+        rows = self._engine.read(lambda session: session.rows(_REFUSED + wanted + _NEWEST, *(projects or ()), limit))
+        return [read(row).order for row in rows]
+
+    def list(self, *, states: Sequence[str], projects: Sequence[str] | None, limit: int) -> list[Order]:
+        if not states or (projects is not None and not projects):
+            return []
+        wanted = f"state IN ({places(states)})" + (f" AND project IN ({places(projects)})" if projects else "")
+        sql = f"SELECT {COLUMNS} FROM orders WHERE {wanted} ORDER BY id LIMIT ?"
+        rows = self._engine.read(lambda session: session.rows(sql, *states, *(projects or ()), limit))
+        return [read(row).order for row in rows]
+
+    def counts(self) -> dict[str, int]:
+        rows = self._engine.read(lambda session: session.rows("SELECT state, COUNT(*) FROM orders GROUP BY state"))
+        return {str(state): int(count) for state, count in rows}
+
+
+def _drives(held: Held, holder: str) -> bool:
+    return held.order.state == "driving" and held.holder == holder

@@ -1,0 +1,127 @@
+"""What happens to orders in the tables: queued once a ref, taken in fair turn over projects, driven under a lease."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from gangline.serve.database.engine import Row, Session
+from gangline.serve.database.sealed import columns, insert, opened, seal
+from gangline.serve.types import Order
+from gangline.spec.codec import canonical
+
+COLUMNS = columns("orders")
+_OF_ORDER = ", ".join(f"o.{name}" for name in COLUMNS.split(", "))
+_NEXT = f"""
+    SELECT {_OF_ORDER} FROM turns t JOIN orders o ON o.id = (
+        SELECT id FROM orders
+        WHERE project = t.project AND state IN ('queued', 'parked') AND not_before <= ? ORDER BY ready, id LIMIT 1)
+    ORDER BY t.served, t.project LIMIT 1
+"""
+_SAME_REF = f"""
+    SELECT DISTINCT {_OF_ORDER} FROM orders o JOIN orders d ON d.project = o.project AND d.ref = o.ref
+    WHERE o.state = 'queued' AND d.state = 'driving' AND o.not_before <= ? ORDER BY o.ready, o.id LIMIT 50
+"""
+_SET = """
+    UPDATE orders SET project = ?, ref = ?, state = ?, run = ?, not_before = ?, ready = ?, holder = ?,
+    lease_until = ?, body = ?, seal = ? WHERE id = ?
+"""
+
+
+class Held(NamedTuple):
+    """An order, and who drives it until when."""
+
+    order: Order
+    ready: float
+    """It waits since then: orders of one project start in this order."""
+    holder: str | None = None
+    lease_until: float | None = None
+
+
+def insert_order(session: Session, order: Order, now: float) -> Order:
+    """Queue `order`; an older one that would build the same ref has become needless."""
+    if _asks_for_a_head(order):
+        _coalesce(session, order)
+    session.change("INSERT INTO turns (project, served) VALUES (?, 0) ON CONFLICT DO NOTHING", order.project)
+    fresh = replace(order, id=session.number("orders"), created=order.created or now)
+    insert(session, "orders", _values(Held(fresh, max(now, fresh.not_before))))
+    return fresh
+
+
+def claim_order(session: Session, *, holder: str, now: float, lease_seconds: float, most: int | None) -> Order | None:
+    """The next one that may start, now `driving`: of the project whose last turn is longest ago."""
+    session.alone("claim")
+    _return_expired(session, now)
+    rows = [] if _is_full(session, most) else session.rows(_NEXT, now)
+    if not rows:
+        return None
+    held = read(rows[0])
+    session.change(
+        "UPDATE turns SET served = (SELECT MAX(served) FROM turns) + 1 WHERE project = ?", held.order.project
+    )
+    order = replace(held.order, state="driving")
+    write(session, Held(order, held.ready, holder, now + lease_seconds))
+    return order
+
+
+def claim_relief(session: Session, *, holder: str, now: float, lease_seconds: float) -> Order | None:
+    """The oldest that asks for the head of a ref whose older order is being driven, now `driving`, too."""
+    session.alone("claim")
+    for row in session.rows(_SAME_REF, now):
+        held = read(row)
+        if _asks_for_a_head(held.order):
+            order = replace(held.order, state="driving")
+            write(session, Held(order, held.ready, holder, now + lease_seconds))
+            return order
+    return None
+
+
+def find(session: Session, order: int) -> Held | None:
+    """One order, kept from others until the transaction ends."""
+    rows = session.rows(f"SELECT {COLUMNS} FROM orders WHERE id = ?{session.for_update}", order)
+    return read(rows[0]) if rows else None
+
+
+def read(row: Row) -> Held:
+    return Held(opened(Order, "orders", row), ready=row[6], holder=row[7], lease_until=row[8])
+
+
+def write(session: Session, held: Held) -> None:
+    """Write an order that stands in the table."""
+    values = _values(held)
+    session.change(_SET, *values[1:], seal(values), held.order.id)
+
+
+def _values(held: Held) -> tuple[object, ...]:
+    order = held.order
+    return (
+        order.id, order.project, order.ref, order.state, order.run, float(order.not_before), float(held.ready),
+        held.holder, held.lease_until, canonical(order).decode(),
+    )  # fmt: skip
+
+
+def _asks_for_a_head(order: Order) -> bool:
+    return order.state == "queued" and order.commit is None and not order.again and not order.overrides
+
+
+def _coalesce(session: Session, newer: Order) -> None:
+    """Drop queued orders of the same head: whoever takes the newer one up finds what stands there then."""
+    sql = f"SELECT {COLUMNS} FROM orders WHERE project = ? AND ref = ? AND state = 'queued'{session.for_update}"
+    for row in session.rows(sql, newer.project, newer.ref):
+        held = read(row)
+        same_place = (held.order.forge, held.order.repository) == (newer.forge, newer.repository)
+        if same_place and _asks_for_a_head(held.order):
+            note = "a newer event of the same ref came before this one was taken up"
+            write(session, Held(replace(held.order, state="dropped", note=note), held.ready))
+
+
+def _is_full(session: Session, most: int | None) -> bool:
+    if most is None:
+        return False
+    return int(session.rows("SELECT COUNT(*) FROM orders WHERE state = 'driving'")[0][0]) >= most
+
+
+def _return_expired(session: Session, now: float) -> None:
+    """Whose driver is gone can be taken up again; it keeps its run, so nothing is started twice."""
+    sql = f"SELECT {COLUMNS} FROM orders WHERE state = 'driving' AND lease_until <= ?{session.for_update}"
+    for row in session.rows(sql, now):
+        held = read(row)
+        write(session, Held(replace(held.order, state="queued", not_before=0.0), held.ready))

@@ -1,0 +1,107 @@
+"""`serve.protocol.RunIndex` over an engine: pages by key, never by counting rows off."""
+
+from collections.abc import Sequence
+from heapq import merge
+from itertools import islice
+
+from gangline.serve.database.engine import Engine, Row, Session
+from gangline.serve.database.sealed import columns, insert, opened, places
+from gangline.serve.types import RunFilter, RunRow
+from gangline.spec.codec import canonical
+
+_COLUMNS = columns("runs")
+_RENEW = (
+    "ON CONFLICT (run) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS.split(", ")[1:])
+    + " WHERE excluded.seq >= runs.seq"
+)
+_LAST = "\U0010ffff"
+
+
+class SqlRuns:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def put(self, rows: Sequence[RunRow]) -> None:
+        def work(session: Session) -> None:
+            for row in rows:
+                insert(session, "runs", _values(row), otherwise=_RENEW)
+
+        if rows:
+            self._engine.write(work)
+
+    def search(self, wanted: RunFilter) -> list[RunRow]:
+        """One walk down an index for each project that may be read, merged: a small project among many is no scan."""
+        found = self._engine.read(lambda session: [_walk(session, wanted, each) for each in _projects(wanted)])
+        newest = merge(*found, key=lambda row: (row[6], row[0]), reverse=True)
+        return [opened(RunRow, "runs", row) for row in islice(newest, wanted.limit)]
+
+    def get(self, run: str) -> RunRow | None:
+        sql = f"SELECT {_COLUMNS} FROM runs WHERE run = ?"
+        rows = self._engine.read(lambda session: session.rows(sql, run))
+        return opened(RunRow, "runs", rows[0]) if rows else None
+
+    def counts(self, projects: Sequence[str] | None) -> dict[tuple[str, str], int]:
+        if projects is not None and not projects:
+            return {}
+        chosen = f"WHERE project IN ({places(projects)})" if projects else ""
+        sql = f"SELECT project, verdict, COUNT(*) FROM runs {chosen} GROUP BY project, verdict"
+        rows = self._engine.read(lambda session: session.rows(sql, *(projects or ())))
+        return {(str(project), str(verdict)): int(count) for project, verdict, count in rows}
+
+
+def _projects(wanted: RunFilter) -> tuple[str | None, ...]:
+    if wanted.projects is None:
+        return (wanted.project,)
+    if wanted.project is None:
+        return tuple(dict.fromkeys(wanted.projects))
+    return (wanted.project,) if wanted.project in wanted.projects else ()
+
+
+def _walk(session: Session, wanted: RunFilter, project: str | None) -> list[Row]:
+    conditions, values = _conditions(wanted, project)
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    newest = f"FROM runs {where} ORDER BY created DESC, run DESC LIMIT ?"
+    if wanted.text is None:
+        return session.rows(f"SELECT {_COLUMNS} {newest}", *values, wanted.limit)
+    names = [row[0] for row in session.rows(f"SELECT run {newest}", *values, wanted.limit)]  # a walk of an index alone
+    sql = f"SELECT {_COLUMNS} FROM runs WHERE run IN ({places(names)}) ORDER BY created DESC, run DESC"
+    return session.rows(sql, *names) if names else []
+
+
+def _conditions(wanted: RunFilter, project: str | None) -> tuple[list[str], list[object]]:
+    parts: list[tuple[str, tuple[object, ...]]] = []
+    if project is not None:
+        parts.append(("project = ?", (project,)))
+    if wanted.branch is not None:
+        parts.append(("branch = ?", (_text(wanted.branch),)))
+    if wanted.verdict is not None:
+        parts.append(("verdict = ?", (wanted.verdict,)))
+    if wanted.pull_request is not None:
+        parts.append(("pull_request = ?", (wanted.pull_request,)))
+    if wanted.commit is not None:
+        parts.append(("commit_name >= ? AND commit_name < ?", (wanted.commit, wanted.commit + _LAST)))
+    if wanted.text is not None:
+        parts.append(("words LIKE ? ESCAPE '!'", (_anywhere(wanted.text),)))
+    if wanted.before is not None:
+        parts.append(("(created, run) < (?, ?)", wanted.before))
+    return [sql for sql, _ in parts], [value for _, values in parts for value in values]
+
+
+def _values(row: RunRow) -> tuple[object, ...]:
+    branch = None if row.branch is None else _text(row.branch)
+    words = _text(f"{row.subject}\n{row.branch or ''}\n{row.run}").casefold()
+    return (
+        row.run, row.project, row.commit, branch, row.verdict, row.pull_request, row.created, words, row.seq,
+        canonical(row).decode(),
+    )  # fmt: skip
+
+
+def _text(text: str) -> str:
+    """As both databases can hold it: PostgreSQL has no NUL in a text."""
+    return text.replace("\0", "\ufffd")
+
+
+def _anywhere(text: str) -> str:
+    escaped = _text(text).casefold().replace("!", "!!").replace("%", "!%").replace("_", "!_")
+    return f"%{escaped}%"

@@ -1,0 +1,168 @@
+"""SQLite as engine: one thread writes, each commit is on the disk (WAL, `synchronous=FULL`) before anybody hears of it.
+
+Whatever is waiting when the writer begins goes into one commit, so a burst of a thousand deliveries costs a few dozen
+waits for the disk; each piece stands in a savepoint of its own and fails alone. Readers have connections of their own.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from gangline.errors import GanglineError, StorageError
+from gangline.serve.database import schema, soundness
+from gangline.serve.database.engine import Session, T, closing_on_error
+from gangline.serve.database.sqlite_session import TYPES, SqliteSession, connect, explained, transaction
+
+BATCH = 256
+"""Most pieces of work in one commit."""
+
+Piece = tuple[Callable[[Session], Any], "Future[Any]"]
+
+
+class SqliteEngine:
+    def __init__(self, path: Path) -> None:
+        """Open or make the database at `path`.
+
+        Raises:
+            ConfigError: A newer gangline made it.
+            StorageError: It cannot be opened or written.
+        """
+        self.path = path
+        with explained(path), ExitStack() as held:
+            self.restored = held.enter_context(soundness.opening(path))
+            """What was damaged and put aside, in one sentence."""
+            self._writer = held.enter_context(closing(connect(path)))
+            self._file = _file_at(path)
+            self._held = held.pop_all()
+        self._mark = soundness.Mark(path)
+        self._work: SimpleQueue[Piece | None] = SimpleQueue()
+        self._idle: list[sqlite3.Connection] = []
+        self._guard = threading.Lock()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._write_on, name="database-writer", daemon=True)
+        self._thread.start()
+        with closing_on_error(self):
+            self.write(lambda session: schema.bring_up(session, TYPES))
+
+    def write(self, work: Callable[[Session], T]) -> T:
+        answer: Future[T] = Future()
+        with self._guard:
+            if self._closed.is_set():
+                raise StorageError(f"the database {self.path} is closed")
+            self._work.put((work, answer))
+        with explained(self.path):
+            return answer.result()
+
+    def read(self, work: Callable[[Session], T]) -> T:
+        with explained(self.path), self._reader() as connection, transaction(connection, "BEGIN"):
+            return work(SqliteSession(connection))
+
+    def check(self) -> str | None:
+        if _file_at(self.path) != self._file:
+            return self._lost_file()
+        try:
+            said = self.read(lambda session: session.rows("PRAGMA quick_check(1)"))
+            version = self.read(schema.read_version)
+        except GanglineError as error:
+            return str(error)
+        if said != [("ok",)]:
+            return f"the database {self.path} is damaged: {said[0][0]}; stop the service and start it again"
+        return None if version == schema.VERSION else f"{self.path} has version {version}, wanted {schema.VERSION}"
+
+    def close(self) -> None:
+        with self._guard:
+            if self._closed.is_set():
+                return
+            self._closed.set()
+            self._work.put(None)
+        self._thread.join()
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
+        self._held.close()
+
+    @contextmanager
+    def _reader(self) -> Iterator[sqlite3.Connection]:
+        with self._guard:
+            if self._closed.is_set():
+                raise StorageError(f"the database {self.path} is closed")
+            connection = self._idle.pop() if self._idle else None
+        connection = connection or connect(self.path, make=False)
+        try:
+            yield connection
+        finally:
+            with self._guard:
+                if self._closed.is_set():
+                    connection.close()
+                else:
+                    self._idle.append(connection)
+
+    def _write_on(self) -> None:
+        while (batch := _gather(self._work)) is not None:
+            self._commit(batch)
+
+    def _commit(self, batch: list[Piece]) -> None:
+        """All of `batch` in one commit; who raised is undone alone, and answered after the commit like the others."""
+        answers: list[Callable[[], None]] = []
+        try:
+            with transaction(self._writer):
+                answers = [_perform(self._writer, work, answer) for work, answer in batch]
+                generation = soundness.next_generation(self._writer)
+            self._demand_file()
+            self._mark.write(generation)
+        except Exception as error:  # whatever it is, those who wait hear it
+            answers = [_refusal(answer, error) for _, answer in batch]
+        for answer in answers:
+            answer()
+
+    def _demand_file(self) -> None:
+        """What is written to a file without a name is gone when we end: it is acknowledged to nobody."""
+        if _file_at(self.path) != self._file:
+            raise StorageError(self._lost_file())
+
+    def _lost_file(self) -> str:
+        return f"the database {self.path} was moved or deleted: put it back, or stop the service and start it again"
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    with suppress(FileNotFoundError):
+        found = path.stat()
+        return found.st_dev, found.st_ino
+    return None
+
+
+def _gather(work: "SimpleQueue[Piece | None]") -> list[Piece] | None:
+    """What waits, at least one piece; None once the end was put and everything before it is done."""
+    first = work.get()
+    batch = [] if first is None else [first]
+    while batch and len(batch) < BATCH:
+        try:
+            piece = work.get_nowait()
+        except Empty:
+            break
+        if piece is None:
+            work.put(None)
+            break
+        batch.append(piece)
+    return batch or None
+
+
+def _perform(connection: sqlite3.Connection, work: Callable[[Session], T], answer: "Future[T]") -> Callable[[], None]:
+    connection.execute("SAVEPOINT piece")
+    try:
+        result = work(SqliteSession(connection))
+    except Exception as error:  # it is the caller's, and handed to the caller
+        connection.execute("ROLLBACK TO piece")
+        connection.execute("RELEASE piece")
+        return _refusal(answer, error)
+    connection.execute("RELEASE piece")
+    return lambda: answer.set_result(result)
+
+
+def _refusal(answer: "Future[Any]", error: Exception) -> Callable[[], None]:
+    return lambda: answer.set_exception(error)

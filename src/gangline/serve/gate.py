@@ -1,0 +1,183 @@
+"""The gate before every route: is the host ours, who calls, which rule holds, may they; then a body of modest size.
+
+Only a request that passed all of it reaches a handler, with its `Principal` in `request.state.principal`. A run that a
+caller may not read is answered like one that is not there.
+"""
+
+import asyncio
+from hashlib import sha256
+from typing import Any
+from urllib.parse import quote
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gangline.errors import GanglineError
+from gangline.serve.access import Asked, Rule, find_rule
+from gangline.serve.limits import Buckets
+from gangline.serve.problems import Refused, problem, refusal
+from gangline.serve.service import Service
+from gangline.serve.types import Principal
+
+NOBODY = Principal(name="", roles={})
+NO_RUN = "there is no such run, or it is not yours to see; GET /api/v1/runs lists those that are"
+NO_ORDER = "there is no such order, or it is not yours to see; GET /api/v1/orders lists those that are"
+_SAFE = frozenset({"GET", "HEAD"})
+
+
+class Gate:
+    """ASGI middleware; nothing but HTTP passes."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        limits = service.limits
+        self._app, self._service = app, service
+        self._requests = Buckets(limits.requests_per_second, limits.burst)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        page = False
+        try:
+            rule = self._rule(request).rule
+            page = rule.is_page
+            await self._pass(request, send)
+        except (Refused, GanglineError) as error:
+            refused = refusal(error)
+            if refused.status == 401 and page and request.method in _SAFE:
+                refused = Refused(303, "log in first", {"Location": f"/login?next={quote(_place(request))}"})
+            await problem(refused, page=page)(scope, receive, send)
+
+    async def _pass(self, request: Request, send: Send) -> None:
+        asked = self._rule(request)
+        request.state.principal = await run_in_threadpool(self._admit, request, asked)
+        receive = request.receive
+        if not request.url.path.startswith("/hooks/"):  # hooks bound their own, larger bodies
+            body = await self._body(request)
+            receive = _replay(body, request.receive)
+            self._demand_form(request, asked.rule, body)
+        await self._app(request.scope, receive, send)
+
+    def _admit(self, request: Request, asked: Asked) -> Principal:
+        caller = self._caller(request, asked.rule)
+        self._demand(caller, asked)
+        return caller
+
+    def _rule(self, request: Request) -> Asked:
+        host = (request.headers.get("host") or "").rsplit(":", 1)[0].strip("[]").lower()
+        if host not in self._service.hosts:
+            raise Refused(421, "this service does not answer to that Host; serve.public_url says its name")
+        found = find_rule(request.method, request.scope["path"])
+        if isinstance(found, Asked):
+            return found
+        if found:
+            raise Refused(405, f"wanted {' or '.join(found)} here", {"Allow": ", ".join(found)})
+        raise Refused(404, "there is nothing here; /openapi.json lists what there is")
+
+    def _caller(self, request: Request, rule: Rule) -> Principal:
+        """Who shows a token or a session; NOBODY on open routes."""
+        peer = request.client.host if request.client else ""
+        digest = self._digest(request)
+        principal = self._service.desk.accounts.of_digest(digest) if digest else None
+        if principal is None and rule.scope == "open":
+            self._spend(f"peer {peer}", self._requests)
+            return NOBODY
+        if digest is None:
+            raise Refused(401, "wanted a token: Authorization: Bearer gl_...", {"WWW-Authenticate": "Bearer"})
+        if principal is None:  # asked first: behind a proxy everybody has one address, and guessers hold up themselves
+            self._service.refuse_guess(peer)
+            raise Refused(401, "nobody has this token, or it has ended", {"WWW-Authenticate": "Bearer"})
+        self._spend(f"token {digest}", self._requests)
+        return principal
+
+    def _digest(self, request: Request) -> str | None:
+        """Of the token in the header, else of the session's; a session writes through pages alone."""
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and token.strip():
+            return sha256(token.strip().encode("utf-8", "surrogatepass")).hexdigest()
+        cookie = request.cookies.get(self._service.sessions.cookie)
+        if cookie is None or (request.method not in _SAFE and request.url.path.startswith("/api/")):
+            return None
+        return self._service.sessions.digest_in(cookie)
+
+    def _spend(self, name: str, buckets: Buckets) -> None:
+        wait = buckets.take(name)
+        if wait:
+            raise Refused(429, f"too many requests; again in {wait:.1f} s", {"Retry-After": str(int(wait) + 1)})
+
+    def _demand(self, caller: Principal, asked: Asked) -> None:
+        """Does the rule hold? Raises Refused: 404 where the caller may not even look, else 403."""
+        rule = asked.rule
+        if rule.scope == "run":
+            _demand_role(caller, rule, self._service.project_of_run(asked.run or ""), NO_RUN)
+        elif rule.scope == "order":
+            _demand_role(caller, rule, self._service.project_of_order(asked.order or ""), NO_ORDER)
+        elif rule.scope == "all" and not caller.may(rule.role, "*"):
+            raise Refused(403, f"wanted {rule.role} of every project (*); ask whoever gives tokens here")
+
+    async def _body(self, request: Request) -> bytes:
+        limits = self._service.limits
+        if int(_number(request.headers.get("content-length"))) > limits.body_bytes:
+            raise Refused(413, f"wanted at most {limits.body_bytes} bytes", {"Connection": "close"})
+        try:
+            async with asyncio.timeout(limits.body_seconds):
+                return await _read(request.receive, limits.body_bytes)
+        except TimeoutError as error:
+            raise Refused(408, f"the request took over {limits.body_seconds:.0f} s to arrive") from error
+
+    def _demand_form(self, request: Request, rule: Rule, body: bytes) -> None:
+        """Writing by a browser: from a page of ours, with the token of its form."""
+        if request.method in _SAFE:
+            return
+        origin = request.headers.get("origin")
+        if origin is not None and origin.split("://")[-1] != request.headers.get("host"):
+            raise Refused(403, "this comes from a page of another site")
+        if rule.is_page and rule.scope != "open":
+            cookie = request.cookies.get(self._service.sessions.cookie) or ""
+            if not self._service.sessions.demands(cookie, body):
+                raise Refused(403, "this form is not of your session; load the page again")
+
+
+def _demand_role(caller: Principal, rule: Rule, project: str | None, absent: str) -> None:
+    if project is None or not caller.may("reader", project):
+        raise Refused(404, absent)
+    if not caller.may(rule.role, project):
+        raise Refused(403, f"wanted {rule.role} of {project}; ask whoever gives tokens here")
+
+
+async def _read(receive: Receive, limit: int) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused(400, "the request ended before its body did")
+        body += message.get("body", b"")
+        if len(body) > limit:
+            raise Refused(413, f"wanted at most {limit} bytes", {"Connection": "close"})
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """The body again, then whatever comes."""
+    told = False
+
+    async def again() -> Message:
+        nonlocal told
+        if told:
+            return await receive()
+        told = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+def _number(text: Any) -> int:
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 19 else 0
+
+
+def _place(request: Request) -> str:
+    """What was asked for, to be led back to after the login."""
+    return f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path

@@ -1,0 +1,152 @@
+"""`POST /hooks/{forge}`: a signed delivery becomes one order, and is answered once that is on the disk.
+
+What a delivery says is a hint: of a push, a pull request, a branch that is gone, the same order comes out, to look at
+its ref. Whoever takes the order up asks the forge what stands there. What the hint may start is known to `orders`.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+import structlog
+from fastapi import APIRouter
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from gangline.errors import ConfigError, GanglineError, UsageError
+from gangline.line.fetching import check_ref
+from gangline.line.forge.protocol import Forge, ForgedError, Hint, MalformedError
+from gangline.line.git import clean
+from gangline.serve.desk import ServiceDesk
+from gangline.serve.intake import MAX_BYTES, MODEST_BYTES, Room, read_body
+from gangline.serve.limits import Buckets
+from gangline.serve.problems import RETRY_SECONDS, Refused, problem
+from gangline.serve.telemetry import DeliveryEvent, DeliveryOutcome
+from gangline.serve.types import Order
+
+FORGED_PER_SECOND = 1.0
+FORGED_BURST = 60
+"""Bad signatures of one address; above it they are no longer logged, and large bodies are not read."""
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a sender is told, and what is counted."""
+
+    status: int
+    outcome: DeliveryOutcome
+    event: DeliveryEvent = "other"
+    detail: str = ""
+
+    def response(self) -> Response:
+        if self.status == 204:
+            return Response(status_code=204)
+        if self.status == 202:
+            return JSONResponse({"detail": self.detail}, status_code=202)
+        headers = {"Retry-After": RETRY_SECONDS} if self.status == 503 else {}
+        return problem(Refused(self.status, self.detail, headers), page=False)
+
+
+def router(desk: ServiceDesk) -> APIRouter:
+    """The one route, for the application."""
+    routes = APIRouter()
+    receiver = Receiver(desk)
+
+    @routes.post("/hooks/{forge}", include_in_schema=False)
+    async def deliver(forge: str, request: Request) -> Response:
+        began = time.monotonic()
+        answer = await receiver.receive(forge, request)
+        if desk.telemetry is not None:
+            desk.telemetry.webhook(forge, answer.event, answer.outcome, time.monotonic() - began)
+        return answer.response()
+
+    return routes
+
+
+class Receiver:
+    """Takes deliveries in; what it remembers is only who sent forged ones."""
+
+    def __init__(self, desk: ServiceDesk) -> None:
+        self._desk = desk
+        self._room = Room()
+        self._forged = Buckets(FORGED_PER_SECOND, FORGED_BURST)
+        self._projects = {name: _by_repository(table.projects) for name, table in desk.site.forge.items()}
+
+    async def receive(self, name: str, request: Request) -> Answer:
+        """Everything from the first byte to the durable write; no exception leaves it."""
+        forge = self._desk.forges.get(name)
+        if forge is None:
+            return Answer(404, "unknown", detail="this service knows no such forge")
+        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media_type != "application/json":
+            return Answer(415, "malformed", detail="wanted application/json; set it as the webhook's content type")
+        peer = f"{name} {request.client.host if request.client else ''}"
+        try:
+            most = MODEST_BYTES if self._forged.is_empty(peer) else MAX_BYTES
+            body = await read_body(request, self._room, most=most)
+        except Refused as refused:
+            outcome: DeliveryOutcome = "oversize" if refused.status == 413 else "failed"
+            return Answer(refused.status, outcome, detail=refused.detail)
+        except ClientDisconnect:
+            return Answer(400, "failed", detail="the sender went away")
+        return await run_in_threadpool(self._take_in, forge, request.headers, body, peer)
+
+    def _take_in(self, forge: Forge, headers: Mapping[str, str], body: bytes, peer: str) -> Answer:
+        try:
+            hint = forge.verify(headers, body)
+        except ForgedError:
+            if not self._forged.take(peer):
+                log.warning("delivery_forged", forge=forge.name, peer=peer.partition(" ")[2])
+            return Answer(401, "forged", detail="wanted the signature of the webhook's secret")
+        except MalformedError as error:
+            return Answer(400, "malformed", detail=clean(str(error), limit=200))
+        except ConfigError as error:
+            log.warning("forge_not_ready", forge=forge.name, cause=str(error))
+            return Answer(503, "failed", detail="this forge is not set up yet; its log says what is missing")
+        return self._accept(forge, hint, body)
+
+    def _accept(self, forge: Forge, hint: Hint, body: bytes) -> Answer:
+        if hint.event == "other":
+            return Answer(204, "ignored")
+        project = self._projects.get(forge.name, {}).get(hint.repository.casefold())
+        if project is None:
+            log.warning("repository_unknown", forge=forge.name, repository=clean(hint.repository, limit=120))
+            return Answer(204, "unknown", hint.event)
+        try:
+            order = _order_of(forge, hint, project)
+            is_new = self._desk.database.deliveries.take_in(
+                forge=forge.name, delivery=hint.delivery, body_digest=sha256(body).hexdigest(), order=order,
+                now=self._desk.clock(),
+            )  # fmt: skip
+        except UsageError as error:
+            return Answer(400, "malformed", hint.event, clean(str(error), limit=200))
+        except GanglineError as error:
+            log.warning("delivery_not_kept", forge=forge.name, cause=str(error))
+            return Answer(503, "failed", hint.event, "the delivery could not be kept; send it again")
+        if not is_new:
+            return Answer(202, "repeated", hint.event, "seen before: nothing was done")
+        log.info("delivery_accepted", forge=forge.name, project=project, ref=order.ref, delivery=hint.delivery)
+        return Answer(202, "accepted", hint.event, "accepted")
+
+
+def _by_repository(projects: Mapping[str, str]) -> dict[str, str]:
+    """Project by repository; forges do not tell `Team/Model` from `team/model`."""
+    return {repository.casefold(): project for repository, project in projects.items()}
+
+
+def _order_of(forge: Forge, hint: Hint, project: str) -> Order:
+    """To look at the ref of a hint; raises UsageError for a ref that git would not take."""
+    return Order(
+        project=project,
+        forge=forge.name,
+        repository=hint.repository,
+        ref=check_ref(hint.ref),
+        branch=None if hint.branch is None else clean(hint.branch, limit=200),
+        pull_request=hint.pull_request,
+        trust="fork" if hint.is_fork else "own",
+        cause="pull_request" if hint.event == "pull_request" else "push",
+        asked_by=f"{forge.name} {hint.delivery}",
+    )

@@ -1,0 +1,309 @@
+"""One order, from its ref to the end of its run. Whatever moment a service dies at, the next one goes on from here.
+
+Nothing is remembered that cannot be found again: what stands at the ref is asked of the forge, which run answers the
+question of the store, whether somebody drives it of the run's lease. So no second driver is started beside a living
+one, and a run that was started is followed to its end by whoever holds the order.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import structlog
+
+from gangline.errors import ConfigError, StorageError
+from gangline.line import lease
+from gangline.line.clones import Clones
+from gangline.line.forge.protocol import Head
+from gangline.line.git import clean, shown_name
+from gangline.line.record_store import RecordStore
+from gangline.line.runs import find_run
+from gangline.line.states import FINAL, stage
+from gangline.serve.desk import ServiceDesk
+from gangline.serve.orders.children import PROGRAM, Child
+from gangline.serve.orders.ending import after_exit, answered
+from gangline.serve.orders.lines import changed_paths, commit_age_seconds, read_line, standing_run
+from gangline.serve.orders.rules import Found, refusal
+from gangline.serve.orders.schedules import Schedules
+from gangline.serve.orders.sources import Source, source_of
+from gangline.serve.orders.stops import stop_runs
+from gangline.serve.orders.telling import Telling
+from gangline.serve.types import Order
+from gangline.spec.line import Line
+from gangline.spec.record import Record
+
+CHILD_SECONDS = 0.1
+"""Between two looks at a child."""
+OTHER_SECONDS = 2.0
+"""Between two looks at a run that another drives."""
+PARKED_SECONDS = 60.0
+log = structlog.get_logger()
+
+
+class Stopping(Exception):
+    """The service stops, or another one has the order: what runs is left running."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Errands:
+    """What every errand of a service shares."""
+
+    desk: ServiceDesk
+    clones: Clones
+    schedules: Schedules
+    stopping: threading.Event
+    program: Sequence[str] = PROGRAM
+
+    @property
+    def folder(self) -> Path:
+        return self.desk.home / "orders"
+
+
+class Errand:
+    """`perform` is called once, in the thread of a worker."""
+
+    def __init__(
+        self, shared: Errands, order: Order, *, remember: Callable[[Order], bool], follows: bool = True
+    ) -> None:
+        """`remember` writes what was learned of the order; False where another service has it by now.
+
+        Without `follows` a run that somebody else drives is not waited for: the order is parked.
+        """
+        self._shared = shared
+        self._desk = shared.desk
+        self._remember = remember
+        self._follows = follows
+        self._telling = Telling(shared.desk, shared.clones)
+        self.order = order
+        self.lost = threading.Event()
+        """Set where another service has the order by now."""
+
+    def perform(self) -> Order:
+        """The order as it is to be settled.
+
+        Raises:
+            Stopping: Nothing is to be settled.
+            GanglineError: It failed on the way; try again.
+        """
+        found = self._find_started()
+        if found is not None:
+            return self._see_through(found.commit.sha, record=found)
+        return self._begin()
+
+    def _find_started(self) -> Record | None:
+        """The run that an earlier service or try began for this order."""
+        child = Child.newest(self._shared.folder, self.order.id)
+        while self.order.run is None and child is not None and child.is_alive() and child.run() is None:
+            self._pause(CHILD_SECONDS)
+        run = self.order.run or (child.run() if child else None)
+        return find_run(self._desk.store, run) if run else None
+
+    def _begin(self) -> Order:
+        order, clones = self.order, self._shared.clones
+        source = source_of(self._desk, order)
+        head = source.head(clones, order.ref)
+        if head is None:
+            stop_runs(self._desk, order.project, order.ref, but=order.id, reason=f"{order.ref} is gone")
+            return self._dropped(f"{order.ref} is gone: nothing to build")
+        self.order = replace(order, trust="fork" if head.is_fork else "own", branch=head.branch or order.branch)
+        twin = self._twin(source, head)
+        if twin is not None:
+            return self._dropped(f"pull request {twin} asks for the same commit")
+        source.fetch(clones, order.ref)
+        self._telling.listen(source)
+        if order.commit and not clones.is_ancestor(source.clone, order.commit, head.commit):
+            return self._dropped(f"commit {order.commit[:12]} is not on {order.ref}")
+        return self._consider(source, replace(head, commit=order.commit or head.commit))
+
+    def _consider(self, source: Source, head: Head) -> Order:
+        """What the line at this commit says, before anything of it is run."""
+        place = self._shared.clones.checkout(source.clone, head.commit)
+        try:
+            _demand_shown(self.order)
+            line = read_line(place, head.commit, self.order.overrides)
+            _demand_project(line, self.order.project)
+            no = self._refusal(source, head, place, line)
+        except ConfigError as error:
+            said = self._telling.refused(self.order, source, head.commit, error)
+            return replace(self.order, state="done", commit=head.commit, note=said)
+        if no is not None or line is None:
+            return self._dropped(no or f"commit {head.commit[:8]} has no line.toml")
+        self._shared.schedules.note(self.order, line)
+        return self._answer(place, head.commit)
+
+    def _dropped(self, note: str) -> Order:
+        return replace(self.order, state="dropped", note=clean(note, limit=400))
+
+    def _twin(self, source: Source, head: Head) -> int | None:
+        """Pull request of our own whose order asks for this branch and commit: its run tells more people."""
+        order = self.order
+        if source.forge is None or order.pull_request is not None or order.cause != "push":
+            return None
+        waiting = self._desk.database.orders.list(states=["queued", "driving"], projects=[order.project], limit=200)
+        for each in waiting:
+            if each.pull_request is not None and each.branch == head.branch and each.trust == "own":
+                pull = source.head(self._shared.clones, each.ref)
+                if pull is not None and pull.commit == head.commit and not pull.is_fork:
+                    return each.pull_request
+        return None
+
+    def _refusal(self, source: Source, head: Head, place: Path, line: Line | None) -> str | None:
+        """Why the triggers start nothing; of a fork those of the branch that it wants to change."""
+        clones, order = self._shared.clones, self.order
+        rules = self._target_line(source, head) if head.is_fork else line
+        if rules is None:
+            return "no line.toml there" if line is None else "no line.toml on the branch that it wants to change"
+        changed = None
+        if rules.trigger.paths != ("**",) and order.cause not in {"api", "schedule"}:
+            changed = changed_paths(
+                source, clones, self._desk.database.runs, order, commit=head.commit, branch=order.branch
+            )
+        found = Found(
+            branch=head.target if head.is_fork else order.branch,  # a fork names its branches as it likes
+            is_fork=head.is_fork,
+            changed=changed,
+            commit_age_seconds=commit_age_seconds(place, head.commit),
+        )
+        return refusal(order, rules.trigger, found)
+
+    def _target_line(self, source: Source, head: Head) -> Line | None:
+        ref = f"refs/heads/{head.target}"
+        target = source.head(self._shared.clones, ref)
+        if target is None:
+            return None
+        source.fetch(self._shared.clones, ref)
+        return read_line(self._shared.clones.checkout(source.clone, target.commit), target.commit)
+
+    def _answer(self, place: Path, commit: str) -> Order:
+        """By the run that stands for this question, else by a new one."""
+        standing = standing_run(self._desk.store, place, commit, self.order)
+        if standing is not None and standing.run.state == "ended" and self.order.again:
+            standing = None
+        return self._see_through(commit, place=place, record=standing)
+
+    def _see_through(self, commit: str, *, place: Path | None = None, record: Record | None = None) -> Order:
+        """To the end of the run, driving it where nobody else does; without a record, a run is yet to be born."""
+        while True:
+            if record is not None:
+                self._learn(record.run.id, commit)
+                record = RecordStore.of(self._desk.store, record).read() or record
+                if _has_told(record):
+                    return self._close(record)
+                if self._is_driven(record) and not self._follows:
+                    note = f"{record.run.id} is driven already"
+                    return replace(
+                        self.order, state="parked", not_before=self._desk.clock() + PARKED_SECONDS, note=note
+                    )
+                if self._is_driven(record):
+                    self._pause(OTHER_SECONDS)
+                    continue
+            place = place or self._place_of(commit)
+            child, code = self._drive(place, commit, is_new=record is None)
+            record = self._record_after(child, place, commit)
+            if record is None or record.run.state == "ended" or not self._is_driven(record):
+                return self._conclude(code, record, child)
+
+    def _conclude(self, code: int, record: Record | None, child: Child) -> Order:
+        if record is not None and record.run.state == "ended":
+            return self._close(record)
+        return after_exit(self.order, code, record=record, said=child.said(), now=self._desk.clock())
+
+    def _is_driven(self, record: Record) -> bool:
+        held = lease.read_lease(self._desk.store, record.prefix)
+        return lease.is_held(held, now=time.time())
+
+    def _place_of(self, commit: str) -> Path:
+        """Of a commit that was fetched before; a forge that is away is asked only where the clone has lost it."""
+        source, clones = source_of(self._desk, self.order), self._shared.clones
+        try:
+            return clones.checkout(source.clone, commit)
+        except StorageError:
+            source.fetch(clones, commit)
+            return clones.checkout(source.clone, commit)
+
+    def _drive(self, place: Path, commit: str, *, is_new: bool) -> tuple[Child, int]:
+        """A driver of our own, until it has ended; its exit code."""
+        arguments = _arguments(self.order, place, commit, site=self._desk.site_file, is_new=is_new)
+        command = [*self._shared.program, *arguments]
+        child = Child.start(self._shared.folder, self.order.id, command, environ=self._desk.environ)
+        log.info("driver_started", order=self.order.id, project=self.order.project, commit=commit)
+        try:
+            while (code := child.poll()) is None:
+                self._learn(child.run(), commit)
+                self._pause(CHILD_SECONDS)
+        except Stopping:
+            child.leave()
+            raise
+        log.info("driver_ended", order=self.order.id, run=child.run(), exit_code=code)
+        return child, code
+
+    def _record_after(self, child: Child, place: Path, commit: str) -> Record | None:
+        """Of the run that the child drove, or of the one that it found driven by another."""
+        run = child.run() or self.order.run
+        if run is not None:
+            self._learn(run, commit)
+            return find_run(self._desk.store, run)
+        try:
+            return standing_run(self._desk.store, place, commit, self.order)
+        except ConfigError:
+            return None
+
+    def _learn(self, run: str | None, commit: str) -> None:
+        """Write down which run it is, once it is known; a database that is away is told at the next look."""
+        if run is None or run == self.order.run:
+            return
+        learned = replace(self.order, run=run, commit=commit)
+        try:
+            if not self._remember(learned):
+                raise Stopping
+        except StorageError as error:
+            log.warning("order_not_written", order=self.order.id, cause=str(error))
+            return
+        self.order = learned
+        self._desk.born(self.order.project, commit, run)
+
+    def _close(self, record: Record) -> Order:
+        self._desk.born(self.order.project, record.commit.sha, record.run.id)
+        self._telling.ended(self.order, record)
+        return answered(self.order, record)
+
+    def _pause(self, seconds: float) -> None:
+        if self._shared.stopping.wait(seconds) or self.lost.is_set():
+            raise Stopping
+
+
+def _demand_shown(order: Order) -> None:
+    """Rules speak of branches by name: a name that looks like another one's meets none of them."""
+    if order.branch is not None and order.trust == "own" and shown_name(order.branch) is None:
+        raise ConfigError(
+            f"wanted a branch whose name shows all of its characters, found {ascii(order.branch)[:80]};"
+            " push the commit to a branch of another name"
+        )
+
+
+def _has_told(record: Record) -> bool:
+    """It has ended and said so: a driver that died before its report is replaced for that alone."""
+    return record.run.state == "ended" and stage(record, "report").state in FINAL
+
+
+def _demand_project(line: Line | None, project: str) -> None:
+    """A repository builds the project that the site gave it, whatever its line calls itself."""
+    if line is not None and line.project.name != project:
+        raise ConfigError(
+            f"line.toml: project.name: wanted {project}, as the site calls this repository,"
+            f" found {line.project.name}; change one of them"
+        )
+
+
+def _arguments(order: Order, place: Path, commit: str, *, site: Path, is_new: bool) -> list[str]:
+    """Of `gangline run`."""
+    return [
+        str(place), "--site", str(site), "--commit", commit,
+        *(["--branch", order.branch] if order.branch else []),
+        *(["--pull-request", str(order.pull_request)] if order.pull_request else []),
+        *(["--trust", "fork"] if order.trust == "fork" else []),
+        *(part for override in order.overrides for part in ("--set", override)),
+        *(["--again"] if order.again and is_new else []),
+    ]  # fmt: skip

@@ -1,0 +1,110 @@
+"""`trigger.schedule` of branches that publish: remembered from the last order of each, due by the clock in UTC.
+
+A file in the service's home, since a schedule must outlive the order that told of it. Each minute of a schedule is
+queued once, whichever service looks first; one that was missed for less than an hour is made up for.
+"""
+
+import json
+import os
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gangline.errors import ConfigError
+from gangline.line.places import writing
+from gangline.serve.orders.cron import Cron
+from gangline.serve.types import Order
+from gangline.spec.globs import any_matches
+from gangline.spec.line import Line
+
+LATE_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scheduled:
+    """A branch that is built by the clock."""
+
+    project: str
+    forge: str | None
+    repository: str
+    ref: str
+    branch: str
+    cron: str
+
+    def order(self) -> Order:
+        """To build what stands there, again if it was built before."""
+        return Order(
+            project=self.project, forge=self.forge, repository=self.repository, ref=self.ref, branch=self.branch,
+            cause="schedule", again=True, asked_by=f"schedule {self.cron}",
+        )  # fmt: skip
+
+
+class Schedules:
+    """Thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+
+    def note(self, order: Order, line: Line) -> None:
+        """Learn, change or forget the schedule of an order's branch from its line."""
+        if order.pull_request is not None or order.trust == "fork" or order.branch is None:
+            return
+        wanted = line.trigger.schedule if any_matches(order.branch, line.publish.branches) else None
+        with self._lock:
+            known = self._read()
+            key = f"{order.project} {order.ref}"
+            told = None if wanted is None else _plain(order, wanted)
+            if known.get(key) == told:
+                return
+            known.pop(key, None)
+            self._write(known | ({key: told} if told else {}))
+
+    def forget(self, project: str, ref: str) -> None:
+        """The branch is gone."""
+        with self._lock:
+            known = self._read()
+            if known.pop(f"{project} {ref}", None) is not None:
+                self._write(known)
+
+    def all(self) -> list[Scheduled]:
+        with self._lock:
+            return [Scheduled(**each) for each in self._read().values()]
+
+    def due(self, *, since: float, now: float) -> list[tuple[str, Order]]:
+        """Orders of schedules with a minute in (since, now], each with a name for that minute."""
+        found = []
+        for each in self.all():
+            minute = _newest(each.cron, after=max(since, now - LATE_SECONDS), until=now)
+            if minute is not None:
+                found.append((f"{each.project} {each.ref} {minute:.0f}", each.order()))
+        return found
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            known = json.loads(self._path.read_text("utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return known if isinstance(known, dict) else {}
+
+    def _write(self, known: dict[str, Any]) -> None:
+        fresh = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        with writing(self._path):
+            fresh.write_text(json.dumps(known, sort_keys=True, indent=1), "utf-8")
+            fresh.replace(self._path)
+
+
+def _plain(order: Order, cron: str) -> dict[str, Any]:
+    whole = replace(order)
+    return {
+        "project": whole.project, "forge": whole.forge, "repository": whole.repository, "ref": whole.ref,
+        "branch": whole.branch, "cron": cron,
+    }  # fmt: skip
+
+
+def _newest(cron: str, *, after: float, until: float) -> float | None:
+    try:
+        return Cron.parse(cron).newest(after=after, until=until)
+    except ConfigError:
+        return None

@@ -1,0 +1,120 @@
+"""Where an order's commits are: a repository on a forge, or one of this machine that the site names."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+from gangline.errors import ConfigError
+from gangline.line.clones import Clones
+from gangline.line.forge.protocol import Forge, Head
+from gangline.serve.desk import ServiceDesk
+from gangline.serve.types import Order
+from gangline.spec.secrets import resolve_secret
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One repository."""
+
+    project: str
+    url: str
+    clone: str
+    """Name of its clone."""
+    repository: str
+    forge: Forge | None = None
+    token: str | None = None
+    """Reference to what the forge knows us by; read when it is needed, so that it may change."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+    def head(self, clones: Clones, ref: str) -> Head | None:
+        """What stands at `ref`; None where it is gone."""
+        if self.forge is not None:
+            return self.forge.head(self.repository, ref)
+        commit = self._branches(clones).get(ref)
+        return None if commit is None else Head(commit=commit, branch=_branch(ref))
+
+    def heads(self, clones: Clones) -> list[tuple[str, Head]]:
+        """Every branch and open pull request."""
+        if self.forge is not None:
+            return self.forge.heads(self.repository)
+        found = self._branches(clones)
+        return [(ref, Head(commit=commit, branch=_branch(ref))) for ref, commit in found.items()]
+
+    def fetch(self, clones: Clones, *refs: str) -> None:
+        """Bring what stands at `refs` into the clone.
+
+        Raises:
+            ConfigError: The token's reference leads nowhere.
+            StorageError: The other side is away, or has no such ref.
+        """
+        clones.fetch(self.url, name=self.clone, refs=refs, credential=self._credential(), local=self.forge is None)
+
+    def bring_tags(self, clones: Clones) -> None:
+        """Tags of models that others have published: their numbers are taken. Raises as `fetch`."""
+        clones.bring_tags(self.url, name=self.clone, credential=self._credential(), local=self.forge is None)
+
+    def send_tags(self, clones: Clones) -> None:
+        """Tags of models that were published in the clone. Raises as `fetch`, or where a name is taken."""
+        clones.send_tags(self.url, name=self.clone, credential=self._credential(), local=self.forge is None)
+
+    def _credential(self) -> str | None:
+        return resolve_secret(self.token, self.environ) if self.token else None
+
+    def _branches(self, clones: Clones) -> Mapping[str, str]:
+        return clones.heads(self.url, local=True)
+
+
+def source_of(desk: ServiceDesk, order: Order) -> Source:
+    """Where an order's ref is.
+
+    Raises:
+        ConfigError: The site names it no more.
+    """
+    if order.forge is None:
+        path = desk.site.serve.repositories.get(order.project)
+        if path is None:
+            raise ConfigError(f"serve.repositories names no {order.project} (any more)")
+        return _local(order.project, path)
+    table, forge = desk.site.forge.get(order.forge), desk.forges.get(order.forge)
+    if table is None or forge is None:
+        raise ConfigError(f"the site names no forge {order.forge} (any more)")
+    if order.project not in table.projects.values():
+        raise ConfigError(f"forge.{order.forge}.projects names no {order.project} (any more)")
+    return _on_forge(desk, forge, order.project, order.repository)
+
+
+def all_sources(desk: ServiceDesk) -> list[Source]:
+    """Every repository that the site builds."""
+    own = [_local(project, path) for project, path in desk.site.serve.repositories.items()]
+    claimed = [
+        _on_forge(desk, forge, project, repository)
+        for name, forge in desk.forges.items()
+        for repository, project in desk.site.forge[name].projects.items()
+    ]
+    return own + claimed
+
+
+def _local(project: str, path: str) -> Source:
+    whole = str(Path(path).expanduser().absolute())
+    return Source(project=project, url=whole, clone=_clone_name(project, whole), repository=project)
+
+
+def _on_forge(desk: ServiceDesk, forge: Forge, project: str, repository: str) -> Source:
+    return Source(
+        project=project,
+        url=forge.clone_url(repository),
+        clone=_clone_name(project, f"{forge.name} {repository.casefold()}"),
+        repository=repository,
+        forge=forge,
+        token=desk.site.forge[forge.name].token,
+        environ=desk.environ,
+    )
+
+
+def _clone_name(project: str, place: str) -> str:
+    return f"{project}-{sha256(place.encode()).hexdigest()[:10]}"
+
+
+def _branch(ref: str) -> str | None:
+    return ref.removeprefix("refs/heads/") if ref.startswith("refs/heads/") else None

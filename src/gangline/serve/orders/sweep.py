@@ -1,0 +1,159 @@
+"""Every few minutes all refs of all repositories are looked at, for events that were never sent; and what is old goes.
+
+What stands at a ref is offered once: a delivery of our own, named after ref and commit, remembers it. Refs that are
+gone stop their runs, parked orders whose run was approved or has ended are woken, schedules start at their minute.
+"""
+
+import threading
+import time
+from hashlib import sha256
+
+import structlog
+
+from gangline.errors import GanglineError, UsageError
+from gangline.line.clones import Clones
+from gangline.line.forge.protocol import Head
+from gangline.line.runs import find_run
+from gangline.line.trust import awaits_approval
+from gangline.serve.database.deliveries import REMEMBER_SECONDS
+from gangline.serve.desk import ServiceDesk
+from gangline.serve.orders import children
+from gangline.serve.orders.schedules import Schedules
+from gangline.serve.orders.sources import Source, all_sources
+from gangline.serve.orders.stops import stop_runs
+from gangline.serve.types import Order, RunFilter
+
+SWEEP_SECONDS = 300.0
+SCHEDULE_SECONDS = 20.0
+IDLE_CLONE_SECONDS = 86_400.0
+log = structlog.get_logger()
+
+
+class Sweeper:
+    """One thread of a service."""
+
+    def __init__(self, desk: ServiceDesk, clones: Clones, schedules: Schedules) -> None:
+        self._desk, self._clones, self._schedules = desk, clones, schedules
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._sweep_on, name="sweep", daemon=True)
+        self._offered: set[str] = set()
+        """Marks of what needs no second look, so that a sweep of a thousand refs writes nothing."""
+        self._scheduled_until = desk.clock() - SCHEDULE_SECONDS
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self, seconds: float = 10.0) -> None:
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def sweep(self) -> None:
+        """One look at everything; trouble with one repository hinders no other."""
+        try:
+            sources = all_sources(self._desk)
+        except GanglineError as error:
+            log.warning("sources_not_read", cause=str(error))
+            return
+        for source in sources:
+            try:
+                self._look(source)
+            except GanglineError as error:
+                log.warning("repository_not_swept", project=source.project, cause=str(error))
+        self._tidy()
+
+    def keep_schedules(self) -> None:
+        """Queue what has come due since the last look, each minute of a schedule once."""
+        now = self._desk.clock()
+        for name, order in self._schedules.due(since=self._scheduled_until, now=now):
+            self._offer("schedule", name, order)
+        self._scheduled_until = now
+
+    def _sweep_on(self) -> None:
+        next_sweep = 0.0
+        while not self._stopping.wait(1.0):
+            try:
+                if self._desk.clock() - self._scheduled_until >= SCHEDULE_SECONDS:
+                    self.keep_schedules()
+                if time.monotonic() >= next_sweep:  # a clock that is set back puts no sweep off
+                    self.sweep()
+                    next_sweep = time.monotonic() + SWEEP_SECONDS
+            except GanglineError as error:
+                log.warning("not_swept", cause=str(error))
+            except Exception:
+                log.exception("sweep_broke")
+
+    def _look(self, source: Source) -> None:
+        heads = source.heads(self._clones)
+        in_hand = self._in_hand(source)
+        for ref, head in heads:
+            if ref not in in_hand and not self._was_built(source, head.commit):
+                self._offer("sweep", f"{source.url} {ref} {head.commit}", _order(source, ref, head))
+        self._stop_gone(source, {ref for ref, _ in heads})
+
+    def _in_hand(self, source: Source) -> set[str]:
+        """Refs that somebody looks at or will."""
+        states = ["queued", "driving", "parked"]
+        orders = self._desk.database.orders.list(states=states, projects=[source.project], limit=100_000)
+        return {each.ref for each in orders if _is_at(each, source)}
+
+    def _was_built(self, source: Source, commit: str) -> bool:
+        return bool(self._desk.database.runs.search(RunFilter(project=source.project, commit=commit, limit=1)))
+
+    def _offer(self, kind: str, name: str, order: Order) -> None:
+        mark = sha256(name.encode()).hexdigest()
+        if mark in self._offered:
+            return
+        self._offered.add(mark)
+        is_new = self._desk.database.deliveries.take_in(
+            forge=kind, delivery=mark, body_digest=mark, order=order, now=self._desk.clock()
+        )
+        if is_new:
+            log.info("order_offered", cause=kind, project=order.project, ref=order.ref)
+
+    def _stop_gone(self, source: Source, refs: set[str]) -> None:
+        """Of a ref that is gone: its runs, its orders, its schedule."""
+        orders = self._desk.database.orders.list(states=["driving", "parked"], projects=[source.project], limit=1000)
+        for ref in {each.ref for each in orders if _is_at(each, source)} - refs:
+            stop_runs(self._desk, source.project, ref, reason=f"{ref} is gone")
+        for each in self._schedules.all():
+            if each.project == source.project and each.ref not in refs and _is_at(each.order(), source):
+                self._schedules.forget(each.project, each.ref)
+
+    def _tidy(self) -> None:
+        database, now = self._desk.database, self._desk.clock()
+        self._wake_parked()
+        database.deliveries.forget(before=now - REMEMBER_SECONDS)
+        held = database.orders.list(states=["queued", "driving", "parked"], projects=None, limit=100_000)
+        commits = {each.commit for each in held if each.commit}
+        keep = [place for place in self._desk.home.glob("clones/*/commits/*") if place.name in commits]
+        if not any(each.commit is None and each.state == "driving" for each in held):
+            self._clones.release(idle_seconds=IDLE_CLONE_SECONDS, keep=keep)
+        children.forget_but(self._desk.home / "orders", {each.id for each in held}, older_than=now - REMEMBER_SECONDS)
+
+    def _wake_parked(self) -> None:
+        """Orders of forks that were approved, or of runs that ended, by a way that told nobody."""
+        for each in self._desk.database.orders.list(states=["parked"], projects=None, limit=1000):
+            if each.run is not None and each.not_before > self._desk.clock() and self._may_go_on(each.run):
+                self._desk.database.orders.wake(each.run, now=self._desk.clock())
+
+    def _may_go_on(self, run: str) -> bool:
+        try:
+            record = find_run(self._desk.store, run)
+        except UsageError:
+            return True  # it was deleted: whoever takes the order up says so
+        is_approved_fork = record.commit.trust == "fork" and not awaits_approval(record)
+        return record.run.state == "ended" or is_approved_fork
+
+
+def _order(source: Source, ref: str, head: Head) -> Order:
+    return Order(
+        project=source.project, forge=source.forge.name if source.forge else None,
+        repository=source.repository if source.forge else "", ref=ref, branch=head.branch,
+        pull_request=head.pull_request, trust="fork" if head.is_fork else "own", cause="sweep", asked_by="sweep",
+    )  # fmt: skip
+
+
+def _is_at(order: Order, source: Source) -> bool:
+    name = source.forge.name if source.forge else None
+    return order.project == source.project and order.forge == name

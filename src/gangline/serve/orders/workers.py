@@ -1,0 +1,171 @@
+"""Threads that take orders up: as many as the site says, each with one order at a time, under leases that are renewed.
+
+An order that fails, whatever it raises, is settled by itself: the thread goes on with the next one.
+"""
+
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import structlog
+
+from gangline.errors import GanglineError
+from gangline.line.clones import Clones
+from gangline.line.git import clean
+from gangline.line.runs import find_run
+from gangline.line.trust import awaits_approval
+from gangline.serve.desk import ServiceDesk
+from gangline.serve.orders.children import PROGRAM
+from gangline.serve.orders.ending import after_failure
+from gangline.serve.orders.errand import Errand, Errands, Stopping
+from gangline.serve.orders.schedules import Schedules
+from gangline.serve.types import Order
+
+LEASE_SECONDS = 60.0
+RENEW_SECONDS = 15.0
+IDLE_SECONDS = 1.0
+"""Between two looks at an empty queue."""
+AGAIN_SECONDS = 2.0
+log = structlog.get_logger()
+
+
+class Workers:
+    """The workers of one service."""
+
+    def __init__(
+        self, desk: ServiceDesk, clones: Clones, schedules: Schedules, *, program: Sequence[str] = PROGRAM
+    ) -> None:
+        """`program` is what drives a run; it takes the arguments of `gangline run`."""
+        self._desk = desk
+        self._stopping = threading.Event()
+        self._errands = Errands(desk=desk, clones=clones, schedules=schedules, stopping=self._stopping, program=program)
+        self._holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._busy: dict[int, Errand] = {}
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        for number in range(self._desk.site.serve.workers):
+            self._run(self._work, f"worker-{number}")
+        self._run(self._relieve, "relief")
+        self._run(self._renew, "order-leases")
+
+    def close(self, seconds: float = 10.0) -> None:
+        """Take up no more and let go; drivers that were started go on by themselves."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(seconds)
+
+    def driving(self) -> list[Order]:
+        """Orders that this service has in hand now."""
+        with self._lock:
+            return [each.order for each in self._busy.values()]
+
+    def _run(self, target: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=target, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            order = self._claim()
+            if order is None:
+                self._stopping.wait(IDLE_SECONDS)
+            else:
+                self._take(order)
+
+    def _relieve(self) -> None:
+        """Where all workers follow long runs, whoever pushed again, deleted or closed is not kept waiting for them."""
+        while not self._stopping.wait(IDLE_SECONDS):
+            order = self._claim_relief() if len(self.driving()) >= self._desk.site.serve.workers else None
+            if order is not None:
+                self._take(order, follows=False)
+
+    def _claim_relief(self) -> Order | None:
+        try:
+            return self._desk.database.orders.claim_relief(
+                holder=self._holder, now=self._desk.clock(), lease_seconds=LEASE_SECONDS
+            )
+        except GanglineError as error:
+            log.warning("queue_not_read", cause=str(error))
+            return None
+
+    def _claim(self) -> Order | None:
+        try:
+            return self._desk.database.orders.claim(
+                holder=self._holder, now=self._desk.clock(), lease_seconds=LEASE_SECONDS,
+                most=self._desk.site.limits.active_runs,
+            )  # fmt: skip
+        except GanglineError as error:
+            log.warning("queue_not_read", cause=str(error))
+            return None
+
+    def _take(self, order: Order, *, follows: bool = True) -> None:
+        errand = Errand(self._errands, order, remember=self._remember, follows=follows)
+        with self._lock:
+            self._busy[order.id] = errand
+        try:
+            self._settle(self._outcome(errand), errand)
+        finally:
+            with self._lock:
+                del self._busy[order.id]
+
+    def _outcome(self, errand: Errand) -> Order:
+        try:
+            return errand.perform()
+        except Stopping:
+            return replace(errand.order, state="queued")
+        except GanglineError as error:
+            log.warning("order_failed", order=errand.order.id, cause=str(error))
+            return after_failure(errand.order, clean(str(error), limit=400), now=self._desk.clock())
+        except Exception as error:
+            log.exception("order_broke", order=errand.order.id)
+            said = f"a bug in gangline: {type(error).__name__}; the service's log says more"
+            return after_failure(errand.order, said, now=self._desk.clock())
+
+    def _remember(self, order: Order) -> bool:
+        return self._desk.database.orders.settle(order, holder=self._holder)
+
+    def _settle(self, order: Order, errand: Errand) -> None:
+        """Written however long the database is away; a service that stops meanwhile leaves it to the next one."""
+        while not errand.lost.is_set():
+            try:
+                self._remember(order)
+                self._wake_if_approved(order)
+            except GanglineError as error:
+                log.warning("order_not_settled", order=order.id, cause=str(error))
+                if self._stopping.wait(AGAIN_SECONDS):
+                    return
+            else:
+                log.info("order_settled", order=order.id, state=order.state, run=order.run, note=order.note)
+                return
+
+    def _wake_if_approved(self, order: Order) -> None:
+        """Somebody may have approved between the end of the driver and the order's parking."""
+        if order.state == "parked" and order.trust == "fork" and order.run is not None:
+            record = find_run(self._desk.store, order.run)
+            if not awaits_approval(record):
+                self._desk.database.orders.wake(order.run, now=self._desk.clock())
+
+    def _renew(self) -> None:
+        while not self._stopping.wait(RENEW_SECONDS):
+            with self._lock:
+                busy = dict(self._busy)
+            for number, errand in busy.items():
+                self._renew_one(number, errand)
+
+    def _renew_one(self, number: int, errand: Errand) -> None:
+        try:
+            held = self._desk.database.orders.renew(
+                number, holder=self._holder, now=self._desk.clock(), lease_seconds=LEASE_SECONDS
+            )
+        except GanglineError as error:
+            log.warning("order_not_renewed", order=number, cause=str(error))
+            return
+        with self._lock:
+            is_ours = self._busy.get(number) is errand
+        if not held and is_ours:
+            errand.lost.set()

@@ -1,0 +1,156 @@
+"""Two to ten runs beside each other: curves, metrics judged on a band, costs, and the rows in which they differ."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from gangline.errors import UsageError
+from gangline.report import facts
+from gangline.report.compare import compare
+from gangline.report.text import percent, quantity
+from gangline.serve.pages.frame import address, draw
+from gangline.serve.pages.matrix import Cell, Row, differences
+from gangline.serve.pages.overlay import Style, departure, overlay, style_of
+from gangline.serve.types import Principal
+from gangline.spec.record import Band, Metric, Record
+
+FEWEST, MOST = 2, 10
+COSTS = (
+    ("step", "step_seconds", "s"), ("memory a rank", "memory_bytes", "B"), ("training", "wall_seconds", "s"),
+    ("GPU-hours", "gpu_hours", ""), ("money", "money", ""),
+)  # fmt: skip
+
+
+def render_compare(records: Sequence[Record], *, principal: Principal, reference: str | None = None) -> str:
+    """The page at `/compare`.
+
+    Args:
+        records: Two to ten.
+        principal: Who looks.
+        reference: Run that the others are held against; None: the oldest that learned a band of its own, else the
+            oldest. The others follow from old to new.
+
+    Raises:
+        UsageError: Fewer or more.
+    """
+    if not FEWEST <= len(records) <= MOST:
+        raise UsageError(
+            f"a comparison takes {FEWEST} to {MOST} runs, {len(records)} were named; tick some in the list"
+        )
+    ordered = _ordered(records, reference)
+    columns = [_column(ordered, place) for place in range(len(ordered))]
+    return draw(
+        "compare.html.j2",
+        columns=columns,
+        charts=[chart for chart in (overlay(ordered), departure(ordered)) if chart],
+        metrics=_metrics(ordered, columns),
+        banded=any(_band_of(metric) for metric in ordered[0].metrics.values()),
+        costs=_costs(ordered),
+        differences=differences(ordered),
+        principal=principal,
+    )
+
+
+def _ordered(records: Sequence[Record], reference: str | None) -> list[Record]:
+    """The reference first, the others by age."""
+    aged = sorted(records, key=lambda record: (record.run.created, record.run.id))
+    banded = (r for r in aged if any(metric.band for metric in r.metrics.values()))
+    first = next((r for r in aged if r.run.id == reference), None) or next(banded, aged[0])
+    return [first, *(record for record in aged if record is not first)]
+
+
+class Column(NamedTuple):
+    """A run, and how it stands against the first."""
+
+    record: Record
+    style: Style
+    url: Markup
+    word: str
+    outcome: str
+    why: str
+    first_url: Markup
+    """The same page with this one as the first."""
+    without_url: Markup | None
+    """The same page without this one, where enough are left."""
+
+
+def _column(ordered: Sequence[Record], place: int) -> Column:
+    record = ordered[place]
+    judged = compare(ordered[0], record) if place else None
+    ids = [each.run.id for each in ordered]
+    rest = [run for run in ids if run != record.run.id]
+    return Column(
+        record=record,
+        style=style_of(place),
+        url=address("runs", record.run.id),
+        word=facts.verdict_word(record),
+        outcome=judged.outcome if judged else "",
+        why=judged.why if judged else "",
+        first_url=address("compare", run=ids, reference=record.run.id),
+        without_url=address("compare", run=rest, reference=ids[0] if place else None) if len(rest) >= FEWEST else None,
+    )
+
+
+def _metrics(ordered: Sequence[Record], columns: Sequence[Column]) -> list[Row]:
+    """Values of all; judged are those that can be compared with the first."""
+    names = sorted({name for record in ordered for name in record.metrics})
+    judged = [column.outcome != "NOT COMPARABLE" for column in columns]
+    return [_metric_row(name, [record.metrics.get(name) for record in ordered], judged) for name in names]
+
+
+def _metric_row(name: str, metrics: Sequence[Metric | None], judged: Sequence[bool]) -> Row:
+    first = metrics[0]
+    band = _band_of(first)
+    better = next((metric.better for metric in metrics if metric and metric.better), None)
+    best = best_places([metric if may else None for metric, may in zip(metrics, judged, strict=True)], band, better)
+    cells = []
+    for place, metric in enumerate(metrics):
+        if metric is None:
+            cells.append(Cell("-"))
+            continue
+        side = facts.side_of(metric.value, band, better) if place and judged[place] else "unknown"
+        change = metric.value / first.value - 1 if place and first and first.value else None
+        mark = "★ best" if place in best else f"{facts.SIDE_MARKS[side]} {side}" if side != "unknown" else ""
+        said = percent(change, signed=True) if change is not None else ""
+        cells.append(Cell(quantity(metric.value, metric.unit), said, mark, f"s-{side}" + " best" * (place in best)))
+    return Row(name, cells, _band_words(band, better))
+
+
+def _band_of(metric: Metric | None) -> Band | None:
+    """Its own, else that of its base."""
+    return (metric.band or metric.base_band) if metric else None
+
+
+def _band_words(band: Band | None, better: str | None) -> str:
+    if band is None:
+        return ""
+    spread = f"± {percent(band.half / abs(band.center))}" if band.center else ""
+    return f"band {spread}, {better} is better" if better else f"band {spread}"
+
+
+def best_places(metrics: Sequence[Metric | None], band: Band | None, better: str | None) -> set[int]:
+    """Places within half a band of the best value; none where that is all of them: noise has no winner."""
+    known = {place: metric.value for place, metric in enumerate(metrics) if metric is not None}
+    if band is None or better is None or len(known) < 2:
+        return set()
+    top = min(known.values()) if better == "lower" else max(known.values())
+    near = {place for place, value in known.items() if abs(value - top) <= band.half}
+    return near if len(near) < len(known) else set()
+
+
+def _costs(ordered: Sequence[Record]) -> list[Row]:
+    """As measured; without marks, because no band of costs is learned."""
+    rows = []
+    for name, key, unit in COSTS:
+        values = [getattr(record.plan.measured, key) if record.plan else None for record in ordered]
+        if any(value is not None for value in values):
+            rows.append(Row(name, [_cost(value, values[0], unit, place) for place, value in enumerate(values)]))
+    return rows
+
+
+def _cost(value: float | None, first: float | None, unit: str, place: int) -> Cell:
+    if value is None:
+        return Cell("-")
+    note = percent(value / first - 1, signed=True) if place and first else ""
+    return Cell(quantity(value, unit), note)

@@ -1,0 +1,177 @@
+"""The list of runs: what waits in the queue, how the metric went, a row a run, two to ten of them to compare."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from gangline.report import facts
+from gangline.report.text import percent
+from gangline.serve.pages.frame import POLL_SECONDS, address, draw, hence, seconds_of
+from gangline.serve.pages.history import draw_history
+from gangline.serve.types import Order, Principal, RunFilter, RunRow
+from gangline.units import format_number, format_seconds
+
+VERDICTS = ("open", "passed", "refused", "failed", "cancelled", "superseded")
+SHOWN_ORDERS = 50
+_RANKS = ("quarantined", "done", "parked", "driving", "queued")
+_PLACES = {"done": "not built"}
+
+
+def render_runs(
+    rows: Sequence[RunRow],
+    *,
+    wanted: RunFilter,
+    orders: Sequence[Order],
+    next_page: str | None,
+    principal: Principal,
+    now: float,
+    counts: Mapping[tuple[str, str], int] | None = None,
+    notice: str = "",
+) -> str:
+    """The page at `/runs`.
+
+    Args:
+        rows: Newest first.
+        wanted: What was asked for; the form keeps it.
+        orders: Oldest first; those that are settled are left out, unless no run could be born of them.
+        next_page: Cursor of the older page, put into the field `cursor`; None: these are the last.
+        principal: Who looks.
+        now: Seconds since the epoch, for ages.
+        counts: Runs by (project, verdict), over everything that the principal may read.
+        notice: Said above all else: the store is away, the list is as of then.
+    """
+    counts = counts or {}
+    return draw(
+        "runs.html.j2",
+        rows=[_line(row, now) for row in rows],
+        wanted=wanted,
+        queue=_queue(orders, now),
+        chips=_chips(counts, wanted),
+        projects=sorted({project for project, _ in counts} | {row.project for row in rows}),
+        history=draw_history(rows),
+        older=_page(wanted, cursor=next_page) if next_page else None,
+        newest=_page(wanted) if wanted.before else None,
+        filtered=bool(_fields(wanted)),
+        folded=not {"branch", "commit", "pull_request"} & set(_fields(wanted)),
+        verdicts=VERDICTS,
+        principal=principal,
+        now=now,
+        notice=notice,
+        poll=POLL_SECONDS if _moves(rows, orders) and not wanted.before else 0,
+    )
+
+
+def _moves(rows: Iterable[RunRow], orders: Iterable[Order]) -> bool:
+    return any(row.state == "open" for row in rows) or any(o.state in ("queued", "driving") for o in orders)
+
+
+def _fields(wanted: RunFilter) -> dict[str, str]:
+    """The form's fields that are filled, by name."""
+    given = {
+        "project": wanted.project,
+        "branch": wanted.branch,
+        "verdict": wanted.verdict,
+        "commit": wanted.commit,
+        "pull_request": str(wanted.pull_request) if wanted.pull_request is not None else None,
+        "text": wanted.text,
+    }
+    return {name: value for name, value in given.items() if value}
+
+
+def _page(wanted: RunFilter, **changed: str | None) -> Markup:
+    """The list's address under the same filter but for what changed."""
+    return address("runs", **(_fields(wanted) | changed))
+
+
+class Chip(NamedTuple):
+    """A count that is a filter, too."""
+
+    verdict: str
+    runs: int
+    url: Markup
+    chosen: bool
+
+
+def _chips(counts: Mapping[tuple[str, str], int], wanted: RunFilter) -> list[Chip]:
+    """Runs by verdict, of the project that is looked at or of all; a second click takes the filter away."""
+    chips = []
+    for verdict in VERDICTS:
+        count = sum(n for (project, v), n in counts.items() if v == verdict and wanted.project in (None, project))
+        chosen = wanted.verdict == verdict
+        if count or chosen:
+            url = _page(wanted, verdict=None if chosen else verdict)
+            chips.append(Chip(verdict, count, url, chosen))
+    return chips
+
+
+class Line(NamedTuple):
+    """A row with its words."""
+
+    row: RunRow
+    url: Markup
+    value: str
+    change: str
+    base: str
+    mark: str
+    took: str
+    """Its stages, or of an open run the time since it began."""
+
+
+def _line(row: RunRow, now: float) -> Line:
+    change = row.value / row.base - 1 if row.value is not None and row.base else None
+    begun = seconds_of(row.created) if row.state == "open" else None
+    took = row.seconds if begun is None else max(now - begun, 0.0)
+    return Line(
+        row=row,
+        url=address("runs", row.run),
+        value=format_number(row.value) if row.value is not None else "",
+        change=percent(change, signed=True) if change is not None else "",
+        base=format_number(row.base) if row.base is not None else "",
+        mark=facts.SIDE_MARKS[row.side] if row.side != "unknown" else "",
+        took=format_seconds(took) if took else "",
+    )
+
+
+class Queued(NamedTuple):
+    """An order with its words."""
+
+    order: Order
+    place: str
+    """`1st`, or what else it is."""
+    what: str
+    """Branch, pull request or ref."""
+    why: str
+    url: Markup | None
+
+
+def _queue(orders: Sequence[Order], now: float) -> list[Queued]:
+    """What is not settled: what needs a person first, then in the order of their turn."""
+    alive = [order for order in orders if order.state in _RANKS]
+    alive = [order for order in alive if order.state != "done" or order.run is None]
+    turns = {order.id: place for place, order in enumerate((o for o in alive if o.state == "queued"), start=1)}
+    alive.sort(key=lambda order: (_RANKS.index(order.state), order.created, order.id))
+    return [
+        Queued(
+            order,
+            f"{_ordinal(turns[order.id])} in line" if order.id in turns else _PLACES.get(order.state, order.state),
+            order.branch or order.ref,
+            _why(order, now),
+            address("runs", order.run) if order.run else None,
+        )
+        for order in alive[:SHOWN_ORDERS]
+    ]
+
+
+def _why(order: Order, now: float) -> str:
+    said = [order.note] if order.note else []
+    if order.state == "parked":
+        said.append(f"tried again {hence(order.not_before - now)}")
+    if order.tries > 1 or (order.tries and order.state != "driving"):
+        said.append(f"{order.tries} {'try' if order.tries == 1 else 'tries'} so far")
+    return " · ".join(said)
+
+
+def _ordinal(place: int) -> str:
+    ending = "th" if place % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
+    return f"{place}{ending}"

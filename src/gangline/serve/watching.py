@@ -1,0 +1,194 @@
+"""Runs that somebody watches: one watch a run, however many look; each looker has a short queue of its own.
+
+A watch reads the record once a second and follows the gang that runs. A looker that falls behind loses the oldest
+news, never the watch: every event says how things are, so the newest is enough.
+"""
+
+import asyncio
+import threading
+
+import structlog
+
+from gangline.errors import GanglineError
+from gangline.line import identity
+from gangline.line.launchers import open_launcher
+from gangline.line.states import stage
+from gangline.line.targets import site_of
+from gangline.report.progress import Progress
+from gangline.serve.desk import ServiceDesk
+from gangline.serve.news import Folded, News, end_news, has_ended, record_news
+from gangline.serve.problems import Refused
+from gangline.serve.stopping import gangs_folder
+from gangline.spec.plan import Role
+from gangline.spec.record import Record
+
+POLL_SECONDS = 1.0
+QUEUED = 32
+MOST_WATCHES = 64
+_GANG_STAGES: tuple[Role, ...] = ("train", "evaluate", "prove")
+log = structlog.get_logger()
+
+
+class Looker:
+    """Who looks: a queue on its event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._queue: asyncio.Queue[News] = asyncio.Queue(QUEUED)
+
+    def tell(self, news: News) -> None:
+        """From any thread."""
+        self._loop.call_soon_threadsafe(self._put, news)
+
+    async def next(self, seconds: float) -> News | None:
+        """The next news; None where there was none in that time."""
+        try:
+            return await asyncio.wait_for(self._queue.get(), seconds)
+        except TimeoutError:
+            return None
+
+    def _put(self, news: News) -> None:
+        if self._queue.full():
+            self._queue.get_nowait()
+        self._queue.put_nowait(news)
+
+
+class Watchers:
+    """All watches of a service; a watch ends with its last looker."""
+
+    def __init__(self, desk: ServiceDesk) -> None:
+        self._desk = desk
+        self._watches: dict[str, _Watch] = {}
+        self._lock = threading.Lock()
+
+    def look(self, record: Record, looker: Looker) -> None:
+        """Tell `looker` of a run from now on.
+
+        Raises:
+            Refused: Too many runs are watched.
+        """
+        with self._lock:
+            watch = self._watches.get(record.run.id)
+            if watch is None or watch.is_over:
+                if len(self._watches) >= MOST_WATCHES:
+                    raise Refused(429, f"{MOST_WATCHES} runs are watched already; again later", {"Retry-After": "30"})
+                watch = self._watches[record.run.id] = _Watch(self._desk, record)
+            watch.join(looker)
+
+    def leave(self, run: str, looker: Looker) -> None:
+        with self._lock:
+            watch = self._watches.get(run)
+            if watch is not None and watch.leave(looker):
+                del self._watches[run]
+
+    def progress(self, run: str) -> Progress | None:
+        """Of a run that somebody watches, what is known of its running stage."""
+        watch = self._watches.get(run)
+        return watch.progress() if watch else None
+
+    def close(self) -> None:
+        with self._lock:
+            for watch in self._watches.values():
+                watch.stop()
+            self._watches.clear()
+
+    def __len__(self) -> int:
+        return len(self._watches)
+
+
+class _Watch:
+    """The threads of one run: one reads its record, one at a time follows a gang."""
+
+    def __init__(self, desk: ServiceDesk, record: Record) -> None:
+        self._desk, self._record = desk, record
+        self._lookers: list[Looker] = []
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._followed: set[str] = set()
+        self._last: News | None = None
+        self._folded: Folded | None = None
+        threading.Thread(target=self._read, name=f"watch {record.run.id}", daemon=True).start()
+
+    @property
+    def is_over(self) -> bool:
+        return self._stop.is_set()
+
+    def join(self, looker: Looker) -> None:
+        with self._lock:
+            self._lookers.append(looker)
+            if self._last is not None:
+                looker.tell(self._last)
+
+    def leave(self, looker: Looker) -> bool:
+        """True where nobody looks any more; then the watch ends."""
+        with self._lock:
+            if looker in self._lookers:
+                self._lookers.remove(looker)
+            if not self._lookers:
+                self._stop.set()
+            return not self._lookers
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def progress(self) -> Progress | None:
+        return self._folded.progress() if self._folded else None
+
+    def _tell(self, news: News) -> None:
+        with self._lock:
+            if news.kind == "progress":
+                self._last = news
+            for looker in self._lookers:
+                looker.tell(news)
+
+    def _read(self) -> None:
+        key = f"{self._record.prefix}/record.json"
+        seen = self._record.seq
+        self._follow_gang()
+        while not self._stop.wait(POLL_SECONDS):
+            try:
+                blob = self._desk.store.get(key)
+                record = Record.from_json(blob.data) if blob is not None else None
+            except GanglineError as error:
+                log.warning("watch_record", run=self._record.run.id, cause=str(error))
+                continue
+            if record is None:
+                return self._stop.set()
+            if record.seq != seen:
+                seen, self._record = record.seq, record
+                self._tell(record_news(record))
+            if has_ended(record):
+                self._tell(end_news(record))
+                return self._stop.set()
+            self._follow_gang()
+        return None
+
+    def _follow_gang(self) -> None:
+        """Begin to follow the gang of the stage that runs, once."""
+        record = self._record
+        running = next((name for name in _GANG_STAGES if stage(record, name).state == "running"), None)
+        if running is None:
+            return
+        trains = running == "train" and record.gang is not None
+        gang = record.gang.name if trains and record.gang else identity.gang_name(record.run.id, running)
+        if gang not in self._followed:
+            self._followed.add(gang)
+            threading.Thread(target=self._progress, args=(record, running, gang), daemon=True).start()
+
+    def _progress(self, record: Record, running: str, gang: str) -> None:
+        desk = self._desk
+        try:
+            launcher = open_launcher(
+                gangs_folder(desk, record), site=site_of(record, desk.site), environ=desk.environ, store=desk.store
+            )
+            if launcher.status(gang).state == "absent":
+                self._followed.discard(gang)  # not there yet, or on another machine: the next look tries again
+                return
+            self._folded = Folded(running, record)
+            for event in launcher.follow(gang):
+                if self._stop.is_set() or event.end is not None:
+                    return
+                if (news := self._folded.see(event)) is not None:
+                    self._tell(news)
+        except GanglineError as error:
+            log.warning("watch_gang", run=record.run.id, cause=str(error))

@@ -1,0 +1,165 @@
+"""A service of two tenants over a folder and an SQLite file, with records of each, for tests of what it answers."""
+
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+import httpx
+import uvicorn
+from fastapi import FastAPI
+from tests.report import records
+
+from gangline.line.forge.open import open_forges
+from gangline.line.runs import mark_open
+from gangline.serve.accounts import Accounts, digest_of, new_token
+from gangline.serve.app import create_app
+from gangline.serve.database.open import open_database
+from gangline.serve.desk import ServiceDesk
+from gangline.serve.limits import Limits
+from gangline.serve.telemetry import Telemetry
+from gangline.serve.types import Principal, row_of
+from gangline.spec.record import Artifact, Record
+from gangline.spec.site import ForgeTable, LimitsTable, ServeTable, Site, StoreTable
+from gangline.storage.local import FolderStore
+
+TENANTS = ("alpha", "beta")
+ROLES = ("reader", "runner", "maintainer")
+SECRETS = {"HOOK_SECRET": "canary-of-the-hook"}
+PLENTY = Limits(requests_per_second=100_000, burst=100_000, guesses_per_second=100_000, guesses_burst=100_000)
+
+
+@dataclass
+class World:
+    desk: ServiceDesk
+    tokens: dict[tuple[str, str], str]
+    """By project (or *) and role."""
+
+    url: str = ""
+    app: FastAPI | None = None
+
+    def client(self, who: tuple[str, str] | None = ("*", "admin"), **options) -> httpx.Client:
+        """Of the server that `serving` started."""
+        headers = {"Authorization": f"Bearer {self.tokens[who]}"} if who else {}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False, **options)
+
+    @contextmanager
+    def serving(self, *, limits: Limits = PLENTY):
+        """This world behind a real server, in a thread."""
+        self.app = create_app(self.desk, limits=limits)
+        with served(self.app) as self.url:
+            yield self
+
+    def run(self, project: str, verdict: str = "passed") -> str:
+        return run_id(project, verdict)
+
+
+@contextmanager
+def served(app):
+    """URL of `app` behind uvicorn."""
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, access_log=False, lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        server.force_exit = True
+        thread.join(10)
+
+
+def run_id(project: str, verdict: str) -> str:
+    word = {"passed": "aaaaaa", "open": "bbbbbb", "fork": "cccccc"}[verdict]
+    return f"{project}-{sha(project, verdict)[:8]}-{word}"
+
+
+def sha(project: str, verdict: str) -> str:
+    return sha256(f"{project} {verdict}".encode()).hexdigest()[:40]
+
+
+@contextmanager
+def world(tmp_path: Path):
+    """The tenants `alpha` and `beta`, each with a run that passed, an open one, and an open one of a fork."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (tmp_path / "alpha").mkdir()
+    store = FolderStore(tmp_path / "store")
+    site = Site(
+        store=StoreTable(url=store.url),
+        limits=LimitsTable(active_runs=2),
+        serve=ServeTable(home=str(home), repositories={"alpha": str(tmp_path / "alpha")}),
+        forge={
+            "ours": ForgeTable(
+                kind="gitea",
+                url="http://127.0.0.1:1",
+                projects={"team/beta": "beta"},
+                hook_secret="secret:env:HOOK_SECRET",
+            )
+        },
+    )
+    database = open_database(str(home / "serve.db"))
+    desk = ServiceDesk(
+        site=site,
+        site_file=tmp_path / "site.toml",
+        environ=SECRETS,
+        home=home,
+        repo=tmp_path,
+        store=store,
+        database=database,
+        accounts=Accounts(database.tokens),
+        forges=open_forges(site, SECRETS),
+        telemetry=Telemetry.of(site),
+    )
+    for project in TENANTS:
+        fill(desk, project)
+    try:
+        yield World(desk, tokens_of(desk))
+    finally:
+        database.close()
+
+
+def fill(desk: ServiceDesk, project: str) -> None:
+    for verdict in ("passed", "open", "fork"):
+        record = record_of(desk, project, verdict)
+        desk.store.put(f"{record.prefix}/record.json", record.to_json())
+        if record.run.state == "open":
+            mark_open(desk.store, record)
+        desk.database.runs.put([row_of(record)])
+
+
+def record_of(desk: ServiceDesk, project: str, verdict: str) -> Record:
+    made = records.passed() if verdict == "passed" else records.bare()
+    run = replace(made.run, id=run_id(project, verdict), project=project)
+    commit = replace(made.commit, sha=sha(project, verdict), trust="fork" if verdict == "fork" else "own", base=None)
+    gang = replace(made.gang, name=run.id) if made.gang else None
+    made = replace(made, run=run, commit=commit, artifacts=(), gang=gang)
+    if verdict != "passed":
+        return made
+    return replace(made, artifacts=(put(desk, made, "report", b"<h1>report</h1>", "text/html"),
+                                    put(desk, made, "metrics", METRICS, "application/jsonl")))  # fmt: skip
+
+
+METRICS = b"".join(b'{"seed": 1, "step": %d, "loss": %.3f}\n' % (step, 10 / step) for step in range(1, 101))
+
+
+def put(desk: ServiceDesk, record: Record, kind: str, data: bytes, media_type: str) -> Artifact:
+    name = {"report": "report.html", "metrics": "metrics.jsonl"}[kind]
+    desk.store.put(f"{record.prefix}/{name}", data)
+    return Artifact(
+        kind=kind, key=f"{record.prefix}/{name}", media_type=media_type, size_bytes=len(data),
+        sha256=sha256(data).hexdigest(),
+    )  # fmt: skip
+
+
+def tokens_of(desk: ServiceDesk) -> dict[tuple[str, str], str]:
+    found = {}
+    for project, role in [("*", "admin"), *((project, role) for project in TENANTS for role in ROLES)]:
+        token = found[project, role] = new_token()
+        principal = Principal(name=f"{role} of {project}", roles={project: role})
+        desk.database.tokens.add(digest=digest_of(token), principal=principal, expires=None, now=0.0)
+    return found
