@@ -25,8 +25,6 @@ RetryClass = Literal["never", "later", "changed", "same", "free", "again"]
 
 SIGKILL_CODE = 137
 SIGTERM_CODE = 143
-PROGRAM_DECLINES = 42
-"""A program's own code that declines any retry, whatever happened."""
 
 
 class GanglineError(Exception):

@@ -1,6 +1,7 @@
 """What Linux tells about processes in /proc, for those who watch or clean up: keepers, launchers, tests."""
 
 import os
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,11 +54,23 @@ def with_variable(name: str, value: str) -> Iterator[int]:
             yield int(entry)
 
 
+def environ(pid: int) -> dict[str, str]:
+    """What `pid` was started with; empty where it is gone or another user's."""
+    words = (os.fsdecode(each).partition("=") for each in _environ(pid))
+    return {name: value for name, _, value in words if name}
+
+
 def _environ(pid: int) -> list[bytes]:
     try:
         return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:
         return []
+
+
+def processor_name() -> str:
+    """As the system calls it; the kind of machine where it has no name."""
+    lines = _read(_PROC / "cpuinfo").splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def _stat(pid: int) -> list[str]:

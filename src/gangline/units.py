@@ -16,7 +16,7 @@ def format_bytes(size_bytes: float) -> str:
 
 def format_seconds(seconds: float) -> str:
     """`0.4 s`, `15 s`, `1 min 14 s`, `3 h 20 min`."""
-    if seconds < 10:
+    if seconds < 10 or not math.isfinite(seconds):
         return f"{seconds:.1f} s"
     whole = round(seconds)
     if whole < 60:

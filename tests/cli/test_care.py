@@ -52,6 +52,21 @@ def test_metrics_check_holds_and_lists_every_series(gangline):
     assert all(series["name"].startswith("gangline_") for series in document["series"])
 
 
-def test_metrics_export_writes_a_file(gangline, tmp_path):
-    assert gangline("metrics", "export", "bytegpt-55", "--out", str(tmp_path / "m.txt")).stdout == ""
-    assert (tmp_path / "m.txt").read_text().rstrip().endswith("# EOF")
+def test_metrics_export_writes_a_file_and_tells_it(gangline, tmp_path):
+    out = tmp_path / "m.txt"
+    assert gangline("metrics", "export", "bytegpt-55", "--out", str(out)).stdout == f"{out}\n"
+    assert out.read_text().rstrip().endswith("# EOF")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [(None, "found: No such file or directory"), ("{{{", "found: no YAML: while parsing a flow node")],
+)
+def test_rules_that_cannot_be_read_are_told_in_one_line(gangline, tmp_path, text, found):
+    path = tmp_path / "rules.yml"
+    if text is not None:
+        path.write_text(text)
+    result = gangline("metrics", "check", str(path))
+    assert result.exit_code == 2
+    assert f"wanted rules or boards at {path}, {found}" in str(result.exception)
+    assert "\n" not in str(result.exception)

@@ -9,7 +9,7 @@ from gangline.errors import UsageError
 
 
 def test_an_unknown_kind_is_refused_with_those_there_are():
-    with pytest.raises(UsageError, match="trainjob, job, jobset, runtime, kfp"):
+    with pytest.raises(UsageError, match="trainjob, job, jobset, runtime, kfp, jenkins"):
         command("moon")
 
 
@@ -20,3 +20,24 @@ def test_an_unknown_kind_is_refused_with_those_there_are():
 def test_options_that_a_kind_has_no_use_for_are_refused(kind, options):
     with pytest.raises(UsageError, match=f"leave them out for {kind}"):
         command(kind, **options)
+
+
+def test_a_jenkins_gets_its_files_and_may_ask_for_them_again(tmp_path):
+    command("jenkins", out=tmp_path)
+    command("jenkins", out=tmp_path)
+    written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    assert {"Jenkinsfile", "jenkins/vars/gangStage.groovy", "jenkins/agents/line.yaml"} <= written
+    assert {"jenkins/casc/jenkins.yaml", "jenkins/casc/plugins.txt"} <= written
+
+
+def test_a_jenkinsfile_that_somebody_changed_is_not_overwritten(tmp_path):
+    (tmp_path / "Jenkinsfile").write_text("mine")
+    with pytest.raises(UsageError, match=r"Jenkinsfile in .* say something else"):
+        command("jenkins", out=tmp_path)
+    assert (tmp_path / "Jenkinsfile").read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [tmp_path / "Jenkinsfile"]
+
+
+def test_what_a_jenkins_gets_is_about_no_run():
+    with pytest.raises(UsageError, match="the same for every run"):
+        command("jenkins", "demo-9f31c2a0-k7q2mx")

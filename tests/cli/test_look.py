@@ -2,13 +2,17 @@
 
 import json
 import subprocess
+from dataclasses import replace
+from pathlib import Path
 from xml.etree.ElementTree import fromstring
 
 import pytest
+from jsonschema import Draft202012Validator
 from tests.report import records
 
 from gangline.errors import GanglineError
 from gangline.spec.record import Record
+from gangline.storage.open import open_store
 
 
 def message(result) -> str:
@@ -43,6 +47,16 @@ def test_show_json_is_the_record_itself(gangline):
 
 def test_a_unique_beginning_names_a_run_and_no_name_the_newest(gangline):
     assert records.THIS_RUN in gangline("show", "bytegpt-55", "--oneline").stdout
+    assert records.THIS_RUN in gangline("show", "--oneline").stdout
+
+
+def test_a_run_that_only_measures_a_commit_is_marked_and_is_not_the_newest(gangline, desk):
+    whole = records.refused()
+    run = replace(whole.run, id=whole.run.id[:-1] + "a", created="2027-01-01T00:00:00Z")
+    values = {**whole.inputs.values, "train.stop_at": 60}
+    cut = replace(whole, run=run, inputs=replace(whole.inputs, values=values))
+    open_store(f"file:{desk / '.gangline' / 'store'}").put(f"{cut.prefix}/record.json", cut.to_json())
+    assert "ddp-2 to 60" in gangline("list").stdout.splitlines()[1]
     assert records.THIS_RUN in gangline("show", "--oneline").stdout
 
 
@@ -92,6 +106,27 @@ def test_diff_json_holds_numbers_and_changes(gangline):
     document = json.loads(gangline("diff", records.BASE_RUN, records.THIS_RUN, "--json").stdout)
     assert document["outcome"] == "WORSE"
     assert document["changes"] == [{"base": "128", "kind": "line", "name": "model.width", "this": "64"}]
+
+
+def test_diff_json_fits_its_published_schema(gangline):
+    schema = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "comparison.json").read_text())
+    assert list(Draft202012Validator(schema).iter_errors(json.loads(gangline("diff", "--json").stdout))) == []
+
+
+def test_diff_without_names_judges_the_newest_run_against_its_base(gangline):
+    asked = gangline("diff").stdout
+    assert asked == gangline("diff", "base", records.THIS_RUN).stdout
+    assert asked == gangline("diff", f"base:{records.THIS_RUN}", records.THIS_RUN).stdout
+    assert f"base  {records.BASE_RUN}" in asked
+    assert "has no base" in message(gangline("diff", "base", records.BASE_RUN))
+
+
+def test_diff_writes_pages_for_builds(gangline, tmp_path):
+    page = tmp_path / "out" / "diff.html"
+    assert gangline("diff", "--format", "html", "--out", str(page)).stdout.strip() == str(page)
+    assert "WORSE" in page.read_text()
+    assert gangline("diff", "--format", "markdown").stdout.startswith("**✗ WORSE**")
+    assert gangline("diff", "--format", "pdf").exit_code == 2
 
 
 def test_diff_of_a_commit_without_a_run_says_how_to_make_one(gangline):

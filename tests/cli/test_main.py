@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +49,14 @@ def test_every_command_explains_itself(name):
 def test_unknown_command_and_option_exit_2():
     assert gangline("frobnicate").returncode == 2
     assert gangline("list", "--nope").returncode == 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this machine has no /dev/full")
+def test_a_full_disk_behind_stdout_is_no_bug():
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "gangline", "metrics", "check", "--json"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (40, "error: wanted to write the output, found: No space left on device\n")
 
 
 def test_without_a_repository_the_message_says_what_works(tmp_path):

@@ -20,9 +20,8 @@ def attended(view: View, *, drives: bool = True) -> Iterator[View]:
         view: The screen.
         drives: Whether the run waits for a driver once this one has left, or was only watched.
     """
-    before = signal.signal(signal.SIGTERM, _terminate)
     try:
-        with view:
+        with leaving_on_sigterm(), view:
             yield view
     except GanglineError as error:
         if not view.ended:
@@ -34,6 +33,14 @@ def attended(view: View, *, drives: bool = True) -> Iterator[View]:
     except SystemExit:
         _say_where(view, drives=drives)
         raise
+
+
+@contextmanager
+def leaving_on_sigterm() -> Iterator[None]:
+    """While the block runs, SIGTERM is a SystemExit: who leaves can say how to go on."""
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from gangline.cli.logs import set_up_logs
 from gangline.errors import ConfigError, UsageError
 from gangline.line import runs
+from gangline.line.marks import was_cut_short
 from gangline.spec.load import load_site
 from gangline.spec.record import Record
 from gangline.spec.site import Site
@@ -30,7 +31,7 @@ class Desk:
         return runs.open_site_store(self.repo, self.site, self.environ)
 
     def run(self, run: str | None) -> Record:
-        """The record of a run id or of the unique beginning of one; None: the newest run."""
+        """The record of a run id or of the unique beginning of one; None: the newest that was not cut short."""
         if run is not None:
             return runs.find_run(self.store, run)
         newest = max(runs.list_runs(self.store), key=_age, default=None)
@@ -75,5 +76,5 @@ def _store_is_inside(site: Site) -> bool:
     return url.startswith("file:") and not Path(url.removeprefix("file:")).expanduser().is_absolute()
 
 
-def _age(record: Record) -> tuple[str, int]:
-    return record.run.created, record.run.attempt
+def _age(record: Record) -> tuple[bool, str, int]:
+    return not was_cut_short(record), record.run.created, record.run.attempt

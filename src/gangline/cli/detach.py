@@ -1,6 +1,7 @@
 """A driver in a session of its own: what `run --detach` leaves behind, and what a drill strikes."""
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -48,6 +49,7 @@ def _wait_for_name(process: "subprocess.Popen[bytes]", folder: Path) -> str:
             return str(json.loads(first)["run"])
         if code is not None:
             said = (folder / "err").read_text("utf-8").strip().removeprefix("error: ")
+            shutil.rmtree(folder)
             raise error_for(code)(said or f"the driver ended with {code} before its run had a name")
         time.sleep(0.05)
     process.terminate()

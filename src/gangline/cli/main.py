@@ -1,17 +1,18 @@
 """`gangline`: the commands by name, and how every one of them ends: an exit code and, on error, one message."""
 
+import errno
 import os
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from gangline import __version__
 from gangline.cli.lazy import Entry, lazy_group
-from gangline.errors import CancelledError, GanglineError, StillRunning
+from gangline.errors import CancelledError, GanglineError, StillRunning, StorageError
 
-_RUN, _LOOK, _MODEL, _CARE = "Run", "Look", "Models", "Care"
+_RUN, _LOOK, _MODEL, _PUSH, _CARE = "Run", "Look", "Models", "From a push", "Care"
 
 ENTRIES = (
     Entry("doctor", "What works on this machine, and what works without the rest.", _RUN),
@@ -21,15 +22,24 @@ ENTRIES = (
     Entry("emit", "Print what a cluster or a pipelines server would be given.", _RUN),
     Entry("stage", "Run one stage of a run; for Jenkins, KFP and other drivers.", _RUN),
     Entry("cancel", "Stop a run and its gang; returns when nothing is left running.", _RUN),
+    Entry("resize", "Give an elastic run that trains more or fewer ranks.", _RUN),
+    Entry("approve", "Let a fork's run execute its code, after reading it.", _RUN),
     Entry("list", "List runs, newest first.", _LOOK),
     Entry("show", "Show one run's record.", _LOOK),
     Entry("follow", "Watch a run that somebody else drives.", _LOOK),
     Entry("logs", "Print what ranks wrote.", _LOOK),
     Entry("report", "Draw the report of a run.", _LOOK),
+    Entry("bisect", "Find the commit that made a metric worse.", _LOOK),
     Entry("diff", "Compare two runs: numbers against bands, and what changed.", _LOOK),
+    Entry("profile", "Profile steps of a run while it trains, or show what was found.", _LOOK),
     Entry("promote", "Point an alias at a model version, after verifying all of it.", _MODEL),
     Entry("verify", "Check signature and digests of a model, checkpoint or run.", _MODEL),
     Entry("keys", "List the signing keys of this site.", _MODEL),
+    Entry("serve", "Serve webhooks, the API and the pages of a site.", _PUSH),
+    Entry("hook", "Build what is pushed to a bare repository of this machine.", _PUSH),
+    Entry("token", "Give, list and end tokens of the service.", _PUSH),
+    Entry("up", "Start the servers around the line on this machine: S3, Prometheus, Grafana, service.", _PUSH),
+    Entry("down", "Stop the servers that `up` started, and nothing else.", _PUSH),
     Entry("drill", "Inject a fault on purpose; measure detection and recovery.", _CARE),
     Entry("sweep", "Delete gangs whose run has ended or that nobody follows.", _CARE),
     Entry("placer", "Give queued gangs of a cluster their servers, whole gangs only.", _CARE),
@@ -39,6 +49,7 @@ ENTRIES = (
 
 _KINDS = {CancelledError.exit_code: "stopped", StillRunning.exit_code: "still running"}
 """Endings that are no errors."""
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 app = typer.Typer(
     cls=lazy_group(ENTRIES, "gangline.cli.commands"),
@@ -80,11 +91,21 @@ def main() -> None:
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         sys.exit(130)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            _end_as_bug(error)
+        _say("error", StorageError(f"wanted to write {error.filename or 'the output'}, found: {error.strerror}"))
+        _trace_if_asked()
+        sys.exit(StorageError.exit_code)
     except Exception as error:  # the last place: a bug ends as one message and exit 1
-        _say(f"internal error: {type(error).__name__}", error)
-        if not _trace_if_asked():
-            typer.echo("This is a bug in gangline; GANGLINE_DEBUG=1 prints the traceback.", err=True)
-        sys.exit(GanglineError.exit_code)
+        _end_as_bug(error)
+
+
+def _end_as_bug(error: Exception) -> NoReturn:
+    _say(f"internal error: {type(error).__name__}", error)
+    if not _trace_if_asked():
+        typer.echo("This is a bug in gangline; GANGLINE_DEBUG=1 prints the traceback.", err=True)
+    sys.exit(GanglineError.exit_code)
 
 
 def _say(kind: str, error: Exception) -> None:

@@ -16,7 +16,7 @@ SiteOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout: one document, or lines while following.")]
 RunArgument = Annotated[str, typer.Argument(help="Run id, or the beginning of one.", metavar="RUN")]
 LastRunArgument = Annotated[
-    str | None, typer.Argument(help="Run id, or the beginning of one.", metavar="[RUN]", show_default="the newest run")
+    str | None, typer.Argument(help="Run id, or the beginning of one.", metavar="RUN", show_default="the newest run")
 ]
 SetOption = Annotated[
     list[str] | None,

@@ -1,12 +1,15 @@
 """Results on stdout: JSON documents and plain tables. What records hold is cleaned before a terminal sees it."""
 
 import json
+import shutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
 
+from gangline.line.places import writing
 from gangline.report.text import clean
 from gangline.spec.codec import to_plain
 
@@ -15,6 +18,36 @@ def print_json(value: Any) -> None:
     """One document: indented for a person, one line for a pipe."""
     indent = 2 if sys.stdout.isatty() else None
     typer.echo(json.dumps(to_plain(value), sort_keys=True, ensure_ascii=False, indent=indent))
+
+
+def print_or_write(text: str, out: Path | None) -> None:
+    """On stdout where `out` is nothing or `-`; else into that file, whose path is told.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    if out is None or str(out) == "-":
+        typer.echo(text, nl=False)
+        return
+    write_text(out, text)
+    typer.echo(out)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Into a file, its folder made where it is missing.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+
+
+def terminal_width(otherwise: int = 100) -> int:
+    """Columns to draw on, from 72 to 120; `otherwise` where nobody looks."""
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else otherwise
+    return min(max(columns, 72), 120)
 
 
 def columns(rows: Sequence[Sequence[str]], *, last: int = 200) -> str:

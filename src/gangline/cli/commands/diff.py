@@ -1,52 +1,73 @@
 """`gangline diff`: two records against each other."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gangline.cli.desk import Desk, open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
-from gangline.cli.output import print_json
+from gangline.cli.output import print_json, print_or_write, terminal_width
 from gangline.errors import GateError, UsageError
+from gangline.line.differing import look_beyond
 from gangline.line.git import Repository
-from gangline.line.runs import find_run, list_runs
+from gangline.line.naming import BASE, base_of, find_named
 from gangline.report.compare import compare
-from gangline.report.compare_text import render_comparison
+from gangline.report.compare_types import Comparison
 from gangline.spec.record import Record
+
+_FORMATS = ("text", "markdown", "html")
 
 
 def command(
-    a: Annotated[str, typer.Argument(help="Base: a run id, the beginning of one, or a commit such as HEAD~1.")],
-    b: Annotated[str | None, typer.Argument(help="What is judged.", show_default="the newest run")] = None,
+    a: Annotated[
+        str, typer.Argument(help="A run id or its beginning, a commit, branch or tag, base, base:RUN.", metavar="A")
+    ] = BASE,
+    b: Annotated[str | None, typer.Argument(help="What is judged.", metavar="B", show_default="the newest run")] = None,
     *,
     fail_on_worse: Annotated[bool, typer.Option("--fail-on-worse", help="Exit 60 when B is worse.")] = False,
+    format_: Annotated[str, typer.Option("--format", help="text, markdown or html.")] = "text",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write instead of stdout.")] = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Judge run B against run A: numbers against A's bands, what changed, what to do next."""
+    """Judge run B against run A: numbers against A's bands, curves, what changed, what to do next.
+
+    Without A it is the base that B was judged against when it ran.
+    """
+    if format_ not in _FORMATS:
+        raise UsageError(f"wanted one of {', '.join(_FORMATS)}, found --format {format_}")
     desk = open_desk(repo, site)
-    comparison = compare(_record(desk, a), desk.run(None) if b is None else _record(desk, b))
+    this = desk.run(None) if b is None else find_named(desk.store, desk.repo, b)
+    base = base_of(desk.store, this) if a == BASE else find_named(desk.store, desk.repo, a)
+    comparison = compare(base, this, look_beyond(desk.store, _repository(desk, base, this), base, this))
     if json:
         print_json(comparison)
     else:
-        typer.echo(render_comparison(comparison))
+        print_or_write(_render(comparison, format_), out)
     if fail_on_worse and comparison.outcome == "WORSE":
         raise typer.Exit(GateError.exit_code)
 
 
-def _record(desk: Desk, name: str) -> Record:
-    """By run id; else the newest run of the commit of that name, undisturbed ones before drilled ones."""
+def _repository(desk: Desk, *records: Record) -> Repository | None:
+    """The clone that has the commits of both; a store may be read from anywhere."""
     try:
-        return find_run(desk.store, name)
-    except UsageError as not_a_run:
-        try:
-            sha = Repository.at(desk.repo).commit(name)
-        except UsageError:
-            raise not_a_run from None
-    newest = max(
-        list_runs(desk.store, commit=sha), key=lambda record: (not record.drills, record.run.created), default=None
-    )
-    if newest is None:
-        raise UsageError(f"{name} is commit {sha[:8]}, which has no run here; gangline run --commit {name} makes one")
-    return newest
+        repository = Repository.at(desk.repo)
+    except UsageError:
+        return None
+    return repository if all(repository.has(record.commit.sha) for record in records) else None
+
+
+def _render(comparison: Comparison, format_: str) -> str:
+    if format_ == "markdown":
+        from gangline.report.compare_markdown import render_markdown_comparison
+
+        return render_markdown_comparison(comparison)
+    if format_ == "html":
+        from gangline.report.compare_html import render_html_comparison
+
+        return render_html_comparison(comparison)
+    from gangline.report.compare_text import WIDTH, render_comparison
+
+    return render_comparison(comparison, width=terminal_width(WIDTH)) + "\n"

@@ -6,12 +6,14 @@ import typer
 
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
-from gangline.cli.output import print_json
-from gangline.line.drill.run import drill
+from gangline.cli.output import print_json, terminal_width
+from gangline.errors import UsageError
+from gangline.line.drill.catalogue import ALL
+from gangline.line.drill.run import drill, drill_all
 
 
 def command(
-    name: Annotated[str, typer.Argument(help="kill-rank, freeze-rank, ...")],
+    name: Annotated[str, typer.Argument(help="kill-rank, freeze-rank, ..., or all.")],
     *,
     run: Annotated[
         str | None, typer.Option("--run", help="A run that trains now.", show_default="one of its own")
@@ -29,14 +31,25 @@ def command(
     Exits 0 when the run held, 60 when it broke, 10 when the drill is refused or did not strike.
     """
     desk = open_desk(repo, site)
-    report = drill(
-        name, repo=desk.repo, site=desk.site, environ=desk.environ, run=run and desk.run(run).run.id, rank=rank,
-        step=step, seconds=seconds, seed=seed, tell=_look_away if json else typer.echo,
-    )  # fmt: skip
+    tell = _look_away if json else typer.echo
+    if name == ALL:
+        if run or rank is not None or step is not None or seconds is not None:
+            raise UsageError("drill all takes a fresh run for each drill; --run, --rank, --step, --seconds are for one")
+        done = drill_all(
+            repo=desk.repo, site=desk.site, environ=desk.environ, seed=seed, tell=tell, width=terminal_width(120)
+        )
+        reports, code = done.reports, done.exit_code
+    else:
+        report = drill(
+            name, repo=desk.repo, site=desk.site, environ=desk.environ, run=run and desk.run(run).run.id, rank=rank,
+            step=step, seconds=seconds, seed=seed, tell=tell,
+        )  # fmt: skip
+        reports, code = (report,), report.exit_code
     if json:
-        print_json({"run": report.run, "drill": report.drill, "replay": report.replay})
-    if report.exit_code:
-        raise typer.Exit(report.exit_code)
+        found = [{"run": each.run, "drill": each.drill, "replay": each.replay} for each in reports]
+        print_json([*found, *done.skipped] if name == ALL else found[0])
+    if code:
+        raise typer.Exit(code)
 
 
 def _look_away(_line: str) -> None:

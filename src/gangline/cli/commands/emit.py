@@ -7,10 +7,11 @@ import typer
 
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, LastRunArgument, RepoOption, SiteOption
-from gangline.errors import UsageError
+from gangline.cli.output import print_or_write
+from gangline.errors import StorageError, UsageError
 from gangline.line.emit import GangKind, emit_gang, emit_pipeline
 
-KINDS = (*get_args(GangKind), "kfp")
+KINDS = (*get_args(GangKind), "kfp", "jenkins")
 
 
 def command(
@@ -21,13 +22,23 @@ def command(
         Path | None, typer.Option("--cluster", help="Facts that doctor --cluster wrote; no server is asked then.")
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Let the API server judge it by dry run.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write.", show_default="stdout")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File to write; for jenkins a folder.", show_default="stdout")
+    ] = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
 ) -> None:
-    """Print the very objects that a run creates, secrets as names; or the pipeline that drives it."""
+    """Print the very objects that a run creates, secrets as names; or the pipeline that drives it.
+
+    jenkins is about no run: the Jenkinsfile, and with --out the library, pods and settings of its controller, too.
+    """
     if kind not in KINDS:
         raise UsageError(f"wanted one of {', '.join(KINDS)}, found {kind!r}")
+    if kind == "jenkins":
+        if run or check or cluster:
+            raise UsageError("what a Jenkins is given is the same for every run; wanted: gangline emit jenkins --out .")
+        _emit_jenkins(out)
+        return
     if (check and kind in ("kfp", "runtime")) or (cluster and kind == "kfp"):
         raise UsageError(f"--check and --cluster are about the objects of a gang; leave them out for {kind}")
     desk = open_desk(repo, site)
@@ -44,8 +55,27 @@ def command(
             facts_file=cluster,
             check=check,
         )
+    print_or_write(text, out)
+
+
+def _emit_jenkins(out: Path | None) -> None:
+    from gangline.cli.templates.jenkins import jenkins_files, jenkinsfile
+
     if out is None:
-        typer.echo(text, nl=False)
-    else:
-        out.write_text(text, "utf-8")
-        typer.echo(out)
+        typer.echo(jenkinsfile(), nl=False)
+        return
+    files = jenkins_files()
+    changed = [path for path, text in files.items() if _differs(out / path, text)]
+    if changed:
+        raise UsageError(f"{', '.join(changed)} in {out} say something else; move them away, or emit to another folder")
+    try:
+        for path, text in files.items():
+            (out / path).parent.mkdir(parents=True, exist_ok=True)
+            (out / path).write_text(text, "utf-8")
+            typer.echo(out / path)
+    except OSError as error:
+        raise StorageError(f"wanted to write {out}, found: {error.strerror}; try another place") from error
+
+
+def _differs(path: Path, text: str) -> bool:
+    return path.exists() and (not path.is_file() or path.read_text("utf-8") != text)

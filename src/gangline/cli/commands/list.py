@@ -9,7 +9,7 @@ from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import columns, dash, print_json
 from gangline.line.runs import list_runs
-from gangline.report.facts import headline, total_seconds, verdict_word
+from gangline.report.facts import headline, plan_words, total_seconds, verdict_word
 from gangline.spec.record import Record
 from gangline.units import format_number, format_seconds
 
@@ -44,12 +44,11 @@ def command(
 def _row(record: Record) -> tuple[str, ...]:
     judged = headline(record)
     metric = f"{judged.name} {format_number(judged.metric.value)}" if judged else "-"
-    plan = record.plan.name if record.plan else "-"
     spent = format_seconds(total_seconds(record))
     created = record.run.created[:16].replace("T", " ")
     return (
-        record.run.id, verdict_word(record), dash(record.commit.branch), plan, metric, spent, created,
-        record.commit.subject,
+        record.run.id, verdict_word(record), dash(record.commit.branch), dash(plan_words(record)), metric, spent,
+        created, record.commit.subject,
     )  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """`gangline logs`: what ranks wrote, from the gang while it is there, else from the store."""
 
 import json as json_text
-import re
 from typing import Annotated
 
 import typer
@@ -10,12 +9,11 @@ from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
 from gangline.errors import UsageError
 from gangline.launch.protocol import Launcher, LogLine
+from gangline.line.gang_logs import gang_of_role, seconds_of
 from gangline.line.launchers import open_launcher
 from gangline.line.targets import site_of
 from gangline.report.text import visible
 from gangline.spec.record import Record
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def command(
@@ -37,8 +35,8 @@ def command(
     desk = open_desk(repo, site)
     record = desk.run(run)
     launcher = open_launcher(desk.repo, site=site_of(record, desk.site), environ=desk.environ, store=desk.store)
-    gang = gang_name(record, role)
-    ranks = _failed_rank(launcher, record, gang) if failed else None if every else _ranks(rank)
+    gang = gang_of_role(record, role)
+    ranks = _failed_rank(launcher, record, gang) if failed else None if every else read_ranks(rank)
     lines = launcher.logs(gang, ranks=ranks, since_seconds=seconds_of(since), follow=follow)
     width = len(str(max(record.plan.world_size - 1, 10))) if record.plan else 2
     line = None
@@ -48,35 +46,7 @@ def command(
         typer.echo(f"no line of these ranks yet; gangline show {record.run.id} says where it stands", err=True)
 
 
-def gang_name(record: Record, role: str) -> str:
-    """Gang of a run's role.
-
-    Raises:
-        UsageError: Unknown role, or this run has not started a gang.
-    """
-    suffix = {"train": "", "evaluate": "-eval", "prove": "-prove"}.get(role)
-    if suffix is None:
-        raise UsageError(f"wanted train, evaluate or prove, found --role {role}")
-    if record.gang is None:
-        raise UsageError(f"{record.run.id} has started no gang yet; gangline show {record.run.id} says where it stands")
-    return record.run.id + suffix if suffix else record.gang.name
-
-
-def seconds_of(text: str | None) -> float | None:
-    """`90s`, `5m`, `2h`, `1d` in seconds.
-
-    Raises:
-        UsageError: Something else.
-    """
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
-    if match is None:
-        raise UsageError(f"wanted a while such as 90s, 5m, 2h or 1d, found --since {text}")
-    return float(match[1]) * _UNITS[match[2]]
-
-
-def _ranks(text: str | None) -> tuple[int, ...]:
+def read_ranks(text: str | None) -> tuple[int, ...]:
     if text is None:
         return (0,)
     try:

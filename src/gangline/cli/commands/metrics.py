@@ -1,5 +1,6 @@
 """`gangline metrics`: the catalogue of series, and finals of runs as OpenMetrics text."""
 
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -7,11 +8,15 @@ import typer
 
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
-from gangline.cli.output import columns, print_json
-from gangline.errors import ConfigError
+from gangline.cli.output import columns, print_json, print_or_write
+from gangline.errors import ConfigError, UsageError
+from gangline.line.moments import rank_moments
 from gangline.line.runs import list_runs
-from gangline.metrics.catalogue import CATALOGUE, check_catalogue
+from gangline.metrics.catalogue import CATALOGUE
+from gangline.metrics.check import check_catalogue
+from gangline.metrics.money import price_at
 from gangline.metrics.openmetrics import render_openmetrics
+from gangline.metrics.promql import check_expressions, expressions_in
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
 
@@ -22,16 +27,34 @@ def root() -> None:
 
 
 @app.command()
-def check(*, json: JsonOption = False) -> None:
-    """List every series with its labels; exit 10 where the catalogue breaks its own rules."""
-    problems = check_catalogue()
+def check(
+    paths: Annotated[list[Path] | None, typer.Argument(help="Rule files, boards, or folders of them.")] = None,
+    *,
+    json: JsonOption = False,
+) -> None:
+    """List every series with its labels; exit 10 where the catalogue, or a rule or board, does not hold to it."""
+    found = [each for path in paths or () for each in _expressions(path)]
+    problems = check_catalogue() + check_expressions(found)
     if json:
         print_json({"ok": not problems, "problems": problems, "series": list(CATALOGUE.values())})
     else:
         typer.echo(columns([(s.name, s.kind, ",".join(s.labels) or "-", s.help) for s in CATALOGUE.values()]))
         typer.echo("\n".join(problems) or f"{len(CATALOGUE)} series, each declared once, labels closed")
+        if found and not problems:
+            typer.echo(f"{len(found)} expressions, each of series that are declared or recorded")
     if problems:
         raise typer.Exit(ConfigError.exit_code)
+
+
+def _expressions(path: Path) -> list[tuple[str, str]]:
+    try:
+        return list(expressions_in(path))
+    except ImportError as error:
+        raise ConfigError("rule files are YAML; pip install 'gangline[kubernetes]' brings its reader") from error
+    except OSError as error:
+        raise UsageError(f"wanted rules or boards at {path}, found: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"wanted rules or boards at {path}, found: {' '.join(str(error).split())}") from error
 
 
 @app.command()
@@ -39,15 +62,19 @@ def export(
     run: LastRunArgument = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All runs that have ended.")] = False,
+    every_seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--steps", metavar="SECONDS", help="What ranks said while they trained, too, once in so long.", min=1
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write.", show_default="stdout")] = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
 ) -> None:
-    """Write the final numbers of runs as OpenMetrics text, for promtool to take in."""
+    """Write the numbers of runs that ended as OpenMetrics text, for promtool to take in."""
     desk = open_desk(repo, site)
     records = [r for r in list_runs(desk.store) if r.run.state == "ended"] if every else [desk.run(run)]
-    text = render_openmetrics(records)
-    if out is None:
-        typer.echo(text, nl=False)
-    else:
-        out.write_text(text, "utf-8")
+    told = [rank_moments(desk.store, each, every_seconds=every_seconds) for each in records] if every_seconds else []
+    text = render_openmetrics(records, price=price_at(desk.site), moments=chain.from_iterable(told))
+    print_or_write(text, out)

@@ -12,7 +12,7 @@ from gangline.errors import GateError
 from gangline.line.preview import Preview, preview
 from gangline.line.targets import with_target
 from gangline.report.facts import MARKS
-from gangline.report.text import step_time
+from gangline.report.text import percent, step_time
 from gangline.spec.plan import Candidate, Forecast
 from gangline.units import format_bytes, format_count, format_seconds
 
@@ -29,6 +29,9 @@ def command(
         str | None,
         typer.Option("--target", help="Where ranks run: local, kubernetes, kfp-local, kfp.", show_default="the site's"),
     ] = None,
+    memory_run: Annotated[
+        bool, typer.Option("--memory-run", help="Follow the memory of the best two plans, however much room they have.")
+    ] = False,
     why: Annotated[bool, typer.Option("--why", help="Where each number comes from, too.")] = False,
     site: SiteOption = None,
     json: JsonOption = False,
@@ -36,7 +39,7 @@ def command(
     """Show the plans that were considered, the one that won, and a reason for every one that lost."""
     desk = open_desk(path, site)
     overrides = tuple(set_ or ())
-    with waiting("looking at the model and at what there is to train on"):
+    with waiting("packing the code") as say:
         found = preview(
             desk.repo,
             site=with_target(desk.site, target),
@@ -44,6 +47,8 @@ def command(
             commit=commit,
             overrides=overrides,
             strategy=strategy,
+            memory_run=memory_run,
+            say=say,
         )
     if json:
         print_json(_document(found))
@@ -65,9 +70,43 @@ def _page(found: Preview, *, why: bool) -> str:
         f"          {choice.micro_batch} samples a rank and pass · {choice.precision} on {choice.device.upper()}",
         f"budget    {MARKS[found.budget.verdict]} {found.budget.reason}",
     ]
+    if choice.forecast.step_seconds is not None:
+        lines.insert(-1, f"          {_forecast(choice.forecast, found.band)}")
+    if choice.forecast.bubble is not None:
+        lines.insert(-1, f"          pipeline {choice.pp_schedule}: {choice.forecast.bubble:.0%} of its time idle")
+    if other := _other_sizes(found):
+        lines.append(f"elastic   {other}")
+    lines += [f"note      {trouble}" for trouble in found.troubles]
     if why:
-        lines += [f"known     {c.name}: {c.forecast.origin}" for c in choice.candidates]
+        lines += [line for each in choice.candidates for line in _known(each)]
     return "\n".join(lines)
+
+
+def _known(candidate: Candidate) -> list[str]:
+    """Where a candidate's step comes from, and each of its parts."""
+    forecast = candidate.forecast
+    lines = [f"known     {candidate.name}: {forecast.origin}"]
+    if forecast.memory_bytes is not None:
+        lines.append(f"            {'memory':14}{format_bytes(forecast.memory_bytes):>8}  {forecast.memory_origin}")
+    lines += [f"            {each.part:14}{step_time(each.seconds):>8}  {each.origin}" for each in forecast.terms]
+    if forecast.wire_bytes:
+        lines.append(f"            {'on the wire':14}{format_bytes(forecast.wire_bytes):>8}  a rank and step")
+    return [*lines, f"            no step time: {forecast.missing}"] if forecast.missing else lines
+
+
+def _forecast(forecast: Forecast, band: float) -> str:
+    """A step of the chosen plan: its largest parts, and how far to trust it."""
+    largest = sorted((each for each in forecast.terms if each.seconds > 0), key=lambda each: -each.seconds)[:3]
+    parts = ", ".join(f"{each.part} {step_time(each.seconds)}" for each in largest)
+    made_of = f": {parts}" if parts else ""
+    trust = "not corrected by any run yet" if forecast.origin.startswith("rates") else f"within {percent(band)}"
+    return f"step {step_time(forecast.step_seconds or 0.0)}{made_of} · {forecast.origin}, {trust}"
+
+
+def _other_sizes(found: Preview) -> str:
+    """Of an elastic line: the world sizes its plan is ready for beside the chosen one."""
+    ready = ", ".join(f"{size.mesh.world_size} ({size.name})" for size in found.choice.sizes)
+    return f"ready for {ready} ranks, too: gangline resize RUN RANKS" if ready else ""
 
 
 def _have(found: Preview) -> str:

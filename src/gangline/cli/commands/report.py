@@ -8,7 +8,7 @@ import typer
 
 from gangline.cli.desk import Desk, open_desk
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
-from gangline.cli.output import print_json
+from gangline.cli.output import print_json, write_text
 from gangline.errors import UsageError
 from gangline.line.places import home
 from gangline.line.runs import find_run
@@ -40,8 +40,7 @@ def command(
         typer.echo(text, nl=False)
         return
     path = out or home(desk.repo) / "reports" / f"{record.run.id}.{SUFFIXES[format_]}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, "utf-8")
+    write_text(path, text)
     if json:
         print_json({"run": record.run.id, "path": str(path.resolve()), "size_bytes": len(text.encode())})
     else:

@@ -17,11 +17,14 @@ from gangline.cli.options import (
     SiteOption,
     StrategyOption,
 )
+from gangline.cli.origin import BranchOption, PullRequestOption, TrustOption, origin_of
 from gangline.cli.output import print_json
 from gangline.cli.view.choose import choose_view
+from gangline.cli.view.wanting import WantsProfile
 from gangline.errors import UsageError
 from gangline.line.run import run_line
 from gangline.line.targets import Driving, meaning, with_target
+from gangline.spec.profiling import parse_window
 from gangline.spec.site import Site
 
 
@@ -44,6 +47,12 @@ def command(
         str | None,
         typer.Option("--driver", help="Who calls the stages: here, kfp-local or kfp.", show_default="the target's"),
     ] = None,
+    branch: BranchOption = None,
+    pull_request: PullRequestOption = None,
+    trust: TrustOption = "own",
+    profile: Annotated[
+        str | None, typer.Option("--profile", metavar="A:B", help="Profile these steps on rank 0.")
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Drive it in the background and return.")] = False,
     site: SiteOption = None,
     json: JsonOption = False,
@@ -61,18 +70,21 @@ def command(
         return
     asked: dict[str, Any] = {
         "commit": commit, "overrides": tuple(set_ or ()), "again": again, "strategy": strategy, "start": start,
-        "until": until,
+        "until": until, "origin": origin_of(branch, pull_request, trust),
     }  # fmt: skip
+    window = parse_window(profile) if profile else None
     with attended(choose_view(json=json)) as view:
+        observer = WantsProfile(view, desk.store, window) if window else view
         if driving == "here":
-            run_line(desk.repo, site=desk.site, environ=desk.environ, target=target, observer=view, **asked)
+            run_line(desk.repo, site=desk.site, environ=desk.environ, target=target, observer=observer, **asked)
         else:
             from gangline.line.kfp.target import drive
 
             ranks_at = meaning(target)[0] if target else None
             drive(
-                desk.repo, driving=driving, site=there, environ=desk.environ, ranks_at=ranks_at, observer=view, **asked
-            )
+                desk.repo, driving=driving, site=there, environ=desk.environ, ranks_at=ranks_at, observer=observer,
+                **asked,
+            )  # fmt: skip
 
 
 def who_drives(driver: str | None, site: Site) -> Driving:

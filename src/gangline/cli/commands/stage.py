@@ -1,15 +1,18 @@
 """`gangline stage`: one stage of one run, for drivers that call stage by stage."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from gangline.cli.attended import attended
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, CommitOption, JsonOption, RepoOption, SetOption, SiteOption
+from gangline.cli.origin import BranchOption, PullRequestOption, TrustOption, origin_of
 from gangline.cli.view.choose import choose_view
 from gangline.errors import UsageError
-from gangline.line.run import run_line, run_stage
+from gangline.line.run import run_line
+from gangline.line.run_stage import run_stage
+from gangline.spec.grammar import URL
 from gangline.spec.record import STAGES
 
 
@@ -20,6 +23,13 @@ def command(
     max_seconds: Annotated[float | None, typer.Option("--max-seconds", min=0, help="Then exit 75; call again.")] = None,
     commit: CommitOption = None,
     set_: SetOption = None,
+    branch: BranchOption = None,
+    pull_request: PullRequestOption = None,
+    trust: TrustOption = "own",
+    driver: Annotated[
+        Literal["stage", "jenkins"], typer.Option("--driver", help="Who calls, for the record.")
+    ] = "stage",
+    url: Annotated[str | None, typer.Option("--url", help="Page of who calls, for the record's links.")] = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,
@@ -29,18 +39,21 @@ def command(
         raise UsageError(f"wanted a stage, found {name!r}; stages are {', '.join(STAGES)}")
     if run is None and name != "resolve":
         raise UsageError(f"stage {name} needs --run ID; gangline stage resolve prints one")
+    if url is not None and not URL.fullmatch(url):
+        raise UsageError(f"wanted --url of http or https, found {url!r}")
     desk = open_desk(repo, site)
     with attended(choose_view(json=json)) as view:
         if run is None:
-            overrides = tuple(set_ or ())
+            overrides, origin = tuple(set_ or ()), origin_of(branch, pull_request, trust)
             record = run_line(
                 desk.repo, site=desk.site, environ=desk.environ, commit=commit, overrides=overrides,
-                until="resolve", observer=view,
+                until="resolve", origin=origin, observer=view,
             )  # fmt: skip
         else:
             whole = desk.run(run).run.id
             record = run_stage(
-                desk.repo, name, whole, site=desk.site, environ=desk.environ, observer=view, max_seconds=max_seconds
-            )
+                desk.repo, name, whole, site=desk.site, environ=desk.environ, observer=view,
+                max_seconds=max_seconds, follow_seconds=max_seconds, kind=driver, url=url,
+            )  # fmt: skip
     if name == "resolve" and not json:
         typer.echo(record.run.id)

@@ -1,7 +1,11 @@
-"""Model repositories that `gangline new` makes: a folder each, `FILE.in` becomes `FILE`, `__NAME__` the project."""
+"""Model repositories that `gangline new` makes: a folder each, `FILE.in` becomes `FILE`, `__NAME__` the project.
+
+Each gets the Jenkinsfile, too, which is the same for all.
+"""
 
 from importlib.resources import files
 
+from gangline.cli.templates.jenkins import jenkinsfile
 from gangline.errors import UsageError
 
 _NAME = "__NAME__"
@@ -20,4 +24,5 @@ def render(template: str, *, name: str) -> dict[str, str]:
     if template not in template_names():
         raise UsageError(f"wanted one of {', '.join(template_names())}, found {template!r}")
     found = [each for each in (files(__name__) / template).iterdir() if each.name.endswith(".in")]
-    return {each.name.removesuffix(".in"): each.read_text("utf-8").replace(_NAME, name) for each in found}
+    written = {each.name.removesuffix(".in"): each.read_text("utf-8").replace(_NAME, name) for each in found}
+    return written | {"Jenkinsfile": jenkinsfile()}

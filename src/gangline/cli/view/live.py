@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gangline.cli.view.closing import NAME_WIDTH, closing_lines, found_line, stage_line
-from gangline.cli.view.progress import Outlook, Progress
 from gangline.launch.protocol import GangEvent
+from gangline.report.progress import Outlook, Progress
 from gangline.report.text import clean
 from gangline.spec.record import Record, StageInfo
 from gangline.units import format_seconds
@@ -22,10 +22,10 @@ from gangline.units import format_seconds
 STYLES = {"failed": "bold red", "cancelled": "yellow", "taken": "cyan", "skipped": "dim"}
 VERDICTS = {"passed": "bold green", "refused": "bold red", "failed": "bold red"}
 PHASES = {
-    "forward": "green", "backward": "green", "optimizer": "green", "data": "yellow", "wait": "cyan",
+    "forward": "green", "backward": "green", "optimizer": "green", "data": "yellow", "wait": "cyan", "bubble": "blue",
     "checkpoint": "magenta", "other": "white",
 }  # fmt: skip
-WORDS = {"compute": ("forward", "backward", "optimizer"), "wait": ("wait",), "data": ("data",)}
+WORDS = {"compute": ("forward", "backward", "optimizer"), "wait": ("wait",), "bubble": ("bubble",), "data": ("data",)}
 BAR = 24
 
 
@@ -128,6 +128,10 @@ def rank_line(rank: int, shares: dict[str, float]) -> Text:
         drawn += cells
     text.append("░" * (BAR - drawn), style="dim")
     said = ((word, sum(shares.get(phase, 0.0) for phase in phases)) for word, phases in WORDS.items())
-    words = " ".join(f"{word} {share * 100:.0f}{' %' if word == 'compute' else ''}" for word, share in said)
+    words = " ".join(
+        f"{word} {share * 100:.0f}{' %' if word == 'compute' else ''}"
+        for word, share in said
+        if share or word != "bubble"
+    )
     text.append(f" {words}", style="dim")
     return text

@@ -7,8 +7,8 @@ from typing import Self
 import typer
 
 from gangline.cli.view.closing import NAME_WIDTH, WIDTH, closing_lines, found_line, stage_line
-from gangline.cli.view.progress import Outlook, Progress
 from gangline.launch.protocol import GangEvent
+from gangline.report.progress import Outlook, Progress
 from gangline.report.text import clean
 from gangline.spec.record import Record, StageInfo
 

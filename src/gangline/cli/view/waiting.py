@@ -2,17 +2,18 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
 @contextmanager
-def waiting(text: str) -> Iterator[None]:
-    """Show `text` behind a spinner while the block runs; nothing under NO_COLOR or where stderr is no terminal."""
+def waiting(text: str) -> Iterator[Callable[[str], None]]:
+    """Show `text` behind a spinner while the block runs, or what the block says since; nothing under NO_COLOR or where
+    stderr is no terminal."""
     if not sys.stderr.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb":
-        yield
+        yield lambda _: None
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(text):
-        yield
+    with Console(stderr=True).status(text) as status:
+        yield status.update

@@ -1,0 +1,28 @@
+"""`gangline approve`: let the run of a fork's commit execute its code."""
+
+import getpass
+from typing import Annotated
+
+import typer
+
+from gangline.cli.desk import open_desk
+from gangline.cli.options import HERE, JsonOption, RepoOption, RunArgument, SiteOption
+from gangline.cli.output import print_json
+from gangline.line.trust import approve
+
+
+def command(
+    run: RunArgument,
+    *,
+    who: Annotated[str | None, typer.Option("--who", help="Stands in the record.", show_default="this user")] = None,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Let a fork's run execute its code, after reading it: this commit alone, the next push asks again."""
+    desk = open_desk(repo, site)
+    record = approve(desk.store, desk.run(run), who=who or getpass.getuser())
+    if json:
+        print_json(record)
+    else:
+        typer.echo(f"{record.run.id} is approved by {record.run.approved}: gangline run goes on with it")

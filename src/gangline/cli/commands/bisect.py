@@ -1,0 +1,146 @@
+"""`gangline bisect`: the commit that made a metric worse, by records first and short trainings where they end."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gangline.cli import desk as desks
+from gangline.cli.attended import leaving_on_sigterm
+from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
+from gangline.cli.output import print_json, print_or_write, terminal_width
+from gangline.cli.view.bisecting import BisectView
+from gangline.errors import GateError, UsageError
+from gangline.line import driver
+from gangline.line.bisect.ask import Asked, Search, prepare
+from gangline.line.bisect.culprit import look_at
+from gangline.line.follow import Interrupted
+from gangline.line.git import Repository
+from gangline.report.bisect_text import Culprit, render_bisection
+from gangline.spec.bisect import BisectState
+from gangline.spec.site import Site
+from gangline.units import format_seconds
+
+_FORMATS = ("text", "markdown", "html")
+_BUDGET = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z-]*)\Z")
+
+
+def command(
+    metric: Annotated[str, typer.Argument(help="loss, eval_loss, ...; loss@500 measures at a step.")],
+    good: Annotated[str, typer.Option("--good", help="Commit, branch, tag or run where it was good.")],
+    *,
+    bad: Annotated[str, typer.Option("--bad", help="Where it is bad.")] = "HEAD",
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Trainings of both ends at first.")] = 3,
+    error: Annotated[float, typer.Option("--error", help="Chance of a wrong answer that you accept.")] = 0.05,
+    budget: Annotated[
+        str | None,
+        typer.Option("--budget", help="Most that trainings may cost: 2 or 2h (of GPUs, else cores), 30EUR."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking, whatever it costs.")] = False,
+    target: Annotated[str | None, typer.Option("--target", help="Where ranks run.", show_default="the site's")] = None,
+    format_: Annotated[str, typer.Option("--format", help="text, markdown or html.")] = "text",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write instead of stdout.")] = None,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Halve the history between GOOD and BAD until one commit is left; asked again, go on where it stands.
+
+    Records answer first; then commits are trained, only to where the courses of both ends part, with as many seeds as
+    it takes. Exit 60: the budget is spent, or the bad end is not worse.
+    """
+    if format_ not in _FORMATS:
+        raise UsageError(f"wanted one of {', '.join(_FORMATS)}, found --format {format_}")
+    if not 0 < error < 0.5:
+        raise UsageError(f"wanted --error between 0 and 0.5, found {error:g}; 0.05 is wrong once in twenty")
+    desk = desks.open_desk(repo, site)
+    view = BisectView(quiet=json)
+    here = driver.open_desk(desk.repo, site=desk.site, environ=desk.environ, observer=view)
+    asked = Asked(
+        metric=metric, good=good, bad=bad, seeds=seeds, error=error, target=target,
+        budget_hours=None if budget is None else budget_hours(budget, desk.site),
+    )  # fmt: skip
+    search = prepare(here, asked)
+    _agree(search, asked, yes=yes)
+    state = _run(search, view)
+    culprit = look_at(Repository.at(desk.repo), state)
+    if json:
+        print_json(state)
+    else:
+        print_or_write(_render(state, culprit, format_), out)
+    if state.ending in {"budget", "same", "unfit"}:
+        raise typer.Exit(GateError.exit_code)
+
+
+def _run(search: Search, view: BisectView) -> BisectState:
+    """To its ending; who stops it is told how to go on."""
+    again = f"the same command goes on with {search.state.id}"
+    try:
+        with leaving_on_sigterm():
+            return search.run(tell=view.tell)
+    except Interrupted as error:
+        raise Interrupted(f"stopped by Ctrl-C; {again}") from error
+    except (KeyboardInterrupt, SystemExit):
+        typer.echo(f"left as it is: {again}", err=True)
+        raise
+
+
+def budget_hours(text: str, site: Site) -> float:
+    """Hours of ranks that a budget buys: as written, or money by the dearest GPU of the site.
+
+    Raises:
+        UsageError: No amount, another currency, or money where the site has no price.
+    """
+    match = _BUDGET.match(text.strip())
+    if match is None:
+        raise UsageError(f"wanted hours or money, found --budget {text!r}; 2, 0.5h and 30{site.money.currency} work")
+    amount, unit = float(match["amount"]), match["unit"].lower()
+    if unit in {"", "h", "gpu-h", "cpu-h"}:
+        return amount
+    if unit != site.money.currency.lower():
+        raise UsageError(f"wanted {site.money.currency}, the currency of site.toml, found --budget {text!r}; 2h works")
+    prices = [kind.price_per_hour for kind in site.gpu.values() if kind.price_per_hour]
+    if not prices:
+        raise UsageError(f"--budget {text!r}: site.toml has no gpu.NAME.price_per_hour; give hours: --budget 2h")
+    return amount / max(prices)
+
+
+def _agree(search: Search, asked: Asked, *, yes: bool) -> None:
+    """Say what it may cost; without a budget somebody has to agree.
+
+    Raises:
+        UsageError: Nobody is there to agree.
+        Abort: Somebody did not.
+    """
+    forecast, state = search.forecast, search.state
+    if state.ending not in {None, "budget"} or not forecast.trainings:
+        return
+    unit = state.resource.upper()
+    cost = "cost not known before the first" if forecast.hours is None else f"about {_amount(forecast.hours, unit)}"
+    where = f"step {state.at:,} of {state.steps:,}" if state.at < state.steps else f"all {state.steps:,} steps"
+    limit = "" if asked.budget_hours is None else f", at most {_amount(asked.budget_hours, unit)}"
+    trainings = f"{forecast.trainings} trainings to {where}"
+    typer.echo(f"{len(state.suspects)} commits · about {trainings} · {cost}{limit} · {state.id}", err=True)
+    if yes or asked.budget_hours is not None:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("wanted --budget or --yes where nobody can be asked, found neither; --budget 1h bounds it")
+    typer.confirm("Begin?", abort=True, err=True)
+
+
+def _amount(hours: float, unit: str) -> str:
+    return f"{hours:.2g} {unit}-h" if hours >= 0.1 else f"{format_seconds(hours * 3600)} of {unit} time"
+
+
+def _render(state: BisectState, culprit: Culprit | None, format_: str) -> str:
+    if format_ == "markdown":
+        from gangline.report.bisect_markdown import render_markdown_bisection
+
+        return render_markdown_bisection(state, culprit)
+    if format_ == "html":
+        from gangline.report.bisect_html import render_html_bisection
+
+        return render_html_bisection(state, culprit)
+    return render_bisection(state, culprit, width=terminal_width()) + "\n"

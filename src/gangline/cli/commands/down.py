@@ -1,0 +1,29 @@
+"""`gangline down`: stop what `gangline up` started, and nothing else."""
+
+from typing import Annotated
+
+import typer
+
+from gangline.cli.options import HERE, JsonOption, RepoOption
+from gangline.cli.output import columns, print_json
+
+
+def command(
+    *,
+    repo: RepoOption = HERE,
+    forget: Annotated[bool, typer.Option("--forget", help="Remove their data, keys and logs, too.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Stop the servers of the local stack; a process that took over one of their ids is left alone."""
+    from gangline.cli.desk import find_repo
+    from gangline.serve.stack.down import take_down
+    from gangline.serve.stack.home import Home
+
+    home = Home.of(find_repo(repo.resolve()) or repo.resolve())
+    rows = take_down(home, forget=forget)
+    if json:
+        print_json({"forgotten": forget, "servers": rows})
+    elif rows:
+        typer.echo(columns([(row.name, row.state) for row in rows]))
+    else:
+        typer.echo("nothing of the local stack runs here" + ("; its folder is gone" if forget else ""))

@@ -1,0 +1,132 @@
+"""`gangline hook`: a bare repository of this machine builds what is pushed to it."""
+
+import os
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gangline.cli.detach import start_driver
+from gangline.cli.logs import set_up_logs
+from gangline.cli.options import SiteOption
+from gangline.errors import GanglineError, UsageError
+from gangline.line import places
+from gangline.line.clones import Clones
+from gangline.line.receive.hook import install_hook
+from gangline.line.receive.refs import Push, chosen, read_pushes
+from gangline.report.text import clean
+from gangline.spec.load import load_site
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+_CLONE = "pushed"
+_AT_ONCE = 4
+_KEPT_SECONDS = 86_400.0
+"""How long a clone stays after the longest run of it."""
+
+
+@app.callback()
+def root() -> None:
+    """Build what is pushed to a bare repository of this machine."""
+
+
+@app.command()
+def install(
+    path: Annotated[Path, typer.Argument(help="Bare repository, e.g. /srv/git/model.git.")],
+    *,
+    chain: Annotated[bool, typer.Option("--chain", help="Keep a hook that is there and call it first.")] = False,
+    site: SiteOption = None,
+) -> None:
+    """Write its post-receive hook: every branch that is pushed starts a run in the background."""
+    load_site(site, environ=os.environ)  # a wrong one is found now, not at a push
+    command = [_program(), "hook", "post-receive", *(("--site", str(site.resolve())) if site else ())]
+    written = install_hook(path, command, chain=chain)
+    places.home(path)
+    typer.echo(f"{written}\nwhat it starts: gangline list --repo {path.resolve()}")
+
+
+@app.command(name="post-receive")
+def post_receive(*, site: SiteOption = None) -> None:
+    """What git calls after a push, in the repository; starts a run for each branch and does not wait for it."""
+    if "GIT_QUARANTINE_PATH" in os.environ:
+        raise UsageError("this push is not accepted yet: wanted to be called as post-receive, not as pre-receive")
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        del os.environ[name]  # nothing below is about the git that called us
+    set_up_logs(os.environ)
+    repo = Path.cwd()
+    wanted, left = chosen(read_pushes(sys.stdin))
+    if wanted:
+        receiver = _Receiver(repo, site)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for said in pool.map(receiver.told, wanted):
+                typer.echo(f"gangline: {said}", err=True)
+        receiver.tidy()
+    if left:
+        typer.echo(
+            f"gangline: {len(left)} more branches start no run now; their next push does, or gangline run in a clone",
+            err=True,
+        )
+
+
+class _Receiver:
+    """Brings pushed commits to where runs are driven from."""
+
+    def __init__(self, repo: Path, site_file: Path | None) -> None:
+        from gangline.serve.home import ServiceHome, site_in_force
+
+        self._repo = repo
+        self._site = site_in_force(repo, load_site(site_file, environ=os.environ))
+        home = places.home(repo) / "hook" / str(os.getuid())  # who pushes by ssh is not always the same user
+        with places.writing(home):
+            home.mkdir(parents=True, exist_ok=True)
+            home.chmod(0o700)
+        self._site_file = ServiceHome(home).write_site(self._site)
+        self._clones = Clones(home / "clones")
+
+    def tidy(self) -> None:
+        """Remove clones that nobody asked for lately; a run ends sooner."""
+        try:
+            self._clones.release(idle_seconds=self._site.limits.run_seconds + _KEPT_SECONDS)
+        except (GanglineError, OSError) as error:
+            typer.echo(f"gangline: old clones stay: {clean(error, 300)}", err=True)
+
+    def told(self, push: Push) -> str:
+        """One sentence for whoever pushed; whatever happens, the push itself stands."""
+        try:
+            return clean(self._start(push), 300)
+        except GanglineError as error:
+            return clean(f"no run of {push.branch}: {error}", 300)
+
+    def _start(self, push: Push) -> str:
+        self._clones.fetch(str(self._repo), name=_CLONE, refs=[push.ref], local=True)
+        place = self._clones.checkout(_CLONE, push.commit)
+        no = self._refusal(push, place)
+        if no is not None:
+            return f"no run of {push.branch}: {no}"
+        named = ["--commit", push.commit, "--branch", push.branch, "--site", str(self._site_file)]
+        driver = start_driver([str(place), *named])
+        return f"run {driver.run} started; gangline follow {driver.run} --repo {self._repo}"
+
+    def _refusal(self, push: Push, place: Path) -> str | None:
+        """By the triggers of its line."""
+        from gangline.serve.orders.lines import read_line
+        from gangline.serve.orders.rules import Found, refusal
+        from gangline.serve.types import Order
+
+        line = read_line(place, push.commit)
+        if line is None:
+            return "the commit has no line.toml"
+        changed = self._clones.changed(_CLONE, push.old, push.commit) if push.old else None
+        order = Order(project=line.project.name, ref=push.ref, branch=push.branch)
+        return refusal(order, line.trigger, Found(branch=push.branch, is_fork=False, changed=changed))
+
+
+def _program() -> str:
+    """`gangline` by its absolute name: a hook is called with whatever PATH the server has."""
+    beside = Path(sys.executable).with_name("gangline")
+    found = str(beside) if beside.exists() else shutil.which("gangline")
+    if found is None:
+        raise UsageError(f"wanted the program gangline beside {sys.executable} or on the PATH, found none")
+    return found

@@ -1,0 +1,109 @@
+"""`gangline profile`: a few steps of a running gang under the profiler, and what earlier windows found."""
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gangline.cli.commands.logs import read_ranks
+from gangline.cli.desk import Desk, open_desk
+from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
+from gangline.cli.output import print_json, terminal_width
+from gangline.line.places import home, writing
+from gangline.line.profiles import Profile, ask_profile, await_profile, read_profiles, trace_key
+from gangline.report.profile_text import render_profile
+from gangline.spec.model_picture import ModelPicture, picture_key
+from gangline.spec.profiling import parse_window
+from gangline.spec.record import Record
+
+WAIT_SECONDS = 900.0
+
+
+def command(
+    run: LastRunArgument = None,
+    *,
+    steps: Annotated[
+        str | None, typer.Option("--steps", metavar="A:B", help="Profile these steps of the gang that runs now.")
+    ] = None,
+    rank: Annotated[str, typer.Option("--rank", help="Ranks, as 0,3,7.")] = "0",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for pages and whole traces.")] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Show the newest page in the browser.")] = False,
+    wait: Annotated[float, typer.Option("--wait", help="Seconds to wait for the answer.")] = WAIT_SECONDS,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Profile steps of a run while it trains, or show the windows that were profiled.
+
+    Beside them the picture of the model, with how the plan cuts its weights. A window that is over already begins at
+    once. The ranks answer when it is done; their files reach the store within half a minute.
+    """
+    desk = open_desk(repo, site)
+    record = desk.run(run)
+    found = (_ask(desk, record, steps, rank, wait),) if steps else read_profiles(desk.store, record)
+    if json:
+        print_json([{"steps": each.name, "ranks": each.summaries} for each in found])
+        return
+    folder = out or home(desk.repo) / "reports" / f"{record.run.id}-profile"
+    if model := _draw_model(desk, record, folder):
+        typer.echo(f"the model, and how the plan cuts it: {model}")
+    if not found:
+        typer.echo(f"no window of {record.run.id} was profiled; while it trains: --steps A:B", err=True)
+        return
+    pages = [_write(desk, record, each, folder, with_traces=out is not None) for each in found]
+    width = terminal_width()
+    for each, page in zip(found, pages, strict=True):
+        typer.echo(f"{render_profile(each.name, each.summaries, width=width)}\n\n{page}\n")
+    if open_ and not webbrowser.open(pages[-1].resolve().as_uri()):
+        typer.echo(f"no browser could be started here; open {pages[-1].resolve()} yourself", err=True)
+
+
+def _ask(desk: Desk, record: Record, steps: str, rank: str, wait: float) -> Profile:
+    first, last = parse_window(steps)
+    request = ask_profile(desk.store, record, first=first, last=last, ranks=read_ranks(rank))
+
+    def tell(there: int, wanted: int) -> None:
+        typer.echo(f"steps {first} to {last}: {there} of {wanted} ranks have answered", err=True)
+
+    return await_profile(desk.store, record, request, seconds=wait, tell=tell)
+
+
+def _draw_model(desk: Desk, record: Record, folder: Path) -> Path | None:
+    """The page of the model; None: the run has drawn none yet, as a program without torch never does."""
+    blob = desk.store.get(picture_key(record.prefix))
+    if blob is None:
+        return None
+    from gangline.report.model_picture import render_model_page
+
+    page = folder / "model.html"
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        page.write_text(render_model_page(record.run.id, ModelPicture.from_json(blob.data)), "utf-8")
+    return page
+
+
+def _write(desk: Desk, record: Record, profile: Profile, folder: Path, *, with_traces: bool) -> Path:
+    """The page of one window, with its traces beside it where they are wanted."""
+    from gangline.report.profile import render_profile_page
+
+    keys = {each.rank: key for each in profile.summaries if (key := trace_key(profile, each))}
+    links = keys
+    page = folder / f"{profile.name}.html"
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if with_traces:
+            links = {rank: _fetch(desk, key, folder / profile.name) for rank, key in keys.items()}
+        page.write_text(render_profile_page(record.run.id, profile.name, profile.summaries, links), "utf-8")
+    return page
+
+
+def _fetch(desk: Desk, key: str, folder: Path) -> str:
+    """A trace out of the store; its path beside the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = key.rsplit("/", 1)[-1]
+    blob = desk.store.get(key)
+    if blob is None:
+        return f"{name} is no longer in the store"
+    (folder / name).write_bytes(blob.data)
+    return f"{folder.name}/{name}"

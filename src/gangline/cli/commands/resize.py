@@ -1,0 +1,32 @@
+"""`gangline resize`: more or fewer ranks for a run that trains."""
+
+from typing import Annotated
+
+import typer
+
+from gangline.cli.desk import open_desk
+from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
+from gangline.cli.output import print_json
+from gangline.line.resizing import ask_resize
+
+
+def command(
+    run: Annotated[str, typer.Argument(help="A run that trains now.")],
+    ranks: Annotated[int, typer.Argument(min=1, help="How many it should have.")],
+    *,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Ask an elastic run (`train.ranks = [min, max]`) for another number of ranks.
+
+    Its ranks save together and leave; the next generation goes on from there, no sample lost or taken twice, and the
+    restart budget untouched. `gangline follow` shows when it has happened.
+    """
+    desk = open_desk(repo, site)
+    record = desk.run(run)
+    plan = ask_resize(desk.store, record, ranks)
+    if json:
+        print_json({"run": record.run.id, "ranks": plan.world_size, "plan": plan.name})
+        return
+    typer.echo(f"{record.run.id}: {plan.world_size} ranks as {plan.name}, asked for; gangline follow {record.run.id}")

@@ -1,0 +1,124 @@
+"""`gangline serve`: webhooks in, runs driven, an HTTP API and pages; until it is stopped."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+import structlog
+import typer
+
+from gangline.cli.desk import open_desk
+from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
+from gangline.cli.output import print_json
+from gangline.errors import ConfigError
+from gangline.spec.site import Site
+
+if TYPE_CHECKING:
+    from gangline.serve.running import Running
+
+log = structlog.get_logger()
+
+
+def command(
+    *,
+    listen: Annotated[str | None, typer.Option("--listen", help="HOST:PORT, instead of serve.listen.")] = None,
+    database: Annotated[
+        str | None, typer.Option("--database", help="SQLite file or postgresql:// URL, instead of serve.database.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option("--workers", min=1, help="Runs driven at the same time.")] = None,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Serve webhooks, the API and the pages of a site. Ctrl-C stops it; runs that it started go on."""
+    _require_packages()
+    from gangline.serve.listening import address_of, answer, bind
+    from gangline.serve.running import open_service
+
+    desk = open_desk(repo, site)
+    with bind(_checked(listen or desk.site.serve.listen)) as bound:
+        wanted = _with_options(desk.site, listen=address_of(bound), database=database, workers=workers)
+        running = open_service(desk.repo, site=wanted, environ=desk.environ)
+        try:
+            running.start()
+            _greet(running, as_json=json)
+            answer(running.app, bound, stopping=running.service.close)
+        finally:
+            began = monotonic()
+            running.close()
+            log.info("stopped", seconds=round(monotonic() - began, 3))
+
+
+def _require_packages() -> None:
+    """Before anything starts."""
+    for name in ("fastapi", "uvicorn"):
+        try:
+            import_module(name)
+        except ImportError as error:
+            raise ConfigError(f"the service needs {name}, {error}; pip install 'gangline[serve]'") from error
+
+
+def _with_options(site: Site, *, listen: str, database: str | None, workers: int | None) -> Site:
+    return replace(
+        site,
+        serve=replace(
+            site.serve,
+            listen=listen,
+            database=database or site.serve.database,
+            workers=workers or site.serve.workers,
+        ),
+    )
+
+
+def _checked(listen: str) -> str:
+    """An address as site.toml would take it."""
+    from gangline.spec.grammar import LISTEN
+
+    if not LISTEN.fullmatch(listen):
+        raise ConfigError(f"wanted HOST:PORT, found --listen {listen}; 127.0.0.1:8321 works")
+    return listen
+
+
+def _greet(running: "Running", *, as_json: bool) -> None:
+    facts = _facts(running)
+    if as_json:
+        print_json(facts)
+        return
+    width = max(map(len, facts))
+    for name, said in facts.items():
+        typer.echo(f"{name:<{width}}  {said}")
+
+
+def _facts(running: "Running") -> Mapping[str, str]:
+    """What a person wants to know of a service that has just begun, in the order they want it."""
+    desk = running.desk
+    serve = desk.site.serve
+    url = (serve.public_url or f"http://{serve.listen}").rstrip("/")
+    facts = {"pages": f"{url}/runs"}
+    if running.local is not None:
+        code = running.service.links.make(running.local.digest)
+        facts["log in"] = f"http://{serve.listen}/login?once={code}   (once, within 10 minutes)"
+        facts["token"] = f"{desk.home / 'local-token'}   (of this machine's administrator)"
+    else:
+        facts["log in"] = f"{url}/login   with a token of {serve.tokens or 'gangline token add'}"
+    facts["store"] = desk.store.url
+    facts["database"] = _without_password(serve.database) if serve.database else str(desk.home / "serve.db")
+    facts["builds"] = _forges(desk.site)
+    facts["workers"] = str(serve.workers)
+    return facts
+
+
+def _forges(site: Site) -> str:
+    own = [f"{name} ({table.kind}): {', '.join(sorted(table.projects))}" for name, table in site.forge.items()]
+    here = [f"this machine: {', '.join(sorted(site.serve.repositories))}"] if site.serve.repositories else []
+    return "; ".join([*own, *here]) or "none; [forge.NAME] or serve.repositories of site.toml name repositories"
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    if "@" not in parts.netloc:
+        return url
+    return parts._replace(netloc=parts.netloc.rsplit("@", 1)[1]).geturl()

@@ -1,0 +1,141 @@
+"""`gangline token`: who may call the service; only digests of tokens are kept."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, cast, get_args
+
+import typer
+
+from gangline.cli.desk import open_desk
+from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
+from gangline.cli.output import columns, dash, print_json
+from gangline.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gangline.serve.protocol import Tokens
+    from gangline.serve.types import Principal
+
+app = typer.Typer(
+    help="Give, list and end tokens of the service.",
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+)
+DatabaseOption = Annotated[
+    str | None, typer.Option("--database", help="SQLite file or postgresql:// URL, instead of serve.database.")
+]
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(help="Who will hold it; stands in records as who asked.")],
+    *,
+    role: Annotated[
+        list[str], typer.Option("--role", metavar="PROJECT=ROLE", help="reader, runner, maintainer or admin; * is all.")
+    ],
+    days: Annotated[float | None, typer.Option("--days", help="Ends after so many days.")] = None,
+    digest_only: Annotated[
+        bool, typer.Option("--file", help="Keep nothing: print a [[token]] table for the file of serve.tokens.")
+    ] = False,
+    database: DatabaseOption = None,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Make a token and print it, this once."""
+    from gangline.serve.accounts import digest_of, new_token
+
+    principal, token = _principal(name, role), new_token()
+    digest = digest_of(token)
+    if digest_only:
+        typer.echo(_table(principal, digest))
+        typer.echo(f"token {token}", err=True)
+        return
+    now = time.time()
+    with _tokens(repo, site, database) as tokens:
+        tokens.add(digest=digest, principal=principal, expires=now + days * 86400 if days else None, now=now)
+    if json:
+        print_json({"name": name, "token": token, "digest": digest[:8]})
+    else:
+        typer.echo(token)
+
+
+@app.command("list")
+def list_(
+    *, database: DatabaseOption = None, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption = False
+) -> None:
+    """List tokens by the first 8 letters of their digest."""
+    with _tokens(repo, site, database) as tokens:
+        found = tokens.list()
+    if json:
+        print_json([{"digest": d, "name": p.name, "roles": p.roles, "expires": end} for d, p, end in found])
+    elif found:
+        header = ("DIGEST", "NAME", "ENDS", "ROLES")
+        typer.echo(columns([header, *((d, p.name, dash(_day(end)), _roles(p)) for d, p, end in found)]))
+    else:
+        typer.echo("no tokens yet; gangline token add NAME --role PROJECT=ROLE makes one")
+
+
+@app.command()
+def revoke(
+    digest: Annotated[str, typer.Argument(help="First 8 or more letters, as gangline token list shows them.")],
+    *,
+    database: DatabaseOption = None,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+) -> None:
+    """End a token, at once and with all its sessions."""
+    if len(digest) < 8 or set(digest) - set("0123456789abcdef"):
+        raise UsageError(f"wanted 8 or more letters of a digest, found {digest!r}; gangline token list shows them")
+    with _tokens(repo, site, database) as tokens:
+        count = tokens.revoke(digest)
+    if not count:
+        raise UsageError(f"there is no token whose digest begins with {digest}; gangline token list shows them")
+    typer.echo(f"{count} ended")
+
+
+@contextmanager
+def _tokens(repo: "Path", site: "Path | None", database: str | None) -> Iterator["Tokens"]:
+    """Those of the service's database, which may be running: both may write."""
+    from gangline.serve.database.open import open_database
+    from gangline.serve.home import ServiceHome
+
+    desk = open_desk(repo, site)
+    home = ServiceHome.of(desk.repo, desk.site, desk.environ)
+    opened = open_database(database or desk.site.serve.database or str(home.database))
+    try:
+        yield opened.tokens
+    finally:
+        opened.close()
+
+
+def _principal(name: str, roles: list[str]) -> "Principal":
+    from gangline.serve.types import Principal, Role
+
+    pairs = [text.partition("=") for text in roles]
+    wrong = [f"{project}={role}" for project, _, role in pairs if not project or role not in get_args(Role)]
+    if wrong:
+        raise UsageError(
+            f"wanted --role PROJECT=ROLE with one of {', '.join(get_args(Role))}, found {', '.join(wrong)}"
+        )
+    return Principal(name=name, roles={project: cast(Role, role) for project, _, role in pairs})
+
+
+def _table(principal: "Principal", digest: str) -> str:
+    import json
+
+    roles = ", ".join(f"{json.dumps(project)} = {json.dumps(role)}" for project, role in principal.roles.items())
+    return f'[[token]]\nname = {json.dumps(principal.name)}\ndigest = "{digest}"\nroles = {{ {roles} }}'
+
+
+def _roles(principal: "Principal") -> str:
+    return " ".join(f"{project}={role}" for project, role in principal.roles.items())
+
+
+def _day(end: float | None) -> str | None:
+    return datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d %H:%M") if end else None

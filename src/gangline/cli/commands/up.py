@@ -1,0 +1,86 @@
+"""`gangline up`: the servers around the line, on this machine: S3, Prometheus, Grafana, the service."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from gangline.cli.options import HERE, JsonOption, RepoOption
+from gangline.cli.output import print_json
+from gangline.errors import ConfigError
+from gangline.report.text import clean
+
+if TYPE_CHECKING:
+    from gangline.serve.stack.home import Home
+    from gangline.serve.stack.up import Row
+
+_MARKS = {"started": "✓", "running": "✓", "absent": "–", "failed": "✗"}
+
+
+def command(
+    *,
+    repo: RepoOption = HERE,
+    s3: Annotated[
+        Literal["minio", "versitygw"] | None,
+        typer.Option("--s3", help="S3 server.", show_default="the one used before, else what is installed"),
+    ] = None,
+    drive: Annotated[
+        bool, typer.Option("--drive", help="The service also runs new commits of this repository by itself.")
+    ] = False,
+    compose: Annotated[
+        Path | None,
+        typer.Option(
+            "--compose", metavar="FILE", help="Start nothing; write FILE for a container engine, with Jenkins."
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Start on loopback what is installed and not running yet; exit 10 where a server did not come up."""
+    from gangline.cli.desk import find_repo
+    from gangline.serve.stack.home import Home
+    from gangline.serve.stack.up import bring_up
+
+    home = Home.of(find_repo(repo.resolve()) or repo.resolve())
+    if compose is not None:
+        _write_compose(home, compose, json=json)
+        return
+    try:
+        rows = bring_up(home, s3=s3, drive=drive, say=(lambda _row: None) if json else _say)
+    except KeyboardInterrupt:
+        typer.echo("left as it is: gangline up goes on, gangline down stops what was started", err=True)
+        raise
+    if json:
+        print_json({"site": str(home.site), "servers": rows})
+    else:
+        typer.echo(_next_steps(home, rows))
+    if any(row.state == "failed" for row in rows):
+        raise typer.Exit(ConfigError.exit_code)
+
+
+def _say(row: "Row") -> None:
+    typer.echo(
+        f"{_MARKS[row.state]} {row.name:<11}{row.kind:<15}{row.url or row.state:<23}{clean(row.text, 400)}".rstrip()
+    )
+
+
+def _next_steps(home: "Home", rows: "list[Row]") -> str:
+    from gangline.serve.stack.up import board_url
+
+    boards = board_url(rows)
+    steps = [
+        f"\nexport GANGLINE_SITE={home.site}",
+        "gangline run                              # its series go to Prometheus, its record to the store",
+    ]
+    if boards:
+        steps.append(f"{boards:<40}  # the boards")
+    return "\n".join([*steps, "gangline down                             # stops these, and keeps their data"])
+
+
+def _write_compose(home: "Home", file: Path, *, json: bool) -> None:
+    from gangline.serve.stack.compose import write_compose
+
+    write_compose(home, file)
+    if json:
+        print_json({"site": str(home.site), "compose": str(file)})
+    else:
+        typer.echo(f"{file} written; docker compose -f {file} up -d\nexport GANGLINE_SITE={home.site}")

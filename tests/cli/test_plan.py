@@ -1,0 +1,47 @@
+"""What `gangline plan` says about the plan it would run."""
+
+import re
+from types import SimpleNamespace
+
+from tests.planner.cases import RATES, SITE, SMALL, TRACED, cpu, earlier, line
+
+from gangline.cli.commands.plan import _page
+from gangline.planner.choose import choose
+from gangline.spec.record import Gate
+
+
+def page(*, why=False, profile=SMALL, rates=None, history=(), troubles=(), **train):
+    asked = line(**train)
+    choice = choose(asked, SITE, cpu(2), profile, history, rates=rates)
+    found = SimpleNamespace(
+        run="demo-1", choice=choice, inventory=cpu(2), profile=profile,
+        question=SimpleNamespace(line=asked), budget=Gate(name="budget", verdict="yes", reason="no bound is set"),
+        band=0.07, troubles=troubles,
+    )  # fmt: skip
+    return _page(found, why=why)
+
+
+def test_a_pipeline_says_how_much_of_its_time_is_idle():
+    assert "          pipeline 1f1b: 11% of its time idle" in page(strategy="pp").splitlines()
+    assert "idle" not in page(strategy="ddp")
+
+
+def test_a_step_is_told_by_its_largest_parts_and_how_far_to_trust_them():
+    said = page(profile=TRACED, rates=RATES, strategy="ddp")
+    assert re.search(
+        r"step 2\d ms: compute 1\d ms, communication . ms, .* · rates measured, not corrected by any", said
+    )
+    corrected = page(profile=TRACED, rates=RATES, strategy="ddp", history=[earlier(5.0)] * 3)
+    assert "calibrated n=3, within 7.0 %" in corrected
+
+
+def test_why_shows_every_term_with_its_origin():
+    lines = page(profile=TRACED, rates=RATES, strategy="ddp", why=True, history=[earlier(5.0)]).splitlines()
+    assert any(line.split() == ["compute", *line.split()[1:3], "calibrated", "n=1"] for line in lines)
+    assert any(line.split()[:1] == ["data"] and line.endswith("default") for line in lines)
+    assert any("on the wire" in line and "8.0 MB" in line for line in lines)
+
+
+def test_what_a_forecast_had_to_do_without_is_said():
+    assert "note      earlier runs were not read: no route" in page(troubles=("earlier runs were not read: no route",))
+    assert "no step time: rates were not measured" in page(profile=TRACED, why=True)

@@ -1,0 +1,54 @@
+"""`gangline up` and `gangline down` as commands: what a terminal and a program are told."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def call(tmp_path):
+    """`gangline WORDS` for a repository on a machine where no server is installed."""
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    environ = {"PATH": str(tmp_path), "HOME": str(tmp_path), "GANGLINE_TOOLS": str(tmp_path)}
+
+    def call(*words):
+        command = [sys.executable, "-m", "gangline", *words, "--repo", str(repo)]
+        return subprocess.run(command, env={**environ}, capture_output=True, text=True, check=False)
+
+    call.repo = repo
+    yield call
+    call("down", "--forget")
+
+
+def test_compose_starts_nothing_and_says_how_to(call, tmp_path):
+    told = call("up", "--compose", str(tmp_path / "compose.yaml"))
+    assert told.returncode == 0, told.stderr
+    assert "docker compose -f" in told.stdout
+    assert f"export GANGLINE_SITE={call.repo / '.gangline' / 'up' / 'site.toml'}" in told.stdout
+    assert (tmp_path / "compose.yaml").is_file()
+    assert call("down").stdout == "nothing of the local stack runs here\n"
+
+
+def test_json_is_one_document_with_every_server(call):
+    told = call("up", "--json")
+    rows = {row["name"]: row for row in json.loads(told.stdout)["servers"]}
+    assert list(rows) == ["s3", "prometheus", "grafana", "service"]
+    assert {rows[name]["state"] for name in ("s3", "prometheus", "grafana")} == {"absent"}
+    assert rows["service"]["state"] in ("started", "failed")
+    assert (told.returncode == 10) == (rows["service"]["state"] == "failed")
+    assert json.loads(call("down", "--forget", "--json").stdout)["forgotten"] is True
+    assert not (call.repo / ".gangline" / "up").exists()
+
+
+def test_git_sees_nothing_of_it(call):
+    environ = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull}
+    subprocess.run(["git", "init", "-q", str(call.repo)], check=True, env=environ)
+    call("up", "--compose", str(call.repo / ".gangline-compose.yaml"))
+    seen = subprocess.run(
+        ["git", "-C", str(call.repo), "status", "--short"], capture_output=True, text=True, check=True, env=environ
+    )
+    assert seen.stdout == "?? .gangline-compose.yaml\n"
