@@ -1,0 +1,82 @@
+// What a controller does for sections and for steps with a block, as a program itself: it stands still with the pipeline.
+
+def pipeline(Closure body) { body() }
+
+def agent(Object where) { assert where == 'none' }
+
+def options(Closure body) { body() }
+
+def stages(Closure body) {
+    try {
+        body()
+    } catch (Throwable error) {
+        note(error)
+    }
+}
+
+def note(Throwable error) {
+    echo("ended by ${error}")
+    build.result = error instanceof Stopped ? error.result : 'FAILURE'
+}
+
+def stage(String name, Closure body) {
+    echo("== ${name}")
+    build.stages = build.stages + [name]
+    body()
+}
+
+def steps(Closure body) { body() }
+
+def post(Closure body) { body() }
+
+def ending(Closure body) {
+    try {
+        body()
+    } catch (Throwable error) {
+        echo("after the end: ${error}")
+        build.result = build.result == 'SUCCESS' ? 'FAILURE' : build.result
+    }
+}
+
+def aborted(Closure body) { if (build.result == 'ABORTED') { ending(body) } }
+
+def notBuilt(Closure body) { if (build.result == 'NOT_BUILT') { ending(body) } }
+
+def cleanup(Closure body) { ending(body) }
+
+def node(String label, Closure body) {
+    build.nodes = build.nodes + [label]
+    try {
+        return body()
+    } finally {
+        build.nodes = build.nodes.dropRight(1)
+    }
+}
+
+def container(String name, Closure body) {
+    assert name == 'gangline'
+    build.containers += 1
+    body()
+}
+
+def withEnv(List pairs, Closure body) {
+    build.enter(pairs)
+    try {
+        return body()
+    } finally {
+        build.leave()
+    }
+}
+
+def retry(Map how, Closure body) {
+    int tries = 0
+    while (true) {
+        tries += 1
+        try {
+            return body()
+        } catch (Lost error) {
+            if (tries >= how.count) { throw error }
+            echo("again on another agent: ${error.message}")
+        }
+    }
+}

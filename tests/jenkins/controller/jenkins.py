@@ -1,0 +1,178 @@
+"""A Jenkins small enough for a test: one repository, its agents, builds that a controller carries out.
+
+Agents are processes with an environment of their own, as the pods of `jenkins/agents` give it; commands on them are the
+real ones. A build lives in its folder, so a controller that is killed is replaced by starting another one there.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+from tests.jenkins.controller.engine import HERE, java
+from tests.jenkins.files import AGENTS, JENKINSFILE, VARS
+
+PATIENCE_SECONDS = 90.0
+BIN = Path(sys.executable).parent
+SPY = """#!/bin/sh
+{{ printf '%s|%s|%s\\n' "$AGENT" "$MOUNTED" "$*"; env -0 | tr '\\0\\n' '\\n '; echo; }} >> {log}
+for word in "$@"; do
+    shift
+    [ "$word" = {look} ] && word=2
+    set -- "$@" "$word"
+done
+exec {real} "$@"
+"""
+"""Says who called what with which variables; looks at a gang for two seconds instead of thirty."""
+LOOK_SECONDS = 30
+
+
+def until(holds, what):
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (found := holds()):
+        assert time.monotonic() < deadline, f"{what}: not within {PATIENCE_SECONDS:.0f} s"
+        time.sleep(0.05)
+    return found
+
+
+@dataclass
+class Build:
+    """One build; its controller is a process that may come and go."""
+
+    folder: Path
+    class_path: str
+    process: "subprocess.Popen[bytes] | None" = None
+
+    def start(self):
+        """Let a controller carry it out, or go on where the last one stood."""
+        with (self.folder / "controller").open("ab") as said:
+            command = [java(), "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", self.class_path, "Controller"]
+            environ = {
+                "PATH": "/usr/bin:/bin",
+                "HOME": str(self.folder),
+                "CONTROLLER_SECRET": "CANARY-of-the-controller",
+            }
+            self.process = subprocess.Popen(
+                [*command, str(self.folder)], env=environ, stdout=said, stderr=said, start_new_session=True
+            )
+        return self
+
+    def kill(self):
+        """As a machine does that loses its power; the agents are others."""
+        self.process.kill()
+        self.process.wait()
+
+    def abort(self, result="ABORTED"):
+        (self.folder / "abort.new").write_text(result)
+        (self.folder / "abort.new").rename(self.folder / "abort")
+
+    def result(self):
+        """What it ended with, once it has."""
+        until(lambda: self.process.poll() is not None, self.tail())
+        path = self.folder / "result.json"
+        assert path.exists(), self.tail()
+        return json.loads(path.read_text())
+
+    def read(self, name):
+        path = self.folder / name
+        return path.read_text() if path.exists() else ""
+
+    def until_log(self, text):
+        until(lambda: text in self.read("log") or self.process.poll() is not None, f"{text!r} in the log")
+        assert text in self.read("log"), self.tail()
+
+    def commands(self):
+        """Processes of agents that run a step now."""
+        pids = [pid.read_text().strip() for pid in self.folder.glob("steps/*/pid") if not pid.with_name("rc").exists()]
+        return [int(pid) for pid in pids if pid and Path(f"/proc/{pid}").exists()]
+
+    def outputs(self):
+        steps = sorted(self.folder.glob("steps/*"), key=lambda step: int(step.name))
+        return "".join((step / name).read_text() for step in steps for name in ("out", "err") if (step / name).exists())
+
+    def tail(self):
+        return f"{self.read('log')[-3000:]}\n{self.outputs()[-3000:]}\n{self.read('controller')[-3000:]}"
+
+
+@dataclass
+class Jenkins:
+    """The job of one repository."""
+
+    folder: Path
+    class_path: str
+    repository: Path
+    store: Path
+    gangline: Path = BIN / "gangline"
+    milliseconds_a_minute: float = 100.0
+    builds: list[Build] = field(default_factory=list)
+
+    @property
+    def workspace(self):
+        return self.folder / "workspace"
+
+    @property
+    def spied(self):
+        """Of each call of gangline: (agent, mounted secrets, arguments)."""
+        log = self.folder / "spied"
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [tuple(line.split("|", 2)) for line in lines if line.startswith("gangline-") and line.count("|") >= 2]
+
+    def build(self, commit, **env):
+        folder = self.folder / f"build-{len(self.builds) + 1}"
+        folder.mkdir(parents=True)
+        library = {name: str(path) for name, path in VARS.items()} | {"Blocks": str(HERE / "Blocks.groovy")}
+        asked = {
+            "pipeline": str(JENKINSFILE), "library": library, "env": env, "repository": str(self.repository),
+            "commit": commit, "workspace": str(self.workspace), "milliseconds_a_minute": self.milliseconds_a_minute,
+            "agents": {f"gangline-{name}": self._agent(name) for name in AGENTS},
+        }  # fmt: skip
+        (folder / "build.json").write_text(json.dumps(asked))
+        self.builds.append(Build(folder, self.class_path))
+        return self.builds[-1].start()
+
+    def close(self):
+        for build in self.builds:
+            if build.process.poll() is None:
+                build.kill()
+            for pid in build.commands():
+                os.killpg(pid, signal.SIGKILL)
+
+    def _agent(self, name):
+        """Environment of an agent, as its pod gives it; paths are those of this machine."""
+        pod = yaml.safe_load(AGENTS[name].read_text())["spec"]
+        (container,) = [each for each in pod["containers"] if each["name"] == "gangline"]
+        secrets = sorted(volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume)
+        for secret in secrets:
+            self._mount(secret)
+        site = next(volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume)
+        here = {
+            "PATH": f"{self._spy()}:/usr/bin:/bin", "HOME": str(self.folder / f"home-{name}"),
+            "AGENT": f"gangline-{name}", "GANGLINE_SITE": str(self._site(site)), "MOUNTED": ",".join(secrets),
+            "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        return {each["name"]: each["value"] for each in container["env"]} | here
+
+    def _mount(self, secret):
+        path = self.folder / "mounts" / secret / "credentials"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"CANARY:of-{secret}")
+
+    def _site(self, name):
+        path = self.folder / f"{name}.toml"
+        token = f"secret:file:{self.folder}/mounts/gangline-store/credentials"
+        forge = f'[forge.here]\nkind = "gitea"\nurl = "http://127.0.0.1:1"\ntoken = "{token}"\n'
+        path.write_text(f'[store]\nurl = "file:{self.store}"\n' + ("" if "fork" in name else forge))
+        return path
+
+    def _spy(self):
+        folder = self.folder / "bin"
+        folder.mkdir(exist_ok=True)
+        spy = folder / "gangline"
+        spy.write_text(SPY.format(log=self.folder / "spied", real=self.gangline, look=LOOK_SECONDS))
+        spy.chmod(0o755)
+        return folder

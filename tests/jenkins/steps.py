@@ -1,0 +1,58 @@
+"""What a pipeline may say: steps with the plugin that has each, directives, and the little Groovy that is left.
+
+Everything else is refused. A list of what is dangerous is never complete; this one is.
+"""
+
+import re
+
+from tests.jenkins.files import PLUGINS, VARS
+
+CORE = "core"
+"""Has what no plugin needs to bring."""
+STEPS = {
+    "archiveArtifacts": "workflow-basic-steps",
+    "checkout": "workflow-scm-step",
+    "container": "kubernetes",
+    "echo": "workflow-basic-steps",
+    "error": "workflow-basic-steps",
+    "input": "pipeline-input-step",
+    "junit": "junit",
+    "kubernetesAgent": "kubernetes",
+    "node": "workflow-durable-task-step",
+    "nonresumable": "workflow-durable-task-step",
+    "retry": "workflow-basic-steps",
+    "sh": "workflow-durable-task-step",
+    "sleep": "workflow-basic-steps",
+    "withEnv": "workflow-basic-steps",
+}
+"""Step to the plugin that has it."""
+OPTIONS = {
+    "buildDiscarder": CORE,
+    "disableConcurrentBuilds": "workflow-job",
+    "durabilityHint": "workflow-job",
+    "logRotator": CORE,
+    "skipDefaultCheckout": "pipeline-model-definition",
+    "timeout": "workflow-basic-steps",
+}
+SECTIONS = ("agent", "options", "stages", "post")
+"""In this order; nothing else stands in a pipeline, so no environment, parameters, tools or libraries."""
+ENDINGS = ("aborted", "notBuilt", "cleanup")
+OWN = frozenset(VARS)
+METHODS = {"trim", "tokenize", "last", "contains"}
+"""Of strings and lists."""
+PROPERTIES = {
+    "env": {"APPROVED", "CHANGE_FORK", "GANGLINE_AGENTS", "RUN"},
+    "currentBuild": {"description", "displayName"},
+}
+"""What is read or set of the build; words of strangers are never among them."""
+TYPES = {"String", "int", "boolean", "List", "Integer", "Closure", "def"}
+WORDS = {"if", "else", "while", "return", "in", "true", "false", "scm", "env", "currentBuild"}
+NODE = re.compile(r"gangline-(\$\{kind\}|line|build|check)")
+SHOWN = {"env.RUN"}
+"""Of what is not a local: may be put into a message."""
+
+
+def pinned() -> dict[str, str]:
+    """Plugin to its version, as plugins.txt has them."""
+    lines = [line for line in PLUGINS.read_text().splitlines() if line and not line.startswith("#")]
+    return dict(line.split(":", 1) for line in lines)
