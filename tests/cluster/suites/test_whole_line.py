@@ -26,8 +26,8 @@ WAYS = {
     "pipeline": ["--target", "kubernetes", "--driver", "kfp-local"],
 }
 STAGES = ["resolve", "build", "plan", "submit", "train", "evaluate", "gate", "prove", "publish", "report"]
-OF_THE_PLACE = ("measured", "forecast", "candidates", "reason")
-"""What a plan says of the machines it was made for."""
+OF_THE_PLACE = ("measured", "forecast", "candidates", "reason", "digest", "key")
+"""What a plan says of the machines it was made for, and digests over that."""
 
 
 @pytest.fixture(scope="module")
