@@ -9,8 +9,9 @@ sys.path.insert(0, str(ROOT))
 from tests.faults.instruments.crash_points import Counting, CountingStore, CrashPlan  # noqa: E402
 from tests.line.repositories import make_repository, settle_inventory  # noqa: E402
 
-from gangline.launch.local import LocalLauncher  # noqa: E402  # the tests' own packages are found first
-from gangline.line import launchers, places, runs  # noqa: E402
+from gangline.launch import local  # noqa: E402  # the tests' own packages are found first
+from gangline.launch.local import LocalLauncher  # noqa: E402
+from gangline.line import places, runs  # noqa: E402
 from gangline.line.run import run_line  # noqa: E402
 from gangline.spec.site import Site  # noqa: E402
 
@@ -30,7 +31,7 @@ def main(folder: Path) -> None:
         return Counting(launcher, plan, submit=lambda podset: podset.name, cancel=lambda name, **_: name)
 
     runs.open_site_store = open_counted
-    launchers.LocalLauncher = launch_counted
+    local.LocalLauncher = launch_counted
     environ = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
     run_line(repo, site=Site(), environ=environ)
 

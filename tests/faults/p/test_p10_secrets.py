@@ -47,6 +47,7 @@ def private_values(key):
     return [each for value in values for each in spellings(value)]
 
 
+@pytest.mark.row("I6")
 def test_the_signing_key_and_what_is_derived_from_it_stand_in_no_file_but_their_own(served):
     desk, said = served
     wanted = private_values(desk.key)
@@ -89,6 +90,7 @@ def test_a_key_that_cannot_be_read_is_not_repeated_in_the_message_or_its_traceba
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
+@pytest.mark.row("I6")
 def test_store_credentials_are_in_no_message_of_a_store_that_is_away():
     store = S3Store(
         bucket="bucket", prefix="p", endpoint="http://127.0.0.1:9", region="here", credentials=f"{ACCESS}:{SECRET}",

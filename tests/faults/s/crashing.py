@@ -1,6 +1,7 @@
 """A training of three steps that saves its last one over a store that kills it; run in forked children."""
 
 import multiprocessing
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from gangline.checkpoint.loader import load
 from gangline.checkpoint.prove import tensor_digests
 from gangline.checkpoint.saver import Saver
 from gangline.storage.local import FolderStore
+from gangline.train.leash import die_with_parent
 
 KEY = b"crashing"
 PREFIX = "runs/p/c/r/checkpoints"
@@ -61,13 +63,18 @@ def build():
     return model, torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
 
 
+def _leashed(child: Child) -> None:
+    die_with_parent(os.getppid())  # the server that forked it, which ends with the tests
+    child()
+
+
 def in_child(child: Child) -> int:
     """Exit code of `child`, run by a warm server that has torch imported and one thread."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
         ["torch._dynamo", *(f"gangline.checkpoint.{name}" for name in ("saver", "loader", "prove"))]
     )
-    process = context.Process(target=child)
+    process = context.Process(target=_leashed, args=(child,))
     process.start()
     process.join(120)
     if process.is_alive():

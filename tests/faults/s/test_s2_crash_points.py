@@ -8,12 +8,13 @@ import pytest
 from tests.faults.s.crashing import KEY, PREFIX, STEPS, Child, build, in_child, train
 
 from gangline.checkpoint.envelope import list_checkpoints
+from gangline.checkpoint.folder import CheckpointFolder
 from gangline.checkpoint.loader import load
 from gangline.checkpoint.prove import tensor_digests
 from gangline.checkpoint.retention import collect
 from gangline.storage.local import FolderStore
 
-pytestmark = pytest.mark.row("S2")
+pytestmark = pytest.mark.row("S2", full="every call, 20 times")
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +27,16 @@ def two_steps(tmp_path_factory):
 
 
 def opened(root):
-    """(step, digests) that a loader sees."""
+    """(step, digests) that a loader sees; all that is listed is whole."""
     model, optimizer = build()
-    loaded = load(FolderStore(root), PREFIX, model, optimizer, key=KEY, group=None)
+    refused = []
+    loaded = load(
+        FolderStore(root), PREFIX, model, optimizer, key=KEY, group=None,
+        on_refused=lambda *told: refused.append(told),
+    )  # fmt: skip
+    assert refused == [], "a manifest stands there before its files do"
+    for found in list_checkpoints(FolderStore(root), PREFIX):
+        CheckpointFolder.open(FolderStore(root), found.prefix, KEY)  # older ones are whole or gone, too
     return loaded.step, tensor_digests(model, optimizer)
 
 

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from tests.faults.s.damage import PREFIX, opened, victim
 
-pytestmark = pytest.mark.row("S3")
+pytestmark = pytest.mark.row("S3", full="10,000 bits")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from tests.faults.s.damage import PREFIX, opened, victim
 
-pytestmark = pytest.mark.row("S4")
+pytestmark = pytest.mark.row("S4", full="2,100 damaged files")
 
 
 def truncated(struck, name, random):

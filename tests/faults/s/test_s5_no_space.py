@@ -1,6 +1,7 @@
 """S5: a full disk under the checkpoints: training goes on, nothing half is listed, the next save after space works."""
 
 import subprocess
+from random import Random
 
 import pytest
 import torch
@@ -12,11 +13,11 @@ from gangline.checkpoint.prove import tensor_digests
 from gangline.checkpoint.saver import Saver
 from gangline.storage.local import FolderStore
 
-pytestmark = pytest.mark.row("S5")
+pytestmark = pytest.mark.row("S5", full="100 disks that fill up")
 PREFIX = "runs/p/c/r/checkpoints"
 
 
-@pytest.fixture(params=[1, 3])
+@pytest.fixture(params=[1, pytest.param(3, marks=pytest.mark.slow)])
 def small_disk(tmp_path, request):
     """A file system of that many MiB; mounting one takes root."""
     folder = tmp_path / "disk"
@@ -29,7 +30,11 @@ def small_disk(tmp_path, request):
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_full_disk_costs_no_step_and_lists_nothing_half(small_disk):
+@pytest.mark.parametrize("number", [0, *(pytest.param(each, marks=pytest.mark.slow) for each in range(1, 50))])
+def test_full_disk_costs_no_step_and_lists_nothing_half(small_disk, seed, number):
+    """100 at full size."""
+    dice = Random(f"S5 {seed + number}")
+    full, free = dice.randint(2, 4), dice.randint(5, 7)
     store = FolderStore(small_disk / "store")
     model = nn.Linear(150, 100)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -37,9 +42,9 @@ def test_full_disk_costs_no_step_and_lists_nothing_half(small_disk):
     filler = small_disk / "filler"
     reports, digests = [], {}
     for step in range(1, 9):
-        if step == 3:
+        if step == full:
             _fill(filler)
-        if step == 6:
+        if step == free:
             filler.unlink()
         model(torch.ones(150)).sum().backward()
         optimizer.step()
@@ -52,7 +57,7 @@ def test_full_disk_costs_no_step_and_lists_nothing_half(small_disk):
         assert loaded.step == listed[0].step
         assert tensor_digests(other).items() <= digests[loaded.step].items()
     failed = [report.step for report in reports if report.error]
-    assert failed == [3, 4, 5]
+    assert failed == list(range(full, free))
     assert all("space" in report.error for report in reports if report.error)
     assert [found.step for found in list_checkpoints(store, PREFIX)] == [8, 7]
 

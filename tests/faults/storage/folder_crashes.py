@@ -16,7 +16,11 @@ from gangline.storage.local import FolderStore
 from gangline.storage.multipart import MIN_PART_BYTES
 
 OLD, NEW, NEXT = b"old" * 1000, b"new" * 2000, b"next"
-CALLS = ((os, "fsync"), (os, "utime"), (Path, "replace"), (Path, "hardlink_to"), (Path, "unlink"), (Path, "mkdir"))
+CALLS = (
+    (os, "fsync"), (os, "utime"), (Path, "open"), (Path, "replace"), (Path, "hardlink_to"), (Path, "unlink"),
+    (Path, "mkdir"),
+)  # fmt: skip
+"""`open` may empty what it opens."""
 
 
 def upload(store):

@@ -2,6 +2,9 @@
 
 import pytest
 from tests.contracts.launcher.gangs import Stand, poll
+from tests.train.conftest import make_gang, warm
+
+__all__ = ["make_gang", "warm"]
 
 
 @pytest.fixture

@@ -3,19 +3,20 @@
 import time
 
 import pytest
-from tests.contracts.launcher.gangs import HEAD, poll
+from tests.contracts.launcher.gangs import HEAD, STEPPER, poll
 
 from gangline.launch.faults.signals import at_step, freeze_rank, last_step
 
-pytestmark = pytest.mark.row("T3")
+pytestmark = pytest.mark.row("T3", full="stops of 5 s and 60 s, 500 gangs that nothing befalls")
 STEPPING = HEAD + "number = 0\nwhile not os.path.exists('stop'): number += 1; step(number); time.sleep(0.05)"
 
 
-def test_short_stop_is_no_death(stand, end_of):
+@pytest.mark.parametrize(("seconds", "extra"), [(1.5, "20"), pytest.param(5.0, "10", marks=pytest.mark.slow)])
+def test_short_stop_is_no_death(stand, end_of, seconds, extra):
     home = stand.root / "run-1"
-    stand.launcher.submit(stand.podset(STEPPING, env={"GANGLINE_WATCHDOG_EXTRA_SECONDS": "20"}))
-    at_step(home, 1, 3, timeout_seconds=60)
-    freeze_rank(home, 1, 1.5)
+    stand.launcher.submit(stand.podset(STEPPING, env={"GANGLINE_WATCHDOG_EXTRA_SECONDS": extra}))
+    at_step(home, 1, 30, timeout_seconds=60)
+    freeze_rank(home, 1, seconds)
     frozen = last_step(home, 1)
     at_step(home, 1, frozen + 3, timeout_seconds=60)
     (home / "code" / "stop").touch()
@@ -23,14 +24,15 @@ def test_short_stop_is_no_death(stand, end_of):
     assert (end.exit_code, end.restarts) == (0, 0), end
 
 
-def test_long_stop_is_declared_by_name_and_ends_in_a_new_generation(stand, end_of):
+@pytest.mark.parametrize("extra", [1.5, pytest.param(10.0, marks=pytest.mark.slow)])
+def test_long_stop_is_declared_by_name_and_ends_in_a_new_generation(stand, end_of, extra):
     home = stand.root / "run-1"
-    stand.launcher.submit(stand.podset(STEPPING, env={"GANGLINE_WATCHDOG_EXTRA_SECONDS": "1.5"}))
+    stand.launcher.submit(stand.podset(STEPPING, env={"GANGLINE_WATCHDOG_EXTRA_SECONDS": str(extra)}))
     at_step(home, 1, 25, timeout_seconds=60)
     struck = time.monotonic()
     freeze_rank(home, 1, 60)
     poll(lambda: stand.launcher.status("run-1").generation == 1)
-    assert time.monotonic() - struck <= 1.5 + 10, "declared within 10 s of the limit"
+    assert time.monotonic() - struck <= extra + 10, "declared within 10 s of the limit"
     at_step(home, 1, 1, timeout_seconds=60)
     (home / "code" / "stop").touch()
     end, events = end_of()
@@ -38,4 +40,16 @@ def test_long_stop_is_declared_by_name_and_ends_in_a_new_generation(stand, end_o
     told = next(event for event in events if event.kind == "note")
     assert "rank 1 made no progress" in told.text
     assert told.data["stacks"]["1"].startswith("stopped by a signal")
-    assert end.ledger["stalled"] >= 1.5
+    assert end.ledger["stalled"] >= extra
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("number", range(10))
+def test_gangs_that_nothing_befalls_are_never_declared_dead(stand, number):
+    """500 at full size."""
+    names = [f"clean-{number}-{each}" for each in range(50)]
+    for name in names:
+        stand.launcher.submit(stand.podset(STEPPER, name))
+        end = list(stand.launcher.follow(name))[-1].end
+        assert (end.exit_code, end.restarts) == (0, 0), end

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.contracts.launcher.gangs import HEAD, poll
 
-pytestmark = pytest.mark.row("T8")
+pytestmark = pytest.mark.row("T8", full="50 kills for memory")
 LIMIT_BYTES = 96 << 20
 
 
@@ -38,7 +38,10 @@ def _group() -> Path | None:
     return None
 
 
-def test_oom_kill_is_classed_and_not_repeated(stand, end_of, memory_group):
+@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 50))])
+def test_oom_kill_is_classed_and_not_repeated(stand, end_of, memory_group, number):
+    """50 at full size."""
+    del number
     program = HEAD + "time.sleep(60) if rank == 0 else None\nwhile not os.path.exists('go'): time.sleep(0.02)\n"
     stand.launcher.submit(stand.podset(program + "eaten = b'x' * (1 << 30); time.sleep(60)"))
     poll(lambda: stand.launcher.status("run-1").state == "running")

@@ -1,0 +1,52 @@
+"""C8: one order that raises, whatever is done with it, is put aside and holds up nobody."""
+
+import time
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from tests.contracts.database.rows import order
+from tests.serve.hook_service import desk_at
+
+from gangline.serve.orders import ending, workers
+from gangline.serve.orders.service import OrderService
+
+pytestmark = pytest.mark.row("C8")
+
+
+class QuickErrand(workers.Errand):
+    """Done at once; an order with `poison` in its ref breaks in a way that nobody foresaw."""
+
+    taken: dict[int, float]
+
+    def perform(self):
+        self.taken.setdefault(self.order.id, time.monotonic())
+        if "poison" in self.order.ref:
+            raise ZeroDivisionError("poison")
+        return replace(self.order, state="done")
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_a_poison_order_is_put_aside_and_delays_nobody(tmp_path, monkeypatch, count):
+    monkeypatch.setattr(ending, "PATIENCE_SECONDS", (0.05,) * 4)
+    monkeypatch.setattr(workers, "Errand", QuickErrand)
+    monkeypatch.setattr(QuickErrand, "taken", {}, raising=False)
+    desk = desk_at(tmp_path, forges={})
+    for n in range(count):
+        desk.database.orders.add(order(f"refs/heads/{'poison' if n == count // 2 else n}"), now=float(n))
+    service = OrderService(desk)
+    service.workers.start()
+    wait(lambda: desk.database.orders.counts() == {"done": count - 1, "quarantined": 1})
+    service.workers.close()
+    (poison,) = desk.database.orders.list(states=["quarantined"], projects=None, limit=9)
+    assert (poison.tries, "ZeroDivisionError" in poison.note) == (5, True)
+    begun = sorted(QuickErrand.taken.values())
+    assert max(after - before for before, after in pairwise(begun)) <= 1.0
+    desk.database.close()
+
+
+def wait(holds, seconds=240.0):
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

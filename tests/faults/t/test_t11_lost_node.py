@@ -1,0 +1,72 @@
+"""T11 at full size: a node goes with its memory, again and again; every time the other one's copy has all of it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.faults.t.ranks import chance
+from tests.train.gang import KEY, ROOT, tiny_plan
+from tests.train.peers.nodes import GangOfNodes, free_port
+
+from gangline.checkpoint.stored import stored_digests
+from gangline.spec.plan import CheckpointPolicy, Recovery
+from gangline.storage.local import FolderStore
+
+pytestmark = [pytest.mark.row("T11", full="100 lost nodes"), pytest.mark.slow, pytest.mark.timeout(1800)]
+LOSSES, EVERY = 10, 5
+SLOWLY = """def strike(step, outputs):
+    time.sleep(0.1)"""
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    """A gang of two nodes whose steps take a while, so that it can be struck between them."""
+    plan = tiny_plan(
+        "fsdp", steps=(LOSSES + 1) * 4 * EVERY, checkpoint=CheckpointPolicy(every=EVERY),
+        recovery=Recovery(max_events=LOSSES),
+    )  # fmt: skip
+    gang = GangOfNodes(tmp_path, plan, 2, {"GANGLINE_CONTROL_PORT": str(free_port())})
+    shutil.copytree(ROOT / "tests" / "train" / "code", tmp_path / "code")
+    model = tmp_path / "code" / "model.py"
+    model.write_text(model.read_text().replace("def strike(step, outputs):", SLOWLY))
+    for node in range(2):
+        gang.start(node)
+    yield gang
+    gang.end_everything()
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_every_lost_node_is_restored_exactly(nodes, make_gang, seed, number):
+    """100 losses in all."""
+    dice, step = chance("T11", seed + number), 0
+    for generation in range(LOSSES):
+        step = max(step, generation * 4 * EVERY) + dice.randint(EVERY + 1, 3 * EVERY)
+        nodes.wait_for_step(step, generation=generation)
+        lose(nodes, 1)
+        nodes.start(1)
+    assert nodes.end().exit_code == 0
+    resumed = [each for each in events(nodes, 0) if each["event"] == "resumed"]
+    assert len(resumed) == LOSSES
+    assert {each["source"] for each in resumed} == {"copy"}
+    one = make_gang()
+    assert one.run(nodes.plan) == [0, 0], one.log()
+    assert tensors(nodes.root / "store", nodes.plan) == tensors(one.home / "store", nodes.plan)
+
+
+def lose(nodes, node):
+    """The node's processes, and its memory."""
+    lost = nodes.processes[node].pid
+    nodes.kill(node)
+    for folder in Path("/dev/shm").glob(f"gangline-copies-*-{lost}-*"):
+        shutil.rmtree(folder)
+
+
+def events(nodes, rank):
+    lines = (nodes.home(rank) / "out" / "ranks" / f"{rank}.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def tensors(root, plan):
+    folder = f"{plan.run_prefix}/checkpoints/step-{plan.steps:08d}"
+    return stored_digests(FolderStore(root), folder, KEY, optimizer=True)

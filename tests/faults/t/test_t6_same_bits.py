@@ -1,0 +1,56 @@
+"""T6: a kill at any step; weights, optimizer, generators and cursor end as those of a run that nothing befell."""
+
+import pytest
+from tests.faults.t.ranks import chance
+from tests.train.gang import KEY, tiny_plan
+
+from gangline.checkpoint.folder import CheckpointFolder
+from gangline.checkpoint.stored import stored_digests
+from gangline.spec.plan import CheckpointPolicy
+
+pytestmark = [pytest.mark.row("T6", full="a kill at each of 50 steps"), pytest.mark.timeout(300)]
+MODEL = {"width": 8, "dropout": 0.2}
+ALL = 50
+
+
+def outcome(gang, plan, codes):
+    """All that a checkpoint holds, but for who wrote it when."""
+    assert codes == [0] * plan.world_size, gang.log()
+    last = gang.result().checkpoint
+    state = CheckpointFolder.open(gang.store, last, KEY).state()
+    losses = {line["step"]: line["loss"] for line in gang.metrics()}
+    return stored_digests(gang.store, last, KEY), state.optimizer, state.numbers, state.ranks, losses
+
+
+@pytest.fixture(scope="module")
+def unbroken():
+    """One run a length, kept for all kills."""
+    return {}
+
+
+def kills(seed):
+    return sorted(chance("T6", seed).sample(range(1, 13), 3))
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", pytest.param("ddp", marks=pytest.mark.slow)])
+def test_three_kills_of_twelve_steps(make_gang, unbroken, seed, strategy):
+    for step in kills(seed):
+        assert_same_bits(make_gang, unbroken, strategy, step, steps=12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", range(1, ALL + 1))
+def test_kill_at_each_of_50_steps(make_gang, unbroken, seed, step):
+    assert_same_bits(make_gang, unbroken, ("ddp", "fsdp")[(seed + step) % 2], step, steps=ALL)
+
+
+def assert_same_bits(make_gang, unbroken, strategy, step, *, steps):
+    policy = CheckpointPolicy(every=5, asynchronous=False)
+    plan = tiny_plan(strategy, model=MODEL, steps=steps, checkpoint=policy, micro_batch=4)
+    if (strategy, steps) not in unbroken:
+        whole = make_gang()
+        unbroken[strategy, steps] = outcome(whole, plan, whole.run(plan))
+    gang, rank = make_gang(), step % 2
+    codes = gang.run(plan, STRIKE=f"kill:{rank}:{step}")
+    assert codes[rank] == 137, codes
+    assert outcome(gang, plan, gang.run(plan)) == unbroken[strategy, steps], f"killed rank {rank} in step {step}"
