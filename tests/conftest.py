@@ -1,7 +1,9 @@
 """Fixtures for tests of every room: real object stores, one process a session."""
 
 import importlib
+import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,15 +16,28 @@ sys.path.insert(
 )  # tests share helpers as packages: `tests.contracts.storage.servers`
 
 servers = importlib.import_module("tests.contracts.storage.servers")
+proofs = importlib.import_module("tests.proofs")
+reached = proofs.reached
 
 
 def pytest_addoption(parser):
     group = parser.getgroup("faults")
     group.addoption("--row", help="only tests of this row of the goal sheet, e.g. T1")
+    group.addoption("--proofs", type=Path, help="write down what tests marked `proves` came to")
     group.addoption("--seed", type=int, default=0, help="seed of places, kills and delays; a failure prints its own")
 
 
+def pytest_configure(config):
+    if "GANGLINE_CACHE" not in os.environ:  # rates of this machine are measured once a session, by whoever is first
+        folder = tempfile.TemporaryDirectory(prefix="gangline-cache-")
+        os.environ["GANGLINE_CACHE"] = folder.name
+        config.add_cleanup(folder.cleanup)
+    if config.getoption("--proofs") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(proofs.Proofs(config.getoption("--proofs")))
+
+
 def pytest_collection_modifyitems(config, items):
+    proofs.tell_claims(items)
     row = config.getoption("--row")
     if row:
         items[:] = [item for item in items if any(row in mark.args for mark in item.iter_markers("row"))]
@@ -49,6 +64,15 @@ def minio_server(tmp_path_factory):
 def versitygw_server(tmp_path_factory):
     """A Versity S3 gateway over a folder; mark tests that ask for it with `tools`."""
     yield from _served("versitygw", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def gitea():
+    """A real Gitea; mark tests that ask for it with `tools`. Make users and repositories of your own."""
+    from tests.line.forge.gitea import running
+
+    with running() as server:
+        yield server
 
 
 def _served(name, tmp_path_factory):

@@ -12,6 +12,7 @@ LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
+@pytest.mark.row("P11")
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
 def test_lock_holds_names_versions_and_hashes_only(lock):
     text = lock.read_text()
@@ -38,7 +39,8 @@ def test_links_of_a_page_lead_somewhere(page):
 
 
 def test_tasks_that_the_documentation_names_exist():
-    tasks = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    recipes = (ROOT / "Makefile").read_text() + (ROOT / "tests/cluster/cluster.mk").read_text()
+    tasks = set(re.findall(r"^([a-z-]+):", recipes, re.MULTILINE))
     named = {task for page in PAGES for task in re.findall(r"`make ([a-z-]+)", page.read_text())}
     assert named <= tasks
 

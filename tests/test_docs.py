@@ -1,0 +1,77 @@
+"""The documentation: it builds with every link checked, generated pages are current, quoted commands exist."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests import proofs as proof
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from gangline.cli.main import app
+from gangline.cli.reference import commands_page
+from gangline.planner.runnable import RUNNABLE
+from gangline.serve.reference import api_page
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_QUOTED = re.compile(r"^\$ (?:\w+=\S+ )*(gangline [^#;|&>\n]*)", re.MULTILINE)
+
+
+def test_the_site_builds_with_every_link_checked(tmp_path):
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path / "site")],
+        cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )  # fmt: skip
+    assert built.returncode == 0, built.stdout + built.stderr
+    page = (tmp_path / "site" / "index.html").read_text("utf-8")
+    assert not re.findall(r"""(?:src|href)=["']?(?:https?:)?//(?!squidfunk)""", page)
+
+
+def test_the_page_of_the_api_is_current():
+    assert (ROOT / "docs/reference/api.md").read_text("utf-8") == api_page(), "make schemas writes it anew"
+
+
+def test_the_page_of_commands_is_current():
+    assert (ROOT / "docs/reference/commands.md").read_text("utf-8") == commands_page(), "make schemas writes it anew"
+
+
+def test_every_strategy_that_a_plan_may_name_is_proved_and_the_table_is_current():
+    proofs = json.loads(proof.FILE.read_text())
+    assert proof.PAGE.read_text() == proof.draw(proofs), "python -m tests.proofs draws it again"
+    shown = {re.split(r"[,:]? ", line.removeprefix("| "))[0] for line in proof.PAGE.read_text().splitlines()}
+    assert RUNNABLE - shown == set(), "make proofs"
+
+
+def test_every_proof_is_a_test_that_is_still_there():
+    for each in json.loads(proof.FILE.read_text()):
+        file, _, name = each["test"].partition("::")
+        assert f"def {name.split('[')[0]}(" in (ROOT / file).read_text(), f"{each['test']}: make proofs"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_quoted_commands_are_commands_with_such_options(page):
+    for line in _QUOTED.findall(page.read_text("utf-8")):
+        words = shlex.split(line.replace("...", "").replace("…", "").replace("\\", ""))[1:]
+        _require_known(words, line)
+
+
+def _require_known(words: list[str], line: str) -> None:
+    """Walk groups by name, then look up each option; values are the reader's own."""
+    command = get_command(app)
+    names: list[str] = []
+    while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
+        context = command.make_context("gangline", [], resilient_parsing=True)
+        found = command.get_command(context, words[0])
+        assert found is not None, f"{line}: there is no command {words[0]!r}"
+        command, names, words = found, [*names, words[0]], words[1:]
+    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    for word in words:
+        if word.startswith("-") and word != "--":
+            name = word.split("=")[0]
+            assert name in {*options, "--help"}, f"{line}: gangline {' '.join(names)} has no option {name}"
