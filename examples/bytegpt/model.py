@@ -15,6 +15,7 @@ class Block(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.heads = max(1, width // 32)
+        self.head_width = width // self.heads
         self.norm_attention = nn.LayerNorm(width)
         self.wqkv = nn.Linear(width, 3 * width)
         self.wo = nn.Linear(width, width)
@@ -26,11 +27,10 @@ class Block(nn.Module):
         return x + self.mlp(self.norm_mlp(x))
 
     def attention(self, x: Tensor) -> Tensor:
-        batch, length, width = x.shape
-        split = (batch, length, 3, self.heads, width // self.heads)
-        query, key, value = self.wqkv(x).view(split).permute(2, 0, 3, 1, 4)
+        heads = self.wqkv(x).unflatten(-1, (-1, 3, self.head_width))  # as many as are here: tp peers share them
+        query, key, value = heads.permute(3, 0, 2, 1, 4)
         mixed = scaled_dot_product_attention(query, key, value, is_causal=True)
-        return self.wo(mixed.transpose(1, 2).reshape(batch, length, width))
+        return self.wo(mixed.transpose(1, 2).flatten(2))
 
 
 class GPT(nn.Module):
@@ -42,10 +42,18 @@ class GPT(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, VOCABULARY, bias=False)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.token(tokens) + self.position.weight[: tokens.shape[1]]
+    def forward(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+        """`positions` of the tokens, where these are a part of longer sequences."""
+        x = self.embed(tokens, positions)
         for layer in self.layers:
             x = layer(x)
+        return self.predict(x)
+
+    def embed(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+        places = self.position.weight[: tokens.shape[1]] if positions is None else self.position(positions)
+        return self.token(tokens) + places
+
+    def predict(self, x: Tensor) -> Tensor:
         return self.head(self.norm(x))
 
 
@@ -73,7 +81,21 @@ class ByteText:
 class ByteGPT:
     """The task of line.toml: what gangline calls. Nothing here says how many ranks there are."""
 
-    hints = ParallelHints(blocks="layers.*")
+    hints = ParallelHints(
+        blocks="layers.*",
+        tensor={
+            "layers.*.norm_*": "sequence",
+            "layers.*.wqkv": "colwise:heads",
+            "layers.*.wo": "rowwise:heads",
+            "layers.*.mlp.0": "colwise",
+            "layers.*.mlp.2": "rowwise",
+            "token": "embed",
+            "head": "colwise_loss",
+        },
+        embed="embed",
+        head="predict",
+        sequence={"tokens": 1, "targets": 1},
+    )
 
     def build_model(self, options):
         return GPT(**options)
