@@ -1,26 +1,23 @@
 """Kill of a rank to the next step, by gangline and by torchrun, on the same two gloo ranks in one run.
 
-Three ways: a task forked from the warm parent; a program of its own under the keeper, unchanged; the same program under
-torchrun. The target is the task's time over torchrun's.
+Four ways: a task forked from the warm parent; the same task in fresh interpreters, which import torch anew (cold); a
+program of its own under the keeper, unchanged; the same program under torchrun. The target is the task's time over
+torchrun's.
 """
 
-import io
 import json
 import os
 import statistics
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from pathlib import Path
 
+from gang import NAME, launch
+
 from gangline.launch.local import LocalLauncher
-from gangline.spec.mesh import Mesh
-from gangline.spec.plan import CheckpointPolicy, Plan, Program
-from gangline.spec.podset import PodSet
-from gangline.storage.blobs import put_blob
-from gangline.storage.open import open_store
+from gangline.spec.plan import CheckpointPolicy, Program
 
 ROUNDS = 3
 TARGET = 0.6
@@ -54,35 +51,12 @@ os._exit(0)  # what interpreters do at their end is no part of a restart
 
 TASK = f"""
 import json, os, signal, time
-import torch
 from gangline.train import Loss
+from small import Small
 
 
-class Points:
-    def __len__(self):
-        return 4096
-
-    def __getitem__(self, index):
-        return {{"x": torch.ones(64)}}
-
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = torch.nn.ModuleList([torch.nn.Linear(64, 64)])
-
-    def forward(self, x):
-        return self.layers[0](x)
-
-
-class Task:
+class Task(Small):
     calls = 0
-
-    def build_model(self, options):
-        return Net()
-
-    def build_data(self, split, options):
-        return Points()
 
     def loss(self, outputs, batch):
         Task.calls += 1
@@ -95,7 +69,10 @@ class Task:
 
 
 def main() -> None:
-    ways = {"gangline task": task_seconds, "gangline program": program_seconds, "torchrun": torchrun_seconds}
+    ways = {
+        "gangline task": task_seconds, "gangline cold": cold_seconds, "gangline program": program_seconds,
+        "torchrun": torchrun_seconds,
+    }  # fmt: skip
     found: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(ROUNDS):
         for name, measure in ways.items():
@@ -106,27 +83,32 @@ def main() -> None:
         print(f"{name:18} {medians[name]:6.2f} s   {' '.join(f'{each:.2f}' for each in values)}")
     ratio = medians["gangline task"] / medians["torchrun"]
     print(f"ratio task : torchrun   {ratio:.2f}   target <= {TARGET}")
-    print(f"ratio program : torchrun   {medians['gangline program'] / medians['torchrun']:.2f}   no target")
+    for name in ("program", "cold"):
+        print(f"ratio {name} : torchrun   {medians[f'gangline {name}'] / medians['torchrun']:.2f}   no target")
     out = Path(".gangline/benchmarks")
     out.mkdir(parents=True, exist_ok=True)
     result = {"seconds": found, "ratio": ratio, "target": TARGET, "met": ratio <= TARGET, "kill_step": KILL_STEP}
     (out / "restart.json").write_text(json.dumps(result, indent=1))
 
 
-def task_seconds(folder: Path) -> float:
-    launcher = _launch(folder, Program(task="model:Task"), {"model.py": TASK})
+def task_seconds(folder: Path, **environ: str) -> float:
+    launcher = _launch(folder, Program(task="model:Task"), {"model.py": TASK}, **environ)
     steps = [
         event.data["mono"]
-        for event in launcher.follow("bench")
+        for event in launcher.follow(NAME)
         if event.data.get("event") == "step" and event.data["rank"] == 0 and event.data["generation"] == 1
     ]
     _check(launcher)
     return steps[0] - _killed(folder)
 
 
+def cold_seconds(folder: Path) -> float:
+    return task_seconds(folder, GANGLINE_START_METHOD="spawn")
+
+
 def program_seconds(folder: Path) -> float:
     launcher = _launch(folder, Program(command=("python", "train.py")), {"train.py": PROGRAM})
-    for _ in launcher.follow("bench"):
+    for _ in launcher.follow(NAME):
         pass
     _check(launcher)
     return _next_step(folder) - _killed(folder)
@@ -143,36 +125,17 @@ def torchrun_seconds(folder: Path) -> float:
     return _next_step(folder) - _killed(folder)
 
 
-def _launch(folder: Path, program: Program, files: dict[str, str]) -> LocalLauncher:
-    store = open_store(f"file:{folder / 'store'}")
-    plan = Plan(
-        run="bench", project="bench", name="ddp-2", run_prefix="runs/bench/c/bench", program=program, strategy="ddp",
-        mesh=Mesh(dp_replicate=2), steps=KILL_STEP + 5, global_batch=16, micro_batch=8,
+def _launch(folder: Path, program: Program, files: dict[str, str], **environ: str) -> LocalLauncher:
+    return launch(
+        folder, files, program=program, steps=KILL_STEP + 5,
         checkpoint=CheckpointPolicy(every=KILL_STEP // 2, asynchronous=False),
+        environ={"BENCH_OUT": str(folder), **environ}, deadline_seconds=DEADLINE_SECONDS,
     )  # fmt: skip
-    podset = PodSet(
-        name="bench", run="bench", project="bench", commit="c", procs_per_node=2, code=put_blob(store, _tar(files)),
-        plan=put_blob(store, plan.to_json()), store=store.url, env={"BENCH_OUT": str(folder)},
-        secrets=("checkpoint-key",), deadline_seconds=DEADLINE_SECONDS,
-    )  # fmt: skip
-    launcher = LocalLauncher(folder / "gangs", store=store, secrets=lambda _: b"k" * 32)
-    launcher.submit(podset)
-    return launcher
 
 
 def _check(launcher: LocalLauncher) -> None:
-    end = launcher.collect("bench")
+    end = launcher.collect(NAME)
     assert (end.exit_code, end.restarts) == (0, 1), end
-
-
-def _tar(files: dict[str, str]) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as tar:
-        for name, text in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(text.encode())
-            tar.addfile(member, io.BytesIO(text.encode()))
-    return out.getvalue()
 
 
 def _lines(folder: Path) -> list[dict[str, float]]:

@@ -1,6 +1,6 @@
 """A training step through the runtime, against the same step in a bare torch loop, in one run; and its phases.
 
-    python benchmarks/train/step_phases.py [--blocks 24] [--strategies ddp,fsdp] [--json FILE]
+    python benchmarks/train/step_phases.py [--blocks 24] [--strategies ddp,fsdp,tp,pp] [--json FILE]
 
 Two gloo ranks train two equal models of `examples/bytegpt` in turn, a block of steps of one after a block of the other.
 The bare loop does what any loop does: fetch, forward, backward, clip by norm, AdamW, read the loss. The runtime does
@@ -26,6 +26,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = {"layers": 4, "width": 128, "context": 128}
 BOUND = 1.02
+MESHES = {"ddp": ({"dp_replicate": 2}, 8), "fsdp": ({"dp_shard": 2}, 8), "tp": ({"tp": 2}, 16), "pp": ({"pp": 2}, 4)}
+"""Degrees and micro-batch; the pipeline runs 1F1B over four micro-batches."""
 BLOCK = 5
 """Steps of one side before it is the other's turn."""
 WARM_UP = 2
@@ -53,7 +55,7 @@ class Side:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--blocks", type=int, default=24)
-    parser.add_argument("--strategies", default="ddp,fsdp")
+    parser.add_argument("--strategies", default="ddp,fsdp,tp,pp")
     parser.add_argument("--json", type=Path, default=ROOT / ".gangline" / "benchmarks" / "step_phases.json")
     asked = parser.parse_args()
     found = {}
@@ -123,11 +125,12 @@ def write_gang(home: Path, strategy: str, *, steps: int) -> None:
     from gangline.spec.mesh import Mesh
     from gangline.spec.plan import CheckpointPolicy, Plan, Program
 
-    mesh = Mesh(dp_replicate=2) if strategy == "ddp" else Mesh(dp_shard=2)
+    mesh, micro_batch = MESHES[strategy]
     plan = Plan(
         run="bench-00000000-aaaaaa", project="bench", name=f"{strategy}-2", run_prefix="runs/bench/0/0",
-        program=Program(task="model:ByteGPT"), strategy=strategy, mesh=mesh, deterministic=False, model=MODEL,
-        steps=steps + 1, global_batch=16, micro_batch=8, clip_norm=1e6, checkpoint=CheckpointPolicy(every=10**6),
+        program=Program(task="model:ByteGPT"), strategy=strategy, mesh=Mesh(**mesh), deterministic=False,
+        model=MODEL, steps=steps + 1, global_batch=16, micro_batch=micro_batch, clip_norm=1e6,
+        checkpoint=CheckpointPolicy(every=10**6),
     )  # fmt: skip
     (home / "plan.json").write_bytes(plan.to_json())
     (home / "key").write_bytes(b"benchmark")
@@ -151,15 +154,16 @@ def be_rank(rank: int, home: Path, port: int) -> None:
 
 def run(home: Path) -> dict[str, Side]:
     import torch
+    from bare import LOOPS
     from model import ByteGPT, ByteText
 
     from gangline.spec.plan import Plan
     from gangline.train import context as contexts
+    from gangline.train.account.clock import Clock
+    from gangline.train.account.events import EventLog
     from gangline.train.environment import RankEnvironment
     from gangline.train.joining import join
-    from gangline.train.loop.clock import Clock
     from gangline.train.loop.engine import Course
-    from gangline.train.loop.events import EventLog
     from gangline.train.loop.trainer import Trainer
     from gangline.train.rendezvous import leave
 
@@ -170,7 +174,7 @@ def run(home: Path) -> dict[str, Side]:
     context = join(environment, plan, Clock("start"), events)
     data = ByteText([str(home / "text")], "train", context=MODEL["context"], holdout=0.1)
     trainer = Trainer(context, ByteGPT(), Course(seed=1, steps=plan.steps, job=0))
-    bare, runtime_side, bare_side = Bare(plan, data, context), Side(), Side()
+    bare, runtime_side, bare_side = LOOPS[plan.strategy](MODEL, data, context.rank), Side(), Side()
 
     def after_step(step: int) -> None:
         runtime_side.end()
@@ -187,43 +191,6 @@ def run(home: Path) -> dict[str, Side]:
     context.close()
     leave()
     return {"runtime": runtime_side, "bare": bare_side}
-
-
-class Bare:
-    """The loop that anybody writes first."""
-
-    def __init__(self, plan, data, context) -> None:
-        import torch
-        from model import GPT
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
-        from torch.nn.parallel import DistributedDataParallel
-
-        model = GPT(**MODEL)
-        if plan.strategy == "ddp":
-            model = DistributedDataParallel(model, gradient_as_bucket_view=True)
-        else:
-            mesh = init_device_mesh("cpu", (2,))
-            for layer in model.layers:
-                fully_shard(layer, mesh=mesh)
-            fully_shard(model, mesh=mesh)
-        self.model, self.data, self.rank = model, data, context.rank
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-        self.order = torch.randperm(len(data), generator=torch.Generator().manual_seed(1)).tolist()
-
-    def step(self, number: int) -> float:
-        import torch
-        from torch.nn.functional import cross_entropy
-        from torch.utils.data import default_collate
-
-        start = (16 * number + 8 * self.rank) % (len(self.order) - 8)
-        batch = default_collate([self.data[index] for index in self.order[start : start + 8]])
-        loss = cross_entropy(self.model(batch["tokens"]).flatten(0, 1), batch["targets"].flatten())
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1e6)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return loss.item()
 
 
 if __name__ == "__main__":
