@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check setup setup-dev lock tools test-tools faults slow gpu bench schemas clean
+.PHONY: help demo test check setup setup-dev lock tools test-tools faults mutations slow proofs gpu bench schemas docs clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -19,14 +19,14 @@ demo: setup      ## one commit of a small GPT through the whole line, on this ma
 	@$(BIN)/python examples/demo.py
 
 test: setup-dev check  ## checks and the default test suite
-	@$(PYTEST) -q -m "not slow and not gpu and not tools and not cluster"
+	@$(PYTEST) -q -n 2 -m "not slow and not gpu and not tools and not cluster"
 
-check: setup-dev ## format, lint, types, the map of rooms, the manifests
+check: setup-dev ## format, lint, types, the map of rooms, manifests, pipelines
 	@$(BIN)/ruff format --check -q . || { echo "run: .venv/bin/ruff format ."; exit 1; }
 	@$(BIN)/ruff check -q .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo --cache-dir .ruff_cache/imports | tail -n 3
-	@$(PYTEST) -q tests/manifests -m "not cluster"
+	@$(PYTEST) -q tests/manifests tests/jenkins -m "not cluster and not tools"
 
 tools: setup-dev ## build MinIO and versitygw for the tests, from Go modules, outside the tree
 	@$(BIN)/python -m tests.tools
@@ -36,20 +36,36 @@ test-tools: setup-dev ## the suites that need those servers
 
 include tests/cluster/cluster.mk
 
-faults: setup-dev ## the smoke slice of every fault row; ROW=T1 picks one
-	@$(PYTEST) -q -m "not slow and not gpu and not cluster" tests/faults $(if $(ROW),--row $(ROW))
+faults: setup-dev ## the smoke slice of every fault row; ROW=T1 picks one, FULL=1 takes its full size, SEED=17
+	@$(PYTEST) -q -m "$(if $(FULL),,not slow and )not gpu and not cluster" tests/faults $$(grep -rlE --include='test_*.py' 'mark\.row\(.*"$(ROW)' tests | grep -v ^tests/faults) $(if $(ROW),--row $(ROW)) $(if $(SEED),--seed $(SEED))
+
+mutations: setup-dev ## protections removed from a copy one by one: tests must notice; ROW=T1 takes those of a row
+	@$(BIN)/python -m tests.faults.mutate $(ROW)
 
 slow: setup-dev  ## full size of fault rows
 	@$(PYTEST) -q -m slow
+
+proofs: setup-dev ## every parity test of the training runtime, then the table of strategies drawn of them
+	@$(PYTEST) -q -n 2 -m "proves and not gpu and not tools" --proofs=docs/reference/proofs.json
+	@$(BIN)/python -m tests.proofs
 
 gpu: setup-dev   ## what needs a CUDA device
 	@$(PYTEST) -q -m gpu
 
 bench: setup-dev ## every benchmark; each prints its ratio and writes JSON to .gangline/benchmarks
-	@for each in $$(find benchmarks -name '[a-z]*.py' -not -path '*/cluster/*' | sort); do echo "== $$each"; OMP_NUM_THREADS=1 $(BIN)/python $$each || exit 1; done
+	@for each in $$(grep -rl --include='*.py' '^if __name__' benchmarks | grep -v /cluster/ | sort); do echo "== $$each"; OMP_NUM_THREADS=1 $(BIN)/python $$each || exit 1; done
 
-schemas: setup-dev ## JSON schemas and key reference from the code
+schemas: setup-dev ## JSON schemas and reference pages from the code
 	@$(BIN)/python -m gangline.spec.schema docs/schemas
+	@$(BIN)/python -m gangline.line.schemas docs/schemas
+	@$(BIN)/python -m gangline.cli.reference docs/reference
+	@$(BIN)/python -m gangline.metrics.reference docs/reference
+	@$(BIN)/python -m gangline.serve.schema docs/schemas
+	@$(BIN)/python -m gangline.serve.reference docs/reference
+	@$(BIN)/python -m tests.faults.protections
+
+docs: setup-dev schemas ## the documentation site into build/docs, every link checked
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q && echo "docs      build/docs/index.html"
 
 lock: setup-dev  ## new locks from pyproject.toml
 	@$(BIN)/python requirements/lock.py

@@ -19,5 +19,5 @@ def lock(name: str, *arguments: str, text: str = "") -> None:
 if __name__ == "__main__":
     lock("bootstrap", "-", text="uv\n")
     lock("dev", *PROJECT, "--extra", "dev")
-    extras = [word for extra in ("train", "publish", "s3") for word in ("--extra", extra)]
+    extras = [word for extra in ("train", "publish", "s3", "serve") for word in ("--extra", extra)]
     lock("run", *PROJECT, "-", *extras, "-c", "requirements/dev.txt", text=BUILD)
