@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+SUITE := OMP_NUM_THREADS=1 $(BIN)/python -m tests.twice -q
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check setup setup-dev lock tools test-tools faults mutations slow proofs gpu bench schemas docs clean
@@ -19,7 +20,7 @@ demo: setup      ## one commit of a small GPT through the whole line, on this ma
 	@$(BIN)/python examples/demo.py
 
 test: setup-dev check  ## checks and the default test suite
-	@$(PYTEST) -q -n 2 -m "not slow and not gpu and not tools and not cluster"
+	@$(SUITE) -n 2 -m "not slow and not gpu and not tools and not cluster"
 
 check: setup-dev ## format, lint, types, the map of rooms, manifests, pipelines
 	@$(BIN)/ruff format --check -q . || { echo "run: .venv/bin/ruff format ."; exit 1; }
@@ -32,7 +33,7 @@ tools: setup-dev ## build MinIO and versitygw for the tests, from Go modules, ou
 	@$(BIN)/python -m tests.tools
 
 test-tools: setup-dev ## the suites that need those servers
-	@$(PYTEST) -q -m "tools and not slow"
+	@$(SUITE) -m "tools and not slow"
 
 include tests/cluster/cluster.mk
 
