@@ -40,8 +40,8 @@ include tests/cluster/cluster.mk
 faults: setup-dev ## the smoke slice of every fault row; ROW=T1 picks one, FULL=1 takes its full size, SEED=17
 	@$(PYTEST) -q -m "$(if $(FULL),,not slow and )not gpu and not cluster" tests/faults $$(grep -rlE --include='test_*.py' 'mark\.row\(.*"$(ROW)' tests | grep -v ^tests/faults) $(if $(ROW),--row $(ROW)) $(if $(SEED),--seed $(SEED))
 
-mutations: setup-dev ## protections removed from a copy one by one: tests must notice; ROW=T1 takes those of a row
-	@$(BIN)/python -m tests.faults.mutate $(ROW)
+mutations: setup-dev ## protections removed from copies one by one: tests must notice; ROW=T1, JOBS=4, JSON=found.json, FRESH=1
+	@$(BIN)/python -m tests.faults.mutate $(ROW) $(if $(JOBS),--jobs $(JOBS)) $(if $(JSON),--json $(JSON)) $(if $(FRESH),--fresh)
 
 slow: setup-dev  ## full size of fault rows
 	@$(PYTEST) -q -m slow

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.faults.mutate import ROOT, Mutation, mutations
+from tests.faults.mutation import ROOT, Mutation, mutations
 
 PAGE = ROOT / "docs" / "reference" / "protections.md"
 ROWS = [f"T{number}" for number in range(1, 12)] + [f"S{number}" for number in (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12)]

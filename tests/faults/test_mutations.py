@@ -1,15 +1,21 @@
-"""Every patch that removes a protection still fits the code, and the tests that must notice are there."""
+"""Patches that remove protections fit the code, the tests that must notice are there, and the tool tells who did."""
 
+import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
-from tests.faults.mutate import ROOT, Mutation, Unharmed, applies, judge, mutations, verdict, with_python
+from tests.faults.mutation import ROOT, Mutation, applies, mutations
+from tests.faults.trial import run_tests, verdict, with_python
+
+from gangline import procfs
 
 ALL = mutations()
 PATCH = """Row: T1
 Removes: {removes}
-Tests: test_it.py
+Tests: {test}
 
 --- a/it.py
 +++ b/it.py
@@ -34,46 +40,114 @@ def test_patch_applies_and_its_tests_are_there(mutation):
 def tree(tmp_path, monkeypatch):
     """A small tree with one protection and its test, and no more plugins than it takes."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p pytest_timeout\ntimeout_method = thread\n")
-    (tmp_path / "it.py").write_text("two = 2\n")
-    return with_python(tmp_path)
+    folder = tmp_path / "tree"
+    folder.mkdir()
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = -p pytest_timeout\ntimeout_method = thread\n")
+    (folder / "it.py").write_text("two = 2\n")
+    return folder
 
 
-def mutation_of(tree, before="two = 2"):
-    path = tree / "it.patch"
-    path.write_text(PATCH.format(removes="sums", before=before))
+def mutation_of(folder, before="two = 2", name="it", test="test_it.py"):
+    path = folder / f"{name}.patch"
+    path.write_text(PATCH.format(removes="sums", before=before, test=test))
     return Mutation.read(path)
+
+
+def write_test(tree, text, name="test_it.py"):
+    (tree / name).write_text(f"import sys, time\nsys.path.insert(0, '.')\nimport it\ndef test_it():\n    {text}\n")
 
 
 @pytest.mark.parametrize(("test", "noticed"), [("assert it.two == 2", True), ("assert it.two", False)])
 def test_runner_tells_what_is_noticed_and_leaves_the_tree_as_it_was(tree, test, noticed):
-    (tree / "test_it.py").write_text(f"import sys\nsys.path.insert(0, '.')\nimport it\ndef test_it():\n    {test}\n")
+    write_test(with_python(tree), test)
     assert verdict(mutation_of(tree), tree)[0] is noticed
     assert (tree / "it.py").read_text() == "two = 2\n"
 
 
+def test_bytecode_of_one_trial_is_none_of_the_next(tree):
+    """The patched file has the size of the one that was, and is written within the same second."""
+    write_test(with_python(tree), "assert it.two == 2")
+    for _ in range(2):
+        assert run_tests(tree, ["test_it.py"]).code == 0
+        assert verdict(mutation_of(tree), tree)[0] is True
+
+
 def test_patch_that_no_longer_applies_and_tests_that_cannot_run_are_not_noticed(tree):
     assert verdict(mutation_of(tree, before="two = 1"), tree)[0] is False
-    (tree / "test_it.py").write_text("import no_such_module\n")
+    (with_python(tree) / "test_it.py").write_text("import no_such_module\n")
     noticed, why = verdict(mutation_of(tree), tree)
     assert (noticed, "pytest 2" in why) == (False, True)
 
 
 def test_run_without_an_end_shows_nothing_unless_that_is_the_sign(tree):
-    (tree / "test_it.py").write_text(
-        "import sys, time\nsys.path.insert(0, '.')\nimport it\ndef test_it():\n    time.sleep(60 * (it.two - 2))\n"
-    )
+    write_test(with_python(tree), "time.sleep(60 * (it.two - 2))")
     mutation = mutation_of(tree)
     assert verdict(mutation, tree, longest_seconds=1) == (False, "no end in 1 s")
     assert verdict(replace(mutation, sign="hang"), tree, longest_seconds=1)[0] is True
 
 
 def test_test_that_pytest_ends_by_its_own_clock_has_no_end_either(tree):
-    (tree / "test_it.py").write_text("import pytest, time\n@pytest.mark.timeout(0.2)\ndef test_it(): time.sleep(60)\n")
+    test = "import pytest, time\n@pytest.mark.timeout(0.2)\ndef test_it(): time.sleep(60)\n"
+    (with_python(tree) / "test_it.py").write_text(test)
     assert verdict(mutation_of(tree), tree) == (False, "a test had no end")
 
 
-def test_patch_whose_tests_fail_anyway_is_not_noticed(tree):
-    (tree / "test_it.py").write_text("def test_it(): assert False\n")
-    noticed, why = judge(mutation_of(tree), tree, Unharmed(tree, ["test_it.py"]))
-    assert (noticed, "does not pass as it is" in why) == (False, True)
+DRIVER = """
+import sys
+from pathlib import Path
+
+from tests.faults import mutate, mutation, trial
+
+root = Path(sys.argv[1])
+trial.ROOT, mutation.FOLDER, mutate.KEPT = root, root / "patches", root / "build"
+sys.exit(mutate.main(["--jobs", "2", "--json", str(root.parent / "found.json"), *sys.argv[2:]]))
+"""
+LEFT_BEHIND = "import subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True); assert it.two == 2"
+
+
+def test_all_patches_are_tried_once_and_a_second_run_tries_what_was_missed(tree, tmp_path, monkeypatch):
+    monkeypatch.setenv("WHOSE", str(tmp_path))
+    (tree / "patches").mkdir()
+    for name, test in [("test_it.py", LEFT_BEHIND), ("test_weak.py", "assert it.two"), ("test_bad.py", "assert False")]:
+        write_test(tree, test, name)
+    for name, test in [("seen", "test_it.py"), ("unseen", "test_weak.py"), ("anyway", "test_bad.py")]:
+        mutation_of(tree / "patches", name=name, test=test)
+    mutation_of(tree / "patches", name="old", before="two = 1", test="test_it.py")
+    for words in (["init", "--quiet"], ["config", "core.excludesFile", "/dev/null"]):
+        subprocess.run(["git", *words], cwd=tree, check=True)
+    (tree / ".gitignore").write_text("/build/\n")
+
+    def campaign(*words):
+        told = subprocess.run(
+            [sys.executable, "-c", DRIVER, str(tree), *words], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        found = json.loads((tmp_path / "found.json").read_text())
+        return told, {each["patch"]: (each["noticed"], each["by"]) for each in found["patches"]}
+
+    told, found = campaign()
+    assert (told.returncode, told.stdout.splitlines()[-1].partition(";")[0]) == (
+        1, "1 of 4 protections are noticed when they go",
+    ), told.stdout + told.stderr  # fmt: skip
+    assert found["seen"][0] is True
+    assert found["unseen"] == (False, "NOT NOTICED by any test")
+    assert (found["anyway"][0], found["old"][0]) == (False, False)
+    assert "test_bad.py does not pass as it is" in found["anyway"][1]
+    assert "does not apply" in found["old"][1]
+    assert told.stdout.count("passes as it is") == 2, "once a test, not once a patch"
+    assert not list(procfs.with_variable("WHOSE", str(tmp_path))), "what a test starts ends with its trial"
+
+    again, same = campaign()
+    assert {name: noticed for name, (noticed, _) in same.items()} == {
+        name: noticed for name, (noticed, _) in found.items()
+    }
+    tried = [line for line in again.stdout.splitlines() if line.startswith("patches")]
+    assert (len(tried), any("seen  " in line and "unseen" not in line for line in tried)) == (3, False)
+    assert campaign("seen")[0].returncode == 0
+
+
+def test_name_of_no_patch_and_no_row_is_refused(tree):
+    (tree / "patches").mkdir()
+    told = subprocess.run(
+        [sys.executable, "-c", DRIVER, str(tree), "no-such"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (told.returncode, "no patch and no row" in told.stderr) == (2, True)

@@ -4,7 +4,7 @@ import re
 from collections import defaultdict
 
 import pytest
-from tests.faults.mutate import ROOT, mutations
+from tests.faults.mutation import ROOT, mutations
 from tests.faults.protections import PAGE, ROWS, marked_with, page
 
 SMALL_IS_ALL = {"S11", "T10"}
