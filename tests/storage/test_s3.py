@@ -78,7 +78,7 @@ def test_server_that_is_not_there_is_given_up_at_the_deadline():
         store = open_store("s3://bucket", endpoint=endpoint, credentials="key:secret-word", deadline_seconds=0.3)
         began = time.monotonic()
         text = refusal(lambda: store.put("k", b""))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert f"store s3://bucket at {endpoint}: no answer to PUT k" in text
     assert "is the server up and reachable" in text
     assert "secret-word" not in text
@@ -166,10 +166,10 @@ def test_threads_share_a_store(s3_server):
 
 def test_a_server_that_nobody_ever_met_is_given_up_sooner_than_one_that_went_away(tmp_path):
     server = servers.S3Server("minio", tmp_path)
-    patience = {"greeting_seconds": 0.5, "deadline_seconds": 6.0}
+    patience = {"greeting_seconds": 0.5, "deadline_seconds": 60.0}
     began = time.monotonic()
     text = refusal(lambda: server.store(**patience).list(""))
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30
     assert server.endpoint in text
     assert "no answer to GET (bucket)" in text
     assert "gangline store doctor" in text

@@ -362,7 +362,7 @@ def test_follower_tells_why_it_waits_and_when_that_changes(alive):
     started = time.monotonic()
     alive.nodes.run(pod)
     assert next(event for event in events if event.status and event.status.state == "running").status.joined == 2
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 def allowed(*accounts):
