@@ -117,6 +117,7 @@ def measure(folder: Path, layers: int, rounds: int, group: Any) -> dict[str, Any
         **{f"{name}_cpu_seconds": round(each, 4) for name, each in cpu.items()},
         "blocking_ratio": round(median(blocking) / seconds["save"], 4),
         "save_ratio": round(seconds["save"] / seconds["plain_save"], 3),
+        "save_cpu_ratio": round(cpu["save"] / cpu["plain_save"], 3),
         "load_ratio": round(seconds["load"] / seconds["plain_load"], 3),
         "load_cpu_ratio": round(cpu["load"] / cpu["plain_load"], 3),
     }

@@ -2,14 +2,13 @@
 
 A block is hashed in the very buffer that is sent, and in the very buffer that a caller copies from: between check and
 use nothing is read twice. A block has a BLAKE3 digest: it is checked whenever tensors are read, and SHA-256 would cost
-several times what the reading does. A whole file has its SHA-256, for tools that know nothing of blocks. What the bytes
-mean is left to others, and so is reading many of them at once (`block_reads`).
+several times what the reading does. A whole file is proved by its size and the digests of its blocks, in order.
+What the bytes mean is left to others, and so is reading many of them at once (`block_reads`).
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from hashlib import sha256
 from itertools import chain
 from typing import Protocol
 
@@ -29,16 +28,15 @@ def write_file(store: ObjectStore, key: str, pieces: Iterable[Bytes]) -> FileEnt
     Raises:
         StorageError: The store failed, or has another size afterwards than was sent.
     """
-    whole, digests = sha256(), list[str]()
+    digests: list[str] = []
 
     def hashed() -> Iterator[Bytes]:
         for block in _blocks(pieces):
-            whole.update(block)
             digests.append(block_digest([block]))
             yield block
 
     size = send_blocks(store, key, hashed())
-    return FileEntry(size_bytes=size, sha256=whole.hexdigest(), blocks=tuple(digests))
+    return FileEntry(size_bytes=size, blocks=tuple(digests))
 
 
 def send_blocks(store: ObjectStore, key: str, blocks: Iterable[Bytes]) -> int:
@@ -147,6 +145,10 @@ class VerifiedFile:
     def block(self, number: int) -> bytes:
         """All of one block."""
         return self.blocks.get(self.name, number, self._read_block)
+
+    def every_block(self) -> Iterator[bytes]:
+        """All of the file, read anew; none of it is held. Of an empty file nothing is looked at."""
+        return map(self._read_block, range(len(self.entry.blocks)))
 
     def _read_block(self, number: int) -> bytes:
         start = number * BLOCK_BYTES

@@ -6,19 +6,23 @@ accepted: a single bit changed anywhere in it, even in white space or in the cas
 """
 
 import hmac
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Any
 
 from gangline.checkpoint.refused import Refused
 from gangline.errors import IntegrityError
-from gangline.spec.codec import canonical, from_json
+from gangline.spec.codec import canonical, from_json, from_plain
 from gangline.storage.protocol import ObjectStore, list_all
 
-FORMAT = "gangline-checkpoint/2"
-FILES_FORMAT = "gangline-files/1"
+FORMAT = "gangline-checkpoint/3"
+FILES_FORMAT = "gangline-files/2"
 """Any files, as programs of their own save them; never opened as tensors."""
+_WITH_FILE_DIGESTS = {"gangline-checkpoint/2": FORMAT, "gangline-files/1": FILES_FORMAT}
+"""Formats that are still read: the same, with a SHA-256 of each whole file beside those of its blocks."""
 BLOCK_BYTES = 16 * 2**20
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 64 * 2**20
@@ -31,18 +35,17 @@ _HEX = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileEntry:
-    """One file of a checkpoint: its size and what its bytes must hash to, whole and by block of 16 MiB."""
+    """One file of a checkpoint: its size and what its bytes must hash to, by block of 16 MiB."""
 
     size_bytes: int
-    sha256: str
     blocks: tuple[str, ...]
-    """BLAKE3 of each; in a program's save, which is read whole, SHA-256."""
+    """BLAKE3 of each; in a program's save SHA-256, which needs no package."""
 
     def __post_init__(self) -> None:
         wanted = -(-self.size_bytes // BLOCK_BYTES)
         if self.size_bytes < 0 or len(self.blocks) != wanted:
             raise IntegrityError(f"{self.size_bytes} bytes need {wanted} block digests, found {len(self.blocks)}")
-        if not all(_HEX.fullmatch(each) for each in (self.sha256, *self.blocks)):
+        if not all(_HEX.fullmatch(each) for each in self.blocks):
             raise IntegrityError("a digest is 64 lower-case hex digits")
 
 
@@ -153,7 +156,7 @@ def verify_manifest(raw: bytes, key: bytes, *, ed25519_public_key: bytes | None 
         _check_hmac(payload, key, by_algorithm)
         if ed25519_public_key is not None:
             _check_ed25519(payload, ed25519_public_key, by_algorithm)
-        return from_json(Manifest, payload)
+        return _read_payload(payload)
     except (IntegrityError, ValueError, RecursionError) as error:
         raise Refused(MANIFEST, str(error)) from error
 
@@ -198,6 +201,18 @@ def _read_envelope(raw: bytes) -> Envelope:
     if canonical(envelope) != raw:
         raise IntegrityError("it does not have the one form that is written: it was edited or damaged")
     return envelope
+
+
+def _read_payload(payload: bytes) -> Manifest:
+    plain = json.loads(payload)
+    newest = _WITH_FILE_DIGESTS.get(str(plain.get("format"))) if isinstance(plain, dict) else None
+    if newest is not None and isinstance(files := plain.get("files"), dict):
+        plain |= {"format": newest, "files": {name: _without_file_digest(entry) for name, entry in files.items()}}
+    return from_plain(Manifest, plain)
+
+
+def _without_file_digest(entry: Any) -> Any:
+    return {name: value for name, value in entry.items() if name != "sha256"} if isinstance(entry, dict) else entry
 
 
 def _hmac(payload: bytes, key: bytes) -> str:

@@ -115,10 +115,9 @@ class CopyMaker:
             send_blocks(self._to.store, f"{folder}/{name}", self._verified(folder, name, manifest.files[name]))
 
     def _verified(self, folder: str, name: str, entry: FileEntry) -> Iterator[bytes]:
-        file = VerifiedFile(self._copies.store, folder, name, entry, BlockCache(1))
+        file = VerifiedFile(self._copies.store, folder, name, entry, BlockCache())
         try:
-            for number in range(len(entry.blocks)):
-                yield file.block(number)
+            yield from file.every_block()
         except Refused as error:
             raise StorageError(f"the copy in memory is not what was saved: {error}; the next save is new") from error
 

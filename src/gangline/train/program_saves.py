@@ -91,7 +91,7 @@ class ProgramSaves:
         blob = self._store.get(f"{folder}/{name}")
         if blob is None:
             raise Refused(name, "the manifest lists it, the store has no such file")
-        if len(blob.data) != entry.size_bytes or hashlib.sha256(blob.data).hexdigest() != entry.sha256:
+        if len(blob.data) != entry.size_bytes or _entry(blob.data) != entry:
             raise Refused(name, f"its {len(blob.data)} bytes are not those that were saved")
         return blob.data
 
@@ -106,4 +106,4 @@ def _entry(data: bytes) -> FileEntry:
         raise StorageError(f"a saved file has at most {_MOST_BYTES} bytes, found {len(data)}; save several")
     blocks = [data[start : start + BLOCK_BYTES] for start in range(0, len(data), BLOCK_BYTES)]
     digests = tuple(hashlib.sha256(block).hexdigest() for block in blocks)
-    return FileEntry(size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest(), blocks=digests)
+    return FileEntry(size_bytes=len(data), blocks=digests)

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections import deque
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -104,14 +105,14 @@ def _points(alias: Alias, version: Version) -> str:
 
 
 def _checkpoint(store: ObjectStore, prefix: str, key: bytes) -> Check:
-    """Signature, sizes and the digest of every file."""
+    """Signature, sizes and the digests of every file."""
     if store.head(f"{prefix}/manifest.json") is None:
         raise UsageError(f"there is no checkpoint {prefix} in {store.url}: it has no manifest.json")
 
     def look() -> str:
         folder = CheckpointFolder.open(store, prefix, key)
-        for name, entry in sorted(folder.manifest.files.items()):
-            _hash(store, f"{prefix}/{name}", entry.size_bytes, entry.sha256)
+        for name in sorted(folder.manifest.files):
+            deque(folder.file(name).every_block(), maxlen=0)
         size = format_bytes(folder.manifest.size_bytes)
         return f"signed, step {folder.manifest.step}, {len(folder.manifest.files)} files, {size}, digests as listed"
 
