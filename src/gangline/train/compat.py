@@ -1,11 +1,13 @@
 """Names of torch that moved or are not public yet, for 2.11 to 2.15. Nothing else here knows versions."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, GradBucket, HashStore, PrefixStore, Store, TCPStore
 from torch._C._distributed_c10d import _dump_fr_trace_json as dump_flight_record
 from torch.autograd import Variable
+from torch.distributed import distributed_c10d
 from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.distributed_c10d import _abort_process_group
@@ -36,6 +38,11 @@ reduce_scatter_single: Callable[..., dist.Work | None] = getattr(
 )
 """Out of one tensor, by rank; likewise."""
 
+set_timeout: Callable[[timedelta, dist.ProcessGroup], None] = (
+    getattr(dist, "set_timeout", None) or distributed_c10d._set_pg_timeout  # noqa: SLF001  see below
+)
+"""How long collectives of a group wait, from now on; it had the other name until 2.15."""
+
 abort_all_groups: Callable[[], None] = _abort_process_group
 """Give up the default group and all others, whatever is under way in them; nobody is waited for."""
 
@@ -58,4 +65,5 @@ __all__ = [
     "queue_callback",
     "reduce_scatter_single",
     "replicate",
+    "set_timeout",
 ]

@@ -11,6 +11,8 @@ from gangline.train.account.events import EventLog
 from gangline.train.context import Context
 from gangline.train.environment import RankEnvironment
 from gangline.train.flight import answer_signals
+from gangline.train.live.meeting import meet
+from gangline.train.live.order import is_live
 from gangline.train.loop.figures import forget_peak
 from gangline.train.loop.random import set_deterministic
 from gangline.train.mesh import local_device
@@ -38,7 +40,11 @@ def join(environment: RankEnvironment, plan: Plan, clock: Clock, events: EventLo
     heartbeat.expect(JOIN_SECONDS)
     heartbeat.beat(phase="rendezvous")
     device = local_device(plan.device, environment.local_rank)
-    groups = rendezvous.join(environment, plan.device)
+    if is_live(plan):
+        environment, groups = meet(environment, plan.device)
+        events.next_generation(environment.generation)
+    else:
+        groups = rendezvous.join(environment, plan.device)
     context = contexts.of_gang(environment, plan, device=device, groups=groups, clock=clock, events=events)
     context.obey_sigterm()
     answer_signals(environment.heartbeat)

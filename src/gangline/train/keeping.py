@@ -20,7 +20,7 @@ from gangline.train.exit_codes import RankExit, read_oom_kills
 from gangline.train.generation import Generation, Replacements
 from gangline.train.helpers import Helpers
 from gangline.train.keeper_ledger import Span
-from gangline.train.live.order import MeetAgain, tell
+from gangline.train.live.order import MeetAgain, forget, is_live, tell
 from gangline.train.outcome import Halt, Outcome
 from gangline.train.outside import Outside
 from gangline.train.peers.company import Company, Start
@@ -62,6 +62,7 @@ class Keeper:
     def run(self) -> GangEnd:
         """Returns how the gang ended; it is on disk by then, and no process is left."""
         self.changed("starting", {}, ())
+        forget(self._env.home)
         try:
             self._helpers.open()
             self._company = company_of(self._env, self, self._plan)
@@ -196,10 +197,8 @@ class Keeper:
         )
 
     def _is_live(self) -> bool:
-        """Ranks of this gang stay when one is lost; they do so in the run's own training, and need who starts it."""
-        if self._plan.recovery.mode != "live" or self._plan.role != "train" or self._plan.program.task is None:
-            return False
-        return self._helpers.can_start
+        """Ranks of this gang stay when one is lost, and there is who starts it again."""
+        return is_live(self._plan) and self._helpers.can_start
 
     def _killed_for_memory(self) -> int:
         """Processes, since the generation began."""

@@ -3,11 +3,13 @@
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.contracts.launcher.gangs import poll
 from tests.faults.t.ranks import KEY, await_step, chance, finish, hurry, recorded_plan, submit
 from tests.train.gang import stored_model, tiny_plan
 
 from gangline.checkpoint.export import export_model
 from gangline.launch.faults.signals import kill_rank
+from gangline.launch.local.folder import GangFolder
 from gangline.launch.local.tail import Tail
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Recovery
@@ -85,6 +87,62 @@ def test_three_replicas_survive_two_kills(stand, make_gang, tmp_path, seed):
     assert (end.exit_code, end.generation) == (0, 2), end
     third = 3 - first - second
     assert steps_of(home, third) == list(range(1, plan.steps + 1)), "each step once"
+    found, wanted = last_model(stand.store, home, tmp_path / "found"), unbroken_model(make_gang(), plan)
+    for name, tensor in wanted.items():  # three numbers are not always added in the same order
+        torch.testing.assert_close(found[name], tensor, rtol=0, atol=1e-5, msg=name)
+
+
+def process_of(home, rank: int, *, generation: int) -> int | None:
+    """Of a rank that the keeper started in that generation, or a later one."""
+    started = (each for each in Tail(home / "keeper-0.jsonl").events() if each["event"] == "rank_started")
+    return next((e["pid"] for e in started if e["rank"] == rank and e["generation"] >= generation), None)
+
+
+def kill_both(home):
+    """In one breath: the second may be gone before the first is missed."""
+    kill_rank(home, 0)
+    kill_rank(home, 2)
+
+
+def kill_another_who_waits(home):
+    """The second one has lost its peer, and waits for who takes its place."""
+    kill_rank(home, 0)
+    poll(lambda: process_of(home, 0, generation=1))
+    kill_rank(home, 2)
+
+
+def kill_the_newcomer(home):
+    """Whoever was started again dies again, before or after it has met the others."""
+    kill_rank(home, 0)
+    poll(lambda: process_of(home, 0, generation=1))
+    poll(lambda: GangFolder(home).keeper(0).generation >= 1)
+    kill_rank(home, 0)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("strike", "dead"),
+    [
+        (kill_another_who_waits, {0, 2}),
+        pytest.param(kill_both, {0, 2}, marks=pytest.mark.slow),
+        pytest.param(kill_the_newcomer, {0}, marks=pytest.mark.slow),
+    ],
+)
+def test_two_deaths_at_once_cost_the_living_no_step(stand, make_gang, tmp_path, strike, dead):
+    plan = live_plan(3)
+    home = submit(stand, plan, PACE="0.05")
+    await_step(home, 3, generation=0)
+    strike(home)
+    await_step(home, 4, generation=1)
+    hurry(home)
+    end = finish(stand)
+    assert end.exit_code == 0, end
+    for rank in {0, 1, 2} - dead:
+        assert len(events_of(home, rank, "started")) == 1, "it is the same process"
+        assert steps_of(home, rank) == list(range(1, plan.steps + 1)), "each step once"
+    assert not [each for rank in range(3) for each in events_of(home, rank, "resumed")], (
+        "nothing came from a checkpoint"
+    )
     found, wanted = last_model(stand.store, home, tmp_path / "found"), unbroken_model(make_gang(), plan)
     for name, tensor in wanted.items():  # three numbers are not always added in the same order
         torch.testing.assert_close(found[name], tensor, rtol=0, atol=1e-5, msg=name)

@@ -1,47 +1,67 @@
-"""How a living rank leaves a gang that lost a peer, and meets it again: same process, same number, new groups."""
+"""How ranks among live replicas meet: in their generation, or in a newer one that the keeper names while they wait.
+
+Whoever dies on the way, or while others heal, is replaced in a generation after this one, and all move on to it.
+"""
 
 import time
 from dataclasses import replace
+from functools import partial
 
 from gangline.errors import LostPeerError
+from gangline.spec.plan import Device
 from gangline.train import heartbeat, rendezvous
-from gangline.train.context import Context
 from gangline.train.environment import RankEnvironment
 from gangline.train.live.order import MeetAgain, hear
-from gangline.train.mesh import Meshes
+from gangline.train.rendezvous import Groups
 
 WORD_SECONDS = 60.0
 """So long is the keeper's word awaited; a gang that starts anew as a whole ends its ranks long before."""
 MEET_SECONDS = 120.0
-"""Silence announced from the loss to the first step."""
+"""Silence announced from a loss to the first step."""
 _LOOK_SECONDS = 0.02
 
 
-def meet_again(context: Context, environment: RankEnvironment) -> RankEnvironment:
-    """Join the generation that the keeper names; `context` has its groups and its number afterwards.
+def meet(environment: RankEnvironment, device: Device) -> tuple[RankEnvironment, Groups]:
+    """Meet the others; the environment names the generation in which that came about.
 
     Raises:
-        LostPeerError: No word came, or the gang did not come together.
+        LostPeerError: The gang did not come together, and no word came of where it does.
+    """
+    while True:
+        now = _moved(environment, hear(environment.home))
+        try:
+            return now, rendezvous.join(now, device, is_over=partial(_is_over, now))
+        except LostPeerError as error:
+            environment = follow(now, str(error))
+
+
+def follow(environment: RankEnvironment, reason: str) -> RankEnvironment:
+    """Wait for the keeper's word on the generation after that of `environment`, which ended for `reason`.
+
+    Raises:
+        LostPeerError: No word came.
     """
     heartbeat.expect(MEET_SECONDS)
-    context.phase("rendezvous")
-    order = _await_word(environment)
-    env = replace(environment, generation=order.generation, master_port=order.port)
-    context.groups = rendezvous.join(env, context.plan.device)
-    context.meshes = Meshes.of(context.plan, context.rank)
-    context.generation = order.generation
-    context.events.next_generation(order.generation)
-    return env
-
-
-def _await_word(environment: RankEnvironment) -> MeetAgain:
     patience = time.monotonic() + WORD_SECONDS
-    while time.monotonic() < patience:
-        order = hear(environment.home)
-        if order is not None and order.generation > environment.generation:
-            return order
+    while not _is_over(environment):
+        if time.monotonic() > patience:
+            raise LostPeerError(
+                f"rank {environment.rank} lost a peer in generation {environment.generation} ({reason}), and within "
+                f"{WORD_SECONDS:.0f} s its keeper did not say where to meet its replacement; the gang starts anew "
+                "from its last checkpoint"
+            )
         time.sleep(_LOOK_SECONDS)
-    raise LostPeerError(
-        f"rank {environment.rank} lost a peer in generation {environment.generation}, and within {WORD_SECONDS:.0f} s "
-        "its keeper did not say where to meet its replacement; the gang starts anew from its last checkpoint"
-    )
+    return _moved(environment, hear(environment.home))
+
+
+def _is_over(environment: RankEnvironment) -> bool:
+    """Its generation is: a newer one was named."""
+    order = hear(environment.home)
+    return order is not None and order.generation > environment.generation
+
+
+def _moved(environment: RankEnvironment, order: MeetAgain | None) -> RankEnvironment:
+    """To where `order` says, if that is newer."""
+    if order is None or order.generation <= environment.generation:
+        return environment
+    return replace(environment, generation=order.generation, master_port=order.port)

@@ -1,9 +1,10 @@
-"""The keeper's word to living ranks: where to meet the one that was started again. Standard library alone."""
+"""Whether ranks stay, and the keeper's word to them: where to meet who was started again. Standard library alone."""
 
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from gangline.spec.plan import Plan
 from gangline.train.journal import replace
 
 ORDER_FILE = "live.json"
@@ -17,6 +18,11 @@ class MeetAgain:
     """Of its rendezvous store."""
 
 
+def is_live(plan: Plan) -> bool:
+    """Ranks of `plan` stay when one is lost: in the run's own training, of a task."""
+    return plan.recovery.mode == "live" and plan.role == "train" and plan.program.task is not None
+
+
 def tell(home: Path, order: MeetAgain) -> None:
     """Leave word in the gang's folder, in place of any earlier one."""
     replace(home / ORDER_FILE, json.dumps(asdict(order)).encode(), durable=False)
@@ -28,3 +34,8 @@ def hear(home: Path) -> MeetAgain | None:
         return MeetAgain(**json.loads((home / ORDER_FILE).read_bytes()))
     except FileNotFoundError:
         return None
+
+
+def forget(home: Path) -> None:
+    """No word stands: what an earlier keeper said there is of another gang."""
+    (home / ORDER_FILE).unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from gangline.train import heartbeat
 from gangline.train.compat import abort_all_groups
@@ -12,9 +13,10 @@ from gangline.train.failure import describe
 from gangline.train.live.healing import heal
 from gangline.train.live.kept import Kept
 from gangline.train.live.later import is_loss
-from gangline.train.live.meeting import meet_again
+from gangline.train.live.meeting import follow, meet
 from gangline.train.loop.engine import Engine
 from gangline.train.loop.order import next_positions
+from gangline.train.mesh import Meshes
 
 
 class Replica:
@@ -22,7 +24,7 @@ class Replica:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._environment = RankEnvironment.read(os.environ)
+        self._environment = replace(RankEnvironment.read(os.environ), generation=context.generation)
         self._kept = Kept()
         self._engine: Engine | None = None
 
@@ -36,7 +38,7 @@ class Replica:
                     raise
                 lost, reason = time.monotonic(), describe(error)
             self._leave(reason)
-            self._environment = meet_again(self._context, self._environment)
+            self._meet_again(reason)
             self._context.events.emit("met_again", seconds=time.monotonic() - lost)
 
     def begin(self, engine: Engine) -> None:
@@ -69,3 +71,12 @@ class Replica:
             engine.abandon()
         context.memories.clear()
         context.waits.take()
+
+    def _meet_again(self, reason: str) -> None:
+        """In the same process, under the same number, with new groups."""
+        context = self._context
+        context.phase("rendezvous")
+        self._environment, context.groups = meet(follow(self._environment, reason), context.plan.device)
+        context.meshes = Meshes.of(context.plan, context.rank)
+        context.generation = self._environment.generation
+        context.events.next_generation(context.generation)
