@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -106,25 +107,62 @@ def test_gangs_of_one_stage_are_one_training_though_they_count_generations_anew(
     assert (seen.steps_redone, seen.samples) == (5, Samples(trained=12, again=20))
 
 
-def test_steps_that_a_killed_rank_had_not_told_yet_are_not_lost():
+def killed_before_it_told(*, told):
+    """Rank 0's text and that of a peer, which saw the same and told all."""
     trainer = Trainer()
     trainer.train(6)
-    told = trainer.text.splitlines(keepends=True)[:4]
+    peer, own = trainer.text, trainer.text.splitlines(keepends=True)[:told]
     trainer.save()
     trainer.events.clear()
     trainer.die(SOURCES["node"])
     trainer.train(2)
-    assert read_training([b"".join(told) + trainer.text]).samples == Samples(trained=32)
+    return b"".join(own) + trainer.text, peer
+
+
+def test_steps_that_a_killed_rank_had_not_told_are_those_of_whoever_told_them():
+    own, peer = killed_before_it_told(told=4)
+    assert read_training([own], peers=[b"", peer]).samples == Samples(trained=32)
+    assert read_training([own], peers=[b"".join(peer.splitlines(keepends=True)[:5])]).samples == Samples(
+        trained=28, unknown=4
+    )
+
+
+def test_samples_of_steps_that_nobody_told_are_unknown():
+    own, _ = killed_before_it_told(told=4)
+    assert read_training([own]).samples == Samples(trained=24, unknown=8)
+
+
+def test_a_peer_does_not_mend_a_cursor_that_is_wrong():
+    """The peer took six batches; the checkpoint says eight are passed."""
+    trainer = Trainer()
+    trainer.train(6)
+    peer, own = trainer.text, trainer.text.splitlines(keepends=True)[:4]
+    trainer.cursor += 2 * BATCH
+    trainer.save()
+    trainer.events.clear()
+    trainer.die({})
+    trainer.train(1)
+    assert read_training([b"".join(own) + trainer.text], peers=[peer]).samples == Samples(trained=28, lost=8)
+
+
+def test_peers_are_read_only_where_something_is_untold():
+    def never():
+        yield pytest.fail("nothing is untold")
+
+    trainer = Trainer()
+    trainer.train(3)
+    assert read_training([trainer.text], peers=never()).samples == Samples(trained=12)
 
 
 def test_a_rank_that_was_lost_goes_on_where_the_living_stand():
     trainer = Trainer()
     trainer.train(4)
+    peer = trainer.text
     trainer.events.pop()
     trainer.generation += 1
     trainer.tell("healed", step=4, cursor=16, had=-1)
     trainer.train(1)
-    seen = read_training([trainer.text])
+    seen = read_training([trainer.text], peers=[peer])
     assert (seen.resumes, seen.samples) == ({"living": 1}, Samples(trained=20))
 
 

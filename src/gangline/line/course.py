@@ -1,6 +1,6 @@
 """What a training left in the store, read after its end: losses by step, times by rank, memory, throughput."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from statistics import median
@@ -16,6 +16,10 @@ from gangline.line.training import read_training
 from gangline.spec.codec import canonical
 from gangline.spec.plan import Forecast, Plan, Term
 from gangline.spec.record import Artifact, Curve, Metric, RankRow, Training
+from gangline.storage.protocol import ObjectStore
+
+MOST_PEERS = 8
+"""Asked what rank 0 was killed before it told."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,8 +60,9 @@ def read_course(ctx: Context, finished: Finished) -> Course:
     key = attempt_key(plan, METRICS)
     metrics = _artifact(key, text) if text else ()
     training = read_training(
-        attempt_texts(ctx.store, plan, EVENTS, finished.attempts), flops_per_second=_median(rows, "flops_per_second")
-    )
+        attempt_texts(ctx.store, plan, EVENTS, finished.attempts), peers=_peers(ctx.store, plan),
+        flops_per_second=_median(rows, "flops_per_second"),
+    )  # fmt: skip
     measured = replace(
         _measure(ctx, finished, rows, ranks), wire_bytes=training.wire_bytes_per_step, terms=_terms(ctx, plan)
     )
@@ -83,6 +88,14 @@ def read_metrics(ctx: Context, plan: Plan, attempts: int) -> tuple[dict[int, Map
     whole = b"".join(canonical(row) + b"\n" for row in rows.values())
     ctx.store.put(attempt_key(plan, METRICS), whole)
     return rows, whole
+
+
+def _peers(store: ObjectStore, plan: Plan) -> Iterator[bytes]:
+    """What ranks beside rank 0 told, those of other nodes first; of a large gang a few."""
+    for rank in range(plan.world_size - 1, max(0, plan.world_size - 1 - MOST_PEERS), -1):
+        blob = store.get(f"{role_prefix(plan)}/ranks/{rank}.jsonl")
+        if blob is not None:
+            yield blob.data
 
 
 def _floor(ctx: Context) -> float:

@@ -1,10 +1,11 @@
 """What a training went through, by the events of its rank 0: resumes, traffic, what became of its samples. Pure.
 
 The way that led to the final state is followed step by step. What a resume goes back behind is off that way: those
-steps are done again, and their samples count once.
+steps are done again, and their samples count once. Steps that rank 0 was killed before it told are those of any rank
+that told them; where none did, their samples are unknown.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,14 +16,38 @@ Span = tuple[int, int]
 """Positions in the order of samples: from, up to but not including."""
 
 
-def read_training(texts: Iterable[bytes], *, flops_per_second: float | None = None) -> Training:
-    """Events of rank 0 as each gang of the stage left them, in order."""
-    return replace(follow(map(each_line, texts)), flops_per_second=flops_per_second)
+Event = Mapping[str, Any]
+Told = Mapping[tuple[int, int], Span]
+"""Positions that a step took, by its generation and number."""
 
 
-def follow(gangs: Iterable[Iterable[Mapping[str, Any]]]) -> Training:
-    """The training that `gangs` of one stage did one after another, each by the events of its rank 0."""
-    history = _History()
+def read_training(
+    texts: Sequence[bytes], *, peers: Iterable[bytes] = (), flops_per_second: float | None = None
+) -> Training:
+    """Events of rank 0 as each gang of the stage left them, in order; of `peers`, other ranks of the last one."""
+    found = follow(lambda: map(each_line, texts), peers=map(each_line, peers))
+    return replace(found, flops_per_second=flops_per_second)
+
+
+def follow(gangs: Callable[[], Iterable[Iterable[Event]]], *, peers: Iterable[Iterable[Event]] = ()) -> Training:
+    """The training that gangs of one stage did one after another.
+
+    Args:
+        gangs: Gives the events of rank 0 of each, as often as it is asked.
+        peers: Events of other ranks of the last gang, each; as many are read as are needed.
+    """
+    told: dict[tuple[int, int], Span] = {}
+    found = _follow(gangs(), told)
+    others = iter(peers)
+    while found.samples and found.samples.unknown and (events := next(others, None)) is not None:
+        steps = (each for each in events if each.get("event") == "step" and "span" in each)
+        told |= {(each["generation"], each["step"]): (each["span"][0], each["span"][1]) for each in steps}
+        found = _follow(gangs(), told)
+    return found
+
+
+def _follow(gangs: Iterable[Iterable[Event]], told: Told) -> Training:
+    history = _History(told)
     for events in gangs:
         history.next_gang()
         for event in events:
@@ -33,20 +58,22 @@ def follow(gangs: Iterable[Iterable[Mapping[str, Any]]]) -> Training:
         resumes=dict(sorted(history.resumes.items())),
         rollbacks=history.rollbacks,
         steps_redone=way.steps_redone,
-        samples=replace(count(way.spans, history.skipped), again=way.samples_redone) if history.has_spans else None,
+        samples=replace(way.fate(history.skipped), again=way.samples_redone) if history.has_spans else None,
     )
 
 
-def count(taken: Sequence[Span], skipped: Sequence[Span]) -> Samples:
-    """What became of the positions from 0 up to the last one that was taken."""
-    end = max((stop for _, stop in taken), default=0)
-    left_out = _size(_union((start, min(stop, end)) for start, stop in skipped if start < end))
-    seen = _size(_union([*taken, *((start, min(stop, end)) for start, stop in skipped if start < end)]))
+def count(taken: Sequence[Span], skipped: Sequence[Span], untold: Sequence[Span] = ()) -> Samples:
+    """What became of the positions from 0 up to the last one that was taken, or passed with nobody to tell of it."""
+    end = max((stop for _, stop in [*taken, *untold]), default=0)
+    left_out = [(start, min(stop, end)) for start, stop in skipped if start < end]
+    known = _size(_union([*taken, *left_out]))
+    seen = _size(_union([*taken, *left_out, *untold]))
     return Samples(
-        trained=seen - left_out,
+        trained=known - _size(_union(left_out)),
         lost=end - seen,
         repeated=_size(taken) - _size(_union(taken)),
-        skipped=left_out,
+        skipped=_size(_union(left_out)),
+        unknown=seen - known,
     )
 
 
@@ -58,6 +85,8 @@ class _Stretch:
     last: int
     start: int
     size: int
+    is_told: bool = True
+    """A rank told of it; else its samples are what was passed, and nobody knows whether they were taken."""
 
     @property
     def stop(self) -> int:
@@ -72,14 +101,14 @@ class _Way:
     steps_redone: int = 0
     samples_redone: int = 0
 
-    @property
-    def spans(self) -> list[Span]:
-        return [(each.start, each.stop) for each in self.stretches]
+    def fate(self, skipped: Sequence[Span]) -> Samples:
+        taken, untold = ([(e.start, e.stop) for e in self.stretches if e.is_told is told] for told in (True, False))
+        return count(taken, skipped, untold)
 
     def go(self, step: int, span: Span) -> None:
         last = self.stretches[-1] if self.stretches else None
         start, size = span[0], span[1] - span[0]
-        if last is not None and (step, start, size) == (last.last + 1, last.stop, last.size):
+        if last is not None and last.is_told and (step, start, size) == (last.last + 1, last.stop, last.size):
             last.last = step
         else:
             self.stretches.append(_Stretch(step, step, start, size))
@@ -96,11 +125,22 @@ class _Way:
             else:
                 last.last = step
 
-    def go_untold(self, step: int, cursor: int) -> None:
-        """Training stands after `step`, where `cursor` is next: steps up to there were done, told here or not."""
-        last, stop = (self.stretches[-1].last, self.stretches[-1].stop) if self.stretches else (0, 0)
+    def go_untold(self, step: int, cursor: int, told: Mapping[int, Span]) -> None:
+        """Training stands after `step`, where `cursor` is next: steps up to there were done, as peers told or nobody.
+
+        `told`: What peers said of steps before.
+        """
+        last, stop = self._end
+        while last < step and last + 1 in told:
+            self.go(last + 1, told[last + 1])
+            last, stop = self._end
         if step > last and cursor > stop:
-            self.stretches.append(_Stretch(step, step, stop, cursor - stop))
+            self.stretches.append(_Stretch(step, step, stop, cursor - stop, is_told=False))
+
+    @property
+    def _end(self) -> tuple[int, int]:
+        """Last step and the position after it."""
+        return (self.stretches[-1].last, self.stretches[-1].stop) if self.stretches else (0, 0)
 
 
 @dataclass(slots=True)
@@ -128,6 +168,8 @@ class _Wire:
 class _History:
     """Folds events in, in the order they were written."""
 
+    told: Told = field(default_factory=dict)
+    """What peers of the last gang said."""
     way: _Way = field(default_factory=_Way)
     wire: _Wire = field(default_factory=_Wire)
     skipped: list[Span] = field(default_factory=list)
@@ -168,7 +210,8 @@ class _History:
         self._is_new = False
         self.resumes[source] = self.resumes.get(source, 0) + 1
         self.way.back_to(event["step"])
-        self.way.go_untold(event["step"], event.get("cursor", 0))
+        before = {step: span for (number, step), span in sorted(self.told.items()) if number < self._generation}
+        self.way.go_untold(event["step"], event.get("cursor", 0), before)
 
     def _step(self, event: Mapping[str, Any]) -> None:
         if self._is_new:

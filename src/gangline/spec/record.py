@@ -267,6 +267,8 @@ class Samples:
     """Left out on purpose: their step was not finite."""
     again: int = 0
     """Of steps that were done again: they count once."""
+    unknown: int = 0
+    """Passed in steps that a checkpoint stands behind and no rank lived to tell."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -61,3 +61,10 @@ def test_samples_of_a_step_that_was_not_finite_are_left_out_and_not_lost():
 
 def test_steps_that_do_not_tell_their_samples_stand_for_whole_batches():
     assert counted(step(1, 1), step(3, 2)) == Samples(lost=8, counted=False)
+
+
+def test_steps_that_rank_0_was_killed_before_it_told_are_those_of_another_rank():
+    mine, other = took(1, 0, 8), {**took(2, 8, 16), "rank": 1}
+    later = {**resumed(2, 3), "cursor": 16}, took(3, 16, 24, 4, 1)
+    assert counted(mine, other, *later) == Samples()
+    assert counted(mine, *later) == Samples(unknown=8)

@@ -163,4 +163,5 @@ def describe_samples(samples: Samples) -> str:
     said = f"samples  {samples.lost} lost, {samples.twice} taken twice"
     said += f", {samples.again} done again" if samples.again else ""
     said += f", {samples.left_out} left out on purpose" if samples.left_out else ""
+    said += f", {samples.unknown} unknown: who took them died before it told" if samples.unknown else ""
     return said if samples.counted else f"{said}    (by the number of steps: this program does not tell its samples)"

@@ -17,16 +17,22 @@ class Samples:
     """On purpose: of a step that was not finite."""
     again: int = 0
     """Of steps that a later generation, or a rollback, did again: they count once."""
+    unknown: int = 0
+    """In steps that a checkpoint stands behind, and no rank lived to tell."""
     counted: bool = True
     """The steps said which samples they took; else these are steps, taken for whole batches."""
 
 
 def count(history: History, *, batch: int) -> Samples:
-    """Of the training as rank 0 tells it; `batch` samples a step where the steps do not say."""
-    events = [each for each in history.ranks if each["rank"] == 0]
-    told = all("span" in each for each in events if each["event"] == "step")
-    found = follow([[_with_span(each, batch) for each in events]]).samples or Fate(trained=0)
-    return Samples(lost=found.lost, twice=found.repeated, left_out=found.skipped, again=found.again, counted=told)
+    """Of the training as rank 0 tells it, or others where it could not; `batch` samples where a step does not say."""
+    ranks = sorted({each["rank"] for each in history.ranks} - {0})
+    first, *others = [[_with_span(e, batch) for e in history.ranks if e["rank"] == rank] for rank in (0, *ranks)]
+    told = all("span" in each for each in history.ranks if each["rank"] == 0 and each["event"] == "step")
+    found = follow(lambda: [first], peers=others).samples or Fate(trained=0)
+    return Samples(
+        lost=found.lost, twice=found.repeated, left_out=found.skipped, again=found.again, unknown=found.unknown,
+        counted=told,
+    )  # fmt: skip
 
 
 def _with_span(event: Event, batch: int) -> Event:
