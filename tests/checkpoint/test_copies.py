@@ -198,6 +198,18 @@ def test_copies_that_lack_a_file_everywhere_are_none(alone, change):
     assert (loaded.step, loaded.from_copy) == (1, False)
 
 
+@pytest.mark.row("T11")
+def test_copy_that_breaks_off_has_no_name(tmp_path):
+    def pieces():
+        yield b"the first half"
+        raise OSError("the peer is gone")
+
+    copies = Copies(tmp_path, 0)
+    with pytest.raises(StorageError, match=r"cannot keep a copy in .*: the peer is gone"):
+        copies.write(f"{PREFIX}/step-00000002/shard", pieces())
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
+
+
 class Rotting(Copies):
     """Copies of which one bit of a shard changes in memory once they are kept."""
 

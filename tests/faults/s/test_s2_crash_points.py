@@ -3,6 +3,7 @@
 import shutil
 import signal
 import time
+from random import Random
 
 import pytest
 from tests.faults.s.crashing import KEY, PREFIX, STEPS, Child, build, in_child, train
@@ -14,7 +15,7 @@ from gangline.checkpoint.prove import tensor_digests
 from gangline.checkpoint.retention import collect
 from gangline.storage.local import FolderStore
 
-pytestmark = pytest.mark.row("S2", full="every call, 20 times")
+pytestmark = pytest.mark.row("S2", full="every call, 20 times, with a second kill in each recovery")
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +50,13 @@ def crash(two_steps, scratch, at, when):
     return root, code, log.read_text().splitlines()
 
 
-def assert_recovers(two_steps, root, where):
+def assert_recovers(two_steps, root, where, *, generation=3):
     """What is left loads as a whole; a new generation ends where the unbroken run did and leaves nothing behind."""
     digests, store = two_steps[1], FolderStore(root)
     step, found = opened(root)
     assert found == digests[step], f"{where}: step {step} is not what was saved"
     assert step >= STEPS - 1, f"{where}: step {step} is older than the last complete save"
-    train(store, 3, until=STEPS)
+    train(store, generation, until=STEPS)
     assert opened(root) == (STEPS, digests[STEPS]), where
     collect(store, PREFIX, KEY, now=time.time() + 3600)
     folders = {entry.key.rpartition("/")[0] for entry in store.list(PREFIX)} - {PREFIX}
@@ -68,6 +69,17 @@ def strike(two_steps, scratch, effects, at, when):
     where = f"killed {when} effect {at} of {len(effects)}: {effects[at - 1]}"
     assert code == -signal.SIGKILL, where
     assert_recovers(two_steps, root, where)
+    shutil.rmtree(root.parent)
+
+
+def strike_twice(two_steps, scratch, effects, at, dice):
+    """Killed after effect `at`, and in the recovery before or after one that is drawn, should it have so many."""
+    root, code, _ = crash(two_steps, scratch, at, "after")
+    again, when = dice.randint(1, len(effects)), dice.choice(["before", "after"])
+    where = f"killed after effect {at} of {len(effects)}: {effects[at - 1]}, then {when} effect {again} of the recovery"
+    assert code == -signal.SIGKILL, where
+    assert in_child(Child(root, 3, scratch / f"{at}-again.log", again, when)) in (0, -signal.SIGKILL), where
+    assert_recovers(two_steps, root, where, generation=4)
     shutil.rmtree(root.parent)
 
 
@@ -89,6 +101,7 @@ def test_kill_between_any_two_store_calls_of_a_save_loses_at_most_that_save(two_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("round_", range(20))
-def test_kill_after_any_store_call_before_its_answer_is_used(two_steps, tmp_path, effects, round_):
+def test_kill_after_any_store_call_before_its_answer_is_used(two_steps, tmp_path, effects, seed, round_):
+    dice = Random(f"S2 {seed} {round_}")
     for at in range(1, len(effects) + 1):
-        strike(two_steps, tmp_path, effects, at, "after")
+        strike_twice(two_steps, tmp_path, effects, at, dice)

@@ -12,7 +12,7 @@ from tests.contracts.storage.servers import S3Server
 from tests.faults.s.shards import Training, assert_reads
 
 pytestmark = [
-    pytest.mark.row("S7", full="three of four drives, one after the other"),
+    pytest.mark.row("S7", full="two of four drives at once, then three one after the other"),
     pytest.mark.tools,
     pytest.mark.timeout(600),
 ]
@@ -62,6 +62,19 @@ def test_reads_and_saves_survive_a_wiped_drive(server, seed):
     assert training.save(wait=True) is None
     server.wipe(seed % DRIVES)
     assert_reads(store, training, 1, elements=ELEMENTS)
+    assert training.save(wait=True) is None
+    assert_reads(store, training, 2, elements=ELEMENTS)
+
+
+@pytest.mark.slow
+def test_reads_survive_as_many_wiped_drives_as_there_is_parity(server):
+    """And saves, once enough of them are healed."""
+    store = server.store("drives", deadline_seconds=60)
+    training = Training(store, elements=ELEMENTS)
+    assert training.save(wait=True) is None
+    server.wipe(0, 1)
+    assert_reads(store, training, 1, elements=ELEMENTS)
+    poll(lambda: server.parts(0) == server.parts(1) == 1, 200)
     assert training.save(wait=True) is None
     assert_reads(store, training, 2, elements=ELEMENTS)
 

@@ -3,6 +3,7 @@
 import threading
 import time
 from pathlib import Path
+from secrets import token_hex
 from statistics import median, quantiles
 
 import pytest
@@ -10,6 +11,8 @@ import torch
 from torch import nn
 
 from gangline.checkpoint.saver import Saver
+from gangline.launch.faults.proxy import FaultProxy
+from gangline.launch.faults.rules import Rule
 from gangline.storage.local import FolderStore
 
 PREFIX = "runs/p/c/r/checkpoints"
@@ -79,6 +82,28 @@ def test_steps_beside_a_slow_save_are_as_quick_as_without(tmp_path):
     p99 = [quantiles(each, n=100)[98] for each in (alone, beside)]
     print(f"S8 p99 of a step {1000 * p99[0]:.2f} ms alone, {1000 * p99[1]:.2f} ms beside a save")
     assert p99[1] <= 1.1 * p99[0]
+
+
+@pytest.mark.row("S8", full="5 saves into a server behind 50 kB/s")
+@pytest.mark.slow
+@pytest.mark.tools
+@pytest.mark.timeout(900)
+def test_thin_line_to_a_server_holds_training_up_by_the_copy_alone(minio_server):
+    model, optimizer = training(256)
+    rule, blocking = Rule(action="throttle", probability=1.0, bytes_per_second=50_000), []
+    with FaultProxy("127.0.0.1", minio_server.port, rules=[rule]) as proxy:
+        store = minio_server.store(f"thin/{token_hex(4)}", endpoint=proxy.endpoint, deadline_seconds=120)
+        made = saver(store)
+        waited = made.save(model, optimizer, {}, step=1, wait=True)
+        assert waited.error is None
+        for step in range(2, 7):
+            began = time.monotonic()
+            assert made.save(model, optimizer, {}, step=step, wait=False) is not None
+            blocking.append(time.monotonic() - began)
+            [report] = made.wait()
+            assert report.error is None
+    print(f"S8 behind 50 kB/s: a save {waited.seconds:.1f} s, blocking {1000 * max(blocking):.1f} ms")
+    assert max(blocking) <= 0.05 * waited.seconds
 
 
 def _step_seconds(model, optimizer) -> float:

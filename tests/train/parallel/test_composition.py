@@ -145,6 +145,36 @@ class Counts(Straight):
         return super().forward(x)
 
 
+class Drawn(Straight):
+    """Takes one draw twice where its ends draw anew."""
+
+    def embed(self, x):
+        return self.first(x) + torch.rand(4) - torch.rand(4)
+
+    def forward(self, x):
+        noise = torch.rand(4)
+        return self.head(self.through(self.first(x) + noise - noise))
+
+
+class Otherwise(Straight):
+    """With another constant than its ends take; neither is a buffer."""
+
+    low, high = torch.full((4,), 0.5), torch.full((4,), 2.0)
+
+    def embed(self, x):
+        return self.first(x) * self.low
+
+    def forward(self, x):
+        return self.head(self.through(self.first(x) * self.high))
+
+
+class Rounded(Straight):
+    """Loses digits before its blocks."""
+
+    def forward(self, x):
+        return self.head(self.through(self.embed(x).bfloat16().float()))
+
+
 class Looks(Straight):
     """Its values decide which blocks it calls."""
 
@@ -195,6 +225,9 @@ def test_a_model_that_is_its_stages_passes_and_stays_as_it_was(kind, device):
         (Packed, "it returns other outputs than head"),
         (Handed, "stages cannot compute what it does: AttributeError"),
         (Counts, "it leaves something else in seen"),
+        (Drawn, "what enters layers.0 is not what embed returns"),
+        (Otherwise, "what enters layers.0 is not what embed returns"),
+        (Rounded, "what enters layers.0 is not what embed returns"),
         (Looks, "it calls none of them, and the blocks are layers.0"),
     ],
     ids=lambda each: each.__name__ if isinstance(each, type) else "",

@@ -2,7 +2,10 @@
 
 import json
 
+import pytest
 from tests.train.peers.nodes import SAVER, poll
+
+from gangline.train.evict import Eviction, ask_eviction, read_eviction
 
 
 def ask(gang, rank, generation=0):
@@ -34,3 +37,23 @@ def test_node_stays_where_it_leads_or_no_size_fits_the_others_and_the_gang_says_
     for node in range(2):
         gang.signal(node)
     assert [gang.end(node).restarts for node in range(2)] == [0, 0]
+
+
+def test_node_that_leads_stays_though_the_others_could_go_on(nodes):
+    gang = nodes(SAVER, num_nodes=2, sizes=(1,), LAST="9")
+    gang.wait_for_step()
+    ask(gang, 0)
+    poll(lambda: len(gang.events("not_evicted")) == 1)
+    assert gang.events("not_evicted")[0]["reason"] == "it leads the gang"
+    for node in range(2):
+        gang.signal(node)
+    assert [gang.end(node).restarts for node in range(2)] == [0, 0]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"rank": 1}', '{"generation": 1, "rank": "1", "reason": ""}'])
+def test_wish_of_another_generation_and_what_is_no_wish_bind_nobody(tmp_path, text):
+    wish = Eviction(generation=1, rank=2, reason="rank 2 is slow")
+    ask_eviction(tmp_path, wish)
+    assert [read_eviction(tmp_path, generation) for generation in (0, 1, 2)] == [None, wish, None]
+    (tmp_path / "evict.json").write_text(text)
+    assert read_eviction(tmp_path, 1) is None
