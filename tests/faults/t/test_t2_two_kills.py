@@ -1,5 +1,6 @@
 """T2: a second kill while the gang starts again, two kills in one second: no hang, one charge an event."""
 
+import time
 from contextlib import suppress
 
 import pytest
@@ -70,7 +71,9 @@ def test_no_second_kill_in_the_rendezvous_of_real_ranks_hangs(stand, seed, numbe
         poll(lambda now=generation: GangFolder(home).keeper(0).generation > now and GangFolder(home).keeper(0).ranks)
         with suppress(UsageError):  # it was done with that generation, too
             kill_rank(home, dice.randrange(2))
+        struck = time.monotonic()
         began = await_step(home, 1, generation=generation + 1)
+        assert began["mono"] - struck <= 30, "second kill to first new step"
         generation, step = began["generation"], began["step"] + 1
     hurry(home)
     assert finish(stand).exit_code == 0
