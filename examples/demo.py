@@ -28,6 +28,10 @@ def main() -> None:
     git("add", "--all")
     if subprocess.run(["git", "diff", "--cached", "--quiet"], cwd=DEMO, check=False).returncode:
         git("commit", "--quiet", "--message", "bytegpt: learn the sources of gangline")
+    print(
+        f"repository {DEMO.relative_to(ROOT)}; to go on in it: source .venv/bin/activate && cd {DEMO.relative_to(ROOT)}"
+    )
+    sys.stdout.flush()
     os.chdir(DEMO)
     gangline = Path(sys.executable).with_name("gangline")
     os.execv(gangline, [str(gangline), "run", *sys.argv[1:]])

@@ -45,3 +45,12 @@ def test_why_shows_every_term_with_its_origin():
 def test_what_a_forecast_had_to_do_without_is_said():
     assert "note      earlier runs were not read: no route" in page(troubles=("earlier runs were not read: no route",))
     assert "no step time: rates were not measured" in page(profile=TRACED, why=True)
+
+
+def test_parts_of_a_step_that_take_no_time_are_left_out():
+    said = page(profile=TRACED, rates=RATES, strategy="ddp")
+    assert " 0 ms" not in next(each for each in said.splitlines() if each.startswith("          step"))
+
+
+def test_a_plan_without_a_step_time_says_why():
+    assert "          no step time: rates were not measured" in page(profile=TRACED).splitlines()

@@ -36,7 +36,7 @@ def test_peers_share_a_node_and_shards_lie_over_the_rest(count, nodes, cuts, nam
     ("cuts", "reason"),
     [
         (0, r'train\.strategy: "tp": wanted rules in hints\.tensor of the task, found none'),
-        (3, r"wanted a degree that divides the 2 ranks of a node and 3, .* found none but 1"),
+        (3, r"wanted a degree that divides the 2 ranks of a node and 3, .* found none above 1"),
     ],
 )
 def test_model_that_cannot_be_cut_is_refused_before_anything_is_queued(cuts, reason):

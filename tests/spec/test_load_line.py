@@ -237,6 +237,19 @@ def test_each_rule_names_its_key(key, overrides):
     assert [each.split(": ")[0] for each in override_problems(*overrides)] == [key]
 
 
+@pytest.mark.parametrize(
+    ("overrides", "works"),
+    [
+        (["train.strategy=local_sgd"], "16 lets replicas meet every 16 steps"),
+        (["train.strategy=diloco", "train.compression.outer_steps=4"], "0.7 is usual"),
+        (["train.strategy=explicit", "train.ranks=2"], "train.mesh.dp_shard = 2 shards over them all"),
+    ],
+)
+def test_a_value_that_is_missing_is_proposed(overrides, works):
+    (problem,) = override_problems(*overrides)
+    assert works in problem
+
+
 def test_a_command_is_not_evaluated_behind_its_back():
     """Its loop is its own; a number that nobody obeys is refused."""
     text = LEAST.replace('task = "model:Demo"', 'command = ["python", "train.py"]') + "[evaluate]\nevery_steps = 3\n"

@@ -55,7 +55,7 @@ def open_desk(repo: Path, site_file: Path | None) -> Desk:
     if root is None and _store_is_inside(site):
         raise ConfigError(
             f"wanted line.toml in {repo.resolve()} or a folder above, found none; "
-            "gangline new NAME makes a model repository, --repo PATH names another one"
+            "gangline new NAME makes a model repository; run this inside of one, or name its folder"
         )
     return Desk(root or repo.resolve(), site, os.environ)
 

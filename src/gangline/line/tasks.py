@@ -25,8 +25,13 @@ def check_task(task: str | None, reader: Callable[[str], bytes | None]) -> None:
     names = _names(file, text)
     if name not in names and "*" not in names:
         near = difflib.get_close_matches(name, names, n=1)
-        works = f"write {module}:{near[0]}" if near else f"{file} defines {', '.join(sorted(names)[:8]) or 'nothing'}"
+        works = f"write {module}:{near[0]}" if near else f"its classes: {', '.join(_classes(text)[:8]) or 'none'}"
         raise ConfigError(f"line.toml: project.task: wanted {name} in {file}, found no such name; {works}")
+
+
+def _classes(text: bytes) -> list[str]:
+    """Classes at the top of a module: what a task can be."""
+    return [node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
 
 
 def _names(file: str, text: bytes) -> set[str]:

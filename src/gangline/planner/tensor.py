@@ -27,9 +27,9 @@ def tensor_mesh(world: int, nodes: int, profile: ModelProfile | None, *, strateg
     degree = max(each for each in range(1, node + 1) if node % each == 0 and (cuts is None or cuts % each == 0))
     if degree == 1:
         raise ConfigError(
-            f'train.strategy: "{strategy}": wanted a degree that divides the {node} ranks of a node and {cuts}, of '
-            "which every cut module of the model has a multiple, found none but 1; other ranks, another width, or "
-            '"fsdp" work'
+            f'train.strategy: "{strategy}": wanted a degree that divides the {node} ranks of a node and {cuts}, the '
+            "most parts that heads and widths of the model divide into, found none above 1; other ranks, another "
+            'width or "fsdp" work'
         )
     return Mesh(dp_shard=world // degree, tp=degree)
 
@@ -49,6 +49,8 @@ def require_cuts(tp: int, profile: ModelProfile | None) -> None:
 
 def degrees_that_work(cuts: int) -> str:
     """Of a model that can be cut into `cuts`, and so into each of its divisors."""
+    if cuts == 1:
+        return "only 1 works"
     return ", ".join(str(each) for each in range(1, min(cuts, 64) + 1) if cuts % each == 0) + " work"
 
 

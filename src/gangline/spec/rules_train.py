@@ -153,8 +153,9 @@ def _has_buckets(table: TrainTable) -> bool:
 
 def _degree_rules(degrees: dict[str, int], ranks: object) -> Iterator[Problem]:
     world = prod(degree for axis, degree in degrees.items() if axis != "ep")
+    works = f'{world} or "auto" works' if world > 1 else f"train.mesh.dp_shard = {ranks} shards over them all"
     if isinstance(ranks, int) and ranks != world:
-        yield Problem("train.ranks", f"the product of the degrees, {world}", show(ranks), f'{world} or "auto" works')
+        yield Problem("train.ranks", f"the product of the degrees, {world}", show(ranks), works)
     if isinstance(ranks, tuple) and not ranks[0] <= world <= ranks[1]:
         wanted = f"a range around the product of the degrees, {world}"
         yield Problem("train.ranks", wanted, show(list(ranks)), f'{world} or "auto" works')
@@ -196,11 +197,17 @@ def _compression_rules(table: TrainTable) -> Iterator[Problem]:
     yield from _outer_rules(table.strategy, compression)
 
 
+_OUTER = {
+    "outer_steps": "16 lets replicas meet every 16 steps",
+    "outer_lr": "0.7 is usual, 1.0 takes the mean of the replicas",
+}
+
+
 def _outer_rules(strategy: str, compression: Compression) -> Iterator[Problem]:
     needed = {"local_sgd": ("outer_steps",), "diloco": ("outer_steps", "outer_lr")}.get(strategy, ())
     for name in needed:
         if getattr(compression, name) is None:
-            yield Problem(f"train.compression.{name}", f"a value for {show(strategy)}", "nothing", "set it")
+            yield Problem(f"train.compression.{name}", f"a value for {show(strategy)}", "nothing", _OUTER[name])
     for name in ("outer_steps", "outer_lr"):
         value = getattr(compression, name)
         if value is not None and name not in needed:

@@ -76,7 +76,7 @@ def test_training_goes_on_with_experts_laid_otherwise(make_gang, reached):
 @pytest.mark.parametrize(
     ("task", "mesh", "words"),
     [
-        ("Long", Mesh(dp_shard=2, ep=2), "hints.experts of the task is empty"),
+        ("Long", Mesh(dp_shard=2, ep=2), "hints.experts of the task names none"),
         *(
             pytest.param(task, Mesh(dp_shard=2, ep=2), words, marks=pytest.mark.slow)
             for task, words in [

@@ -67,11 +67,13 @@ def _page(found: Preview, *, why: bool) -> str:
         columns(rows, last=160),
         "",
         f"chosen    {choice.name}: {choice.reason}",
-        f"          {choice.micro_batch} samples a rank and pass · {choice.precision} on {choice.device.upper()}",
+        f"          {_samples(choice.micro_batch)} a rank and pass · {choice.precision} on {choice.device.upper()}",
         f"budget    {MARKS[found.budget.verdict]} {found.budget.reason}",
     ]
     if choice.forecast.step_seconds is not None:
         lines.insert(-1, f"          {_forecast(choice.forecast, found.band)}")
+    elif choice.forecast.missing:
+        lines.insert(-1, f"          no step time: {choice.forecast.missing}")
     if choice.forecast.bubble is not None:
         lines.insert(-1, f"          pipeline {choice.pp_schedule}: {choice.forecast.bubble:.0%} of its time idle")
     if other := _other_sizes(found):
@@ -80,6 +82,10 @@ def _page(found: Preview, *, why: bool) -> str:
     if why:
         lines += [line for each in choice.candidates for line in _known(each)]
     return "\n".join(lines)
+
+
+def _samples(count: int) -> str:
+    return "1 sample" if count == 1 else f"{count} samples"
 
 
 def _known(candidate: Candidate) -> list[str]:
@@ -96,7 +102,8 @@ def _known(candidate: Candidate) -> list[str]:
 
 def _forecast(forecast: Forecast, band: float) -> str:
     """A step of the chosen plan: its largest parts, and how far to trust it."""
-    largest = sorted((each for each in forecast.terms if each.seconds > 0), key=lambda each: -each.seconds)[:3]
+    told = (each for each in forecast.terms if each.seconds > 0.01 * (forecast.step_seconds or 0.0))
+    largest = sorted(told, key=lambda each: -each.seconds)[:3]
     parts = ", ".join(f"{each.part} {step_time(each.seconds)}" for each in largest)
     made_of = f": {parts}" if parts else ""
     trust = "not corrected by any run yet" if forecast.origin.startswith("rates") else f"within {percent(band)}"

@@ -157,10 +157,14 @@ def _taken(key: str, donor: Record, proof: Proof) -> StageResult:
     return StageResult(state="taken", message=message, key=key, taken_from=where, change=change)
 
 
+def _difference(found: float) -> str:
+    return f"loss differs by {found:.1e}" if found else "same losses to the bit"
+
+
 def _message(proof: Proof) -> str:
     parts = [f"{proof.plan}: {proof.tensors_equal} of {proof.tensors} tensors equal"]
     if proof.replay_difference is not None:
-        parts.append(f"{proof.replay_steps} steps again: difference {proof.replay_difference:.1e}")
+        parts.append(f"{proof.replay_steps} steps again: {_difference(proof.replay_difference)}")
         if proof.loss_price is None:
             parts.append(f"same loss within the band: {proof.same_loss}")
         else:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard
@@ -52,8 +53,8 @@ def find_experts(model: nn.Module, hints: ParallelHints) -> list[tuple[str, nn.M
     """
     if hints.experts is None:
         raise ConfigError(
-            "train.mesh.ep lays experts over ranks, and hints.experts of the task is empty; name the "
-            'modules that hold them: experts="layers.*.moe.experts"'
+            '"ep" lays experts over ranks, and hints.experts of the task names none; a model that has them says where: '
+            'experts="layers.*.moe.experts"; one without trains under "ddp" or "fsdp"'
         )
     found = [(name, each) for name, each in model.named_modules() if matches(name, hints.experts)]
     if not found:
@@ -142,7 +143,7 @@ def _dispatch(experts: nn.Module, peers: DeviceMesh, waits: WaitMeter) -> None:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch leaves it untyped
     def over_ranks(rows: Tensor, counts: Tensor) -> Tensor:
-        trip = _Trip(counts, peers, waits)
+        trip = _Trip(counts, len(rows), peers, waits)
         arrived = trip.there(rows)
         with _own_parts(experts, peers.size()):
             out = forward(arrived, trip.counts)
@@ -156,17 +157,19 @@ def _dispatch(experts: nn.Module, peers: DeviceMesh, waits: WaitMeter) -> None:
 class _Trip:
     """The way of rows to their experts and back."""
 
-    def __init__(self, counts: Tensor, peers: DeviceMesh, waits: WaitMeter) -> None:
+    def __init__(self, counts: Tensor, num_rows: int, peers: DeviceMesh, waits: WaitMeter) -> None:
+        """`counts` of this rank's `num_rows` rows go to each expert."""
         self._group = peers.get_group()
         sent = counts.view(peers.size(), -1)
         came = torch.empty_like(sent)
         start = time.monotonic()
         dist.all_to_all_single(came, sent.contiguous(), group=self._group)
-        self._sent, self._came = sent.sum(1).tolist(), came.sum(1).tolist()
+        self._sent, self._came = _shares(sent, num_rows), _shares(came, num_rows)
         waits.add(time.monotonic() - start)
         self.counts = came.sum(0)
         """Rows for each of this rank's experts."""
-        expert = torch.arange(came.shape[1], device=came.device).repeat(len(came)).repeat_interleave(came.flatten())
+        numbers = torch.arange(came.shape[1], device=came.device).repeat(len(came))
+        expert = numbers.repeat_interleave(came.flatten(), output_size=sum(self._came))
         self._order = expert.argsort(stable=True)
 
     def there(self, rows: Tensor) -> Tensor:
@@ -175,6 +178,14 @@ class _Trip:
 
     def back(self, rows: Tensor) -> Tensor:
         return _settled(all_to_all_single_autograd(rows[self._order.argsort()], self._sent, self._came, self._group))
+
+
+def _shares(counts: Tensor, num_rows: int) -> list[int]:
+    """Rows of each peer; where there are no values, equally many of each rank's `num_rows`."""
+    if isinstance(counts, FakeTensor):
+        each, rest = divmod(num_rows, len(counts))
+        return [each + (number < rest) for number in range(len(counts))]
+    return [int(each) for each in counts.sum(1).tolist()]
 
 
 def _settled(tensor: Tensor) -> Tensor:
