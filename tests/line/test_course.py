@@ -7,6 +7,7 @@ from gangline.line.course import read_metrics
 from gangline.line.rank_rows import read_parts, read_ranks, read_save_seconds
 from gangline.line.stages.prove import largest_difference, loss_price
 from gangline.spec.gang import JobResult
+from gangline.storage import growing
 from gangline.storage.local import FolderStore
 
 PLAN = SimpleNamespace(role="train", run_prefix="runs/p/c/r")
@@ -29,6 +30,19 @@ def test_attempts_are_read_as_one_course_and_reading_again_changes_nothing(tmp_p
     assert [row["loss"] for row in rows.values()] == [4.0, 3.0, 2.0]
     assert store.get("runs/p/c/r/metrics.jsonl").data == text
     assert read_metrics(ctx, PLAN, 2) == (rows, text)
+
+
+def test_course_in_parts_becomes_the_one_object_that_the_record_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(growing, "PART_BYTES", 100)
+    store, local = FolderStore(tmp_path / "store"), tmp_path / "metrics.jsonl"
+    local.write_bytes(lines(*(step(number, 4.0) for number in range(20))))
+    growing.Growing(store, "runs/p/c/r/metrics.jsonl").send(local)
+    assert len(store.list("runs/")) > 1
+    rows, text = read_metrics(SimpleNamespace(store=store), PLAN, 1)
+    assert list(rows) == list(range(20))
+    assert text == local.read_bytes()
+    assert [entry.key for entry in store.list("runs/")] == ["runs/p/c/r/metrics.jsonl"]
+    assert store.get("runs/p/c/r/metrics.jsonl").data == text
 
 
 def test_without_metrics_there_is_no_course(tmp_path):

@@ -3,6 +3,7 @@
 import pytest
 
 from gangline.errors import StorageError
+from gangline.storage.growing import PART_BYTES, read_grown
 from gangline.storage.open import open_store
 from gangline.train.environment import KeeperEnvironment
 from gangline.train.uploader import Mirror, put_logs
@@ -60,9 +61,12 @@ def test_what_a_store_refused_is_tried_again(out, store, monkeypatch):
 
 def test_large_files_go_up_in_parts(out, store):
     data = (b"x" * 1023 + b"\n") * (17 << 10)
-    (out / "metrics.jsonl").write_bytes(data + b"torn")
-    assert Mirror(store, out, "r").sync() == 1
-    assert store.get("r/metrics.jsonl").data == data
+    for name in ("metrics.jsonl", "predictions.jsonl"):
+        (out / name).write_bytes(data + b"torn")
+    assert Mirror(store, out, "r").sync() == 2
+    assert store.get("r/predictions.jsonl").data == data, "a program's own file is one object"
+    assert len(store.get("r/metrics.jsonl").data) == PART_BYTES
+    assert read_grown(store, "r/metrics.jsonl") == data
 
 
 def test_end_of_each_log_of_this_node_goes_to_the_store(tmp_path, store, monkeypatch):

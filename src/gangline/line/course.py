@@ -16,6 +16,7 @@ from gangline.line.training import read_training
 from gangline.spec.codec import canonical
 from gangline.spec.plan import Forecast, Plan, Term
 from gangline.spec.record import Artifact, Curve, Metric, RankRow, Training
+from gangline.storage.growing import join_parts
 from gangline.storage.protocol import ObjectStore
 
 MOST_PEERS = 8
@@ -80,13 +81,15 @@ def read_course(ctx: Context, finished: Finished) -> Course:
 
 
 def read_metrics(ctx: Context, plan: Plan, attempts: int) -> tuple[dict[int, Mapping[str, Any]], bytes]:
-    """metrics.jsonl of all attempts, by step, and its text; where there were several they are written back as one."""
+    """metrics.jsonl of all attempts, by step, and its text, which the store has as one object from here on."""
+    key = attempt_key(plan, METRICS)
+    join_parts(ctx.store, key)
     texts = attempt_texts(ctx.store, plan, METRICS, attempts)
     rows = by_step(read_lines(b"\n".join(texts)))
     if len(texts) <= 1:
         return rows, b"".join(texts)
     whole = b"".join(canonical(row) + b"\n" for row in rows.values())
-    ctx.store.put(attempt_key(plan, METRICS), whole)
+    ctx.store.put(key, whole)
     return rows, whole
 
 

@@ -17,6 +17,7 @@ from gangline.line.podsets import podset_for
 from gangline.spec.codec import from_json
 from gangline.spec.gang import GangEnd, GangResult
 from gangline.spec.plan import Plan
+from gangline.storage.growing import read_grown
 from gangline.storage.protocol import ObjectStore
 
 MAX_CHARGED = 3
@@ -96,7 +97,7 @@ def attempt_key(plan: Plan, name: str, attempt: int | None = None) -> str:
 def attempt_texts(store: ObjectStore, plan: Plan, name: str, attempts: int) -> list[bytes]:
     """A file of ATTEMPT_FILES as each of `attempts` gangs left it, in order; those that wrote none are left out."""
     keys = [attempt_key(plan, name, attempt) for attempt in (*range(1, attempts), None)]
-    return [blob.data for key in keys if (blob := store.get(key)) is not None]
+    return [text for key in keys if (text := read_grown(store, key)) is not None]
 
 
 def read_result(ctx: Context, plan: Plan) -> GangResult | None:
@@ -161,6 +162,6 @@ def _half_micro_batch(ctx: Context, plan: Plan) -> int | None:
 def _put_aside(ctx: Context, plan: Plan, attempt: int) -> None:
     """Keep what rank 0 of an ended attempt told: the next one's upload overwrites it."""
     for name in ATTEMPT_FILES:
-        blob = ctx.store.get(attempt_key(plan, name))
-        if blob is not None:
-            ctx.store.put_if_absent(attempt_key(plan, name, attempt), blob.data)
+        text = read_grown(ctx.store, attempt_key(plan, name))
+        if text is not None:
+            ctx.store.put_if_absent(attempt_key(plan, name, attempt), text)

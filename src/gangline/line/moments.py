@@ -6,6 +6,7 @@ from gangline.line.curve import read_lines
 from gangline.metrics.book import Book
 from gangline.metrics.replay import replay
 from gangline.spec.record import Record
+from gangline.storage.growing import read_grown
 from gangline.storage.protocol import ObjectStore
 
 
@@ -17,6 +18,5 @@ def rank_moments(store: ObjectStore, record: Record, *, every_seconds: float) ->
     """
     world_size = record.plan.world_size if record.plan else 0
     for rank in range(world_size):
-        blob = store.get(f"{record.prefix}/ranks/{rank}.jsonl")
-        events = read_lines(blob.data) if blob else []
+        events = read_lines(read_grown(store, f"{record.prefix}/ranks/{rank}.jsonl") or b"")
         yield from replay(events, run=record.run.id, rank=rank, every_seconds=every_seconds, world_size=world_size)

@@ -8,6 +8,7 @@ from gangline.line.curve import read_lines
 from gangline.line.record_size import thin_ranks
 from gangline.spec.plan import PARTS
 from gangline.spec.record import PHASES, RankRow
+from gangline.storage.growing import read_grown
 from gangline.storage.protocol import ObjectStore
 
 MANY_RANKS = 64
@@ -21,7 +22,7 @@ _PARTS_OF = {"forward": "compute", "backward": "compute", "wait": "communication
 def read_ranks(store: ObjectStore, prefix: str, *, world_size: int) -> tuple[RankRow, ...]:
     """A row for each rank that reported steps, thinned to at most 64."""
     tail = TAIL_BYTES if world_size <= MANY_RANKS else SHORT_TAIL_BYTES
-    rows = (_row(rank, read_lines(_tail(store, f"{prefix}/ranks/{rank}.jsonl", tail))) for rank in range(world_size))
+    rows = (_row(rank, _tail(store, prefix, rank, tail)) for rank in range(world_size))
     return thin_ranks(tuple(row for row in rows if row is not None))
 
 
@@ -33,7 +34,7 @@ def read_parts(store: ObjectStore, prefix: str, *, world_size: int) -> dict[str,
     """
     ranks = sorted({world_size * place // MOST_TIMED for place in range(MOST_TIMED)})
     tail = TAIL_BYTES if world_size <= MANY_RANKS else SHORT_TAIL_BYTES
-    rows = (parts_of(read_lines(_tail(store, f"{prefix}/ranks/{rank}.jsonl", tail))) for rank in ranks)
+    rows = (parts_of(_tail(store, prefix, rank, tail)) for rank in ranks)
     told = [row for row in rows if row]
     means = {part: fmean(row.get(part, 0.0) for row in told) for part in PARTS if told}
     return {part: round(seconds, 9) for part, seconds in means.items() if seconds > 0}
@@ -55,18 +56,13 @@ def parts_of(events: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 def read_save_seconds(store: ObjectStore, prefix: str) -> float | None:
     """Mean time that training stood still for a save, as rank 0 told of its last ones; None: it saved nothing."""
-    events = read_lines(_tail(store, f"{prefix}/ranks/0.jsonl", TAIL_BYTES))
+    events = _tail(store, prefix, 0, TAIL_BYTES)
     seconds = [float(each["blocking_seconds"]) for each in events if each.get("event") == "saved"]
     return round(fmean(seconds), 6) if seconds else None
 
 
-def _tail(store: ObjectStore, key: str, size: int) -> bytes:
-    entry = store.head(key)
-    if entry is None:
-        return b""
-    start = max(0, entry.size_bytes - size)
-    blob = store.get(key, start)
-    return blob.data if blob else b""
+def _tail(store: ObjectStore, prefix: str, rank: int, size: int) -> list[dict[str, Any]]:
+    return read_lines(read_grown(store, f"{prefix}/ranks/{rank}.jsonl", last=size) or b"")
 
 
 def _row(rank: int, events: list[dict[str, Any]]) -> RankRow | None:

@@ -17,6 +17,7 @@ from gangline.errors import GanglineError, StorageError
 from gangline.spec.gang import FIRST_GENERATION
 from gangline.spec.plan import Plan
 from gangline.storage.blobs import get_blob
+from gangline.storage.growing import read_grown
 from gangline.storage.layer import fetch_layer
 from gangline.storage.open import open_store
 from gangline.storage.protocol import ObjectStore
@@ -52,13 +53,14 @@ def restore(store: ObjectStore, environment: KeeperEnvironment, plan: Plan) -> N
     """What an earlier pod of this node said, so that this one appends to it; of another gang's nothing is taken."""
     prefix = output_prefix(plan)
     for rank in environment.ranks:
-        events = store.get(f"{prefix}/ranks/{rank}.jsonl")
-        if events is None or not _is_of_gang(events.data, environment.gang):
+        events = read_grown(store, f"{prefix}/ranks/{rank}.jsonl")
+        if events is None or not _is_of_gang(events, environment.gang):
             continue
-        _put(environment.out / "ranks" / f"{rank}.jsonl", events.data)
-        _copy(store, log_key(prefix, rank), environment.home / "logs" / f"{rank}.log")
+        _put(environment.out / "ranks" / f"{rank}.jsonl", events)
+        log = store.get(log_key(prefix, rank))
+        _put(environment.home / "logs" / f"{rank}.log", log.data if log else None)
         if rank == 0:
-            _copy(store, f"{prefix}/metrics.jsonl", environment.out / "metrics.jsonl")
+            _put(environment.out / "metrics.jsonl", read_grown(store, f"{prefix}/metrics.jsonl"))
 
 
 def _fence(store: ObjectStore, environment: KeeperEnvironment, plan: Plan) -> None:
@@ -86,15 +88,10 @@ def _is_of_gang(events: bytes, gang: str) -> bool:
     return isinstance(first, dict) and first.get("gang") == gang
 
 
-def _copy(store: ObjectStore, key: str, path: Path) -> None:
-    blob = store.get(key)
-    if blob is not None:
-        _put(path, blob.data)
-
-
-def _put(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace(path, data, durable=False)
+def _put(path: Path, data: bytes | None) -> None:
+    if data is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace(path, data, durable=False)
 
 
 def main() -> int:

@@ -1,10 +1,12 @@
 """Mirrors the out folder of a gang to the store while it runs: every 30 s and once more at the end, on SIGTERM.
 
 A process of its own, so that a slow store never holds up a keeper. The store may be away for as long as it likes: what
-could not be written is tried again. Event files are cut after their last whole line.
+could not be written is tried again. Files of lines are cut after their last whole line; those that the runtime writes
+go up as parts (`storage.growing`), so that a long training does not send its past again and again.
 """
 
 import os
+import re
 import signal
 import sys
 import time
@@ -13,6 +15,7 @@ from pathlib import Path
 
 from gangline.errors import StorageError
 from gangline.spec.plan import Plan
+from gangline.storage.growing import Growing
 from gangline.storage.open import open_store
 from gangline.storage.protocol import ObjectStore
 from gangline.train.environment import KeeperEnvironment
@@ -27,6 +30,7 @@ STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 LOG_BYTES = 8 << 20
 """Of each rank's log that go to the store, the last ones."""
 _PART_BYTES = 16 << 20
+_GROWS = re.compile(r"metrics\.jsonl|ranks/\d+\.jsonl")
 
 
 class Mirror:
@@ -37,6 +41,7 @@ class Mirror:
         self.skip = skip
         """Paths below the folder that another node mirrors."""
         self._done: dict[str, tuple[int, int]] = {}
+        self._growing: dict[str, Growing] = {}
 
     def sync(self) -> int:
         """Write what changed; number of files written. Raises `StorageError`, and may be called again."""
@@ -48,12 +53,19 @@ class Mirror:
             found = path.stat()
             mark = (found.st_size, found.st_mtime_ns)
             if self._done.get(name) != mark:
-                self._write(f"{self._prefix}/{name}", path)
+                self._write(name, path)
                 self._done[name] = mark
                 written += 1
         return written
 
-    def _write(self, key: str, path: Path) -> None:
+    def _write(self, name: str, path: Path) -> None:
+        key = f"{self._prefix}/{name}"
+        if _GROWS.fullmatch(name):
+            self._growing.setdefault(name, Growing(self._store, key)).send(path)
+        else:
+            self._put(key, path)
+
+    def _put(self, key: str, path: Path) -> None:
         size = _whole_lines(path) if path.suffix == ".jsonl" else path.stat().st_size
         with path.open("rb") as file:
             if size <= _PART_BYTES:

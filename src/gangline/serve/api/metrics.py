@@ -11,6 +11,7 @@ from pydantic import Field
 from gangline.line.curve import by_step, read_lines
 from gangline.serve.api.given import Given, Model, RunPath, problems
 from gangline.serve.problems import Refused
+from gangline.storage.growing import find_grown
 
 router = APIRouter(prefix="/api/v1/runs/{run}/metrics", tags=["run"])
 MOST_BYTES = 64 * 1024 * 1024
@@ -38,10 +39,11 @@ def get_metrics(
     """Points of metrics.jsonl, of a run that goes on as far as they are in the store."""
     row = service.row(run)
     with service.store() as store:
-        blob = store.get(f"{row.prefix}/metrics.jsonl", 0, MOST_BYTES + 1)
-    if blob is not None and blob.size_bytes > MOST_BYTES:
-        raise Refused(413, "metrics.jsonl is too large to be thinned here; GET .../artifacts/metrics has it whole")
-    measured = by_step(read_lines(blob.data if blob else b""), seed)
+        found = find_grown(store, f"{row.prefix}/metrics.jsonl")
+        if found is not None and found.size_bytes > MOST_BYTES:
+            raise Refused(413, "metrics.jsonl is too large to be thinned here; GET .../artifacts/metrics has it whole")
+        text = found.read() if found else b""
+    measured = by_step(read_lines(text), seed)
     steps, values = thinned(measured, max_points=max_points, names=name)
     return Points(run=run, steps=steps, values=values, of=len(measured))
 

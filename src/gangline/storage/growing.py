@@ -1,0 +1,151 @@
+"""A file of lines that grows, kept as parts: what is in the store already is not sent again.
+
+    ranks/0.jsonl                    from its first byte on
+    ranks/0.000000262207.jsonl       from that byte on
+
+Each part is named by where it begins. Only the last one still grows; it is sealed by the line that reaches PART_BYTES,
+so whoever writes the same file cuts it alike. A part counts up to where the next one begins, and what lies beyond a gap
+does not count: a reader finds each line once, whatever a killed writer left, and one object of any size is such a file.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import SEEK_END, BufferedReader
+from pathlib import Path
+
+from gangline.storage.protocol import Entry, ObjectStore, list_all
+
+PART_BYTES = 256 * 2**10
+"""A writer sends half of this for nothing at each look, on average; a reader has a request for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrownFile:
+    """A file as the store has it, of `size_bytes` or more: its writer may go on."""
+
+    store: ObjectStore
+    parts: tuple[tuple[int, str], ...]
+    """Where each begins, and its key."""
+    size_bytes: int
+
+    def read(self, *, last: int | None = None) -> bytes:
+        """All of it, or its last so many bytes."""
+        start = 0 if last is None else max(0, self.size_bytes - last)
+        return b"".join(data for _, data in self.pieces(start))
+
+    def pieces(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
+        """What lies from byte `start` on, by part: the byte that it begins at, and what it adds to those before.
+
+        Ends early where another file takes the place of this one meanwhile.
+        """
+        ends = [begins for begins, _ in self.parts[1:]]
+        for (begins, key), end in zip(self.parts, [*ends, None], strict=True):
+            if end is not None and end <= start:
+                continue
+            at = max(start, begins)
+            wanted = None if end is None else end - at
+            blob = self.store.get(key, at - begins, wanted)
+            if blob is None:
+                return
+            yield at, blob.data
+            if wanted is not None and len(blob.data) < wanted:
+                return
+
+
+def find_grown(store: ObjectStore, key: str) -> GrownFile | None:
+    """The file of lines at `key`, in one part or in many; None: there is none."""
+    parts: list[tuple[int, str]] = []
+    size = 0
+    for begins, entry in _listed(store, key):
+        if begins > size:
+            break
+        parts.append((begins, entry.key))
+        size = begins + entry.size_bytes
+    return GrownFile(store, tuple(parts), size) if parts else None
+
+
+def read_grown(store: ObjectStore, key: str, *, last: int | None = None) -> bytes | None:
+    """All of the file of lines at `key`, or its last so many bytes; None: there is none."""
+    found = find_grown(store, key)
+    return None if found is None else found.read(last=last)
+
+
+def join_parts(store: ObjectStore, key: str) -> None:
+    """Make one object of a file that no longer grows."""
+    found = find_grown(store, key)
+    if found is not None and len(found.parts) > 1:
+        store.put(key, found.read())
+        for _, part in found.parts[1:]:
+            store.delete(part)
+
+
+class Growing:
+    """The writer's end of one file; it takes over what another writer left of the same file, and deletes all else."""
+
+    def __init__(self, store: ObjectStore, key: str) -> None:
+        self._store, self._key = store, key
+        self._start: int | None = None
+        """Where the last part begins; None: nobody has looked at the store yet."""
+        self._sent = b""
+        """What the store has of the last part."""
+
+    def send(self, path: Path) -> None:
+        """Bring the store up to the last whole line of `path`. Raises `StorageError`, and may be called again."""
+        with path.open("rb") as file:
+            if self._start is None or not self._goes_on(file, self._start):
+                self._start, self._sent = self._take_over(file)
+            for start, part in _parts(file, self._start):
+                if (start, part) != (self._start, self._sent):
+                    self._store.put(_part_key(self._key, start), part)
+                    self._start, self._sent = start, part
+
+    def _goes_on(self, file: BufferedReader, start: int) -> bool:
+        """Is it still the file that was sent? A program that starts anew may write it anew."""
+        return file.seek(0, SEEK_END) >= start and _part(file, start).startswith(self._sent)
+
+    def _take_over(self, file: BufferedReader) -> tuple[int, bytes]:
+        """Where to go on: after what the store has of this very file. What it has of another is deleted, last first."""
+        found = find_grown(self._store, self._key)
+        start, sent = 0, b""
+        for begins, data in found.pieces() if found else ():
+            file.seek(begins)
+            if file.read(len(data)) != data:
+                break
+            start, sent = begins, data
+        end = start + len(sent)
+        for begins, entry in reversed(list(_listed(self._store, self._key))):
+            if begins >= end:
+                self._store.delete(entry.key)
+        return (start, sent) if _part(file, start).startswith(sent) else (end, b"")
+
+
+def _listed(store: ObjectStore, key: str) -> Iterator[tuple[int, Entry]]:
+    """Every part of `key` in the store, in order, and where it begins."""
+    stem, _, ending = key.rpartition(".")
+    name = re.compile(re.escape(stem) + r"(?:\.(\d{12}))?\." + re.escape(ending))
+    found = [(match, entry) for entry in list_all(store, f"{stem}.") if (match := name.fullmatch(entry.key))]
+    yield from sorted(((int(match[1] or 0), entry) for match, entry in found), key=lambda part: part[0])
+
+
+def _part_key(key: str, start: int) -> str:
+    stem, _, ending = key.rpartition(".")
+    return f"{stem}.{start:012d}.{ending}" if start else key
+
+
+def _parts(file: BufferedReader, start: int) -> Iterator[tuple[int, bytes]]:
+    """Part by part what `file` has from the beginning of one on."""
+    while part := _part(file, start):
+        yield start, part
+        if len(part) < PART_BYTES:
+            return
+        start += len(part)
+
+
+def _part(file: BufferedReader, start: int) -> bytes:
+    """Whole lines from `start` on, up to the end of the one that reaches PART_BYTES."""
+    file.seek(start)
+    data = file.read(PART_BYTES)
+    if len(data) == PART_BYTES and not data.endswith(b"\n"):
+        data += file.readline()
+    return data[: data.rfind(b"\n") + 1]
