@@ -129,7 +129,7 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.error(f"no patch and no row of a patch is called {' '.join(options.names)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the copies go, and what runs in them
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="gangline-mutations-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="gangline-", ignore_cleanup_errors=True) as folder:
         tree, digest = copy_of_tree(Path(folder) / "tree")
         kept = KEPT / f"{digest[:16]}.jsonl"
         if options.fresh:

@@ -37,11 +37,12 @@ class Ran:
 
 
 def run_tests(tree: Path, tests: Sequence[str], *, longest_seconds: float = LONGEST_SECONDS) -> Ran:
-    """Run pytest over `tests` in `tree` up to the first failure."""
+    """Run pytest over `tests` in `tree` up to the first failure; what they write lies beside it."""
     began = time.monotonic()
     process = subprocess.Popen(
-        [tree / ".venv" / "bin" / "python", *_PYTEST, *tests], cwd=tree, env=os.environ | {"OMP_NUM_THREADS": "1"},
-        text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        [tree / ".venv" / "bin" / "python", *_PYTEST, f"--basetemp={tree}-tmp", *tests],
+        cwd=tree, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True,
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     try:
         said = process.communicate(timeout=longest_seconds)[0]

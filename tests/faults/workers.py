@@ -59,4 +59,4 @@ def _work(work: Callable[[Path, Given], Found], folder: Path, given: Given) -> F
 
 
 def _own(folder: Path) -> Path:
-    return folder / f"tree-{os.getpid()}"
+    return folder / str(os.getpid())
