@@ -16,7 +16,7 @@ from gangline.line.training import read_training
 from gangline.spec.codec import canonical
 from gangline.spec.plan import Forecast, Plan, Term
 from gangline.spec.record import Artifact, Curve, Metric, RankRow, Training
-from gangline.storage.growing import join_parts
+from gangline.storage.growing import join_parts, read_grown
 from gangline.storage.protocol import ObjectStore
 
 MOST_PEERS = 8
@@ -96,9 +96,9 @@ def read_metrics(ctx: Context, plan: Plan, attempts: int) -> tuple[dict[int, Map
 def _peers(store: ObjectStore, plan: Plan) -> Iterator[bytes]:
     """What ranks beside rank 0 told, those of other nodes first; of a large gang a few."""
     for rank in range(plan.world_size - 1, max(0, plan.world_size - 1 - MOST_PEERS), -1):
-        blob = store.get(f"{role_prefix(plan)}/ranks/{rank}.jsonl")
-        if blob is not None:
-            yield blob.data
+        text = read_grown(store, f"{role_prefix(plan)}/ranks/{rank}.jsonl")
+        if text is not None:
+            yield text
 
 
 def _floor(ctx: Context) -> float:
