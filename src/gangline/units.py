@@ -6,11 +6,7 @@ import math
 
 def format_bytes(size_bytes: float) -> str:
     """`61 kB`, `3.5 MB`: powers of 1,000, two significant digits at most."""
-    size = float(size_bytes)
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(size) < 1000 or unit == "TB":
-            break
-        size /= 1000
+    size, unit = _scaled(size_bytes, ("B", "kB", "MB", "GB", "TB"))
     return f"{size:.0f} {unit}" if unit == "B" or abs(size) >= 10 else f"{size:.1f} {unit}"
 
 
@@ -28,12 +24,18 @@ def format_seconds(seconds: float) -> str:
 
 def format_count(value: float) -> str:
     """`875 k`, `9.1 k`, `1.2 M`."""
-    size = float(value)
-    for unit in ("", " k", " M", " G", " T"):
-        if abs(size) < 1000 or unit == " T":
-            break
-        size /= 1000
+    size, unit = _scaled(value, ("", " k", " M", " G", " T"))
     return f"{size:.0f}{unit}" if unit == "" or abs(size) >= 100 else f"{size:.1f}{unit}"
+
+
+def _scaled(value: float, units: tuple[str, ...]) -> tuple[float, str]:
+    """Below 1,000 of the first unit that allows it, each a thousand of the one before."""
+    size = float(value)
+    for unit in units[:-1]:
+        if abs(size) < 1000:
+            return size, unit
+        size /= 1000
+    return size, units[-1]
 
 
 def format_number(value: float) -> str:

@@ -1,13 +1,13 @@
 """The course of a run as 64 points, each the mean of its share of the steps, from metrics.jsonl or a result. Pure."""
 
 import io
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from gangline.line.band import learn_curve
+from gangline.spec.gang import read_event
 from gangline.spec.record import Curve, CurvePoint
 
 POINTS = 64
@@ -21,11 +21,7 @@ def read_lines(text: bytes) -> list[dict[str, Any]]:
 def each_line(text: bytes) -> Iterator[dict[str, Any]]:
     """`read_lines`, one after another: for files that are long."""
     for line in io.BytesIO(text):
-        try:
-            each = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(each, dict):
+        if (each := read_event(line)) is not None:
             yield each
 
 

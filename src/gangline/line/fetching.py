@@ -7,7 +7,6 @@ no message.
 
 import base64
 import contextlib
-import ipaddress
 import os
 import re
 import signal
@@ -18,6 +17,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gangline.errors import StorageError, UsageError
+from gangline.line.forge.guard import is_loopback_name
 from gangline.line.git import clean
 
 FETCH_SECONDS = 600.0
@@ -65,7 +65,7 @@ def check_url(url: str, *, local: bool) -> str:
     clean_text = url.isascii() and url.isprintable() and " " not in url
     if not plain or not clean_text or parts.query or parts.fragment:
         raise UsageError(_refused("something else (or with a credential, query or fragment in it)"))
-    if parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host)):
+    if parts.scheme == "https" or (parts.scheme == "http" and is_loopback_name(host)):
         return parts.scheme
     raise UsageError(_refused(f"{parts.scheme or 'no scheme'} to {host}"))
 
@@ -134,15 +134,6 @@ def refspecs(refs: Sequence[str]) -> list[str]:
 def kept_ref(commit: str) -> str:
     """Ref of a mirror that keeps `commit` from being collected."""
     return f"refs/gangline/kept/{commit}"
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _origin(url: str) -> str:

@@ -29,6 +29,7 @@ class Endpoint:
             port: 0 takes a free one.
             host: An address of this machine; loopback unless the site says otherwise.
         """
+        self.book = book
         self.port = port
         self.problem: str | None = None
         """Why nothing is served; None while it is."""
@@ -55,7 +56,7 @@ class Endpoint:
             self._server = None
 
 
-class RankExporter:
+class RankExporter(Endpoint):
     """Metrics of one rank, from the events it writes."""
 
     def __init__(
@@ -80,45 +81,25 @@ class RankExporter:
             trains: False in a gang that judges a model: what it trains beside is no progress of the run.
             host: An address of this machine.
         """
-        self.book = Book()
-        self._told = RankTold(run, rank, self.book, by_rank=world_size <= MAX_RANKS, trains=trains)
+        book = Book()
+        self._told = RankTold(run, rank, book, by_rank=world_size <= MAX_RANKS, trains=trains)
         if self._told.speaks:
-            self.book.set("train_steps", steps, run=run)
+            book.set("train_steps", steps, run=run)
             for name in ("train_nonfinite_steps_total", "checkpoint_failures_total"):
-                self.book.add(name, 0.0, run=run)  # so that the first one counts as an increase
-        self._endpoint = Endpoint(self.book, port, host)
-
-    @property
-    def problem(self) -> str | None:
-        return self._endpoint.problem
-
-    @property
-    def port(self) -> int:
-        return self._endpoint.port
+                book.add(name, 0.0, run=run)  # so that the first one counts as an increase
+        super().__init__(book, port, host)
 
     def observe(self, event: Mapping[str, Any]) -> None:
         """One event as it stands in `out/ranks/<rank>.jsonl`; cheap, never raises for what it says."""
         self._told.observe(event)
 
-    def close(self) -> None:
-        self._endpoint.close()
 
-
-class DriverExporter:
+class DriverExporter(Endpoint):
     """Metrics of the runs that this process drives, from their records."""
 
     def __init__(self, port: int, *, host: str = LOOPBACK, price: Price | None = None) -> None:
-        self.book = Book()
         self._price = price
-        self._endpoint = Endpoint(self.book, port, host)
-
-    @property
-    def problem(self) -> str | None:
-        return self._endpoint.problem
-
-    @property
-    def port(self) -> int:
-        return self._endpoint.port
+        super().__init__(Book(), port, host)
 
     def show(self, record: Record) -> None:
         """Values of a record as it stands; called again when it changed."""
@@ -143,6 +124,3 @@ class DriverExporter:
     def used(self, run: str, ratio: float | None) -> None:
         """Share of what the GPUs can do that the last step used."""
         self.book.set("train_mfu_ratio", ratio, run=run)
-
-    def close(self) -> None:
-        self._endpoint.close()

@@ -10,12 +10,13 @@ A gang's folder holds
     secrets/                               mode 0700, gone once the gang is collected
     heartbeat/<rank>                       64 mapped bytes a rank
     logs/<rank>.log  logs/<rank>.log.1     stdout and stderr of a rank, generations marked by a line; the older half
-    out/                                   what is mirrored to the store:
+    out/                                   what is mirrored to the store, files of lines by `storage.growing`:
         ranks/<rank>.jsonl                 rank events: {"event", "rank", "generation", "step", "mono", "time", ...}
         metrics.jsonl                      rank 0, a line a step; of a step that was redone the last one counts
         result.json                        rank 0, once: `GangResult` of the program
 """
 
+import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -101,3 +102,12 @@ class GangResult:
     jobs: tuple[JobResult, ...] = ()
     digests: TensorDigests | None = None
     metric_units: dict[str, str] = field(default_factory=dict)
+
+
+def read_event(line: str | bytes) -> dict[str, Any] | None:
+    """One line of a file of events; None for what a dying process tore."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) else None

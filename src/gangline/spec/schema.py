@@ -6,6 +6,7 @@ Beside them, in `reference/`, it writes the tables of every key of the two files
 import json
 import sys
 import types
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -44,11 +45,11 @@ def schema_of(cls: type) -> Schema:
     return {"$schema": DIALECT, "title": cls.__name__, **body, "$defs": dict(sorted(definitions.items()))}
 
 
-def write_schemas(folder: Path) -> list[Path]:
+def write_schemas(folder: Path, documents: Mapping[str, type] = DOCUMENTS) -> list[Path]:
     """One file a document; returns what was written."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, cls in DOCUMENTS.items():
+    for name, cls in documents.items():
         written.append(folder / f"{name}.json")
         written[-1].write_text(json.dumps(schema_of(cls), indent=2, ensure_ascii=False) + "\n", "utf-8")
     return written

@@ -1,8 +1,9 @@
 """What a keeper reads of its ranks' own files: the last ledger, the last word, and the end of a log."""
 
-import json
 from pathlib import Path
 from typing import Any
+
+from gangline.spec.gang import read_event
 
 _TAIL_BYTES = 1 << 16
 
@@ -26,8 +27,8 @@ def _last(path: Path, name: str, generation: int) -> dict[str, Any] | None:
     for line in reversed(_tail(path, _TAIL_BYTES * 4).splitlines()):
         if f'"{name}"' not in line:
             continue
-        event = _parse(line)
-        if event.get("event") == name and event.get("generation") == generation:
+        event = read_event(line)
+        if event is not None and event.get("event") == name and event.get("generation") == generation:
             return event
     return None
 
@@ -39,12 +40,3 @@ def _tail(path: Path, size: int) -> str:
             return file.read().decode(errors="replace")
     except FileNotFoundError:
         return ""
-
-
-def _parse(line: str) -> dict[str, Any]:
-    """The line as an event; a torn one is none."""
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return {}
-    return event if isinstance(event, dict) else {}

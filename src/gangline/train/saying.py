@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gangline.spec.gang import KeeperStatus
+from gangline.spec.gang import KeeperStatus, read_event
 from gangline.spec.pod import MAX_LINE_BYTES, event_line, keeper_line, log_line, status_line
-from gangline.train.tailing import LineTail, parse_event
+from gangline.train.tailing import LineTail
 from gangline.units import format_bytes
 
 EVERY_SECONDS = 0.2
@@ -78,7 +78,7 @@ class Speaker:
             for line in log.lines(most=max(share, 1)):
                 self._say(log_line(rank, line))
         for rank, events in self._events.items():
-            for event in filter(None, map(parse_event, events.lines(most=1 << 20))):
+            for event in filter(None, map(read_event, events.lines(most=1 << 20))):
                 self._tell(rank, event)
         if last or now - self._steps_at >= STEP_SECONDS:
             self._steps_at = now

@@ -1,8 +1,6 @@
 """New lines of a file that grows, may not be there yet, and may be cut at its start to keep it small."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 
 class LineTail:
@@ -47,12 +45,3 @@ class LineTail:
             return self._path.stat().st_size
         except FileNotFoundError:
             return 0
-
-
-def parse_event(line: str) -> dict[str, Any] | None:
-    """The line as a JSON object; None for what a dying process tore."""
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return None
-    return event if isinstance(event, dict) else None

@@ -1,8 +1,9 @@
 """Reads lines as they are appended to a file that may not be there yet."""
 
-import json
 from pathlib import Path
 from typing import Any
+
+from gangline.spec.gang import read_event
 
 
 class Tail:
@@ -28,12 +29,4 @@ class Tail:
 
     def events(self) -> list[dict[str, Any]]:
         """Lines that are JSON objects; a line that a dying process tore is left out."""
-        return [event for event in map(_parse, self.lines()) if event is not None]
-
-
-def _parse(line: str) -> dict[str, Any] | None:
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return None
-    return event if isinstance(event, dict) else None
+        return [event for event in map(read_event, self.lines()) if event is not None]

@@ -3,13 +3,13 @@
 All times are of the machine's monotonic clock, which the ranks, the keeper and the drill share.
 """
 
-import json
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from gangline.spec.gang import read_event
 from gangline.spec.record import SLOW
 
 Event = dict[str, Any]
@@ -234,16 +234,7 @@ def _bad_saves(history: History, strike: Strike) -> tuple[int, ...]:
 
 def _events(path: Path) -> list[Event]:
     lines = path.read_bytes().split(b"\n")[:-1]
-    parsed = (_parse(line) for line in lines)
-    return [event for event in parsed if event is not None]
-
-
-def _parse(line: bytes) -> Event | None:
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return None
-    return event if isinstance(event, dict) and {"event", "mono"} <= event.keys() else None
+    return [event for event in map(read_event, lines) if event is not None and {"event", "mono"} <= event.keys()]
 
 
 def _ordered(events: list[Event]) -> tuple[Event, ...]:
