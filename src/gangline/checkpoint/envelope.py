@@ -6,23 +6,19 @@ accepted: a single bit changed anywhere in it, even in white space or in the cas
 """
 
 import hmac
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
 
 from gangline.checkpoint.refused import Refused
 from gangline.errors import IntegrityError
-from gangline.spec.codec import canonical, from_json, from_plain
+from gangline.spec.codec import canonical, from_json
 from gangline.storage.protocol import ObjectStore, list_all
 
-FORMAT = "gangline-checkpoint/3"
-FILES_FORMAT = "gangline-files/2"
+FORMAT = "gangline-checkpoint/2"
+FILES_FORMAT = "gangline-files/1"
 """Any files, as programs of their own save them; never opened as tensors."""
-_WITH_FILE_DIGESTS = {"gangline-checkpoint/2": FORMAT, "gangline-files/1": FILES_FORMAT}
-"""Formats that are still read: the same, with a SHA-256 of each whole file beside those of its blocks."""
 BLOCK_BYTES = 16 * 2**20
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 64 * 2**20
@@ -156,7 +152,7 @@ def verify_manifest(raw: bytes, key: bytes, *, ed25519_public_key: bytes | None 
         _check_hmac(payload, key, by_algorithm)
         if ed25519_public_key is not None:
             _check_ed25519(payload, ed25519_public_key, by_algorithm)
-        return _read_payload(payload)
+        return from_json(Manifest, payload)
     except (IntegrityError, ValueError, RecursionError) as error:
         raise Refused(MANIFEST, str(error)) from error
 
@@ -201,18 +197,6 @@ def _read_envelope(raw: bytes) -> Envelope:
     if canonical(envelope) != raw:
         raise IntegrityError("it does not have the one form that is written: it was edited or damaged")
     return envelope
-
-
-def _read_payload(payload: bytes) -> Manifest:
-    plain = json.loads(payload)
-    newest = _WITH_FILE_DIGESTS.get(str(plain.get("format"))) if isinstance(plain, dict) else None
-    if newest is not None and isinstance(files := plain.get("files"), dict):
-        plain |= {"format": newest, "files": {name: _without_file_digest(entry) for name, entry in files.items()}}
-    return from_plain(Manifest, plain)
-
-
-def _without_file_digest(entry: Any) -> Any:
-    return {name: value for name, value in entry.items() if name != "sha256"} if isinstance(entry, dict) else entry
 
 
 def _hmac(payload: bytes, key: bytes) -> str:
