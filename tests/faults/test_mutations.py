@@ -2,8 +2,10 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -105,49 +107,72 @@ sys.exit(mutate.main(["--jobs", "2", "--json", str(root.parent / "found.json"), 
 LEFT_BEHIND = "import subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True); assert it.two == 2"
 
 
-def test_all_patches_are_tried_once_and_a_second_run_tries_what_was_missed(tree, tmp_path, monkeypatch):
+@pytest.fixture
+def checkout(tree, tmp_path, monkeypatch):
+    """Function that starts the tool over that tree, which git knows; `WHOSE` marks all that it starts."""
     monkeypatch.setenv("WHOSE", str(tmp_path))
     (tree / "patches").mkdir()
+    subprocess.run(["git", "init", "--quiet"], cwd=tree, check=True)
+    (tree / ".gitignore").write_text("/build/\n")
+
+    def start(*words):
+        return subprocess.Popen(
+            [sys.executable, "-c", DRIVER, str(tree), *words], cwd=ROOT, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    return start
+
+
+def test_all_patches_are_tried_once_and_a_second_run_tries_what_was_missed(tree, tmp_path, checkout):
     for name, test in [("test_it.py", LEFT_BEHIND), ("test_weak.py", "assert it.two"), ("test_bad.py", "assert False")]:
         write_test(tree, test, name)
     for name, test in [("seen", "test_it.py"), ("unseen", "test_weak.py"), ("anyway", "test_bad.py")]:
         mutation_of(tree / "patches", name=name, test=test)
     mutation_of(tree / "patches", name="old", before="two = 1", test="test_it.py")
-    for words in (["init", "--quiet"], ["config", "core.excludesFile", "/dev/null"]):
-        subprocess.run(["git", *words], cwd=tree, check=True)
-    (tree / ".gitignore").write_text("/build/\n")
 
     def campaign(*words):
-        told = subprocess.run(
-            [sys.executable, "-c", DRIVER, str(tree), *words], cwd=ROOT, capture_output=True, text=True, check=False
-        )
+        process = checkout(*words)
+        out, err = process.communicate()
         found = json.loads((tmp_path / "found.json").read_text())
-        return told, {each["patch"]: (each["noticed"], each["by"]) for each in found["patches"]}
+        return process.returncode, out, err, {each["patch"]: (each["noticed"], each["by"]) for each in found["patches"]}
 
-    told, found = campaign()
-    assert (told.returncode, told.stdout.splitlines()[-1].partition(";")[0]) == (
-        1, "1 of 4 protections are noticed when they go",
-    ), told.stdout + told.stderr  # fmt: skip
+    code, out, err, found = campaign()
+    assert code == 1, out + err
+    assert out.splitlines()[-1].startswith("1 of 4 protections are noticed when they go")
     assert found["seen"][0] is True
     assert found["unseen"] == (False, "NOT NOTICED by any test")
     assert (found["anyway"][0], found["old"][0]) == (False, False)
     assert "test_bad.py does not pass as it is" in found["anyway"][1]
     assert "does not apply" in found["old"][1]
-    assert told.stdout.count("passes as it is") == 2, "once a test, not once a patch"
+    assert out.count("passes as it is") == 2, "once a test, not once a patch"
     assert not list(procfs.with_variable("WHOSE", str(tmp_path))), "what a test starts ends with its trial"
 
-    again, same = campaign()
+    _, again, _, same = campaign()
     assert {name: noticed for name, (noticed, _) in same.items()} == {
         name: noticed for name, (noticed, _) in found.items()
     }
-    tried = [line for line in again.stdout.splitlines() if line.startswith("patches")]
+    tried = [line for line in again.splitlines() if line.startswith("patches")]
     assert (len(tried), any("seen  " in line and "unseen" not in line for line in tried)) == (3, False)
-    assert campaign("seen")[0].returncode == 0
+    assert campaign("seen")[0] == 0
 
 
-def test_name_of_no_patch_and_no_row_is_refused(tree):
-    (tree / "patches").mkdir()
-    told = subprocess.run(
-        [sys.executable, "-c", DRIVER, str(tree), "no-such"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert (told.returncode, "no patch and no row" in told.stderr) == (2, True)
+def test_nothing_is_left_of_a_run_that_is_ended(tree, tmp_path, checkout):
+    began = tmp_path / "began"
+    write_test(tree, f"open({str(began)!r}, 'w').close(); time.sleep(600)")
+    mutation_of(tree / "patches")
+    running = checkout()
+    patience = time.monotonic() + 120
+    while not began.exists():
+        assert time.monotonic() < patience, "no trial began"
+        time.sleep(0.05)
+    running.send_signal(signal.SIGTERM)
+    assert running.communicate(timeout=120)[1] == ""
+    assert running.returncode == 143
+    assert not list(procfs.with_variable("WHOSE", str(tmp_path)))
+
+
+def test_name_of_no_patch_and_no_row_is_refused(checkout):
+    refused = checkout("no-such")
+    assert "no patch and no row" in refused.communicate()[1]
+    assert refused.returncode == 2

@@ -3,8 +3,8 @@
 import os
 import re
 import shutil
-import signal
 import subprocess
+import sys
 import sysconfig
 import time
 import venv
@@ -21,6 +21,20 @@ _PYTEST = (
     "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly",
     "-m", "not slow and not gpu and not cluster",
 )  # fmt: skip
+_ALONE = """
+import signal, subprocess, sys
+from gangline.train.leash import adopt_orphans
+from gangline.train.reaper import end_orphans
+
+adopt_orphans()
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+try:
+    code = subprocess.call(sys.argv[1:])
+finally:
+    end_orphans([])
+sys.exit(code)
+"""
+"""Runs a command; nothing that it started is left then, whatever became of it."""
 _SAYS_NOTHING = ("docs/", "tests/faults/mutations/")
 """What no test of a patch reads."""
 
@@ -39,19 +53,17 @@ class Ran:
 def run_tests(tree: Path, tests: Sequence[str], *, longest_seconds: float = LONGEST_SECONDS) -> Ran:
     """Run pytest over `tests` in `tree` up to the first failure; what they write lies beside it."""
     began = time.monotonic()
+    python = str(tree / ".venv" / "bin" / "python")
     process = subprocess.Popen(
-        [tree / ".venv" / "bin" / "python", *_PYTEST, f"--basetemp={tree}-tmp", *tests],
-        cwd=tree, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True,
-        text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        [sys.executable, "-P", "-c", _ALONE, python, *_PYTEST, f"--basetemp={tree}-tmp", *tests], cwd=tree,
+        env=os.environ | {"OMP_NUM_THREADS": "1"}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     try:
         said = process.communicate(timeout=longest_seconds)[0]
     except subprocess.TimeoutExpired:
+        process.terminate()
+        process.communicate()
         return Ran(NO_END, f"no end in {longest_seconds:.0f} s", time.monotonic() - began)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
     seconds = time.monotonic() - began
     if re.search(r"^\++ Timeout \++$", said, re.MULTILINE):  # pytest-timeout ends pytest with the code of a failure
         return Ran(NO_END, "a test had no end", seconds)

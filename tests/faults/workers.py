@@ -1,17 +1,16 @@
-"""Processes that try things out, each in its own copy of the tree; nothing that a trial started is left after it."""
+"""Copies of the tree in which several things are tried at once."""
 
-import multiprocessing
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TypeVar
 
 from tests.faults.trial import with_python
 
-from gangline.train.leash import adopt_orphans, die_with_parent
+from gangline.train.leash import adopt_orphans
 from gangline.train.reaper import end_orphans
 
 Given = TypeVar("Given")
@@ -19,44 +18,36 @@ Found = TypeVar("Found")
 
 
 class Workers:
-    """So many at once; `run` is what they do with one thing after the other."""
+    """As many as there are copies."""
 
-    def __init__(self, pool: ProcessPoolExecutor, folder: Path) -> None:
-        self._pool, self._folder = pool, folder
+    def __init__(self, pool: ThreadPoolExecutor, trees: "SimpleQueue[Path]") -> None:
+        self._pool, self._trees = pool, trees
 
     def run(self, work: Callable[[Path, Given], Found], things: Sequence[Given]) -> Iterator[tuple[Given, Found]]:
-        """Each of `things`, taken in order, with what `work` made of it in the worker's copy, as soon as it is done."""
-        pending = {self._pool.submit(_work, work, self._folder, each): each for each in things}
+        """Each of `things`, taken in order, with what `work` made of it in a copy, as soon as it is done."""
+        pending = {self._pool.submit(self._work, work, each): each for each in things}
         for done in as_completed(pending):
             yield pending[done], done.result()
+
+    def _work(self, work: Callable[[Path, Given], Found], given: Given) -> Found:
+        tree = self._trees.get()
+        try:
+            return work(tree, given)
+        finally:
+            self._trees.put(tree)
 
 
 @contextmanager
 def workers(tree: Path, folder: Path, count: int) -> Iterator[Workers]:
-    """`count` of them, whose copies of `tree` lie in `folder`; whatever they started ends with the block."""
+    """`count` of them, whose copies of `tree` lie in `folder`; what they run ends with the block, and all below it."""
     adopt_orphans()
-    context = multiprocessing.get_context("fork")
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(tree, folder, os.getpid()))
+    trees = SimpleQueue[Path]()
+    for number in range(count):
+        trees.put(with_python(shutil.copytree(tree, folder / str(number))))
+    pool = ThreadPoolExecutor(count)
     try:
-        yield Workers(pool, folder)
-        pool.shutdown()
+        yield Workers(pool, trees)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         end_orphans([])
-
-
-def _begin(tree: Path, folder: Path, parent: int) -> None:
-    die_with_parent(parent)
-    adopt_orphans()
-    with_python(shutil.copytree(tree, _own(folder)))
-
-
-def _work(work: Callable[[Path, Given], Found], folder: Path, given: Given) -> Found:
-    try:
-        return work(_own(folder), given)
-    finally:
-        end_orphans([])
-
-
-def _own(folder: Path) -> Path:
-    return folder / str(os.getpid())
+        pool.shutdown()
