@@ -11,43 +11,19 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 from gangline.errors import StorageError, UsageError
 from gangline.launch.faults import gateway_documents as documents
+from gangline.launch.faults.gateway_http import BUCKET, Answer, Request, listen, refusal
 from gangline.storage.protocol import Entry, Etag, ObjectStore, OpenUpload, Upload
 
-BUCKET = "store"
 _POLL_SECONDS = 0.02
 _WORD = "x-amz-meta-gangline-write"
 _NOTES = ".uploads~/"
 """What our client leaves beside an upload; no key of a store, so it is kept here."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    status: int
-    body: bytes = b""
-    headers: dict[str, str] = field(default_factory=dict)
-
-
-def refusal(status: int, code: str, message: str = "") -> Answer:
-    return Answer(status, documents.error(code, message), {"Content-Type": "application/xml"})
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    method: str
-    key: str
-    """Empty: the bucket."""
-    query: dict[str, str]
-    headers: dict[str, str]
-    """By lower-case name."""
-    body: bytes = b""
 
 
 @dataclass(slots=True)
@@ -73,7 +49,7 @@ class Gateway:
         self._uploads: dict[str, _Open] = {}
         self._full_below: str | None = None
         self._lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", 0), _handler(self))
+        self._server = listen(self)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(_POLL_SECONDS,), name="gateway", daemon=True
         )
@@ -147,7 +123,7 @@ class Gateway:
     # -- objects
 
     def _get(self, request: Request) -> Answer:
-        start, size = _range(request.headers.get("range", ""))
+        start, size = request.wanted_range()
         blob = self._store.get(request.key, start, size)
         if blob is None:
             return _missing()
@@ -272,55 +248,3 @@ def _trouble(error: StorageError) -> Answer:
     if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
         return refusal(507, "XMinioStorageFull", str(error))
     return refusal(500, "InternalError", str(error))
-
-
-def _range(text: str) -> tuple[int, int | None]:
-    """Start and size of `bytes=5-9`; all of it without one."""
-    first, _, last = text.removeprefix("bytes=").partition("-")
-    start = int(first or 0)
-    return start, int(last) - start + 1 if last else None
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A connection that broke off is no event here: a fault before this server did it."""
-
-
-def _handler(gateway: Gateway) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        timeout = 120.0
-        disable_nagle_algorithm = True
-        wbufsize = 65536
-
-        def _serve(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            parts = urlsplit(self.path)
-            bucket, _, key = unquote(parts.path).removeprefix("/").partition("/")
-            query = dict(parse_qsl(parts.query, keep_blank_values=True))
-            said = self.headers.get("Authorization") or f"Credential={query.get('X-Amz-Credential', '')}"
-            if not gateway.knows(said):
-                self._send(refusal(403, "InvalidAccessKeyId"))
-            elif bucket != BUCKET:
-                self._send(refusal(404, "NoSuchBucket"))
-            else:
-                headers = {name.lower(): value for name, value in self.headers.items()}
-                self._send(gateway.answer(Request(self.command, key, query, headers, body)))
-
-        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815  # names of the standard library
-
-        def _send(self, answer: Answer) -> None:
-            self.send_response(answer.status)
-            for name, value in ({"Content-Length": str(len(answer.body))} | answer.headers).items():
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(answer.body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the standard library's name
-            """Says nothing: what matters is counted."""
-
-    return Handler
