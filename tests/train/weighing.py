@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tests.train.gang import ROOT, Gang, make_plan, sample_text
 
@@ -26,22 +27,24 @@ def plan_of(strategy: str, mesh: Mesh, *, accumulation: int = 1, task: str = "we
     return replace(made, strategy=strategy, mesh=mesh, **changes)
 
 
-def weigh(home: Path, warm: WarmParent, plan: Plan) -> dict[str, float]:
-    """Mean of the ranks of `plan`; `state` is all that is there when the optimizer steps."""
+def weigh(home: Path, warm: WarmParent, plan: Plan) -> dict[str, Any]:
+    """Mean of the ranks of `plan`, and `peaks` of each; `state` is all that is there when the optimizer steps."""
     gang = Gang(home, warm, shutil.copytree(CODE, home / "code"))
-    shutil.copy(ROOT / "examples" / "bytegpt" / "model.py", gang.code / "bytegpt.py")
+    for example, name in (("bytegpt", "bytegpt.py"), ("moe", "experts.py")):
+        shutil.copy(ROOT / "examples" / example / "model.py", gang.code / name)
     plan = replace(plan, data=gang.put_text(sample_text(1 << 15)))
     assert gang.run(plan) == [0] * plan.world_size, gang.log()
     each = [json.loads((home / f"weight-{rank}.json").read_text()) for rank in range(plan.world_size)]
     means = {key: sum(one[key] for one in each) / len(each) for key in each[0]}
-    return means | {"state": means["parameters"] + means["gradients"] + means["optimizer"]}
+    state = means["parameters"] + means["gradients"] + means["optimizer"]
+    return means | {"state": state, "peaks": [one["peak"] for one in each]}
 
 
-def weigher(warm: WarmParent, new_folder: Callable[[], Path]) -> Callable[[Plan], dict[str, float]]:
+def weigher(warm: WarmParent, new_folder: Callable[[], Path]) -> Callable[[Plan], dict[str, Any]]:
     """`weigh`, which trains each plan once."""
-    known: dict[str, dict[str, float]] = {}
+    known: dict[str, dict[str, Any]] = {}
 
-    def weight(plan: Plan) -> dict[str, float]:
+    def weight(plan: Plan) -> dict[str, Any]:
         if plan.digest not in known:
             known[plan.digest] = weigh(new_folder(), warm, plan)
         return known[plan.digest]

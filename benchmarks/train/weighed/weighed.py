@@ -18,8 +18,11 @@ from torch.profiler import ProfilerActivity, profile
 WEIGHED_STEPS = 2
 
 
-class Weighed(ByteGPT):
+class Scales:
+    """Of a task: what its rank holds."""
+
     def __init__(self) -> None:
+        super().__init__()
         self.found = {"parameters": 0, "gradients": 0, "optimizer": 0}
         self.depth = self.steps = 0
         register_optimizer_step_pre_hook(self.before)
@@ -51,6 +54,10 @@ class Weighed(ByteGPT):
         peak = peak_of(self.profiler.profiler.kineto_results.experimental_event_tree())
         path = Path(os.environ["GANGLINE_HOME"]) / f"weight-{os.environ['RANK']}.json"
         path.write_text(json.dumps(self.found | {"peak": peak}))
+
+
+class Weighed(Scales, ByteGPT):
+    pass
 
 
 def size_bytes(tensor):

@@ -132,7 +132,9 @@ def _note(name: str, answer: dict[str, Any], choice: Choice, usable: float | Non
         return f"memory run of {name}: not known: {answer['unknown']}"
     peak = answer["peak_bytes"]
     by_formula = next((each.forecast.memory_bytes for each in choice.candidates if each.name == name), None)
+    stages = f" (by stage {', '.join(map(format_bytes, answer['stages']))})" if "stages" in answer else ""
     beside = f", by formula {format_bytes(by_formula)}" if by_formula is not None else ""
+    assumed = f", if {answer['assumes']}" if "assumes" in answer else ""
     over = usable is not None and peak > usable
     room = f"; a rank may hold {format_bytes(usable or 0)}: expect it to run out of memory" if over else ""
-    return f"memory run of {name}: {format_bytes(peak)} at the peak{beside}{room}"
+    return f"memory run of {name}: {format_bytes(peak)} at the peak{stages}{beside}{assumed}{room}"

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 from tests.train.gang import ROOT
@@ -13,12 +14,16 @@ from tests.train.weighing import plan_of
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Memory, Program
 
+TWO, FULL = Mesh(pp=2), Memory(activation_checkpointing="full")
+EXPERTS = {"task": "weighed_experts:WeighedExperts"}
 PLANS = {
     "ddp": plan_of("ddp", Mesh(dp_replicate=2), memory=Memory()),
     "zero1": plan_of("zero1", Mesh(dp_replicate=2), memory=Memory()),
     "fsdp": plan_of("fsdp", Mesh(dp_shard=2), memory=Memory()),
     "fsdp x tp": plan_of("tp", Mesh(dp_shard=2, tp=2)),
     "fsdp, two micro-batches": plan_of("fsdp", Mesh(dp_shard=2), accumulation=2),
+    "ddp, moments in files": plan_of("ddp", Mesh(dp_replicate=2), memory=Memory(offload="optimizer_nvme")),
+    "stages": plan_of("pp", TWO, accumulation=4),
 }
 MORE = {
     "none": plan_of("none", Mesh()),
@@ -30,25 +35,62 @@ MORE = {
     "cp": plan_of("cp", Mesh(cp=2)),
     "fsdp in bf16": plan_of("fsdp", Mesh(dp_shard=2), precision="bf16"),
     "ddp in bf16": plan_of("ddp", Mesh(dp_replicate=2), precision="bf16"),
-    "fsdp, full": plan_of("fsdp", Mesh(dp_shard=2), memory=Memory(activation_checkpointing="full")),
+    "fsdp, full": plan_of("fsdp", Mesh(dp_shard=2), memory=FULL),
     "fsdp, selective": plan_of("fsdp", Mesh(dp_shard=2), memory=Memory(activation_checkpointing="selective")),
     "ddp, chunks": plan_of("ddp", Mesh(dp_replicate=2), memory=Memory(loss_chunks=4)),
+    "fsdp, moments in files": plan_of("fsdp", Mesh(dp_shard=2), memory=Memory(offload="optimizer_nvme")),
+    "zero1, moments in files": plan_of("zero1", Mesh(dp_replicate=2), memory=Memory(offload="optimizer_nvme")),
+    "gpipe": plan_of("pp", TWO, accumulation=4, pp_schedule="gpipe"),
+    "interleaved": plan_of("pp", TWO, accumulation=4, pp_schedule="interleaved_1f1b"),
+    "looped bfs": plan_of("pp", TWO, accumulation=4, pp_schedule="looped_bfs"),
+    "interleaved zero bubble": plan_of("pp", TWO, accumulation=4, pp_schedule="interleaved_zero_bubble"),
+    "zbv": plan_of("pp", TWO, accumulation=4, pp_schedule="zbv"),
+    "dualpipev": plan_of("pp", TWO, accumulation=4, pp_schedule="dualpipev"),
+    "four stages": plan_of("pp", Mesh(pp=4), accumulation=6),
+    "stages of shards": plan_of("pp", Mesh(pp=2, dp_shard=2), accumulation=3),
+    "stages of shards in bf16": plan_of("pp", Mesh(pp=2, dp_shard=2), accumulation=3, precision="bf16"),
+    "stages of copies": plan_of("pp", Mesh(pp=2, dp_replicate=2), accumulation=3),
+    "stages of tp": plan_of("pp", Mesh(pp=2, tp=2), accumulation=3),
+    "stages, full": plan_of("pp", TWO, accumulation=4, memory=FULL),
+    "experts on 2": plan_of("ep", Mesh(dp_shard=2, ep=2), **EXPERTS),
+    "experts on 2 of 4": plan_of("ep", Mesh(dp_shard=4, ep=2), **EXPERTS),
+    "experts on 4": plan_of("ep", Mesh(dp_shard=4, ep=4), **EXPERTS),
+    "experts, full": plan_of("ep", Mesh(dp_shard=2, ep=2), memory=FULL, **EXPERTS),
 }
 """Every other strategy and option: `slow`."""
 WITHIN = 0.01
+OVER = 0.04
+"""Of a rank with stages, for its last one: 1.3 % with one micro-batch in flight, 3.4 % with four."""
 
 
 def track(folder, *plans):
-    """What the memory run prints, by plan; examples/bytegpt is where its task is."""
+    """What the memory run prints, by plan; all of one task, which its example has."""
+    [is_experts] = {"experts" in plan.program.task for plan in plans}
+    example, task = ("moe", "model:ByteExperts") if is_experts else ("bytegpt", "model:ByteGPT")
     files = [folder / f"plan-{number}.json" for number in range(len(plans))]
     for file, plan in zip(files, plans, strict=True):
-        file.write_bytes(replace(plan, program=Program(task="model:ByteGPT")).to_json())
+        file.write_bytes(replace(plan, program=Program(task=task)).to_json())
     done = subprocess.run(
-        [sys.executable, "-m", "gangline.train.estimate.track", *files], cwd=ROOT / "examples" / "bytegpt",
+        [sys.executable, "-m", "gangline.train.estimate.track", *files], cwd=ROOT / "examples" / example,
         env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def shares(found, weighed, plan):
+    """Of each stage: what was predicted to what its ranks had on average; experts of some get more rows than others."""
+    stages, each = plan.mesh.pp, plan.world_size // plan.mesh.pp
+    seen = [fmean(weighed["peaks"][stage * each : (stage + 1) * each]) for stage in range(stages)]
+    told = found.get("stages", [found["peak_bytes"]])
+    assert found["peak_bytes"] == max(told)
+    return [one / other for one, other in zip(told, seen, strict=True)]
+
+
+def require_close(found):
+    over = WITHIN if len(found) == 1 else OVER
+    assert min(found) >= 1 - WITHIN, found
+    assert max(found) <= 1 + over, found
 
 
 @pytest.fixture(scope="module")
@@ -59,25 +101,33 @@ def peaks(tmp_path_factory):
 
 @pytest.mark.parametrize("name", PLANS)
 def test_the_peak_is_the_allocators(peaks, weight, name):
-    assert peaks[name]["peak_bytes"] / weight(PLANS[name])["peak"] == pytest.approx(1.0, abs=WITHIN)
+    require_close(shares(peaks[name], weight(PLANS[name]), PLANS[name]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MORE)
 def test_the_peak_is_the_allocators_under_every_option(tmp_path, weight, name):
     [found] = track(tmp_path, MORE[name])
-    assert found["peak_bytes"] / weight(MORE[name])["peak"] == pytest.approx(1.0, abs=WITHIN)
+    require_close(shares(found, weight(MORE[name]), MORE[name]))
 
 
 def test_what_it_does_not_follow_is_said(tmp_path):
     """A line for each plan, in order, whatever becomes of the one before."""
     refused = {
-        "wanted no stages, found": plan_of("pp", Mesh(pp=2)),
-        "wanted experts whole, found": plan_of("ep", Mesh(dp_shard=2, ep=2)),
         'wanted train.memory.offload "none"': plan_of("fsdp", Mesh(dp_shard=2), memory=Memory(offload="cpu")),
+        "a pipeline of 5 stages wants 5 blocks": plan_of("pp", Mesh(pp=5), accumulation=5),
         "train.mesh.tp = 3: ": plan_of("tp", Mesh(tp=3)),
+        "train.mesh.ep lays experts over ranks": plan_of("ep", Mesh(dp_shard=2, ep=2)),
     }
     found = track(tmp_path, *refused.values())
     assert all("peak_bytes" not in each for each in found)
     for each, why in zip(found, refused, strict=True):
         assert each["unknown"].startswith(why)
+
+
+def test_what_a_peak_takes_for_granted_is_said(tmp_path):
+    eager, compiled = plan_of("none", Mesh()), plan_of("none", Mesh(), compile=True)
+    found = track(tmp_path, eager, compiled)
+    assert "assumes" not in found[0]
+    assert found[1]["assumes"] == "blocks run as they are, not compiled"
+    assert found[1]["peak_bytes"] == found[0]["peak_bytes"]

@@ -1,10 +1,11 @@
-"""The memory run: two steps of one rank of a gang that is not there, wrapped as the runtime wraps it, computed nowhere.
+"""The memory run: two steps of ranks of a gang that is not there, wrapped as the runtime wraps them, computed nowhere.
 
     python -m gangline.train.estimate.track PLAN.json...
 
-prints a line for each plan, as soon as it is known: {"peak_bytes": ..., "seconds": ...} or {"unknown": "why", ...}. The
-task is imported from the current folder. The peak is that of tensors in the second step, by torch's own operators on a
-CPU; what the process, fragments and communicators take is not in it.
+prints a line for each plan, as soon as it is known: {"peak_bytes": ..., "seconds": ...} or {"unknown": "why", ...}.
+Of a pipeline the peak is that of its largest rank, and "stages" has one of each; "assumes" says what nobody knows
+before the run. The task is imported from the current folder. The peak is that of tensors in the second step, by torch's
+own operators on a CPU; what the process, fragments and communicators take is not in it, nor pages of files.
 """
 
 import argparse
@@ -24,7 +25,6 @@ import torch.distributed._tools.fake_collectives  # collectives of tensors witho
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils.data import default_collate
 
 from gangline.errors import ConfigError
 from gangline.spec.plan import Plan
@@ -32,31 +32,19 @@ from gangline.train.account.clock import Clock
 from gangline.train.account.events import EventLog
 from gangline.train.context import Context
 from gangline.train.estimate.held import Held
-from gangline.train.estimate.sample import sample_of
-from gangline.train.initialize import Initializer
+from gangline.train.estimate.passes import Passes, Whole
 from gangline.train.loop.clip import settle
 from gangline.train.mesh import Meshes
 from gangline.train.optimizer import make_optimizer
-from gangline.train.parallel.activation import require_blocks
-from gangline.train.parallel.blocks import BlockWrapper, find_blocks
-from gangline.train.parallel.context import SequenceCut, join_sequence
-from gangline.train.parallel.data_parallel import Plain, Sharded
 from gangline.train.parallel.groups import one_mesh_a_group
-from gangline.train.parallel.loss import ChunkedLoss
-from gangline.train.parallel.model import ParallelModel
 from gangline.train.parallel.optimizer_state import place_state
-from gangline.train.parallel.precision import autocast
-from gangline.train.parallel.shardable import require_shardable
-from gangline.train.parallel.tensor import whole
-from gangline.train.parallel.tensor_rules import require_degree
+from gangline.train.parallel.state_on_disk import Window
 from gangline.train.rendezvous import Groups
-from gangline.train.strategies import effective_strategy, wrapping_of
-from gangline.train.task import Batch, Loss, Task, forward_names, hints_of, load_task
+from gangline.train.strategies import wrapping_of
+from gangline.train.task import Task, load_task
 
 STEPS = 2
 """The optimizer's state is there from the second on, which is the one that is judged."""
-MOST_MICRO_BATCHES = 2
-"""Of one step: the second already meets the gradients of the first."""
 _IN_BUCKETS = ("ddp", "zero1")
 _MOST_LETTERS = 300
 
@@ -79,137 +67,128 @@ def _answer(path: Path) -> dict[str, Any]:
     """Whatever the user's model does without values is a reason, no failure."""
     try:
         plan = Plan.from_json(path.read_bytes())
-        return {"peak_bytes": peak_of(load_task(plan.program.task or ""), plan)}
+        peaks = peaks_of(load_task(plan.program.task or ""), plan)
     except ConfigError as error:
         return {"unknown": str(error)}
     except Exception as error:
         traceback.print_exc()
         return {"unknown": f"{type(error).__name__}: {' '.join(str(error).split())}"[:_MOST_LETTERS]}
+    found = {"peak_bytes": max(peaks)} | ({"stages": peaks} if len(peaks) > 1 else {})
+    return found | ({"assumes": words} if (words := assumed(plan)) else {})
 
 
-def peak_of(task: Task, plan: Plan) -> int:
-    """Bytes of tensors that rank 0 of `plan` holds at most.
+def peaks_of(task: Task, plan: Plan) -> list[int]:
+    """Bytes of tensors that a rank of `plan` holds at most: of a pipeline each, else that of all.
 
     Raises:
-        ConfigError: It is not followed here: stages of a pipeline, experts over ranks, tensors that wait elsewhere; or
-            the runtime refuses the plan for this model.
+        ConfigError: It is not followed here, for tensors wait on a host; or the runtime refuses the plan for this
+            model.
     """
     if reason := unfollowed(plan):
         raise ConfigError(reason)
     gloo = plan.device == "cpu"
     plan = replace(plan, device="cpu")  # no accelerator is asked for what is computed nowhere
-    with _gang_of_nobody(plan) as context:
-        wrapped = _wrap(task, plan, context)
-        with FakeTensorMode(allow_non_fake_inputs=True) as fake:
-            held = Held(fake, gloo=gloo)
-            with held, held.resizes():
-                _Training(task, wrapped, context).steps(held)
-            return held.peak
+    make = _passes_of(task, plan)
+    return [_peak(task, plan, rank, make, gloo=gloo) for rank in _ranks(plan)]
 
 
 def unfollowed(plan: Plan) -> str:
     """What of `plan` is not followed; empty: nothing."""
-    mesh = plan.mesh
-    if mesh.pp > 1:
-        return f"wanted no stages, found {plan.name}: a schedule runs in ranks only"
-    if mesh.ep > 1:
-        return f"wanted experts whole, found {plan.name}: rows go where values say, and there are none"
-    if plan.memory.offload != "none":
-        return f'wanted train.memory.offload "none", found "{plan.memory.offload}"'
-    if plan.compile:
-        return "wanted train.compile false: what a compiler keeps is its own affair"
+    offload = plan.memory.offload
+    if offload in ("cpu", "activations"):
+        return (
+            f'wanted train.memory.offload "none" or "optimizer_nvme", found "{offload}": what is on a device and what '
+            "waits on its host is not told apart here"
+        )
     return ""
 
 
+def assumed(plan: Plan) -> str:
+    """What the peak of `plan` takes for granted; empty: nothing."""
+    words = ["experts get equally many rows"] if plan.mesh.ep > 1 else []
+    return "; ".join([*words, *(["blocks run as they are, not compiled"] if plan.compile else [])])
+
+
+def _ranks(plan: Plan) -> range:
+    """The first of each stage's ranks, or of all."""
+    world = plan.world_size
+    return range(0, world, world // plan.mesh.pp)
+
+
+def _passes_of(task: Task, plan: Plan) -> Callable[[Context], Passes]:
+    if plan.mesh.pp == 1:
+        return lambda context: Whole(task, context)
+    from gangline.train.estimate.staged import Staged, boundaries_of  # brings torch's schedules along
+
+    with _gang_of_nobody(plan, 0) as context:
+        boundaries = boundaries_of(task, context)
+    return lambda context: Staged(task, context, boundaries)
+
+
+def _peak(task: Task, plan: Plan, rank: int, make: Callable[[Context], Passes], *, gloo: bool) -> int:
+    with _gang_of_nobody(plan, rank) as context:
+        passes = make(context)
+        with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+            held = Held(fake, gloo=gloo)
+            with held, held.resizes():
+                _train(task, passes, context, held)
+            return held.peak
+
+
 @contextlib.contextmanager
-def _gang_of_nobody(plan: Plan) -> Iterator[Context]:
-    """Rank 0 of a gang whose collectives return at once, with nothing in them."""
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=plan.world_size)
+def _gang_of_nobody(plan: Plan, rank: int) -> Iterator[Context]:
+    """One rank of a gang whose collectives return at once, with nothing in them."""
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=plan.world_size)
     try:
         world = dist.group.WORLD
         assert world is not None, "it was just made"
         yield Context(
             plan=plan,
-            rank=0,
+            rank=rank,
             device=torch.device("cpu"),
             groups=Groups(control=world, checkpoint=world),
-            meshes=Meshes.of(plan, 0),
+            meshes=Meshes.of(plan, rank),
             clock=Clock("other"),
-            events=EventLog(None, rank=0, generation=0),
+            events=EventLog(None, rank=rank, generation=0),
         )
     finally:
         dist.destroy_process_group()
 
 
-def _wrap(task: Task, plan: Plan, context: Context) -> ParallelModel:
-    """The model on the meta device, block by block as on any rank; copies that average are themselves."""
-    hints = hints_of(task)
-    model = Initializer.build(lambda: task.build_model(dict(plan.model)), seed=plan.seed).model.to("meta")
-    blocks = find_blocks(model, hints)
-    effective_strategy(plan)
-    if plan.mesh.tp > 1:
-        require_degree(model, hints, plan.mesh.tp)
-    if wrapping_of(plan) in ("fsdp", "zero2"):
-        require_shardable(model, blocks)
-    require_blocks(len(blocks), plan.memory.activation_checkpointing, model)
-    join_sequence(context, model, hints)
-    wrapper = BlockWrapper(context, hints)
-    for number, (name, block) in enumerate(blocks):
-        wrapper.block(block, name, number)
-    wrapper.root(model)
-    return Sharded(model) if wrapping_of(plan) in ("fsdp", "zero2", "replicate") else Plain(model)
+def _train(task: Task, passes: Passes, context: Context, held: Held) -> None:
+    """`held` has the peak of the last step; how operations on pieces lay their results is found out in the first.
 
-
-class _Training:
-    """Model, optimizer and one batch without values."""
-
-    def __init__(self, task: Task, wrapped: ParallelModel, context: Context) -> None:
-        plan, model = context.plan, wrapped.model
-        self._task, self._plan, self._wrapped, self._model = task, plan, wrapped, model
-        model.to_empty(device="cpu")
-        model.train()
-        self._has_buckets = wrapping_of(plan) in _IN_BUCKETS
-        self._optimizer = place_state(_optimizer(task, model, plan), context)
-        one_mesh_a_group(self._optimizer)
-        if self._has_buckets:
-            _keep_gradients(model)
-        cut = SequenceCut.of(context, hints_of(task))
-        batch: Batch = default_collate([sample_of(task, plan.model)] * plan.micro_batch)
-        self._batch = cut(batch) if cut is not None else batch
-        self._takes = forward_names(model)
-        self._loss = self._loss_of(plan.memory.loss_chunks)
-
-    def steps(self, held: Held) -> None:
-        """`held` has the peak of the last one; how operations on pieces lay their results is found out in the first."""
-        count = min(self._plan.accumulation, MOST_MICRO_BATCHES)
-        for _ in range(STEPS):
+    State in files comes into being in memory: of such a plan the first step counts as well.
+    """
+    passes.fill()
+    model, has_buckets = passes.model, wrapping_of(context.plan) in _IN_BUCKETS
+    optimizer = place_state(_optimizer(task, model, context.plan), context, window=_gone_from(held))
+    one_mesh_a_group(optimizer)
+    if has_buckets:
+        _keep_gradients(model)
+    for _ in range(STEPS):
+        if context.plan.memory.offload == "none":
             held.forget_peak()
-            for number in range(count):
-                self._wrapped.set_sync(number == count - 1)
-                self._pass()
-            settle([each for each in self._model.parameters() if each.requires_grad])
-            self._optimizer.step()
-            self._optimizer.zero_grad(set_to_none=not self._has_buckets)
-
-    def _pass(self) -> None:
-        with autocast(self._plan.precision, torch.device("cpu"), sharded=self._wrapped.sharded):
-            loss = self._loss(self._batch)
-        whole(loss.total).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-
-    def _loss_of(self, chunks: int) -> Callable[[Batch], Loss]:
-        if chunks == 1:
-            return lambda batch: self._task.loss(self._call(batch), batch)
-        chunked = ChunkedLoss(self._model, hints_of(self._task), self._task.loss, chunks=chunks)
-        return lambda batch: chunked.of(self._call, batch)
-
-    def _call(self, batch: Batch) -> Any:
-        return self._model(**{key: each for key, each in batch.items() if self._takes is None or key in self._takes})
+        passes.run()
+        settle([each for each in model.parameters() if each.requires_grad])
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=not has_buckets)
 
 
 def _optimizer(task: Task, model: nn.Module, plan: Plan) -> Any:
     if hasattr(task, "build_optimizer"):
         return task.build_optimizer(model, dict(plan.optimizer))
     return make_optimizer(model, plan.optimizer, precision=plan.precision)
+
+
+def _gone_from(held: Held) -> type[Window]:
+    """State that is updated leaves memory, and there is no file to write it to."""
+
+    class Gone(Window):
+        def take(self, state: dict[Any, dict[str, Any]]) -> None:
+            held.leave(value for _, _, value in self.tensors(state))
+
+    return Gone
 
 
 def _keep_gradients(model: nn.Module) -> None:

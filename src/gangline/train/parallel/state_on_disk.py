@@ -31,8 +31,12 @@ _ALIGNMENT = 64
 class StateOnDisk(Optimizer):
     """`inner`, whose state lies in files of `folder`; `param_groups` and `state` are its own."""
 
-    def __init__(self, inner: Optimizer, folder: Path, *, window_bytes: int = WINDOW_BYTES) -> None:
+    def __init__(
+        self, inner: Optimizer, folder: Path, *, window_bytes: int = WINDOW_BYTES, window: "type[Window] | None" = None
+    ) -> None:
         """`inner` has not stepped yet; `window_bytes` of parameters are updated at a time, at least one of them.
+
+        `window` keeps their state, elsewhere than in a file.
 
         Raises:
             ConfigError: A parameter is not on the CPU.
@@ -45,7 +49,7 @@ class StateOnDisk(Optimizer):
             )
         super().__init__(inner.param_groups, inner.defaults)
         self._inner, self.param_groups, self.state = inner, inner.param_groups, inner.state
-        self._windows = [_Window(each, folder) for each in _split(parameters, window_bytes)]
+        self._windows = [(window or Window)(each, folder) for each in _split(parameters, window_bytes)]
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update all parameters, a window at a time.
@@ -67,7 +71,7 @@ class StateOnDisk(Optimizer):
         return loss
 
 
-class _Window:
+class Window:
     """Some parameters, and the file that holds their state once they have one."""
 
     def __init__(self, parameters: list[nn.Parameter], folder: Path) -> None:
@@ -79,12 +83,7 @@ class _Window:
 
     def take(self, state: dict[Any, dict[str, Any]]) -> None:
         """Move state tensors into the file that are not there; numbers and the like stay where they are."""
-        found = [
-            (state[parameter], key, value)
-            for parameter in self._order
-            for key, value in state.get(parameter, {}).items()
-            if isinstance(value, Tensor) and value.ndim
-        ]
+        found = list(self.tensors(state))
         if {id(value) for _, _, value in found} == self._held:
             return
         places = list(_places([_local(value) for _, _, value in found]))
@@ -92,6 +91,13 @@ class _Window:
         for (holder, key, value), place in zip(found, places, strict=True):
             holder[key] = _moved(value, self._map, place.start)
         self._held = {id(holder[key]) for holder, key, _ in found}
+
+    def tensors(self, state: dict[Any, dict[str, Any]]) -> Iterator[tuple[dict[str, Any], str, Tensor]]:
+        """Who holds it, by which name, and each state tensor of its parameters."""
+        for parameter in self._order:
+            for key, value in state.get(parameter, {}).items():
+                if isinstance(value, Tensor) and value.ndim:
+                    yield state[parameter], key, value
 
     def read_ahead(self) -> None:
         if self._map is not None:

@@ -30,17 +30,13 @@ def build(initializer: Initializer, context: Context, hints: ParallelHints) -> P
         ConfigError: There are fewer blocks than stages, the ends of the model are not known, or micro-batches differ.
     """
     plan, model = context.plan, initializer.model
-    require_pipeline(plan)
-    blocks = dict(find_blocks(model, hints))
-    ends = find_ends(model, list(blocks), hints)
-    ranges = cut_model(model, blocks, ends, num_stages(plan.pp_schedule, plan.mesh.pp))
-    composition = Composition(model, list(blocks), ends, hints)
-    builder = _StageBuilder(initializer, context, hints, blocks=blocks, ends=ends, ranges=ranges)
+    builder = StageBuilder.of(initializer, context, hints)
+    composition = builder.composition()
     parts = builder.parts(stages_of(plan.pp_schedule, plan.mesh.pp, context.meshes.place["pp"]))
     wrapped = {number: builder.wrap(number, part) for number, part in parts.items()}
     return Pipelined(
-        model, parts, {number: each.model for number, each in wrapped.items()}, context=context, stages=len(ranges),
-        sharded=all(each.sharded for each in wrapped.values()), composition=composition,
+        model, parts, {number: each.model for number, each in wrapped.items()}, context=context,
+        stages=builder.num_stages, sharded=all(each.sharded for each in wrapped.values()), composition=composition,
     )  # fmt: skip
 
 
@@ -78,8 +74,8 @@ def require_pipeline(plan: Plan) -> None:
         raise ConfigError(reason)
 
 
-class _StageBuilder:
-    """Takes the model apart: what is left of it afterwards are this rank's stages."""
+class StageBuilder:
+    """Takes the model apart: what is left of it afterwards are the stages that were asked for."""
 
     def __init__(
         self, initializer: Initializer, context: Context, hints: ParallelHints, *, blocks: dict[str, nn.Module],
@@ -87,6 +83,28 @@ class _StageBuilder:
     ) -> None:  # fmt: skip
         self._initializer, self._context, self._hints = initializer, context, hints
         self._blocks, self._ends, self._ranges = blocks, ends, ranges
+
+    @staticmethod
+    def of(initializer: Initializer, context: Context, hints: ParallelHints) -> "StageBuilder":
+        """Of a model that is whole.
+
+        Raises:
+            ConfigError: Its plan cannot run in stages, or it cannot be cut into so many.
+        """
+        plan, model = context.plan, initializer.model
+        require_pipeline(plan)
+        blocks = dict(find_blocks(model, hints))
+        ends = find_ends(model, list(blocks), hints)
+        ranges = cut_model(model, blocks, ends, num_stages(plan.pp_schedule, plan.mesh.pp))
+        return StageBuilder(initializer, context, hints, blocks=blocks, ends=ends, ranges=ranges)
+
+    @property
+    def num_stages(self) -> int:
+        return len(self._ranges)
+
+    def composition(self) -> Composition:
+        """Of the model while it is whole."""
+        return Composition(self._initializer.model, list(self._blocks), self._ends, self._hints)
 
     def parts(self, numbers: Sequence[int]) -> dict[int, nn.Module]:
         """Stages by number; what is outside of blocks has its first weights, blocks have none yet."""

@@ -94,12 +94,13 @@ def make_schedule(
     device: torch.device,
     loss_of: LossOf,
     stopwatch: Stopwatch,
+    kind: type[TimedStage] = TimedStage,
 ) -> Schedule:
     """Schedule `name` over the stages `parts` of this rank, for micro-batches whose `boundaries` have these layouts."""
     made = []
     for number, part in sorted(parts.items()):
         entering, leaving = boundaries[number]
-        stage = TimedStage(
+        stage = kind(
             part, number, stages, device, group=group,
             input_args=entering, output_args=leaving,
         )  # fmt: skip

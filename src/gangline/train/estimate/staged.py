@@ -1,0 +1,115 @@
+"""A rank of a pipeline that computes nothing: its stages under their schedule, whose messages bring no values.
+
+What passes between stages is found out first, by running one micro-batch through all of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from gangline.planner.orders import stages_of
+from gangline.train.context import Context
+from gangline.train.estimate.passes import batch_of, inputs_of, meta_model
+from gangline.train.initialize import Initializer
+from gangline.train.parallel.model import ParallelModel
+from gangline.train.parallel.pipeline.build import StageBuilder
+from gangline.train.parallel.pipeline.parcel import Post
+from gangline.train.parallel.pipeline.parts import StageForward, merge
+from gangline.train.parallel.pipeline.relay import Layouts, Relay
+from gangline.train.parallel.pipeline.stages import Stopwatch, TimedStage, make_schedule
+from gangline.train.parallel.precision import autocast
+from gangline.train.parallel.tensor import whole
+from gangline.train.task import Task, forward_names, hints_of
+
+Boundaries = Mapping[int, tuple[Layouts, Layouts]]
+"""What enters and leaves each stage."""
+
+
+class Staged:
+    """The stages of one rank."""
+
+    def __init__(self, task: Task, context: Context, boundaries: Boundaries) -> None:
+        """`boundaries` of these stages at least."""
+        self._task, self._context, self._boundaries = task, context, boundaries
+        model = meta_model(task, context)
+        self._takes = forward_names(model)
+        self._builder = StageBuilder.of(Unfilled(model, seed=context.plan.seed), context, hints_of(task))
+        plan = context.plan
+        numbers = stages_of(plan.pp_schedule, plan.mesh.pp, context.meshes.place["pp"])
+        self._parts, self._wrapped = _wrapped(self._builder, numbers)
+        self.model = merge(list(self._parts.values()))
+
+    def fill(self) -> None:
+        plan, group = self._context.plan, self._context.meshes.group("pp")
+        assert group is not None, "a pipeline has peers"
+        for part in self._parts.values():
+            part.to_empty(device="cpu")
+            part.train()
+        self._batches = [batch_of(self._task, self._context) for _ in range(plan.accumulation)]
+        self._schedule = make_schedule(
+            plan.pp_schedule, {number: each.model for number, each in self._wrapped.items()},
+            {number: self._boundaries[number] for number in self._parts}, micro_batches=plan.accumulation,
+            stages=self._builder.num_stages, group=group, device=torch.device("cpu"), loss_of=self._loss,
+            stopwatch=Stopwatch(), kind=_Stage,
+        )  # fmt: skip
+
+    def run(self) -> None:
+        inputs = [inputs_of(each, self._takes) if 0 in self._parts else {} for each in self._batches]
+        self._schedule.step(kwarg_mbs=inputs, target_mbs=list(self._batches), return_outputs=False)
+
+    def _loss(self, flat: Any, batch: Any) -> Tensor:
+        """On the rank of the last stage."""
+        last = self._builder.num_stages - 1
+        forward = self._parts[last].forward
+        assert isinstance(forward, StageForward), "every stage has one"
+        with autocast(self._context.plan.precision, torch.device("cpu"), sharded=self._wrapped[last].sharded):
+            loss = self._task.loss(forward.restored(flat), batch)
+        return whole(loss.total)
+
+
+def boundaries_of(task: Task, context: Context) -> Boundaries:
+    """Of all stages, for a micro-batch of the plan, whichever rank holds them."""
+    model = meta_model(task, context)
+    takes = forward_names(model)
+    builder = StageBuilder.of(Unfilled(model, seed=context.plan.seed), context, hints_of(task))
+    numbers = range(builder.num_stages)
+    group = context.meshes.group("pp")
+    assert group is not None, "a pipeline has peers"
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        parts, _ = _wrapped(builder, numbers)
+        for part in parts.values():
+            part.to_empty(device="cpu")
+        relay = Relay(parts, [0] * len(parts), 0, Post(group, torch.device("cpu")))
+        found = relay.probe(inputs_of(batch_of(task, context), takes))
+    return {number: (_bare(entering), _bare(leaving)) for number, (entering, leaving) in found.items()}
+
+
+class Unfilled(Initializer):
+    """Leaves every unit on the meta device."""
+
+    def unit(self, module: nn.Module, name: str, device: torch.device) -> None:
+        """Weights are of no interest."""
+
+
+class _Stage(TimedStage):
+    """Lets go of what it has sent, as torch's does of plain tensors, which those without values are not to it."""
+
+    def _output_slot_is_releasable(self, output: Any) -> tuple[bool, str]:
+        del output
+        return not self.is_last, ""
+
+
+def _wrapped(builder: StageBuilder, numbers: Sequence[int]) -> tuple[dict[int, nn.Module], dict[int, ParallelModel]]:
+    """Stages by number, bare and as data parallelism wraps them."""
+    parts = builder.parts(numbers)
+    return parts, {number: builder.wrap(number, part) for number, part in parts.items()}
+
+
+def _bare(layouts: Layouts) -> Layouts:
+    """Out of the mode that they were found in."""
+    return tuple(
+        torch.empty(each.shape, dtype=each.dtype, device="meta", requires_grad=each.requires_grad) for each in layouts
+    )
