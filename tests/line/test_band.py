@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.line import band
-from gangline.spec.record import Band
+from gangline.spec.measured import Band
 
 TABLE = {1: 12.7062, 2: 4.30265, 3: 3.18245, 4: 2.77645, 5: 2.57058, 9: 2.26216, 10: 2.22814, 30: 2.04227, 120: 1.97993}
 """t(0.975), as printed in statistical tables."""

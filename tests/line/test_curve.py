@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.line import curve
-from gangline.spec.record import Curve, CurvePoint
+from gangline.spec.measured import Curve, CurvePoint
 
 
 def test_of_a_step_that_was_done_again_the_last_one_counts():

@@ -7,7 +7,8 @@ from tests.line.records import record
 
 from gangline.line.stages.gate import judge
 from gangline.spec.line import GateTable, QualityGate
-from gangline.spec.record import Band, Base, Curve, CurvePoint, Metric
+from gangline.spec.measured import Band, Curve, CurvePoint, Metric
+from gangline.spec.record import Base
 
 LOWER = QualityGate(metric="eval_loss", better="lower")
 HIGHER = QualityGate(metric="eval_loss", better="higher")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.line.ledger import Share, merge
-from gangline.spec.record import LEDGER_CAUSES
+from gangline.spec.measured import LEDGER_CAUSES
 
 causes = st.sampled_from([*LEDGER_CAUSES, "a cause of tomorrow"])
 seconds = st.dictionaries(causes, st.floats(0, 1e6) | st.just(math.nan), max_size=8)

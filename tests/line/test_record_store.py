@@ -10,7 +10,8 @@ from gangline.errors import CapacityError, IntegrityError, StorageError
 from gangline.line import states
 from gangline.line.record_size import MAX_BYTES, fit, thin_ranks
 from gangline.line.record_store import RecordStore
-from gangline.spec.record import CurvePoint, Driver, RankRow
+from gangline.spec.measured import CurvePoint, RankRow
+from gangline.spec.record import Driver
 from gangline.storage.local import FolderStore
 
 

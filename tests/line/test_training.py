@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.line.training import count, read_training
-from gangline.spec.record import Samples
+from gangline.spec.measured import Samples
 
 BATCH = 4
 

@@ -4,32 +4,25 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from gangline.spec.measured import Band, Curve, CurvePoint, Ledger, Metric, RankRow, Samples, Training
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate, Forecast, Term
 from gangline.spec.record import (
     STAGES,
     Artifact,
-    Band,
     Base,
     CommitInfo,
-    Curve,
-    CurvePoint,
     Drill,
     Driver,
     Event,
     GangInfo,
     Gate,
     Inputs,
-    Ledger,
-    Metric,
     PlanInfo,
     Proof,
-    RankRow,
     Record,
     RunInfo,
-    Samples,
     StageInfo,
-    Training,
 )
 
 BASE_SHA = "9f31c2a0" + "4b" * 16

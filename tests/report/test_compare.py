@@ -12,7 +12,8 @@ from gangline.report.compare_html import render_html_comparison
 from gangline.report.compare_markdown import render_markdown_comparison
 from gangline.report.compare_text import render_comparison
 from gangline.report.compare_types import Beyond, FileChange
-from gangline.spec.record import Base, Metric
+from gangline.spec.measured import Metric
+from gangline.spec.record import Base
 
 BASE = records.passed()
 

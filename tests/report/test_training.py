@@ -9,7 +9,7 @@ from gangline.report.html import render_html
 from gangline.report.markdown import render_markdown
 from gangline.report.terminal import page
 from gangline.report.training import training_rows
-from gangline.spec.record import Metric, Samples, Training
+from gangline.spec.measured import Metric, Samples, Training
 
 HARD = Training(
     flops_per_second=1.5e15, resumes={"store": 1, "peer": 2, "living": 3}, rollbacks=1, steps_redone=41,

@@ -11,7 +11,7 @@ from gangline.metrics.book import Book
 from gangline.metrics.money import Price, price_at
 from gangline.serve.finals import Finals
 from gangline.serve.telemetry import Telemetry
-from gangline.spec.record import Ledger
+from gangline.spec.measured import Ledger
 from gangline.spec.site import ForgeTable, GpuTable, MoneyTable, ServeTable, Site
 
 SITE = Site(

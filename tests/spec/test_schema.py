@@ -13,10 +13,11 @@ from gangline.spec.gang import GangEnd, GangResult, JobResult, KeeperStatus
 from gangline.spec.inventory import Devices, Inventory
 from gangline.spec.line import Line
 from gangline.spec.load import load_line
+from gangline.spec.measured import Metric
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate, CheckpointPolicy, Job, Plan, Program
 from gangline.spec.podset import PodSet
-from gangline.spec.record import CommitInfo, Gate, Inputs, Metric, Record, RunInfo, StageInfo
+from gangline.spec.record import CommitInfo, Gate, Inputs, Record, RunInfo, StageInfo
 from gangline.spec.schema import DOCUMENTS, schema_of, write_schemas
 from gangline.spec.site import Site
 

@@ -16,9 +16,9 @@ from types import ModuleType
 
 from gangline.spec.codec import from_json
 from gangline.spec.gang import GangResult
+from gangline.spec.measured import LEDGER_CAUSES
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, DataFile, DataSource, Plan, Program
-from gangline.spec.record import LEDGER_CAUSES
 from gangline.storage.open import open_store
 from gangline.train.child import redirect
 from gangline.train.leash import die_with_parent

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.spec.record import LEDGER_CAUSES
+from gangline.spec.measured import LEDGER_CAUSES
 from gangline.train.keeper_ledger import Span, beyond, merge_ledgers
 
 seconds = st.floats(min_value=0, max_value=1e5)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
-from gangline.spec.record import Band
+from gangline.spec.measured import Band
 
 MIN_SEEDS = 3
 RUN_OF_POINTS = 3

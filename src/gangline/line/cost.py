@@ -6,7 +6,8 @@ from gangline.line import ledger
 from gangline.line.context import StageResult
 from gangline.line.gangs import Finished
 from gangline.line.ledger import Share
-from gangline.spec.record import Ledger, Record
+from gangline.spec.measured import Ledger
+from gangline.spec.record import Record
 
 
 def with_shares(record: Record, finished: Finished) -> Ledger:

@@ -8,7 +8,7 @@ from typing import Any
 
 from gangline.line.band import learn_curve
 from gangline.spec.gang import read_event
-from gangline.spec.record import Curve, CurvePoint
+from gangline.spec.measured import Curve, CurvePoint
 
 POINTS = 64
 

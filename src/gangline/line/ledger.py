@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from gangline.spec.measured import LEDGER_CAUSES, Ledger
 from gangline.spec.plan import Device
-from gangline.spec.record import LEDGER_CAUSES, Ledger
 
 
 @dataclass(frozen=True, slots=True)

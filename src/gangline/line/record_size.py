@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gangline.errors import IntegrityError
-from gangline.spec.record import RankRow, Record
+from gangline.spec.measured import RankRow
+from gangline.spec.record import Record
 
 MAX_BYTES = 256 * 1024
 MAX_RANKS = 64

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gangline.line.curve import each_line
-from gangline.spec.record import Samples, Training
+from gangline.spec.measured import Samples, Training
 
 Span = tuple[int, int]
 """Positions in the order of samples: from, up to but not including."""

@@ -2,8 +2,9 @@
 
 from typing import get_args
 
+from gangline.spec.measured import LEDGER_CAUSES, PHASES
 from gangline.spec.plan import PARTS
-from gangline.spec.record import LEDGER_CAUSES, PHASES, STAGES, Answer, Verdict
+from gangline.spec.record import STAGES, Answer, Verdict
 
 STATISTICS = ("minimum", "median", "maximum")
 """Of many ranks."""

@@ -8,7 +8,8 @@ from gangline.report.compare_curves import curves_of
 from gangline.report.compare_types import Beyond, Comparison, Number, Outcome, RunLabel
 from gangline.report.facts import side_of, verdict_word
 from gangline.report.text import short
-from gangline.spec.record import Metric, Record
+from gangline.spec.measured import Metric
+from gangline.spec.record import Record
 
 _COSTS = (("step_seconds", "s"), ("memory_bytes", "B"), ("wall_seconds", "s"), ("gpu_hours", "GPU-h"), ("money", ""))
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from gangline.report.compare_types import Curves
-from gangline.spec.record import CurvePoint, Record
+from gangline.spec.measured import CurvePoint
+from gangline.spec.record import Record
 
 _IN_A_ROW = 3
 

@@ -4,7 +4,7 @@ from gangline.report.compare_text import curve_words
 from gangline.report.compare_types import Comparison, Curves
 from gangline.report.pages import render_page
 from gangline.report.svg import Chart, curve_on_band
-from gangline.spec.record import CurvePoint
+from gangline.spec.measured import CurvePoint
 
 _TONES = {"BETTER": "passed", "SAME": "passed", "WORSE": "failed", "NOT COMPARABLE": "open"}
 

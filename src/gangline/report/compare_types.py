@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gangline.report.facts import Side
-from gangline.spec.record import Band
+from gangline.spec.measured import Band
 
 Outcome = Literal["BETTER", "SAME", "WORSE", "NOT COMPARABLE"]
 Kind = Literal["line", "code", "package", "environment", "data", "plan", "seed"]

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
+from gangline.spec.measured import Band, Ledger, Metric
 from gangline.spec.mesh import Mesh
-from gangline.spec.record import SLOW, STAGES, Band, Gate, Ledger, Metric, Record, StageInfo
+from gangline.spec.record import SLOW, STAGES, Gate, Record, StageInfo
 
 Side = Literal["better", "same", "worse", "unknown"]
 

@@ -16,7 +16,8 @@ from gangline.report.compare import compare
 from gangline.report.step_parts import part_rows
 from gangline.report.text import clean, percent, place, quantity, short, step_time
 from gangline.report.training import training_rows
-from gangline.spec.record import PHASES, RankRow, Record
+from gangline.spec.measured import PHASES, RankRow
+from gangline.spec.record import Record
 from gangline.units import format_bytes, format_count, format_number, format_seconds
 
 SHOWN_EVENTS = 60

@@ -1,7 +1,8 @@
 """How fast a training was and what it went through, a sentence each, alike on every surface. Pure."""
 
 from gangline.report.text import clean, percent
-from gangline.spec.record import PlanInfo, Record, Samples, Training
+from gangline.spec.measured import Samples, Training
+from gangline.spec.record import PlanInfo, Record
 from gangline.units import format_bytes, format_count
 
 _SOURCES = {

@@ -9,19 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gangline.spec.codec import Document
+from gangline.spec.measured import Curve, Ledger, Metric, RankRow, Training
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate, Forecast
 
 STAGES = ("resolve", "build", "plan", "submit", "train", "evaluate", "gate", "prove", "publish", "report")
 """Every run has these, in this order."""
-LEDGER_CAUSES = (
-    "gather", "image", "start", "rendezvous", "build", "resume", "compute", "data", "wait", "bubble", "checkpoint",
-    "evaluate", "redone", "stalled", "restart", "profile", "drill", "stop", "idle", "other",
-)  # fmt: skip
-"""Where held seconds go; a rank is in exactly one at any instant."""
-PHASES = ("data", "forward", "backward", "wait", "bubble", "optimizer", "checkpoint", "other")
-"""What a step of a rank consists of; only a pipeline has bubbles."""
-
 SLOW = "straggler"
 """Kind of an event that names a rank which held the gang up."""
 
@@ -180,133 +173,6 @@ class StageInfo:
     log: str | None = None
     outputs: dict[str, Any] = field(default_factory=dict)
     """What later stages read; small."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Band:
-    """Interval in which one new run of the same commit lies, 95 times of 100."""
-
-    center: float
-    half: float
-    n: int
-    origin: str
-    """Run it was learned in."""
-
-    @property
-    def low(self) -> float:
-        return self.center - self.half
-
-    @property
-    def high(self) -> float:
-        return self.center + self.half
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Metric:
-    """A value on held-out data, beside what it is judged on."""
-
-    value: float
-    unit: str = ""
-    step: int | None = None
-    better: Literal["lower", "higher"] | None = None
-    seeds: dict[str, float] = field(default_factory=dict)
-    """Value by seed, the run's own seed among them."""
-    band: Band | None = None
-    """Learned from `seeds` of this run, when it has three or more."""
-    base: float | None = None
-    base_band: Band | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CurvePoint:
-    """One place of the curve."""
-
-    step: int
-    value: float
-    low: float | None = None
-    high: float | None = None
-    """Base band at this point, where the base has one."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Curve:
-    """The training metric over the steps, thinned."""
-
-    metric: str = "loss"
-    points: tuple[CurvePoint, ...] = ()
-    """At most 64: the mean of each 1/64 of the steps."""
-    seed_points: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    """The same 64 places by seed, of the runs that learned a band."""
-    key: str | None = None
-    """metrics.jsonl in the store."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankRow:
-    """Seconds by phase of one rank, for the heat strip."""
-
-    rank: int
-    node: str
-    phases: dict[str, float]
-    """By word of PHASES; absent is zero."""
-    step_seconds: float | None = None
-    """Median."""
-    peak_memory_bytes: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Samples:
-    """What became of the positions in the order of samples, on the way that led to the final state."""
-
-    trained: int
-    lost: int = 0
-    """Passed over though nothing said so."""
-    repeated: int = 0
-    """Trained more than once."""
-    skipped: int = 0
-    """Left out on purpose: their step was not finite."""
-    again: int = 0
-    """Of steps that were done again: they count once."""
-    unknown: int = 0
-    """Passed in steps that a checkpoint stands behind and no rank lived to tell."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Training:
-    """How fast the training was, and what it went through, over all gangs of its stage; as its rank 0 tells it."""
-
-    flops_per_second: float | None = None
-    """Model arithmetic of the whole gang, median step."""
-    wire_bytes_per_step: float | None = None
-    """What rank 0 sent to other ranks over TCP."""
-    resumes: dict[str, int] = field(default_factory=dict)
-    """How often a generation went on from `node` (the memory of its own nodes), `peer` (that of other nodes), `store`,
-    `living` (replicas that were not lost)."""
-    rollbacks: int = 0
-    """Returns to a checkpoint within a generation: a step was not finite."""
-    steps_redone: int = 0
-    """Done once more, for they were not in what training went on from."""
-    samples: Samples | None = None
-    """None: a program that takes its samples itself."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ledger:
-    """Rows sum to the allocation, to 0.1 %."""
-
-    resource: Literal["gpu", "cpu"]
-    allocated_seconds: float
-    seconds: dict[str, float]
-    """By cause of LEDGER_CAUSES; absent is zero."""
-
-    @property
-    def useful_share(self) -> float:
-        return self.seconds.get("compute", 0.0) / self.allocated_seconds if self.allocated_seconds else 0.0
-
-    @property
-    def effective_time(self) -> float:
-        working = sum(self.seconds.get(cause, 0.0) for cause in ("compute", "data", "wait", "bubble"))
-        return working / self.allocated_seconds if self.allocated_seconds else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

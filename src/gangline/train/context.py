@@ -13,8 +13,8 @@ from torch import Tensor
 
 from gangline.checkpoint.copies import Copies
 from gangline.errors import GanglineError, LostPeerError
+from gangline.spec.measured import PHASES
 from gangline.spec.plan import Plan
-from gangline.spec.record import PHASES
 from gangline.storage.open import open_store
 from gangline.storage.protocol import ObjectStore
 from gangline.train import heartbeat

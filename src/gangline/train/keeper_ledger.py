@@ -2,7 +2,7 @@
 
 A node holds slots, one for each rank that it was made for; a rank sits in one as long as its generation lasts. Every
 instant of every slot has one cause, so the sum is slots x wall. A generation with more ranks than slots holds the
-others while it lasts; one with fewer leaves slots idle. Causes are those of `spec.record.LEDGER_CAUSES`.
+others while it lasts; one with fewer leaves slots idle. Causes are those of `spec.measured.LEDGER_CAUSES`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -16,9 +16,9 @@ from tests.train.parallel.long import CODE, long_plan
 from tests.train.trained import gaps, left_by
 
 from gangline.line.training import read_training
+from gangline.spec.measured import Samples
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Compression, Program, Recovery
-from gangline.spec.record import Samples
 from gangline.train.loop.order import SampleOrder
 
 pytestmark = pytest.mark.timeout(300)

@@ -15,7 +15,7 @@ from gangline.line.drill.catalogue import DRILLS, choose
 from gangline.line.drill.history import Aftermath, Strike, aftermath
 from gangline.line.drill.judge import Held, Seen, charge, judge, not_struck, with_drill
 from gangline.line.drill.samples import Samples
-from gangline.spec.record import LEDGER_CAUSES, Ledger
+from gangline.spec.measured import LEDGER_CAUSES, Ledger
 from gangline.spec.site import DrillTable, LaunchTable, Site, StoreTable
 
 KIND = DRILLS["kill-rank"]

@@ -14,7 +14,7 @@ from gangline.line.kfp.history import keep_history, lay_out_history
 from gangline.line.kfp.outputs import numbers, write
 from gangline.line.kfp.secrets import for_tasks, mounted_secrets, secret_names, secret_variables
 from gangline.line.kfp.supervise import scrubbed
-from gangline.spec.record import Band, Ledger, Metric
+from gangline.spec.measured import Band, Ledger, Metric
 from gangline.spec.secrets import resolve_secret
 from gangline.spec.site import ForgeTable, KfpTable, SignTable, Site, StoreTable
 from gangline.storage.open import open_store

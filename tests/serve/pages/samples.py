@@ -9,7 +9,8 @@ from tests.report import records
 from gangline.report.progress import Progress
 from gangline.serve.pages import render_compare, render_login, render_problem, render_run, render_runs
 from gangline.serve.types import Order, Principal, RunFilter, RunRow, row_of
-from gangline.spec.record import Band, Curve, CurvePoint, Ledger, Metric, Record, StageInfo, Waiting
+from gangline.spec.measured import Band, Curve, CurvePoint, Ledger, Metric
+from gangline.spec.record import Record, StageInfo, Waiting
 
 NOW = 1_772_500_000.0
 MAINTAINER = Principal(name="mara", roles={"*": "maintainer"})

@@ -14,7 +14,7 @@ from tests.serve.pages.test_runs import text_of
 from gangline.report.progress import Progress
 from gangline.serve.pages.run import thinned, trace
 from gangline.serve.types import Principal
-from gangline.spec.record import PHASES
+from gangline.spec.measured import PHASES
 
 RUNNER = Principal(name="rita", roles={"bytegpt": "runner"})
 

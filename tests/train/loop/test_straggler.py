@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from gangline.spec.record import PHASES
+from gangline.spec.measured import PHASES
 from gangline.train.loop.straggler import LOOKS, WORK, Cell, StragglerJudge, Times
 
 SHARES = {"data": 0.05, "forward": 0.3, "backward": 0.55, "optimizer": 0.08, "other": 0.02}

@@ -7,7 +7,8 @@ from gangline.line.drill.catalogue import Kind
 from gangline.line.drill.history import Aftermath, Strike
 from gangline.line.drill.promises import PROMISES, nothing_more, store_promises
 from gangline.line.drill.samples import Samples
-from gangline.spec.record import Drill, Ledger, Record
+from gangline.spec.measured import Ledger
+from gangline.spec.record import Drill, Record
 
 _LOST_TO = ("restart", "redone", "stalled", "resume", "rendezvous", "build", "start")
 

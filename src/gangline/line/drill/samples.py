@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from gangline.line.drill.history import Event, History
 from gangline.line.training import follow
-from gangline.spec.record import Samples as Fate
+from gangline.spec.measured import Samples as Fate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

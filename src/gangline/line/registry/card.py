@@ -3,7 +3,8 @@
 from importlib.resources import files
 from typing import Any
 
-from gangline.spec.record import Metric, Record
+from gangline.spec.measured import Metric
+from gangline.spec.record import Record
 from gangline.units import format_bytes, format_count, format_number, format_seconds
 
 _LIMITS = 8

@@ -15,7 +15,8 @@ from gangline.line.taken import find_donor, origin
 from gangline.planner.assemble import evaluate_plan
 from gangline.spec.codec import digest
 from gangline.spec.gang import GangResult, JobResult
-from gangline.spec.record import Band, Curve, Metric, Record
+from gangline.spec.measured import Band, Curve, Metric
+from gangline.spec.record import Record
 from gangline.units import format_number
 
 SHOWN = 3

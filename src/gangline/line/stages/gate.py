@@ -9,7 +9,8 @@ from gangline.line import band
 from gangline.line.context import Context, StageResult
 from gangline.spec.codec import digest
 from gangline.spec.line import GateTable, QualityGate
-from gangline.spec.record import Answer, Band, CommitInfo, Curve, CurvePoint, Gate, Metric, Record
+from gangline.spec.measured import Band, Curve, CurvePoint, Metric
+from gangline.spec.record import Answer, CommitInfo, Gate, Record
 from gangline.units import format_number
 
 _MARKS: dict[Answer, str] = {"yes": "✓", "no": "✗", "unknown": "?"}

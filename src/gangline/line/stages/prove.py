@@ -16,9 +16,10 @@ from gangline.planner.assemble import prove_plan
 from gangline.spec.codec import digest
 from gangline.spec.gang import GangResult, JobResult
 from gangline.spec.inventory import Inventory
+from gangline.spec.measured import Metric
 from gangline.spec.plan import Plan
 from gangline.spec.profile import ModelProfile
-from gangline.spec.record import Answer, Gate, Metric, Proof, Record
+from gangline.spec.record import Answer, Gate, Proof, Record
 from gangline.storage.blobs import get_blob
 
 

@@ -13,7 +13,8 @@ from gangline.serve.pages.frame import address, draw
 from gangline.serve.pages.matrix import Cell, Row, differences
 from gangline.serve.pages.overlay import Style, departure, overlay, style_of
 from gangline.serve.types import Principal
-from gangline.spec.record import Band, Metric, Record
+from gangline.spec.measured import Band, Metric
+from gangline.spec.record import Record
 
 FEWEST, MOST = 2, 10
 COSTS = (

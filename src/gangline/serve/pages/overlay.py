@@ -14,7 +14,8 @@ from gangline.line.band import learn_curve
 from gangline.report.palette import paint, stroke
 from gangline.report.progress import LARGEST_DRAWN
 from gangline.report.svg import HEIGHT, WIDTH, Frame, band, grid, polyline, rect, svg
-from gangline.spec.record import CurvePoint, Record
+from gangline.spec.measured import CurvePoint
+from gangline.spec.record import Record
 from gangline.units import format_number
 
 LETTERS = "ABCDEFGHIJ"

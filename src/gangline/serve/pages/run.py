@@ -11,7 +11,8 @@ from gangline.report.html import RankShare, rank_shares, told
 from gangline.report.progress import LARGEST_DRAWN, Progress
 from gangline.serve.pages.frame import POLL_SECONDS, address, draw, outside_links, run_address
 from gangline.serve.types import Principal
-from gangline.spec.record import RankRow, Record
+from gangline.spec.measured import RankRow
+from gangline.spec.record import Record
 from gangline.units import format_seconds
 
 HEAT_LEVELS = 10

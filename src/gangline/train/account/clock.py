@@ -1,6 +1,6 @@
 """The switch: a rank is in exactly one phase at any instant, so the seconds of all phases sum to the wall.
 
-Phases of a step are those of `spec.record.PHASES`; the remaining ones (rendezvous, build, resume, evaluate, stop) lie
+Phases of a step are those of `spec.measured.PHASES`; the remaining ones (rendezvous, build, resume, evaluate, stop) lie
 between steps.
 """
 
