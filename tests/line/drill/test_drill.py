@@ -59,6 +59,7 @@ def rehearse(repo, name, **arguments):
 
 @pytest.mark.slow
 @pytest.mark.row("T1")
+@pytest.mark.timeout(900)
 def test_a_killed_rank_comes_back_and_the_record_says_so(repo):
     report, record = rehearse(repo, "kill-rank", rank=1, step=25)
     assert (report.exit_code, report.drill.result) == (0, "held"), report.lines
@@ -79,6 +80,7 @@ def test_a_killed_rank_comes_back_and_the_record_says_so(repo):
 
 @pytest.mark.slow
 @pytest.mark.row("T3")
+@pytest.mark.timeout(900)
 def test_a_rank_that_is_stopped_for_two_seconds_costs_no_restart(repo):
     report, record = rehearse(repo, "freeze-rank", rank=0, step=20, seconds=2.0)
     assert (report.exit_code, report.drill.result) == (0, "held"), report.lines
@@ -98,6 +100,7 @@ def change(repo, *pairs):
 
 @pytest.mark.slow
 @pytest.mark.row("T9")
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("answer", "left_out", "exit_code"), [("stop", 0, 31), ("skip", 8, 0), ("rollback", 8, 0)])
 def test_a_poisoned_batch_is_answered_as_the_line_says(repo, answer, left_out, exit_code):
     change(repo, ("every = 10", f'every = 10\n[train.recovery]\nnon_finite = "{answer}"'))
@@ -112,6 +115,7 @@ def test_a_poisoned_batch_is_answered_as_the_line_says(repo, answer, left_out, e
 
 @pytest.mark.slow
 @pytest.mark.row("T8")
+@pytest.mark.timeout(900)
 def test_a_rank_without_memory_is_tried_once_more_with_half_the_micro_batch(repo):
     report, record = rehearse(repo, "oom", rank=1, step=25)
     assert (report.exit_code, report.drill.result) == (0, "held"), report.lines
