@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.cluster.fake.strict import validator
 from tests.jenkins.files import AGENTS, CONTROLLER
 from tests.jenkins.steps import NODE
-
-from gangline.launch.kubernetes.objects.restricted import violations
+from tests.oracles.restricted_pods import violations
 
 KUBERNETES = ("1.31", "1.34")
 every_agent = pytest.mark.parametrize("name", AGENTS)

@@ -8,10 +8,10 @@ import pytest
 import yaml
 from tests.cluster.fake.strict import validator
 from tests.manifests.rendered import RENDERED, ROOT, SOURCES, WHOLE, named, objects
+from tests.oracles.restricted_pods import violations
 
 from gangline.launch.kubernetes.api import rights
 from gangline.launch.kubernetes.api.rights import single
-from gangline.launch.kubernetes.objects.restricted import violations
 
 KUBERNETES = ("1.31", "1.34")
 CUSTOM = ("kueue.x-k8s.io", "monitoring.coreos.com")

@@ -6,9 +6,9 @@ import time
 import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.launch.kubernetes.mutations import good_pod, mutated
+from tests.oracles.restricted_pods import violations
 
 from gangline.launch.kubernetes.api.protocol import Refused
-from gangline.launch.kubernetes.objects.restricted import violations
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("A3")]
 PATIENCE_SECONDS = 60.0

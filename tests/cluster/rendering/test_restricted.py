@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from tests.launch.kubernetes.mutations import MUTATIONS, good_pod, mutated
+from tests.oracles.restricted_pods import violations
 
 from gangline.launch.kubernetes.api.protocol import Refused
-from gangline.launch.kubernetes.objects.restricted import violations
 
 pytestmark = pytest.mark.cluster
 

@@ -8,12 +8,12 @@ from hypothesis import settings as budget
 from hypothesis import strategies as st
 from tests.launch.kubernetes.gangs import CPU, IMAGE, NOW
 from tests.launch.kubernetes.templates import template_of
+from tests.oracles.restricted_pods import violations
 
 from gangline.launch.kubernetes.api.facts import Facts
 from gangline.launch.kubernetes.objects.emit import emit, in_order
 from gangline.launch.kubernetes.objects.pod import resources
 from gangline.launch.kubernetes.objects.render import render_as
-from gangline.launch.kubernetes.objects.restricted import violations
 from gangline.launch.kubernetes.objects.setting import Setting
 from gangline.spec.podset import PodSet, Resources
 from gangline.spec.site import LaunchTable, PodTable

