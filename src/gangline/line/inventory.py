@@ -19,7 +19,7 @@ from gangline.line.places import writing
 from gangline.spec.codec import digest, from_plain
 from gangline.spec.inventory import Devices, Inventory
 from gangline.spec.line import Line
-from gangline.spec.profile import ModelProfile, Trace
+from gangline.spec.profile import ModelProfile, ParameterShape, Trace
 from gangline.storage.layer import unpack
 
 TIMEOUT_SECONDS = 300.0
@@ -106,11 +106,13 @@ def _read(answer: dict[str, Any]) -> Seen:
     profile = ModelProfile(
         parameters=answer["parameters"],
         tensors=answer.get("tensors", 0),
+        shapes=tuple(from_plain(ParameterShape, each) for each in answer.get("shapes", ())),
         parameter_bytes=answer.get("parameter_bytes"),
         largest_block_parameters=answer.get("largest_block_parameters"),
         blocks=answer.get("blocks"),
         tensor_cuts=answer.get("tensor_cuts"),
         experts=answer.get("experts"),
+        sequence=answer.get("sequence"),
         obstacles=answer.get("obstacles", {}),
         traces=tuple(from_plain(Trace, each) for each in answer.get("traces", ())),
         untraced=answer.get("untraced", ""),

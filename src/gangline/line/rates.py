@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from gangline.errors import GanglineError, IntegrityError, TrainingError
 from gangline.launch.local.start import passed_on
@@ -19,7 +19,7 @@ from gangline.spec.codec import digest
 from gangline.spec.inventory import Inventory
 from gangline.spec.line import Line
 from gangline.spec.profile import ModelProfile
-from gangline.spec.rates import Rates
+from gangline.spec.rates import Exchange, Rates
 from gangline.spec.site import Site
 
 TIMEOUT_SECONDS = 90.0
@@ -87,6 +87,7 @@ def _about(question: Mapping[str, Any], device: str) -> dict[str, Any]:
         **question,
         "name": device if question["device"] == "cuda" else processor_name(),
         "environment": of_this_interpreter(),
+        "messages": list(get_args(Exchange)),
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
     }
 

@@ -20,6 +20,10 @@ class Unit:
     """Kept from forward to backward, parameters left out."""
     boundary_bytes: float
     """What it hands to the next."""
+    expert_parameters: int = 0
+    """Of `parameters`, those that expert parallelism deals out."""
+    expert_entries: float = 0.0
+    """Numbers in the rows that its experts take, each as often as it has experts to go to."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,12 +58,23 @@ class Trace:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ParameterShape:
+    """Parameters of one shape, as matrices: what follows the first dimension counts as columns."""
+
+    rows: int
+    columns: int
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ModelProfile:
     """Size of a model, as far as somebody measured it."""
 
     parameters: int
     tensors: int = 0
     """Of parameters, each of which an update touches on its own; 0: nobody counted."""
+    shapes: tuple[ParameterShape, ...] = ()
+    """Of all parameters; empty: nobody looked."""
     parameter_bytes: int | None = None
     """As the model declares them; None: 4 bytes each."""
     largest_block_parameters: int | None = None
@@ -71,6 +86,8 @@ class ModelProfile:
     experts: int | None = None
     """What every expert-parallel degree divides: experts of a module, of several the greatest common divisor; None: it
     has none, or nobody looked."""
+    sequence: int | None = None
+    """Places of a sample along which context parallelism cuts; None: the task names none, or nobody looked."""
     obstacles: Mapping[str, str] = field(default_factory=dict)
     """Axis along which no gang can cut it, or `loss_chunks`, and why; others work, or nobody looked."""
     activation_bytes_per_sample: int | None = None

@@ -6,7 +6,7 @@ from typing import Literal
 from gangline.spec.codec import Document, digest
 from gangline.spec.plan import Device, Precision
 
-Exchange = Literal["all_reduce", "all_gather", "reduce_scatter", "send"]
+Exchange = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,6 +16,8 @@ import json
 import os
 import sys
 import traceback
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,7 @@ def model(name: str, options: dict[str, Any]) -> dict[str, Any]:
     return {
         "parameters": sum(each.numel() for each in parameters),
         "tensors": len(parameters),
+        "shapes": _shapes(parameters),
         "parameter_bytes": sum(each.numel() * each.element_size() for each in parameters),
         "largest_block_parameters": max(blocks, default=None),
         "blocks": len(blocks),
@@ -85,6 +88,13 @@ def model(name: str, options: dict[str, Any]) -> dict[str, Any]:
         "obstacles": ({"pp": unstaged} if unstaged else {}) | obstacles(built, hints_of(task)),
         **traced,
     }
+
+
+def _shapes(parameters: Iterable[torch.Tensor]) -> list[dict[str, int]]:
+    """Each shape once, the most entries first."""
+    counts = Counter((each.shape[0], each.numel() // each.shape[0]) for each in parameters if each.ndim and len(each))
+    ordered = sorted(counts.items(), key=lambda each: (-each[0][0] * each[0][1], each[0]))
+    return [{"rows": rows, "columns": columns, "count": count} for (rows, columns), count in ordered]
 
 
 def _build(task: Task, options: dict[str, Any], name: str) -> torch.nn.Module:

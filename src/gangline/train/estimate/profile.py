@@ -3,7 +3,7 @@
 One rank, the whole model, no wrapper: how a plan cuts it is arithmetic of the planner, and the memory run's business.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,8 +21,9 @@ from gangline.train.estimate.flops import FORMULAS
 from gangline.train.estimate.watch import Watch, size_bytes, storage_id
 from gangline.train.initialize import ROOT
 from gangline.train.parallel.blocks import find_blocks
+from gangline.train.parallel.patterns import join, matches
 from gangline.train.parallel.precision import autocast
-from gangline.train.task import Batch, Task, forward_names, hints_of
+from gangline.train.task import Batch, ParallelHints, Task, forward_names, hints_of
 
 FEW, MORE = 2, 4
 """Samples of the two passes, whose difference is what a sample takes; one alone broadcasts where more do not."""
@@ -42,6 +43,8 @@ class _Pass:
     saved: dict[str, int] = field(default_factory=dict)
     """By block, `ROOT` for what lies outside them."""
     boundary: dict[str, int] = field(default_factory=dict)
+    sent: dict[str, int] = field(default_factory=dict)
+    """Numbers in the rows that experts of a block took."""
     matrices: tuple[Matrices, ...] = ()
 
 
@@ -59,7 +62,7 @@ def trace(task: Task, model: nn.Module, sample: dict[str, Any], precision: Preci
         moves=few.moves,
         activation_bytes_per_sample=grown,
         activation_bytes_fixed=max(0, few.peak - FEW * grown),
-        units=_units(model, [name for name, _ in find_blocks(model, hints_of(task))], few),
+        units=_units(model, find_blocks(model, hints_of(task)), hints_of(task), few),
         samples=FEW,
         matrices=few.matrices,
     )
@@ -76,6 +79,7 @@ def _follow(task: Task, model: nn.Module, samples: Sequence[dict[str, Any]], pre
         counter = stack.enter_context(FlopCounterMode(display=False, custom_mapping=FORMULAS))
         stack.enter_context(watch)
         stack.enter_context(_by_block(blocks, watch, found))
+        stack.enter_context(_to_experts(_experts(blocks, hints_of(task)), found))
         with autocast(precision, torch.device("cpu"), sharded=False):
             outputs = model(**{key: each for key, each in batch.items() if takes is None or key in takes})
             loss = task.loss(outputs, batch)
@@ -130,22 +134,54 @@ def _by_block(blocks: Sequence[tuple[str, nn.Module]], watch: Watch, found: _Pas
             handle.remove()
 
 
-def _units(model: nn.Module, blocks: Sequence[str], one: _Pass) -> tuple[Unit, ...]:
+@contextmanager
+def _to_experts(experts: Mapping[str, Sequence[nn.Module]], found: _Pass) -> Iterator[None]:
+    """Count what each block's experts take."""
+
+    def count(name: str, rows: Sequence[Tensor]) -> None:
+        found.sent[name] = found.sent.get(name, 0) + sum(each.numel() for each in rows)
+
+    handles = [
+        each.register_forward_pre_hook(lambda _, args, name=name: count(name, args[:1]))
+        for name, held in experts.items()
+        for each in held
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _experts(blocks: Sequence[tuple[str, nn.Module]], hints: ParallelHints) -> dict[str, list[nn.Module]]:
+    """Modules that hold experts, by block."""
+    pattern = hints.experts
+    if pattern is None:
+        return {}
+    return {
+        name: [each for inner, each in block.named_modules() if matches(join(name, inner), pattern)]
+        for name, block in blocks
+    }
+
+
+def _units(
+    model: nn.Module, blocks: Sequence[tuple[str, nn.Module]], hints: ParallelHints, one: _Pass
+) -> tuple[Unit, ...]:
     """The rest of the model, then its blocks in order, equal neighbours as one."""
     units: list[Unit] = []
-    inside = 0
-    for name in blocks:
-        size = sum(each.numel() for each in model.get_submodule(name).parameters())
+    inside, experts = 0, _experts(blocks, hints)
+    for name, block in blocks:
+        size = _numel(block)
         inside += size
-        unit = _unit(name, size, one.flops.get(name, 0), one)
+        dealt = sum(map(_numel, experts.get(name, ())))
+        unit = replace(_unit(name, size, one.flops.get(name, 0), one), expert_parameters=dealt)
         last = units[-1] if units else None
         if last is not None and replace(last, name=name, count=1) == unit:
             units[-1] = replace(last, count=last.count + 1)
         else:
             units.append(unit)
-    whole = sum(each.numel() for each in model.parameters())
-    rest = one.flops[ROOT] - sum(one.flops.get(name, 0) for name in blocks)
-    return (_unit(ROOT, whole - inside, rest, one), *units)
+    rest = one.flops[ROOT] - sum(one.flops.get(name, 0) for name, _ in blocks)
+    return (_unit(ROOT, _numel(model) - inside, rest, one), *units)
 
 
 def _unit(name: str, parameters: int, flops: int, one: _Pass) -> Unit:
@@ -155,7 +191,12 @@ def _unit(name: str, parameters: int, flops: int, one: _Pass) -> Unit:
         flops=flops / FEW,
         saved_bytes=one.saved.get(name, 0) / FEW,
         boundary_bytes=one.boundary.get(name, 0) / FEW,
+        expert_entries=one.sent.get(name, 0) / FEW,
     )
+
+
+def _numel(module: nn.Module) -> int:
+    return sum(each.numel() for each in module.parameters())
 
 
 def _largest(watch: Watch) -> tuple[Matrices, ...]:

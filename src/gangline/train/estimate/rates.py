@@ -179,6 +179,8 @@ class _Bench:
             return lambda: all_gather_single(torch.empty_like(whole), part)
         if kind == "reduce_scatter":
             return lambda: reduce_scatter_single(torch.empty_like(part), whole)
+        if kind == "all_to_all":
+            return lambda: dist.all_to_all_single(torch.empty_like(whole), whole)
         if rank > 1:
             return lambda: None
         return lambda: dist.send(whole, 1) if rank == 0 else dist.recv(whole, 0)
