@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, UntypedStorage
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
@@ -52,13 +51,6 @@ class Held(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hooks hav
         for each in tensors:
             if isinstance(each, FakeTensor) and each.fake_mode is self._fake:
                 self._take(each.untyped_storage())
-
-    def leave(self, tensors: Iterable[Tensor]) -> None:
-        """What is in `tensors` lies elsewhere from here on."""
-        for each in tensors:
-            storage = (each.to_local() if isinstance(each, DTensor) else each).untyped_storage()
-            if storage in self._sizes:
-                self._change(self._sizes[storage], 0)
 
     def forget_peak(self) -> None:
         """From here on the peak is that of what comes."""

@@ -44,7 +44,8 @@ from gangline.train.strategies import wrapping_of
 from gangline.train.task import Task, load_task
 
 STEPS = 2
-"""The optimizer's state is there from the second on, which is the one that is judged."""
+"""The optimizer's state is there from the second on, which is the one that is judged; state in files is at its largest
+when it comes into being."""
 _IN_BUCKETS = ("ddp", "zero1")
 _MOST_LETTERS = 300
 
@@ -156,19 +157,15 @@ def _gang_of_nobody(plan: Plan, rank: int) -> Iterator[Context]:
 
 
 def _train(task: Task, passes: Passes, context: Context, held: Held) -> None:
-    """`held` has the peak of the last step; how operations on pieces lay their results is found out in the first.
-
-    State in files comes into being in memory: of such a plan the first step counts as well.
-    """
+    """`held` has the peak of the last step; how operations on pieces lay their results is found out in the first."""
     passes.fill()
     model, has_buckets = passes.model, wrapping_of(context.plan) in _IN_BUCKETS
-    optimizer = place_state(_optimizer(task, model, context.plan), context, window=_gone_from(held))
+    optimizer = place_state(_optimizer(task, model, context.plan), context, window=_Gone)
     one_mesh_a_group(optimizer)
     if has_buckets:
         _keep_gradients(model)
     for _ in range(STEPS):
-        if context.plan.memory.offload == "none":
-            held.forget_peak()
+        held.forget_peak()
         passes.run()
         settle([each for each in model.parameters() if each.requires_grad])
         optimizer.step()
@@ -181,14 +178,12 @@ def _optimizer(task: Task, model: nn.Module, plan: Plan) -> Any:
     return make_optimizer(model, plan.optimizer, precision=plan.precision)
 
 
-def _gone_from(held: Held) -> type[Window]:
-    """State that is updated leaves memory, and there is no file to write it to."""
+class _Gone(Window):
+    """There is no file: state that was updated is made anew in the next step, as in the first of a gang."""
 
-    class Gone(Window):
-        def take(self, state: dict[Any, dict[str, Any]]) -> None:
-            held.leave(value for _, _, value in self.tensors(state))
-
-    return Gone
+    def take(self, state: dict[Any, dict[str, Any]]) -> None:
+        for parameter in self.parameters:
+            state.pop(parameter, None)
 
 
 def _keep_gradients(model: nn.Module) -> None:

@@ -83,7 +83,12 @@ class Window:
 
     def take(self, state: dict[Any, dict[str, Any]]) -> None:
         """Move state tensors into the file that are not there; numbers and the like stay where they are."""
-        found = list(self.tensors(state))
+        found = [
+            (state[parameter], key, value)
+            for parameter in self._order
+            for key, value in state.get(parameter, {}).items()
+            if isinstance(value, Tensor) and value.ndim
+        ]
         if {id(value) for _, _, value in found} == self._held:
             return
         places = list(_places([_local(value) for _, _, value in found]))
@@ -91,13 +96,6 @@ class Window:
         for (holder, key, value), place in zip(found, places, strict=True):
             holder[key] = _moved(value, self._map, place.start)
         self._held = {id(holder[key]) for holder, key, _ in found}
-
-    def tensors(self, state: dict[Any, dict[str, Any]]) -> Iterator[tuple[dict[str, Any], str, Tensor]]:
-        """Who holds it, by which name, and each state tensor of its parameters."""
-        for parameter in self._order:
-            for key, value in state.get(parameter, {}).items():
-                if isinstance(value, Tensor) and value.ndim:
-                    yield state[parameter], key, value
 
     def read_ahead(self) -> None:
         if self._map is not None:
