@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from itertools import permutations
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,8 +16,9 @@ from tests.train.gang import ROOT, stored_model, tiny_plan
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Program, Recovery
 from gangline.train.loop.order import even_shares, micro_batches, rank_spans
-from gangline.train.loop.rebalance import GAIN, better_shares, by_speed
+from gangline.train.loop.rebalance import GAIN, Dealer, better_shares, by_speed
 from gangline.train.loop.saves import Progress
+from gangline.train.loop.straggler import LOOKS, WORK, Look, Times
 
 CODE = ROOT / "tests" / "train" / "paced"
 SLOW = {"PACE": "0.004", "SLOW": "1:3:0:1e9"}
@@ -96,6 +98,19 @@ def test_uneven_work_trains_the_weights_of_one_process(make_gang, strategy):
     for name, tensor in wanted.items():
         torch.testing.assert_close(found[name], tensor, atol=1e-5, rtol=0)
     assert [loss for _, loss in gang.result().jobs[0].losses] == pytest.approx(losses, rel=1e-5)
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_plan_that_repeats_every_step_deals_anew_at_a_checkpoint_alone(deterministic):
+    window = [Times(work=dict.fromkeys(WORK, 0.0) | {"forward": each}, wait=0.0, samples=8) for each in (0.1, 0.3)]
+    pace = SimpleNamespace(recent=Look([window] * LOOKS[0]), slow={1: "slow"}, forget=lambda: None)
+    plan, progress = replace(plan_of("ddp"), deterministic=deterministic), Progress(seed=1)
+    dealer = Dealer(SimpleNamespace(plan=plan, rank=1), pace)
+    dealer.think(progress)
+    assert dealer.deal(progress, saves=False) is not deterministic
+    assert progress.shares == (() if deterministic else (12, 4))
+    assert dealer.deal(progress, saves=True) is deterministic
+    assert progress.shares == (12, 4)
 
 
 def test_deal_is_saved_and_a_checkpoint_without_one_is_even():
