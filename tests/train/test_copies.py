@@ -13,7 +13,8 @@ from tests.train.gang import KEY, ROOT, tiny_plan
 from tests.train.peers.nodes import GangOfNodes, free_port
 
 from gangline.checkpoint.stored import stored_digests
-from gangline.spec.plan import CheckpointPolicy
+from gangline.errors import TrainingError
+from gangline.spec.plan import CheckpointPolicy, Recovery
 from gangline.storage.local import FolderStore
 from gangline.train.copy_folder import copy_folder
 
@@ -34,6 +35,17 @@ def test_killed_rank_resumes_from_the_memory_of_its_nodes(machine, make_gang):
     one = make_gang()
     assert one.run(plan) == [0, 0], one.log()
     assert machine.losses(plan) == one.result().jobs[0].losses
+
+
+def test_training_whose_last_save_is_in_memory_alone_is_not_done(machine):
+    """Where the store takes no file of it, as one that is full, the next generation has nothing left to train."""
+    policy = CheckpointPolicy(every=3, max_unsaved_seconds=1.0)
+    plan = tiny_plan("fsdp", checkpoint=policy, recovery=Recovery(max_events=1))
+    machine.store.put(f"{plan.run_prefix}/checkpoints/step-{plan.steps:08d}", b"in the way")
+    end = machine.train(plan)
+    assert end.exit_code == TrainingError.exit_code, end
+    assert "ended with code 40: StorageError" in end.reason
+    assert [each["source"] for each in events(machine, plan) if each["event"] == "resumed"][:1] == ["copy"]
 
 
 def events(machine, plan):

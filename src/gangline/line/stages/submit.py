@@ -54,7 +54,7 @@ def _require_room(ctx: Context) -> None:
     if ctx.record.gang is None and len(others) >= limit:
         raise CapacityError(
             f"limits.active_runs: wanted room for one more, found {len(others)} of {limit} open runs, the first"
-            f" {others[0]}; run again when one has ended"
+            f" {others[0]}; run again when one has ended; gangline cancel RUN ends one that nobody drives"
         )
 
 

@@ -109,7 +109,8 @@ class Saves:
             return None
         progress = self._restore(loaded)
         if not loaded.is_stored:
-            self.save(progress, wait=False)  # what only copies have is soon in the store too
+            # what only copies have is soon in the store too; of the last step, before anybody calls it done
+            self.save(progress, wait=progress.step >= context.plan.last_step)
         return progress
 
     def save(self, progress: Progress, *, wait: bool) -> None:
