@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypedDict
 
 from gangline.errors import error_for
 from gangline.line import runs, targets
@@ -15,6 +16,18 @@ from gangline.line.question import Origin, ask
 from gangline.line.states import FINAL, stage
 from gangline.spec.record import Record
 from gangline.spec.site import Site
+
+
+class Asked(TypedDict, total=False):
+    """What `run_line` is asked of a commit, in its own words, for those who pass it on."""
+
+    commit: str | None
+    overrides: Sequence[str]
+    again: bool
+    strategy: str | None
+    start: str | None
+    until: str | None
+    origin: Origin | None
 
 
 def run_line(

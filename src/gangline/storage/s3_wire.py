@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
-from typing import TypeVar
+from typing import TypedDict, TypeVar, Unpack
 from urllib.parse import quote, urlsplit
 
 import stamina
@@ -58,6 +58,16 @@ class Place:
     region: str
 
 
+class Details(TypedDict, total=False):
+    """Of a request, beside its method and path."""
+
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes | memoryview
+    accept: tuple[int, ...]
+    """Statuses that are an answer."""
+
+
 class Wire:
     def __init__(
         self, place: Place, credentials: Source, *, deadline_seconds: float, greeting_seconds: float = inf
@@ -77,21 +87,9 @@ class Wire:
         """As they are now."""
         return self._credentials()
 
-    def send(
-        self,
-        method: str,
-        path: str = "",
-        *,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        body: bytes | memoryview = b"",
-        accept: tuple[int, ...] = (),
-    ) -> Response:
+    def send(self, method: str, path: str = "", **details: Unpack[Details]) -> Response:
         """Send what may safely be sent twice; a status that is neither success nor in `accept` raises."""
-        return self.retrying(
-            f"{method} {path or '(bucket)'}",
-            lambda: self.once(method, path, query=query, headers=headers, body=body, accept=accept),
-        )
+        return self.retrying(f"{method} {path or '(bucket)'}", lambda: self.once(method, path, **details))
 
     def retrying(self, what: str, attempt: Callable[[], Result]) -> Result:
         """Call `attempt` until it is answered, with backoff, jitter, Retry-After and one deadline for all tries."""
@@ -111,25 +109,16 @@ class Wire:
         finally:
             _until.reset(until)
 
-    def once(
-        self,
-        method: str,
-        path: str = "",
-        *,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        body: bytes | memoryview = b"",
-        accept: tuple[int, ...] = (),
-    ) -> Response:
+    def once(self, method: str, path: str = "", **details: Unpack[Details]) -> Response:
         """One request, one answer, or `Unanswered`; inside `retrying`, in what is left of its time."""
-        url = self._url(path, query or {})
+        url, body = self._url(path, details.get("query", {})), details.get("body", b"")
         left_seconds = max(_until.get() - time.monotonic(), _LEAST_SECONDS)
         try:
             answer = self._pool.request(
                 method,
                 url,
                 body=body,  # type: ignore[arg-type]  # urllib3 sends any buffer as it is
-                headers=self._signed(method, url, headers or {}, body),
+                headers=self._signed(method, url, details.get("headers", {}), body),
                 timeout=urllib3.Timeout(
                     connect=min(_CONNECT_SECONDS, left_seconds), read=min(_REQUEST_SECONDS, left_seconds)
                 ),
@@ -142,7 +131,7 @@ class Wire:
             never_sent = isinstance(error, (NewConnectionError, ConnectTimeoutError))
             raise Unanswered(_first_line(error), may_have_happened=not never_sent) from error
         self._is_met = True
-        return self._judged(method, path, answer, accept)
+        return self._judged(method, path, answer, details.get("accept", ()))
 
     def _judged(self, method: str, path: str, answer: Response, accept: tuple[int, ...]) -> Response:
         code = error_code(answer) if answer.status >= 300 else ""

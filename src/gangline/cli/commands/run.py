@@ -1,7 +1,7 @@
 """`gangline run`: all stages of a commit, or the rest of them."""
 
 import sys
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, cast, get_args
 
 import typer
 
@@ -22,7 +22,7 @@ from gangline.cli.output import print_json
 from gangline.cli.view.choose import choose_view
 from gangline.cli.view.wanting import WantsProfile
 from gangline.errors import UsageError
-from gangline.line.run import run_line
+from gangline.line.run import Asked, run_line
 from gangline.line.targets import Driving, meaning, with_target
 from gangline.spec.profiling import parse_window
 from gangline.spec.site import Site
@@ -68,7 +68,7 @@ def command(
     if detach:
         _detach(json=json)
         return
-    asked: dict[str, Any] = {
+    asked: Asked = {
         "commit": commit, "overrides": tuple(set_ or ()), "again": again, "strategy": strategy, "start": start,
         "until": until, "origin": origin_of(branch, pull_request, trust),
     }  # fmt: skip

@@ -6,6 +6,7 @@ just before is stopped by the second look.
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from gangline.errors import CapacityError
@@ -42,16 +43,18 @@ def cancel_kfp_run(
     """
     store = runs.open_site_store(repo, site, environ)
     record = runs.find_run(store, run)
-    stop = {"site": site, "environ": environ, "reason": reason, "save": save, "observer": observer}
+    stop = partial(
+        cancel_run, repo, record.run.id, site=site, environ=environ, reason=reason, save=save, observer=observer
+    )
     url = record.links.get("kfp")
     if url is None:
-        return cancel_run(repo, record.run.id, **stop)  # type: ignore[arg-type]  # the same words for both calls
+        return stop()
     RecordStore.of(store, record).change(lambda each: states.request_cancel(each, reason))
     client, id_ = open_client(site, environ), run_of_link(url)
     client.terminate(id_)
-    cancel_run(repo, record.run.id, **stop)  # type: ignore[arg-type]  # likewise
+    stop()
     _await_end(client, id_, observer or Silent())
-    return cancel_run(repo, record.run.id, **stop)  # type: ignore[arg-type]  # likewise
+    return stop()
 
 
 def _await_end(client: Client, id_: str, tell: Observer) -> None:

@@ -1,8 +1,8 @@
 """A whole run whose stages Kubeflow Pipelines calls: resolved and built here, then handed to a runner or a server."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypedDict, Unpack
 
 from gangline.errors import GanglineError, UsageError
 from gangline.launch.protocol import GangEvent
@@ -13,8 +13,8 @@ from gangline.line.kfp.local import run_locally
 from gangline.line.kfp.server import run_on_server
 from gangline.line.lease import HeldError
 from gangline.line.observer import Observer, Silent
-from gangline.line.question import Origin, ask
-from gangline.line.run import outcome, run_line
+from gangline.line.question import ask
+from gangline.line.run import Asked, outcome, run_line
 from gangline.line.run_stage import run_stage
 from gangline.line.states import FINAL, stage
 from gangline.spec.record import Record, StageInfo
@@ -25,21 +25,23 @@ HERE = ("resolve", "build")
 """Stages that come before compiling: they make the image."""
 
 
+class _Where(TypedDict):
+    """What every part of the run is driven with."""
+
+    site: Site
+    environ: Mapping[str, str]
+    observer: "Once"
+
+
 def drive(
     repo: Path,
     *,
     driving: Driving,
     site: Site,
     environ: Mapping[str, str],
-    commit: str | None = None,
-    overrides: Sequence[str] = (),
-    again: bool = False,
-    strategy: str | None = None,
-    start: str | None = None,
-    until: str | None = None,
     ranks_at: Literal["local", "kubernetes"] | None = None,
-    origin: Origin | None = None,
     observer: Observer | None = None,
+    **asked: Unpack[Asked],
 ) -> Record:
     """As `run_line`, with the stages from plan on called by a pipeline; the record tells the same story.
 
@@ -48,56 +50,47 @@ def drive(
         driving: By kfp's local runner, in processes of this machine, or by the server of `kfp.endpoint`.
         site: Where it runs.
         environ: For secret references and the user's configuration folder.
-        commit: As in `run_line`, like `overrides`, `again` and `strategy`.
-        overrides: Likewise.
-        again: Likewise.
-        strategy: Likewise.
-        start: Resolve or none: a pipeline is wired whole.
-        until: Resolve, build or none.
-        origin: Where the commit comes from; never a fork, because tasks of a pipeline hold secrets.
         ranks_at: Where gangs run; None: as the run began, or as the site says.
         observer: Told of everything.
+        asked: As `run_line`; but `start` is resolve or none and `until` resolve, build or none, as a pipeline is wired
+            whole, and `origin` is no fork, as tasks of a pipeline hold secrets.
 
     Raises:
         UsageError: A part of a pipeline was asked for.
         GanglineError: As `run_line`.
     """
-    _demand_whole(start, until)
-    if origin is not None and origin.trust == "fork":
+    until = asked.get("until")
+    _demand_whole(asked.get("start"), until)
+    if (origin := asked.get("origin")) is not None and origin.trust == "fork":
         raise UsageError("a pipeline's tasks hold secrets, so no fork's commit runs in them; --driver here does")
     once = Once(observer or Silent())
-    where: dict[str, Any] = {"site": site, "environ": environ, "observer": once}
-    asked: dict[str, Any] = {
-        "commit": commit,
-        "overrides": overrides,
-        "strategy": strategy,
-        "target": ranks_at,
-        "origin": origin,
-    }
+    where: _Where = {"site": site, "environ": environ, "observer": once}
     try:
-        record = _build(repo, driving=driving, again=again, until=until or HERE[-1], asked=asked, where=where)
+        record = _build(repo, {**asked, "until": until or HERE[-1]}, where, driving=driving, target=ranks_at)
         if until is None and record.run.state == "open":
             record = _hand_over(Repository.at(repo).root, record, driving=driving, **where)
     except GanglineError:
         if once.record is None or once.record.run.state == "open":
             raise
-        run_line(repo, **asked, **where)
+        whole: Asked = {**asked, "again": False, "start": None, "until": None}
+        run_line(repo, **whole, target=ranks_at, **where)
         raise
     finally:
         once.end()
     return outcome(record)
 
 
-def _build(
-    repo: Path, *, driving: Driving, again: bool, until: str, asked: dict[str, Any], where: dict[str, Any]
-) -> Record:
+def _build(repo: Path, asked: Asked, where: _Where, *, driving: Driving, target: str | None) -> Record:
     """The run with its image; one whose pipeline is at work on a server right now is taken as it stands."""
     try:
-        return run_line(repo, again=again, until=until, **asked, **where)
+        return run_line(repo, **asked, target=target, **where)
     except HeldError:
         store = runs.open_site_store(Repository.at(repo).root, where["site"], where["environ"])
-        named = {key: asked[key] for key in ("commit", "overrides", "strategy", "origin")}
-        record = find_or_bear(store, ask(repo, **named), again=False, target="kubernetes").record
+        question = ask(
+            repo, commit=asked.get("commit"), overrides=asked.get("overrides", ()), strategy=asked.get("strategy"),
+            origin=asked.get("origin"),
+        )  # fmt: skip
+        record = find_or_bear(store, question, again=False, target="kubernetes").record
         if driving != "kfp" or "kfp" not in record.links:
             raise
         where["observer"].run_started(record)
