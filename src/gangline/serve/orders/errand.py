@@ -17,21 +17,20 @@ from gangline.errors import ConfigError, StorageError
 from gangline.line import lease
 from gangline.line.clones import Clones
 from gangline.line.forge.protocol import Head
-from gangline.line.git import clean, shown_name
+from gangline.line.git import clean
 from gangline.line.record_store import RecordStore
 from gangline.line.runs import find_run
 from gangline.line.states import FINAL, stage
 from gangline.serve.desk import ServiceDesk
 from gangline.serve.orders.children import PROGRAM, Child
+from gangline.serve.orders.considering import find_twin, line_to_run
 from gangline.serve.orders.ending import after_exit, answered
-from gangline.serve.orders.lines import changed_paths, commit_age_seconds, read_line, standing_run
-from gangline.serve.orders.rules import Found, refusal
+from gangline.serve.orders.lines import standing_run
 from gangline.serve.orders.schedules import Schedules
 from gangline.serve.orders.sources import Source, source_of
 from gangline.serve.orders.stops import stop_runs
 from gangline.serve.orders.telling import Telling
 from gangline.serve.types import Order
-from gangline.spec.line import Line
 from gangline.spec.record import Record
 
 CHILD_SECONDS = 0.1
@@ -108,7 +107,7 @@ class Errand:
             stop_runs(self._desk, order.project, order.ref, but=order.id, reason=f"{order.ref} is gone")
             return self._dropped(f"{order.ref} is gone: nothing to build")
         self.order = replace(order, trust="fork" if head.is_fork else "own", branch=head.branch or order.branch)
-        twin = self._twin(source, head)
+        twin = find_twin(self._desk, clones, self.order, source, head)
         if twin is not None:
             return self._dropped(f"pull request {twin} asks for the same commit")
         source.fetch(clones, order.ref)
@@ -119,62 +118,20 @@ class Errand:
 
     def _consider(self, source: Source, head: Head) -> Order:
         """What the line at this commit says, before anything of it is run."""
-        place = self._shared.clones.checkout(source.clone, head.commit)
+        clones = self._shared.clones
+        place = clones.checkout(source.clone, head.commit)
         try:
-            _demand_shown(self.order)
-            line = read_line(place, head.commit, self.order.overrides)
-            _demand_project(line, self.order.project)
-            no = self._refusal(source, head, place, line)
+            line = line_to_run(self._desk, clones, self.order, source, head, place=place)
         except ConfigError as error:
             said = self._telling.refused(self.order, source, head.commit, error)
             return replace(self.order, state="done", commit=head.commit, note=said)
-        if no is not None or line is None:
-            return self._dropped(no or f"commit {head.commit[:8]} has no line.toml")
+        if isinstance(line, str):
+            return self._dropped(line)
         self._shared.schedules.note(self.order, line)
         return self._answer(place, head.commit)
 
     def _dropped(self, note: str) -> Order:
         return replace(self.order, state="dropped", note=clean(note, limit=400))
-
-    def _twin(self, source: Source, head: Head) -> int | None:
-        """Pull request of our own whose order asks for this branch and commit: its run tells more people."""
-        order = self.order
-        if source.forge is None or order.pull_request is not None or order.cause != "push":
-            return None
-        waiting = self._desk.database.orders.list(states=["queued", "driving"], projects=[order.project], limit=200)
-        for each in waiting:
-            if each.pull_request is not None and each.branch == head.branch and each.trust == "own":
-                pull = source.head(self._shared.clones, each.ref)
-                if pull is not None and pull.commit == head.commit and not pull.is_fork:
-                    return each.pull_request
-        return None
-
-    def _refusal(self, source: Source, head: Head, place: Path, line: Line | None) -> str | None:
-        """Why the triggers start nothing; of a fork those of the branch that it wants to change."""
-        clones, order = self._shared.clones, self.order
-        rules = self._target_line(source, head) if head.is_fork else line
-        if rules is None:
-            return "no line.toml there" if line is None else "no line.toml on the branch that it wants to change"
-        changed = None
-        if rules.trigger.paths != ("**",) and order.cause not in {"api", "schedule"}:
-            changed = changed_paths(
-                source, clones, self._desk.database.runs, order, commit=head.commit, branch=order.branch
-            )
-        found = Found(
-            branch=head.target if head.is_fork else order.branch,  # a fork names its branches as it likes
-            is_fork=head.is_fork,
-            changed=changed,
-            commit_age_seconds=commit_age_seconds(place, head.commit),
-        )
-        return refusal(order, rules.trigger, found)
-
-    def _target_line(self, source: Source, head: Head) -> Line | None:
-        ref = f"refs/heads/{head.target}"
-        target = source.head(self._shared.clones, ref)
-        if target is None:
-            return None
-        source.fetch(self._shared.clones, ref)
-        return read_line(self._shared.clones.checkout(source.clone, target.commit), target.commit)
 
     def _answer(self, place: Path, commit: str) -> Order:
         """By the run that stands for this question, else by a new one."""
@@ -274,27 +231,9 @@ class Errand:
             raise Stopping
 
 
-def _demand_shown(order: Order) -> None:
-    """Rules speak of branches by name: a name that looks like another one's meets none of them."""
-    if order.branch is not None and order.trust == "own" and shown_name(order.branch) is None:
-        raise ConfigError(
-            f"wanted a branch whose name shows all of its characters, found {ascii(order.branch)[:80]};"
-            " push the commit to a branch of another name"
-        )
-
-
 def _has_told(record: Record) -> bool:
     """It has ended and said so: a driver that died before its report is replaced for that alone."""
     return record.run.state == "ended" and stage(record, "report").state in FINAL
-
-
-def _demand_project(line: Line | None, project: str) -> None:
-    """A repository builds the project that the site gave it, whatever its line calls itself."""
-    if line is not None and line.project.name != project:
-        raise ConfigError(
-            f"line.toml: project.name: wanted {project}, as the site calls this repository,"
-            f" found {line.project.name}; change one of them"
-        )
 
 
 def _arguments(order: Order, place: Path, commit: str, *, site: Path, is_new: bool) -> list[str]:
