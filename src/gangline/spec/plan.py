@@ -197,7 +197,7 @@ class Candidate:
     name: str
     strategy: Strategy
     mesh: Mesh
-    verdict: Literal["chosen", "runner_up", "lost", "no_fit", "unsupported"]
+    verdict: Literal["chosen", "runner_up", "lost", "dearer", "late", "over_budget", "no_fit", "unsupported"]
     reason: str
     forecast: Forecast = Forecast()
 

@@ -93,8 +93,9 @@ def _gpu_rules(key: str, gpu: GpuTable) -> Iterator[Problem]:
     for precision, rate in gpu.flops_per_second.items():
         if rate <= 0:
             yield Problem(f"{key}.flops_per_second.{precision}", "above 0", show(rate))
-    if gpu.memory_bytes_per_second is not None and gpu.memory_bytes_per_second <= 0:
-        yield Problem(f"{key}.memory_bytes_per_second", "above 0", show(gpu.memory_bytes_per_second))
+    for name in ("memory_bytes_per_second", "link_bytes_per_second", "network_bytes_per_second"):
+        if (rate := getattr(gpu, name)) is not None and rate <= 0:
+            yield Problem(f"{key}.{name}", "above 0", show(rate))
     yield from _at_least(f"{key}.price_per_hour", gpu.price_per_hour, 0)
 
 

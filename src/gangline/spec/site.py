@@ -102,6 +102,10 @@ class GpuTable:
     """Delivered rate by precision."""
     memory_bytes_per_second: float | None = None
     """Delivered bandwidth."""
+    link_bytes_per_second: float | None = None
+    """Delivered between devices of one server, each way and of one device, as nccl-tests prints "busbw"."""
+    network_bytes_per_second: float | None = None
+    """Likewise between servers: one device's share of the network."""
     price_per_hour: float | None = None
     """Of one device, in money.currency."""
 
