@@ -24,8 +24,8 @@ _MOST_LETTERS = 300
 
 
 def traces_of(task: Task, options: dict[str, Any], *, seconds: float = SECONDS) -> dict[str, Any]:
-    """`traces`, `untraced`: why there are none, in one line, and `unstaged`: why no pipeline can train the model; empty
-    where it can, or nobody could tell. What user code does in it stays there."""
+    """`traces`, and the `sequence` of a sample; `untraced`: why there are none, in one line, and `unstaged`: why no
+    pipeline can train the model; empty where it can, or nobody could tell. What user code does in it stays there."""
     here, there = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(target=_answer, args=(there, task, options), daemon=True)
     child.start()
@@ -48,7 +48,7 @@ def _answer(there: Connection, task: Task, options: dict[str, Any]) -> None:
     try:
         sample = sample_of(task, options)
         unstaged = _unstaged(task, options, sample)
-        found = {"traces": _traces(task, options, sample), "untraced": ""}
+        found = {"traces": _traces(task, options, sample), "untraced": "", "sequence": _sequence(task, sample)}
     except Exception as error:  # whatever the user's model does under fake tensors is a reason, no failure
         traceback.print_exc()
         found = _none(f"{type(error).__name__}: {' '.join(str(error).split())}")
@@ -64,6 +64,13 @@ def _unstaged(task: Task, options: dict[str, Any], sample: dict[str, Any]) -> st
     except ConfigError as error:
         return str(error)
     return ""
+
+
+def _sequence(task: Task, sample: dict[str, Any]) -> int | None:
+    """Places along which a sequence is cut; None: the hints name no dimension of it."""
+    batch = default_collate([sample])
+    lengths = (batch[key].shape[dim] for key, dim in hints_of(task).sequence.items() if key in batch)
+    return next((int(each) for each in lengths), None)
 
 
 def _inputs(model: nn.Module, sample: dict[str, Any]) -> dict[str, Any]:
