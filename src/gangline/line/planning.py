@@ -51,6 +51,9 @@ def make_choice(
     known = rates_of(line, site, inventory, seen.profile, cache=cache, say=say)
     trusted = calibrated_site(line, site, inventory, history.runs, known.rates)
     choice = choose(line, trusted, inventory, seen.profile, history.runs, rates=known.rates)
-    budget = check_budget(line.plan, site.limits, choice.forecast, band=trusted.plan.band)
+    several = sum(each.verdict not in ("no_fit", "unsupported") for each in choice.candidates) > 1
+    budget = check_budget(
+        line.plan, site.limits, choice.forecast, band=trusted.plan.band, nearest=choice.name if several else ""
+    )
     troubles = tuple(each for each in (known.trouble, history.trouble) if each)
     return Planned(choice=choice, budget=budget, site=trusted, troubles=troubles)

@@ -1,6 +1,9 @@
 """The budget gate: bounds of line and site against a forecast, before anything is queued."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
 
 from gangline.errors import ConfigError
 from gangline.spec.line import PlanTable
@@ -10,7 +13,33 @@ from gangline.spec.site import LimitsTable
 from gangline.units import format_number
 
 
-def check(bounds: PlanTable, limits: LimitsTable, forecast: Forecast, *, band: float = 0.0) -> Gate:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Excess:
+    """How far a forecast is beyond a bound."""
+
+    kind: Literal["over_budget", "late"]
+    ratio: float
+    words: str
+
+
+def excess(bounds: PlanTable, limits: LimitsTable, forecast: Forecast, *, band: float = 0.0) -> Excess | None:
+    """The bound that `forecast` is furthest beyond, also by a first forecast; None: it is beyond none, or nobody knows.
+
+    Arguments are those of `check`.
+    """
+    edge = 1.0 if _is_first(forecast) else 1 + band
+    beyond = [
+        Excess(
+            kind="late" if word == "seconds" else "over_budget", ratio=known * edge / bound if bound else inf,
+            words=f"{word}: {format_number(known * edge)} forecast, at most {format_number(bound)}",
+        )
+        for word, bound, known in _bounds(bounds, limits, forecast)
+        if known is not None and known * edge > bound
+    ]  # fmt: skip
+    return max(beyond, key=lambda each: each.ratio, default=None)
+
+
+def check(bounds: PlanTable, limits: LimitsTable, forecast: Forecast, *, band: float = 0.0, nearest: str = "") -> Gate:
     """Yes, no or unknown: the tightest bound of each kind against the forecast's upper edge.
 
     Args:
@@ -18,6 +47,7 @@ def check(bounds: PlanTable, limits: LimitsTable, forecast: Forecast, *, band: f
         limits: Of the site.
         forecast: Of the chosen plan.
         band: Share by which a forecast of time may be short.
+        nearest: Name of the plan, where others were weighed and are further beyond.
 
     Raises:
         ConfigError: The line's own bound is above the site's.
@@ -31,7 +61,9 @@ def check(bounds: PlanTable, limits: LimitsTable, forecast: Forecast, *, band: f
     verdict = "no" if refused else "unknown" if unknown else "yes"
     reasons = refused or unknown or [reason for _, reason in answers]
     evidence = {"origin": forecast.origin, "band": band}
-    return Gate(name="budget", verdict=verdict, reason="; ".join(reasons), evidence=evidence)  # type: ignore[arg-type]  # one of three literals
+    reason = f"no plan is within the bounds, {nearest} comes nearest: " if refused and nearest else ""
+    reason += "; ".join(reasons)
+    return Gate(name="budget", verdict=verdict, reason=reason, evidence=evidence)  # type: ignore[arg-type]  # one of three literals
 
 
 def _require_within(bounds: PlanTable, limits: LimitsTable) -> None:
@@ -45,7 +77,18 @@ def _require_within(bounds: PlanTable, limits: LimitsTable) -> None:
 
 
 def _answers(bounds: PlanTable, limits: LimitsTable, forecast: Forecast, band: float) -> Iterator[tuple[str, str]]:
-    first = forecast.origin.startswith("rates")
+    first = _is_first(forecast)
+    for word, bound, known in _bounds(bounds, limits, forecast):
+        yield _guess(word, bound, known) if first and known else _answer(word, bound, known, band)
+
+
+def _is_first(forecast: Forecast) -> bool:
+    """No run has corrected it yet."""
+    return forecast.origin.startswith("rates")
+
+
+def _bounds(bounds: PlanTable, limits: LimitsTable, forecast: Forecast) -> Iterator[tuple[str, float, float | None]]:
+    """What is bounded, the tightest bound, and what the forecast says of it."""
     for word, bound, limit, known in (
         ("GPU-hours", bounds.budget_gpu_hours, limits.gpu_hours_per_run, forecast.gpu_hours),
         ("money", bounds.budget_money, limits.money_per_run, forecast.money),
@@ -53,7 +96,7 @@ def _answers(bounds: PlanTable, limits: LimitsTable, forecast: Forecast, band: f
     ):
         tightest = min((each for each in (bound, limit) if each is not None), default=None)
         if tightest is not None:
-            yield _guess(word, tightest, known) if first and known else _answer(word, tightest, known, band)
+            yield word, tightest, known
 
 
 def _guess(word: str, bound: float, known: float) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """The plans worth a look for one world size, and how a strategy's name becomes a mesh."""
 
 from dataclasses import dataclass
+from math import gcd
 from typing import Literal
 
 from gangline.errors import ConfigError
@@ -8,7 +9,7 @@ from gangline.planner.experts import expert_mesh
 from gangline.planner.pipeline import pipeline_mesh, three_axes
 from gangline.planner.pool import Pool
 from gangline.planner.tensor import tensor_mesh
-from gangline.planner.world import num_nodes
+from gangline.planner.world import choose_world, num_nodes
 from gangline.spec.line import Line, MeshTable
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Strategy, strategy_of
@@ -42,16 +43,26 @@ class Shape:
         return sum(degree > 1 for degree in self.mesh.axes.values())
 
 
-def data_parallel_shapes(world: int, pool: Pool) -> list[Shape]:
-    """Every way to share a batch over `world` ranks; those that need less traffic first.
+def data_parallel_shapes(line: Line, pool: Pool, profile: ModelProfile | None) -> list[Shape]:
+    """Every way to share a batch over as many ranks as there are; in the fixed order.
 
-    zero1 comes after fsdp, which holds less and sends no more: it is for models that cannot be sharded.
+    Those that need less traffic come first, but for two: zero2 holds more than fsdp and sends less, which only a
+    forecast can weigh, and zero1, which holds more and sends no less, is for models that cannot be sharded.
     """
+    world = choose_world(line, pool)
     if world == 1:
         return [Shape("none", Mesh())]
     nodes = num_nodes(pool, world)
-    names = ["ddp", "hsdp", "fsdp", "zero1"] if 1 < nodes < world else ["ddp", "fsdp", "zero1"]
-    return [*(shape_of(name, world, nodes) for name in names), Shape("none", Mesh())]
+    hybrid = ["hsdp"] if 1 < nodes < world else []
+    shapes = [shape_of(name, world, nodes) for name in ("ddp", *hybrid, "fsdp", "zero2", "zero1")]
+    return [*shapes, *_expert_shapes(line, world, profile), Shape("none", Mesh())]
+
+
+def _expert_shapes(line: Line, world: int, profile: ModelProfile | None) -> list[Shape]:
+    """Experts dealt over ranks that share data, of a task whose model has experts for them."""
+    if profile is None or not profile.experts or "ep" in profile.obstacles or line.project.task is None:
+        return []
+    return [Shape("ep", expert_mesh(world, profile))] if gcd(world, profile.experts) > 1 else []
 
 
 def shape_of(strategy: str, world: int, nodes: int = 1, profile: ModelProfile | None = None) -> Shape:

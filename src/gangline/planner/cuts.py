@@ -1,5 +1,5 @@
-"""Shapes that cut the model itself, for when sharing data does not fit: peers of a layer inside a server, stages of
-blocks, shards over the rest, and their products."""
+"""Shapes that cut the model itself, for when sharing data does not fit or takes longer: peers of a layer or of a
+sequence inside a server, stages of blocks, shards over the rest, and products of the first and the last."""
 
 from collections.abc import Iterator
 
@@ -20,18 +20,26 @@ MOST_SHAPES = 16
 
 
 def cut_shapes(line: Line, pool: Pool, profile: ModelProfile) -> list[Shape]:
-    """Products of `tp` and `pp` with shards over the rest, fewest axes and smallest degrees first.
+    """Products of `tp` and `pp`, and `cp`, with shards over the rest, fewest axes and smallest degrees first.
 
-    Degrees divide what has to stay whole: tp the ranks of a server and the cuts of the model, all of them the world; pp
-    is at most the blocks; the batch is shared evenly, in micro-batches that some schedule takes.
+    Degrees divide what has to stay whole: tp the ranks of a server and the cuts of the model, cp the ranks of a server
+    and half the places of a sequence, all of them the world; pp is at most the blocks; the batch is shared evenly, in
+    micro-batches that some schedule takes.
     """
-    found = {shape: None for world in _worlds(line, pool) for shape in _products(line, pool, profile, world)}
+    worlds = [world for world in _worlds(line, pool) if world > 1 and is_whole(pool, world)]
+    found = {
+        shape: None
+        for world in worlds
+        for shapes in (_products, _in_sequence)
+        for shape in shapes(line, pool, profile, world)
+    }
     return sorted(found, key=_cost)[:MOST_SHAPES]
 
 
-def _cost(shape: Shape) -> tuple[int, int, int, int]:
+def _cost(shape: Shape) -> tuple[int, int, int, int, int]:
     mesh = shape.mesh
-    return (mesh.tp > 1) + (mesh.pp > 1), mesh.tp * mesh.pp, mesh.pp, -mesh.world_size
+    cuts = (mesh.tp > 1) + (mesh.pp > 1) + (mesh.cp > 1)
+    return cuts, mesh.tp * mesh.pp * mesh.cp, mesh.pp, mesh.cp, -mesh.world_size
 
 
 def _worlds(line: Line, pool: Pool) -> list[int]:
@@ -46,8 +54,6 @@ def _worlds(line: Line, pool: Pool) -> list[int]:
 
 
 def _products(line: Line, pool: Pool, profile: ModelProfile, world: int) -> Iterator[Shape]:
-    if world < 2 or not is_whole(pool, world):
-        return
     node = world // num_nodes(pool, world)
     for tp in _divisors(node):
         for pp in _divisors(world // tp):
@@ -57,6 +63,16 @@ def _products(line: Line, pool: Pool, profile: ModelProfile, world: int) -> Iter
             if pp > (profile.blocks or 1) or not _is_shared(line, mesh, profile):
                 continue
             yield Shape(strategy_of(mesh), mesh)
+
+
+def _in_sequence(line: Line, pool: Pool, profile: ModelProfile, world: int) -> Iterator[Shape]:
+    """Peers in pairs of pieces from both ends of a sequence, of a task that says where it is."""
+    if not profile.sequence or "cp" in profile.obstacles:
+        return
+    for cp in _divisors(world // num_nodes(pool, world)):
+        mesh = Mesh(dp_shard=world // cp, cp=cp)
+        if cp > 1 and profile.sequence % (2 * cp) == 0 and _is_shared(line, mesh, profile):
+            yield Shape("cp", mesh)
 
 
 def _is_shared(line: Line, mesh: Mesh, profile: ModelProfile) -> bool:

@@ -1,7 +1,7 @@
 """Time, money and memory of a shape: by equal runs where there were any, else by what devices do; else None."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from gangline.planner.calibrate import Calibration, Key, calibrate
@@ -16,10 +16,12 @@ from gangline.planner.world import ranks_per_node
 from gangline.spec.codec import digest
 from gangline.spec.inventory import Inventory
 from gangline.spec.line import Line
-from gangline.spec.plan import Forecast, PipelineSchedule, Precision, Term
+from gangline.spec.plan import Forecast, Memory, PipelineSchedule, Precision, Term
 from gangline.spec.profile import Measured, ModelProfile
 from gangline.spec.rates import Rates
 from gangline.spec.site import PlanTable, Site
+
+ON_THE_HOST = "what moving shards to the host and back takes is not known"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,12 +32,15 @@ class How:
     precision: Precision
     schedule: PipelineSchedule | None = None
     """None: no pipeline that could be played."""
-    checkpointing: str = "none"
+    memory: Memory = Memory()
 
     def words(self, line: Line) -> str:
         """What tells two runs of one shape apart."""
         told = [f"micro_batch {self.micro_batch}"]
-        told += [f"{self.checkpointing} computed again"] if self.checkpointing != "none" else []
+        again, chunks = self.memory.activation_checkpointing, self.memory.loss_chunks
+        told += [f"{again} computed again"] if again != "none" else []
+        told += [f"loss in {chunks} pieces"] if chunks > 1 else []
+        told += ["shards on the host"] if self.memory.offload == "cpu" else []
         told += [line.train.compression.kind] if line.train.compression.kind != "none" else []
         return ", ".join([*told, self.schedule or ""]).removesuffix(", ")
 
@@ -53,14 +58,17 @@ class Evidence:
     """Measured on the pool's devices."""
     trust: PlanTable = PlanTable()
     """How far the site goes without records."""
+    _known: dict[Precision, Calibration] = field(default_factory=dict, compare=False)
 
     def key(self, precision: Precision) -> Key:
         return device_name(self.pool, self.rates), precision
 
     def calibration(self, precision: Precision) -> Calibration:
         """What earlier runs teach; nothing without them."""
-        trust = self.trust
-        return calibrate(self.history, self.key(precision), band=trust.band, memory_margin=trust.memory_margin)
+        if precision not in self._known:
+            bounds = {"band": self.trust.band, "memory_margin": self.trust.memory_margin}
+            self._known[precision] = calibrate(self.history, self.key(precision), **bounds)
+        return self._known[precision]
 
 
 def calibrated_site(
@@ -95,7 +103,7 @@ def forecast_of(evidence: Evidence, shape: Shape, how: How, memory_bytes: float 
     way = how.words(line)
     alike = _equal_runs(evidence.history, shape, pool, how.precision, line.train.global_batch)
     equal = [each for each in alike if each.forecast.way in ("", way)]
-    by_parts = _by_parts(evidence, shape, how)
+    by_parts = formula_of(evidence, shape, how)
     step = median(each.step_seconds for each in equal) if equal else by_parts.step_seconds
     terms = _as_measured(by_parts.terms, equal) if equal else by_parts.terms
     wall = None if step is None else line.train.steps * (step + _of_saves(terms))
@@ -130,16 +138,20 @@ def _equal_runs(
     ]
 
 
-def _by_parts(evidence: Evidence, shape: Shape, how: How) -> Forecast:
+def formula_of(evidence: Evidence, shape: Shape, how: How, *, overlap: float | None = None) -> Forecast:
+    """Part by part, corrected by what other runs were off by, whatever equal ones took.
+
+    `overlap` is the share of computing that hides communication; None: what the site grants.
+    """
     profile, pool = evidence.profile, evidence.pool
     trace = profile.trace(how.precision) if profile else None
     if profile is None:
         return Forecast(missing="the size of the model is not known")
     if trace is None:
         return Forecast(missing=profile.untraced or "the model was not followed", origin="formula")
-    course = _course(evidence, shape, how, profile)
+    course = _course(evidence, shape, how, profile, overlap=evidence.trust.overlap if overlap is None else overlap)
     sent = None
-    if not unknown_traffic(shape, course.load):
+    if not unknown_traffic(profile, shape, course.load):
         sent = wire_bytes(collectives(profile, shape, course.load), device=pool.device)
     local = ranks_per_node(pool, shape.mesh.world_size)
     speeds = speeds_of(pool, how.precision, trace, evidence.rates, ranks=local)
@@ -149,6 +161,7 @@ def _by_parts(evidence: Evidence, shape: Shape, how: How) -> Forecast:
         return Forecast(wire_bytes=sent, missing=why, origin="traced")
     known = evidence.calibration(how.precision)
     terms, missing = step_terms(course, speeds, known)
+    missing = ON_THE_HOST if how.memory.offload == "cpu" else missing
     count = max((factor.count for factor in (known.step, *known.factors.values())), default=0)
     return Forecast(
         wire_bytes=sent,
@@ -160,7 +173,7 @@ def _by_parts(evidence: Evidence, shape: Shape, how: How) -> Forecast:
     )
 
 
-def _course(evidence: Evidence, shape: Shape, how: How, profile: ModelProfile) -> Course:
+def _course(evidence: Evidence, shape: Shape, how: How, profile: ModelProfile, *, overlap: float) -> Course:
     line, train = evidence.line, evidence.line.train
     samples = train.global_batch / shape.mesh.data_parallel
     drifting = shape.strategy in ("local_sgd", "diloco")
@@ -174,12 +187,13 @@ def _course(evidence: Evidence, shape: Shape, how: How, profile: ModelProfile) -
             micro_batch=how.micro_batch,
             micro_batches=max(1, round(samples / how.micro_batch)),
             precision=how.precision,
-            checkpointing=how.checkpointing,
-            compression=train.compression.kind,
+            checkpointing=how.memory.activation_checkpointing,
+            loss_chunks=how.memory.loss_chunks,
+            compression=train.compression,
             outer_steps=(train.compression.outer_steps or 1) if drifting else 1,
         ),
-        bubble=(idle_share(line, shape.mesh, how.micro_batch, how.schedule) if how.schedule else None) or 0.0,
-        overlap=evidence.trust.overlap,
+        bubble=(idle_share(line, shape.mesh, how.micro_batch, how.schedule, trace) if how.schedule else None) or 0.0,
+        overlap=overlap,
         save_every=save_every(line),
         samples=samples,
     )

@@ -3,14 +3,15 @@
 from functools import lru_cache
 
 from gangline.errors import ConfigError
-from gangline.planner.bubble import bubble, require_schedule, runnable_schedules
+from gangline.planner.bubble import Costs, Timeline, bubble, require_schedule, runnable_schedules
 from gangline.planner.in_stages import conflicts_of_line
 from gangline.planner.orders import SPLIT, num_stages
+from gangline.planner.stage_cut import stage_weights
 from gangline.planner.tensor import tensor_mesh
 from gangline.spec.line import Line
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import PipelineSchedule
-from gangline.spec.profile import ModelProfile
+from gangline.spec.profile import ModelProfile, Trace
 
 ENOUGH = 8
 """Micro-batches a stage of which a schedule's order is plain."""
@@ -91,21 +92,35 @@ def choose_schedule(line: Line, mesh: Mesh, micro_batch: int, profile: ModelProf
     return min((each for each in works if not (line.train.compile and each in SPLIT)), key=badness)
 
 
-@lru_cache(maxsize=4096)
 def _played(schedule: PipelineSchedule, ranks: int, micro_batches: int) -> tuple[float, float]:
     """Idle share, and most micro-batches that a rank holds; a step of more than enough for the ranks goes on as it is,
     so that it is played in part, and those that hold them all are counted."""
     count = min(micro_batches, ENOUGH * ranks)
-    played = bubble(schedule, ranks, count)
+    played = _play(schedule, ranks, count)
     holds_all = max(played.live) >= count
     return played.bubble, float(micro_batches) if holds_all else max(played.live)
 
 
-def idle_share(line: Line, mesh: Mesh, micro_batch: int, schedule: PipelineSchedule) -> float | None:
-    """Bubble of equal stages whose forward and halves of backward last alike; None: there is no pipeline."""
+@lru_cache(maxsize=4096)
+def _play(schedule: PipelineSchedule, ranks: int, micro_batches: int, weights: tuple[float, ...] = ()) -> Timeline:
+    return bubble(schedule, ranks, micro_batches, costs=Costs(weights=weights))
+
+
+def idle_share(
+    line: Line, mesh: Mesh, micro_batch: int, schedule: PipelineSchedule, trace: Trace | None = None
+) -> float | None:
+    """Share of time in which ranks wait for others, or for the dearest stage; None: there is no pipeline.
+
+    Forward and both halves of backward last alike; without a `trace` of the model stages do, too.
+    """
     if mesh.pp == 1:
         return None
-    return round(bubble(schedule, mesh.pp, num_micro_batches(line, mesh, micro_batch)).bubble, 4)
+    weights = stage_weights(trace, num_stages(schedule, mesh.pp))
+    count = num_micro_batches(line, mesh, micro_batch)
+    played = _play(schedule, mesh.pp, min(count, ENOUGH * mesh.pp), weights)
+    more = count / min(count, ENOUGH * mesh.pp)  # of which each takes as long as on the busiest rank
+    seconds = played.seconds + (more - 1) * max(played.busy)
+    return round(1 - more * sum(played.busy) / (mesh.pp * seconds), 4)
 
 
 def live_micro_batches(line: Line, mesh: Mesh, micro_batch: int, profile: ModelProfile | None) -> float:

@@ -40,6 +40,10 @@ class Pool:
     """Of one GPU by precision; empty: not known, as of cores."""
     memory_bytes_per_second: float | None = None
     """Of one GPU."""
+    link_bytes_per_second: float | None = None
+    """Of one GPU to others of its node; None: not given."""
+    network_bytes_per_second: float | None = None
+    """Of one GPU to those of other nodes; None: not given."""
     host_memory_bytes: float | None = None
     """Of one node, beside its GPUs; None: not known, or there are none."""
     rates_origin: str = ""
@@ -106,6 +110,8 @@ def _gpu_pool(site: Site, inventory: Inventory, gpus: Devices) -> Pool:
         flops_per_second=table.flops_per_second if table and given else peak.flops_per_second if peak else {},
         memory_bytes_per_second=(table.memory_bytes_per_second if table else None)
         or (peak.memory_bytes_per_second if peak else None),
+        link_bytes_per_second=table.link_bytes_per_second if table else None,
+        network_bytes_per_second=table.network_bytes_per_second if table else None,
         rates_origin="given" if given else "published" if peak else "",
     )
 

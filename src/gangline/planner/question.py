@@ -1,13 +1,14 @@
 """One line on one pool: what every judgement of a shape reads, and what is known about a shape."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gangline.planner.candidates import Shape
-from gangline.planner.forecast import Evidence, How, forecast_of, measured_seconds
+from gangline.planner.forecast import Evidence, How, forecast_of, formula_of, measured_seconds
 from gangline.planner.memory import Fit, Load, host_bytes, rank_parts
 from gangline.planner.memory_options import OFFLOADED, Setting, memories
 from gangline.planner.micro_batch import micro_batches
+from gangline.planner.pace import Pace
 from gangline.planner.pipeline import live_micro_batches, schedule_of
 from gangline.planner.pool import Pool, choose_precision, open_pool
 from gangline.planner.world import ranks_per_node
@@ -29,6 +30,8 @@ class Question:
     """What the planner is asked."""
 
     line: Line
+    site: Site
+    """With the band and the margin that earlier runs taught."""
     pool: Pool
     precision: Precision
     profile: ModelProfile | None
@@ -38,6 +41,7 @@ class Question:
     evidence: Evidence
     """What forecasts are made of."""
     _settings: dict[Shape, Setting] = field(default_factory=dict, compare=False)
+    _formulas: dict[tuple[Shape, How], Forecast] = field(default_factory=dict, compare=False)
 
     @staticmethod
     def about(
@@ -54,11 +58,16 @@ class Question:
         alike = [each for each in history if each.model in ("", model)]
         band = max(site.plan.band, CPU_BAND) if pool.device == "cpu" else site.plan.band
         evidence = Evidence(line=line, pool=pool, profile=profile, history=alike, rates=rates, trust=site.plan)
-        return Question(line, pool, choose_precision(line, inventory), profile, alike, band, evidence)
+        return Question(line, site, pool, choose_precision(line, inventory), profile, alike, band, evidence)
+
+    @property
+    def counts_money(self) -> bool:
+        """The cheapest plan is wanted, not the fastest; cores cost nothing."""
+        return self.line.plan.objective == "money" and self.pool.device != "cpu"
 
     def setting(self, shape: Shape) -> Setting:
-        """The cheapest way to run `shape` that a rank holds, with the largest passes; else the nearest miss, which
-        leaves shards where they are if the line does.
+        """The cheapest way to run `shape` that a rank holds, with the largest passes, unless forecasts say that another
+        one is faster; else the nearest miss, which leaves shards where they are if the line does.
 
         Raises:
             ConfigError: The line's own micro-batch does not divide a rank's share.
@@ -68,16 +77,33 @@ class Question:
         return self._settings[shape]
 
     def _find(self, shape: Shape) -> Setting:
-        sizes = micro_batches(self.line, shape.mesh)
         misses = []
-        for memory in memories(self.line, shape, self.pool.device, self.profile):
-            for size in sizes:
-                found = Setting(micro_batch=size, memory=memory, fit=self.weigh(shape, size, memory))
-                if found.fit.holds:
-                    return found
-                misses.append(found)
+        for each in self._ways(shape):
+            if each.fit.holds:
+                return self._faster(shape, each)
+            misses.append(each)
         least = min(miss.effort // OFFLOADED for miss in misses)
         return min((each for each in misses if each.effort // OFFLOADED == least), key=lambda each: each.fit.ratio or 0)
+
+    def _ways(self, shape: Shape) -> Iterator[Setting]:
+        """All that the line leaves open, the least effort first, each with the largest passes first."""
+        sizes = micro_batches(self.line, shape.mesh)
+        for memory in memories(self.line, shape, self.pool.device, self.profile):
+            for size in sizes:
+                yield Setting(micro_batch=size, memory=memory, fit=self.weigh(shape, size, memory))
+
+    def _faster(self, shape: Shape, first: Setting) -> Setting:
+        """`first`, or the fastest of what is clearly faster: large passes that compute something again may gather less
+        often."""
+        pace = self._pace(shape, first)
+        if first.effort >= OFFLOADED or pace is None:
+            return first
+        found = {first.micro_batch: (pace, first)}
+        for each in self._ways(shape):
+            if each.fit.holds and each.effort < OFFLOADED and each.micro_batch not in found:
+                found[each.micro_batch] = self._pace(shape, each) or pace, each
+        faster = [each for each in found.values() if each[0].is_clearly_below(pace, self.band)]
+        return min(faster, key=lambda each: each[0].most, default=(pace, first))[1]
 
     def fit(self, shape: Shape) -> Fit:
         """As `setting` runs it."""
@@ -113,11 +139,30 @@ class Question:
     def forecast(self, shape: Shape, micro_batch: int | None = None) -> Forecast:
         """Of `shape` as `setting` runs it, or in passes of so many samples."""
         setting = self.setting(shape)
-        size = micro_batch or setting.micro_batch
-        how = How(
-            micro_batch=size,
-            precision=self.precision,
-            schedule=schedule_of(self.line, shape.mesh, size, self.profile),
-            checkpointing=setting.memory.activation_checkpointing,
-        )
-        return forecast_of(self.evidence, shape, how, self.weigh(shape, size, setting.memory).need_bytes)
+        how = self._how(shape, micro_batch or setting.micro_batch, setting.memory)
+        need = self.weigh(shape, how.micro_batch, setting.memory).need_bytes
+        return forecast_of(self.evidence, shape, how, need)
+
+    def formula(self, shape: Shape) -> Forecast:
+        """Of `shape` as `setting` runs it, whatever equal runs took."""
+        setting = self.setting(shape)
+        return self._formula(shape, self._how(shape, setting.micro_batch, setting.memory))
+
+    def pace(self, shape: Shape) -> Pace | None:
+        """Seconds of a step by forecast; None: there is none."""
+        return self._pace(shape, self.setting(shape))
+
+    def _pace(self, shape: Shape, setting: Setting) -> Pace | None:
+        how = self._how(shape, setting.micro_batch, setting.memory)
+        most = self._formula(shape, how).step_seconds
+        least = None if most is None else formula_of(self.evidence, shape, how, overlap=1.0).step_seconds
+        return None if most is None or least is None else Pace(most, least)
+
+    def _formula(self, shape: Shape, how: How) -> Forecast:
+        if (shape, how) not in self._formulas:
+            self._formulas[shape, how] = formula_of(self.evidence, shape, how)
+        return self._formulas[shape, how]
+
+    def _how(self, shape: Shape, micro_batch: int, memory: Memory) -> How:
+        schedule = schedule_of(self.line, shape.mesh, micro_batch, self.profile)
+        return How(micro_batch=micro_batch, precision=self.precision, schedule=schedule, memory=memory)

@@ -10,20 +10,25 @@ from gangline.planner.pool import Pool
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Memory
 from gangline.spec.profile import ModelProfile
-from gangline.units import format_bytes, format_count, format_seconds
+from gangline.units import format_bytes, format_count
 
-Times = tuple[float | None, float | None]
-"""Measured seconds of a step, of a loser and of the winner; None: nobody measured it."""
 _NOTHING = Memory()
 _ALONE = "one rank has nothing to share"
 
 
 def chosen_reason(
-    shape: Shape, setting: Setting, profile: ModelProfile | None, *, asked: bool, alone: bool, given: Memory
+    shape: Shape,
+    setting: Setting,
+    profile: ModelProfile | None,
+    *,
+    asked: bool,
+    alone: bool,
+    given: Memory,
+    won: str = "",
 ) -> str:
-    """Why `shape` won; `alone`: no other plan was possible. What was not known is said, too, and what was given up for
-    memory beyond `given`, which the line asks for."""
-    reason = "as the line asks" if asked else _why(shape, setting.fit, profile, alone=alone)
+    """Why `shape` won; `alone`: no other plan was possible; `won`: over the first of the fixed order, with its numbers.
+    What was not known is said, too, and what was given up for memory beyond `given`, which the line asks for."""
+    reason = "as the line asks" if asked else won or _why(shape, setting.fit, profile, alone=alone)
     more = [given_up(setting.memory, given), _unknown(setting.fit, profile)]
     return "; ".join([reason, *(each for each in more if each)])
 
@@ -40,25 +45,23 @@ def given_up(memory: Memory, given: Memory = _NOTHING) -> str:
     return ", ".join(each for each in words if each)
 
 
-def loser_reason(shape: Shape, winner: Shape, settings: tuple[Setting, Setting], times: Times) -> str:
-    """Why `shape`, which fits, lost to `winner`; settings and measured seconds are those of both, in this order."""
-    seconds, best = times
+def loser_reason(shape: Shape, winner: Shape, settings: tuple[Setting, Setting]) -> str:
+    """Why `shape`, which fits, lost to `winner` where times do not tell; settings are those of both, in this order."""
     own, other = settings
-    if seconds is not None and best is not None and seconds > best:
-        percent = 100 * (seconds / best - 1)
-        return f"{percent:.1f} % slower: {format_seconds(seconds)} against {format_seconds(best)} a step, measured"
     if shape.strategy == "none":
         return f"one rank of {winner.mesh.world_size}: the others stay idle"
     if own.effort > other.effort:
         return f"gives up more time for room: {given_up(own.memory, other.memory) or 'computes more again'}"
     if shape.num_axes > winner.num_axes:
-        return f"more axes: {shape.num_axes} where {winner.num_axes} does"
+        return f"{shape.num_axes} axes where {winner.num_axes} does"
     return _more_traffic(shape.mesh, winner.mesh) or _of_copies(shape, winner)
 
 
 def _more_traffic(mesh: Mesh, least: Mesh) -> str:
     if mesh.tp > least.tp:
         return f"{mesh.tp} peers exchange in every block where {least.tp} do"
+    if mesh.cp > least.cp:
+        return f"{mesh.cp} peers hand keys and values around in every block"
     if mesh.pp > least.pp:
         return f"{mesh.pp} stages wait for each other where {least.pp} do"
     if mesh.world_size < least.world_size:
@@ -69,9 +72,11 @@ def _more_traffic(mesh: Mesh, least: Mesh) -> str:
 def _of_copies(shape: Shape, winner: Shape) -> str:
     if shape.strategy == "zero1":
         return "averages gradients and deals out new parameters besides"
-    if shape.strategy == "fsdp":
+    if shape.strategy == "zero2" and winner.strategy != "ddp":
+        return "holds parameters whole from forward to backward"
+    if shape.strategy in ("fsdp", "zero2"):
         return "gathers parameters at each step" if winner.strategy == "ddp" else "gathers parameters across nodes"
-    return f"{shape.strategy} moves no fewer bytes than {winner.name}, which was measured"
+    return f"{shape.strategy} is no simpler than {winner.name}"
 
 
 def no_fit_reason(fit: Fit) -> str:
@@ -101,10 +106,10 @@ def _why(shape: Shape, fit: Fit, profile: ModelProfile | None, *, alone: bool) -
         return _ALONE if alone else "only a single rank fits: several copies or pieces need more than is there"
     if shape.strategy == "ddp":
         return "fits every rank whole, nothing to shard" if fit.ratio is not None else "one axis, one all-reduce a step"
-    if shape.mesh.tp * shape.mesh.pp > 1:
+    if shape.mesh.tp * shape.mesh.pp * shape.mesh.cp > 1:
         return "sharing data alone does not fit: " + _cuts(shape.mesh)
     whole = Fit(state_bytes(profile) if profile else None, fit.usable_bytes).ratio
-    return "measured faster than a copy on every rank" if whole is None or whole <= 1 else _of_shards(shape, whole)
+    return "gives up less time for room than copies" if whole is None or whole <= 1 else _of_shards(shape, whole)
 
 
 def _of_shards(shape: Shape, whole: float) -> str:
@@ -120,6 +125,7 @@ def _of_shards(shape: Shape, whole: float) -> str:
 def _cuts(mesh: Mesh) -> str:
     words = [
         f"{mesh.tp} peers share each layer" if mesh.tp > 1 else "",
+        f"{mesh.cp} peers share each sequence" if mesh.cp > 1 else "",
         f"{mesh.pp} stages share the blocks" if mesh.pp > 1 else "",
         f"{mesh.dp_shard} shards the rest" if mesh.dp_shard > 1 else "",
     ]

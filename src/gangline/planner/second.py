@@ -73,7 +73,7 @@ def _alternatives(plan: Plan, world: int) -> list[Shape]:
     if plan.strategy == "ddp":
         return [shape_of("fsdp", world), shape_of("none", 1)]
     smaller = [shape_of("fsdp", world // 2)] if world >= 4 else []
-    same = [shape_of("fsdp", world)] if plan.strategy in ("hsdp", "tp") else []
+    same = [] if plan.strategy == "fsdp" else [shape_of("fsdp", world)]
     return [shape_of("ddp", world), *same, *smaller, shape_of("none", 1)]
 
 

@@ -6,10 +6,10 @@ from itertools import pairwise
 from math import exp, log
 
 from gangline.planner.pool import Pool
-from gangline.planner.traffic import sent_share
+from gangline.planner.traffic import Collective, sent_share
 from gangline.spec.plan import Precision
 from gangline.spec.profile import Trace
-from gangline.spec.rates import Exchange, Rates
+from gangline.spec.rates import Rates
 
 Point = tuple[float, float]
 """Bytes, seconds."""
@@ -27,6 +27,8 @@ class Speeds:
     memory_bytes_per_second: float | None = None
     """In place, on what no cache holds."""
     rates: Rates | None = None
+    links: "Links | None" = None
+    """Where nobody measured messages."""
     crowd: float = 1.0
     """How many times longer everything takes than it did while it was measured: ranks share cores."""
 
@@ -40,17 +42,45 @@ class Speeds:
         """Of reading and writing so much in place; None: not known."""
         return size_bytes / self.memory_bytes_per_second if self.memory_bytes_per_second else None
 
-    def exchange_seconds(self, kind: Exchange, size_bytes: float, ranks: int) -> float | None:
-        """Of one message between `ranks` of a node; None: nobody measured any.
+    def exchange_seconds(self, message: Collective) -> float | None:
+        """Of one message; None: nobody measured any, and no bandwidth of links is given.
 
         Of other numbers of ranks than were measured a message takes as long as one that sends as many bytes a rank.
         """
-        rates = self.rates
+        rates, kind = self.rates, message.kind
         points = [(each.size_bytes, each.seconds) for each in rates.messages if each.kind == kind] if rates else []
         if rates is None or not points:
+            return self.links.seconds(message) if self.links else None
+        sent, measured = (sent_share(kind, each, rates.device) for each in (message.ranks, rates.ranks))
+        return self.crowd * interpolate(points, message.size_bytes * sent / measured)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Links:
+    """Of GPUs, as the site gives them; how long the smallest message takes is not among them."""
+
+    node: int
+    """Ranks of a server."""
+    inside: float | None
+    """Bytes per second of one GPU to others of its server; None: not given."""
+    across: float | None
+    """To those of other servers."""
+
+    def seconds(self, message: Collective) -> float | None:
+        """None: the bandwidth of a link that it takes is not given.
+
+        Source:
+            NVIDIA/nccl-tests, doc/PERFORMANCE.md: what a rank sends over the bus bandwidth. A ring that crosses servers
+            has the network of all its members in one, and is never faster than inside.
+        """
+        crosses = message.span > self.node
+        members = 1 if message.kind == "send" else max(1, min(message.ranks, self.node // message.apart))
+        across = None if self.across is None else members * self.across
+        both = (across, self.inside) if crosses and members > 1 else (across,) if crosses else (self.inside,)
+        known = [each for each in both if each is not None]
+        if len(known) < len(both):
             return None
-        sent, measured = (sent_share(kind, each, rates.device) for each in (ranks, rates.ranks))
-        return self.crowd * interpolate(points, size_bytes * sent / measured)
+        return message.size_bytes * sent_share(message.kind, message.ranks, "cuda") / min(known)
 
 
 def speeds_of(pool: Pool, precision: Precision, trace: Trace, rates: Rates | None, *, ranks: int) -> Speeds | None:
@@ -77,8 +107,9 @@ def speeds_of(pool: Pool, precision: Precision, trace: Trace, rates: Rates | Non
     if not flops:
         return None
     return Speeds(
-        origin=pool.rates_origin, flops_per_second=flops, memory_bytes_per_second=pool.memory_bytes_per_second
-    )
+        origin=pool.rates_origin, flops_per_second=flops, memory_bytes_per_second=pool.memory_bytes_per_second,
+        links=Links(node=ranks, inside=pool.link_bytes_per_second, across=pool.network_bytes_per_second),
+    )  # fmt: skip
 
 
 def product_flops(trace: Trace, rates: Rates) -> float:

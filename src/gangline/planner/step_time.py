@@ -11,8 +11,9 @@ from math import inf
 
 from gangline.planner.calibrate import Calibration, kind_of
 from gangline.planner.candidates import Shape
+from gangline.planner.compressed import work
 from gangline.planner.speeds import Speeds
-from gangline.planner.traffic import Collective, Load, collectives, unknown_traffic
+from gangline.planner.traffic import Collective, Load, collectives, num_averaged, num_buckets, unknown_traffic
 from gangline.spec.plan import Term
 from gangline.spec.profile import ModelProfile, Trace
 
@@ -70,7 +71,7 @@ def step_terms(course: Course, speeds: Speeds, known: Calibration) -> tuple[tupl
 
 
 def _missing(course: Course, raw: dict[str, float | None]) -> str:
-    if why := unknown_traffic(course.shape, course.load):
+    if why := unknown_traffic(course.profile, course.shape, course.load):
         return why
     unknown = [part for part, seconds in raw.items() if seconds is None]
     return f"no rate is known for {', '.join(unknown)}" if unknown else ""
@@ -81,7 +82,7 @@ def _seconds(part: str, course: Course, speeds: Speeds, messages: list[Collectiv
     exchanged = _exchanged(part, speeds, messages)
     if part == "communication":
         computed = _passes(course, speeds)
-        if exchanged is None or computed is None or unknown_traffic(course.shape, course.load):
+        if exchanged is None or computed is None or unknown_traffic(course.profile, course.shape, course.load):
             return None
         return max(0.0, exchanged - course.overlap * computed)
     own = {"compute": _passes, "optimizer": _update, "checkpoint": _save}[part](course, speeds)
@@ -92,7 +93,7 @@ def _exchanged(part: str, speeds: Speeds, messages: list[Collective]) -> float |
     total = 0.0
     for each in messages:
         if each.part == part:
-            seconds = speeds.exchange_seconds(each.kind, each.size_bytes, each.ranks)
+            seconds = speeds.exchange_seconds(each)
             if seconds is None:
                 return None
             total += each.count * seconds
@@ -104,13 +105,13 @@ def _passes(course: Course, speeds: Speeds) -> float | None:
     trace, mesh, load = course.trace, course.shape.mesh, course.load
     parts = mesh.tp * mesh.cp
     products, moved = _again(load.checkpointing)
-    flops = load.micro_batch * trace.flops_per_sample * products / (parts * mesh.pp)
+    flops = load.micro_batch * (trace.flops_per_sample * products + _head_again(course)) / (parts * mesh.pp)
     moves = max(1.0, trace.moves * moved / mesh.pp)
     size = load.micro_batch * trace.moved_bytes_per_sample * moved / (parts * mesh.pp)
-    each, copies = speeds.move_seconds(size / moves), _shard_copies(course, speeds)
-    if each is None or copies is None:
+    each, copies, squeezed = speeds.move_seconds(size / moves), _shard_copies(course, speeds), _squeeze(course, speeds)
+    if each is None or copies is None or squeezed is None:
         return None
-    return load.micro_batches * (flops / speeds.flops_per_second + moves * each) + copies
+    return load.micro_batches * (flops / speeds.flops_per_second + moves * each) + copies + squeezed
 
 
 def _shard_copies(course: Course, speeds: Speeds) -> float | None:
@@ -125,6 +126,19 @@ def _shard_copies(course: Course, speeds: Speeds) -> float | None:
     return total
 
 
+def _squeeze(course: Course, speeds: Speeds) -> float | None:
+    """What compression computes, which is booked under backward."""
+    profile, shape, load = course.profile, course.shape, course.load
+    if shape.mesh.dp_replicate == 1:
+        return 0.0
+    entries, buckets = num_averaged(profile, shape), num_buckets(profile, shape)
+    asked = work(entries, profile.tensors, load.compression, buckets=buckets)
+    if asked is None:
+        return 0.0
+    each = speeds.move_seconds(asked.size_bytes / asked.operations)
+    return None if each is None else asked.operations * each / load.outer_steps
+
+
 def _again(checkpointing: str) -> tuple[float, float]:
     """Work of both passes with what is computed again: of products, and of all else."""
     if checkpointing == "selective":
@@ -132,6 +146,12 @@ def _again(checkpointing: str) -> tuple[float, float]:
     every = {"none": inf, "full": 1}.get(checkpointing) or int(checkpointing.removeprefix("every_"))
     extra = FORWARD / every
     return 1 + extra, 1 + extra
+
+
+def _head_again(course: Course) -> float:
+    """Work of a loss in pieces, which computes what lies around the blocks once more; of one sample."""
+    outside = sum(each.flops for each in course.trace.units if not each.name)
+    return FORWARD * outside if course.load.loss_chunks > 1 else 0.0
 
 
 def _update(course: Course, speeds: Speeds) -> float | None:

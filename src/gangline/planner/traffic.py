@@ -1,14 +1,16 @@
 """What the ranks of a plan exchange in one step: which collective, of how many bytes, how often. Pure.
 
 Sizes are those of the whole tensor on a rank that has all of it. What experts send each other depends on the routing of
-each batch and is not known before.
+each batch: here every expert gets equally many rows.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 
 from gangline.planner.candidates import Shape
-from gangline.spec.plan import Device, Precision
+from gangline.planner.compressed import messages, needs_shapes
+from gangline.spec.plan import Compression, Device, Precision
 from gangline.spec.profile import ModelProfile, Unit
 from gangline.spec.rates import Exchange
 
@@ -16,8 +18,8 @@ GRADIENT_BYTES = 4
 """Gradients are reduced in float32, whatever the passes compute in."""
 BUCKET_BYTES = 25 * 2**20
 """Of DDP's buckets but the first, where the line leaves them to torch."""
-_SQUEEZED = {"none": 1.0, "fp16": 0.5, "bf16": 0.5, "int8": 0.26}
-"""Of gradients on DDP's wire; int8 has a scale for every 256 values."""
+_COUNT_BYTES = 8
+"""Of how many rows an expert gets."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +33,15 @@ class Collective:
     ranks: int
     count: float
     """Times a step; below 1: not in every one."""
+    apart: int = 1
+    """Distance of two neighbours in the order of ranks; 1: they are consecutive."""
+    peers: int = 0
+    """Of the whole axis, where `ranks` are two of it; 0: as many as `ranks`."""
+
+    @property
+    def span(self) -> int:
+        """Consecutive ranks that hold all of its axis."""
+        return self.apart * (self.peers or self.ranks)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +52,8 @@ class Load:
     micro_batches: int
     precision: Precision
     checkpointing: str = "none"
-    compression: str = "none"
+    loss_chunks: int = 1
+    compression: Compression = Compression()
     outer_steps: int = 1
     """Steps between two exchanges of drifting replicas."""
 
@@ -54,15 +66,16 @@ def collectives(profile: ModelProfile, shape: Shape, load: Load) -> list[Collect
         *_tensor_peers(profile, shape, load),
         *_sequence_peers(profile, shape, load),
         *_stages(profile, shape, load),
+        *_experts(profile, shape, load),
     ]
 
 
-def unknown_traffic(shape: Shape, load: Load) -> str:
+def unknown_traffic(profile: ModelProfile, shape: Shape, load: Load) -> str:
     """Why nobody can say before the run what is exchanged; empty: it is known."""
-    if shape.mesh.ep > 1:
-        return "what experts exchange is decided by their router"
-    if load.compression not in _SQUEEZED:
-        return f"what {load.compression} leaves of gradients depends on their shapes"
+    if shape.mesh.ep > 1 and not any(unit.expert_entries for unit, _ in _units(profile, shape, load)):
+        return "nobody saw what its experts take"
+    if needs_shapes(load.compression) and not profile.shapes:
+        return f"what {load.compression.kind} leaves of gradients depends on their shapes, which nobody looked at"
     return ""
 
 
@@ -94,14 +107,18 @@ def _shards(profile: ModelProfile, shape: Shape, load: Load) -> Iterator[Collect
     keeps = shape.strategy == "zero2" or mesh.pp > 1
     for unit, count in _units(profile, shape, load):
         gathers = passes if keeps or not unit.name else 2 * passes
-        yield Collective(
-            part="communication", kind="all_gather", size_bytes=width * unit.parameters / mesh.tp, ranks=ranks,
-            count=gathers * count,
-        )  # fmt: skip
-        yield Collective(
-            part="communication", kind="reduce_scatter", size_bytes=GRADIENT_BYTES * unit.parameters / mesh.tp,
-            ranks=ranks, count=count,
-        )  # fmt: skip
+        dealt = unit.expert_parameters if mesh.ep > 1 else 0
+        for size, peers, apart in ((unit.parameters - dealt, ranks, mesh.tp),
+                                   (dealt / mesh.ep, ranks // mesh.ep, mesh.ep * mesh.tp)):  # fmt: skip
+            if size and peers > 1:
+                yield Collective(
+                    part="communication", kind="all_gather", size_bytes=width * size / mesh.tp, ranks=peers,
+                    count=gathers * count, apart=apart,
+                )  # fmt: skip
+                yield Collective(
+                    part="communication", kind="reduce_scatter", size_bytes=GRADIENT_BYTES * size / mesh.tp,
+                    ranks=peers, count=count, apart=apart,
+                )  # fmt: skip
 
 
 def _copies(profile: ModelProfile, shape: Shape, load: Load) -> Iterator[Collective]:
@@ -109,17 +126,31 @@ def _copies(profile: ModelProfile, shape: Shape, load: Load) -> Iterator[Collect
     mesh = shape.mesh
     if mesh.dp_replicate == 1:
         return
-    held = GRADIENT_BYTES * profile.parameters / (mesh.pp * mesh.tp * mesh.dp_shard * mesh.cp)
-    size = held * _SQUEEZED.get(load.compression, 1.0)
-    buckets = max(1.0, -(-size // BUCKET_BYTES))
-    yield Collective(
-        part="communication", kind="all_reduce", size_bytes=size / buckets, ranks=mesh.dp_replicate,
-        count=buckets / load.outer_steps,
-    )  # fmt: skip
+    shards = mesh.dp_shard * mesh.cp
+    entries, apart = num_averaged(profile, shape), shards * mesh.tp
+    shapes = [replace(each, rows=ceil(each.rows / shards)) for each in profile.shapes]
+    buckets = num_buckets(profile, shape)
+    for each in messages(entries, shapes, load.compression, ranks=mesh.dp_replicate):
+        yield Collective(
+            part="communication", kind=each.kind, size_bytes=each.size_bytes / buckets, ranks=mesh.dp_replicate,
+            count=buckets / load.outer_steps, apart=apart,
+        )  # fmt: skip
     if shape.strategy == "zero1":
         yield Collective(
-            part="optimizer", kind="all_gather", size_bytes=held, ranks=mesh.dp_replicate, count=1,
+            part="optimizer", kind="all_gather", size_bytes=GRADIENT_BYTES * entries, ranks=mesh.dp_replicate, count=1,
+            apart=apart,
         )  # fmt: skip
+
+
+def num_averaged(profile: ModelProfile, shape: Shape) -> float:
+    """Entries of gradients that a rank averages with its replicas."""
+    mesh = shape.mesh
+    return profile.parameters / (mesh.pp * mesh.tp * mesh.dp_shard * mesh.cp)
+
+
+def num_buckets(profile: ModelProfile, shape: Shape) -> int:
+    """Messages that they travel in."""
+    return max(1, ceil(GRADIENT_BYTES * num_averaged(profile, shape) / BUCKET_BYTES))
 
 
 def _tensor_peers(profile: ModelProfile, shape: Shape, load: Load) -> Iterator[Collective]:
@@ -149,7 +180,7 @@ def _sequence_peers(profile: ModelProfile, shape: Shape, load: Load) -> Iterator
             yield Collective(
                 part="communication", kind="send",
                 size_bytes=2 * load.micro_batch * unit.boundary_bytes / (mesh.cp * mesh.tp), ranks=2,
-                count=3 * (mesh.cp - 1) * count * load.micro_batches,
+                count=3 * (mesh.cp - 1) * count * load.micro_batches, apart=mesh.tp, peers=mesh.cp,
             )  # fmt: skip
 
 
@@ -160,8 +191,31 @@ def _stages(profile: ModelProfile, shape: Shape, load: Load) -> Iterator[Collect
     if mesh.pp > 1 and blocks:
         yield Collective(
             part="communication", kind="send", size_bytes=load.micro_batch * blocks[-1].boundary_bytes / mesh.cp,
-            ranks=2, count=2 * load.micro_batches,
+            ranks=2, count=2 * load.micro_batches, apart=mesh.world_size // mesh.pp, peers=mesh.pp,
         )  # fmt: skip
+
+
+def _experts(profile: ModelProfile, shape: Shape, load: Load) -> Iterator[Collective]:
+    """Rows there and back, and their gradients; how many rows come is told before, where it is waited for.
+
+    Nobody times the rows apart from the passes that they are part of.
+    """
+    mesh = shape.mesh
+    if mesh.ep == 1:
+        return
+    width = GRADIENT_BYTES if load.precision == "fp32" else 2
+    forwards = 2 if load.checkpointing == "full" else 1
+    for unit, count in _units(profile, shape, load):
+        if unit.expert_entries:
+            passes = count * load.micro_batches
+            yield Collective(
+                part="compute", kind="all_to_all", size_bytes=load.micro_batch * width * unit.expert_entries / mesh.cp,
+                ranks=mesh.ep, count=2 * (1 + forwards) * passes, apart=mesh.tp,
+            )  # fmt: skip
+            yield Collective(
+                part="communication", kind="all_to_all", size_bytes=_COUNT_BYTES * (profile.experts or mesh.ep),
+                ranks=mesh.ep, count=forwards * passes, apart=mesh.tp,
+            )  # fmt: skip
 
 
 def _units(profile: ModelProfile, shape: Shape, load: Load) -> list[tuple[Unit, float]]:

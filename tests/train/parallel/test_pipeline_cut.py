@@ -11,7 +11,7 @@ from tests.train.parallel.deep import TASKS
 from torch import nn
 
 from gangline.errors import ConfigError
-from gangline.train.parallel.pipeline.cut import cut
+from gangline.planner.stage_cut import cut
 from gangline.train.parallel.pipeline.ends import find_ends
 from gangline.train.parallel.pipeline.parcel import flatten, restore
 from gangline.train.parallel.pipeline.parts import StageForward, merge, part_of, put

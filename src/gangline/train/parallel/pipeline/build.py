@@ -10,13 +10,13 @@ from gangline.errors import ConfigError
 from gangline.planner.bubble import require_schedule
 from gangline.planner.in_stages import conflicts_of_plan
 from gangline.planner.orders import num_stages, stages_of
+from gangline.planner.stage_cut import cut
 from gangline.spec.plan import Plan
 from gangline.train.context import Context
 from gangline.train.initialize import ROOT, Initializer
 from gangline.train.parallel.blocks import BlockWrapper, find_blocks
 from gangline.train.parallel.model import ParallelModel
 from gangline.train.parallel.pipeline.composition import Composition
-from gangline.train.parallel.pipeline.cut import cut
 from gangline.train.parallel.pipeline.ends import Ends, find_ends, kept_of, resolve
 from gangline.train.parallel.pipeline.model import Pipelined
 from gangline.train.parallel.pipeline.parts import StageForward, part_of, put

@@ -1,9 +1,11 @@
-"""Where a row of blocks is cut into stages. Pure."""
+"""Where a row of blocks is cut into stages, and what each stage computes then. Pure."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 
 from gangline.errors import ConfigError
+from gangline.spec.profile import Trace
 
 
 def cut(costs: Sequence[float], stages: int, *, embed: float = 0.0, head: float = 0.0) -> list[range]:
@@ -39,3 +41,27 @@ def cut(costs: Sequence[float], stages: int, *, embed: float = 0.0, head: float 
             )
     begins = best[stages, len(costs)][1]
     return [range(start, stop) for start, stop in zip(begins, [*begins[1:], len(costs)], strict=True)]
+
+
+def stage_weights(trace: Trace | None, stages: int) -> tuple[float, ...]:
+    """Work of each stage, cut by parameters as the runtime does; empty: of a model that nobody followed.
+
+    Half of the parameters around the blocks are taken to come before them; all of the work around them comes after.
+    """
+    blocks = [unit for unit in trace.units if unit.name] if trace else []
+    if sum(unit.count for unit in blocks) < stages:
+        return ()
+    outside = [unit for unit in trace.units if not unit.name] if trace else []
+    return _weights(
+        tuple((unit.count, unit.parameters, unit.flops) for unit in blocks),
+        sum(unit.parameters for unit in outside) / 2, sum(unit.flops for unit in outside), stages,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _weights(rows: tuple[tuple[int, int, float], ...], end: float, head_flops: float, stages: int) -> tuple[float, ...]:
+    blocks = [(parameters, flops) for count, parameters, flops in rows for _ in range(count)]
+    ranges = cut([parameters for parameters, _ in blocks], stages, embed=end, head=end)
+    work = [sum(blocks[number][1] for number in each) for each in ranges]
+    work[-1] += head_flops
+    return tuple(work) if all(work) else ()

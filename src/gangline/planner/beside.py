@@ -1,0 +1,87 @@
+"""Two plans that fit, one beside the other: the words in which their times and bounds tell them apart."""
+
+from typing import Literal
+
+from gangline.planner.candidates import Shape
+from gangline.planner.question import Question
+from gangline.planner.ranking import Ranking
+from gangline.units import format_seconds
+
+Loss = Literal["lost", "dearer", "late", "over_budget"]
+
+
+def why_first(question: Question, ranking: Ranking) -> str:
+    """Why the best is another one than the first of the fixed order; empty: it is the first, or alone has a time."""
+    winner, first = ranking.order[0], ranking.first
+    if winner in ranking.over:
+        return "no plan is within the bounds, this one comes nearest" if len(ranking.costs) > 1 else ""
+    if first is None or winner == first:
+        return ""
+    if first in ranking.over:
+        return f"within the bounds, which {first.name} is not"
+    own, other = ranking.costs[winner], ranking.costs[first]
+    if not own.is_clearly_below(other, question.band):
+        return f"as {'cheap' if question.counts_money else 'fast'} as {first.name}, with fewer axes"
+    less = f"{100 * (1 - own.most / other.most):.0f} % less"
+    what = f"costs {less}" if question.counts_money else f"takes {less} time"
+    return f"{what} than {first.name}, {_known(question, winner, first)}"
+
+
+def why_behind(question: Question, ranking: Ranking, shape: Shape) -> tuple[Loss, str]:
+    """The verdict on a loser, and what its time or its bounds say of it; empty: they say nothing."""
+    winner = ranking.order[0]
+    if (excess := ranking.over.get(shape)) is not None:
+        return excess.kind, excess.words
+    if shape not in ranking.costs:
+        missing = question.formula(shape).missing
+        known = question.formula(winner).step_seconds is not None and shape not in ranking.times
+        return "lost", f"no step time: {missing}" if known and missing else ""
+    if ranking.costs[winner].is_clearly_below(ranking.costs[shape], question.band):
+        return _behind(question, ranking, shape)
+    if question.pool.device != "cpu" and shape.mesh.world_size > winner.mesh.world_size:
+        return "dearer", f"{shape.mesh.world_size} GPUs where {winner.mesh.world_size} are as fast"
+    return "lost", ""
+
+
+def closeness(question: Question, ranking: Ranking, shape: Shape) -> str:
+    """How near a loser within the bounds comes to the winner; empty: nobody knows."""
+    if shape not in ranking.costs or shape in ranking.over:
+        return ""
+    most = ranking.costs[shape].beyond(ranking.costs[ranking.order[0]])
+    if abs(most) < _EQUAL:
+        return "as cheap" if question.counts_money else "as fast"
+    more, less = ("dearer", "cheaper") if question.counts_money else ("slower", "faster")
+    words = f"{100 * abs(most):.1f} % {more if most > 0 else less}"
+    if abs(most) <= question.band:
+        return f"{words}, within {100 * question.band:.0f} %"
+    return f"{words} if no traffic hides"
+
+
+_EQUAL = 0.0005
+"""Share that no percentage shows."""
+
+
+def _behind(question: Question, ranking: Ranking, shape: Shape) -> tuple[Loss, str]:
+    winner = ranking.order[0]
+    more = f"{100 * ranking.costs[shape].beyond(ranking.costs[winner]):.1f} %"
+    if question.counts_money:
+        return "dearer", f"{more} dearer, {_known(question, shape, winner)}"
+    seconds, best = question.seconds(shape), question.seconds(winner)
+    if seconds is not None and best is not None:
+        return "lost", f"{more} slower: {format_seconds(seconds)} against {format_seconds(best)} a step, measured"
+    return "lost", f"{more} slower by forecast{_mostly(question, shape, winner)}"
+
+
+def _mostly(question: Question, shape: Shape, winner: Shape) -> str:
+    """The part of a step in which `shape` loses most."""
+    own, other = (
+        {term.part: term.seconds for term in question.formula(each).terms if term.part != "checkpoint"}
+        for each in (shape, winner)
+    )
+    losses = {part: seconds - other.get(part, 0.0) for part, seconds in own.items()}
+    part = max(losses, key=lambda each: losses[each], default="")
+    return f", most of it {part}" if part and losses[part] > 0 else ""
+
+
+def _known(question: Question, *shapes: Shape) -> str:
+    return "measured" if all(question.seconds(shape) is not None for shape in shapes) else "by forecast"
