@@ -1,12 +1,14 @@
 """`gangline plan`: what a line would get here and why, launching nothing."""
 
+import sys
 from typing import Annotated
 
 import typer
 
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, CommitOption, JsonOption, PathArgument, SetOption, SiteOption, StrategyOption
-from gangline.cli.output import columns, print_json
+from gangline.cli.output import print_json, terminal_width
+from gangline.cli.view.candidates import candidate_table
 from gangline.cli.view.waiting import waiting
 from gangline.errors import GateError
 from gangline.line.preview import Preview, preview
@@ -14,9 +16,7 @@ from gangline.line.targets import with_target
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
 from gangline.spec.plan import Candidate, Forecast
-from gangline.units import format_bytes, format_count, format_seconds
-
-HEADER = ("PLAN", "", "STEP", "MEMORY", "TIME", "WHY")
+from gangline.units import format_bytes, format_count
 
 
 def command(
@@ -32,7 +32,7 @@ def command(
     memory_run: Annotated[
         bool, typer.Option("--memory-run", help="Follow the memory of the best two plans, however much room they have.")
     ] = False,
-    why: Annotated[bool, typer.Option("--why", help="Where each number comes from, too.")] = False,
+    why: Annotated[bool, typer.Option("--why", help="All plans, and where each number comes from.")] = False,
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -53,18 +53,21 @@ def command(
     if json:
         print_json(_document(found))
     else:
-        typer.echo(_page(found, why=why))
+        typer.echo(_page(found, why=why, width=terminal_width() if sys.stdout.isatty() else None))
     if found.budget.verdict == "no":
         raise typer.Exit(GateError.exit_code)
 
 
-def _page(found: Preview, *, why: bool) -> str:
+_TOLD = 2
+"""Plans whose numbers are told one by one: the best, and the one it was hardest to choose from."""
+
+
+def _page(found: Preview, *, why: bool, width: int | None = None) -> str:
     choice = found.choice
-    rows = [HEADER, *(_row(candidate) for candidate in choice.candidates)]
     lines = [
         f"{found.run} · {_have(found)}",
         "",
-        columns(rows, last=160),
+        candidate_table(choice.candidates, width=width, every=why),
         "",
         f"chosen    {choice.name}: {choice.reason}",
         f"          {_samples(choice.micro_batch)} a rank and pass · {choice.precision} on {choice.device.upper()}",
@@ -80,7 +83,7 @@ def _page(found: Preview, *, why: bool) -> str:
         lines.append(f"elastic   {other}")
     lines += [f"note      {trouble}" for trouble in found.troubles]
     if why:
-        lines += [line for each in choice.candidates for line in _known(each)]
+        lines += [line for each in choice.candidates[:_TOLD] for line in _known(each)]
     return "\n".join(lines)
 
 
@@ -125,21 +128,6 @@ def _have(found: Preview) -> str:
     parameters = found.choice.forecast.parameters
     model = f"{format_count(parameters)} parameters" if parameters is not None else "model size not known yet"
     return f"{nodes}{machine} · {model}"
-
-
-def _row(candidate: Candidate) -> tuple[str, ...]:
-    forecast = candidate.forecast
-    mark = {"chosen": "✓ chosen", "runner_up": "runner-up"}.get(candidate.verdict, candidate.verdict.replace("_", " "))
-    return (candidate.name, mark, *_numbers(forecast), candidate.reason)
-
-
-def _numbers(forecast: Forecast) -> tuple[str, str, str]:
-    """Step, memory, time; what is not known is a dash, never a guess."""
-    return (
-        step_time(forecast.step_seconds) if forecast.step_seconds is not None else "-",
-        format_bytes(forecast.memory_bytes) if forecast.memory_bytes is not None else "-",
-        format_seconds(forecast.wall_seconds) if forecast.wall_seconds is not None else "-",
-    )
 
 
 def _document(found: Preview) -> dict[str, object]:
