@@ -35,6 +35,11 @@ JUDGED = {
     "ddp, four passes, twice the batch": {"strategy": "ddp", "micro_batch": 4, "global_batch": 32},
     "fsdp, computed again": {"strategy": "fsdp", "activation_checkpointing": "full"},
 }
+SHOWN = {
+    "ddp, powersgd": {"strategy": "ddp", "compression": {"kind": "powersgd", "rank": 2}},
+    "ddp, topk": {"strategy": "ddp", "compression": {"kind": "topk", "ratio": 0.01}},
+}
+"""Neither teach nor count: what squeezing computes was fitted, not measured here."""
 
 
 def main() -> int:
@@ -44,7 +49,7 @@ def main() -> int:
     asked = parser.parse_args()
     load, desk = os.getloadavg()[0], Desk()
     rows = [judge(desk, name, what, asked.steps, teach=True) for name, what in TEACHERS.items()]
-    rows += [judge(desk, name, what, asked.steps, teach=False) for name, what in JUDGED.items()]
+    rows += [judge(desk, name, what, asked.steps, teach=False) for name, what in (JUDGED | SHOWN).items()]
     worst = max(abs(row["error"]) for row in rows if row["judged"])
     print(f"load {load:.1f} before, {os.getloadavg()[0]:.1f} after; worst error of a judged plan {worst:.1%}")
     asked.json.parent.mkdir(parents=True, exist_ok=True)
@@ -59,16 +64,18 @@ class Desk:
     def __init__(self) -> None:
         from gangline.spec.codec import from_plain
         from gangline.spec.inventory import Inventory
-        from gangline.spec.profile import ModelProfile, Trace
+        from gangline.spec.profile import ModelProfile, ParameterShape, Trace
         from gangline.train.estimate import inspect
-        from gangline.train.estimate.rates import Asked, measure
+        from gangline.train.estimate.bench import Asked
+        from gangline.train.estimate.rates import measure
 
         os.chdir(ROOT / "examples" / "bytegpt")
         machine, found = inspect.machine(), inspect.model("model:ByteGPT", MODEL)
         self.inventory = Inventory(cores=machine["cores"], memory_bytes=machine["memory_bytes"], origin="this machine")
         traces = tuple(from_plain(Trace, each) for each in found["traces"])
+        shapes = tuple(from_plain(ParameterShape, each) for each in found["shapes"])
         self.profile = ModelProfile(
-            parameters=found["parameters"], tensors=found["tensors"], blocks=found["blocks"],
+            parameters=found["parameters"], tensors=found["tensors"], blocks=found["blocks"], shapes=shapes,
             largest_block_parameters=found["largest_block_parameters"], traces=traces, origin="traced",
         )  # fmt: skip
         matrices = [[each.rows, each.inner, each.columns] for each in traces[0].matrices[:12]]
@@ -99,8 +106,9 @@ def judge(desk: Desk, name: str, what: dict, steps: int, *, teach: bool) -> dict
     parts = parts_of([*fastest[:2], *fastest])  # it leaves the first two out
     forecast = choice.forecast
     row = {
-        "name": name, "plan": choice.name, "judged": not teach, "forecast": forecast.step_seconds, "measured": seconds,
-        "error": seconds / forecast.step_seconds - 1, "origin": forecast.origin, "wire_forecast": forecast.wire_bytes,
+        "name": name, "plan": choice.name, "judged": name in JUDGED, "forecast": forecast.step_seconds,
+        "measured": seconds, "error": seconds / forecast.step_seconds - 1, "origin": forecast.origin,
+        "wire_forecast": forecast.wire_bytes,
         "spread": median(each["seconds"] for each in told) / seconds,
         "parts": {term.part: [term.raw_seconds, term.seconds, parts.get(term.part, 0.0)] for term in forecast.terms},
     }  # fmt: skip
@@ -117,10 +125,12 @@ def judge(desk: Desk, name: str, what: dict, steps: int, *, teach: bool) -> dict
 
 def _line(what: dict, steps: int):
     from gangline.spec.line import Line, MemoryTable, MeshTable, ProjectTable, TrainTable
+    from gangline.spec.plan import Compression
 
     train = TrainTable(
         steps=steps, global_batch=what.get("global_batch", 16), strategy=what["strategy"], ranks=2,
         mesh=MeshTable(micro_batch=what.get("micro_batch", 8)),
+        compression=Compression(**what.get("compression", {})),
         memory=MemoryTable(activation_checkpointing=what.get("activation_checkpointing", "none")),
     )  # fmt: skip
     optimizer = {"elementwise": {"rule": "adamw", "lr": 1e-3}}
@@ -128,7 +138,7 @@ def _line(what: dict, steps: int):
 
 
 def show(row: dict) -> None:
-    kind = "judged " if row["judged"] else "teaches"
+    kind = "judged " if row["judged"] else "teaches" if row["name"] in TEACHERS else "shown  "
     print(
         f"{kind} {row['name']:35} forecast {row['forecast'] * 1e3:6.1f} ms ({row['origin']}), measured "
         f"{row['measured'] * 1e3:6.1f} ms: {row['error']:+.1%}; spread {row['spread']:.2f}",
