@@ -3,14 +3,17 @@
 from dataclasses import replace
 
 import pytest
-from tests.planner.cases import SITE, SMALL, gpus, line
+from tests.planner.cases import SITE, SMALL, TRACED, gpus, line
 from torch import nn
 
 from gangline.errors import ConfigError
+from gangline.planner.candidates import Shape
 from gangline.planner.choose import choose
 from gangline.planner.experts import expert_mesh
+from gangline.planner.traffic import Load, collectives, unknown_traffic
 from gangline.spec.line import MeshTable
 from gangline.spec.mesh import Mesh
+from gangline.spec.profile import Unit
 from gangline.train.moe import Experts
 from gangline.train.parallel.expert import common_experts
 from gangline.train.task import ParallelHints
@@ -43,3 +46,24 @@ def test_modules_of_several_sizes_have_their_common_divisor():
     model = nn.ModuleDict({"a": Experts(4, 8, 12), "b": Experts(4, 8, 8), "c": nn.Linear(3, 3)})
     assert common_experts(model, ParallelHints(experts="[ab]")) == 4
     assert common_experts(model, ParallelHints()) is None
+
+
+def test_rows_go_there_and_back_and_so_do_their_gradients():
+    """Of 4 samples and 2 blocks: 1,000 numbers each, in float32; with 8 counts of 8 bytes in each forward pass."""
+    block = Unit(
+        name="layers.0", count=2, parameters=900, flops=1.0, saved_bytes=1.0, boundary_bytes=1.0,
+        expert_parameters=800, expert_entries=1000.0,
+    )  # fmt: skip
+    trace = replace(TRACED.traces[0], units=(block,))
+    profile = replace(TRACED, parameters=1800, experts=8, traces=(trace,))
+    shape, load = Shape("ep", Mesh(dp_shard=4, ep=2)), Load(micro_batch=4, micro_batches=1, precision="fp32")
+    assert unknown_traffic(profile, shape, load) == ""
+    sent = {(each.part, each.kind, each.ranks): each for each in collectives(profile, shape, load)}
+    rows, counts = sent["compute", "all_to_all", 2], sent["communication", "all_to_all", 2]
+    assert (rows.count, rows.size_bytes) == (4 * 2, 4 * 4 * 1000)
+    assert (counts.count, counts.size_bytes) == (2, 64)
+    assert sent["communication", "all_gather", 4].size_bytes == 4 * 100  # what is no expert, over all ranks
+    assert sent["communication", "all_gather", 2].size_bytes == 4 * 400  # half of the experts, over their holders
+    assert sent["communication", "all_gather", 2].apart == 2
+    again = collectives(profile, shape, replace(load, checkpointing="full"))
+    assert {each.count for each in again if each.part == "compute"} == {6 * 2}

@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.planner.cases import RATES, SITE, TRACED, cpu, earlier, gpus, line
 
-from gangline.planner.candidates import shape_of
+from gangline.planner.candidates import Shape, shape_of
 from gangline.planner.choose import choose
 from gangline.planner.forecast import calibrated_site
 from gangline.planner.question import Question
 from gangline.planner.speeds import interpolate, speeds_of
 from gangline.planner.traffic import Load, collectives, sent_share, unknown_traffic, wire_bytes
 from gangline.spec.line import CheckpointTable, MemoryTable, MeshTable
+from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Compression
 from gangline.spec.site import GpuTable, PlanTable, Site
 
@@ -94,14 +95,12 @@ def test_gradients_squeezed_to_half_take_half_the_wire_and_less_time():
     assert terms(half)["communication"] < terms(whole)["communication"]
 
 
-def test_traffic_that_only_the_run_decides_leaves_no_step_time():
+def test_traffic_of_what_nobody_looked_at_leaves_no_step_time():
     found = forecast(compression=Compression(kind="topk"))
     assert (found.step_seconds, found.wire_bytes) == (None, None)
     assert "topk" in found.missing
-    assert "router" in unknown_traffic(
-        replace(shape_of("fsdp", 2), mesh=replace(shape_of("fsdp", 2).mesh, ep=2)),
-        Load(micro_batch=1, micro_batches=1, precision="fp32"),
-    )
+    load = Load(micro_batch=1, micro_batches=1, precision="fp32")
+    assert "experts" in unknown_traffic(TRACED, Shape("ep", Mesh(dp_shard=2, ep=2)), load)
 
 
 def test_overlap_hides_communication_as_far_as_there_is_computing():

@@ -59,8 +59,8 @@ MORE = {
 }
 """Every other strategy and option: `slow`."""
 WITHIN = 0.01
-OVER = 0.04
-"""Of a rank with stages, for its last one: 1.3 % with one micro-batch in flight, 3.4 % with four."""
+UNDER, OVER = 0.02, 0.04
+"""Of a rank with stages: 1.8 % short with shards in bf16, else 0.1 %; up to 3.4 % over on the last one."""
 
 
 def track(folder, *plans):
@@ -88,8 +88,8 @@ def shares(found, weighed, plan):
 
 
 def require_close(found):
-    over = WITHIN if len(found) == 1 else OVER
-    assert min(found) >= 1 - WITHIN, found
+    under, over = (WITHIN, WITHIN) if len(found) == 1 else (UNDER, OVER)
+    assert min(found) >= 1 - under, found
     assert max(found) <= 1 + over, found
 
 
