@@ -6,8 +6,9 @@ import pytest
 from tests.line import repositories
 
 from gangline.errors import UsageError
-from gangline.line.git import Repository, clean, shown_name
+from gangline.line.git import Repository
 from gangline.line.question import Origin, ask
+from gangline.line.strangers import clean, shown_name
 
 HOSTILE = "$(touch pwned) %0a \x1b[31mred\x1b[0m \u202egnp.exe @everyone `id` \u200b; rm -rf /"
 
@@ -124,7 +125,9 @@ def test_a_folder_that_is_missing_is_refused(tmp_path):
         Repository.at(tmp_path / "missing")
 
 
-@pytest.mark.parametrize("name", ["ma\u200bin", "\u202emain", "x" * 245])
+@pytest.mark.parametrize(
+    "name", ["ma\u200bin", "\u202emain", "main\u2060", "ma\xadin", "main\u3164", "main\ufe0f", "x" * 245]
+)
 def test_a_branch_whose_name_does_not_show_is_none(repo, name):
     assert shown_name(name) is None
     assert ask(repo, commit=None, overrides=(), strategy=None, origin=Origin(branch=name)).branch is None

@@ -22,8 +22,8 @@ from subprocess import CompletedProcess
 from gangline.errors import StorageError, UsageError
 from gangline.line import fetching
 from gangline.line.fetching import check_url, git, git_environment, is_commit, kept_ref, said
-from gangline.line.git import clean
 from gangline.line.places import writing
+from gangline.line.strangers import clean
 
 LOCAL_SECONDS = 60.0
 _MODEL_TAGS = "refs/tags/model/*:refs/tags/model/*"

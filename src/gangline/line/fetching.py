@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from gangline.errors import StorageError, UsageError
 from gangline.line.forge.guard import is_loopback_name
-from gangline.line.git import clean
+from gangline.line.strangers import clean
 
 FETCH_SECONDS = 600.0
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")

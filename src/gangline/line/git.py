@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gangline.errors import ConfigError, GanglineError, UsageError
+from gangline.line.strangers import clean, shown_name
 
 _QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "submodule.recurse=false",
           "-c", "core.quotePath=false", "-c", "color.ui=false", "-c", "core.pager=cat")  # fmt: skip
 _REF = re.compile(r"[A-Za-z0-9_@~^/.+-]{1,200}\Z")
-_HOSTILE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]+")
 _ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_PAGER": "cat", "LC_ALL": "C.UTF-8"}
 TIMEOUT_SECONDS = 120.0
-_NAME_LENGTH = 244
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,24 +216,8 @@ class Repository:
         return done.stdout
 
 
-def clean(text: str, *, limit: int) -> str:
-    """`text` as one harmless line: no control, direction or zero-width characters, at most `limit` long."""
-    return _HOSTILE.sub(" ", text).strip()[:limit]
-
-
-def shown_name(branch: str) -> str | None:
-    """The name of a branch, where it is what people see; None where it is not.
-
-    `main` with an invisible character in it is a branch that others may push to: it never passes for `main`.
-    """
-    return branch if branch and clean(branch, limit=_NAME_LENGTH) == branch else None
-
-
 def _git(
-    root: Path,
-    *arguments: str,
-    env: Mapping[str, str] | None = None,
-    stdin: bytes = b"",
+    root: Path, *arguments: str, env: Mapping[str, str] | None = None, stdin: bytes = b""
 ) -> subprocess.CompletedProcess[bytes]:
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     command = ["git", *_QUIET, *arguments]

@@ -7,7 +7,8 @@ from typing import Literal
 
 from gangline.errors import ConfigError
 from gangline.line import identity
-from gangline.line.git import Repository, shown_name
+from gangline.line.git import Repository
+from gangline.line.strangers import shown_name
 from gangline.line.tasks import check_task
 from gangline.spec.line import Line
 from gangline.spec.load import line_digest, load_line_text

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from gangline.errors import ConfigError, GanglineError, UsageError
 from gangline.line.fetching import check_ref
 from gangline.line.forge.protocol import Forge, ForgedError, Hint, MalformedError
-from gangline.line.git import clean
+from gangline.line.strangers import clean
 from gangline.serve.desk import ServiceDesk
 from gangline.serve.intake import MAX_BYTES, MODEST_BYTES, Room, read_body
 from gangline.serve.limits import Buckets

@@ -18,7 +18,7 @@ from gangline.errors import ConfigError, GanglineError, StorageError
 from gangline.line.forge import wire
 from gangline.line.forge.guard import Origin, Resolve, system_resolve
 from gangline.line.forge.protocol import MalformedError
-from gangline.line.git import clean
+from gangline.line.strangers import clean
 
 REQUEST_SECONDS = 10.0
 """Of one request, from looking up the name to the last byte."""

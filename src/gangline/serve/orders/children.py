@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from gangline import procfs
-from gangline.line.git import clean
 from gangline.line.places import writing
+from gangline.line.strangers import clean
 
 MOST_SAID = 4096
 PROGRAM = (sys.executable, "-P", "-m", "gangline", "run", "--json")

@@ -5,7 +5,7 @@ from pathlib import Path
 from gangline.errors import ConfigError
 from gangline.line.clones import Clones
 from gangline.line.forge.protocol import Head
-from gangline.line.git import shown_name
+from gangline.line.strangers import shown_name
 from gangline.serve.desk import ServiceDesk
 from gangline.serve.orders.lines import changed_paths, commit_age_seconds, read_line
 from gangline.serve.orders.rules import Found, refusal

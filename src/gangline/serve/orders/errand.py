@@ -17,10 +17,10 @@ from gangline.errors import ConfigError, StorageError
 from gangline.line import lease
 from gangline.line.clones import Clones
 from gangline.line.forge.protocol import Head
-from gangline.line.git import clean
 from gangline.line.record_store import RecordStore
 from gangline.line.runs import find_run
 from gangline.line.states import FINAL, stage
+from gangline.line.strangers import clean
 from gangline.serve.desk import ServiceDesk
 from gangline.serve.orders.children import PROGRAM, Child
 from gangline.serve.orders.considering import find_twin, line_to_run

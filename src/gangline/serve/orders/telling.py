@@ -10,9 +10,9 @@ from gangline.line.clock import now
 from gangline.line.clones import Clones
 from gangline.line.forge.comment import publish_comment
 from gangline.line.forge.protocol import Status
-from gangline.line.git import clean
 from gangline.line.record_store import RecordStore
 from gangline.line.states import add_event, stage
+from gangline.line.strangers import clean
 from gangline.serve.desk import ServiceDesk
 from gangline.serve.orders.sources import Source, source_of
 from gangline.serve.types import Order

@@ -14,8 +14,8 @@ import structlog
 
 from gangline.errors import GanglineError
 from gangline.line.clones import Clones
-from gangline.line.git import clean
 from gangline.line.runs import find_run
+from gangline.line.strangers import clean
 from gangline.line.trust import awaits_approval
 from gangline.serve.desk import ServiceDesk
 from gangline.serve.orders.children import PROGRAM
