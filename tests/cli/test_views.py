@@ -127,6 +127,17 @@ def test_the_live_screen_shows_the_running_stage_and_keeps_ended_ones():
     assert "PASSED" in out.getvalue()
 
 
+def test_a_narrow_screen_has_the_time_left_in_full():
+    out = io.StringIO()
+    with LiveView(Console(file=out, force_terminal=True, width=80, color_system=None)) as view:
+        view.run_started(records.passed())
+        view.stage_started("train")
+        for number in range(1, 61):
+            view.progress("train", step(number))
+        view._live.refresh()
+    assert "ETA 6.0 s" in out.getvalue()
+
+
 def test_the_live_screen_moves_every_second_while_nothing_is_heard():
     out = io.StringIO()
     with LiveView(Console(file=out, force_terminal=True, width=120)) as view:

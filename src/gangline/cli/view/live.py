@@ -27,6 +27,8 @@ PHASES = {
 }  # fmt: skip
 WORDS = {"compute": ("forward", "backward", "optimizer"), "wait": ("wait",), "bubble": ("bubble",), "data": ("data",)}
 BAR = 24
+SPARK, ROOM_FOR_SPARK = 12, 100
+"""Width of the loss's curve, and of a terminal that has room for it beside the time left."""
 
 
 class LiveView:
@@ -110,7 +112,8 @@ class _Foot:
         line.add_column(width=2)
         line.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
         line.add_column(justify="right", no_wrap=True)
-        sentence = progress.sentence(spark=12) or "working"
+        spark = SPARK if options.max_width >= ROOM_FOR_SPARK else 0  # what is left to wait for matters more
+        sentence = progress.sentence(spark=spark) or "working"
         line.add_row(Text(progress.stage, style="bold"), self._spinner, Text(sentence), Text(elapsed, style="dim"))
         yield line
         for rank, shares in progress.slowest_first():
