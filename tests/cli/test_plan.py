@@ -10,15 +10,18 @@ from gangline.planner.choose import choose
 from gangline.spec.record import Gate
 
 
-def page(*, why=False, profile=SMALL, rates=None, history=(), troubles=(), **train):
+def preview_of(*, profile=SMALL, rates=None, history=(), troubles=(), **train):
     asked = line(**train)
     choice = choose(asked, SITE, cpu(2), profile, history, rates=rates)
-    found = SimpleNamespace(
+    return SimpleNamespace(
         run="demo-1", choice=choice, inventory=cpu(2), profile=profile,
         question=SimpleNamespace(line=asked), budget=Gate(name="budget", verdict="yes", reason="no bound is set"),
         band=0.07, troubles=troubles,
     )  # fmt: skip
-    return _page(found, why=why)
+
+
+def page(*, why=False, **more):
+    return _page(preview_of(**more), why=why)
 
 
 def test_a_pipeline_says_how_much_of_its_time_is_idle():
@@ -54,3 +57,10 @@ def test_parts_of_a_step_that_take_no_time_are_left_out():
 
 def test_a_plan_without_a_step_time_says_why():
     assert "          no step time: rates were not measured" in page(profile=TRACED).splitlines()
+
+
+def test_no_line_of_the_page_is_wider_than_the_terminal():
+    found = preview_of(profile=TRACED, rates=RATES)
+    said = _page(found, why=True, width=80)
+    assert max(map(len, said.splitlines())) <= 80
+    assert said.split() == _page(found, why=True).split(), "words are only moved"

@@ -1,6 +1,7 @@
 """`gangline plan`: what a line would get here and why, launching nothing."""
 
 import sys
+import textwrap
 from typing import Annotated
 
 import typer
@@ -64,11 +65,8 @@ _TOLD = 2
 
 def _page(found: Preview, *, why: bool, width: int | None = None) -> str:
     choice = found.choice
+    table = [f"{found.run} · {_have(found)}", "", candidate_table(choice.candidates, width=width, every=why), ""]
     lines = [
-        f"{found.run} · {_have(found)}",
-        "",
-        candidate_table(choice.candidates, width=width, every=why),
-        "",
         f"chosen    {choice.name}: {choice.reason}",
         f"          {_samples(choice.micro_batch)} a rank and pass · {choice.precision} on {choice.device.upper()}",
         f"budget    {MARKS[found.budget.verdict]} {found.budget.reason}",
@@ -84,7 +82,14 @@ def _page(found: Preview, *, why: bool, width: int | None = None) -> str:
     lines += [f"note      {trouble}" for trouble in found.troubles]
     if why:
         lines += [line for each in choice.candidates[:_TOLD] for line in _known(each)]
-    return "\n".join(lines)
+    return "\n".join([*table, *(part for line in lines for part in _wrapped(line, width))])
+
+
+def _wrapped(line: str, width: int | None) -> list[str]:
+    """Below the word that it begins with."""
+    if width is None or len(line) <= width:
+        return [line]
+    return textwrap.wrap(line, width, subsequent_indent=" " * 10, break_on_hyphens=False)
 
 
 def _samples(count: int) -> str:
