@@ -34,7 +34,18 @@ def test_live_replicas_of_whole_models_stand(asked):
     assert choose(asked, SITE, cpu(2), SMALL).name == "ddp-2"
 
 
-@pytest.mark.parametrize("change", [{"strategy": "zero1"}, {"compression": Compression(kind="topk")}])
+def test_live_replicas_of_shards_stand():
+    asked = line(strategy="explicit", mesh=MeshTable(dp_replicate=2, dp_shard=2), recovery=Recovery(mode="live"))
+    assert choose(asked, SITE, cpu(4), SMALL).strategy == "hsdp"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"strategy": "zero1"}, {"compression": Compression(kind="topk")},
+        {"strategy": "explicit", "mesh": MeshTable(dp_replicate=2, tp=2)},
+    ],
+)  # fmt: skip
 def test_live_replicas_that_hold_something_of_their_own_are_refused(change):
     asked = replace(line(strategy="ddp"), train=replace(line(strategy="ddp").train, recovery=Recovery(mode="live")))
     asked = replace(asked, train=replace(asked.train, **change))

@@ -97,9 +97,9 @@ def _lacks_for_live(line: Line) -> str:
     train, mesh = line.train, line.train.mesh
     if line.project.task is None:
         return "a project.task: a program has a loop of its own"
-    cut = (mesh.dp_shard, mesh.tp, mesh.pp, mesh.cp, mesh.ep)
-    if train.strategy != "ddp" and (train.strategy != "explicit" or any(degree > 1 for degree in cut)):
-        return 'train.strategy = "ddp": every rank holds all there is to heal from'
+    cut = (mesh.tp, mesh.pp, mesh.cp, mesh.ep)
+    if train.strategy not in ("ddp", "hsdp") and (train.strategy != "explicit" or any(degree > 1 for degree in cut)):
+        return 'train.strategy = "ddp" or "hsdp": ranks of other replicas hold what a lost one held'
     if train.compression.kind not in ("none", "bf16", "fp16"):
         return f"gradients without a memory, which {train.compression.kind} has of its own on each rank"
     return ""

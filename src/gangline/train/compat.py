@@ -10,6 +10,7 @@ from torch.autograd import Variable
 from torch.distributed import distributed_c10d
 from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed._functional_collectives import all_to_all_single_autograd
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import _abort_process_group
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives as fsdp_collectives
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import (
@@ -46,6 +47,15 @@ set_timeout: Callable[[timedelta, dist.ProcessGroup], None] = (
 abort_all_groups: Callable[[], None] = _abort_process_group
 """Give up the default group and all others, whatever is under way in them; nobody is waited for."""
 
+
+def forget_groups(mesh: DeviceMesh) -> None:
+    """`mesh` finds its groups by name from now on and keeps none alive, though torch's caches keep it.
+
+    In 2.15 a mesh holds its groups as well, for code that is compiled.
+    """
+    getattr(mesh, "_pg_registry", {}).clear()
+
+
 __all__ = [
     "NETWORK_ERRORS",
     "DefaultAllGather",
@@ -61,6 +71,7 @@ __all__ = [
     "all_to_all_single_autograd",
     "compute_losses_in_parts",
     "dump_flight_record",
+    "forget_groups",
     "fsdp_collectives",
     "queue_callback",
     "reduce_scatter_single",

@@ -1,11 +1,14 @@
 """A rank of a live gang is killed: the others keep process and state, the new one heals from them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from safetensors.torch import load_file
 from tests.contracts.launcher.gangs import poll
 from tests.faults.t.ranks import KEY, await_step, chance, finish, hurry, recorded_plan, submit
 from tests.train.gang import stored_model, tiny_plan
+from tests.train.trained import weight_gap
 
 from gangline.checkpoint.export import export_model
 from gangline.launch.faults.signals import kill_rank
@@ -20,7 +23,9 @@ LIVE = Recovery(mode="live", max_events=10)
 
 def live_plan(ranks: int = 2, *, steps: int = STEPS, **changes):
     """Over live replicas, saving at the end only: whatever is there in between came from memory."""
-    return recorded_plan(steps=steps, every=steps, recovery=LIVE, mesh=Mesh(dp_replicate=ranks), **changes)
+    return recorded_plan(
+        **{"steps": steps, "every": steps, "recovery": LIVE, "mesh": Mesh(dp_replicate=ranks)} | changes
+    )
 
 
 def events_of(home, rank: int, kind: str) -> list[dict]:
@@ -39,8 +44,9 @@ def last_model(store, home, folder) -> dict[str, torch.Tensor]:
 
 def unbroken_model(gang, plan) -> dict[str, torch.Tensor]:
     """Of a gang of as many ranks to which nothing happened."""
+    policy = CheckpointPolicy(every=plan.steps, asynchronous=False)
     calm = tiny_plan(
-        mesh=plan.mesh, steps=plan.steps, checkpoint=CheckpointPolicy(every=plan.steps, asynchronous=False)
+        plan.strategy, mesh=plan.mesh, steps=plan.steps, micro_batch=plan.micro_batch, checkpoint=policy
     )  # fmt: skip
     assert set(gang.run(calm)) == {0}
     return stored_model(gang, gang.result().checkpoint)
@@ -146,3 +152,48 @@ def test_two_deaths_at_once_cost_the_living_no_step(stand, make_gang, tmp_path, 
     found, wanted = last_model(stand.store, home, tmp_path / "found"), unbroken_model(make_gang(), plan)
     for name, tensor in wanted.items():  # three numbers are not always added in the same order
         torch.testing.assert_close(found[name], tensor, rtol=0, atol=1e-5, msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.proves("live replicas of shards", oracle="an unbroken run of as many ranks, weights", gate="1e-5")
+@pytest.mark.parametrize("dead", [(1,), (0, 1)], ids=["one shard", "a replica group"])
+def test_replica_of_shards_heals_from_the_other(stand, make_gang, tmp_path, reached, dead):
+    plan = live_plan(2, mesh=Mesh(dp_replicate=2, dp_shard=2), strategy="hsdp", micro_batch=2)
+    home = submit(stand, plan, PACE="0.05")
+    await_step(home, 3, generation=0)
+    for rank in dead:
+        kill_rank(home, rank)
+    await_step(home, 4, generation=1)
+    hurry(home)
+    end = finish(stand)
+    assert end.exit_code == 0, end
+    for rank in {0, 1, 2, 3} - {*dead}:
+        assert len(events_of(home, rank, "started")) == 1, "it is the same process"
+        assert steps_of(home, rank) == list(range(1, plan.steps + 1)), "each step once"
+    for rank in dead:
+        assert events_of(home, rank, "healed")[-1]["source"] == rank + 2, "who held the same shard"
+    found, wanted = last_model(stand.store, home, tmp_path / "found"), unbroken_model(make_gang(), plan)
+    worst = weight_gap(found, wanted)
+    assert worst <= 1e-5
+    reached(worst)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_shard_that_nobody_holds_any_more_comes_from_the_checkpoint(stand, make_gang, tmp_path):
+    mesh, policy = Mesh(dp_replicate=2, dp_shard=2), CheckpointPolicy(every=2, asynchronous=False)
+    plan = replace(live_plan(2, mesh=mesh, strategy="hsdp", micro_batch=2), checkpoint=policy)
+    home = submit(stand, plan, PACE="0.05")
+    reached = await_step(home, 5, generation=0)["step"]
+    kill_rank(home, 1)
+    kill_rank(home, 3)
+    await_step(home, reached + 1, generation=1)
+    hurry(home)
+    end = finish(stand)
+    assert end.exit_code == 0, end
+    for rank in (0, 2):
+        assert len(events_of(home, rank, "started")) == 1, "it is the same process"
+        assert events_of(home, rank, "resumed")[-1]["step"] >= 4
+    found, wanted = last_model(stand.store, home, tmp_path / "found"), unbroken_model(make_gang(), plan)
+    assert weight_gap(found, wanted) <= 1e-5

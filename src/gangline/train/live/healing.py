@@ -1,34 +1,43 @@
-"""A gang that met again agrees on one state: the newest that any rank kept goes to all, from memory to memory."""
+"""A gang that met again agrees on one state: the newest that its living ranks kept whole goes to all, over the wire.
+
+What ranks hold lies in pieces: the whole model under DDP, shards of it under HSDP. Each piece is on as many ranks as
+there are replicas, and travels between those alone.
+"""
 
 import time
+from collections.abc import Mapping, Sequence
 
 import torch.distributed as dist
 from torch import Tensor
 
 from gangline.checkpoint.peers import Peers
+from gangline.spec.mesh import Mesh
 from gangline.train.context import Context
-from gangline.train.live.kept import Kept
+from gangline.train.live.kept import NO_STEP, Kept
 from gangline.train.loop.engine import Engine
 from gangline.train.loop.random import restore_generators, seed_everything
+from gangline.train.parallel.local_sgd import local
+
+Piece = tuple[int, ...]
 
 
 def heal(context: Context, engine: Engine, kept: Kept) -> bool:
-    """Go on from the newest state that a rank of the gang has in memory; False: none has any. Collective.
+    """Go on from the newest state that ranks of the gang have whole in memory; False: they have none. Collective.
 
-    All ranks are equal bit for bit afterwards. What travels is JSON and tensors.
+    Ranks that hold the same piece are equal bit for bit afterwards. What travels is JSON and tensors.
     """
     peers = Peers(context.groups.checkpoint)
     steps = [int(step) for step in peers.gather(kept.step)]
-    newest = max(steps)
-    if newest < 0:
+    pieces = [piece_of(context.plan.mesh, rank) for rank in range(context.plan.world_size)]
+    newest, sources = newest_whole(steps, pieces)
+    if newest == NO_STEP:
         return False
-    began, source = time.monotonic(), steps.index(newest)
-    is_source = context.rank == source
-    known = Kept(numbers=peers.share(kept.numbers if is_source else None, source=source))
+    began, first, source = time.monotonic(), min(sources.values()), sources[pieces[context.rank]]
+    known = Kept(numbers=peers.share(kept.numbers if context.rank == first else None, source=first))
     tensors = known.open(engine)
-    if is_source:
+    if context.rank == source:
         kept.fill(tensors)
-    size = _hand_out(tensors, source)
+    size = _hand_out(context, tensors, source)
     _draw_on(context, engine, kept, newest)
     context.events.emit(
         "healed", step=newest, cursor=engine.progress.cursor, source=source, had=kept.step, steps=steps,
@@ -37,11 +46,32 @@ def heal(context: Context, engine: Engine, kept: Kept) -> bool:
     return True
 
 
-def _hand_out(tensors: dict[str, Tensor], source: int) -> int:
-    """Bytes that every rank but `source` received."""
-    for tensor in tensors.values():
-        dist.broadcast(tensor.detach(), source)
-    return sum(tensor.nbytes for tensor in tensors.values())
+def piece_of(mesh: Mesh, rank: int) -> Piece:
+    """What `rank` holds: alike for all ranks that differ in their replica only."""
+    return tuple(place for axis, place in mesh.coordinates(rank).items() if axis != "dp_replicate")
+
+
+def newest_whole(steps: Sequence[int], pieces: Sequence[Piece]) -> tuple[int, Mapping[Piece, int]]:
+    """Newest step of which every piece was kept, and by which rank; `NO_STEP`: there is none.
+
+    A step that was cut off may be done on some ranks and not on others, so that one piece is newer than all of another.
+
+    Args:
+        steps: By rank, the last step that it kept.
+        pieces: By rank, what it holds.
+    """
+    held = {piece: {step for step, its in zip(steps, pieces, strict=True) if its == piece} for piece in pieces}
+    newest = max(set.intersection(*held.values()), default=NO_STEP)
+    ranks = [rank for rank, step in enumerate(steps) if step == newest]
+    return newest, {pieces[rank]: rank for rank in reversed(ranks)}
+
+
+def _hand_out(context: Context, tensors: Mapping[str, Tensor], source: int) -> int:
+    """Bytes that every holder of this rank's piece but `source` received."""
+    group, parts = context.meshes.group("dp_replicate"), [local(each.detach()) for each in tensors.values()]
+    for part in parts:
+        dist.broadcast(part, source, group=group)
+    return sum(part.nbytes for part in parts)
 
 
 def _draw_on(context: Context, engine: Engine, kept: Kept, step: int) -> None:

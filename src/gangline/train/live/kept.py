@@ -10,6 +10,9 @@ from gangline.checkpoint.state import initialise_optimizer, live_state, restore_
 from gangline.train.loop.engine import Engine
 from gangline.train.loop.random import generator_state
 from gangline.train.loop.saves import Progress
+from gangline.train.parallel.local_sgd import local
+
+NO_STEP = -1
 
 
 @dataclass(slots=True)
@@ -19,14 +22,14 @@ class Kept:
     numbers: dict[str, Any] = field(default_factory=dict)
     """Plain JSON data, equal on all ranks that finished the same step."""
     tensors: dict[str, Tensor] = field(default_factory=dict)
-    """They alias the training's own."""
+    """They alias the training's own: whole, or this rank's shards."""
     generators: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Random generators of this rank, by the step after which they stood so."""
 
     @property
     def step(self) -> int:
-        """Last finished one; -1: it knows of none."""
-        return int(self.numbers["progress"]["step"]) if self.numbers else -1
+        """Last finished one; `NO_STEP`: it knows of none."""
+        return int(self.numbers["progress"]["step"]) if self.numbers else NO_STEP
 
     @staticmethod
     def of(engine: Engine) -> "Kept":
@@ -40,7 +43,8 @@ class Kept:
         }
         before_step, before = engine.drawn or (-1, {})
         now = progress.step + (before_step == progress.step)  # of a step that was cut off, all is drawn
-        return Kept(numbers, state.tensors, {now: generator_state()} | {before_step: before})
+        own = {name: local(tensor.detach()) for name, tensor in state.tensors.items()}  # of no mesh: it holds links
+        return Kept(numbers, own, {now: generator_state()} | {before_step: before})
 
     def open(self, engine: Engine) -> dict[str, Tensor]:
         """Give the freshly built `engine` the numbers; its tensors of the same names, to be filled; local."""
@@ -56,4 +60,4 @@ class Kept:
         """Copy what is kept; local."""
         with torch.no_grad():
             for name, tensor in tensors.items():
-                tensor.copy_(self.tensors[name])
+                local(tensor).copy_(self.tensors[name])

@@ -1,12 +1,13 @@
 """A rank among live replicas: it trains until it is done, over as many gangs as it takes."""
 
+import gc
 import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from gangline.train import heartbeat
-from gangline.train.compat import abort_all_groups
+from gangline.train.compat import abort_all_groups, forget_groups
 from gangline.train.context import Context
 from gangline.train.environment import RankEnvironment
 from gangline.train.failure import describe
@@ -38,6 +39,7 @@ class Replica:
                     raise
                 lost, reason = time.monotonic(), describe(error)
             self._leave(reason)
+            self._let_go()
             self._meet_again(reason)
             self._context.events.emit("met_again", seconds=time.monotonic() - lost)
 
@@ -52,6 +54,7 @@ class Replica:
         else:
             engine.resume()
             self._engine = engine
+            self._context.redone_until = max(self._context.redone_until, self._kept.step)
 
     def _tell_redone(self, engine: Engine) -> None:
         """What the lost replica had taken and not finished is nobody's loss: all take it again."""
@@ -71,6 +74,18 @@ class Replica:
             engine.abandon()
         context.memories.clear()
         context.waits.take()
+
+    def _let_go(self) -> None:
+        """Close the links of all groups: a peer that waits for this rank and has none to the dead hears of it so.
+
+        They close with the last reference, and a training is full of cycles.
+        """
+        meshes, self._context.meshes = self._context.meshes, Meshes()
+        for mesh in (meshes.parameters, meshes.sequence, meshes.experts):
+            if mesh is not None:
+                forget_groups(mesh)
+        del self._context.groups, meshes
+        gc.collect()
 
     def _meet_again(self, reason: str) -> None:
         """In the same process, under the same number, with new groups."""
