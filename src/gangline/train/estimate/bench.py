@@ -23,7 +23,7 @@ from gangline.train.compat import all_gather_single, reduce_scatter_single
 
 BATCHES = 3
 """Of each operation that computes; their median counts."""
-MOST_CALLS = 200
+MOST_CALLS = 40
 """Of one batch."""
 MESSAGES = 20
 """Of each kind and size."""
@@ -89,9 +89,13 @@ class Bench:
 
     def _stream(self) -> float:
         """Two tensors read, one of them written."""
-        some = self._some(STREAMED_BYTES // (3 * self._dtype.itemsize))
-        other = some.clone()
-        return self._seconds(lambda: lambda: some.add_(other))
+
+        def add_in_place() -> Call:
+            some = self._some(STREAMED_BYTES // (3 * self._dtype.itemsize))
+            other = some.clone()
+            return lambda: some.add_(other)
+
+        return self._seconds(add_in_place)
 
     def _move(self, size: int) -> float:
         """What is not a product in a model: sums of two, activations forward and back, copies into another order, sums
@@ -167,7 +171,7 @@ class Bench:
         """As many as a ring has room for."""
         self._made = 0
         calls = [make()]
-        count = min(MOST_CALLS, RING_BYTES // max(1, self._made))
+        count = min(MOST_CALLS, RING_BYTES // self._made)
         return calls + [make() for _ in range(count - 1)]
 
     def _message_seconds(self, call: Call) -> float:
