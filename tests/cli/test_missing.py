@@ -14,6 +14,7 @@ MAIN = "from gangline.cli.main import main\nmain()"
     [
         (("fastapi",), ("serve",), "gangline[serve]"),
         (("uvicorn",), ("serve",), "gangline[serve]"),
+        (("yaml",), ("emit", "job"), "gangline[kubernetes]"),
         (("psycopg",), ("token", "list", "--database", "postgresql://nobody@127.0.0.1:1/x"), "gangline[postgres]"),
     ],
 )

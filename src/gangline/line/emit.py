@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from gangline.errors import UsageError
+from gangline.errors import ConfigError, UsageError
 from gangline.line import runs
 from gangline.line.launchers import open_cluster
 from gangline.line.podsets import make_podset
@@ -50,8 +50,11 @@ def emit_gang(
         UsageError: The run is not planned yet, or its ranks are on this machine.
         ConfigError: Something of it cannot be said to a cluster, or the server refuses it.
     """
+    try:
+        from gangline.launch.kubernetes.objects.emit import dry_run, emit, emit_runtime
+    except ModuleNotFoundError as error:
+        raise ConfigError("objects are YAML; pip install 'gangline[kubernetes]' brings its writer") from error
     from gangline.launch.kubernetes.api.facts import Facts, read_facts
-    from gangline.launch.kubernetes.objects.emit import dry_run, emit, emit_runtime
     from gangline.launch.kubernetes.objects.setting import Setting
     from gangline.launch.kubernetes.route import choose_route
 

@@ -128,7 +128,7 @@ def _build_dataclass(cls: type, plain: Any, path: str) -> Any:
     hints = _hints(cls)
     unknown = plain.keys() - hints.keys()
     if unknown:
-        raise IntegrityError(f"{path}: unknown fields {sorted(unknown)}; written by a newer gangline?")
+        raise IntegrityError(f"{path}: unknown fields {sorted(unknown)}; written by another version of gangline?")
     required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
     if missing := required - plain.keys():
         raise IntegrityError(f"{path}: fields {sorted(missing)} are missing")
