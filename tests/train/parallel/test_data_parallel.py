@@ -1,4 +1,7 @@
-"""What DDP cannot do with a model is said by name, before it waits for gradients that never come."""
+"""What DDP cannot do with a model is said by name, before it waits for gradients that never come; what it leaves."""
+
+import gc
+import weakref
 
 import pytest
 import torch
@@ -7,7 +10,9 @@ from torch import nn
 
 from gangline.errors import ConfigError
 from gangline.spec.plan import Program
-from gangline.train.parallel.data_parallel import require_all_used
+from gangline.train.account.wait import WaitMeter
+from gangline.train.parallel.data_parallel import Replicated, require_all_used
+from gangline.train.rendezvous import join_alone, leave
 
 
 class Spare(nn.Module):
@@ -32,6 +37,21 @@ def test_frozen_and_used_parameters_are_no_reason():
     model = Spare()
     model.spare.requires_grad_(False)
     require_all_used(model(torch.ones(3, 2)).sum(), model)
+
+
+def test_training_that_breaks_off_in_a_backward_pass_is_collected_with_its_links():
+    """Else peers that wait for this rank wait for ever."""
+    join_alone("cpu")
+    try:
+        wrapped = Replicated(nn.Linear(2, 1), device=torch.device("cpu"), bucket_bytes=None, waits=WaitMeter())
+        loss = wrapped.model(torch.ones(3, 2)).sum()
+        wrapped.watch(loss)
+        left = weakref.ref(wrapped.model)
+        del wrapped, loss
+        gc.collect()
+        assert left() is None
+    finally:
+        leave()
 
 
 UNUSED = """

@@ -76,7 +76,8 @@ class Replicated:
         """What is queued first is called first: when all is computed, before DDP's own call, which waits."""
         if self._ddp.require_backward_grad_sync and not self._skips:
             self._loss = loss
-        loss.register_hook(lambda _: queue_callback(self._waits.computed))  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        computed = self._waits.computed  # a hook that held `self`, which holds the loss, would never be collected
+        loss.register_hook(lambda _: queue_callback(computed))  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
     def backward_done(self) -> None:
         """
