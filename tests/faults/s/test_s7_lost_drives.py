@@ -12,7 +12,7 @@ from tests.contracts.storage.servers import S3Server
 from tests.faults.s.shards import Training, assert_reads
 
 pytestmark = [
-    pytest.mark.row("S7", full="two of four drives at once, then three one after the other"),
+    pytest.mark.row("S7", full="two of four drives at once, three one after the other"),
     pytest.mark.tools,
     pytest.mark.timeout(600),
 ]
@@ -30,6 +30,12 @@ class ErasureCoded(S3Server):
     def wipe(self, *numbers: int) -> None:
         for number in numbers:
             shutil.rmtree(self.drive(number))
+
+    def lose(self, *numbers: int) -> None:
+        """They do not come back: a file stands where the folder was."""
+        for number in numbers:
+            self.wipe(number)
+            self.drive(number).touch()
 
     def parts(self, number: int) -> int:
         """Pieces of shards on one drive."""
@@ -67,16 +73,14 @@ def test_reads_and_saves_survive_a_wiped_drive(server, seed):
 
 
 @pytest.mark.slow
-def test_reads_survive_as_many_wiped_drives_as_there_is_parity(server):
-    """And saves, once enough of them are healed."""
-    store = server.store("drives", deadline_seconds=60)
+def test_reads_survive_the_loss_of_as_many_drives_as_there_is_parity_and_saves_say_that_they_fail(server):
+    store = server.store("drives", deadline_seconds=5)
     training = Training(store, elements=ELEMENTS)
     assert training.save(wait=True) is None
-    server.wipe(0, 1)
+    server.lose(0, 1)
     assert_reads(store, training, 1, elements=ELEMENTS)
-    poll(lambda: server.parts(0) == server.parts(1) == 1, 200)
-    assert training.save(wait=True) is None
-    assert_reads(store, training, 2, elements=ELEMENTS)
+    assert training.save(wait=True) is not None, "two of four drives are no quorum"
+    assert_reads(store, training, 1, elements=ELEMENTS)
 
 
 @pytest.mark.parametrize("saves", [2, pytest.param(20, marks=pytest.mark.slow)])
