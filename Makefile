@@ -33,7 +33,7 @@ tools: setup-dev ## build MinIO and versitygw for the tests, from Go modules, ou
 	@$(BIN)/python -m tests.tools
 
 test-tools: setup-dev ## the suites that need those servers
-	@$(SUITE) -m "tools and not slow"
+	@$(SUITE) --timeout-method=signal -m "tools and not slow"
 
 include tests/cluster/cluster.mk
 

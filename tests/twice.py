@@ -29,7 +29,8 @@ def main(arguments: list[str]) -> int:
     if ended != pytest.ExitCode.TESTS_FAILED or not 0 < len(failures.names) <= MOST:
         return int(ended)
     print(f"\nonce more, alone: {len(failures.names)} of the tests failed", flush=True)
-    again = subprocess.run([sys.executable, "-m", "pytest", "-q", *failures.names], check=False).returncode
+    limits = [each for each in arguments if each.startswith("--timeout")]
+    again = subprocess.run([sys.executable, "-m", "pytest", "-q", *limits, *failures.names], check=False).returncode
     if not again:
         print("unsteady, passed alone:", *failures.names, sep="\n  ", flush=True)
     return again
