@@ -9,7 +9,7 @@ sys.path.insert(0, str(HERE.parents[1]))  # the browser belongs to the tests
 WIDTH = 1000
 BOTTOM = """
 Math.ceil([...document.querySelectorAll("section")].find(each => each.querySelector("h2").textContent == "Training")
-  .getBoundingClientRect().bottom + 16)
+  .getBoundingClientRect().bottom + 8)
 """
 
 
