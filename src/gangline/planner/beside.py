@@ -51,7 +51,9 @@ def closeness(question: Question, ranking: Ranking, shape: Shape) -> str:
     if abs(most) < _EQUAL:
         return "as cheap" if question.counts_money else "as fast"
     more, less = ("dearer", "cheaper") if question.counts_money else ("slower", "faster")
-    words = f"{100 * abs(most):.1f} % {more if most > 0 else less}"
+    winner = ranking.order[0]
+    both = question.seconds(winner) is not None and question.seconds(shape) is None
+    words = f"{100 * abs(most):.1f} % {more if most > 0 else less}{' by forecasts of both' if both else ''}"
     if abs(most) <= question.band:
         return f"{words}, within {100 * question.band:.0f} %"
     return f"{words} if no traffic hides"

@@ -62,6 +62,8 @@ def _more_traffic(mesh: Mesh, least: Mesh) -> str:
         return f"{mesh.tp} peers exchange in every block where {least.tp} do"
     if mesh.cp > least.cp:
         return f"{mesh.cp} peers hand keys and values around in every block"
+    if mesh.ep > least.ep:
+        return "rows go to experts of other ranks and back in every block"
     if mesh.pp > least.pp:
         return f"{mesh.pp} stages wait for each other where {least.pp} do"
     if mesh.world_size < least.world_size:
