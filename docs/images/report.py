@@ -8,6 +8,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))  # the browser belongs to the tests
 WIDTH = 1000
 BOTTOM = """
+document.documentElement.style.overflow = "hidden";  // a picture has no scroll bar
 Math.ceil([...document.querySelectorAll("section")].find(each => each.querySelector("h2").textContent == "Training")
   .getBoundingClientRect().bottom + 8)
 """
