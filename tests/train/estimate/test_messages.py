@@ -47,7 +47,7 @@ task = load_task("model:ByteExperts")
 plans, found = [Plan.from_json(Path(each).read_bytes()) for each in sys.argv[1:]], []
 for plan in plans:
     sent = []
-    track.peaks_of(task, plan)
+    track.peak_of(task, plan, 0)
     found.append(sent)
 options = plans[0].model
 followed = trace(task, task.build_model(options), sample_of(task, options), "fp32")

@@ -31,9 +31,8 @@ Boundaries = Mapping[int, tuple[Layouts, Layouts]]
 class Staged:
     """The stages of one rank."""
 
-    def __init__(self, task: Task, context: Context, boundaries: Boundaries) -> None:
-        """`boundaries` of these stages at least."""
-        self._task, self._context, self._boundaries = task, context, boundaries
+    def __init__(self, task: Task, context: Context) -> None:
+        self._task, self._context, self._boundaries = task, context, boundaries_of(task, context)
         model = meta_model(task, context)
         self._takes = forward_names(model)
         self._builder = StageBuilder.of(Unfilled(model, seed=context.plan.seed), context, hints_of(task))

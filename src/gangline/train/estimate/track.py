@@ -11,11 +11,14 @@ own operators on a CPU; what the process, fragments and communicators take is no
 import argparse
 import contextlib
 import json
+import multiprocessing
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from gangline.errors import ConfigError
+from gangline.errors import ConfigError, GanglineError, TrainingError
 from gangline.spec.plan import Plan
 from gangline.train.account.clock import Clock
 from gangline.train.account.events import EventLog
@@ -69,28 +72,41 @@ def _answer(path: Path) -> dict[str, Any]:
     try:
         plan = Plan.from_json(path.read_bytes())
         peaks = peaks_of(load_task(plan.program.task or ""), plan)
-    except ConfigError as error:
+    except GanglineError as error:
         return {"unknown": str(error)}
     except Exception as error:
         traceback.print_exc()
-        return {"unknown": f"{type(error).__name__}: {' '.join(str(error).split())}"[:_MOST_LETTERS]}
+        return {"unknown": _words(error)}
     found = {"peak_bytes": max(peaks)} | ({"stages": peaks} if len(peaks) > 1 else {})
     return found | ({"assumes": words} if (words := assumed(plan)) else {})
 
 
 def peaks_of(task: Task, plan: Plan) -> list[int]:
-    """Bytes of tensors that a rank of `plan` holds at most: of a pipeline each, else that of all.
+    """Bytes of tensors that a rank of `plan` holds at most: of a pipeline one of each stage, else one for all.
+
+    Each is followed in a process of its own: torch remembers the groups of a gang that ended by the shape of its mesh.
 
     Raises:
         ConfigError: It is not followed here, for tensors wait on a host; or the runtime refuses the plan for this
             model.
+        TrainingError: The model did something that cannot be followed.
     """
     if reason := unfollowed(plan):
         raise ConfigError(reason)
+    return [_in_a_child(partial(peak_of, task, plan, rank)) for rank in _ranks(plan)]
+
+
+def peak_of(task: Task, plan: Plan, rank: int) -> int:
+    """As `peaks_of`, of one rank and in this process, which follows nothing else afterwards."""
     gloo = plan.device == "cpu"
     plan = replace(plan, device="cpu")  # no accelerator is asked for what is computed nowhere
-    make = _passes_of(task, plan)
-    return [_peak(task, plan, rank, make, gloo=gloo) for rank in _ranks(plan)]
+    with _gang_of_nobody(plan, rank) as context:
+        passes = _passes(task, context)
+        with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+            held = Held(fake, gloo=gloo)
+            with held, held.resizes():
+                _train(task, passes, context, held)
+            return held.peak
 
 
 def unfollowed(plan: Plan) -> str:
@@ -116,24 +132,45 @@ def _ranks(plan: Plan) -> range:
     return range(0, world, world // plan.mesh.pp)
 
 
-def _passes_of(task: Task, plan: Plan) -> Callable[[Context], Passes]:
-    if plan.mesh.pp == 1:
-        return lambda context: Whole(task, context)
-    from gangline.train.estimate.staged import Staged, boundaries_of  # brings torch's schedules along
+def _in_a_child(call: Callable[[], int]) -> int:
+    here, there = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=_tell, args=(there, call), daemon=True)
+    child.start()
+    there.close()
+    try:
+        said = json.loads(here.recv_bytes())
+    except EOFError as error:
+        raise TrainingError("the process that followed a rank died") from error
+    finally:
+        child.join()
+    if "refused" in said:
+        raise ConfigError(said["refused"])
+    if "failed" in said:
+        raise TrainingError(said["failed"])
+    return int(said["peak"])
 
-    with _gang_of_nobody(plan, 0) as context:
-        boundaries = boundaries_of(task, context)
-    return lambda context: Staged(task, context, boundaries)
+
+def _tell(there: Connection, call: Callable[[], int]) -> None:
+    try:
+        said: dict[str, Any] = {"peak": call()}
+    except ConfigError as error:
+        said = {"refused": str(error)}
+    except Exception as error:
+        traceback.print_exc()
+        said = {"failed": _words(error)}
+    there.send_bytes(json.dumps(said).encode())
 
 
-def _peak(task: Task, plan: Plan, rank: int, make: Callable[[Context], Passes], *, gloo: bool) -> int:
-    with _gang_of_nobody(plan, rank) as context:
-        passes = make(context)
-        with FakeTensorMode(allow_non_fake_inputs=True) as fake:
-            held = Held(fake, gloo=gloo)
-            with held, held.resizes():
-                _train(task, passes, context, held)
-            return held.peak
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_MOST_LETTERS]
+
+
+def _passes(task: Task, context: Context) -> Passes:
+    if context.plan.mesh.pp == 1:
+        return Whole(task, context)
+    from gangline.train.estimate.staged import Staged  # brings torch's schedules along
+
+    return Staged(task, context)
 
 
 @contextlib.contextmanager
