@@ -94,6 +94,10 @@ named beside each must then fail for that reason: `make mutations`, or `make mut
 that fail in the copy as it is, a patch that no longer applies, and a run that has no end where a failure was to come
 show nothing and count as missed. The page is drawn of the headers of the patches and of the marks of the tests.
 
+As many are tried at once as there are cores, or `JOBS=4`. What came out well is kept under `build/mutations` for the
+very same tree, so that a run which was broken off goes on; `FRESH=1` begins anew, and `JSON=found.json` writes all that
+came out.
+
 ## Faults
 
 `make faults ROW=T1` runs the smoke slice of a row, which the default suite has, too; `make faults ROW=T1 FULL=1` runs
