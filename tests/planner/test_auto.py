@@ -146,7 +146,8 @@ def test_every_loser_has_one_reason_and_what_it_names_helps(profile, count, node
             assert getattr(each.mesh, axis) > 1
     assert all(getattr(choice.mesh, axis) == 1 for axis in profile.obstacles)
     assert batch % (choice.mesh.data_parallel * choice.micro_batch) == 0
-    assert count % choice.mesh.tp == 0
+    used = min(nodes, -(-choice.mesh.world_size // count))
+    assert choice.mesh.world_size // used % choice.mesh.tp == 0, "peers of a layer share a node"
     assert choice.mesh.tp == 1 or (profile.tensor_cuts or 0) % choice.mesh.tp == 0
 
 
