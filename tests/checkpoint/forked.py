@@ -1,13 +1,12 @@
 """Gangs of any size for one job: gloo ranks forked from a server that has torch already, in a fraction of a second."""
 
 import multiprocessing
-import os
 import traceback
 import warnings
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gangline.train.leash import die_with_parent
+from tests.leash import end_with_tests
 
 PRELOADED = [
     "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.optim", "torch.distributed.tensor.parallel",
@@ -49,7 +48,7 @@ def _answer(rank: int, pipe):
 
 
 def _rank(pipe, rank: int, size: int, meet: str, job, args) -> None:
-    die_with_parent(os.getppid())  # the server that forked it, which ends with the tests
+    end_with_tests()
     import torch
     import torch.distributed as dist
 

@@ -14,6 +14,8 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+from tests.leash import end_with_tests
+
 from gangline.spec.codec import from_json
 from gangline.spec.gang import GangResult
 from gangline.spec.measured import LEDGER_CAUSES
@@ -21,7 +23,6 @@ from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, DataFile, DataSource, Plan, Program
 from gangline.storage.open import open_store
 from gangline.train.child import redirect
-from gangline.train.leash import die_with_parent
 from gangline.train.starters import RankStart, WarmParent
 from gangline.train.warm import PRELOADED
 
@@ -153,7 +154,7 @@ def start_programs(ranks: list[RankStart]) -> Codes:
 
 
 def _be_program(rank: RankStart) -> None:
-    die_with_parent(os.getppid())  # the server that forked it, which ends with the tests
+    end_with_tests()
     os.environ.clear()
     os.environ.update(rank.environ)
     redirect(rank.log)

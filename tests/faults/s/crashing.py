@@ -1,19 +1,18 @@
 """A training of three steps that saves its last one over a store that kills it; run in forked children."""
 
 import multiprocessing
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from tests.faults.instruments.crash_points import CountingStore, CrashPlan, When
+from tests.leash import end_with_tests
 from torch import nn
 
 from gangline.checkpoint.loader import load
 from gangline.checkpoint.prove import tensor_digests
 from gangline.checkpoint.saver import Saver
 from gangline.storage.local import FolderStore
-from gangline.train.leash import die_with_parent
 
 KEY = b"crashing"
 PREFIX = "runs/p/c/r/checkpoints"
@@ -64,7 +63,7 @@ def build():
 
 
 def _leashed(child: Child) -> None:
-    die_with_parent(os.getppid())  # the server that forked it, which ends with the tests
+    end_with_tests()
     child()
 
 

@@ -1,17 +1,16 @@
 """S12: saves that overlap under a memory limit of what training and one set of copies take, and a fifth: none dies."""
 
 import multiprocessing
-import os
 import resource
 import time
 from pathlib import Path
 
 import pytest
 from tests.faults.s.shards import KEY, PREFIX, Training
+from tests.leash import end_with_tests
 
 from gangline.checkpoint.loader import load
 from gangline.storage.local import FolderStore
-from gangline.train.leash import die_with_parent
 
 pytestmark = pytest.mark.row("S12", full="50 overlapping saves")
 ELEMENTS = 32 * 2**20
@@ -35,7 +34,7 @@ class Slow:
 
 def overlapping_saves(root, saves):
     """In a child: its address space may grow by one set of host copies and a fifth of that, no more."""
-    die_with_parent(os.getppid())  # the server that forked it, which ends with the tests
+    end_with_tests()
     training = Training(Slow(FolderStore(root)), elements=ELEMENTS)
     training.model.weight.grad = training.model.weight.detach().clone()
     training.optimizer.step()

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from gangline.train.leash import die_with_parent
+from tests.leash import end_with_tests
 
 DEADLINE_SECONDS = 120.0
 
@@ -43,7 +43,7 @@ def _receive(pipe: Any) -> Any:
 
 
 def _be_rank(rank: int, size: int, port: int, pipe: Any, function: Callable, args: tuple) -> None:
-    die_with_parent(os.getppid())  # the server that forked it, which ends with the tests
+    end_with_tests()
     import torch
     import torch.distributed as dist
 
