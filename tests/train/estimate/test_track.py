@@ -117,7 +117,7 @@ def test_what_it_does_not_follow_is_said(tmp_path):
         'wanted train.memory.offload "none"': plan_of("fsdp", Mesh(dp_shard=2), memory=Memory(offload="cpu")),
         "a pipeline of 5 stages wants 5 blocks": plan_of("pp", Mesh(pp=5), accumulation=5),
         "train.mesh.tp = 3: ": plan_of("tp", Mesh(tp=3)),
-        "train.mesh.ep lays experts over ranks": plan_of("ep", Mesh(dp_shard=2, ep=2)),
+        '"ep" lays experts over ranks': plan_of("ep", Mesh(dp_shard=2, ep=2)),
     }
     found = track(tmp_path, *refused.values())
     assert all("peak_bytes" not in each for each in found)
