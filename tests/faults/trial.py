@@ -56,7 +56,8 @@ def run_tests(tree: Path, tests: Sequence[str], *, longest_seconds: float = LONG
     python = str(tree / ".venv" / "bin" / "python")
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", _ALONE, python, *_PYTEST, f"--basetemp={tree}-tmp", *tests], cwd=tree,
-        env=os.environ | {"OMP_NUM_THREADS": "1"}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTEST_ADDOPTS": ""}, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )  # fmt: skip
     try:
         said = process.communicate(timeout=longest_seconds)[0]
