@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from gangline.metrics.catalogue import CATALOGUE, PREFIX, Series
@@ -113,12 +114,10 @@ class Book:
         yield from ((series, found[name]) for name, series in CATALOGUE.items() if found.get(name))
 
     def _admit(self, name: str, value: float, labels: Mapping[str, str]) -> tuple[Series | None, Labels]:
-        series = CATALOGUE.get(PREFIX + name)
-        if series is None or not labels.keys() <= set(series.labels):
+        found = _declared(name, tuple(labels.items()))
+        if found is None:
             return self._drop("undeclared")
-        key = tuple(_value(labels.get(label, "")) for label in series.labels)
-        if not all(_is_declared(series, label, each) for label, each in zip(series.labels, key, strict=True)):
-            return self._drop("undeclared")
+        series, key = found
         if not math.isfinite(value):
             return self._drop("not_finite")
         return (series, key) if self._has_room(series, key) else self._drop("cap")
@@ -139,6 +138,17 @@ class Book:
     def _drop(self, reason: str) -> tuple[None, Labels]:
         self._dropped[reason] = self._dropped.get(reason, 0) + 1
         return None, ()
+
+
+@lru_cache(maxsize=256)
+def _declared(name: str, labels: tuple[tuple[str, str], ...]) -> tuple[Series, Labels] | None:
+    """The series and its key; None: nobody declared it so. A rank asks for the same few in every step."""
+    series, told = CATALOGUE.get(PREFIX + name), dict(labels)
+    if series is None or not told.keys() <= set(series.labels):
+        return None
+    key = tuple(_value(told.get(label, "")) for label in series.labels)
+    fits = all(_is_declared(series, label, each) for label, each in zip(series.labels, key, strict=True))
+    return (series, key) if fits else None
 
 
 def _value(text: str) -> str:
