@@ -1,26 +1,66 @@
-"""From a line and what there is to a choice, the same for a run and for those who only ask.
+"""From a line and what there is to a plan, the same for a run and for those who only ask.
 
 What helps a forecast and cannot be had, rates or earlier runs, never stands in the way of a plan: it is said.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gangline.line.history import History
-from gangline.line.inventory import Seen
-from gangline.line.rates import rates_of
+from gangline.line.git import Repository
+from gangline.line.history import History, read_history
+from gangline.line.inventory import Model, Seen, answer_file, look
+from gangline.line.launchers import inventory_at
+from gangline.line.memory_run import told, weigh
+from gangline.line.rates import cache_folder, rates_of
+from gangline.planner.assemble import make_plan
 from gangline.planner.budget import check as check_budget
 from gangline.planner.choose import Choice, choose
 from gangline.planner.forecast import calibrated_site
+from gangline.planner.second import second_plan
 from gangline.spec.inventory import Inventory
 from gangline.spec.line import Line
+from gangline.spec.plan import DataSource, Plan
+from gangline.spec.profile import ModelProfile
 from gangline.spec.record import Gate
 from gangline.spec.site import Site
+from gangline.storage.protocol import ObjectStore
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """A plan that somebody wants, and for which run."""
+
+    model: Model
+    repository: Repository
+    store: ObjectStore
+    """Of earlier runs."""
+    commit: str
+    run: str
+    """Id; earlier runs are all others."""
+    run_prefix: str
+    data: DataSource = DataSource()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Planned:
+    """A plan, whether it may be started, and what was seen on the way to it."""
+
+    plan: Plan
+    choice: Choice
+    budget: Gate
+    band: float
+    """Share by which 9 of 10 forecasts are off at most."""
+    inventory: Inventory
+    profile: ModelProfile | None
+    troubles: tuple[str, ...]
+    """What the forecast had to do without."""
+    notes: tuple[str, ...]
+    """What the memory run said."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chosen:
     """A choice, whether it may be started, and what its forecast had to do without."""
 
     choice: Choice
@@ -30,10 +70,49 @@ class Planned:
     troubles: tuple[str, ...]
 
 
+def plan_for(
+    wanted: Wanted, site: Site, *, environ: Mapping[str, str], home: Path, say: Callable[[str], None],
+    memory_run: bool = False,
+) -> Planned:  # fmt: skip
+    """Look at the model, at what there is and at earlier runs; choose, follow the finalists' memory, hold the budget.
+
+    Args:
+        wanted: What is to be planned.
+        site: As it was read.
+        environ: Of whoever asks.
+        home: Folder of what is kept beside the repository.
+        say: Told what is going on, where it takes seconds.
+        memory_run: Follow the finalists' memory, however much room the formula leaves them.
+
+    Raises:
+        ConfigError: A task that cannot be built, nothing fits, or no second plan as `prove.plan` asks.
+    """
+    line, repository = wanted.model.line, wanted.repository
+    history = read_history(
+        wanted.store, repository, project=line.project.name, commit=wanted.commit, run=wanted.run
+    )  # fmt: skip
+    if not answer_file(wanted.model, home).exists():
+        say("following one step of the model, and looking at what there is to train on")
+    seen = look(wanted.model, home=home)
+    inventory = inventory_at(site, environ, seen.inventory)
+    chosen = make_choice(line, site, inventory, seen, history, cache=cache_folder(environ, home), say=say)
+    plan = make_plan(line, chosen.choice, run=wanted.run, run_prefix=wanted.run_prefix, data=wanted.data)
+    weighed = weigh(
+        wanted.model, chosen.choice, plan, site=chosen.site, inventory=inventory, always=memory_run, say=say
+    )  # fmt: skip
+    plan = told(plan, weighed.choice)
+    if line.project.task is not None and line.prove.plan != "off":
+        second_plan(plan, line.prove.plan, inventory=inventory, site=site, profile=seen.profile)
+    return Planned(
+        plan=plan, choice=weighed.choice, budget=chosen.budget, band=chosen.site.plan.band, inventory=inventory,
+        profile=seen.profile, troubles=chosen.troubles, notes=weighed.notes,
+    )  # fmt: skip
+
+
 def make_choice(
     line: Line, site: Site, inventory: Inventory, seen: Seen, history: History, *, cache: Path,
     say: Callable[[str], None],
-) -> Planned:  # fmt: skip
+) -> Chosen:  # fmt: skip
     """Choose, and hold the budget.
 
     Args:
@@ -56,4 +135,4 @@ def make_choice(
         line.plan, site.limits, choice.forecast, band=trusted.plan.band, nearest=choice.name if several else ""
     )
     troubles = tuple(each for each in (known.trouble, history.trouble) if each)
-    return Planned(choice=choice, budget=budget, site=trusted, troubles=troubles)
+    return Chosen(choice=choice, budget=budget, site=trusted, troubles=troubles)

@@ -6,18 +6,12 @@ from pathlib import Path
 
 from gangline.line import places
 from gangline.line.build import code_layer, environment
-from gangline.line.history import read_history
-from gangline.line.inventory import Model, look
-from gangline.line.launchers import inventory_at
-from gangline.line.memory_run import weigh
-from gangline.line.planning import make_choice
+from gangline.line.inventory import Model
+from gangline.line.planning import Wanted, plan_for
 from gangline.line.question import Question, ask
-from gangline.line.rates import cache_folder
 from gangline.line.runs import open_site_store
-from gangline.planner.assemble import make_plan
 from gangline.planner.choose import Choice
 from gangline.spec.inventory import Inventory
-from gangline.spec.plan import DataSource
 from gangline.spec.profile import ModelProfile
 from gangline.spec.record import Gate
 from gangline.spec.site import Site
@@ -62,22 +56,18 @@ def preview(
         ConfigError: A line that does not hold, a task that cannot be built, or nothing fits.
     """
     question = ask(repo, commit=commit, overrides=overrides, strategy=strategy)
-    repository, line = question.repository, question.line
-    run = question.run_id(1)
-    layer = code_layer.pack(repository, question.tree, line.project)
+    repository, run = question.repository, question.run_id(1)
+    layer = code_layer.pack(repository, question.tree, question.line.project)
+    model = Model(line=question.line, code=layer.data, environment=environment.of_this_interpreter())
     store = open_site_store(repository.root, site, environ)
-    say("reading what earlier runs measured")
-    history = read_history(store, repository, project=line.project.name, commit=question.commit, run=run)
-    home = places.home(repository.root)
-    model = Model(line=line, code=layer.data, environment=environment.of_this_interpreter())
-    say("following one step of the model, and looking at what there is to train on")
-    seen = look(model, home=home)
-    inventory = inventory_at(site, environ, seen.inventory)
+    wanted = Wanted(
+        model=model, repository=repository, store=store, commit=question.commit, run=run, run_prefix=f"runs/{run}"
+    )
     say("weighing plans")
-    planned = make_choice(line, site, inventory, seen, history, cache=cache_folder(environ, home), say=say)
-    made = make_plan(line, planned.choice, run=run, run_prefix=f"runs/{run}", data=DataSource())
-    weighed = weigh(model, planned.choice, made, site=planned.site, inventory=inventory, always=memory_run, say=say)
+    found = plan_for(
+        wanted, site, environ=environ, home=places.home(repository.root), say=say, memory_run=memory_run
+    )  # fmt: skip
     return Preview(
-        question=question, run=run, choice=weighed.choice, inventory=inventory, profile=seen.profile,
-        budget=planned.budget, band=planned.site.plan.band, troubles=(*planned.troubles, *weighed.notes),
+        question=question, run=run, choice=found.choice, inventory=found.inventory, profile=found.profile,
+        budget=found.budget, band=found.band, troubles=(*found.troubles, *found.notes),
     )  # fmt: skip

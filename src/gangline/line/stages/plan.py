@@ -3,17 +3,11 @@
 from dataclasses import replace
 
 from gangline.errors import GateError
-from gangline.line import launchers
 from gangline.line.context import Context, StageResult
-from gangline.line.history import read_history
-from gangline.line.inventory import Model, look
-from gangline.line.memory_run import told, weigh
-from gangline.line.planning import make_choice
-from gangline.line.rates import cache_folder
+from gangline.line.inventory import Model
+from gangline.line.planning import Wanted, plan_for
 from gangline.line.trust import demand_approval
-from gangline.planner.assemble import make_plan
 from gangline.planner.choose import Choice
-from gangline.planner.second import second_plan
 from gangline.spec.codec import digest, from_json
 from gangline.spec.plan import DataSource, Plan
 from gangline.spec.profile import ModelProfile
@@ -26,28 +20,20 @@ def plan(ctx: Context) -> StageResult:
     code = get_blob(ctx.store, str(ctx.output("build", "code")))
     if ctx.line.project.task is not None:
         demand_approval(ctx.standing(), "measuring its model")
-    model = Model(line=ctx.line, code=code, environment=ctx.record.inputs.environment)
-    seen = look(model, home=ctx.home)
-    inventory = launchers.inventory_at(ctx.site, ctx.environ, seen.inventory)
-    run = ctx.record.run
-    history = read_history(ctx.store, ctx.repository, project=run.project, commit=ctx.record.commit.sha, run=run.id)
-    planned = make_choice(
-        ctx.line, ctx.site, inventory, seen, history,
-        cache=cache_folder(ctx.environ, ctx.home), say=ctx.observer.note,
-    )  # fmt: skip
-    for trouble in planned.troubles:
-        ctx.remember("plan", "forecast", trouble)
-    choice, gate = planned.choice, planned.budget
-    data = from_json(DataSource, get_blob(ctx.store, str(ctx.output("build", "data"))))
-    made = make_plan(ctx.line, choice, run=run.id, run_prefix=ctx.records.prefix, data=data)
-    weighed = weigh(
-        model, choice, made, site=planned.site, inventory=inventory, always=False, say=ctx.observer.note
-    )  # fmt: skip
-    for note in weighed.notes:
-        ctx.remember("plan", "memory", note)
-    choice, made = weighed.choice, told(made, weighed.choice)
-    if ctx.line.project.task is not None and ctx.line.prove.plan != "off":
-        second_plan(made, ctx.line.prove.plan, inventory=inventory, site=ctx.site, profile=seen.profile)
+    wanted = Wanted(
+        model=Model(line=ctx.line, code=code, environment=ctx.record.inputs.environment),
+        repository=ctx.repository,
+        store=ctx.store,
+        commit=ctx.record.commit.sha,
+        run=ctx.record.run.id,
+        run_prefix=ctx.records.prefix,
+        data=from_json(DataSource, get_blob(ctx.store, str(ctx.output("build", "data")))),
+    )
+    planned = plan_for(wanted, ctx.site, environ=ctx.environ, home=ctx.home, say=ctx.observer.note)
+    for kind, words in (("forecast", planned.troubles), ("memory", planned.notes)):
+        for each in words:
+            ctx.remember("plan", kind, each)
+    choice, gate, inventory, made = planned.choice, planned.budget, planned.inventory, planned.plan
     key = put_blob(ctx.store, made.to_json())
     ctx.store.put(f"{ctx.records.prefix}/plan.json", made.to_json())
 
@@ -69,7 +55,7 @@ def plan(ctx: Context) -> StageResult:
             "steps": made.steps,
             "procs_per_node": choice.procs_per_node,
             "inventory": put_blob(ctx.store, inventory.to_json()),
-            **_cuts(seen.profile),
+            **_cuts(planned.profile),
         },
         change=change,
         error=GateError(f"{gate.reason}; raise the budget or plan less") if over else None,
