@@ -7,7 +7,7 @@ one suite for both. Every call is one transaction, durable when it returns, and 
 from collections.abc import Sequence
 from typing import Protocol
 
-from gangline.serve.types import Order, Principal, RunFilter, RunRow
+from gangline.serve.types import Order, Principal, RunFilter, RunRow, Trouble
 
 
 class Deliveries(Protocol):
@@ -119,8 +119,11 @@ class Database(Protocol):
     runs: RunIndex
     tokens: Tokens
 
-    def check(self) -> str | None:
-        """One sentence on what is wrong with it (unreachable, damaged, of another version); None: sound."""
+    def check(self) -> Trouble | None:
+        """What is wrong with it (full, away, damaged, of another version); None: a delivery would be kept.
+
+        A commit of its own proves it, and in SQLite a file beside it.
+        """
         ...
 
     def close(self) -> None: ...

@@ -13,6 +13,7 @@ from gangline.serve.desk import ServiceDesk
 from gangline.serve.health import StoreHealth
 from gangline.serve.limits import Buckets, Limits, Slots
 from gangline.serve.problems import RETRY_SECONDS, Refused
+from gangline.serve.readiness import Readiness
 from gangline.serve.sessions import Links, Sessions, kept_key
 from gangline.serve.stopping import Stopper
 from gangline.serve.tallies import Tallies
@@ -81,6 +82,10 @@ class Service:
     @property
     def health(self) -> StoreHealth:
         return self.desk.health
+
+    @cached_property
+    def readiness(self) -> Readiness:
+        return Readiness(self.desk.database)
 
     @cached_property
     def watchers(self) -> Watchers:

@@ -60,6 +60,16 @@ class Order:
     created: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What keeps the database from its work."""
+
+    words: str
+    """After `database`: `is damaged`; no path, no host, as anybody may read it."""
+    said: str
+    """The whole of it, for the log."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRow:
     """A run as lists show it: a copy of parts of its record, never the truth."""

@@ -284,7 +284,7 @@ def test_a_newer_version_is_refused_in_a_sentence(url, database):
     database.orders._engine.write(lambda session: session.change("UPDATE meta SET value = 99 WHERE name = 'version'"))
     with pytest.raises(ConfigError, match=r"version 99.*newer gangline"):
         open_database(url)
-    assert "99" in database.check()
+    assert "99" in database.check().said
 
 
 def test_a_sound_database_has_nothing_to_say(database):

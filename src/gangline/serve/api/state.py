@@ -27,12 +27,15 @@ def healthz() -> Alive:
 
 @router.get("/readyz", responses=problems(503))
 def readyz(service: Given) -> Ready:
-    """The database answers and the store did when it was last asked; 503 else. It says no names: anybody may ask."""
-    database = "ok" if service.desk.database.check() is None else "not sound"
-    store = "ok" if service.health.trouble() is None else "away"
-    if database != "ok" or store != "ok":
-        raise Refused(503, f"database {database}, store {store}", {"Retry-After": "5"})
-    return Ready(status="ok", store=store, database=database)
+    """A delivery would be kept, as a write has just shown, and the store answered when it was last asked; else 503.
+
+    The answer says what is wrong (`database has a full disk`), and no names: anybody may ask.
+    """
+    database, away = service.readiness.trouble(), service.health.trouble()
+    if database is not None or away is not None:
+        said = f"database {database.words if database else 'ok'}, store {'is away' if away else 'ok'}"
+        raise Refused(503, said, {"Retry-After": "5"})
+    return Ready(status="ok", store="ok", database="ok")
 
 
 @router.get("/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems(404)})

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
+from gangline.serve.types import Trouble
+
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
@@ -43,8 +45,8 @@ class Engine(Protocol):
         """Run `work`, which changes nothing, on one state of the database."""
         ...
 
-    def check(self) -> str | None:
-        """One sentence on what is wrong with it."""
+    def check(self) -> Trouble | None:
+        """As `serve.protocol.Database.check`."""
         ...
 
     def close(self) -> None: ...

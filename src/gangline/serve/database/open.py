@@ -10,6 +10,7 @@ from gangline.serve.database.orders import SqlOrders
 from gangline.serve.database.runs import SqlRuns
 from gangline.serve.database.tokens import SqlTokens
 from gangline.serve.protocol import Deliveries, Orders, RunIndex, Tokens
+from gangline.serve.types import Trouble
 
 
 class OpenDatabase:
@@ -24,7 +25,7 @@ class OpenDatabase:
         """What was damaged when it was opened, what was kept and what comes again: one sentence for the log."""
         self._engine = engine
 
-    def check(self) -> str | None:
+    def check(self) -> Trouble | None:
         return self._engine.check()
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from zlib import crc32
 from gangline.errors import GanglineError, IntegrityError, StorageError
 from gangline.serve.database import schema
 from gangline.serve.database.engine import Row, Session, T, closing_on_error
+from gangline.serve.types import Trouble
 
 if TYPE_CHECKING:
     import psycopg
@@ -80,12 +81,11 @@ class PostgresEngine:
     def read(self, work: Callable[[Session], T]) -> T:
         return self._transaction(work, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
-    def check(self) -> str | None:
+    def check(self) -> Trouble | None:
         try:
-            version = self.read(schema.read_version)
+            return schema.wrong_version(self.write(schema.prove_commit))
         except GanglineError as error:
-            return str(error)
-        return None if version == schema.VERSION else f"the database has version {version}, wanted {schema.VERSION}"
+            return Trouble(_words(error.__cause__), str(error))
 
     def close(self) -> None:
         with self._guard:
@@ -162,12 +162,28 @@ def _explained() -> Iterator[None]:
 
     try:
         yield
-    except (psycopg.errors.DataCorrupted, psycopg.errors.IndexCorrupted) as error:
+    except _damages() as error:
         raise IntegrityError(f"the database is damaged: {_line(error)}; restore it from a backup") from error
     except psycopg.Error as error:
         raise StorageError(
             f"the database failed: {_line(error)}; does serve.database name one that answers?"
         ) from error
+
+
+def _damages() -> "tuple[type[psycopg.Error], ...]":
+    import psycopg
+
+    return psycopg.errors.DataCorrupted, psycopg.errors.IndexCorrupted
+
+
+def _words(cause: BaseException | None) -> str:
+    import psycopg
+
+    if isinstance(cause, psycopg.errors.DiskFull):
+        return "has a full disk"
+    if isinstance(cause, psycopg.errors.ReadOnlySqlTransaction):
+        return "is read-only"
+    return "is damaged" if isinstance(cause, _damages()) else "is away"
 
 
 def _line(error: Exception) -> str:

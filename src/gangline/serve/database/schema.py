@@ -6,6 +6,7 @@ value as JSON in `body`.
 
 from gangline.errors import ConfigError
 from gangline.serve.database.engine import Session
+from gangline.serve.types import Trouble
 
 _FIRST = (
     """
@@ -82,6 +83,18 @@ def bring_up(session: Session, types: dict[str, str]) -> None:
         "INSERT INTO turns (project, served) SELECT DISTINCT project, 0 FROM orders"
         " WHERE state IN ('queued', 'parked', 'driving') ON CONFLICT DO NOTHING"
     )
+
+
+def prove_commit(session: Session) -> int:
+    """Write what is there already: the commit of it is as durable as any. The version."""
+    session.change("UPDATE meta SET value = value WHERE name = 'version'")
+    return read_version(session)
+
+
+def wrong_version(found: int) -> Trouble | None:
+    """Of tables that another gangline brought up under our feet."""
+    said = f"the service's database has version {found}, wanted {VERSION}: another gangline uses it; run one of them"
+    return None if found == VERSION else Trouble("is of another version", said)
 
 
 def read_version(session: Session) -> int:

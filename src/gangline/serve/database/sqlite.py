@@ -16,7 +16,9 @@ from typing import Any
 from gangline.errors import GanglineError, StorageError
 from gangline.serve.database import schema, soundness
 from gangline.serve.database.engine import Session, T, closing_on_error
+from gangline.serve.database.sqlite_room import prove_room, words_of
 from gangline.serve.database.sqlite_session import TYPES, SqliteSession, connect, explained, transaction
+from gangline.serve.types import Trouble
 
 BATCH = 256
 """Most pieces of work in one commit."""
@@ -62,17 +64,20 @@ class SqliteEngine:
         with explained(self.path), self._reader() as connection, transaction(connection, "BEGIN"):
             return work(SqliteSession(connection))
 
-    def check(self) -> str | None:
+    def check(self) -> Trouble | None:
         if _file_at(self.path) != self._file:
-            return self._lost_file()
+            return Trouble("is moved or deleted", self._lost_file())
         try:
+            with explained(self.path):
+                prove_room(self.path)
+            version = self.write(schema.prove_commit)
             said = self.read(lambda session: session.rows("PRAGMA quick_check(1)"))
-            version = self.read(schema.read_version)
         except GanglineError as error:
-            return str(error)
+            return Trouble(words_of(error.__cause__), str(error))
         if said != [("ok",)]:
-            return f"the database {self.path} is damaged: {said[0][0]}; stop the service and start it again"
-        return None if version == schema.VERSION else f"{self.path} has version {version}, wanted {schema.VERSION}"
+            again = "stop the service and start it again"
+            return Trouble("is damaged", f"the database {self.path} is damaged: {said[0][0]}; {again}")
+        return schema.wrong_version(version)
 
     def close(self) -> None:
         with self._guard:

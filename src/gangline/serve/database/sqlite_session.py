@@ -62,9 +62,11 @@ def transaction(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") 
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """SQLite's errors as ours."""
+    """Errors of SQLite, and of the files beside it, as ours."""
     try:
         yield
+    except OSError as error:
+        raise StorageError(f"the database {path} failed: {error.strerror or error}; is the disk full?") from error
     except sqlite3.Error as error:
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
             raise IntegrityError(
