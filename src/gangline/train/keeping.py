@@ -23,6 +23,7 @@ from gangline.train.keeper_ledger import Span
 from gangline.train.live.order import MeetAgain, forget, is_live, tell
 from gangline.train.outcome import Halt, Outcome
 from gangline.train.outside import Outside
+from gangline.train.parting import parting_line
 from gangline.train.peers.company import Company, Start
 from gangline.train.peers.join import company_of
 from gangline.train.peers.reports import LOG_LINES, Report, report_of
@@ -205,12 +206,13 @@ class Keeper:
         return (read_oom_kills() or 0) - self._oom_kills
 
     def _words_of(self, outcome: Outcome) -> tuple[str, list[str]]:
-        """What the failed rank said that it ended of, and the last lines of its log."""
+        """What the failed rank said that it ended of, where it could not its log, and the last lines of that."""
         culprit = outcome.failed or outcome.hang
         if culprit is None:
             return "", []
+        log = self._env.home / "logs" / f"{culprit.rank}.log"
         word = last_word(self._env.out / "ranks" / f"{culprit.rank}.jsonl", self._turn.generation)
-        return word, last_lines(self._env.home / "logs" / f"{culprit.rank}.log", LOG_LINES)
+        return word or parting_line(log), last_lines(log, LOG_LINES)
 
     # -- its end
 

@@ -9,8 +9,18 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from gangline.train.journal import utc_now
+
+MARK = "---- rank "
+"""How the line begins that stands before what a rank writes in a generation."""
 MAX_BYTES = 64 << 20
 """Of one rank's log on disk, both halves together."""
+
+
+def mark(log: Path, *, rank: int, generation: int) -> None:
+    """What follows is of this generation."""
+    with log.open("a") as file:
+        file.write(f"{MARK}{rank}, generation {generation}, {utc_now()}\n")
 
 
 def aside(log: Path) -> Path:

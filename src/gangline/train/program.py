@@ -71,7 +71,7 @@ class Program:
         code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else int(error is not None)
         if error is None:
             self._write_result()
-        reason = {0: "finished", SIGTERM_CODE: "stopped as asked"}.get(code, f"{type(error).__name__}: {error}"[:500])
+        reason = {0: "finished", SIGTERM_CODE: "stopped as asked"}.get(code, _first_line(error))
         self._events.emit("done", exit=code, reason=reason)
         self._events.close()
         if self._metrics is not None:
@@ -196,3 +196,9 @@ class Program:
     def _on_sigterm(self, number: int, frame: object) -> None:
         del number, frame
         self.stop_asked = True
+
+
+def _first_line(error: BaseException | None) -> str:
+    """The traceback stands in the log."""
+    lines = str(error).strip().splitlines() or ["no message"]
+    return f"{type(error).__name__}: {lines[0][:500]}"

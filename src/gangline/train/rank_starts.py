@@ -7,7 +7,8 @@ from pathlib import Path
 from gangline.spec.plan import Plan
 from gangline.train.environment import KeeperEnvironment
 from gangline.train.frameworks import framework_environ
-from gangline.train.journal import replace, utc_now
+from gangline.train.journal import replace
+from gangline.train.log_files import mark
 from gangline.train.peers.shape import Shape
 from gangline.train.starters import RankStart
 
@@ -45,7 +46,7 @@ def rank_starts(
     for local_rank, rank in enumerate(shape.ranks(environment.node_rank)):
         own = _of_rank(environment, plan, shape=shape, rank=rank, local_rank=local_rank, port=port)
         log = environment.home / "logs" / f"{rank}.log"
-        _mark(log, generation, rank)
+        mark(log, rank=rank, generation=generation)
         starts.append(RankStart(rank=rank, argv=argv, environ=shared | own, cwd=environment.code, log=log))
     return starts
 
@@ -115,8 +116,3 @@ def _argv(plan: Plan) -> tuple[str, ...]:
     if not command:
         return (sys.executable, *TASK_MODULE)
     return (sys.executable, *command[1:]) if command[0] in ("python", "python3") else command
-
-
-def _mark(log: Path, generation: int, rank: int) -> None:
-    with log.open("a") as file:
-        file.write(f"---- rank {rank}, generation {generation}, {utc_now()}\n")

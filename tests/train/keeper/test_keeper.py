@@ -34,6 +34,7 @@ def test_error_of_the_program_is_never_tried_again(keep):
     gang = keep(HEAD + "rank or time.sleep(60); print('broken by design'); sys.exit(42)")
     end = gang.end()
     assert (end.exit_code, end.retry, end.culprit, end.restarts) == (42, "never", 1, 0), end
+    assert end.reason == "rank 1 ended with code 42: broken by design; see logs/1.log"
     assert "broken by design" in end.evidence["log"]
     assert gang.process.returncode == 42
 

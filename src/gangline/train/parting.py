@@ -1,0 +1,41 @@
+"""The line of a log that says what a process ended of: its exception, or else the last thing it printed.
+
+For ranks that left no word of their own: programs, and tasks that ended before the runtime could speak for them.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from gangline.train.log_files import MARK, last_bytes
+
+_TAIL_BYTES = 1 << 16
+_MOST_LETTERS = 300
+_TRACEBACK = "Traceback (most recent call last):"
+_MOST_AFTER = 20
+"""Lines that may follow an exception's first one: the rest of its message, notes, words of threads that still end."""
+_STEERING = re.compile("\x1b\\[[0-?]*[ -/]*[@-~]")
+
+
+def parting_line(log: Path) -> str:
+    """What a rank said last in its newest generation, one line of printable characters; empty: nothing."""
+    text = _STEERING.sub("", last_bytes(log, _TAIL_BYTES).decode(errors="replace"))
+    lines = text.splitlines()
+    began = max((number for number, line in enumerate(lines, 1) if line.startswith(MARK)), default=0)
+    return _cut(_meaningful(lines[began:]))
+
+
+def _meaningful(lines: Sequence[str]) -> str:
+    """The exception that a traceback at the end names, or the last line with a letter or a digit in it."""
+    starts = [number for number, line in enumerate(lines) if line.strip() == _TRACEBACK]
+    for number in range(starts[-1] + 1 if starts else len(lines), len(lines)):
+        if lines[number].strip() and not lines[number][0].isspace():
+            if len(lines) - number <= _MOST_AFTER:
+                return lines[number]
+            break
+    return next((line for line in reversed(lines) if any(map(str.isalnum, line))), "")
+
+
+def _cut(line: str) -> str:
+    shown = " ".join("".join(each if each.isprintable() else " " for each in line).split())
+    return shown if len(shown) <= _MOST_LETTERS else shown[: _MOST_LETTERS - 1] + "…"
