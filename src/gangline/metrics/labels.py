@@ -4,13 +4,13 @@ from typing import get_args
 
 from gangline.spec.measured import LEDGER_CAUSES, PHASES
 from gangline.spec.plan import PARTS
-from gangline.spec.record import STAGES, Answer, Verdict
+from gangline.spec.record import STAGES, Answer, StageState, Verdict
 
 STATISTICS = ("minimum", "median", "maximum")
 """Of many ranks."""
 PHASE_STATISTICS = ("median", "maximum")
 """Of a phase over some steps: its least says nothing."""
-STAGE_STATES = ("waiting", "running", "done", "taken", "skipped", "failed", "cancelled")
+STAGE_STATES = get_args(StageState)
 RANK_STATES = ("wanted", "joined")
 SAVE_PARTS = ("blocking", "whole")
 FORECAST_PARTS = ("memory", "step", "wall", "money", "wire", *PARTS)

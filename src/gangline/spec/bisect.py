@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gangline.spec.codec import Document
+from gangline.spec.measured import Better
 
 Side = Literal["good", "bad", "unknown", "skipped"]
 """`unknown`: not asked yet, or not clear yet; `skipped`: it cannot be asked, or never became clear."""
@@ -55,7 +56,7 @@ class BisectState(Document):
     """Step that values are of."""
     steps: int
     """Of the whole training."""
-    better: Literal["lower", "higher"] | None = None
+    better: Better | None = None
     """None: the bad end is worse by being other."""
     seeds: int
     """Of each commit at first."""

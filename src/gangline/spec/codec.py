@@ -67,9 +67,9 @@ def from_json(cls: type[T], data: bytes | str) -> T:
     return from_plain(cls, plain)
 
 
-def from_plain(cls: type[T], plain: Any, *, path: str = "") -> T:
+def from_plain(cls: type[T], plain: Any) -> T:
     """Build `cls` from plain data; unknown and missing fields are refused by their path."""
-    return cast(T, _build(cls, plain, path or cls.__name__))
+    return cast(T, _build(cls, plain, cls.__name__))
 
 
 @cache

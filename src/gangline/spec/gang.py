@@ -20,6 +20,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gangline.errors import RetryClass
+from gangline.spec.plan import Role
+
 FIRST_GENERATION = "first-generation"
 """Name of that file."""
 GangState = Literal["absent", "waiting", "starting", "running", "stopping", "ended"]
@@ -51,7 +54,7 @@ class GangEnd:
     """How a gang ended; its class is that of the rank that failed first."""
 
     exit_code: int
-    retry: Literal["never", "later", "changed", "same", "free", "again"]
+    retry: RetryClass
     reason: str
     """One sentence: who, what, where to read on."""
     culprit: int | None = None
@@ -95,7 +98,7 @@ class GangResult:
     """What the ranks leave at their end."""
 
     schema: int = 1
-    role: Literal["train", "evaluate", "prove"] = "train"
+    role: Role = "train"
     final_step: int = 0
     checkpoint: str | None = None
     """Store prefix of the last complete checkpoint of a train gang."""

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gangline.spec.plan import Collectives, Compression, PipelineSchedule, Recovery, Schedule
+from gangline.spec.measured import Better
+from gangline.spec.plan import Collectives, Compression, ContextExchange, PipelineSchedule, Recovery, Schedule
 
 Auto = Literal["auto"]
 
@@ -66,7 +67,7 @@ class MeshTable:
     """Expert groups laid over dp_shard x cp."""
     pp_schedule: PipelineSchedule | Auto = "auto"
     """Order of forwards and backwards in a pipeline; auto: the one that leaves least idle."""
-    context: Literal["ring", "ulysses"] = "ring"
+    context: ContextExchange = "ring"
     """How context-parallel peers exchange keys and values."""
     micro_batch: int | Auto = "auto"
     """Samples of one forward pass on one rank; auto: the share of a rank, at most 16, as far as it fits."""
@@ -168,7 +169,7 @@ class QualityGate:
 
     metric: str
     """Name as evaluation gives it."""
-    better: Literal["lower", "higher"]
+    better: Better
     """Which side of the band is a regression."""
     floor_percent: float = 0.1
     """A band is never narrower than this share of its centre."""

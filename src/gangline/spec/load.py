@@ -22,22 +22,22 @@ _KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){1,8}")
 _BARE_WORD = re.compile(r"(?!(true|false|inf|nan)$)[A-Za-z_][\w./:@-]*")
 
 
-def load_line(path: Path, *, overrides: Sequence[str] = ()) -> Line:
-    """The line of a file, its lock checked beside it.
-
-    Args:
-        path: `line.toml`, or the folder that holds it.
-        overrides: `train.seed=2`; the value is TOML, a bare word is a string.
+def load_line(path: Path) -> Line:
+    """The line of `line.toml`, or of the folder that holds it; its lock is checked beside it.
 
     Raises:
         FileError: A ConfigError with `.problems`, every one of them.
     """
     file = path / "line.toml" if path.is_dir() else path
-    return load_line_text(_read(file), file=str(file), overrides=overrides, reader=_folder_reader(file.parent))
+    return load_line_text(_read(file), file=str(file), reader=_folder_reader(file.parent))
 
 
 def load_line_text(text: str, *, file: str, overrides: Sequence[str] = (), reader: Reader | None = None) -> Line:
-    """The line of a text, for example out of a commit; `reader` opens other files of the same tree.
+    """The line of a text, for example out of a commit.
+
+    Args:
+        overrides: `train.seed=2`; the value is TOML, a bare word is a string.
+        reader: Opens other files of the same tree.
 
     Raises:
         FileError: A ConfigError with `.problems`, every one of them.

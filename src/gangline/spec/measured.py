@@ -8,6 +8,8 @@ LEDGER_CAUSES = (
     "evaluate", "redone", "stalled", "restart", "profile", "drill", "stop", "idle", "other",
 )  # fmt: skip
 """Where held seconds go; a rank is in exactly one at any instant."""
+Better = Literal["lower", "higher"]
+"""Which way a metric improves."""
 PHASES = ("data", "forward", "backward", "wait", "bubble", "optimizer", "checkpoint", "other")
 """What a step of a rank consists of; only a pipeline has bubbles."""
 
@@ -38,7 +40,7 @@ class Metric:
     value: float
     unit: str = ""
     step: int | None = None
-    better: Literal["lower", "higher"] | None = None
+    better: Better | None = None
     seeds: dict[str, float] = field(default_factory=dict)
     """Value by seed, the run's own seed among them."""
     band: Band | None = None

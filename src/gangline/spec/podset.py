@@ -5,8 +5,7 @@ from typing import Literal
 
 from gangline.spec.codec import Document, digest
 from gangline.spec.placement import Placement
-
-Role = Literal["train", "evaluate", "prove"]
+from gangline.spec.plan import Role
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,6 +1,6 @@
 """What is wrong with a file that a person wrote: every problem at once, each with its key and a way out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,12 @@ def printable(text: str) -> str:
 def refusal(message: str) -> ConfigError:
     """A ConfigError about text that people sent."""
     return ConfigError(printable(message))
+
+
+def at_least(key: str, value: object, least: float, works: str = "") -> Iterator[Problem]:
+    """A problem where `value` is a number below `least`; words and None are no numbers."""
+    if isinstance(value, (int, float)) and value < least:
+        yield Problem(key, f"at least {least:g}", show(value), works)
 
 
 def show(value: Any) -> str:

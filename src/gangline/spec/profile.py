@@ -102,6 +102,8 @@ class ModelProfile:
     @property
     def outside_parameters(self) -> int:
         """Of what no block holds; 0: not known."""
+        if self.blocks == 0:
+            return self.parameters
         return next((each.parameters for trace in self.traces[:1] for each in trace.units if not each.name), 0)
 
     def trace(self, precision: Precision) -> Trace | None:

@@ -19,7 +19,7 @@ from gangline.spec.line import (
     PublishTable,
     TriggerTable,
 )
-from gangline.spec.problems import Problem, one_of, show
+from gangline.spec.problems import Problem, at_least, one_of, show
 from gangline.spec.rules_train import STRATEGIES, train_rules
 
 Reader = Callable[[str], bytes | None]
@@ -84,37 +84,31 @@ def plan_rules(table: PlanTable) -> Iterator[Problem]:
         "deadline_seconds": table.deadline_seconds,
     }
     for name, bound in bounds.items():
-        if bound is not None and bound < 0:
-            yield Problem(f"plan.{name}", "a bound of at least 0", show(bound), "leave it out for none")
+        yield from at_least(f"plan.{name}", bound, 0, "leave it out for none")
 
 
 def evaluate_rules(table: EvaluateTable) -> Iterator[Problem]:
     for index, metric in enumerate(table.metrics):
         if not grammar.NAME.fullmatch(metric):
             yield Problem(f"evaluate.metrics[{index}]", "the name of a metric", show(metric), "eval_loss is one")
-    if table.seeds < 1:
-        yield Problem("evaluate.seeds", "at least 1", show(table.seeds), "3 or more learn a band")
-    if table.every_steps is not None and table.every_steps < 1:
-        yield Problem("evaluate.every_steps", "at least 1", show(table.every_steps), "leave it out: only at the end")
+    yield from at_least("evaluate.seeds", table.seeds, 1, "3 or more learn a band")
+    yield from at_least("evaluate.every_steps", table.every_steps, 1, "leave it out: only at the end")
 
 
 def gate_rules(table: GateTable) -> Iterator[Problem]:
     for index, quality in enumerate(table.quality):
-        if quality.floor_percent < 0:
-            key = f"gate.quality[{index}].floor_percent"
-            yield Problem(key, "at least 0", show(quality.floor_percent), "0.1 is the default")
+        key = f"gate.quality[{index}].floor_percent"
+        yield from at_least(key, quality.floor_percent, 0, "0.1 is the default")
     metrics = [quality.metric for quality in table.quality]
     for metric in sorted({each for each in metrics if metrics.count(each) > 1}):
         yield Problem("gate.quality", "one gate a metric", f"{metrics.count(metric)} for {show(metric)}", "keep one")
-    if table.parity < 0:
-        yield Problem("gate.parity", "at least 0", show(table.parity), "1e-4 is the default")
+    yield from at_least("gate.parity", table.parity, 0, "1e-4 is the default")
 
 
 def prove_rules(table: ProveTable) -> Iterator[Problem]:
     if table.plan not in {"auto", "off", *STRATEGIES}:
         yield Problem("prove.plan", one_of(["auto", "off", *STRATEGIES]), show(table.plan))
-    if table.replay_steps < 0:
-        yield Problem("prove.replay_steps", "at least 0", show(table.replay_steps), "0 replays nothing")
+    yield from at_least("prove.replay_steps", table.replay_steps, 0, "0 replays nothing")
 
 
 def publish_rules(table: PublishTable) -> Iterator[Problem]:

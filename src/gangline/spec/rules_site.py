@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gangline.spec import grammar
-from gangline.spec.problems import Problem, show
+from gangline.spec.problems import Problem, at_least, show
 from gangline.spec.secrets import FORMS, is_reference
 from gangline.spec.site import (
     ForgeTable,
@@ -51,9 +51,9 @@ def _reference(key: str, value: str | None) -> Iterator[Problem]:
         yield Problem(key, "a reference to a secret", "a value that is not shown", f"write {FORMS}")
 
 
-def _at_least(key: str, value: float | None, least: float) -> Iterator[Problem]:
-    if value is not None and value < least:
-        yield Problem(key, f"at least {least:g}", show(value))
+def _port(key: str, value: int | None, works: str) -> Iterator[Problem]:
+    if value is not None and not 1 <= value <= 65_535:
+        yield Problem(key, "a port of 1 to 65535", show(value), works)
 
 
 def _store_rules(store: StoreTable) -> Iterator[Problem]:
@@ -96,7 +96,7 @@ def _gpu_rules(key: str, gpu: GpuTable) -> Iterator[Problem]:
     for name in ("memory_bytes_per_second", "link_bytes_per_second", "network_bytes_per_second"):
         if (rate := getattr(gpu, name)) is not None and rate <= 0:
             yield Problem(f"{key}.{name}", "above 0", show(rate))
-    yield from _at_least(f"{key}.price_per_hour", gpu.price_per_hour, 0)
+    yield from at_least(f"{key}.price_per_hour", gpu.price_per_hour, 0)
 
 
 def _plan_rules(plan: PlanTable) -> Iterator[Problem]:
@@ -113,11 +113,11 @@ def _sign_rules(sign: SignTable) -> Iterator[Problem]:
 
 
 def _limit_rules(limits: LimitsTable) -> Iterator[Problem]:
-    yield from _at_least("limits.gpu_hours_per_run", limits.gpu_hours_per_run, 0)
-    yield from _at_least("limits.money_per_run", limits.money_per_run, 0)
-    yield from _at_least("limits.active_runs", limits.active_runs, 1)
-    yield from _at_least("limits.run_seconds", limits.run_seconds, 1)
-    yield from _at_least("limits.orphan_seconds", limits.orphan_seconds, 0)
+    yield from at_least("limits.gpu_hours_per_run", limits.gpu_hours_per_run, 0)
+    yield from at_least("limits.money_per_run", limits.money_per_run, 0)
+    yield from at_least("limits.active_runs", limits.active_runs, 1)
+    yield from at_least("limits.run_seconds", limits.run_seconds, 1)
+    yield from at_least("limits.orphan_seconds", limits.orphan_seconds, 0)
 
 
 def _forge_rules(forges: dict[str, ForgeTable]) -> Iterator[Problem]:
@@ -142,17 +142,15 @@ def _serve_rules(serve: ServeTable) -> Iterator[Problem]:
         yield Problem("serve.listen", "HOST:PORT", show(serve.listen), '"127.0.0.1:8321" works')
     elif match["host"] not in grammar.LOOPBACK and serve.tokens is None:
         yield Problem("serve.tokens", "tokens where others can reach it", "nothing", f"write {FORMS}")
-    yield from _at_least("serve.workers", serve.workers, 1)
+    yield from at_least("serve.workers", serve.workers, 1)
     yield from _url("serve.public_url", serve.public_url)
     yield from _reference("serve.tokens", serve.tokens)
 
 
 def _metrics_rules(metrics: MetricsTable) -> Iterator[Problem]:
-    yield from _at_least("metrics.max_ranks", metrics.max_ranks, 1)
-    if not 1 <= metrics.port_base <= 65_535:
-        yield Problem("metrics.port_base", "a port of 1 to 65535", show(metrics.port_base), "9400 is the default")
-    if metrics.driver_port is not None and not 1 <= metrics.driver_port <= 65_535:
-        yield Problem("metrics.driver_port", "a port of 1 to 65535", show(metrics.driver_port), "9399 works")
+    yield from at_least("metrics.max_ranks", metrics.max_ranks, 1)
+    yield from _port("metrics.port_base", metrics.port_base, "9400 is the default")
+    yield from _port("metrics.driver_port", metrics.driver_port, "9399 works")
     if metrics.targets is not None and not metrics.targets.startswith(("/", "~")):
         yield Problem("metrics.targets", "an absolute folder", show(metrics.targets), '"~/.gangline-targets" works')
     yield from _url("metrics.prometheus_url", metrics.prometheus_url)

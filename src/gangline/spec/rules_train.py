@@ -2,17 +2,19 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from math import prod
 
 from gangline.spec import grammar
 from gangline.spec.line import CheckpointTable, MemoryTable, MeshTable, TrainTable
+from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Compression
-from gangline.spec.problems import Problem, one_of, show
+from gangline.spec.problems import Problem, at_least, one_of, show
 
 STRATEGIES = (
     "none", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp", "cp", "ep", "pp", "3d", "local_sgd", "diloco",
 )  # fmt: skip
-AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep")
+AXES = tuple(each.name for each in fields(Mesh))
 RESERVED = frozenset(
     {
         "RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
@@ -47,14 +49,9 @@ def nearest_multiples(value: int, unit: int) -> str:
     return f"{below} or {below + unit}" if below else f"{unit}"
 
 
-def _at_least(key: str, value: object, least: int, works: str = "") -> Iterator[Problem]:
-    if isinstance(value, (int, float)) and value < least:
-        yield Problem(key, f"at least {least}", show(value), works)
-
-
 def _number_rules(table: TrainTable) -> Iterator[Problem]:
-    yield from _at_least("train.steps", table.steps, 1)
-    yield from _at_least("train.global_batch", table.global_batch, 1)
+    yield from at_least("train.steps", table.steps, 1)
+    yield from at_least("train.global_batch", table.global_batch, 1)
     if table.global_batch > _MOST_BATCH:
         yield Problem(
             "train.global_batch", f"at most {_MOST_BATCH}", show(table.global_batch), "count samples, not tokens"
@@ -77,7 +74,7 @@ def _strategy_rules(table: TrainTable) -> Iterator[Problem]:
         if not 1 <= low <= high:
             yield Problem("train.ranks", "[min, max] with 1 <= min <= max", f"[{low}, {high}]", "[2, 8] is elastic")
     else:
-        yield from _at_least("train.ranks", table.ranks, 1, '"auto" takes what is there')
+        yield from at_least("train.ranks", table.ranks, 1, '"auto" takes what is there')
     least = table.ranks[0] if isinstance(table.ranks, tuple) else table.ranks
     if table.strategy == "none" and isinstance(least, int) and least > 1:
         yield Problem("train.ranks", 'one rank with strategy = "none"', show(table.ranks), '"ddp" shares the batch')
@@ -115,7 +112,7 @@ def _environment_rules(env: dict[str, str]) -> Iterator[Problem]:
 def _mesh_rules(mesh: MeshTable, table: TrainTable) -> Iterator[Problem]:
     degrees = {axis: getattr(mesh, axis) for axis in AXES}
     for axis, degree in degrees.items():
-        yield from _at_least(f"train.mesh.{axis}", degree, 1, "leave an unused axis out")
+        yield from at_least(f"train.mesh.{axis}", degree, 1, "leave an unused axis out")
         if degree != 1 and table.strategy != "explicit":
             works = 'strategy = "explicit" takes degrees'
             yield Problem(
@@ -124,8 +121,8 @@ def _mesh_rules(mesh: MeshTable, table: TrainTable) -> Iterator[Problem]:
     if table.strategy == "explicit" and min(degrees.values()) >= 1:
         yield from _degree_rules(degrees, table.ranks)
     yield from _idle_rules(mesh, table)
-    yield from _at_least("train.mesh.micro_batch", mesh.micro_batch, 1, '"auto" chooses')
-    yield from _at_least("train.mesh.bucket_bytes", mesh.bucket_bytes, 1, '"auto" leaves it to torch')
+    yield from at_least("train.mesh.micro_batch", mesh.micro_batch, 1, '"auto" chooses')
+    yield from at_least("train.mesh.bucket_bytes", mesh.bucket_bytes, 1, '"auto" leaves it to torch')
 
 
 def _idle_rules(mesh: MeshTable, table: TrainTable) -> Iterator[Problem]:
@@ -167,7 +164,7 @@ def _memory_rules(memory: MemoryTable) -> Iterator[Problem]:
     if not re.fullmatch(r"auto|none|selective|full|every_[1-9]\d{0,3}", memory.activation_checkpointing):
         wanted = one_of(["auto", "none", "selective", "full", "every_N"])
         yield Problem("train.memory.activation_checkpointing", wanted, show(memory.activation_checkpointing))
-    yield from _at_least("train.memory.loss_chunks", memory.loss_chunks, 1)
+    yield from at_least("train.memory.loss_chunks", memory.loss_chunks, 1)
 
 
 def _has_replicas(table: TrainTable) -> bool:
@@ -191,7 +188,7 @@ def _compression_rules(table: TrainTable) -> Iterator[Problem]:
     elif compression.kind not in ("none", "bf16") and _is_cut(table):
         works = "bf16 works wherever ranks average; without tp, cp, pp and ep every kind does"
         yield Problem("train.compression.kind", "none or bf16 where the model is cut", show(compression.kind), works)
-    yield from _at_least("train.compression.rank", compression.rank, 1)
+    yield from at_least("train.compression.rank", compression.rank, 1)
     if not 0 < compression.ratio <= 1:
         yield Problem("train.compression.ratio", "a share in (0, 1]", show(compression.ratio))
     yield from _outer_rules(table.strategy, compression)
@@ -216,7 +213,7 @@ def _outer_rules(strategy: str, compression: Compression) -> Iterator[Problem]:
     if strategy == "local_sgd" and compression.kind != "none":
         works = 'strategy = "diloco" with outer_lr = 1.0 and outer_momentum = 0.0 is the same, compressed'
         yield Problem("train.compression.kind", 'none with strategy = "local_sgd"', show(compression.kind), works)
-    yield from _at_least("train.compression.outer_steps", compression.outer_steps, 1)
+    yield from at_least("train.compression.outer_steps", compression.outer_steps, 1)
     if compression.outer_lr is not None and compression.outer_lr <= 0:
         yield Problem("train.compression.outer_lr", "above 0", show(compression.outer_lr))
     if not 0 <= compression.outer_momentum < 1:
@@ -224,16 +221,16 @@ def _outer_rules(strategy: str, compression: Compression) -> Iterator[Problem]:
 
 
 def _checkpoint_rules(checkpoint: CheckpointTable) -> Iterator[Problem]:
-    yield from _at_least("train.checkpoint.every", checkpoint.every, 1, '"auto" chooses')
-    yield from _at_least("train.checkpoint.keep", checkpoint.keep, 2, "the newest one may be broken")
-    yield from _at_least("train.checkpoint.peer_copies", checkpoint.peer_copies, 0)
+    yield from at_least("train.checkpoint.every", checkpoint.every, 1, '"auto" chooses')
+    yield from at_least("train.checkpoint.keep", checkpoint.keep, 2, "the newest one may be broken")
+    yield from at_least("train.checkpoint.peer_copies", checkpoint.peer_copies, 0)
     if checkpoint.max_unsaved_seconds <= 0:
         yield Problem("train.checkpoint.max_unsaved_seconds", "above 0", show(checkpoint.max_unsaved_seconds))
 
 
 def _schedule_rules(table: TrainTable) -> Iterator[Problem]:
     schedule = table.schedule
-    yield from _at_least("train.schedule.warmup_steps", schedule.warmup_steps, 0)
+    yield from at_least("train.schedule.warmup_steps", schedule.warmup_steps, 0)
     if schedule.warmup_steps > table.steps >= 1:
         wanted = f"at most train.steps = {table.steps}"
         yield Problem("train.schedule.warmup_steps", wanted, show(schedule.warmup_steps), "warm up for fewer")
@@ -242,7 +239,7 @@ def _schedule_rules(table: TrainTable) -> Iterator[Problem]:
 
 
 def _recovery_rules(table: TrainTable) -> Iterator[Problem]:
-    yield from _at_least("train.recovery.max_events", table.recovery.max_events, 0)
+    yield from at_least("train.recovery.max_events", table.recovery.max_events, 0)
     if table.recovery.mode == "live" and not _has_replicas(table):
         found = f"strategy = {show(table.strategy)}"
         yield Problem("train.recovery.mode", 'an axis dp_replicate for "live"', found, '"restart" works everywhere')
