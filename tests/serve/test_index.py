@@ -1,6 +1,7 @@
 """The index follows the store, also while that is away now and then."""
 
 import json
+import re
 import time
 from dataclasses import replace
 from threading import Event
@@ -14,7 +15,7 @@ from tests.serve.world import record_of
 from gangline.errors import IntegrityError, StorageError
 from gangline.line.runs import mark_open, unmark_open
 from gangline.serve.health import StoreHealth
-from gangline.serve.index import Indexer
+from gangline.serve.index import Indexer, pause_after
 from gangline.serve.service import Service
 from gangline.serve.telemetry import Telemetry
 from gangline.serve.thin import thin_row
@@ -89,6 +90,63 @@ def test_run_that_was_born_and_ended_between_two_looks_is_seen_when_its_driver_s
     indexer.look_at("alpha", record.commit.sha, record.run.id)
     indexer.open_pass()
     assert still.desk.database.runs.get(record.run.id).verdict == "failed"
+
+
+def finals_of(indexer, run):
+    lines = indexer._telemetry.render()[1].decode().splitlines()
+    return [line for line in lines if f'run="{run}"' in line and not line.startswith("#")]
+
+
+def ended_of(record, **run):
+    return replace(record, seq=record.seq + 1, run=replace(record.run, state="ended", verdict="passed", **run))
+
+
+def passed_runs(indexer):
+    text = indexer._telemetry.render()[1].decode()
+    return float(re.search(r'^gangline_runs_total\{project="alpha",verdict="passed"\} (\S+)$', text, re.M)[1])
+
+
+def test_run_whose_whole_life_fell_between_two_looks_has_finals_and_counts_once(still, indexer):
+    indexer._full()
+    indexer.open_pass()
+    before = passed_runs(indexer)
+    short = ended_of(born(still, "aaaaaa"))
+    still.desk.store.put(f"{short.prefix}/record.json", short.to_json())
+    indexer.open_pass()
+    assert finals_of(indexer, short.run.id) == []
+    indexer.full_pass()
+    assert finals_of(indexer, short.run.id)
+    later = replace(short, seq=short.seq + 1, run=replace(short.run, reason="its report was drawn again"))
+    still.desk.store.put(f"{short.prefix}/record.json", later.to_json())
+    indexer.look_at("alpha", short.commit.sha, short.run.id)
+    indexer.open_pass()
+    indexer.full_pass()
+    assert passed_runs(indexer) == before + 1
+
+
+def test_run_that_was_open_at_a_full_pass_alone_counts_when_the_next_one_finds_its_end(still, indexer):
+    record = born(still, "aaaaaa")
+    indexer._full()
+    ended = ended_of(record)
+    still.desk.store.put(f"{record.prefix}/record.json", ended.to_json())
+    indexer.full_pass()
+    assert passed_runs(indexer) == 1.0
+
+
+def test_runs_that_ended_before_the_service_began_show_finals_and_count_in_no_total(still, indexer):
+    old = ended_of(born(still, "aaaaaa"))
+    still.desk.store.put(f"{old.prefix}/record.json", old.to_json())
+    indexer._full()
+    assert finals_of(indexer, old.run.id)
+    again = replace(old, seq=old.seq + 1, run=replace(old.run, reason="a link was added to it long after"))
+    still.desk.store.put(f"{old.prefix}/record.json", again.to_json())
+    indexer.full_pass()
+    assert passed_runs(indexer) == 0.0
+
+
+@pytest.mark.parametrize(("took", "pause"), [(0.01, 60.0), (6.0, 600.0), (120.0, 3600.0)])
+def test_full_passes_take_a_hundredth_of_the_time_and_come_hourly_at_least(took, pause):
+    assert pause_after(took) == pause
 
 
 def test_damaged_record_is_left_out_and_the_others_are_not(still, indexer):

@@ -1,12 +1,15 @@
-"""Keeps the index of runs as the store has them: all records at the start and hourly, open ones every two seconds.
+"""Keeps the index of runs as the store has them: open ones every two seconds, all records now and then.
 
-The store is the truth. While it is away the index stays as it was, and whoever answers from it says so.
+A run may be born and end between two looks at open ones; the next full pass finds it. Those are as frequent as a
+hundredth of the time allows: every minute over a small store, hourly over one of 100,000 runs. The store is the truth.
+While it is away the index stays as it was, and whoever answers from it says so.
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from typing import NamedTuple
 
 import structlog
 
@@ -20,15 +23,26 @@ from gangline.serve.telemetry import Telemetry
 from gangline.serve.thin import thin_row
 from gangline.serve.types import RunFilter, RunRow, row_of
 from gangline.spec.record import Record, run_prefix
-from gangline.storage.protocol import Entry, ObjectStore, list_all
+from gangline.storage.protocol import Blob, Entry, ObjectStore, list_all
 
 OPEN_SECONDS = 2.0
-FULL_SECONDS = 3600.0
+FULL_SECONDS = (60.0, 3600.0)
+"""Least and most between two full passes."""
+FULL_SHARE = 0.01
+"""Of the time may go into them."""
 AGAIN_SECONDS = 15.0
 """After a full pass that the store did not let end."""
 BATCH = 200
 FINALS = 50
 log = structlog.get_logger()
+
+
+class _Seen(NamedTuple):
+    """A record when it was read last."""
+
+    modified: float
+    size_bytes: int
+    has_ended: bool
 
 
 class Indexer:
@@ -49,8 +63,8 @@ class Indexer:
     ) -> None:
         self._store, self._index = store, index
         self._health, self._telemetry, self._attend = health, telemetry, attend
-        self._seen: dict[str, tuple[float, int]] = {}
-        """Key to the time and size of the record that its row was made from."""
+        self._seen: dict[str, _Seen] = {}
+        """By key: the record that its row was made from."""
         self._open: dict[str, str] = {}
         """Run to prefix of those that were open at the last look."""
         self._wake = threading.Event()
@@ -131,19 +145,17 @@ class Indexer:
         )
 
     def _row(self, entry: Entry) -> RunRow | None:
-        """Row of a record that is new or changed; what is no record is left out, and said once."""
-        seen = (entry.modified, entry.size_bytes)
-        if self._seen.get(entry.key) == seen:
+        """Row of a record that is new or changed; an end that no look at open runs saw is told."""
+        before = self._seen.get(entry.key)
+        if before is not None and (before.modified, before.size_bytes) == (entry.modified, entry.size_bytes):
             return None
         blob = self._store.get(entry.key)
-        self._seen[entry.key] = seen
-        if blob is None:
-            return None
-        try:
-            return thin_row(blob.data)
-        except IntegrityError as error:
-            log.warning("record_refused", key=entry.key, cause=str(error))
-            return None
+        row = _row_in(blob, entry.key)
+        self._seen[entry.key] = _Seen(entry.modified, entry.size_bytes, row is not None and row.state == "ended")
+        ended_since = self._seen[entry.key].has_ended and not (before and before.has_ended)
+        if blob is not None and ended_since and self.built.done():
+            self._tell_end(Record.from_json(blob.data))
+        return row
 
     def _tell_open(self, found: list[Record]) -> None:
         if self._telemetry is not None:
@@ -169,14 +181,16 @@ class Indexer:
         while not self._stop.is_set():
             began = time.monotonic()
             done = self._guarded(self._full, "index_full")
-            log.info("index_full", seconds=round(time.monotonic() - began, 3), whole=done)
-            self._stop.wait(FULL_SECONDS if done else AGAIN_SECONDS)
+            took = time.monotonic() - began
+            log.debug("index_full", seconds=round(took, 3), whole=done)
+            self._stop.wait(pause_after(took) if done else AGAIN_SECONDS)
 
     def _full(self) -> None:
         count = self.full_pass()
         if not self.built.done():
             self.rebuild_finals()
             self.built.set_result(count)
+            log.info("index_built", records=count)
 
     def _guarded(self, work: Callable[[], None], name: str) -> bool:
         """Do it; a store that is away, or a bug, is said and tried again: these threads never end by themselves."""
@@ -194,3 +208,18 @@ class Indexer:
             log.warning("store_back")
         self._health.answered()
         return True
+
+
+def pause_after(seconds: float) -> float:
+    """Until the next full pass, where the last one took `seconds`."""
+    least, most = FULL_SECONDS
+    return min(most, max(least, seconds / FULL_SHARE))
+
+
+def _row_in(blob: Blob | None, key: str) -> RunRow | None:
+    """None for what is gone, or is no record: this is said."""
+    try:
+        return None if blob is None else thin_row(blob.data)
+    except IntegrityError as error:
+        log.warning("record_refused", key=key, cause=str(error))
+        return None
