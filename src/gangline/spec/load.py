@@ -1,7 +1,7 @@
 """`line.toml` and `site.toml`, read once: text to frozen dataclasses, or every problem of the file together.
 
 Knows where a site is looked for and how `--set` changes a line; what the keys mean is said beside them in `line`
-and `site`, what they may not be in `rules_line`, `rules_train` and `rules_site`.
+and `site`, what they may not be in the modules `rules_...`.
 """
 
 import re
