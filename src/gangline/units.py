@@ -22,6 +22,11 @@ def format_seconds(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def format_step(seconds: float) -> str:
+    """`125 ms` below a second: steps differ where whole seconds would not show it."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else format_seconds(seconds)
+
+
 def format_count(value: float) -> str:
     """`875 k`, `9.1 k`, `1.2 M`."""
     size, unit = _scaled(value, ("", " k", " M", " G", " T"))

@@ -75,9 +75,27 @@ def test_automatic_second_plan_is_as_different_as_the_machine_allows(first, inve
     assert other.reason
 
 
-def test_second_plan_without_another_way_says_so():
+def test_second_plan_without_another_shape_takes_smaller_passes():
     alone = plan(line(), cpu(1))
+    for strategy in ("auto", "none", "ddp"):
+        other = second_plan(alone, strategy, inventory=cpu(1))
+        assert (other.name, other.micro_batch, other.accumulation) == ("none", 8, 2)
+        assert other.reason.endswith("none in passes of 8 where it took 16: no other shape fits here")
+
+
+def test_second_plan_of_single_samples_computes_blocks_again():
+    alone = plan(line(micro=1), cpu(1))
+    other = second_plan(alone, inventory=cpu(1), profile=replace(SMALL, blocks=4))
+    assert (other.micro_batch, other.memory.activation_checkpointing) == (1, "full")
+    assert other.reason == "none with blocks computed again: no other shape fits"
     assert second_plan(alone, inventory=cpu(1)).reason == "the same plan again: nothing else fits here"
+
+
+def test_second_plan_of_shards_that_only_all_ranks_hold_takes_more_ranks_or_cuts_layers():
+    made = plan(line(ranks=2, batch=64, strategy="fsdp"), gpus(2), model_of(1.5))
+    assert second_plan(made, inventory=gpus(4)).name == "fsdp-4"
+    assert second_plan(made, inventory=gpus(2), profile=replace(SMALL, tensor_cuts=8)).name == "tp-2"
+    assert second_plan(made, inventory=gpus(2)).reason.startswith("fsdp-2 in passes of 8 where it took 16")
 
 
 def test_whole_copy_that_does_not_fit_is_no_second_plan():

@@ -83,11 +83,16 @@ def test_time_is_given_up_only_by_those_that_have_no_other_way():
         (
             {"memory": MemoryTable(activation_checkpointing="none", offload="none"), "strategy": "ddp"},
             model(0.1, 1.05),
+            'train.memory.activation_checkpointing = "selective" would fit, as ddp-8',
+        ),
+        (
+            {"memory": MemoryTable(activation_checkpointing="none", offload="none"), "strategy": "ddp"},
+            model(0.1, 2),
             'train.memory.activation_checkpointing = "full" would fit, as ddp-8',
         ),
         (
             {"mesh": MeshTable(micro_batch=8), "strategy": "ddp"}, model(0.1, 2),
-            "train.mesh.micro_batch = 1 would fit, as ddp-8",
+            "train.mesh.micro_batch = 2 would fit, as ddp-8",
         ),
         ({"strategy": "ddp"}, model(2.1), 'train.strategy = "auto" would fit, as fsdp-8'),
         (

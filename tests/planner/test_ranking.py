@@ -20,7 +20,7 @@ from gangline.planner.ranking import rank
 from gangline.spec.codec import to_plain
 from gangline.spec.line import MemoryTable, PlanTable
 from gangline.spec.mesh import Mesh
-from gangline.spec.profile import Measured
+from gangline.spec.profile import Measured, Unit
 from gangline.spec.site import LimitsTable, Site
 
 SMALL = transformer(layers=4, width=1024, feed=4096, words=32_000, sequence=1024, heads=16)
@@ -229,3 +229,16 @@ def test_more_memory_never_makes_the_choice_clearly_slower(table):
         assert more.times
         before, after = (each.costs[each.order[0]] for each in (some, more))
         assert not before.is_clearly_below(after, 0.11)
+
+
+def test_the_runner_up_is_no_second_name_of_the_winner():
+    """A model without blocks is gathered once and stays whole, whether it is to be kept or not."""
+    (trace,) = LARGE.traces
+    root = Unit(name="", parameters=LARGE.parameters, flops=trace.flops_per_sample, saved_bytes=1e9, boundary_bytes=0)
+    alone = replace(LARGE, blocks=0, largest_block_parameters=None, tensor_cuts=0, sequence=None)
+    whole = replace(alone, traces=(replace(trace, units=(root,)),))
+    choice = choose(asked(batch=8), H100, gpus(8), whole)
+    assert [shape.name for shape, _ in choice.finalists] == ["fsdp-8", "ddp-8"]
+    shown = {each.name: each.verdict for each in choice.candidates}
+    assert (shown["fsdp-8"], shown["zero2-8"], shown["ddp-8"]) == ("chosen", "lost", "runner_up")
+    assert [shape.name for shape, _ in choose(asked(batch=8), H100, gpus(8), LARGE).finalists] == ["fsdp-8", "tp-4x2"]

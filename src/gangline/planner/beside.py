@@ -5,7 +5,7 @@ from typing import Literal
 from gangline.planner.candidates import Shape
 from gangline.planner.question import Question
 from gangline.planner.ranking import Ranking
-from gangline.units import format_seconds
+from gangline.units import format_step
 
 Loss = Literal["lost", "dearer", "late", "over_budget"]
 
@@ -63,6 +63,30 @@ _EQUAL = 0.0005
 """Share that no percentage shows."""
 
 
+def runner_up(question: Question, ranking: Ranking) -> Shape | None:
+    """The best plan but the winner that is not the same by another name; None: there is none.
+
+    `fsdp` and `zero2` of a model without blocks are one plan: what a rank holds and how long it takes are equal.
+    """
+    if not ranking.order:
+        return None
+    winner, *others = ranking.order
+    return next((shape for shape in others if not _is_same(question, shape, winner)), None)
+
+
+def _is_same(question: Question, shape: Shape, winner: Shape) -> bool:
+    needs = [question.fit(each).need_bytes for each in (shape, winner)]
+    paces = [question.pace(each) for each in (shape, winner)]
+    seconds = [None if pace is None else pace.most for pace in paces]
+    return shape.mesh == winner.mesh and needs[0] is not None and _equal(*needs) and _equal(*seconds)
+
+
+def _equal(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return abs(one - other) <= _EQUAL * max(abs(one), abs(other))
+
+
 def _behind(question: Question, ranking: Ranking, shape: Shape) -> tuple[Loss, str]:
     winner = ranking.order[0]
     more = f"{100 * ranking.costs[shape].beyond(ranking.costs[winner]):.1f} %"
@@ -70,7 +94,7 @@ def _behind(question: Question, ranking: Ranking, shape: Shape) -> tuple[Loss, s
         return "dearer", f"{more} dearer, {_known(question, shape, winner)}"
     seconds, best = question.seconds(shape), question.seconds(winner)
     if seconds is not None and best is not None:
-        return "lost", f"{more} slower: {format_seconds(seconds)} against {format_seconds(best)} a step, measured"
+        return "lost", f"{more} slower: {format_step(seconds)} against {format_step(best)} a step, measured"
     return "lost", f"{more} slower by forecast{_mostly(question, shape, winner)}"
 
 

@@ -7,9 +7,9 @@ is not known is said. What may be chosen is settled in `judge`, in which order i
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gangline.planner.beside import Loss, closeness, why_behind, why_first
+from gangline.planner.beside import Loss, closeness, runner_up, why_behind, why_first
 from gangline.planner.candidates import Shape
-from gangline.planner.judge import Judged, fits, judge
+from gangline.planner.judge import Judged, fitting, judge
 from gangline.planner.memory_options import Setting
 from gangline.planner.pipeline import choose_schedule, idle_share, require_stages
 from gangline.planner.question import Question
@@ -29,7 +29,7 @@ from gangline.spec.site import Site
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """The winner, how it runs, and why; `candidates` has it first, then the runner-up, then the losers."""
+    """The winner, how it runs, and why; `candidates` has it first, then the losers, the nearest first."""
 
     name: str
     strategy: Strategy
@@ -47,7 +47,7 @@ class Choice:
     """Other numbers of ranks that an elastic gang may go on with; each holds the model."""
 
     finalists: tuple[tuple[Shape, Setting], ...] = ()
-    """The best two, and how each would be run."""
+    """The best and the runner-up, and how each would be run."""
     save_costs: SaveCosts | None = None
     """As earlier runs of this shape had them; None: not known."""
 
@@ -79,10 +79,14 @@ def choose(
         ConfigError: Nothing fits (with the two nearest misses, and the smallest change that would), the line asks for
             what the runtime or the inventory does not have, or its batch cannot be shared evenly.
     """
-    question = Question.about(line, site, inventory, profile, history, rates=rates)
+
+    def ask(line: Line, inventory: Inventory) -> Question:
+        return Question.about(line, site, inventory, profile, history, rates=rates)
+
+    question = ask(line, inventory)
     judged = judge(question)
     if not judged.ranked:
-        change = smallest_change(line, site, inventory, profile, fits=fits)
+        change = smallest_change(line, inventory, lambda *changed: fitting(ask(*changed)))
         misses = [(shape, question.fit(shape)) for shape in judged.missed]
         raise refuse_all(question.pool, profile, misses, change)
     candidates = tuple(_candidate(question, shape, judged) for shape in judged.order)
@@ -90,7 +94,7 @@ def choose(
         Candidate(name=each.name, strategy=each.strategy, mesh=each.mesh, verdict="unsupported", reason=reason)
         for each, reason in judged.refused.items()
     )
-    return _choice(question, judged.ranked, (*candidates, *cut))
+    return _choice(question, judged, (*candidates, *cut))
 
 
 def _candidate(question: Question, shape: Shape, judged: Judged) -> Candidate:
@@ -111,7 +115,7 @@ def _candidate(question: Question, shape: Shape, judged: Judged) -> Candidate:
         return replace(candidate, verdict="chosen", reason=reason)
     if shape in ranked:
         verdict, reason = _loss(question, shape, judged)
-        is_second = verdict == "lost" and shape == ranked[1]
+        is_second = verdict == "lost" and shape == runner_up(question, judged.ranking)
         return replace(candidate, verdict="runner_up" if is_second else verdict, reason=reason)
     return candidate
 
@@ -136,8 +140,8 @@ def _given(line: Line) -> Memory:
     )
 
 
-def _choice(question: Question, ranked: Sequence[Shape], candidates: tuple[Candidate, ...]) -> Choice:
-    winner = ranked[0]
+def _choice(question: Question, judged: Judged, candidates: tuple[Candidate, ...]) -> Choice:
+    winner, second = judged.ranked[0], runner_up(question, judged.ranking)
     setting, line = question.setting(winner), question.line
     require_stages(line, winner.mesh, setting.micro_batch, question.profile)
     schedule = choose_schedule(line, winner.mesh, setting.micro_batch, question.profile)
@@ -162,6 +166,6 @@ def _choice(question: Question, ranked: Sequence[Shape], candidates: tuple[Candi
         memory=setting.memory,
         pp_schedule=schedule,
         sizes=sizes,
-        finalists=tuple((shape, question.setting(shape)) for shape in ranked[:2]),
+        finalists=tuple((shape, question.setting(shape)) for shape in (winner, second) if shape),
         save_costs=costs_of([each for each in question.history if each.mesh == winner.mesh]),
     )

@@ -11,12 +11,11 @@ from gangline.planner.pool import Pool
 from gangline.planner.question import Question
 from gangline.planner.ranking import Ranking, rank
 from gangline.planner.runnable import require_axes, require_options, require_runnable, require_task
+from gangline.planner.smallest_change import Fitting
 from gangline.planner.tensor import require_cuts, require_one_node
 from gangline.planner.world import check_world, choose_world, num_nodes, ranks_per_node
-from gangline.spec.inventory import Inventory
 from gangline.spec.line import Line
 from gangline.spec.profile import ModelProfile
-from gangline.spec.site import Site
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,13 +58,16 @@ def judge(question: Question) -> Judged:
     return judged
 
 
-def fits(line: Line, site: Site, inventory: Inventory, profile: ModelProfile | None) -> str:
-    """Name of what would be chosen before anything is known of times; empty: nothing fits."""
+def fitting(question: Question) -> Fitting | None:
+    """What would be chosen; None: nothing fits."""
     try:
-        ranked = judge(Question.about(line, site, inventory, profile, ())).ranked
+        ranked = judge(question).ranked
     except ConfigError:
-        return ""
-    return ranked[0].name if ranked else ""
+        return None
+    if not ranked:
+        return None
+    pace = question.pace(ranked[0])
+    return Fitting(ranked[0].name, None if pace is None else pace.most)
 
 
 def _sort(question: Question, shapes: Sequence[Shape]) -> Judged:

@@ -1,5 +1,7 @@
 """The second plan of a proof: the same run under another way to share it, as different as the machine allows."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from gangline.errors import ConfigError
@@ -7,7 +9,8 @@ from gangline.planner.candidates import Shape, shape_of
 from gangline.planner.memory import Fit, is_sharded, rank_bytes
 from gangline.planner.pool import Pool, open_pool
 from gangline.planner.runnable import require_axes, require_runnable
-from gangline.planner.world import ranks_per_node
+from gangline.planner.tensor import tensor_mesh
+from gangline.planner.world import num_nodes, ranks_per_node
 from gangline.spec.inventory import Inventory
 from gangline.spec.plan import Compression, Memory, Plan
 from gangline.spec.profile import ModelProfile
@@ -22,7 +25,7 @@ def second_plan(
     site: Site | None = None,
     profile: ModelProfile | None = None,
 ) -> Plan:
-    """`plan` under another strategy or, where only one rank is there, another world size.
+    """`plan` under another strategy or world size; where nothing else fits the same one in other passes.
 
     It exchanges its gradients whole after every step: what compression and drifting replicas cost shows in the loss.
 
@@ -37,14 +40,17 @@ def second_plan(
         ConfigError: The strategy is not run here, needs ranks that are not there, or cuts what the model keeps whole.
     """
     pool = open_pool(site or Site(), inventory) if inventory else None
-    if strategy == "auto":
-        shape, reason = _other(plan, pool)
-    else:
-        require_runnable(strategy, key="prove.plan")
-        shape, reason = _named(plan, strategy, pool, profile), "as prove.plan asks"
-        if shape == Shape(plan.strategy, plan.mesh):
-            shape, why = _other(plan, pool)
-            reason = f"prove.plan is the plan itself, which proves nothing; {why}"
+    shape = None if strategy == "auto" else _asked(plan, strategy, pool, profile)
+    if shape is not None and not _is_own(plan, shape):
+        return _under(plan, shape, "as prove.plan asks")
+    why = "" if shape is None else "prove.plan is the plan itself, which proves nothing; "
+    other = _other(plan, pool, profile)
+    if other is not None:
+        return _under(plan, other, f"{why}{other.name} beside {plan.name}: {_unlike(plan, other)}")
+    return _otherwise(plan, profile, why)
+
+
+def _under(plan: Plan, shape: Shape, reason: str) -> Plan:
     return replace(
         plan,
         name=shape.name,
@@ -58,27 +64,60 @@ def second_plan(
     )
 
 
-def _other(plan: Plan, pool: Pool | None) -> tuple[Shape, str]:
-    """The first shape unlike the plan's own that is there, divides the batch and fits."""
+def _otherwise(plan: Plan, profile: ModelProfile | None, why: str) -> Plan:
+    """The same shape in smaller passes, else with blocks computed again: no other one fits."""
+    same = _under(plan, Shape(plan.strategy, plan.mesh), "")
+    fewer = next((each for each in range(plan.micro_batch - 1, 0, -1) if plan.micro_batch % each == 0), None)
+    if fewer is not None:
+        reason = f"{why}{plan.name} in passes of {fewer} where it took {plan.micro_batch}: no other shape fits here"
+        return replace(same, micro_batch=fewer, reason=reason)
+    if profile is not None and profile.blocks and plan.memory.activation_checkpointing != "full":
+        memory = replace(same.memory, activation_checkpointing="full")
+        return replace(same, memory=memory, reason=f"{why}{plan.name} with blocks computed again: no other shape fits")
+    return replace(same, reason=f"{why}the same plan again: nothing else fits here")
+
+
+def _is_own(plan: Plan, shape: Shape) -> bool:
+    """`shape` is the plan's own, or another name for it: on a single rank copies are no copies."""
+    own = Shape(plan.strategy, plan.mesh)
+    alone = shape.mesh == own.mesh and plan.world_size == 1
+    return shape == own or (alone and not is_sharded(shape) and not is_sharded(own))
+
+
+def _other(plan: Plan, pool: Pool | None, profile: ModelProfile | None) -> Shape | None:
+    """The first shape unlike the plan's own that is there, divides the batch and fits; None: there is none."""
+    return next(
+        (
+            shape
+            for shape in _alternatives(plan, pool, profile)
+            if _is_there(shape, plan.world_size, pool) and _divides(plan, shape) and _fits(plan, shape, pool)
+        ),
+        None,
+    )
+
+
+def _alternatives(plan: Plan, pool: Pool | None, profile: ModelProfile | None) -> Iterator[Shape]:
+    """Copies and shards first; more ranks and peers of a layer where these do not fit or share the batch."""
     world = plan.world_size
-    for shape in _alternatives(plan, world):
-        if _is_there(shape, world, pool) and _divides(plan, shape) and _fits(plan, shape, pool):
-            return shape, f"{shape.name} beside {plan.name}: {_unlike(plan, shape)}"
-    return Shape(plan.strategy, plan.mesh), "the same plan again: nothing else fits here"
-
-
-def _alternatives(plan: Plan, world: int) -> list[Shape]:
     if world == 1:
-        return [shape_of("ddp", 2)]
-    if plan.strategy == "ddp":
-        return [shape_of("fsdp", world), shape_of("none", 1)]
-    smaller = [shape_of("fsdp", world // 2)] if world >= 4 else []
-    same = [] if plan.strategy == "fsdp" else [shape_of("fsdp", world)]
-    return [shape_of("ddp", world), *same, *smaller, shape_of("none", 1)]
+        yield shape_of("ddp", 2)
+        return
+    if plan.strategy != "ddp":
+        yield shape_of("ddp", world)
+    if plan.strategy != "fsdp":
+        yield shape_of("fsdp", world)
+    if plan.strategy != "ddp" and world >= 4:
+        yield shape_of("fsdp", world // 2)
+    yield shape_of("none", 1)
+    yield shape_of("fsdp", 2 * world)
+    if profile is not None and profile.tensor_cuts and plan.mesh.tp == 1:
+        with suppress(ConfigError):
+            yield Shape("tp", tensor_mesh(world, num_nodes(pool, world) if pool else 1, profile))
 
 
-def _named(plan: Plan, strategy: str, pool: Pool | None, profile: ModelProfile | None) -> Shape:
+def _asked(plan: Plan, strategy: str, pool: Pool | None, profile: ModelProfile | None) -> Shape:
     """`strategy` on the plan's ranks; a single rank becomes two where they are there: one has nothing to share."""
+    require_runnable(strategy, key="prove.plan")
     if strategy == "none":
         return shape_of("none", 1)
     world = max(2, plan.world_size)

@@ -2,7 +2,7 @@
 
 import re
 
-from gangline.units import format_bytes, format_count, format_number, format_seconds
+from gangline.units import format_bytes, format_count, format_number, format_step
 
 _INVISIBLE = re.compile(
     "\x1b\\[[0-?]*[ -/]*[@-~]"  # terminal sequences, whole
@@ -53,7 +53,7 @@ def short(digest: str | None, size: int = 8) -> str:
 
 def step_time(seconds: float) -> str:
     """`125 ms` below a second: steps differ where whole seconds would not show it."""
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else format_seconds(seconds)
+    return format_step(seconds)
 
 
 def quantity(value: float, unit: str = "") -> str:

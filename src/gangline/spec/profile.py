@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gangline.spec.forecast import Forecast
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Device, Forecast, Precision, Strategy
+from gangline.spec.plan import Device, Precision, Strategy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
