@@ -22,8 +22,8 @@ from gangline.report.markdown import render_markdown
 from gangline.report.terminal import page
 from gangline.serve.pages import render_run
 from gangline.serve.types import Principal
+from gangline.spec.forecast import Forecast
 from gangline.spec.measured import Metric
-from gangline.spec.plan import Forecast
 
 METRIC = "eval_loss"
 

@@ -15,7 +15,7 @@ from gangline.line.exporting import Exporting, mfu
 from gangline.line.run import run_line
 from gangline.metrics.exporter import DriverExporter
 from gangline.metrics.times import made_at
-from gangline.spec.plan import Forecast
+from gangline.spec.forecast import Forecast
 from gangline.spec.site import GpuTable, MetricsTable, Site
 
 

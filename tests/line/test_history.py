@@ -10,8 +10,8 @@ from gangline.line import history
 from gangline.line.git import Repository
 from gangline.line.history import measured, read_history
 from gangline.line.record_store import RecordStore
+from gangline.spec.forecast import Forecast, Term
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Forecast, Term
 from gangline.spec.record import Drill, PlanInfo
 from gangline.storage.local import FolderStore
 

@@ -1,9 +1,9 @@
 """Lines and inventories that planner tests share."""
 
+from gangline.spec.forecast import Forecast, Term
 from gangline.spec.inventory import Devices, Inventory
 from gangline.spec.line import Line, MeshTable, ProjectTable, TrainTable
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Forecast, Term
 from gangline.spec.profile import Matrices, Measured, ModelProfile, Trace, Unit
 from gangline.spec.rates import Message, Move, Product, Rates
 from gangline.spec.site import Site

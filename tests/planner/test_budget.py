@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from gangline.errors import ConfigError
 from gangline.planner.budget import check
+from gangline.spec.forecast import Forecast
 from gangline.spec.line import PlanTable
-from gangline.spec.plan import Forecast
 from gangline.spec.site import LimitsTable
 
 NONE, OPEN = PlanTable(), LimitsTable()

@@ -21,8 +21,8 @@ from gangline.planner.calibrate import (
     margin_of,
     percentile,
 )
+from gangline.spec.forecast import Forecast, Term
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Forecast, Term
 from gangline.spec.profile import Measured
 
 biases = st.floats(min_value=0.05, max_value=20.0)

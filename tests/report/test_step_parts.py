@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.report.records import bare, passed
 
 from gangline.report.step_parts import part_rows, part_words
-from gangline.spec.plan import Forecast, Term
+from gangline.spec.forecast import Forecast, Term
 
 
 def record(forecast=(), measured=()):

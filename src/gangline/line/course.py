@@ -14,8 +14,9 @@ from gangline.line.profiles import profile_artifacts
 from gangline.line.rank_rows import read_parts, read_ranks, read_save_seconds
 from gangline.line.training import read_training
 from gangline.spec.codec import canonical
+from gangline.spec.forecast import Forecast, Term
 from gangline.spec.measured import Curve, Metric, RankRow, Training
-from gangline.spec.plan import Forecast, Plan, Term
+from gangline.spec.plan import Plan
 from gangline.spec.record import Artifact
 from gangline.storage.growing import join_parts, read_grown
 from gangline.storage.protocol import ObjectStore

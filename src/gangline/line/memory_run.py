@@ -19,8 +19,9 @@ from gangline.launch.local.start import passed_on
 from gangline.line.inventory import Model
 from gangline.planner.choose import Choice
 from gangline.planner.pool import open_pool
+from gangline.spec.forecast import Forecast
 from gangline.spec.inventory import Inventory
-from gangline.spec.plan import Forecast, Plan
+from gangline.spec.plan import Plan
 from gangline.spec.site import Site
 from gangline.storage.layer import unpack
 from gangline.units import format_bytes

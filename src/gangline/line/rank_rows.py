@@ -6,8 +6,8 @@ from typing import Any
 
 from gangline.line.curve import read_lines
 from gangline.line.record_size import thin_ranks
+from gangline.spec.forecast import PARTS
 from gangline.spec.measured import PHASES, RankRow
-from gangline.spec.plan import PARTS
 from gangline.storage.growing import read_grown
 from gangline.storage.protocol import ObjectStore
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from gangline.errors import CancelledError, IntegrityError, UsageError
-from gangline.spec.plan import Forecast
+from gangline.spec.forecast import Forecast
 from gangline.spec.record import STAGES, Event, Inputs, Record, StageInfo, StageState, Verdict
 
 FINAL: frozenset[StageState] = frozenset({"done", "taken", "skipped", "failed", "cancelled"})

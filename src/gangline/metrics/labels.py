@@ -2,8 +2,8 @@
 
 from typing import get_args
 
+from gangline.spec.forecast import PARTS
 from gangline.spec.measured import LEDGER_CAUSES, PHASES
-from gangline.spec.plan import PARTS
 from gangline.spec.record import STAGES, Answer, StageState, Verdict
 
 STATISTICS = ("minimum", "median", "maximum")

@@ -10,8 +10,8 @@ from gangline.metrics.book import Book
 from gangline.metrics.labels import MAX_RANKS, STAGE_STATES, gate_word
 from gangline.metrics.money import Price, cost_of, gpu_seconds
 from gangline.metrics.times import made_at
+from gangline.spec.forecast import Forecast
 from gangline.spec.measured import PHASES, Metric, RankRow
-from gangline.spec.plan import Forecast
 from gangline.spec.record import Answer, PlanInfo, Record
 
 WINDOW_STEPS = 50

@@ -6,8 +6,8 @@ from math import inf
 from typing import Literal
 
 from gangline.errors import ConfigError
+from gangline.spec.forecast import Forecast
 from gangline.spec.line import PlanTable
-from gangline.spec.plan import Forecast
 from gangline.spec.record import Gate
 from gangline.spec.site import LimitsTable
 from gangline.units import format_number

@@ -14,9 +14,10 @@ from gangline.planner.step_time import Course, step_terms
 from gangline.planner.traffic import Load, collectives, unknown_traffic, wire_bytes
 from gangline.planner.world import ranks_per_node
 from gangline.spec.codec import digest
+from gangline.spec.forecast import Forecast, Term
 from gangline.spec.inventory import Inventory
 from gangline.spec.line import Line
-from gangline.spec.plan import Forecast, Memory, PipelineSchedule, Precision, Term
+from gangline.spec.plan import Memory, PipelineSchedule, Precision
 from gangline.spec.profile import Measured, ModelProfile
 from gangline.spec.rates import Rates
 from gangline.spec.site import PlanTable, Site

@@ -13,9 +13,10 @@ from gangline.planner.pipeline import live_micro_batches, schedule_of
 from gangline.planner.pool import Pool, choose_precision, open_pool
 from gangline.planner.world import ranks_per_node
 from gangline.spec.codec import digest
+from gangline.spec.forecast import Forecast
 from gangline.spec.inventory import Inventory
 from gangline.spec.line import Line
-from gangline.spec.plan import Forecast, Memory, Precision
+from gangline.spec.plan import Memory, Precision
 from gangline.spec.profile import Measured, ModelProfile
 from gangline.spec.rates import Rates
 from gangline.spec.site import Site

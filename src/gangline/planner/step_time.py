@@ -14,7 +14,7 @@ from gangline.planner.candidates import Shape
 from gangline.planner.compressed import work
 from gangline.planner.speeds import Speeds
 from gangline.planner.traffic import Collective, Load, collectives, num_averaged, num_buckets, unknown_traffic
-from gangline.spec.plan import Term
+from gangline.spec.forecast import Term
 from gangline.spec.profile import ModelProfile, Trace
 
 ADAMW_BYTES = 30

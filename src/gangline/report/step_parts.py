@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from gangline.report.text import clean, step_time
-from gangline.spec.plan import PARTS
+from gangline.spec.forecast import PARTS
 from gangline.spec.record import Record
 
 SHOWN_SHARE = 0.005

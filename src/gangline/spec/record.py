@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gangline.spec.codec import Document
+from gangline.spec.forecast import Forecast
 from gangline.spec.measured import Curve, Ledger, Metric, RankRow, Training
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Candidate, Forecast
+from gangline.spec.plan import Candidate
 
 STAGES = ("resolve", "build", "plan", "submit", "train", "evaluate", "gate", "prove", "publish", "report")
 """Every run has these, in this order."""

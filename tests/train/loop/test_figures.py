@@ -7,8 +7,9 @@ import pytest
 import torch
 from tests.train.gang import make_plan, tiny_plan
 
+from gangline.spec.forecast import Forecast
 from gangline.spec.model_picture import ModelPicture
-from gangline.spec.plan import CheckpointPolicy, Forecast
+from gangline.spec.plan import CheckpointPolicy
 from gangline.train.loop.figures import WireMeter, arithmetic, forget_peak, peak_bytes
 
 CPU = torch.device("cpu")

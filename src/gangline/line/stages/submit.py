@@ -10,7 +10,8 @@ from gangline.line.podsets import podset_for
 from gangline.line.runs import open_runs
 from gangline.line.taken import find_donor, origin
 from gangline.spec.codec import digest
-from gangline.spec.plan import Forecast, Plan
+from gangline.spec.forecast import Forecast
+from gangline.spec.plan import Plan
 from gangline.spec.podset import PodSet
 from gangline.spec.record import GangInfo, Record
 

@@ -1,0 +1,58 @@
+"""What a training is expected to need and, in the same form, was seen to need: seconds by part, memory, money."""
+
+from dataclasses import dataclass
+
+PARTS = ("data", "compute", "communication", "bubble", "optimizer", "checkpoint", "other")
+"""What the seconds of a step go to: `compute` is forward and backward, with what tensor-parallel peers exchange in
+them; `communication` is what ranks wait for beside it; `checkpoint` is a save's share of one step."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Term:
+    """One part of a step."""
+
+    part: str
+    """A word of PARTS."""
+    seconds: float
+    """Of one step of one rank."""
+    raw_seconds: float | None = None
+    """As it came before earlier runs corrected it; None: it has no formula, as of what was measured."""
+    origin: str
+    """`given` by the site, `published` by the maker, `measured` here or in `n=` runs, `calibrated n=`, `default`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forecast:
+    """What the planner knows; None is "not known yet", never a guess."""
+
+    parameters: int | None = None
+    memory_bytes: int | None = None
+    """Peak of the busiest rank."""
+    memory_origin: str = "formula"
+    """Where that comes from: `formula`, `memory run`."""
+    step_seconds: float | None = None
+    """Of an ordinary step: what it does for a save is not in it, though in `wall_seconds`."""
+    wall_seconds: float | None = None
+    gpu_hours: float | None = None
+    money: float | None = None
+    flops_per_sample: float | None = None
+    """Floating-point operations of forward and backward on one sample, recomputation left out."""
+    device_flops: float | None = None
+    """Peak of one device at the plan's precision, per second."""
+    bubble: float | None = None
+    """Share of a pipeline's time in which a rank has nothing to do."""
+    wire_bytes: float | None = None
+    """That one rank sends to others in a step."""
+    terms: tuple[Term, ...] = ()
+    """Parts of the step, each at most once."""
+    way: str = ""
+    """How the shape is run: samples of a pass, what is computed again, how gradients are squeezed; equal for equal
+    runs."""
+    device_name: str = ""
+    """Of the processor or GPU that the rates behind `terms` are about."""
+    missing: str = ""
+    """Why there is no step time; empty: there is one, or nobody tried."""
+    origin: str = "unknown"
+    """Where the step comes from: `measured n=3` by equal runs, `calibrated n=3` by runs alike, `rates measured` (or
+    `given`, `published`) where nothing corrected them yet; without one `traced`, `formula`, `unknown` say where the
+    other numbers do."""
