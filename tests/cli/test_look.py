@@ -1,6 +1,7 @@
 """Commands that read: list, show, report, diff, logs; by id, beginning of an id, commit, or the newest."""
 
 import json
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -86,6 +87,20 @@ def test_report_is_written_beside_the_store_and_names_the_difference(gangline, d
     path = desk / ".gangline" / "reports" / f"{records.THIS_RUN}.html"
     assert result.stdout.strip() == str(path)
     assert 'model.width</th><td class="wide">128</td><td class="wide">64' in path.read_text("utf-8")
+
+
+def test_where_nothing_can_be_written_runs_are_listed_and_reports_drawn_elsewhere(
+    gangline, desk, tmp_path, monkeypatch
+):
+    (tmp_path / "spare").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "spare"))
+    (desk / ".gangline" / "reports").write_text("in the way")
+    path = Path(gangline("report", records.THIS_RUN).stdout.strip())
+    assert path.is_relative_to(tmp_path / "spare")
+    assert path.read_text().startswith("<!DOCTYPE html>")
+    shutil.rmtree(desk / ".gangline")
+    (desk / ".gangline").symlink_to("/proc/nowhere")
+    assert gangline("list").stdout == "no runs yet; gangline run makes one\n"
 
 
 def test_report_formats_go_to_stdout(gangline):

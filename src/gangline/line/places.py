@@ -1,7 +1,7 @@
 """Where things of a site lie on this machine: `.gangline` beside line.toml, the store, its credentials."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gangline.errors import StorageError
@@ -51,7 +51,8 @@ def store_url(repo: Path, site: Site) -> str:
         return url
     path = Path(url.removeprefix("file:")).expanduser()
     if not path.is_absolute():
-        home(repo)
+        with suppress(StorageError):  # who only reads needs no folder; who writes is told by the store
+            home(repo)
     return f"file:{(repo / path).resolve()}"
 
 

@@ -140,5 +140,5 @@ def _unknown(fit: Fit, profile: ModelProfile | None) -> str:
     if fit.usable_bytes is None:
         return "memory of the devices not known"
     if profile.untraced:
-        return f"activations not known: {profile.untraced}"
+        return "activations not known"  # the forecast says why
     return "" if profile.traces or profile.activation_bytes_per_sample else "activations not known yet"

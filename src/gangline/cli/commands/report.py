@@ -1,5 +1,6 @@
 """`gangline report`: draw a run's report from its record, here and now."""
 
+import tempfile
 import webbrowser
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +10,7 @@ import typer
 from gangline.cli.desk import Desk, open_desk
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
 from gangline.cli.output import print_json, write_text
-from gangline.errors import UsageError
+from gangline.errors import StorageError, UsageError
 from gangline.line.places import home
 from gangline.line.runs import find_run
 from gangline.report.html import render_html
@@ -39,14 +40,31 @@ def command(
     if str(out) == "-":
         typer.echo(text, nl=False)
         return
-    path = out or home(desk.repo) / "reports" / f"{record.run.id}.{SUFFIXES[format_]}"
-    write_text(path, text)
+    path = _write(text, out, desk.repo, f"{record.run.id}.{SUFFIXES[format_]}")
     if json:
         print_json({"run": record.run.id, "path": str(path.resolve()), "size_bytes": len(text.encode())})
     else:
         typer.echo(path)
     if open_ and not webbrowser.open(path.resolve().as_uri()):
         typer.echo(f"no browser could be started here; open {path.resolve()} yourself", err=True)
+
+
+def _write(text: str, out: Path | None, repo: Path, name: str) -> Path:
+    """Where it was asked for, else beside the records; where nothing can be written there, in a temporary folder.
+
+    Raises:
+        StorageError: `out` cannot be written.
+    """
+    if out is not None:
+        write_text(out, text)
+        return out
+    try:
+        path = home(repo) / "reports" / name
+        write_text(path, text)
+    except StorageError:
+        path = Path(tempfile.mkdtemp(prefix="gangline-report-")) / name
+        write_text(path, text)
+    return path
 
 
 def _render(desk: Desk, record: Record, format_: str) -> str:

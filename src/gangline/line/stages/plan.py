@@ -33,6 +33,8 @@ def plan(ctx: Context) -> StageResult:
     for kind, words in (("forecast", planned.troubles), ("memory", planned.notes)):
         for each in words:
             ctx.remember("plan", kind, each)
+    if planned.profile is not None and planned.profile.untraced:
+        ctx.remember("plan", "forecast", f"no step of the model could be followed: {planned.profile.untraced}")
     choice, gate, inventory, made = planned.choice, planned.budget, planned.inventory, planned.plan
     key = put_blob(ctx.store, made.to_json())
     ctx.store.put(f"{ctx.records.prefix}/plan.json", made.to_json())

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import traceback
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -51,8 +52,17 @@ def _answer(there: Connection, task: Task, options: dict[str, Any]) -> None:
         found = {"traces": _traces(task, options, sample), "untraced": "", "sequence": _sequence(task, sample)}
     except Exception as error:  # whatever the user's model does under fake tensors is a reason, no failure
         traceback.print_exc()
-        found = _none(f"{type(error).__name__}: {' '.join(str(error).split())}")
+        found = _none(_told(error))
     there.send_bytes(canonical(found | {"unstaged": unstaged}))
+
+
+def _told(error: Exception) -> str:
+    """`forward (model.py:53) raised ValueError: ...`: the innermost call of the code layer, this folder."""
+    here = Path.cwd()
+    calls = traceback.extract_tb(error.__traceback__)
+    own = [call for call in calls if Path(call.filename).is_relative_to(here)]
+    who = f"{own[-1].name} ({Path(own[-1].filename).relative_to(here)}:{own[-1].lineno})" if own else "following it"
+    return f"{who} raised {type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _unstaged(task: Task, options: dict[str, Any], sample: dict[str, Any]) -> str:
