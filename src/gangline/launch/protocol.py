@@ -5,11 +5,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
+from gangline.errors import ConfigError
 from gangline.spec.gang import GangEnd, GangState
 from gangline.spec.podset import PodSet
 
 Life = Literal["followed", "ended", "orphan", "unknown"]
 """What a record says of the run behind a gang: `ended` and `orphan` gangs are swept, `followed` and `unknown` stay."""
+
+
+class GangGone(ConfigError):
+    """Where a gang lived was deleted: nothing of it runs, and nobody can say how far it came."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +93,11 @@ class Launcher(Protocol):
         ...
 
     def follow(self, name: str, *, after: dict[int, int] | None = None) -> Iterator[GangEvent]:
-        """States, waiting sentences, progress, restarts; then the gang's `end`. May be abandoned and called again."""
+        """States, waiting sentences, progress, restarts; then the gang's `end`. May be abandoned and called again.
+
+        Raises:
+            GangGone: Where it lived was deleted meanwhile.
+        """
         ...
 
     def logs(

@@ -19,6 +19,7 @@ from gangline.errors import (
     StorageError,
     UsageError,
 )
+from gangline.launch.protocol import GangGone
 from gangline.line import launchers, runs, states
 from gangline.line.clock import now
 from gangline.line.context import Context, StageResult, unchanged
@@ -77,7 +78,12 @@ def perform(ctx: Context, name: str) -> None:
         raise
     except GanglineError as error:
         result = StageResult(state="failed", message=first_line(error), error=error)
-    _write_end(ctx, name, result, time.monotonic() - began)
+    try:
+        _write_end(ctx, name, result, time.monotonic() - began)
+    except StorageError as error:
+        if isinstance(result.error, GangGone):  # a store beside line.toml went with it
+            raise result.error from error
+        raise
 
 
 def _with_patience(ctx: Context, name: str) -> StageResult:

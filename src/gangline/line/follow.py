@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from gangline.errors import CancelledError, ConfigError, GanglineError, StillRunning, StorageError
-from gangline.launch.protocol import Gang, GangEvent, GangStatus
+from gangline.launch.protocol import Gang, GangEvent, GangGone, GangStatus
 from gangline.line.clock import now
 from gangline.line.context import Context
 from gangline.line.trouble import remember_trouble
@@ -35,6 +35,7 @@ def follow(ctx: Context, name: str, gang: str) -> GangEnd:
 
     Raises:
         CancelledError: The run was cancelled or superseded; the gang is stopped.
+        GangGone: The repository was deleted, or the gang's folder in it; nothing of the gang runs any more.
         Interrupted: Ctrl-C; a gang of this machine is stopped with a checkpoint.
         LostSight: This driver is not let near the gang any more, which goes on.
         StillRunning: The driver's time is up; the gang goes on.
@@ -43,6 +44,8 @@ def follow(ctx: Context, name: str, gang: str) -> GangEnd:
     try:
         with _obeying(ctx, gang):
             end = _pass_on(ctx, name, gang)
+    except GangGone:
+        raise
     except ConfigError as error:  # what is wrong with a gang itself is told by its end
         run = ctx.record.run.id
         raise LostSight(

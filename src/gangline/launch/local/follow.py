@@ -10,6 +10,8 @@ from gangline.launch.protocol import GangEvent, GangStatus
 
 POLL_SECONDS = 0.1
 OTHERS_SECONDS = 1.0
+GONE_SECONDS = 10.0
+"""A folder that is missing for so long was deleted; one on a network may be away for a moment."""
 
 
 class Follower:
@@ -25,9 +27,14 @@ class Follower:
         self._last: GangStatus | None = None
 
     def events(self, status: Callable[[], GangStatus]) -> Iterator[GangEvent]:
-        """Until the gang has ended, but for the end itself."""
+        """Until the gang has ended, but for the end itself; or until its folder has been missing for long."""
+        there = time.monotonic()
         while True:
             now = status()
+            if now.state != "absent":
+                there = time.monotonic()
+            elif time.monotonic() - there > GONE_SECONDS:
+                return
             if now != self._last:
                 self._last = now
                 yield GangEvent(kind="state", text=now.state, status=now)

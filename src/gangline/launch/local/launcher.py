@@ -15,13 +15,14 @@ from gangline.launch.local.processes import end_everything, living_keepers, noti
 from gangline.launch.local.start import demand_room, materialise, start_keepers, write_secrets
 from gangline.launch.local.tail import Tail
 from gangline.launch.local.targets import announce, free_ports, withdraw
-from gangline.launch.protocol import Gang, GangEvent, GangStatus, Life, LogLine, Swept
+from gangline.launch.protocol import Gang, GangEvent, GangGone, GangStatus, Life, LogLine, Swept
 from gangline.spec.gang import GangEnd, GangState, KeeperStatus
 from gangline.spec.podset import PodSet
 from gangline.storage.protocol import ObjectStore
 
 _AFTER_GRACE_SECONDS = 90.0
 """What a keeper may take beyond its ranks' grace: the last upload, mostly."""
+_ANEW = "check the commit out anew and start it with gangline run --again"
 
 
 class LocalLauncher:
@@ -41,6 +42,8 @@ class LocalLauncher:
 
     def submit(self, podset: PodSet) -> Gang:
         folder = self._folder(podset.name)
+        if not self._root.parent.is_dir():
+            raise GangGone(f"gang {podset.name} has no place: {self._root.parent} was deleted; {_ANEW}")
         with folder.lock():
             adopted = folder.exists
             if adopted:
@@ -75,6 +78,10 @@ class LocalLauncher:
         podset = folder.podset()
         follower = Follower(folder, world_size=podset.world_size, num_nodes=podset.num_nodes, after=after or {})
         yield from follower.events(lambda: self.status(name))
+        if not folder.exists:
+            end_everything(folder)
+            withdraw(self._targets, name)
+            raise GangGone(f"gang {name} has ended: {folder.home}, where it ran, was deleted; {_ANEW}")
         end = self.collect(name)
         yield GangEvent(kind="end", text=end.reason, end=end)
 

@@ -1,0 +1,69 @@
+"""A repository that is deleted under its run: driver and gang end, and say so where anything is left to say it in."""
+
+import shutil
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from tests.line import repositories
+from tests.line.test_stopping import processes_of, until
+
+from gangline.launch.local import follow
+from gangline.launch.protocol import GangGone
+from gangline.line import lease
+from gangline.line.states import stage
+from gangline.spec.site import Site, StoreTable
+
+
+@pytest.fixture
+def long_desk(desk, monkeypatch):
+    monkeypatch.setattr(follow, "GONE_SECONDS", 0.5)
+    repositories.commit(desk.repo, {"answer.py": repositories.LONG_PROGRAM})
+    repositories.settle_inventory(desk.repo)
+    return desk
+
+
+def drive_until_the_repository_is_gone(desk):
+    """Run id and error of a run whose repository is deleted once its gang runs."""
+    ended = []
+
+    def drive():
+        try:
+            ended.append(desk.run())
+        except Exception as error:
+            ended.append(error)
+
+    driver = threading.Thread(target=drive, daemon=True)
+    driver.start()
+    began = until(lambda: next(desk.repo.glob(".gangline/gangs/*/out/began"), None), "the gang runs")
+    run = began.parents[1].name
+    assert processes_of(run)
+    while desk.repo.exists():  # its uploader may write a file between two looks
+        shutil.rmtree(desk.repo, ignore_errors=True)
+    driver.join(60)
+    assert ended, "the driver never ended"
+    return run, ended[0]
+
+
+def test_a_run_whose_repository_is_deleted_ends_as_failed_and_its_record_says_why(long_desk, tmp_path):
+    long_desk.site = Site(store=StoreTable(url=f"file:{tmp_path}/store"))
+    run, error = drive_until_the_repository_is_gone(long_desk)
+    assert error.exit_code == 10
+    assert "was deleted; check the commit out anew" in str(error)
+    assert not processes_of(run)
+    assert not long_desk.repo.exists()
+    desk = replace(long_desk, repo=repositories.make_repository(tmp_path / "elsewhere"))
+    record = desk.record(run)
+    assert (record.run.state, record.run.verdict, record.run.exit_code) == ("ended", "failed", 10)
+    assert record.run.reason == str(error)
+    assert (stage(record, "train").state, stage(record, "report").state) == ("failed", "done")
+    assert not lease.is_held(lease.read_lease(desk.store, record.prefix), now=time.time())
+
+
+def test_a_driver_whose_store_went_with_the_repository_ends_with_the_same_sentence(long_desk):
+    run, error = drive_until_the_repository_is_gone(long_desk)
+    assert isinstance(error, GangGone)
+    assert f"gang {run} has ended" in str(error)
+    assert not processes_of(run)
+    assert not long_desk.repo.exists()
