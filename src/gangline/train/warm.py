@@ -27,8 +27,9 @@ PRELOADED = (
     "torch.distributed.checkpoint",
     "torch.nn.parallel",
     "torch._dynamo",
+    "gangline.train.rank",
 )
-"""What a rank imports anyway; the DDP constructor alone pulls in the last."""
+"""What a rank imports anyway; the DDP constructor alone pulls in `torch._dynamo`."""
 MESSAGE_BYTES = 1 << 18
 
 

@@ -6,29 +6,31 @@ import signal
 import pytest
 
 from gangline.procfs import children
-
-STAND_IN = {
-    "torch/__init__.py": "",
-    "torch/distributed/__init__.py": "",
-    "torch/distributed/fsdp.py": "",
-    "torch/distributed/checkpoint.py": "",
-    "torch/nn/__init__.py": "",
-    "torch/nn/parallel.py": "",
-    "torch/_dynamo.py": "",
-}
+from gangline.train.warm import PRELOADED
 
 
 @pytest.fixture
 def stand_in(tmp_path):
-    """A folder for PYTHONPATH whose `torch` is empty, with changes."""
+    """Function of modules by file: a folder for PYTHONPATH that has them."""
 
-    def make(**changes: str) -> str:
-        for path, text in (STAND_IN | changes).items():
+    def make(**modules: str) -> str:
+        for path, text in modules.items():
             (tmp_path / "path" / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / "path" / path).write_text(text)
         return str(tmp_path / "path")
 
     return make
+
+
+EMPTY = f"""
+import sys, threading, time, types
+if "gangline.train.warm" in sys.orig_argv:
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+if {{"gangline.train.warm", "gangline.train.child"}} & {{*sys.orig_argv}}:
+    sys.modules |= {{name: types.ModuleType(name) for name in {PRELOADED}}}
+    print("started", flush=True)
+"""
+"""For `sitecustomize`: all that ranks import is there and empty, and a parent of ranks has a second thread."""
 
 
 def test_parent_that_cannot_import_ends_the_gang_with_its_words(keep, stand_in):
@@ -40,15 +42,13 @@ def test_parent_that_cannot_import_ends_the_gang_with_its_words(keep, stand_in):
 
 
 def test_parent_with_threads_forks_nothing(keep, stand_in):
-    threaded = "import threading, time; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()"
-    path = stand_in(**{"torch/_dynamo.py": threaded, "torch/__init__.py": "print('imported', flush=True)"})
-    gang = keep("", task="program:Task", restarts=0, PYTHONPATH=path)
+    gang = keep("", task="program:Task", restarts=0, PYTHONPATH=stand_in(**{"sitecustomize.py": EMPTY}))
     end = gang.end()
     ready = gang.events("warm_ready")
     assert [event["threads"] for event in ready] == [2]
     assert end.exit_code != 0, "the stand-in cannot train"
-    assert "imported" in gang.log("warm")
-    assert "imported" in gang.log(0), "ranks are fresh processes: what is forked imports nothing again"
+    assert "started" in gang.log("warm")
+    assert "started" in gang.log(0), "ranks are fresh processes: what is forked starts no interpreter"
 
 
 def test_parent_that_does_not_come_up_is_no_progress(keep, stand_in):
