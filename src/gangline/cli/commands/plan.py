@@ -16,7 +16,8 @@ from gangline.line.preview import Preview, preview
 from gangline.line.targets import with_target
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
-from gangline.spec.plan import Candidate, Forecast
+from gangline.spec.forecast import Forecast
+from gangline.spec.plan import Candidate
 from gangline.units import format_bytes, format_count
 
 
@@ -81,7 +82,7 @@ def _page(found: Preview, *, why: bool, width: int | None = None) -> str:
         lines.append(f"elastic   {other}")
     lines += [f"note      {trouble}" for trouble in found.troubles]
     if why:
-        lines += [line for each in choice.candidates[:_TOLD] for line in _known(each)]
+        lines += [line for each in choice.candidates[:_TOLD] for line in _known(each, said=choice.forecast.missing)]
     return "\n".join([*table, *(part for line in lines for part in _wrapped(line, width))])
 
 
@@ -96,8 +97,8 @@ def _samples(count: int) -> str:
     return "1 sample" if count == 1 else f"{count} samples"
 
 
-def _known(candidate: Candidate) -> list[str]:
-    """Where a candidate's step comes from, and each of its parts."""
+def _known(candidate: Candidate, *, said: str) -> list[str]:
+    """Where a candidate's step comes from, and each of its parts; what it misses, unless that was `said` already."""
     forecast = candidate.forecast
     lines = [f"known     {candidate.name}: {forecast.origin}"]
     if forecast.memory_bytes is not None:
@@ -105,7 +106,8 @@ def _known(candidate: Candidate) -> list[str]:
     lines += [f"            {each.part:14}{step_time(each.seconds):>8}  {each.origin}" for each in forecast.terms]
     if forecast.wire_bytes:
         lines.append(f"            {'on the wire':14}{format_bytes(forecast.wire_bytes):>8}  a rank and step")
-    return [*lines, f"            no step time: {forecast.missing}"] if forecast.missing else lines
+    is_news = forecast.missing not in ("", said)
+    return [*lines, f"            no step time: {forecast.missing}"] if is_news else lines
 
 
 def _forecast(forecast: Forecast, band: float) -> str:
