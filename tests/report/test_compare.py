@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.report import records
 
+from gangline.line.curve import thin
 from gangline.report.compare import compare
 from gangline.report.compare_html import render_html_comparison
 from gangline.report.compare_markdown import render_markdown_comparison
 from gangline.report.compare_text import render_comparison
 from gangline.report.compare_types import Beyond, FileChange
-from gangline.spec.measured import Metric
+from gangline.spec.measured import Curve, CurvePoint, Metric
 from gangline.spec.record import Base
 
 BASE = records.passed()
@@ -66,6 +67,38 @@ def test_the_band_of_any_base_judges_the_curve_once_its_seeds_are_known():
     outside = [p.step for p, q in zip(points, this.curve.points, strict=True) if abs(q.value / p.value - 1) > 0.01]
     assert curves.apart_from == outside[0]
     assert curves.low[-1] < curves.base[-1] < curves.high[-1]
+
+
+def with_course(steps, *, places=64, slope=1.0):
+    """A run whose loss at step s is 10 - slope s, as the line thins it; only its first `places`."""
+    course = thin({step: 10 - slope * step for step in range(1, steps + 1)}, steps)[:places]
+    return replace(BASE, curve=Curve(points=tuple(CurvePoint(step=step, value=value) for step, value in course)))
+
+
+def test_courses_of_other_lengths_are_compared_at_the_steps_of_the_wider_shares():
+    short, long = with_course(100, slope=0.01), with_course(1000, slope=0.01)
+    curves = compare(short, long).curves
+    assert curves.steps == tuple(point.step for point in long.curve.points if point.step <= 100)
+    assert curves.steps[0] == 15
+    assert curves.base == pytest.approx(curves.this, abs=0.01), "one course by two means: not off by half a share"
+    assert not curves.equal
+    back = compare(long, short).curves
+    assert (back.steps, back.base, back.this) == (curves.steps, curves.this, curves.base)
+
+
+def test_course_that_broke_off_is_compared_point_by_point():
+    curves = compare(with_course(1000), with_course(1000, places=20)).curves
+    assert len(curves.steps) == 20
+    assert curves.equal
+
+
+def test_band_of_a_course_thinned_anew_is_that_of_its_shares():
+    base, this = with_course(100, slope=0.01), with_course(1000, slope=0.02)
+    bands = {point.step: (point.value * 0.99, point.value * 1.01) for point in base.curve.points}
+    curves = compare(base, this, Beyond(bands=bands)).curves
+    assert curves.low == pytest.approx([value * 0.99 for value in curves.base])
+    outside = [step for step, one, low in zip(curves.steps, curves.this, curves.low, strict=True) if one < low]
+    assert curves.apart_from == outside[0]
 
 
 def test_a_worse_run_leads_to_the_bisection_between_both_commits():

@@ -29,15 +29,16 @@ def curve_on_band(points: Sequence[CurvePoint], label: str, seeds: Iterable[Sequ
     drawn = [p for p in points if math.isfinite(p.value)]
     if len(drawn) < 2:
         return None
-    lines = [[v for v in line if math.isfinite(v)] for line in seeds]
-    frame = Frame.around(drawn, [v for line in lines for v in line])
+    first, last = drawn[0].step, drawn[-1].step
+    placed = (_placed(line, points) for line in seeds)
+    lines = [[(step, v) for step, v in line if first <= step <= last and math.isfinite(v)] for line in placed]
+    frame = Frame.around(drawn, [v for line in lines for _, v in line])
     parts = [grid(frame), band(drawn, frame)]
-    parts += [_seed(line, frame) for line in lines if len(line) > 1]
+    parts += [_line(line, frame, stroke("grey", 1)) for line in lines if len(line) > 1]
     parts += [_line([(p.step, p.value) for p in drawn], frame, stroke("blue", 2.5))]
     parts += [_hover(drawn, frame, label)]
     name = f"{label} from {format_number(drawn[0].value)} to {format_number(drawn[-1].value)}"
     drawing = svg("".join(parts), WIDTH, HEIGHT, "chart", name)
-    first, last = drawn[0].step, drawn[-1].step
     return Chart(drawing, frame.labels, [f"{step:,}" for step in (first, (first + last) // 2, last)])
 
 
@@ -137,9 +138,13 @@ def band(points: Sequence[CurvePoint], frame: Frame) -> str:
     return f'<polygon points="{corners}" {paint("sky")} fill-opacity="0.35"><title>band of the base</title></polygon>'
 
 
-def _seed(values: Sequence[float], frame: Frame) -> str:
-    span = (frame.last - frame.first) / (len(values) - 1)
-    return _line([(frame.first + i * span, v) for i, v in enumerate(values)], frame, stroke("grey", 1))
+def _placed(values: Sequence[float], points: Sequence[CurvePoint]) -> list[tuple[float, float]]:
+    """Values at the steps of the points; where they are not as many, evenly over all of them."""
+    if len(values) == len(points):
+        return [(point.step, value) for point, value in zip(points, values, strict=True)]
+    first, last = points[0].step, points[-1].step
+    span = (last - first) / max(len(values) - 1, 1)
+    return [(first + i * span, value) for i, value in enumerate(values)]
 
 
 def _line(pairs: Sequence[tuple[float, float]], frame: Frame, attributes: str) -> str:
