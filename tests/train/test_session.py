@@ -73,6 +73,11 @@ def test_program_s_own_failure_keeps_its_code(gang):
     assert "the program's own mistake" in gang.log()
 
 
+def test_what_goes_wrong_before_the_loop_has_its_number(gang):
+    assert gang.run_program(command_plan("none", micro_batch=8), WORLD_SIZE="2") == [10], gang.log()
+    assert "is for 1 ranks, this gang has 2" in gang.events(event="done")[-1]["reason"]
+
+
 def test_desk_needs_no_gang(tmp_path):
     (tmp_path / "train.py").write_text(PROGRAM)
     environ = {**os.environ, "PYTHONPATH": str(ROOT / "tests" / "train" / "code")}

@@ -5,15 +5,16 @@
         optimizer = session.optimizer(model)
         for batch in session.batches(dataset):
             session.backward(loss_of(model, batch))
-            session.step(optimizer)
+            if session.step(optimizer) and session.step_number % 100 == 0:
+                session.report(**session.evaluate(held_out, errors_of))
 
 Started by a keeper it obeys the plan; at a desk it is a gang of one, saves nothing and takes the arguments given.
 """
 
+import math
 import os
-import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -22,19 +23,20 @@ from torch import Tensor, nn
 
 from gangline.errors import SIGTERM_CODE, ConfigError, TrainingError, UsageError
 from gangline.spec.gang import GangResult, JobResult
-from gangline.spec.mesh import Mesh
-from gangline.spec.plan import CheckpointPolicy, Job, Plan, Program
+from gangline.spec.plan import Job, Plan
 from gangline.train import context as contexts
 from gangline.train import heartbeat, rendezvous
 from gangline.train.account.clock import Clock
 from gangline.train.account.events import EventLog
 from gangline.train.context import Context
+from gangline.train.desk import join_desk
 from gangline.train.environment import RankEnvironment, in_gang
 from gangline.train.failure import describe, exit_code_of
 from gangline.train.initialize import Initializer
 from gangline.train.joining import join
 from gangline.train.loop.batches import StepData
 from gangline.train.loop.engine import Course, Engine
+from gangline.train.loop.evaluation import mean_over
 from gangline.train.loop.order import Span
 from gangline.train.loop.random import seed_everything
 from gangline.train.materialise import data_paths
@@ -55,7 +57,7 @@ class Session:
     def __init__(self, *, steps: int = 100, global_batch: int = 16, seed: int = 1) -> None:
         """The arguments count at a desk; in a gang the plan says."""
         self._clock = Clock("start")
-        self._desk = (steps, global_batch, seed)
+        self._desk = {"steps": steps, "global_batch": global_batch, "seed": seed}
         self._context: Context | None = None
         self._wrapped: ParallelModel | None = None
         self._cut: SequenceCut | None = None
@@ -66,12 +68,13 @@ class Session:
         self._metrics: dict[str, float] = {}
 
     def __enter__(self) -> "Session":
-        if in_gang(os.environ):
-            self._join_gang()
-        else:
-            self._be_alone()
-        fetch(self.context)
-        seed_everything(self._job.seed)  # alike on all ranks, so that all build the same model
+        try:
+            self._context = _join_gang(self._clock) if in_gang(os.environ) else join_desk(self._clock, **self._desk)
+            fetch(self.context)
+            seed_everything(self._job.seed)  # alike on all ranks, so that all build the same model
+        except BaseException as error:
+            self._fail(error)
+            raise
         return self
 
     def __exit__(
@@ -82,6 +85,7 @@ class Session:
             self._fail(error)
             return
         if self._engine is not None:
+            self._engine.leave_early()
             self._engine.close()
             self._write_result()
         code = SIGTERM_CODE if self.stopped else 0
@@ -122,6 +126,22 @@ class Session:
     def data_files(self) -> list[str]:
         """Paths of the line's data on this node."""
         return data_paths(self.plan, self.context.data_folder)
+
+    @property
+    def step_number(self) -> int:
+        """Last finished step: after `optimizer` that of the checkpoint it goes on from, 0 without one."""
+        return self._engine.progress.step if self._engine is not None else 0
+
+    @property
+    def loss(self) -> float:
+        """Mean loss of the step that this process finished last, over all ranks; not a number before the first."""
+        done = self._engine.last if self._engine is not None else None
+        return math.nan if done is None else done.loss
+
+    @property
+    def stop_asked(self) -> bool:
+        """This rank got SIGTERM: `batches` ends with the step under way or the next one, the same on all ranks."""
+        return self.context.stop_asked
 
     @property
     def stopped(self) -> bool:
@@ -171,17 +191,48 @@ class Session:
         engine.update.backward(loss, is_last=self._is_last)
         self._samples = 0
 
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Update, save, hear the others; does nothing before the last micro-batch of a step."""
+    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Update, save, hear the others; nothing before the last micro-batch of a step. Whether one more is done.
+
+        A loop may be left after it, by all ranks after the same step: what was done last is saved then.
+        """
         del optimizer  # the session's own: the argument keeps the loop readable
+        engine, before = self._need_engine(), self.step_number
         if self._is_last and self._span is not None:
-            self._need_engine().finish_step(self._span)
+            engine.finish_step(self._span)
+        return self.step_number > before
+
+    def save(self) -> None:
+        """Have a checkpoint of the step under way or, between steps, of the next one, and wait for it there.
+
+        All ranks save when one of them has asked.
+        """
+        self._need_engine().save_asked = True
+
+    def evaluate(
+        self, dataset: Any, measure: Callable[[Batch], Mapping[str, tuple[float | Tensor, float | Tensor]]]
+    ) -> dict[str, float]:
+        """Means over `dataset`, whose samples all ranks share; they all call, between two steps or after the last.
+
+        Args:
+            dataset: Has a length, and samples by number.
+            measure: Called without gradients for each batch; gives (sum, weight) by name.
+
+        Raises:
+            ConfigError: There are no samples, or none that weighs anything.
+            NonFiniteError: A mean is no number.
+        """
+        self._need_engine()
+        assert self._wrapped is not None, "there is no engine without a model"
+        return mean_over(dataset, measure, context=self.context, model=self._wrapped.model, cut=self._cut)
 
     def report(self, **metrics: float) -> None:
-        """Put metrics of the finished training into the gang's result; equal on all ranks, rank 0's count."""
+        """Metrics as they stand after this step; the last ones go into the gang's result.
+
+        Equal on all ranks, rank 0's count.
+        """
         self._metrics |= {name: float(value) for name, value in metrics.items()}
-        step = self._engine.progress.step if self._engine else None
-        self.context.events.emit("evaluated", step=step, seed=self.seed, metrics=dict(self._metrics))
+        self.context.events.emit("evaluated", step=self.step_number, seed=self.seed, metrics=dict(self._metrics))
 
     def expect(self, seconds: float) -> None:
         """Announce that nothing will be heard of this rank for so long."""
@@ -198,23 +249,6 @@ class Session:
         if self._engine is None:
             raise UsageError("call session.optimizer(model) before batches, backward and step")
         return self._engine
-
-    def _join_gang(self) -> None:
-        environment = RankEnvironment.read(os.environ)
-        events = EventLog(contexts.events_path(environment), rank=environment.rank, generation=environment.generation)
-        plan = Plan.from_json(environment.plan.read_bytes())
-        self._context = join(environment, plan, self._clock, events)
-
-    def _be_alone(self) -> None:
-        steps, global_batch, seed = self._desk
-        plan = Plan(
-            run="desk", project="desk", name="none-1", run_prefix="runs/desk", program=Program(command=tuple(sys.argv)),
-            strategy="none", mesh=Mesh(), steps=steps, global_batch=global_batch, micro_batch=global_batch, seed=seed,
-            checkpoint=CheckpointPolicy(every=steps),
-        )  # fmt: skip
-        events = EventLog(None, rank=0, generation=0)
-        device, groups = torch.device("cpu"), rendezvous.join_alone("cpu")
-        self._context = Context(plan=plan, rank=0, device=device, groups=groups, clock=self._clock, events=events)
 
     def _write_result(self) -> None:
         engine = self._need_engine()
@@ -234,6 +268,16 @@ class Session:
         if code != TrainingError.exit_code and isinstance(error, Exception):
             traceback.print_exception(error)
             raise SystemExit(code) from error
+
+
+def _join_gang(clock: Clock) -> Context:
+    environment = RankEnvironment.read(os.environ)
+    events = EventLog(contexts.events_path(environment), rank=environment.rank, generation=environment.generation)
+    try:
+        return join(environment, Plan.from_json(environment.plan.read_bytes()), clock, events)
+    except BaseException as error:
+        events.emit("done", exit=exit_code_of(error), reason=describe(error))
+        raise
 
 
 def parallelize(model: nn.Module, session: Session, *, hints: ParallelHints | None = None) -> nn.Module:

@@ -3,23 +3,18 @@
 Four ranks each: a rank is killed, asked to stop, or computes what is not finite; a plan ends early and goes on.
 """
 
-import json
 import shutil
-from collections import Counter
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
 import pytest
+from tests.faults.t.taken import assert_samples, assert_taken_once
 from tests.train.gang import stored_model
 from tests.train.parallel.long import CODE, long_plan
 from tests.train.trained import gaps, left_by
 
-from gangline.line.training import read_training
-from gangline.spec.measured import Samples
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Compression, Program, Recovery
-from gangline.train.loop.order import SampleOrder
 
 pytestmark = pytest.mark.timeout(300)
 STEPS, BATCH, EVERY = 6, 8, 2
@@ -83,38 +78,9 @@ def calm(make_struck, kept):
     return train
 
 
-def texts(gang, world_size):
-    return [(gang.home / "out" / "ranks" / f"{rank}.jsonl").read_bytes() for rank in range(world_size)]
-
-
-def assert_samples(gang, **fate):
-    """Each once, by what ranks say, but for what was left out on purpose."""
-    first, *others = texts(gang, 4)
-    found = read_training([first], peers=others).samples
-    assert replace(found, again=0) == Samples(**fate), found
-
-
-def assert_taken_once(gang, plan):
-    """By what the ranks really took of their data: of a step that was done again, the last time counts."""
-    steps: dict[int, dict[int, list[int]]] = {}
-    for rank in range(4):
-        lines = [json.loads(line) for line in (gang.home / f"samples-{rank}.jsonl").read_text().splitlines()]
-        latest = {line["step"]: line["generation"] for line in lines}
-        for line in lines:
-            if line["generation"] == latest[line["step"]]:
-                taken = steps.setdefault(line["step"], {}).setdefault(rank, [])
-                taken.append(line["sample"])
-    order = SampleOrder(num_samples=37, seed=plan.seed)
-    for step in range(1, STEPS + 1):
-        places = {plan.mesh.data_rank(rank): samples for rank, samples in steps[step].items()}
-        assert all(places[plan.mesh.data_rank(rank)] == samples for rank, samples in steps[step].items())
-        wanted = [order.sample(position) for position in range((step - 1) * BATCH, step * BATCH)]
-        assert Counter(chain(*places.values())) == Counter(wanted), f"step {step}"
-
-
 def assert_trained(gang, plan, wanted):
     assert max(gaps(left_by(gang), wanted)) <= GATE
-    assert_samples(gang, trained=STEPS * BATCH)
+    assert_samples(gang, 4, trained=STEPS * BATCH)
     assert_taken_once(gang, plan)
 
 
@@ -176,4 +142,4 @@ def test_bad_step_is_left_out_as_one_rank_alone_would(make_struck, name, answer)
     assert set(codes) == {0}, twin.log()
     assert max(gaps(left_by(gang), left_by(twin))) <= GATE
     steps = STEPS if answer == "rollback" else STEPS - 1
-    assert_samples(gang, trained=steps * BATCH, skipped=BATCH)
+    assert_samples(gang, 4, trained=steps * BATCH, skipped=BATCH)

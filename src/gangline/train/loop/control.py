@@ -1,13 +1,11 @@
 """The control word: what one rank knows and all must do at the same step, such as to stop.
 
-One small asynchronous all-reduce (MAX) on the control group, sent after step n and read after step n + 1: all ranks
-act at the same step, and nobody waits for it.
+It travels with the sums of a step, which are sent before the last backward pass and awaited after it: all ranks hear it
+at the end of the same step, and it costs no message of its own.
 """
 
-from dataclasses import dataclass
-
-import torch
-import torch.distributed as dist
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,28 +17,11 @@ class Word:
     profile: bool = False
     """There is a request to read."""
 
+    def counts(self) -> list[float]:
+        """As numbers that are added up over all ranks."""
+        return [float(each) for each in astuple(self)]
 
-class ControlWord:
-    """Each rank calls `exchange` once a step."""
-
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self._group = group
-        self._flying: tuple[dist.Work, torch.Tensor] | None = None
-
-    def exchange(self, own: Word) -> Word:
-        """Send this rank's word; returns what any rank had sent a step ago."""
-        heard = self.read()
-        word = torch.tensor([own.stop, own.save, own.profile], dtype=torch.uint8)
-        work = dist.all_reduce(word, dist.ReduceOp.MAX, group=self._group, async_op=True)
-        assert work is not None, "this rank belongs to the group"
-        self._flying = work, word
-        return heard
-
-    def read(self) -> Word:
-        """What was sent last, now; all ranks must call before they leave the loop."""
-        if self._flying is None:
-            return Word()
-        work, word = self._flying
-        self._flying = None
-        work.wait()
-        return Word(*map(bool, word.tolist()))
+    @staticmethod
+    def heard(sums: Sequence[float]) -> "Word":
+        """What any rank said."""
+        return Word(*(each > 0 for each in sums))

@@ -16,7 +16,7 @@ from gangline.train import heartbeat
 from gangline.train.context import Context
 from gangline.train.live.later import met_later
 from gangline.train.loop.answers import Answers
-from gangline.train.loop.control import ControlWord, Word
+from gangline.train.loop.control import Word
 from gangline.train.loop.figures import Figures, arithmetic
 from gangline.train.loop.finite import FinitePolicy
 from gangline.train.loop.order import Shares, Span
@@ -63,13 +63,18 @@ class Engine:
         if self._outer is not None:
             self.saves.carry(self._outer)
         self.scaler = grad_scaler(plan.precision, context.device)
-        self.update = Update(wrapped, optimizer, context, scaler=self.scaler, reference=float(plan.global_batch))
+        self.update = Update(
+            wrapped, optimizer, context, scaler=self.scaler, reference=float(plan.global_batch), word=self._word
+        )
         self.stopped = False
         """A rank was asked to stop: all saved and must leave."""
+        self.save_asked = False
+        """This rank wants the step under way, or the next one, saved; all hear it and do so."""
+        self.last: StepSums | None = None
+        """Of the step that was done last."""
         self.drawn: tuple[int, dict[str, Any]] | None = None
         """Random generators as they were after a step, before the next; None where nobody will ask."""
         self._finite = FinitePolicy(mode=plan.recovery.non_finite, max_in_a_row=plan.recovery.max_events)
-        self._control = ControlWord(context.groups.control)
         self._profiling = Profiling(context, enabled=course.job is None)
         self._answers = Answers(context) if course.job is None and plan.world_size > 1 else None
         self._wishes = watch_for_wishes(context) if course.job is None else None
@@ -108,6 +113,8 @@ class Engine:
     def finish_step(self, span: Span) -> None:
         """After the last backward of the step over the positions of `span`."""
         sums = self._sum_up()
+        if sums.heard.profile:
+            self._profiling.heard()
         step = self.progress.step + 1
         overflow = self.scaler.is_enabled()  # the scaler judges the gradients of fp16 itself, alike on all ranks
         try:
@@ -124,6 +131,10 @@ class Engine:
             self._roll_back()
         else:
             self._step_done(span, sums)
+
+    def _word(self) -> Word:
+        """What this rank has to say to all at the end of the step under way."""
+        return Word(stop=self.context.stop_asked, save=self.save_asked, profile=self._profiling.asked)
 
     def _sum_up(self) -> StepSums:
         sums = self.update.sum_up()
@@ -144,8 +155,15 @@ class Engine:
         if self.progress.step and self._is_save_due(Word()) and self.saves.last_key != key:
             self._save(wait=True)
 
+    def leave_early(self) -> None:
+        """The loop was left before its last step: see that the step that was done last is saved. Collective."""
+        if self.has_more and self.progress.step and self.course.job is None:
+            self.saves.settle()
+            if self.saves.last_key != checkpoint_folder(self.context.checkpoints, self.progress.step):
+                self._come_together(forced=True)
+                self._save(wait=True)
+
     def close(self) -> None:
-        self._control.read()
         if self._answers is not None:
             self._answers.close()
         self._profiling.close()
@@ -157,11 +175,9 @@ class Engine:
     def _step_done(self, span: Span, sums: StepSums) -> None:
         progress, context = self.progress, self.context
         progress.step, progress.cursor, progress.reference = progress.step + 1, span[1], sums.weight
+        self.last, heard = sums, sums.heard
         context.clock.switch("other")
         heartbeat.beat(progress.step)
-        heard = Word()
-        with met_later(context, "control"):
-            heard = self._control.exchange(Word(stop=context.stop_asked, profile=self._profiling.asked))
         self._come_together(forced=heard.stop or heard.save)
         save = self._is_save_due(heard)
         self._draw(sums, now=save)
@@ -169,12 +185,10 @@ class Engine:
             self._answers.between_steps(progress, saves=save)
         with met_later(context, "checkpoint"):
             if save:
-                self._save(wait=heard.stop or progress.step == self.course.steps)
+                self._save(wait=heard.stop or heard.save or progress.step == self.course.steps)
             else:
                 self.saves.poll()
         self._report(sums, span)
-        if heard.profile:
-            self._profiling.heard()
         self._profiling.after_step(progress.step)
         if heard.stop:
             self.stopped = True
@@ -200,6 +214,7 @@ class Engine:
         return self.course.job is None and (due or heard.save or heard.stop)
 
     def _save(self, *, wait: bool) -> None:
+        self.save_asked = False
         self.saves.save(self.noted(), wait=wait or not self.context.plan.checkpoint.asynchronous)
 
     def noted(self) -> Progress:

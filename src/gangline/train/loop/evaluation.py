@@ -6,24 +6,25 @@ arithmetic changes.
 """
 
 import math
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from gangline.errors import ConfigError, NonFiniteError
 from gangline.train import heartbeat
 from gangline.train.context import Context
 from gangline.train.loop.batches import collate
 from gangline.train.loop.trainer import Trainer
+from gangline.train.parallel.context import SequenceCut
 from gangline.train.parallel.precision import autocast
 from gangline.train.task import Batch
 
 EVAL_LOSS = "eval_loss"
 EVALUATE_SECONDS = 3600.0
-Sums = dict[str, tuple[float, float]]
-"""Metric to (sum, weight)."""
 
 
 def evaluate(trainer: Trainer, data: Any) -> dict[str, float]:
@@ -31,27 +32,45 @@ def evaluate(trainer: Trainer, data: Any) -> dict[str, float]:
 
     Raises:
         ConfigError: There are no samples, or the line wants a metric that the task does not give.
+        NonFiniteError: A mean is no number.
     """
-    context, model = trainer.context, trainer.wrapped.model
-    if len(data) == 0:
-        raise ConfigError("the holdout split has no samples; give more data or a larger data.holdout")
-    with context.during("evaluate", at_most_seconds=EVALUATE_SECONDS):
-        model.eval()
-        try:
-            with torch.no_grad():
-                names, own = _own_batches(trainer, data)
-        finally:
-            model.train()
-        means = _means(names, _in_order(own, context))
+    context = trainer.context
+    means = mean_over(
+        data, partial(_batch_sums, trainer), context=context, model=trainer.wrapped.model, cut=trainer.cut
+    )
     return _wanted(means, context.plan.evaluate_metrics)
 
 
-def _own_batches(trainer: Trainer, data: Any) -> tuple[list[str], Tensor]:
+def mean_over(
+    data: Any, sums_of: Callable[[Batch], Mapping[str, tuple[Any, Any]]], *, context: Context, model: nn.Module,
+    cut: SequenceCut | None,
+) -> dict[str, float]:  # fmt: skip
+    """Means of what `sums_of` gives as (sum, weight) by name, each sample once, while `model` evaluates; collective.
+
+    Raises:
+        ConfigError: There are no samples, or none that weighs anything.
+        NonFiniteError: A mean is no number.
+    """
+    if len(data) == 0:
+        raise ConfigError("the holdout split has no samples; give more data or a larger data.holdout")
+    with context.during("evaluate", at_most_seconds=EVALUATE_SECONDS):
+        trains = model.training
+        model.eval()
+        try:
+            with torch.no_grad():
+                names, own = _own_batches(data, sums_of, context, cut)
+        finally:
+            model.train(trains)
+        return _means(names, _in_order(own, context))
+
+
+def _own_batches(
+    data: Any, sums_of: Callable[[Batch], Mapping[str, tuple[Any, Any]]], context: Context, cut: SequenceCut | None
+) -> tuple[list[str], Tensor]:
     """Names, and sums by (turn, name, total or weight) of batches r, r + n, ...; nought where there is none left.
 
     Every rank makes as many forward passes, for sharded models meet in each.
     """
-    context = trainer.context
     size, ranks = context.plan.micro_batch, context.data_ranks
     count = -(-len(data) // size)
     rows, names = [], list[str]()
@@ -59,20 +78,19 @@ def _own_batches(trainer: Trainer, data: Any) -> tuple[list[str], Tensor]:
         number = turn * ranks + context.data_rank
         start = number * size if number < count else 0
         batch = collate(data, range(start, min(start + size, len(data))), context.device)
-        found = _batch_sums(trainer, batch if trainer.cut is None else trainer.cut(batch))
+        found = sums_of(batch if cut is None else cut(batch))
         names = sorted(found)
-        rows.append([found[name] if number < count else (0.0, 0.0) for name in names])
+        rows.append([tuple(map(float, found[name])) if number < count else (0.0, 0.0) for name in names])
         heartbeat.beat(phase="evaluate")
     return names, torch.tensor(rows, dtype=torch.float64)
 
 
-def _batch_sums(trainer: Trainer, batch: Batch) -> Sums:
+def _batch_sums(trainer: Trainer, batch: Batch) -> dict[str, tuple[Any, Any]]:
     task, context, bare = trainer.task, trainer.context, trainer.wrapped.bare
     loss = trainer.loss(bare, batch)
     with autocast(context.plan.precision, context.device, sharded=trainer.wrapped.sharded):
-        sums = {EVAL_LOSS: (float(loss.total), float(loss.weight))}
         own = task.evaluate(bare, batch) if hasattr(task, "evaluate") else {}
-    return sums | {name: (float(total), float(weight)) for name, (total, weight) in own.items()}
+    return {EVAL_LOSS: (loss.total, loss.weight), **own}
 
 
 def _in_order(own: Tensor, context: Context) -> Tensor:

@@ -7,6 +7,7 @@ where they differ: with equal batches never.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +18,7 @@ from torch.amp.grad_scaler import GradScaler
 from gangline.errors import ConfigError
 from gangline.train.context import Context
 from gangline.train.loop.clip import clip, global_norm, scale, settle
+from gangline.train.loop.control import Word
 from gangline.train.parallel.buffers import ChangingBuffers
 from gangline.train.parallel.model import ParallelModel
 from gangline.train.parallel.tensor import whole
@@ -32,25 +34,29 @@ class StepSums:
     weight: float
     norm: float
     """Of the gradients, before clipping."""
+    heard: Word
+    """What all must do now that the step is done."""
 
 
 class GlobalSums:
     """Loss and weight of a step on their way to all ranks; they stay on the device of the loss, so no rank halts.
 
-    With them goes how many ranks saw buffers change that nobody knew of.
+    With them goes how many ranks saw buffers change that nobody knew of, and the control word.
     """
 
-    def __init__(self, total: Tensor, weight: float | Tensor, *, grown: bool, world_size: int) -> None:
-        numbers = [torch.as_tensor(each, dtype=torch.float64, device=total.device) for each in (total, weight, grown)]
-        self._sums = torch.stack(numbers)
+    def __init__(self, total: Tensor, weight: float | Tensor, *, grown: bool, word: Word, world_size: int) -> None:
+        numbers = [0.0, 0.0, float(grown), *word.counts()]
+        self._sums = torch.tensor(numbers, dtype=torch.float64, device=total.device)
+        self._sums[0] += total
+        self._sums[1] += weight
         self._work = dist.all_reduce(self._sums, async_op=True) if world_size > 1 else None
 
-    def read(self) -> tuple[float, float, bool]:
-        """Total and weight over all ranks, once they are there, and whether buffers changed anew on any."""
+    def read(self) -> tuple[float, float, bool, Word]:
+        """Total and weight over all ranks, once they are there, whether buffers changed anew on any, and its word."""
         if self._work is not None:
             self._work.wait()
-        total, weight, grown = self._sums.tolist()
-        return total, weight, grown > 0
+        total, weight, grown, *word = self._sums.tolist()
+        return total, weight, grown > 0, Word.heard(word)
 
 
 class Update:
@@ -58,11 +64,12 @@ class Update:
 
     def __init__(
         self, wrapped: ParallelModel, optimizer: torch.optim.Optimizer, context: Context, *, scaler: GradScaler,
-        reference: float,
+        reference: float, word: Callable[[], Word] = Word,
     ) -> None:  # fmt: skip
+        """`word`: what this rank has to say to all, asked once a step."""
         self._wrapped, self._optimizer, self._scaler = wrapped, optimizer, scaler
         self._context, self._clip_norm = context, context.plan.clip_norm
-        self.reference = reference
+        self.reference, self._word = reference, word
         self._parameters: list[nn.Parameter] = [each for each in wrapped.bare.parameters() if each.requires_grad]
         self._rates = [group["lr"] for group in optimizer.param_groups]
         self._total: Tensor = torch.zeros((), device=context.device)
@@ -94,7 +101,9 @@ class Update:
     def send(self) -> None:
         """All micro-batches of the step are counted: every rank of the gang sends its sums, zeros if it has none."""
         world_size = self._context.plan.world_size
-        self._sums = GlobalSums(self._total, self._weight, grown=self.buffers.grown, world_size=world_size)
+        self._sums = GlobalSums(
+            self._total, self._weight, grown=self.buffers.grown, word=self._word(), world_size=world_size
+        )
 
     def forward_done(self) -> None:
         """The forward pass and the loss of a micro-batch are through."""
@@ -104,19 +113,19 @@ class Update:
         """After the last backward: global loss and norm; gradients are those of the mean loss now."""
         assert self._sums is not None, "a step has a last micro-batch"
         self._context.phase("wait")
-        total, weight, self._grown = self._sums.read()
+        total, weight, self._grown, heard = self._sums.read()
         if weight <= 0:
             raise ConfigError(f"the weights of one step sum to {weight}; a batch must weigh more than 0")
         self._context.phase("optimizer")
         settle(self._parameters)
         self._scaler.unscale_(self._optimizer)
         if not math.isfinite(weight):  # as its loss is then: a step to be judged, of which nothing is kept
-            return StepSums(loss=math.nan, weight=self.reference, norm=math.nan)
+            return StepSums(loss=math.nan, weight=self.reference, norm=math.nan, heard=heard)
         if weight != self.reference:
             scale(self._parameters, self.reference / weight)
         self._norm = global_norm(self._parameters, stages=self._context.meshes.group("pp"))
         self.reference = weight
-        return StepSums(loss=total / weight, weight=weight, norm=float(self._norm))
+        return StepSums(loss=total / weight, weight=weight, norm=float(self._norm), heard=heard)
 
     def apply(self, *, rate_ratio: float) -> None:
         """Clip, update, forget the gradients."""

@@ -1,0 +1,143 @@
+"""Programs with a Session, struck: their own loop ends and goes on as the runtime's would, under each strategy.
+
+A rank is killed, asked to stop, or computes what is not finite; a plan ends early and goes on.
+"""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.faults.t.taken import assert_samples, assert_taken_once
+from tests.train.gang import stored_model
+from tests.train.parallel.long import CODE, long_plan
+from tests.train.trained import gaps, left_by
+
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import CheckpointPolicy, Program, Recovery
+
+pytestmark = pytest.mark.timeout(300)
+STEPS, BATCH, EVERY = 6, 8, 2
+GATE = 1e-5
+STRUCK = Path(__file__).with_name("struck_code.py")
+PROGRAM = """
+from gangline.train import Session, parallelize
+from struck_code import StruckLong
+
+task = StruckLong()
+with Session() as session:
+    options = session.plan.model
+    model = parallelize(task.build_model(options), session, hints=task.hints)
+    optimizer = session.optimizer(model)
+    for batch in session.batches(task.build_data("train", {"model": options})):
+        session.backward(task.loss(model(batch["tokens"]), batch))
+        session.step(optimizer)
+"""
+MESHES = {"ddp": Mesh(dp_replicate=2), "fsdp": Mesh(dp_shard=2), "tp x ddp": Mesh(dp_replicate=2, tp=2)}
+
+
+def each_strategy(*quick):
+    """All of them; `quick` ones in the default run."""
+    return pytest.mark.parametrize(
+        "name", [pytest.param(name, marks=[] if name in quick else [pytest.mark.slow]) for name in MESHES]
+    )
+
+
+def plan_of(name, **changes):
+    given = {
+        "program": Program(command=("python", "train.py")), "steps": STEPS, "micro_batch": 2,
+        "checkpoint": CheckpointPolicy(every=EVERY, asynchronous=False),
+    }  # fmt: skip
+    return long_plan(MESHES[name], **given | changes)
+
+
+@pytest.fixture
+def make_struck(make_gang):
+    def make():
+        gang = make_gang(CODE)
+        shutil.copy(STRUCK, gang.code)
+        (gang.code / "train.py").write_text(PROGRAM)
+        return gang
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def kept():
+    return {}
+
+
+@pytest.fixture
+def calm(make_struck, kept):
+    """Function of a plan: what a gang trains to which nothing happens."""
+
+    def train(plan):
+        if plan.digest not in kept:
+            gang = make_struck()
+            assert set(gang.run_program(plan)) == {0}, gang.log()
+            kept[plan.digest] = left_by(gang)
+        return kept[plan.digest]
+
+    return train
+
+
+def assert_trained(gang, plan, wanted):
+    assert max(gaps(left_by(gang), wanted)) <= GATE
+    assert_samples(gang, plan.world_size, trained=STEPS * BATCH)
+    assert_taken_once(gang, plan)
+
+
+@each_strategy("tp x ddp")
+def test_killed_rank_costs_the_steps_since_the_checkpoint_and_nothing_else(make_struck, calm, name):
+    gang, plan = make_struck(), plan_of(name)
+    struck = plan.world_size - 1
+    codes = gang.run_program(plan, STRIKE=f"kill:{struck}:4")
+    assert codes == [34] * struck + [-9], gang.log()
+    assert set(gang.run_program(plan)) == {0}, gang.log()
+    assert [each["step"] for each in gang.events(event="resumed")] == [2]
+    assert_trained(gang, plan, calm(plan))
+
+
+@each_strategy("fsdp")
+def test_sigterm_at_one_rank_saves_at_a_step_boundary(make_struck, calm, name):
+    gang, plan = make_struck(), plan_of(name)
+    assert set(gang.run_program(plan, STRIKE="term:1:3")) == {143}, gang.log()
+    stopped = {gang.events(each, "stopping")[0]["step"] for each in range(plan.world_size)}
+    assert len(stopped) == 1, "all leave after the same step"
+    assert stopped <= {3, 4}
+    assert {gang.events(event="saved")[-1]["step"]} == stopped
+    assert set(gang.run_program(plan)) == {0}, gang.log()
+    assert {each["step"] for each in gang.events(event="resumed")} == stopped
+    assert_trained(gang, plan, calm(plan))
+
+
+@each_strategy("fsdp")
+def test_plan_that_ends_early_goes_on_where_it_stood(make_struck, calm, name):
+    gang, plan = make_struck(), plan_of(name)
+    assert set(gang.run_program(replace(plan, stop_at=3))) == {0}, gang.log()
+    assert gang.result().final_step == 3
+    assert set(gang.run_program(plan)) == {0}, gang.log()
+    assert [each["step"] for each in gang.events(event="resumed")] == [3]
+    assert_trained(gang, plan, calm(plan))
+
+
+@each_strategy("tp x ddp")
+def test_number_that_is_not_finite_stops_all_in_that_step_and_is_not_saved(make_struck, name):
+    gang, plan = make_struck(), plan_of(name)
+    assert set(gang.run_program(plan, STRIKE="nan:1:4")) == {31}, gang.log()
+    for rank in range(plan.world_size):
+        assert [(each["step"], each["answer"]) for each in gang.events(rank, "non_finite")] == [(4, "stop")]
+    assert [each["step"] for each in gang.events(event="saved")] == [2]
+    assert all(tensor.isfinite().all() for tensor in stored_model(gang, gang.events(event="saved")[-1]["key"]).values())
+
+
+@pytest.mark.parametrize("answer", ["rollback", pytest.param("skip", marks=pytest.mark.slow)])
+@each_strategy("ddp")
+def test_bad_step_is_left_out_as_one_rank_alone_would(make_struck, name, answer):
+    gang, plan = make_struck(), plan_of(name, recovery=Recovery(non_finite=answer))
+    assert set(gang.run_program(plan, STRIKE="nan:1:4")) == {0}, gang.log()
+    twin = make_struck()
+    assert twin.run_program(replace(plan, mesh=Mesh()), STRIKE="nan:0:4") == [0], twin.log()
+    assert max(gaps(left_by(gang), left_by(twin))) <= GATE
+    steps = STEPS if answer == "rollback" else STEPS - 1
+    assert_samples(gang, plan.world_size, trained=steps * BATCH, skipped=BATCH)
