@@ -5,7 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.spec.profiling import ProfileRequest, ProfileSummary
-from gangline.train.profiling.trace import BINS, MEMORY_POINTS, category_of, summarise
+from gangline.train.profiling.allocations import MEMORY_POINTS
+from gangline.train.profiling.calls import category_of
+from gangline.train.profiling.spans import BINS
+from gangline.train.profiling.trace import summarise
 
 ASKED = ProfileRequest(first=3, last=4, ranks=(0,), word="w")
 

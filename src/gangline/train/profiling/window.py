@@ -12,7 +12,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from gangline.spec.profiling import ProfileRequest, ProfileSummary
-from gangline.train.profiling.trace import STEP, summarise
+from gangline.train.profiling.calls import STEP
+from gangline.train.profiling.trace import summarise
 
 MOST_PHASES = 2000
 MOST_TRACE_BYTES = 64 << 20
