@@ -10,12 +10,16 @@ RENDERED = ROOT / "rendered"
 SOURCES = {
     "base": "base",
     "kfp": "kfp",
+    "serve": "serve",
+    "serve-postgres": "serve-postgres",
     "test": "overlays/test",
     "gpu-pool": "overlays/gpu-pool",
     "kueue": "overlays/kueue",
 }
 """Rendered file, without its ending, to the folder it comes from."""
 WHOLE = ("base", "test", "gpu-pool", "kueue")
+RUN = (*WHOLE, "serve", "serve-postgres")
+"""Those with pods of ours."""
 
 Object = dict[str, Any]
 

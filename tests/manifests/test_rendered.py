@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import yaml
 from tests.cluster.fake.strict import validator
-from tests.manifests.rendered import RENDERED, ROOT, SOURCES, WHOLE, named, objects
+from tests.manifests.rendered import RENDERED, ROOT, RUN, SOURCES, WHOLE, named, objects
 from tests.oracles.restricted_pods import violations
 
 from gangline.launch.kubernetes.api import rights
@@ -22,6 +22,7 @@ ALL = list({repr(each): (name, each) for name in reversed(SOURCES) for each in o
 """Each once: overlays repeat most of the base."""
 BUILT_IN = [(name, each) for name, each in ALL if each["apiVersion"].split("/")[0] not in CUSTOM]
 whole = pytest.mark.parametrize("name", WHOLE)
+run = pytest.mark.parametrize("name", RUN)
 
 
 def identity(pair):
@@ -69,14 +70,14 @@ def test_object_is_labelled_and_knows_its_namespace(name, body):
     assert ("namespace" in body["metadata"]) is (body["kind"] not in CLUSTER_WIDE)
 
 
-@whole
+@run
 def test_images_are_named_by_digest(name):
     found = re.findall(r"image: (\S+)", (RENDERED / f"{name}.yaml").read_text())
     assert found
     assert all(re.fullmatch(r"\S+@sha256:[0-9a-f]{64}", image) for image in found)
 
 
-@whole
+@run
 def test_our_own_pods_keep_to_what_is_asked_of_gangs_but_for_their_token(name):
     deployments = [each for each in objects(name) if each["kind"] == "Deployment"]
     assert deployments
@@ -176,17 +177,19 @@ def test_site_file_in_the_cluster_is_one_that_the_product_reads(tmp_path):
     assert (site.launch.target, site.launch.namespace) == ("kubernetes", "gangline")
 
 
-def test_deployments_run_commands_that_exist():
+@pytest.mark.parametrize("name", ["base", "serve", "serve-postgres"])
+def test_deployments_run_commands_that_exist(name):
     from typer.testing import CliRunner
 
     from gangline.cli.main import app
 
-    for each in [each for each in objects("base") if each["kind"] == "Deployment"]:
+    for each in [each for each in objects(name) if each["kind"] == "Deployment"]:
         program, *arguments = each["spec"]["template"]["spec"]["containers"][0]["command"]
         assert program == "gangline"
         result = CliRunner().invoke(app, [arguments[0], "--help"])
         assert result.exit_code == 0, result.output
-        assert all(argument in result.output for argument in arguments if argument.startswith("--"))
+        options = [argument.partition("=")[0] for argument in arguments if argument.startswith("--")]
+        assert all(option in result.output for option in options)
 
 
 def test_sources_are_yaml_that_says_nothing_twice():
