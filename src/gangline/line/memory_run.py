@@ -40,6 +40,15 @@ class Weighed:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a rank may hold; None: not known."""
+
+    device: float | None
+    host: float | None
+    """Of what waits there."""
+
+
 def weigh(
     model: Model, choice: Choice, plan: Plan, *, site: Site, inventory: Inventory, always: bool,
     say: Callable[[str], None], seconds: float = TIMEOUT_SECONDS,
@@ -56,13 +65,15 @@ def weigh(
         say: Told before anything is followed.
         seconds: For all of them together.
     """
-    usable = open_pool(site, inventory).usable_bytes(choice.procs_per_node)
+    pool, local = open_pool(site, inventory), choice.procs_per_node
+    usable = pool.usable_bytes(local)
     if plan.program.task is None or not (always or _is_tight(choice, usable)):
         return Weighed(choice)
     say("following the memory of the best plans")
     plans = [_of(plan, choice, number) for number in range(len(choice.finalists))]
     found = dict(zip((each.name for each in plans), _follow(model, plans, seconds), strict=True))
-    notes = tuple(_note(name, answer, choice, usable) for name, answer in found.items())
+    room = Room(usable, pool.usable_host_bytes(local))
+    notes = tuple(_note(name, answer, choice, room) for name, answer in found.items())
     return Weighed(_told(choice, found), notes)
 
 
@@ -99,8 +110,9 @@ def _follow(model: Model, plans: Sequence[Plan], seconds: float) -> list[dict[st
 
 def _run(command: list[str], folder: Path, seconds: float) -> tuple[str, str]:
     """What the child said, and why it says no more."""
-    environ = {**passed_on(), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    out = folder.parent / "answers"
+    scratch = folder.parent  # with all that it leaves behind when its time is up
+    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(scratch)}
+    environ, out = passed_on() | own, scratch / "answers"
     try:
         with out.open("wb") as handle:
             done = subprocess.run(
@@ -128,14 +140,18 @@ def _with(forecast: Forecast, answer: dict[str, Any]) -> Forecast:
     return replace(forecast, memory_bytes=int(answer["peak_bytes"]), memory_origin=ORIGIN)
 
 
-def _note(name: str, answer: dict[str, Any], choice: Choice, usable: float | None) -> str:
+def _note(name: str, answer: dict[str, Any], choice: Choice, room: Room) -> str:
     if "peak_bytes" not in answer:
         return f"memory run of {name}: not known: {answer['unknown']}"
-    peak = answer["peak_bytes"]
+    peak, on_host = answer["peak_bytes"], answer.get("host_bytes", 0)
     by_formula = next((each.forecast.memory_bytes for each in choice.candidates if each.name == name), None)
     stages = f" (by stage {', '.join(map(format_bytes, answer['stages']))})" if "stages" in answer else ""
     beside = f", by formula {format_bytes(by_formula)}" if by_formula is not None else ""
+    waits = f", and {format_bytes(on_host)} on the host" if on_host else ""
     assumed = f", if {answer['assumes']}" if "assumes" in answer else ""
-    over = usable is not None and peak > usable
-    room = f"; a rank may hold {format_bytes(usable or 0)}: expect it to run out of memory" if over else ""
-    return f"memory run of {name}: {format_bytes(peak)} at the peak{stages}{beside}{assumed}{room}"
+    over = [
+        f"; a rank may {verb} {format_bytes(most)}: expect it to run out of memory"
+        for verb, need, most in (("hold", peak, room.device), ("leave on the host", on_host, room.host))
+        if most is not None and need > most
+    ]
+    return f"memory run of {name}: {format_bytes(peak)} at the peak{stages}{beside}{waits}{assumed}{''.join(over)}"

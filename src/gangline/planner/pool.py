@@ -61,6 +61,12 @@ class Pool:
         shares = self.slots if self.device == "cuda" else ranks_per_node
         return max(0.0, (self.node_memory_bytes / shares - self.reserve_bytes) / (1 + self.margin))
 
+    def usable_host_bytes(self, ranks_per_node: int) -> float | None:
+        """What one rank may leave in the memory of its server beside its device; None: not known."""
+        if self.host_memory_bytes is None:
+            return None
+        return max(0.0, (self.host_memory_bytes / ranks_per_node - CPU_RESERVE_BYTES) / (1 + self.margin))
+
 
 def open_pool(site: Site, inventory: Inventory) -> Pool:
     """GPUs where there are any, else the cores."""

@@ -127,8 +127,9 @@ class Question:
             offload=memory.offload,
         )
         on_host = host_bytes(self.profile, shape, memory.offload)
-        if pool.host_memory_bytes is not None and on_host > pool.host_memory_bytes / local:
-            return Fit(on_host, pool.host_memory_bytes / local, "on the host")
+        room = pool.usable_host_bytes(local)
+        if room is not None and on_host > room:
+            return Fit(on_host, room, f"shards on the host {format_bytes(on_host)}")
         parts = rank_parts(self.profile, shape, load)
         cause = max(parts.by_cause.items(), key=lambda each: each[1])
         return Fit(parts.total, usable, f"{cause[0]} {format_bytes(cause[1])}")

@@ -7,6 +7,7 @@ holds other tensors, as pieces of a whole do, is let through to the operations o
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any
 
@@ -25,6 +26,18 @@ _SCATTER = frozenset({_functional.reduce_scatter_tensor.default})
 _SCATTER_INTO = frozenset({_plain._reduce_scatter_base_.default})
 
 
+@dataclass
+class Memory:
+    """Bytes of one kind of memory."""
+
+    live: int = 0
+    peak: int = 0
+
+    def change(self, size_bytes: int) -> None:
+        self.live += size_bytes
+        self.peak = max(self.peak, self.live)
+
+
 class Held(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hooks have no types
     """Follows what happens under `fake`, which is entered before it; fake tensors of others are no memory."""
 
@@ -32,8 +45,10 @@ class Held(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hooks hav
         """`gloo`: collectives go through copies in host memory, as gloo makes them."""
         super().__init__()  # type: ignore[no-untyped-call]  # likewise
         self._fake, self._gloo = fake, gloo
-        self.live = self.peak = 0
-        self._sizes: Any = WeakIdKeyDictionary(ref_type=weakref.ref)  # storage -> one number, its bytes as counted
+        self.device, self.host = Memory(), Memory()
+        """Where the rank computes, and what it has moved away from there."""
+        self._place = self.device
+        self._sizes: Any = WeakIdKeyDictionary(ref_type=weakref.ref)  # storage -> its bytes as counted, and where
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(is_traceable_wrapper_subclass_type(each) for each in types):
@@ -43,7 +58,7 @@ class Held(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hooks hav
         result = func(*args, **(kwargs or {}))
         self.count(_tensors(result))
         if self._gloo:
-            self.peak = max(self.peak, self.live + _copied(func, args, result))
+            self.device.peak = max(self.device.peak, self.device.live + _copied(func, args, result))
         return result
 
     def count(self, tensors: Iterable[Tensor]) -> None:
@@ -54,7 +69,33 @@ class Held(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hooks hav
 
     def forget_peak(self) -> None:
         """From here on the peak is that of what comes."""
-        self.peak = self.live
+        for each in (self.device, self.host):
+            each.peak = each.live
+
+    @contextmanager
+    def on_host(self) -> Iterator[None]:
+        """Inside, whatever is made is on the host."""
+        self._place, before = self.host, self._place
+        try:
+            yield
+        finally:
+            self._place = before
+
+    def move_to_host(self, tensors: Iterable[Tensor]) -> None:
+        """What was counted on the device counts there no more."""
+        for each in tensors:
+            counted = self._sizes[each.untyped_storage()]
+            size = counted.size_bytes
+            self._change(counted, 0)
+            counted.place = self.host
+            self._change(counted, size)
+
+    def counts(self, tensor: Tensor) -> bool:
+        return tensor.untyped_storage() in self._sizes
+
+    def is_on_host(self, tensor: Tensor) -> bool:
+        """Of one that counts."""
+        return self._sizes[tensor.untyped_storage()].place is self.host
 
     @contextmanager
     def resizes(self) -> Iterator[None]:
@@ -76,15 +117,22 @@ class Held(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hooks hav
     def _take(self, storage: UntypedStorage) -> None:
         if storage in self._sizes:
             return
-        size = [0]
-        self._sizes[storage] = size
-        self._change(size, storage.nbytes())
-        weakref.finalize(storage, partial(self._change, size, 0))
+        self._sizes[storage] = counted = _Counted(self._place)
+        self._change(counted, storage.nbytes())
+        weakref.finalize(storage, partial(self._change, counted, 0))
 
-    def _change(self, size: list[int], to: int) -> None:
-        self.live += to - size[0]
-        self.peak = max(self.peak, self.live)
-        size[0] = to
+    @staticmethod
+    def _change(counted: "_Counted", to: int) -> None:
+        counted.place.change(to - counted.size_bytes)
+        counted.size_bytes = to
+
+
+@dataclass
+class _Counted:
+    """A storage, as far as it is counted."""
+
+    place: Memory
+    size_bytes: int = 0
 
 
 def _copied(func: Any, args: Any, result: Any) -> int:

@@ -3,9 +3,10 @@
     python -m gangline.train.estimate.track PLAN.json...
 
 prints a line for each plan, as soon as it is known: {"peak_bytes": ..., "seconds": ...} or {"unknown": "why", ...}.
-Of a pipeline the peak is that of its largest rank, and "stages" has one of each; "assumes" says what nobody knows
-before the run. The task is imported from the current folder. The peak is that of tensors in the second step, by torch's
-own operators on a CPU; what the process, fragments and communicators take is not in it, nor pages of files.
+Of a pipeline the peak is that of its largest rank, and "stages" has one of each; "host_bytes" is the peak of what waits
+on the host of an accelerator; "assumes" says what nobody knows before the run. The task is imported from the current
+folder. The peak is that of tensors in the second step, by torch's own operators on a CPU; what the process, fragments
+and communicators take is not in it, nor pages of files.
 """
 
 import argparse
@@ -16,7 +17,8 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from contextlib import AbstractContextManager
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -36,10 +38,12 @@ from gangline.train.account.events import EventLog
 from gangline.train.context import Context
 from gangline.train.estimate.held import Held
 from gangline.train.estimate.passes import Passes, Whole
+from gangline.train.estimate.two_memories import two_memories
 from gangline.train.loop.clip import settle
 from gangline.train.mesh import Meshes
 from gangline.train.optimizer import make_optimizer
 from gangline.train.parallel.groups import one_mesh_a_group
+from gangline.train.parallel.local_sgd import local
 from gangline.train.parallel.optimizer_state import place_state
 from gangline.train.parallel.state_on_disk import Window
 from gangline.train.rendezvous import Groups
@@ -77,18 +81,30 @@ def _answer(path: Path) -> dict[str, Any]:
     except Exception as error:
         traceback.print_exc()
         return {"unknown": _words(error)}
-    found = {"peak_bytes": max(peaks)} | ({"stages": peaks} if len(peaks) > 1 else {})
+    on_device = [each.device for each in peaks]
+    found: dict[str, Any] = {"peak_bytes": max(on_device)} | ({"stages": on_device} if len(peaks) > 1 else {})
+    if on_host := max(each.host for each in peaks):
+        found["host_bytes"] = on_host
     return found | ({"assumes": words} if (words := assumed(plan)) else {})
 
 
-def peaks_of(task: Task, plan: Plan) -> list[int]:
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """Bytes of tensors that one rank holds at most."""
+
+    device: int
+    host: int = 0
+    """Of what waits there while a device computes; on CPUs there is one memory."""
+
+
+def peaks_of(task: Task, plan: Plan) -> list[Peak]:
     """Bytes of tensors that a rank of `plan` holds at most: of a pipeline one of each stage, else one for all.
 
     Each is followed in a process of its own: torch remembers the groups of a gang that ended by the shape of its mesh.
 
     Raises:
-        ConfigError: It is not followed here, for tensors wait on a host; or the runtime refuses the plan for this
-            model.
+        ConfigError: It is not followed here, for activations wait on a host; or the runtime refuses the plan for
+            this model.
         TrainingError: The model did something that cannot be followed.
     """
     if reason := unfollowed(plan):
@@ -96,26 +112,29 @@ def peaks_of(task: Task, plan: Plan) -> list[int]:
     return [_in_a_child(partial(peak_of, task, plan, rank)) for rank in _ranks(plan)]
 
 
-def peak_of(task: Task, plan: Plan, rank: int) -> int:
+def peak_of(task: Task, plan: Plan, rank: int) -> Peak:
     """As `peaks_of`, of one rank and in this process, which follows nothing else afterwards."""
     gloo = plan.device == "cpu"
+    waits = plan.memory.offload == "cpu" and not gloo
     plan = replace(plan, device="cpu")  # no accelerator is asked for what is computed nowhere
     with _gang_of_nobody(plan, rank) as context:
         passes = _passes(task, context)
         with FakeTensorMode(allow_non_fake_inputs=True) as fake:
             held = Held(fake, gloo=gloo)
-            with held, held.resizes():
-                _train(task, passes, context, held)
-            return held.peak
+            with held, held.resizes(), two_memories(held) if waits else contextlib.nullcontext():
+                passes.fill()
+                if waits:
+                    held.move_to_host(map(local, passes.model.parameters()))
+                _train(task, passes, context, held, home=held.on_host if waits else contextlib.nullcontext)
+            return Peak(held.device.peak, held.host.peak)
 
 
 def unfollowed(plan: Plan) -> str:
     """What of `plan` is not followed; empty: nothing."""
-    offload = plan.memory.offload
-    if offload in ("cpu", "activations"):
+    if plan.memory.offload == "activations":
         return (
-            f'wanted train.memory.offload "none" or "optimizer_nvme", found "{offload}": what is on a device and what '
-            "waits on its host is not told apart here"
+            'wanted train.memory.offload "none", "cpu" or "optimizer_nvme", found "activations": which of them are on '
+            "the device and which on its host is not told apart here"
         )
     return ""
 
@@ -132,7 +151,7 @@ def _ranks(plan: Plan) -> range:
     return range(0, world, world // plan.mesh.pp)
 
 
-def _in_a_child(call: Callable[[], int]) -> int:
+def _in_a_child(call: Callable[[], Peak]) -> Peak:
     here, there = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(target=_tell, args=(there, call), daemon=True)
     child.start()
@@ -147,12 +166,12 @@ def _in_a_child(call: Callable[[], int]) -> int:
         raise ConfigError(said["refused"])
     if "failed" in said:
         raise TrainingError(said["failed"])
-    return int(said["peak"])
+    return Peak(*said["peak"])
 
 
-def _tell(there: Connection, call: Callable[[], int]) -> None:
+def _tell(there: Connection, call: Callable[[], Peak]) -> None:
     try:
-        said: dict[str, Any] = {"peak": call()}
+        said: dict[str, Any] = {"peak": astuple(call())}
     except ConfigError as error:
         said = {"refused": str(error)}
     except Exception as error:
@@ -193,9 +212,13 @@ def _gang_of_nobody(plan: Plan, rank: int) -> Iterator[Context]:
         dist.destroy_process_group()
 
 
-def _train(task: Task, passes: Passes, context: Context, held: Held) -> None:
-    """`held` has the peak of the last step; how operations on pieces lay their results is found out in the first."""
-    passes.fill()
+def _train(
+    task: Task, passes: Passes, context: Context, held: Held, *, home: Callable[[], AbstractContextManager[None]]
+) -> None:
+    """`held` has the peak of the last step; how operations on pieces lay their results is found out in the first.
+
+    `home` is where the weights are updated.
+    """
     model, has_buckets = passes.model, wrapping_of(context.plan) in _IN_BUCKETS
     optimizer = place_state(_optimizer(task, model, context.plan), context, window=_Gone)
     one_mesh_a_group(optimizer)
@@ -204,9 +227,10 @@ def _train(task: Task, passes: Passes, context: Context, held: Held) -> None:
     for _ in range(STEPS):
         held.forget_peak()
         passes.run()
-        settle([each for each in model.parameters() if each.requires_grad])
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=not has_buckets)
+        with home():
+            settle([each for each in model.parameters() if each.requires_grad])
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=not has_buckets)
 
 
 def _optimizer(task: Task, model: nn.Module, plan: Plan) -> Any:
