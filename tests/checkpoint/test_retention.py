@@ -33,10 +33,6 @@ def test_newest_are_kept_and_the_rest_leaves_nothing(four):
     assert all("step-00000003" in key or "step-00000004" in key for key in keys(four))
 
 
-def test_pinned_steps_stay(four):
-    assert retain(four, "p", KEY, keep=1, pinned=(2,)) == [3, 1]
-
-
 @pytest.mark.parametrize("keep", [-1, 0, 1])
 def test_newest_good_one_stays_whatever_is_asked(four, keep):
     four.put("p/step-00000004/manifest.json", b"damaged")

@@ -11,9 +11,8 @@ from itertools import islice
 from threading import local
 from typing import Protocol, runtime_checkable
 
-from gangline.checkpoint.blocks import VerifiedFile, block_digest
+from gangline.checkpoint.blocks import VerifiedFile
 from gangline.checkpoint.envelope import BLOCK_BYTES
-from gangline.checkpoint.refused import Refused
 from gangline.storage.protocol import ObjectStore
 
 _READERS = 4
@@ -105,14 +104,11 @@ class _Scratch(local):
 
 def _fill_block(file: VerifiedFile, number: int, parts: list[_Part], scratch: _Scratch) -> None:
     views = scratch.views(parts)
-    start, wanted = number * BLOCK_BYTES, sum(map(len, views))
-    found = _read(file.store, f"{file.folder}/{file.name}", start, views)
+    found = _read(file.store, file.key, number * BLOCK_BYTES, views)
     if found is None:
-        raise Refused(file.name, "the manifest lists it, the store has no such file")
-    if found != (wanted, file.entry.size_bytes):
-        raise Refused(file.name, f"wanted {file.entry.size_bytes} bytes, found {found[1]}")
-    if block_digest(views) != file.entry.blocks[number]:
-        raise Refused(file.name, f"block {number} (from byte {start}) is not what was written")
+        raise file.missing()
+    read_bytes, file_bytes = found
+    file.check_block(number, views, read_bytes=read_bytes, file_bytes=file_bytes)
 
 
 def _read(store: ObjectStore, key: str, start: int, views: list[memoryview]) -> tuple[int, int] | None:

@@ -150,14 +150,26 @@ class VerifiedFile:
         """All of the file, read anew; none of it is held. Of an empty file nothing is looked at."""
         return map(self._read_block, range(len(self.entry.blocks)))
 
+    @property
+    def key(self) -> str:
+        """In the store."""
+        return f"{self.folder}/{self.name}"
+
+    def missing(self) -> Refused:
+        return Refused(self.name, "the manifest lists it, the store has no such file")
+
+    def check_block(self, number: int, pieces: Iterable[Bytes], *, read_bytes: int, file_bytes: int) -> None:
+        """Raises `Refused` unless `pieces`, of which the store gave `read_bytes`, are what was written there."""
+        start = number * BLOCK_BYTES
+        if (read_bytes, file_bytes) != (min(BLOCK_BYTES, self.entry.size_bytes - start), self.entry.size_bytes):
+            raise Refused(self.name, f"wanted {self.entry.size_bytes} bytes, found {file_bytes}")
+        if block_digest(pieces) != self.entry.blocks[number]:
+            raise Refused(self.name, f"block {number} (from byte {start}) is not what was written")
+
     def _read_block(self, number: int) -> bytes:
         start = number * BLOCK_BYTES
-        wanted = min(BLOCK_BYTES, self.entry.size_bytes - start)
-        blob = self.store.get(f"{self.folder}/{self.name}", start, wanted)
+        blob = self.store.get(self.key, start, min(BLOCK_BYTES, self.entry.size_bytes - start))
         if blob is None:
-            raise Refused(self.name, "the manifest lists it, the store has no such file")
-        if len(blob.data) != wanted or blob.size_bytes != self.entry.size_bytes:
-            raise Refused(self.name, f"wanted {self.entry.size_bytes} bytes, found {blob.size_bytes}")
-        if block_digest([blob.data]) != self.entry.blocks[number]:
-            raise Refused(self.name, f"block {number} (from byte {start}) is not what was written")
+            raise self.missing()
+        self.check_block(number, [blob.data], read_bytes=len(blob.data), file_bytes=blob.size_bytes)
         return blob.data

@@ -6,7 +6,6 @@ A checkpoint goes manifest first, then its files: a crash between leaves files t
 import math
 import re
 import sys
-from collections.abc import Collection
 
 from gangline.checkpoint.envelope import MANIFEST, Found, list_checkpoints, read_manifest
 from gangline.checkpoint.refused import Refused
@@ -17,14 +16,14 @@ ORPHAN_SECONDS = 60.0
 _GENERATION = re.compile(r"g(\d{4,})-")
 
 
-def retain(store: ObjectStore, prefix: str, key: bytes, *, keep: int, pinned: Collection[int] = ()) -> list[int]:
+def retain(store: ObjectStore, prefix: str, key: bytes, *, keep: int) -> list[int]:
     """Delete all but the newest `keep` checkpoints; returns the steps that went.
 
-    The newest whose manifest verifies always stays, and so do `pinned` steps.
+    The newest whose manifest verifies always stays.
     """
     found = list_checkpoints(store, prefix)
     newest_good = next((each.step for each in found if _verifies(store, each, key)), None)
-    doomed = [each for each in found[max(keep, 1) :] if each.step != newest_good and each.step not in pinned]
+    doomed = [each for each in found[max(keep, 1) :] if each.step != newest_good]
     for each in doomed:
         _delete(store, each.prefix)
     return [each.step for each in doomed]

@@ -11,11 +11,9 @@ from gangline.checkpoint import dcp
 from gangline.checkpoint.blocks import BlockCache, VerifiedFile, send_blocks
 from gangline.checkpoint.copies import Copies
 from gangline.checkpoint.envelope import MANIFEST, FileEntry, Manifest, sign_manifest, verify_manifest
-from gangline.checkpoint.latest import advance, claim
 from gangline.checkpoint.peers import Peers
 from gangline.checkpoint.planners import Staged, StagedSavePlanner
 from gangline.checkpoint.refused import Refused
-from gangline.checkpoint.sealing import seal
 from gangline.checkpoint.transfer import Move, move
 from gangline.checkpoint.writer import CheckpointWriter, Destination
 from gangline.errors import StorageError
@@ -108,7 +106,7 @@ class CopyMaker:
 
     def _claim(self) -> None:
         if self._peers.rank == 0:
-            claim(self._to.store, self._to.prefix, self._to.generation)
+            self._to.claim()
 
     def _upload(self, folder: str, manifest: Manifest, names: list[str]) -> None:
         for name in names:
@@ -123,10 +121,8 @@ class CopyMaker:
 
     def _seal(self, folder: str, manifest: Manifest) -> None:
         if self._peers.rank == 0:
-            to = self._to
             self._upload(folder, manifest, [manifest.index_name, manifest.state_name])
-            seal(to.store, folder, manifest, to.key, ed25519_key=to.ed25519_key)
-            advance(to.store, to.prefix, to.generation, manifest.step)
+            self._to.complete(manifest)
 
 
 def _of_rank(manifest: Manifest, rank: int) -> list[str]:

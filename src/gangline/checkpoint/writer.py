@@ -42,6 +42,16 @@ class Destination:
     key: bytes = field(repr=False)
     ed25519_key: bytes | None = field(default=None, repr=False)
 
+    def claim(self) -> None:
+        """A stale gang learns here that it was replaced, before it writes anything. By the coordinator."""
+        claim(self.store, self.prefix, self.generation)
+
+    def complete(self, manifest: Manifest) -> None:
+        """Make what was written a checkpoint, and the newest one. By the coordinator, when all files are there."""
+        folder = checkpoint_folder(self.prefix, manifest.step)
+        seal(self.store, folder, manifest, self.key, ed25519_key=self.ed25519_key)
+        advance(self.store, self.prefix, self.generation, manifest.step)
+
 
 @dataclass(frozen=True, slots=True)
 class _Written:
@@ -67,9 +77,8 @@ class CheckpointWriter(StorageWriter):
         """Nothing to forget: a writer serves one save."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - the interface's
-        """A stale gang learns here that it was replaced, before it writes anything."""
         if is_coordinator:
-            claim(self._to.store, self._to.prefix, self._to.generation)
+            self._to.claim()
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         return plan
@@ -97,8 +106,7 @@ class CheckpointWriter(StorageWriter):
 
     def complete(self, manifest: Manifest) -> None:
         """Make it a checkpoint; on the coordinator, when all files are there."""
-        seal(self._to.store, self.folder, manifest, self._to.key, ed25519_key=self._to.ed25519_key)
-        advance(self._to.store, self._to.prefix, self._to.generation, self._step)
+        self._to.complete(manifest)
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: object) -> bool:  # noqa: ARG003 - the interface's
