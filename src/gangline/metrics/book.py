@@ -8,7 +8,7 @@ import math
 import threading
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -37,6 +37,8 @@ class Book:
     """Series of one run or project; a histogram counts as many as it has lines."""
     whole: int = MAX_SERIES
     """Series of all of them."""
+    before_read: Callable[[], None] | None = None
+    """Has a writer that puts things off write them down."""
     _values: dict[str, dict[Labels, float]] = field(default_factory=lambda: defaultdict(dict))
     _histograms: dict[str, dict[Labels, Histogram]] = field(default_factory=lambda: defaultdict(dict))
     _sizes: dict[Owner, int] = field(default_factory=dict)
@@ -98,6 +100,8 @@ class Book:
 
     def values(self) -> Iterator[tuple[Series, dict[Labels, float]]]:
         """Gauges and counters in the catalogue's order, the count of dropped samples among them."""
+        if self.before_read is not None:
+            self.before_read()
         with self._lock:
             found = {name: dict(rows) for name, rows in self._values.items() if rows}
             dropped: dict[Labels, float] = {(reason,): float(count) for reason, count in self._dropped.items()}

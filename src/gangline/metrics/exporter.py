@@ -97,9 +97,9 @@ class RankExporter(Endpoint):
 class DriverExporter(Endpoint):
     """Metrics of the runs that this process drives, from their records."""
 
-    def __init__(self, port: int, *, host: str = LOOPBACK, price: Price | None = None) -> None:
+    def __init__(self, port: int, *, price: Price | None = None) -> None:
         self._price = price
-        super().__init__(Book(), port, host)
+        super().__init__(Book(), port)
 
     def show(self, record: Record) -> None:
         """Values of a record as it stands; called again when it changed."""

@@ -1,7 +1,8 @@
 """What events and records say, as values of series. Pure: fills a book, knows nothing of how it is served."""
 
+import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -28,8 +29,14 @@ class RankTold:
     """False in a gang of more ranks than may have series of their own."""
     trains: bool = True
     """False in a gang that judges a model."""
+    _steps: deque[Mapping[str, Any]] = field(default_factory=deque)
+    """Observed, not written down: nobody has read since."""
     _window: dict[str, deque[float]] = field(default_factory=dict)
     _slow: frozenset[Any] = frozenset()
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.book.before_read = self.write_down
 
     @property
     def speaks(self) -> bool:
@@ -37,12 +44,14 @@ class RankTold:
         return self.rank == 0 and self.trains
 
     def observe(self, event: Mapping[str, Any]) -> None:
-        """One event; kinds that carry no series are passed over."""
+        """One event, which nobody changes any more; kinds that carry no series are passed over."""
         if self.speaks and "generation" in event:
             self.book.set("train_generation", _number(event["generation"]), run=self.run)
         kind = str(event.get("event", ""))
         if kind == "step":
-            self._step(event)
+            self._steps.append(event)  # a training is not to wait for what may never be read
+            if len(self._steps) >= WINDOW_STEPS:
+                self.write_down()
         elif self.speaks:
             self._tell(kind, event)
 
@@ -59,33 +68,36 @@ class RankTold:
         elif kind == "job_started":
             self.book.set("train_steps", _number(event.get("steps")), run=self.run)
 
-    def _step(self, event: Mapping[str, Any]) -> None:
-        seconds, phases = _number(event.get("seconds")), event.get("phases") or {}
-        if self.by_rank:
-            own = {"run": self.run, "rank": str(self.rank)}
-            self.book.set("rank_step_seconds", seconds, **own)
-            self.book.set("rank_last_step", _number(event.get("step")), **own)
-            waited = _number(phases.get("wait"))
-            if seconds and waited is not None:
-                self.book.set("rank_wait_ratio", waited / seconds, **own)
-        if self.speaks:
-            self._train(event, phases)
+    def write_down(self) -> None:
+        """The steps observed since: the last one's numbers, and what they come to together."""
+        with self._lock:
+            steps = [self._steps.popleft() for _ in range(len(self._steps))]
+            if steps and self.by_rank:
+                self._rank(steps[-1])
+            if steps and self.speaks:
+                self._train(steps)
 
-    def _train(self, event: Mapping[str, Any], phases: Mapping[str, Any]) -> None:
+    def _rank(self, step: Mapping[str, Any]) -> None:
+        own = {"run": self.run, "rank": str(self.rank)}
+        seconds, waited = _number(step.get("seconds")), _number((step.get("phases") or {}).get("wait"))
+        self.book.set("rank_step_seconds", seconds, **own)
+        self.book.set("rank_last_step", _number(step.get("step")), **own)
+        if seconds and waited is not None:
+            self.book.set("rank_wait_ratio", waited / seconds, **own)
+
+    def _train(self, steps: Sequence[Mapping[str, Any]]) -> None:
         for name, key in _TRAIN_GAUGES.items():
-            self.book.set(name, _number(event.get(key)), run=self.run)
+            self.book.set(name, next(_numbers(reversed(steps), key), None), run=self.run)
         for name, key in _TRAIN_COUNTERS.items():
-            self.book.add(name, _number(event.get(key)) or 0.0, run=self.run)
+            for amount in [*_numbers(steps, key)] or [0.0]:
+                self.book.add(name, amount, run=self.run)
         for phase in PHASES:
-            seconds = _number(phases.get(phase))
-            if seconds is not None:
-                window = self._window.setdefault(phase, deque(maxlen=WINDOW_STEPS))
-                window.append(seconds)
-                self._phase(phase, window)
-
-    def _phase(self, phase: str, window: deque[float]) -> None:
-        for statistic, seconds in (("median", median(window)), ("maximum", max(window))):
-            self.book.set("train_step_phase_seconds", seconds, run=self.run, phase=phase, statistic=statistic)
+            window = self._window.setdefault(phase, deque(maxlen=WINDOW_STEPS))
+            window.extend(_numbers([step.get("phases") or {} for step in steps], phase))
+            if window:
+                for statistic, seconds in (("median", median(window)), ("maximum", max(window))):
+                    told = {"run": self.run, "phase": phase, "statistic": statistic}
+                    self.book.set("train_step_phase_seconds", seconds, **told)
 
     def _saved(self, event: Mapping[str, Any]) -> None:
         self.book.set("checkpoint_last_step", _number(event.get("step")), run=self.run)
@@ -217,6 +229,11 @@ def _wait_ratio(row: RankRow) -> float | None:
 def _statistics(values: Iterable[float | None]) -> dict[str, float]:
     known = [value for value in values if value is not None]
     return {"minimum": min(known), "median": median(known), "maximum": max(known)} if known else {}
+
+
+def _numbers(tables: Iterable[Mapping[str, Any]], key: str) -> Iterator[float]:
+    """Those that tables have under `key`."""
+    return (number for table in tables if (number := _number(table.get(key))) is not None)
 
 
 def _number(value: Any) -> float | None:

@@ -42,15 +42,15 @@ class Probe:
 _known: dict[str, Probe] = {}
 
 
-def probe(store: ObjectStore, *, prefix: str = "probe", again: bool = False) -> Probe:
-    """Check `store` with small objects below `prefix`, once a process and store; `again` asks anew.
+def probe(store: ObjectStore, *, again: bool = False) -> Probe:
+    """Check `store` with small objects below `probe/`, once a process and store; `again` asks anew.
 
     Raises:
         StorageError: The store cannot be written or read at all: nothing can be said about it.
     """
     found = None if again else _known.get(store.url)
     if found is None:
-        found = _known[store.url] = _probed(store, f"{prefix}/{token_hex(8)}")
+        found = _known[store.url] = _probed(store, f"probe/{token_hex(8)}")
     return found
 
 

@@ -15,12 +15,13 @@ from gangline.errors import ConfigError, UsageError
 from gangline.storage.keys import check_key, check_prefix
 from gangline.storage.multipart import finishing
 from gangline.storage.protocol import Blob, Entry, Etag, OpenUpload, Upload
+from gangline.storage.s3_names import NOTES
 
 try:
     from minio import Minio
 
     from gangline.storage.s3_credentials import source_of
-    from gangline.storage.s3_upload import NOTES, S3Upload, find_uploads, forget_notes, list_page
+    from gangline.storage.s3_upload import S3Upload, find_uploads, forget_notes, list_page
     from gangline.storage.s3_wire import Place, Wire
     from gangline.storage.s3_write import etag_of, write
 except ImportError as error:

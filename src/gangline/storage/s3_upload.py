@@ -14,12 +14,10 @@ from minio.datatypes import CompleteMultipartUploadResult, ListMultipartUploadsR
 from gangline.errors import StorageError
 from gangline.storage.multipart import check_previous_part
 from gangline.storage.protocol import Entry, Etag, OpenUpload
+from gangline.storage.s3_names import NOTES, WORD
 from gangline.storage.s3_refusal import error_code
 from gangline.storage.s3_wire import Response, Unanswered, Wire
-from gangline.storage.s3_write import WORD, landed
-
-NOTES = ".uploads~/"
-"""No key begins so: `~` is outside their grammar."""
+from gangline.storage.s3_write import landed
 
 
 class S3Upload:

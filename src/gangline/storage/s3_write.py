@@ -10,9 +10,8 @@ from secrets import token_hex
 
 from gangline.errors import StorageError
 from gangline.storage.protocol import Etag
+from gangline.storage.s3_names import WORD
 from gangline.storage.s3_wire import Response, Unanswered, Wire
-
-WORD = "x-amz-meta-gangline-write"
 
 
 def etag_of(answer: Response) -> Etag:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gangline.errors import StorageError, UsageError
 from gangline.storage.keys import check_key, check_prefix
 from gangline.storage.protocol import ObjectStore
+from gangline.storage.s3_names import NOTES
 
 if TYPE_CHECKING:
     from gangline.storage.s3 import S3Store
@@ -50,8 +51,6 @@ def scoped_credentials(
 
 def policy(store: "S3Store", run_prefix: str, read: tuple[str, ...]) -> dict[str, Any]:
     """What the credential may do, as S3 policy document."""
-    from gangline.storage.s3_upload import NOTES
-
     own = [store.prefix + check_key(run_prefix) + "/*", store.prefix + NOTES + run_prefix + "/*"]
     shared = [store.prefix + check_prefix(prefix) + "*" for prefix in read]
     bucket = f"arn:aws:s3:::{store.wire.place.bucket}"

@@ -19,11 +19,9 @@ from gangline.errors import StorageError, UsageError
 from gangline.launch.faults import gateway_documents as documents
 from gangline.launch.faults.gateway_http import BUCKET, Answer, Request, listen, refusal
 from gangline.storage.protocol import Entry, Etag, ObjectStore, OpenUpload, Upload
+from gangline.storage.s3_names import NOTES, WORD
 
 _POLL_SECONDS = 0.02
-_WORD = "x-amz-meta-gangline-write"
-_NOTES = ".uploads~/"
-"""What our client leaves beside an upload; no key of a store, so it is kept here."""
 
 
 @dataclass(slots=True)
@@ -46,6 +44,7 @@ class Gateway:
         self._secret_key = secrets.token_hex(20)
         self._words: dict[str, tuple[Etag, str]] = {}
         self._notes: dict[str, float] = {}
+        """What our client leaves beside an upload; no key of a store, so it is kept here."""
         self._uploads: dict[str, _Open] = {}
         self._full_below: str | None = None
         self._lock = threading.Lock()
@@ -100,7 +99,7 @@ class Gateway:
     def _answer(self, request: Request) -> Answer:
         if not request.key:
             return self._list(request)
-        if request.key.startswith(_NOTES):
+        if request.key.startswith(NOTES):
             return self._note(request)
         if self._brings(request) and self._is_full(request.key):
             return refusal(507, "XMinioStorageFull", "a drill keeps this store full for a while")
@@ -145,7 +144,7 @@ class Gateway:
             "Last-Modified": documents.http_time(entry.modified),
         }
         etag, word = self._words.get(request.key, ("", ""))
-        return Answer(200, b"", headers | ({_WORD: word} if etag == blob.etag else {}))
+        return Answer(200, b"", headers | ({WORD: word} if etag == blob.etag else {}))
 
     def _put(self, request: Request) -> Answer:
         key, data = request.key, request.body
@@ -158,7 +157,7 @@ class Gateway:
             etag = self._store.put(key, data)
         if etag is None:
             return refusal(412, "PreconditionFailed")
-        self._words[key] = etag, request.headers.get(_WORD, "")
+        self._words[key] = etag, request.headers.get(WORD, "")
         return Answer(200, b"", {"ETag": f'"{etag}"'})
 
     def _delete(self, request: Request) -> Answer:
@@ -183,7 +182,7 @@ class Gateway:
         block = self._store.upload(request.key)
         upload = block.__enter__()
         with self._lock:
-            self._uploads[upload.upload_id] = _Open(block, upload, request.key, request.headers.get(_WORD, ""))
+            self._uploads[upload.upload_id] = _Open(block, upload, request.key, request.headers.get(WORD, ""))
         return Answer(200, documents.begun(upload.upload_id))
 
     def _part(self, found: _Open, request: Request) -> Answer:
@@ -218,7 +217,7 @@ class Gateway:
         if "uploads" in request.query:
             return Answer(200, documents.uploads(BUCKET, self._store.open_uploads(prefix)))
         after, limit = request.query.get("start-after", ""), int(request.query.get("max-keys", "1000"))
-        if prefix.startswith(_NOTES):
+        if prefix.startswith(NOTES):
             notes = sorted(self._notes.items())
             found = [Entry(key, 0, at) for key, at in notes if key.startswith(prefix) and key > after]
             return Answer(200, documents.listing(BUCKET, found[:limit]))

@@ -6,23 +6,18 @@ so it stands beside synchronous code; no privileges are needed. The seed decides
 
 import asyncio
 import random
-import socket
-import struct
 import threading
 import time
 from collections import Counter
 from collections.abc import Coroutine, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from gangline.launch.faults.http_meter import RequestMeter
+from gangline.launch.faults.connection import Connection
 from gangline.launch.faults.rules import Direction, Rule, Strike
 
 _CHUNK_BYTES = 65536
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 Result = TypeVar("Result")
 
 
@@ -32,14 +27,12 @@ class FaultProxy:
     Args:
         rules: In force at once; `set_rules` replaces them and counts requests and bytes from 0 again.
         seed: Of the draws for `probability`.
-        listen_port: 0 takes a free one.
     """
 
-    def __init__(
-        self, host: str, port: int, *, rules: Sequence[Rule] = (), seed: int = 0, listen_port: int = 0
-    ) -> None:
+    def __init__(self, host: str, port: int, *, rules: Sequence[Rule] = (), seed: int = 0) -> None:
         self.strikes: list[Strike] = []
-        self.port = listen_port
+        self.port = 0
+        """A free one is taken at the start, and kept."""
         self.requests = 0
         self.passed: Counter[Direction] = Counter()
         self._upstream = (host, port)
@@ -47,7 +40,7 @@ class FaultProxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
         self._server: asyncio.Server | None = None
-        self._connections: set[_Connection] = set()
+        self._connections: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._num_connections = 0
         self._reload(rules)
@@ -114,7 +107,7 @@ class FaultProxy:
         assert task is not None
         self._tasks.add(task)
         self._num_connections += 1
-        connection = _Connection(self._num_connections, client=writer)
+        connection = Connection(self._num_connections, client=writer)
         self._connections.add(connection)
         try:
             up_reader, connection.server = await asyncio.open_connection(*self._upstream, limit=_CHUNK_BYTES)
@@ -131,7 +124,7 @@ class FaultProxy:
     async def _pump(
         self,
         direction: Direction,
-        connection: "_Connection",
+        connection: Connection,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
@@ -146,13 +139,13 @@ class FaultProxy:
             raise _Ended
         writer.write_eof()  # a client may end its side and still wait for the answer
 
-    def _pieces(self, direction: Direction, connection: "_Connection", chunk: bytes) -> list[tuple[bytes, bool]]:
+    def _pieces(self, direction: Direction, connection: Connection, chunk: bytes) -> list[tuple[bytes, bool]]:
         """`chunk` split where requests begin."""
         starts = connection.meter.starts(chunk) if direction == "up" else []
         edges = sorted({0, *starts, len(chunk)})
         return [(chunk[a:b], a in starts) for a, b in pairwise(edges)]
 
-    async def _begin_request(self, connection: "_Connection") -> None:
+    async def _begin_request(self, connection: Connection) -> None:
         self.requests += 1
         connection.request = self.requests
         for rule in self._rules:
@@ -167,12 +160,12 @@ class FaultProxy:
             return self._random.random() < rule.probability
         return rule.on_request == self.requests
 
-    async def _strike_pending(self, connection: "_Connection") -> None:
+    async def _strike_pending(self, connection: Connection) -> None:
         while connection.pending:
             await self._strike(connection.pending.pop(0), connection)
 
     async def _pass_on(
-        self, direction: Direction, connection: "_Connection", piece: bytes, writer: asyncio.StreamWriter
+        self, direction: Direction, connection: Connection, piece: bytes, writer: asyncio.StreamWriter
     ) -> None:
         for rule in [each for each in self._rules if each.after_bytes is not None and each.direction == direction]:
             before = (rule.after_bytes or 0) - self.passed[direction]
@@ -184,7 +177,7 @@ class FaultProxy:
         await self._write(direction, connection, piece, writer)
 
     async def _write(
-        self, direction: Direction, connection: "_Connection", data: bytes, writer: asyncio.StreamWriter
+        self, direction: Direction, connection: Connection, data: bytes, writer: asyncio.StreamWriter
     ) -> None:
         if not data or connection.is_deaf(direction):
             return
@@ -197,7 +190,7 @@ class FaultProxy:
             if rate:
                 await asyncio.sleep(size / rate)
 
-    async def _strike(self, rule: Rule, connection: "_Connection") -> None:
+    async def _strike(self, rule: Rule, connection: Connection) -> None:
         self.strikes.append(
             Strike(
                 rule=rule,
@@ -225,39 +218,3 @@ class FaultProxy:
 
 class _Ended(Exception):
     """This connection is over."""
-
-
-@dataclass(eq=False)
-class _Connection:
-    number: int
-    client: asyncio.StreamWriter
-    server: asyncio.StreamWriter | None = None
-    meter: RequestMeter = field(default_factory=RequestMeter)
-    request: int = 0
-    pending: list[Rule] = field(default_factory=list)
-    """Rules that strike when the answer begins."""
-    rate: dict[Direction, float] = field(default_factory=dict)
-    deaf: set[Direction] = field(default_factory=set)
-
-    def is_deaf(self, direction: Direction) -> bool:
-        return direction in self.deaf
-
-    async def answer(self, rule: Rule) -> None:
-        """Speak for the server; what either side says from now on is dropped."""
-        self.deaf |= {"up", "down"}
-        head = [f"HTTP/1.1 {rule.status} Fault Injected", "Content-Length: 0", "Connection: close"]
-        if rule.retry_after_seconds is not None:
-            head.append(f"Retry-After: {rule.retry_after_seconds}")
-        self.client.write("\r\n".join([*head, "", ""]).encode())
-        await self.client.drain()
-
-    def reset(self) -> None:
-        for writer in filter(None, (self.client, self.server)):
-            raw = writer.get_extra_info("socket")
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-            writer.transport.abort()
-
-    def close(self) -> None:
-        for writer in filter(None, (self.client, self.server)):
-            with suppress(RuntimeError):  # the loop is closing
-                writer.close()
