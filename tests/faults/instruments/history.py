@@ -77,11 +77,15 @@ def _search(calls: list[Call]) -> list[Call]:
 
 
 def _place_harmless(calls: list[Call], placed: int, register: Value) -> int:
-    """Place every answered call that fits here and changes nothing: no order is lost by having it early."""
+    """Place every answered call that fits here and can change nothing: no order is lost by having it early.
+
+    A write of what stands there already is none of them: it may be wanted again once that was overwritten.
+    """
     while True:
         before = placed
         for i in _next(calls, placed):
-            if calls[i].outcome != "unknown" and _apply(calls[i], register) == (True, register):
+            asks = calls[i].outcome == "fail" or (calls[i].operation == "read" and calls[i].outcome == "ok")
+            if asks and _apply(calls[i], register) == (True, register):
                 placed |= 1 << i
         if placed == before:
             return placed

@@ -37,6 +37,13 @@ TRUE = {
         call("read", None, 5, 6),
         call("read", b"a", 7, 8),
     ],
+    "a write of what stood there, needed later": [
+        call("put", b"a", 0, 1),
+        call("put", b"a", 0, 9, worker=1),
+        call("put", b"b", 2, 3),
+        call("read", b"b", 4, 5),
+        call("read", b"a", 6, 7),
+    ],
     "keys do not touch": [call("put", b"a", 0, 1, key="x"), call("read", None, 2, 3, key="y")],
     "swap chain": [
         call("create", b"a", 0, 1),
