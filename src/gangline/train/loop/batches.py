@@ -13,13 +13,43 @@ from gangline.train.task import Batch
 
 
 def collate(data: Any, indices: Sequence[int], device: torch.device) -> Batch:
-    """Batch of `data` at `indices`: dicts of equally shaped tensors or numbers, stacked."""
-    batch = default_collate([data[index] for index in indices])
-    if not isinstance(batch, dict):
-        raise ConfigError(f"a sample is a dict of tensors, build_data gives {type(data[indices[0]]).__name__}")
+    """Batch of `data` at `indices`: dicts of equally shaped tensors or numbers, stacked.
+
+    Raises:
+        ConfigError: A sample is not there, is no dict, or differs from its neighbours in what cannot be stacked.
+    """
+    samples = [_sample(data, index) for index in indices]
+    try:
+        batch: Batch = default_collate(samples)
+    except (RuntimeError, KeyError, TypeError) as error:
+        raise ConfigError(f"samples {list(indices)} make no batch: {_odd(samples) or error}") from error
     if device.type == "cpu":
         return batch
     return {name: value.to(device, non_blocking=True) for name, value in batch.items()}
+
+
+def _sample(data: Any, index: int) -> dict[str, Any]:
+    try:
+        sample = data[index]
+    except (IndexError, StopIteration) as error:
+        found = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"the data say that they are {len(data)} samples, number {index} raised {found}") from error
+    if not isinstance(sample, dict):
+        raise ConfigError(f"a sample is a dict of tensors, build_data gives {type(sample).__name__}")
+    return sample
+
+
+def _odd(samples: Sequence[dict[str, Any]]) -> str:
+    """In what they differ; empty: in nothing that would show."""
+    first = samples[0]
+    for sample in samples:
+        if sample.keys() != first.keys():
+            return f"keys {sorted(first)} and {sorted(sample)}; give each sample the same ones"
+        for name, value in sample.items():
+            shapes = [tuple(getattr(each, "shape", ())) for each in (first[name], value)]
+            if shapes[0] != shapes[1]:
+                return f"{name!r} has the shapes {shapes[0]} and {shapes[1]}; pad or cut them in build_data"
+    return ""
 
 
 class StepData:

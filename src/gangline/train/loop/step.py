@@ -158,5 +158,11 @@ class Update:
 def _check(loss: Loss) -> None:
     if not isinstance(loss, Loss):
         raise ConfigError(f"loss must return gangline.train.Loss(total=, weight=), found {type(loss).__name__}")
-    if loss.total.ndim:
-        raise ConfigError(f"Loss.total is one number, found shape {tuple(loss.total.shape)}; sum it up")
+    if not isinstance(loss.total, Tensor) or loss.total.ndim:
+        found = f"shape {tuple(loss.total.shape)}" if isinstance(loss.total, Tensor) else type(loss.total).__name__
+        raise ConfigError(f"Loss.total is a tensor of one number, found {found}; sum it up, and keep it a tensor")
+    if not loss.total.requires_grad:
+        raise ConfigError(
+            "Loss.total depends on no parameter that wants gradients; take it of the model's outputs, without "
+            "detach(), item() or no_grad()"
+        )

@@ -9,7 +9,7 @@ from gangline.train.loop.batches import StepData
 from gangline.train.loop.engine import Course, Engine
 from gangline.train.loop.random import seed_everything
 from gangline.train.loop.runner import LocalRunner, Runner
-from gangline.train.optimizer import make_optimizer
+from gangline.train.optimizer import make_optimizer, require_optimizer
 from gangline.train.parallel.apply import wrap
 from gangline.train.parallel.context import SequenceCut
 from gangline.train.parallel.loss import ChunkedLoss
@@ -84,5 +84,6 @@ class Trainer:
 def _optimizer(task: Task, model: Any, context: Context) -> Any:
     plan = context.plan
     if hasattr(task, "build_optimizer"):
-        return place_state(task.build_optimizer(model, dict(plan.optimizer)), context)
+        made = task.build_optimizer(model, dict(plan.optimizer))
+        return place_state(require_optimizer(made, f"build_optimizer of {type(task).__name__}"), context)
     return place_state(make_optimizer(model, plan.optimizer, precision=plan.precision), context)

@@ -3,6 +3,7 @@
 from gangline.train.context import Context
 from gangline.train.initialize import ROOT, Initializer
 from gangline.train.model_picture import tell_model
+from gangline.train.optimizer import require_gradients
 from gangline.train.parallel.activation import require_blocks
 from gangline.train.parallel.blocks import BlockWrapper, find_blocks
 from gangline.train.parallel.calls import require_no_skips
@@ -10,6 +11,7 @@ from gangline.train.parallel.context import join_sequence
 from gangline.train.parallel.expert import require_experts
 from gangline.train.parallel.model import ParallelModel
 from gangline.train.parallel.shardable import require_shardable
+from gangline.train.parallel.synced_norm import require_meetings
 from gangline.train.parallel.tensor_rules import require_degree
 from gangline.train.strategies import effective_strategy, wrapping_of
 from gangline.train.task import ParallelHints
@@ -27,6 +29,8 @@ def wrap(initializer: Initializer, context: Context, hints: ParallelHints) -> Pa
         require_degree(model, hints, plan.mesh.tp)
     if plan.mesh.ep > 1:
         require_experts(model, hints, plan)
+    require_gradients(model)
+    require_meetings(model, plan)
     tell_model(context, model, find_blocks(model, hints), hints)
     if wrapping_of(plan) not in ("none", "ddp", "zero1"):
         require_no_skips(skips=hints.skips, strategy=repr(plan.strategy))

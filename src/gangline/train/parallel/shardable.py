@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import nn
 
 from gangline.errors import ConfigError
 
 
 def require_shardable(model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]) -> None:
-    """Refuse single numbers, which have no rows to share out, and weights that two blocks hold.
+    """Refuse single numbers, which have no rows to share out, weights that two blocks hold, and mixed precisions.
 
     Args:
         model: With its blocks, nothing of it wrapped.
@@ -18,6 +19,7 @@ def require_shardable(model: nn.Module, blocks: Sequence[tuple[str, nn.Module]])
         ConfigError: With the names, and what works.
     """
     units: dict[nn.Parameter, tuple[str, str]] = {}
+    kinds: dict[str, tuple[str, torch.dtype]] = {}
     for name, each in model.named_parameters(remove_duplicate=False):
         if not each.ndim:
             raise ConfigError(
@@ -31,3 +33,13 @@ def require_shardable(model: nn.Module, blocks: Sequence[tuple[str, nn.Module]])
                 f"{name} of {type(model).__name__} is {first} under another name, in another block: what is sharded "
                 'over dp_shard or cp belongs to one block; give each its own, or use "ddp"'
             )
+        alike, dtype = kinds.setdefault(unit, (name, each.dtype)) if each.requires_grad else (name, each.dtype)
+        if dtype != each.dtype:
+            raise ConfigError(
+                f"{name} of {type(model).__name__} is {_word(each.dtype)}, {alike} of the same block {_word(dtype)}: "
+                'what is sharded over dp_shard or cp has one precision a block; give it its own block, or use "ddp"'
+            )
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
