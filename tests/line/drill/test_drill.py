@@ -9,9 +9,9 @@ from tests.line.registry.desk import EXAMPLE, git
 from gangline import procfs
 from gangline.errors import ConfigError, UsageError
 from gangline.line import launchers, runs
-from gangline.line.drill.catalogue import DRILLS
+from gangline.line.drill.catalogue import DRILLS, choose
 from gangline.line.drill.run import drill, drill_all
-from gangline.spec.site import Site
+from gangline.spec.site import LaunchTable, Site
 
 LINE = """
 [project]
@@ -165,6 +165,9 @@ def test_a_step_or_a_run_that_is_not_there_is_refused_before_anything_starts(rep
         rehearse(repo, "drop-api")
     with pytest.raises(ConfigError, match="makes it elastic"):
         rehearse(repo, "resize")
+    for name in DRILLS:
+        with pytest.raises(ConfigError, match=r"on kubernetes; .* kubectl drain of a server of the run loses a node"):
+            choose(name, Site(launch=LaunchTable(target="kubernetes")))
     assert not (repo / ".gangline" / "gangs").exists()
 
 

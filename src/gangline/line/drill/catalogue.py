@@ -98,10 +98,18 @@ def choose(name: str, site: Site) -> Kind:
         raise ConfigError(f"drill {name} is refused: it needs {_NEEDS[name]}, this run has none; here works: {works}")
     if name not in DRILLS:
         raise ConfigError(f"there is no drill {name!r}; here works: {works}")
-    if site.launch.target != "local":
-        raise ConfigError(f"drill {name} is refused: it strikes processes of this machine, not {site.launch.target}")
+    demand_here(name, site.launch.target)
     if name not in site.drill.allow and not site.store.url.startswith("file:"):
         raise ConfigError(
             f'drill {name} is refused: the store is shared and the site does not allow it; drill.allow = ["{name}"]'
         )
     return DRILLS[name]
+
+
+def demand_here(name: str, target: str) -> None:
+    """Raises ConfigError where ranks that run at `target` are out of a drill's reach."""
+    if target != "local":
+        raise ConfigError(
+            f"drill {name} is refused: it strikes processes of this machine, these ranks are on {target}; a site with "
+            'launch.target = "local" works, and on a cluster kubectl drain of a server of the run loses a node'
+        )

@@ -8,6 +8,7 @@ from pathlib import Path
 from gangline.errors import ConfigError
 from gangline.line import launchers, places, runs
 from gangline.line.drill.aim import Aim, Wish
+from gangline.line.drill.catalogue import demand_here
 from gangline.line.drill.history import Aftermath, History, Strike, aftermath
 from gangline.line.drill.invariants import invariants
 from gangline.line.drill.judge import Held, Seen, judge, not_struck, was_saving, with_drill
@@ -60,8 +61,7 @@ def rehearse(desk: Desk, wish: Wish, record: Record, rig: Rig) -> Done:
     record = runs.find_run(desk.store, record.run.id)
     if record.plan is None or record.gang is None:
         raise ConfigError(f"run {record.run.id} has no gang yet; try again once it trains")
-    if record.run.target != "local":
-        raise ConfigError(f"drills strike processes of this machine; the ranks of {record.run.id} are elsewhere")
+    demand_here(wish.kind.name, record.run.target)
     plan = Plan.from_json(get_blob(desk.store, record.plan.key))
     aim = wish.aim(plan)
     home = launchers.gangs_root(desk.repo) / record.gang.name
