@@ -43,6 +43,15 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if any(row in mark.args for mark in item.iter_markers("row"))]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def temporary_folder(tmp_path_factory):
+    """Where tests and all they start put what is temporary: what is left there goes with the folders of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
+        patch.setattr(tempfile, "tempdir", None)  # asked anew
+        yield
+
+
 @pytest.fixture
 def seed(request):
     return request.config.getoption("--seed")

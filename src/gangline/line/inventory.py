@@ -79,18 +79,19 @@ def _inspect(model: Model) -> bytes:
     with tempfile.TemporaryDirectory(prefix="gangline-inspect-") as folder:
         code = Path(folder) / "code"
         unpack(model.code, code)
-        done = _run(command, code)
+        done = _run(command, code, folder)
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit {done.returncode}"]
         raise error_for(done.returncode)(f"{task}: {said[-1]}")
     return done.stdout
 
 
-def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[bytes]:
-    environ = {**passed_on(), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+def _run(command: list[str], code: Path, scratch: str) -> subprocess.CompletedProcess[bytes]:
+    """What it leaves in its temporary folder when it is killed goes with `scratch`."""
+    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(code), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": scratch}
     try:
         return subprocess.run(
-            command, cwd=folder, env=environ, capture_output=True, check=False, timeout=TIMEOUT_SECONDS
+            command, cwd=code, env=passed_on() | own, capture_output=True, check=False, timeout=TIMEOUT_SECONDS
         )
     except subprocess.TimeoutExpired as error:
         raise BuildError(f"inspecting the model took over {TIMEOUT_SECONDS:.0f} s; is build_model stuck?") from error
