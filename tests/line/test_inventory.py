@@ -33,8 +33,10 @@ def task_repository(folder, source):
     return repositories.make_repository(folder, {"line.toml": line, "model.py": source})
 
 
-def test_the_model_is_counted_by_a_child_and_the_answer_is_kept(tmp_path, monkeypatch):
-    model = model_of(task_repository(tmp_path / "repo", TASK))
+def test_the_model_is_counted_by_a_child_that_sees_no_secret_and_the_answer_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("S3_KEY", "key:canary-7f3a")
+    source = TASK.replace("import torch\n", "import os, torch\nassert 'canary' not in str(os.environ), 'seen'\n")
+    model = model_of(task_repository(tmp_path / "repo", source))
     seen = inventory.look(model, home=tmp_path)
     assert seen.profile.parameters == 8
     assert seen.inventory.cores >= 1
@@ -70,10 +72,3 @@ def test_installed_packages_decide_the_environment():
     assert len(environment.of_this_interpreter()) == 64
     assert environment.of_lock(b"a") != environment.of_lock(b"b")
     assert json.dumps(environment.versions())
-
-
-def test_code_of_the_model_sees_no_secret_of_the_desk(tmp_path, monkeypatch):
-    monkeypatch.setenv("S3_KEY", "key:canary-7f3a")
-    source = TASK.replace("import torch\n", "import os, torch\nassert 'canary' not in str(os.environ), 'seen'\n")
-    seen = inventory.look(model_of(task_repository(tmp_path / "repo", source)), home=tmp_path)
-    assert seen.profile.parameters == 8

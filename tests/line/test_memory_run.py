@@ -55,6 +55,7 @@ def test_finalists_have_the_peaks_that_were_followed(asked):
     assert told(given["plan"], weighed.choice).forecast == weighed.choice.forecast
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_followed_leaves_the_formula_and_says_why(asked):
     given = asked(STUBBORN)
     weighed = weigh(**given, always=True)

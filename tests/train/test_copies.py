@@ -56,7 +56,7 @@ def events(machine, plan):
 @pytest.fixture
 def nodes(tmp_path):
     """A gang of two nodes whose steps take a while, so that it can be struck between them."""
-    plan = tiny_plan("fsdp", steps=40, checkpoint=CheckpointPolicy(every=5, asynchronous=False))
+    plan = tiny_plan("fsdp", steps=24, checkpoint=CheckpointPolicy(every=5, asynchronous=False))
     gang = GangOfNodes(tmp_path, plan, 2, {"GANGLINE_CONTROL_PORT": str(free_port()), "PAUSE_SECONDS": "0.1"})
     shutil.copytree(ROOT / "tests" / "train" / "code", tmp_path / "code")
     model = tmp_path / "code" / "model.py"

@@ -1,5 +1,6 @@
 """A5: a neighbour who queues a hundred gangs costs another project no more than one who queues three."""
 
+from functools import cache
 from itertools import count
 from statistics import quantiles
 
@@ -9,6 +10,7 @@ from tests.launch.kubernetes.cluster_stand import Stand, watch_over
 STEP_SECONDS, RUN_STEPS, STEPS = 10, 3, 24
 
 
+@cache
 def waits_of_victim(neighbours_queue, *, neighbour="neighbour", steps=STEPS):
     """Steps that each gang of `victim` waited, to the end of the game at most.
 

@@ -12,9 +12,16 @@ from tests.train.gang import ROOT
 FIXED = 0.006
 """Sums, control words, headers and acknowledgements, as a share of what DDP sends for the small model."""
 FEW = (
-    "ddp", "zero1", "zero2", "fsdp", "fsdp, all in bf16", "ddp, fp16", "ddp, powersgd", "ddp, topk", "ddp, int8",
-    "fsdp, 4 micro-batches", "local_sgd, every 3",
-)  # fmt: skip
+    "ddp",
+    "zero1",
+    "fsdp",
+    "ddp, powersgd",
+    "ddp, topk",
+    "ddp, int8",
+    "fsdp, 4 micro-batches",
+    "local_sgd, every 3",
+)
+"""One of each kind of message; others are in the table alone."""
 OF_TABLE = {
     "zero1": 1.50, "zero1-4": 1.50, "zero2": 1.50, "zero2-4": 1.50, "fsdp": 1.98, "fsdp-4": 1.98,
     "fsdp, computes in bf16": 1.49, "fsdp, all in bf16": 0.99, "hsdp-2x2": 1.65, "ddp, fp16": 0.50, "ddp, bf16": 0.50,

@@ -38,7 +38,7 @@ def test_work_and_waiting_are_all_that_a_step_consists_of():
     assert {*WORK, "wait", "bubble", "checkpoint"} == {*PHASES}
 
 
-@pytest.mark.parametrize("ranks", [2, 4, 8])
+@pytest.mark.parametrize("ranks", [2, 4, pytest.param(8, marks=pytest.mark.slow)])
 def test_four_hundred_windows_of_noise_name_nobody(ranks):
     assert [course(ranks, 400, seed=seed) for seed in range(3)] == [([], [])] * 3
 

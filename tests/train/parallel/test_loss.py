@@ -119,7 +119,8 @@ def batch_of(task):
     return default_collate([task.build_data("train", {})[index] for index in range(4)])
 
 
-@pytest.mark.parametrize("axis", ["tp", pytest.param("cp", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("axis", ["tp", "cp"])
 def test_chunks_compose_with_cut_modules_and_cut_sequences(make_gang, axis):
     """The same run with and without, where ranks hold parts of a module or of a sequence."""
     weights = []
