@@ -85,7 +85,7 @@ def assert_trained(gang, plan, wanted):
 
 
 @pytest.mark.parametrize("rank", [0, pytest.param(2, marks=pytest.mark.slow)])
-@each_product("cp x tp")
+@each_product("pp x ddp")
 def test_killed_rank_costs_the_steps_since_the_checkpoint_and_nothing_else(make_struck, calm, name, rank):
     gang, plan = make_struck(), plan_of(name)
     codes = gang.run(plan, STRIKE=f"kill:{rank}:4")

@@ -51,29 +51,59 @@ def program(tmp_path: Path, body: str, settings: str = "{}") -> Path:
     return path
 
 
-def test_numbers_in_lists_become_floats(tmp_path):
-    done = play(tmp_path, 'show(value="x", numbers=[1, 2], path=out + "/seen")')
-    assert done.returncode == 0, done.stderr
-    assert '"numbers": [1.0, 2.0]' in (tmp_path / "seen").read_text(), "config could be a dictionary"
+SHOWN = """
+show(value="x", numbers=[1, 2], path=out + "/seen")
 
-
-def test_the_environment_of_the_host_leaks_into_tasks(tmp_path):
-    play(tmp_path, 'show(value="x", numbers=[], path=out + "/seen")', CANARY="sings")
-    assert '"leaked": "sings"' in (tmp_path / "seen").read_text(), "the child's environment need not be scrubbed"
-
-
-def test_a_quote_makes_a_condition_false(tmp_path):
-    body = """
 @dsl.pipeline(name="quotes")
 def quotes(text: str):
     first = show(value=text, numbers=[], path=out + "/first")
     with dsl.If(first.output == "it's"):
         show(value="taken", numbers=[], path=out + "/taken")
 quotes(text="it's")
+
+@dsl.pipeline(name="limits")
+def limits():
+    show(value="x", numbers=[], path=out + "/limited").set_memory_limit("1Ki")
+limits()
+
+@dsl.container_component
+def other():
+    return dsl.ContainerSpec(image="python:3.11-slim", command=["true"])
+try:
+    other()
+except Exception as error:
+    print("CONTAINER", error)
 """
-    done = play(tmp_path, body)
-    assert (tmp_path / "first").exists(), done.stderr
-    assert not (tmp_path / "taken").exists(), "conditions may compare strings"
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """Its folder, and what it wrote, of one program under the usual settings."""
+    folder = tmp_path_factory.mktemp("shown")
+    done = play(folder, SHOWN, CANARY="sings")
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout
+
+
+def test_numbers_in_lists_become_floats(shown):
+    assert '"numbers": [1.0, 2.0]' in (shown[0] / "seen").read_text(), "config could be a dictionary"
+
+
+def test_the_environment_of_the_host_leaks_into_tasks(shown):
+    assert '"leaked": "sings"' in (shown[0] / "seen").read_text(), "the child's environment need not be scrubbed"
+
+
+def test_a_quote_makes_a_condition_false(shown):
+    assert (shown[0] / "first").exists()
+    assert not (shown[0] / "taken").exists(), "conditions may compare strings"
+
+
+def test_limits_mean_nothing_to_the_local_runner(shown):
+    assert (shown[0] / "limited").exists(), "limits hold locally, test them by running"
+
+
+def test_a_container_component_is_refused_without_docker(shown):
+    assert "only supports running Lightweight Python Components" in shown[1], "components may be containers"
 
 
 def test_a_users_workspace_is_deleted(tmp_path):
@@ -127,17 +157,6 @@ x()
     assert time.monotonic() - began > 1
 
 
-def test_limits_mean_nothing_to_the_local_runner(tmp_path):
-    body = """
-@dsl.pipeline(name="x")
-def x():
-    show(value="x", numbers=[], path=out + "/seen").set_memory_limit("1Ki")
-x()
-"""
-    play(tmp_path, body)
-    assert (tmp_path / "seen").exists(), "limits hold locally, test them by running"
-
-
 def test_sigterm_orphans_tasks(tmp_path):
     command = [sys.executable, program(tmp_path, 'wait(path=out + "/task")'), str(tmp_path)]
     runner = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -153,14 +172,3 @@ def test_sigterm_orphans_tasks(tmp_path):
     except ProcessLookupError:
         pytest.fail("a runner that is stopped stops its tasks: the process group is not needed")
     os.kill(task, signal.SIGKILL)
-
-
-def test_a_container_component_is_refused_without_docker(tmp_path):
-    body = """
-@dsl.container_component
-def other():
-    return dsl.ContainerSpec(image="python:3.11-slim", command=["true"])
-other()
-"""
-    done = play(tmp_path, body)
-    assert "only supports running Lightweight Python Components" in done.stderr, "components may be containers"
