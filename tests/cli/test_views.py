@@ -2,8 +2,11 @@
 
 import io
 import json
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from rich.console import Console
@@ -148,6 +151,29 @@ def test_the_live_screen_moves_every_second_while_nothing_is_heard():
             while len(out.getvalue()) == before:
                 assert time.monotonic() < deadline, "nothing was drawn for 30 s"
                 time.sleep(0.05)
+
+
+def test_the_live_screen_is_drawn_while_events_come():
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    view = LiveView(console)
+    view.stage_started("train")
+
+    def draw():
+        for _ in range(60):
+            console.render_lines(view._foot)
+
+    before = sys.getswitchinterval()
+    with ThreadPoolExecutor(1) as pool:
+        sys.setswitchinterval(1e-5)
+        try:
+            screen = pool.submit(draw)
+            for number in count(1):
+                view.progress("train", step(number, rank=number % 4))
+                if screen.done():
+                    break
+        finally:
+            sys.setswitchinterval(before)
+        screen.result()
 
 
 def test_a_view_that_leaves_by_an_exception_gives_the_cursor_back():

@@ -31,6 +31,55 @@ def test_the_sentence_holds_step_loss_speed_and_time_left():
     assert progress.sentence() == "ddp-2 30/60 loss 2.5 · 10.0 k tokens/s · ETA 3.0 s"
 
 
+def rank_0(event, **data):
+    return GangEvent(kind="progress", data={"event": event, "rank": 0, **data})
+
+
+def stopping():
+    return GangEvent(kind="state", status=GangStatus(state="stopping"))
+
+
+def test_what_goes_on_between_steps_and_after_the_last_is_said():
+    progress = seen(rank_0("busy", phase="build"), plan="ddp-2", steps=60)
+    assert progress.sentence() == "ddp-2 building the model"
+    says = [
+        (step(59), "59/60 loss 2.5 · 10.0 k tokens/s · ETA 0.1 s"),
+        (rank_0("busy", phase="checkpoint", step=60), "60/60 loss 2.5 · saving"),
+        (rank_0("saved", step=60), "60/60 loss 2.5 · 10.0 k tokens/s · finishing"),
+        (step(60), "60/60 loss 2.5 · 10.0 k tokens/s · finishing"),
+        (rank_0("busy", phase="evaluate", step=60), "60/60 loss 2.5 · evaluating"),
+        (rank_0("evaluated", step=60), "60/60 loss 2.5 · 10.0 k tokens/s · finishing"),
+        (stopping(), "60/60 loss 2.5 · its ranks leave"),
+    ]
+    for event, words in says:
+        progress.see(event)
+        assert progress.sentence() == f"ddp-2 {words}"
+
+
+def test_a_gang_that_is_stopped_saves_before_its_ranks_leave():
+    progress = seen(step(20), stopping(), steps=60)
+    assert progress.sentence() == "20/60 loss 2.5 · stopping"
+    progress.see(rank_0("busy", phase="checkpoint", step=21))
+    assert progress.sentence() == "21/60 loss 2.5 · stopping, saving"
+
+
+def test_ranks_of_a_gang_without_steps_leave_when_they_are_done():
+    progress = seen(rank_0("busy", phase="evaluate"), steps=60)
+    assert progress.sentence() == "evaluating"
+    progress.see(rank_0("done", exit=0))
+    progress.see(stopping())
+    assert progress.sentence() == "its ranks leave"
+
+
+def test_other_ranks_and_saves_beside_the_training_do_not_say_what_goes_on():
+    evaluating = seen(step(20), rank_0("busy", phase="evaluate", step=20), rank_0("saved", step=20))
+    assert evaluating.sentence().endswith("evaluating")
+    evaluating.see(GangEvent(kind="progress", data={"event": "done", "rank": 1, "exit": 0}))
+    assert evaluating.sentence().endswith("evaluating")
+    evaluating.see(step(21))
+    assert "evaluating" not in evaluating.sentence()
+
+
 def test_after_the_last_step_it_finishes():
     assert seen(step(60), steps=60).sentence().endswith("finishing")
 

@@ -12,6 +12,11 @@ from gangline.units import format_count, format_number, format_seconds, sparklin
 RECENT = 20
 """Steps that speed and phases are averaged over."""
 SHOWN_RANKS = 8
+DOINGS = {
+    "data": "fetching data", "build": "building the model", "resume": "opening a checkpoint", "checkpoint": "saving",
+    "evaluate": "evaluating", "profile": "writing a profile",
+}  # fmt: skip
+"""What rank 0 is busy with while it takes no steps, by phase."""
 LARGEST_DRAWN = 1e30
 """A diverged loss is said, not drawn: beside it every other step would look alike."""
 
@@ -43,6 +48,10 @@ class Progress:
     job: str = ""
     waiting: str = ""
     state: str = ""
+    doing: str = ""
+    """Of `DOINGS`; empty: it steps, or nobody said."""
+    is_over: bool = False
+    """Rank 0 is done."""
     situation: tuple[str, bool, bool] = ("", False, False)
     """State of the gang, does it wait, is its backend away: a change of these is news."""
     stale_seconds: float = 0.0
@@ -58,13 +67,17 @@ class Progress:
         elif event.kind == "waiting":
             self._see_waiting(event.text)
         elif event.kind == "state" and event.status is not None:
-            trains = event.status.state == "running" and self.losses  # its steps say so
-            self.state = "" if trains else _state_words(event.status)
-            self.stale_seconds = event.status.stale_seconds
-            self.situation = (event.status.state, self.situation[1], self.stale_seconds > 0)
-            self._see_waiting(event.status.waiting)
+            self._see_state(event.status)
         elif event.kind in ("restart", "note"):
             self.state = clean(event.text, 120)
+
+    def _see_state(self, status: GangStatus) -> None:
+        trains = status.state == "running" and self.losses  # its steps say so
+        self.state = "" if trains else _state_words(status)
+        self.doing = "" if status.state == "stopping" else self.doing
+        self.stale_seconds = status.stale_seconds
+        self.situation = (status.state, self.situation[1], self.stale_seconds > 0)
+        self._see_waiting(status.waiting)
 
     def _see_waiting(self, text: str) -> None:
         self.waiting = clean(text)
@@ -74,18 +87,31 @@ class Progress:
         name = data.get("event")
         if name == "step":
             self._see_step(data)
-        elif name == "job_started" and data.get("rank", 0) == 0:
+        elif data.get("rank", 0) == 0:
+            self._see_first(name, data)
+
+    def _see_first(self, name: Any, data: dict[str, Any]) -> None:
+        """What only rank 0 is asked about."""
+        if name == "busy":
+            self.doing = DOINGS.get(str(data.get("phase")), "")
+            self.step = max(self.step, int(data.get("step") or 0))
+        elif name == "evaluated" or (name == "saved" and self.doing == DOINGS["checkpoint"]):
+            self.doing = ""
+        elif name == "done":
+            self.doing, self.is_over = "", data.get("exit") == 0
+        elif name == "job_started":
             jobs = int(data.get("jobs") or 1)
             self.job = f"seed {data.get('seed')} ({int(data.get('index', 0)) + 1} of {jobs})" if jobs > 1 else ""
             self.steps, self.step, self.losses = data.get("steps") or self.steps, 0, []
-        elif name == "resumed" and data.get("rank", 0) == 0:
-            self.step = int(data.get("step") or 0)
+        elif name == "resumed":
+            self.doing, self.step = "", int(data.get("step") or 0)
 
     def _see_step(self, data: dict[str, Any]) -> None:
         rank = int(data.get("rank", 0))
         self.waiting = self.state = ""
         self.ranks.setdefault(rank, RankPhases()).recent.append(data.get("phases") or {})
         if rank == 0:
+            self.doing, self.is_over = "", False
             self.step = int(data["step"])
             self.losses.append(_number(data.get("loss"), float("nan")))
             self.speeds.append((_number(data.get("seconds"), 0.0), _number(data.get("tokens"), 0.0)))
@@ -112,14 +138,15 @@ class Progress:
 
     def _moves(self, spark: int) -> str:
         parts = [part for part in (self.plan, self.job) if part]
+        now = self._now()
         if not self.losses:
-            return " ".join([*parts, self.state]).strip() if self.job or self.state else ""
+            return " ".join([*parts, now]).strip() if self.job or now else ""
         head = [*parts, f"{self.step:,}/{self.steps:,}" if self.steps else f"step {self.step:,}"]
         if spark:
             head.append(sparkline([loss for loss in self.losses if abs(loss) < LARGEST_DRAWN], spark))
         said = [" ".join([*head, f"loss {format_number(self.losses[-1])}"])]
-        if self.state:
-            return " · ".join([*said, self.state])
+        if now:
+            return " · ".join([*said, now])
         if self.tokens_per_second:
             said.append(f"{format_count(self.tokens_per_second)} tokens/s")
         if self.steps and self.step >= self.steps:
@@ -127,6 +154,14 @@ class Progress:
         elif self.eta_seconds is not None:
             said.append(f"ETA {format_seconds(self.eta_seconds)}")
         return " · ".join(said)
+
+    def _now(self) -> str:
+        """What goes on instead of steps; empty: steps do."""
+        if self.situation[0] == "stopping" and self.state:
+            is_over = self.is_over or (self.losses and self.steps and self.step >= self.steps)
+            state = "its ranks leave" if is_over else self.state
+            return f"{state}, {self.doing}" if self.doing else state
+        return self.doing or self.state
 
     def slowest_first(self) -> list[tuple[int, dict[str, float]]]:
         """Ranks to show, at most eight: those that wait least hold the others up."""

@@ -30,7 +30,7 @@ class News:
 
 
 class Folded:
-    """Events of a gang as what pages show, at most twice a second."""
+    """Events of a gang as what pages show, steps at most twice a second."""
 
     def __init__(self, running: str, record: Record, clock: Callable[[], float] = monotonic) -> None:
         plan = record.plan
@@ -43,7 +43,7 @@ class Folded:
         """Fold one in; what to show, where it is time for that."""
         with self._lock:
             self._progress.see(event)
-            if event.kind == "progress" and self._clock() - self._told < PROGRESS_SECONDS:
+            if event.data.get("event") == "step" and self._clock() - self._told < PROGRESS_SECONDS:
                 return None
             self._told = self._clock()
             return News("progress", _json(shown(self._progress)))

@@ -121,7 +121,9 @@ class Context:
 
     @contextmanager
     def during(self, name: str, *, at_most_seconds: float) -> Iterator[None]:
-        """A phase that may be silent for so long."""
+        """A phase that may be silent for so long; rank 0 says what it is about."""
+        if self.rank == 0:
+            self.events.emit("busy", step=self.step or None, phase=name)
         heartbeat.expect(at_most_seconds)
         heartbeat.beat(phase=name)
         with self.clock.during(name):

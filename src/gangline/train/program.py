@@ -131,6 +131,7 @@ class Program:
         began = time.monotonic()
         heartbeat.expect(SAVE_SECONDS)
         heartbeat.beat(phase="checkpoint")
+        self._events.emit("busy", step=self.step_number, phase="checkpoint")
         key = self._saves.save(self.step_number, files)
         size = sum(map(len, files.values()))
         self._began = time.monotonic()

@@ -3,6 +3,7 @@
 A spinner and the elapsed time move four times a second by rich's own thread, also while nothing is heard of the gang.
 """
 
+import threading
 import time
 from typing import Self
 
@@ -64,8 +65,7 @@ class LiveView:
     def progress(self, stage: str, event: GangEvent) -> None:
         if self._foot.progress is None or self._foot.progress.stage != stage:
             self._foot.begin(self._outlook.begin(stage))
-        assert self._foot.progress is not None
-        self._foot.progress.see(event)
+        self._foot.see(event)
 
     def stage_ended(self, name: str, info: StageInfo) -> None:
         self._foot.progress = None
@@ -92,31 +92,38 @@ class LiveView:
 
 
 class _Foot:
-    """What moves: drawn anew at each refresh from the progress of the running stage."""
+    """What moves: drawn anew at each refresh, by rich's thread, from the progress of the running stage."""
 
     def __init__(self) -> None:
         self.progress: Progress | None = None
+        self._lock = threading.Lock()
         self._since = 0.0
         self._spinner = Spinner("dots", style="cyan")
 
     def begin(self, progress: Progress) -> None:
         self.progress, self._since = progress, time.monotonic()
 
+    def see(self, event: GangEvent) -> None:
+        assert self.progress is not None
+        with self._lock:
+            self.progress.see(event)
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         progress = self.progress
         if progress is None:
             return
+        spark = SPARK if options.max_width >= ROOM_FOR_SPARK else 0  # what is left to wait for matters more
+        with self._lock:
+            sentence, rows = progress.sentence(spark=spark) or "working", progress.slowest_first()
         elapsed = format_seconds(time.monotonic() - self._since)
         line = Table.grid(expand=True)
         line.add_column(width=NAME_WIDTH, no_wrap=True)
         line.add_column(width=2)
         line.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
         line.add_column(justify="right", no_wrap=True)
-        spark = SPARK if options.max_width >= ROOM_FOR_SPARK else 0  # what is left to wait for matters more
-        sentence = progress.sentence(spark=spark) or "working"
         line.add_row(Text(progress.stage, style="bold"), self._spinner, Text(sentence), Text(elapsed, style="dim"))
         yield line
-        for rank, shares in progress.slowest_first():
+        for rank, shares in rows:
             yield rank_line(rank, shares)
 
 
