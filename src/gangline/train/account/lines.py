@@ -8,6 +8,7 @@ from typing import Any
 
 FLUSH_SECONDS = 1.0
 FLUSH_LINES = 10
+_ENCODER = json.JSONEncoder(allow_nan=False)
 
 
 class LineFile:
@@ -39,9 +40,9 @@ class LineFile:
 
 def to_json(entry: dict[str, Any]) -> str:
     try:
-        return json.dumps(entry, allow_nan=False)
+        return _ENCODER.encode(entry)
     except ValueError:
-        return json.dumps(_finite(entry), allow_nan=False)
+        return _ENCODER.encode(_finite(entry))
 
 
 def _finite(value: Any) -> Any:

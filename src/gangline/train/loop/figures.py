@@ -1,7 +1,9 @@
 """What a step amounted to, besides its loss: memory at its peak, arithmetic in a second, bytes to other ranks."""
 
 import os
+import resource
 import socket
+import stat
 import struct
 from pathlib import Path
 
@@ -21,15 +23,23 @@ class Figures:
     def __init__(self, plan: Plan, device: torch.device) -> None:
         self._plan, self._device = plan, device
         self._wire: WireMeter | None = None
+        self._grown = self._peak = 0
 
     def of_step(self, step: int, seconds: float) -> dict[str, float]:
         """What the event of `step` says beside its loss: `wire_bytes` every tenth step, from the first one on."""
-        found: dict[str, float] = {"peak_bytes": peak_bytes(self._device), **arithmetic(self._plan, seconds)}
+        found: dict[str, float] = {"peak_bytes": self._peak_bytes(step), **arithmetic(self._plan, seconds)}
         if self._wire is None:
             self._wire = WireMeter()
         elif step % WIRE_STEPS == 0:
             found["wire_bytes"] = self._wire.take()
         return found
+
+    def _peak_bytes(self, step: int) -> int:
+        """The kernel is quick to tell that a peak has grown (kB, of what came before `exec`, too), not which it is."""
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if grown != self._grown or step % WIRE_STEPS == 0 or self._device.type == "cuda":
+            self._grown, self._peak = grown, peak_bytes(self._device)
+        return self._peak
 
 
 def forget_peak() -> None:
@@ -69,7 +79,7 @@ class WireMeter:
     """
 
     def __init__(self) -> None:
-        self._handles = {handle: name for handle, name in _sockets() if _sent(handle) is not None}
+        self._handles = {handle: number for handle, number in _sockets() if _sent(handle) is not None}
         self._before = self._total()
 
     def take(self) -> int:
@@ -79,22 +89,21 @@ class WireMeter:
         return new
 
     def _total(self) -> int:
-        now = dict(_sockets())
-        alive = (handle for handle, name in self._handles.items() if now.get(handle) == name)
-        return sum(_sent(handle) or 0 for handle in alive)
+        return sum(_sent(handle) or 0 for handle, number in self._handles.items() if _socket_at(handle) == number)
 
 
-def _sockets() -> list[tuple[int, str]]:
+def _sockets() -> list[tuple[int, int]]:
     """Handles of this process that are sockets, with the number that tells one from its successor."""
-    found = []
-    for handle in Path("/proc/self/fd").iterdir():
-        try:
-            target = str(handle.readlink())
-        except OSError:  # the listing's own handle
-            continue
-        if target.startswith("socket:"):
-            found.append((int(handle.name), target))
-    return found
+    handles = [int(each.name) for each in Path("/proc/self/fd").iterdir()]
+    return [(handle, number) for handle in handles if (number := _socket_at(handle)) is not None]
+
+
+def _socket_at(handle: int) -> int | None:
+    try:
+        found = os.fstat(handle)
+    except OSError:  # closed, such as the listing's own handle
+        return None
+    return found.st_ino if stat.S_ISSOCK(found.st_mode) else None
 
 
 def _sent(handle: int) -> int | None:
