@@ -76,6 +76,14 @@ class Orders(Protocol):
         """Orders by state."""
         ...
 
+    def forget(self, *, before: float, limit: int) -> int:
+        """Delete the oldest orders that are done or dropped and waited last `before`; how many, 0 when none is left.
+
+        At most `limit` of each state in one call, which is one transaction. One that is quarantined stays: somebody is
+        to look at it.
+        """
+        ...
+
 
 class RunIndex(Protocol):
     """A row a run, as its record last said, for lists and look-ups."""

@@ -143,6 +143,7 @@ def _serve_rules(serve: ServeTable) -> Iterator[Problem]:
     elif match["host"] not in grammar.LOOPBACK and serve.tokens is None:
         yield Problem("serve.tokens", "tokens where others can reach it", "nothing", f"write {FORMS}")
     yield from at_least("serve.workers", serve.workers, 1)
+    yield from at_least("serve.keep_orders_seconds", serve.keep_orders_seconds, 30 * 86_400)
     yield from _url("serve.public_url", serve.public_url)
     yield from _reference("serve.tokens", serve.tokens)
 

@@ -200,6 +200,8 @@ class ServeTable:
     """The repository that it is started in is served, where the site names no other and no forge."""
     home: str | None = None
     """Folder of clones and of the SQLite file; none: beside a store that is a folder, else beside the user's data."""
+    keep_orders_seconds: int = 7_776_000
+    """Orders that are done or dropped are deleted after that; 30 days at least, as long as repeats are known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

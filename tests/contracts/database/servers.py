@@ -24,7 +24,7 @@ def postgres(*, durable: bool = False, addresses: Sequence[str] = ()) -> Iterato
     """
     if not (BINARIES / "postgres").exists():
         pytest.skip("no PostgreSQL 15 here: apt-get install postgresql")
-    folder = Path(tempfile.mkdtemp(prefix="gangline-pg-"))
+    folder = Path(tempfile.mkdtemp(prefix="gangline-pg-", dir="/tmp"))  # its user may enter, sockets have short names
     folder.chmod(0o755)
     data, socket = folder / "data", folder / "socket"
     for each in (data, socket):

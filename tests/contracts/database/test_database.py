@@ -339,3 +339,44 @@ def test_a_newer_order_of_a_ref_that_is_driven_can_be_claimed_before_its_turn(da
     assert relief() is None
     assert database.orders.get(driven.id).state == "driving"
     assert database.orders.settle(replace(claimed, state="dropped"), holder="me")
+
+
+def settled(database, ref, state, *, at):
+    """An order that waited last at `at`, in its last state."""
+    added = database.orders.add(order(ref), now=at)
+    taken = claim(database, now=at)
+    assert taken.id == added.id
+    assert database.orders.settle(replace(taken, state=state), holder="me")
+    return added.id
+
+
+def test_orders_that_are_over_and_old_are_forgotten_in_small_batches(database):
+    old = [settled(database, f"refs/heads/{number}", "done", at=10.0 + number) for number in range(5)]
+    stuck = settled(database, "refs/heads/stuck", "quarantined", at=20.0)
+    young = settled(database, "refs/heads/young", "done", at=100.0)
+    dropped = database.orders.add(order("refs/heads/dropped"), now=30.0).id
+    database.orders.drop(project="alpha", ref="refs/heads/dropped", note="gone")
+    waiting = database.orders.add(order("refs/heads/waiting"), now=5.0).id
+    driven = database.orders.add(order("refs/heads/driven", project="beta"), now=5.0).id
+    assert database.orders.claim(holder="me", now=50.0, lease_seconds=60.0).id in {waiting, driven}
+    assert database.orders.forget(before=100.0, limit=2) == 3
+    assert [database.orders.get(each) is None for each in old] == [True, True, False, False, False]
+    assert database.orders.get(dropped) is None
+    assert [database.orders.forget(before=100.0, limit=2) for _ in range(3)] == [2, 1, 0]
+    assert all(database.orders.get(each) for each in (stuck, young, waiting, driven))
+    assert sum(database.orders.counts().values()) == 4
+    assert [each.id for each in database.orders.list(states=["done"], projects=["alpha"], limit=9)] == [young]
+    assert database.check() is None
+    again = database.orders.add(order("refs/heads/again"), now=200.0)
+    assert again.id > max(young, dropped, waiting, driven)
+
+
+def test_an_order_that_waited_long_ago_but_again_later_is_young(database):
+    added = database.orders.add(order("refs/heads/long"), now=1.0)
+    taken = claim(database, now=1.0)
+    assert database.orders.settle(replace(taken, state="parked", not_before=500.0), holder="me")
+    taken = claim(database, now=500.0)
+    assert database.orders.settle(replace(taken, state="done"), holder="me")
+    assert database.orders.forget(before=400.0, limit=10) == 0
+    assert database.orders.forget(before=501.0, limit=10) == 1
+    assert database.orders.get(added.id) is None

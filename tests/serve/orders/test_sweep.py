@@ -117,3 +117,22 @@ def test_a_clock_that_is_set_back_puts_no_sweep_off(forged, monkeypatch):
         sweep.close()
     assert swept == sorted(swept)
     assert len(swept) >= 2
+
+
+def test_old_orders_go_and_what_stands_at_their_refs_is_not_built_again(forged, monkeypatch):
+    monkeypatch.setattr(sweep_module, "FORGOTTEN_AT_ONCE", 2)
+    for branch in ("one", "two", "three"):
+        forged.push(branch=branch)
+        forged.order(branch)
+    with forged.working():
+        forged.until(lambda: len(forged.orders("done")) == 3)
+    sweeper(forged).sweep()
+    kept = len(forged.orders("done"))
+    later = time.time() + forged.desk.site.serve.keep_orders_seconds + 3600
+    forged.desk = replace(forged.desk, clock=lambda: later)
+    sweeper(forged)._tidy()
+    assert kept == 3
+    assert forged.orders("done", "dropped") == []
+    assert len(forged.records()) == 3
+    sweeper(forged).sweep()
+    assert {each.ref for each in forged.orders("queued")} <= {"refs/heads/main"}

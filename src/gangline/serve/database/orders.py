@@ -23,6 +23,12 @@ _ASKED = (
 )
 """Walks back from the newest, which is mostly the one: `|| ''` keeps both databases from sorting a project first."""
 
+_FORGET = """
+    DELETE FROM orders WHERE id IN (
+        SELECT id FROM (SELECT id, ready FROM orders WHERE state = ? ORDER BY id LIMIT ?) AS oldest WHERE ready < ?)
+"""
+"""Looks at the beginning of an index alone, however many are kept."""
+
 
 class SqlOrders:
     def __init__(self, engine: Engine) -> None:
@@ -120,6 +126,12 @@ class SqlOrders:
     def counts(self) -> dict[str, int]:
         rows = self._engine.read(lambda session: session.rows("SELECT state, COUNT(*) FROM orders GROUP BY state"))
         return {str(state): int(count) for state, count in rows}
+
+    def forget(self, *, before: float, limit: int) -> int:
+        def work(session: Session) -> int:
+            return sum(session.change(_FORGET, state, limit, before) for state in ("done", "dropped"))
+
+        return self._engine.write(work)
 
 
 def _drives(held: Held, holder: str) -> bool:

@@ -26,6 +26,7 @@ from gangline.serve.types import Order, RunFilter
 SWEEP_SECONDS = 300.0
 SCHEDULE_SECONDS = 20.0
 IDLE_CLONE_SECONDS = 86_400.0
+FORGOTTEN_AT_ONCE = 200
 log = structlog.get_logger()
 
 
@@ -124,12 +125,18 @@ class Sweeper:
         database, now = self._desk.database, self._desk.clock()
         self._wake_parked()
         database.deliveries.forget(before=now - REMEMBER_SECONDS)
+        self._forget_orders(before=now - self._desk.site.serve.keep_orders_seconds)
         held = database.orders.list(states=["queued", "driving", "parked"], projects=None, limit=100_000)
         commits = {each.commit for each in held if each.commit}
         keep = [place for place in self._desk.home.glob("clones/*/commits/*") if place.name in commits]
         if not any(each.commit is None and each.state == "driving" for each in held):
             self._clones.release(idle_seconds=IDLE_CLONE_SECONDS, keep=keep)
         children.forget_but(self._desk.home / "orders", {each.id for each in held}, older_than=now - REMEMBER_SECONDS)
+
+    def _forget_orders(self, before: float) -> None:
+        """In small transactions, so that no delivery waits for them."""
+        while not self._stopping.is_set() and self._desk.database.orders.forget(before=before, limit=FORGOTTEN_AT_ONCE):
+            pass
 
     def _wake_parked(self) -> None:
         """Orders of forks that were approved, or of runs that ended, by a way that told nobody."""
