@@ -162,6 +162,8 @@ def _of_pods(api: Client) -> list[Step]:
         return _spec(api.patch(f"{path}/p", list(operations), kind="json"), "nodeSelector")
 
     host = {"kubernetes.io/hostname": "nowhere"}
+    there = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["nowhere"]}]}
+    aim = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [there]}}}
     return [
         ("create a gated pod", lambda: _names([api.create(path, POD)])),
         ("a gated pod says so", lambda: _condition(api.get(f"{path}/p"), "PodScheduled")),
@@ -174,8 +176,16 @@ def _of_pods(api: Client) -> list[Step]:
         ("a selector for a gated pod", lambda: patched({"op": "add", "path": "/spec/nodeSelector", "value": host})),
         ("another value in the selector", lambda: patched(
             {"op": "replace", "path": "/spec/nodeSelector/kubernetes.io~1hostname", "value": "b"})),
+        ("a node for a gated pod", lambda: _spec(
+            api.patch(f"{path}/p", [{"op": "add", "path": "/spec/affinity", "value": aim}], kind="json"), "affinity")),
+        ("nobody's fields", lambda: _managed(
+            api.patch(f"{path}/p", {"metadata": {"managedFields": [{}], "labels": {"b": "c"}}}))),
+        ("metadata alone of one", lambda: _parts(
+            [api.patch(f"{path}/p", {"metadata": {"labels": {"b": "d"}}}, bare=True)])),
+        ("metadata alone of all", lambda: _parts(api.items(path, labels="gangline/gang=p", bare=True)[0])),
         ("the gate goes", lambda: patched({"op": "remove", "path": "/spec/schedulingGates"})),
         ("a selector without a gate", lambda: patched({"op": "add", "path": "/spec/nodeSelector/a", "value": "b"})),
+        ("no node without a gate", lambda: patched({"op": "remove", "path": "/spec/affinity"})),
         ("another command", lambda: patched({"op": "add", "path": "/spec/containers/0/command", "value": ["x"]})),
         ("delete a pod that no node has", lambda: api.delete(f"{path}/p", grace_seconds=0)),
         ("it is gone at once", lambda: api.get(f"{path}/p")),
@@ -255,6 +265,15 @@ def _status(body: dict[str, Any] | None) -> Any:
 
 def _spec(body: dict[str, Any] | None, name: str) -> Any:
     return None if body is None else body["spec"].get(name)
+
+
+def _managed(body: dict[str, Any] | None) -> Any:
+    return None if body is None else body["metadata"].get("managedFields")
+
+
+def _parts(found: list[Any]) -> Any:
+    """Which parts of objects are there."""
+    return [sorted(each.keys() & {"metadata", "spec", "status"}) for each in found]
 
 
 def _condition(body: dict[str, Any] | None, kind: str) -> Any:

@@ -10,6 +10,7 @@ from tests.cluster.fake.server import Asked, FakeServer
 
 from gangline.launch.kubernetes.api.client import Client
 from gangline.launch.kubernetes.api.paths import place_of
+from gangline.launch.kubernetes.api.protocol import Object
 from gangline.launch.kubernetes.api.rights import Right
 from gangline.launch.kubernetes.api.wire import Answer, Request, Stream
 
@@ -99,7 +100,7 @@ class _InMemory:
 
     def _answer(self, request: Request) -> Answer:
         status, body = self._api.server.answer(_asked(request))
-        return Answer(status=status, body=body)
+        return Answer(status=status, body=_bare(body) if status < 300 and ";as=" in request.accept else body)
 
     def _chunks(self, news: Callable[[], Iterator[bytes]], *, seconds: float) -> Iterator[bytes]:
         """What is there, then what comes, until nothing came for `patience`."""
@@ -119,6 +120,13 @@ class _InMemory:
         changed = self._api.server.store.changed
         with changed:
             return changed.wait(max(0.0, min(self._api.patience, until - time.monotonic())))
+
+
+def _bare(body: Object) -> Object:
+    """An object, or a list of them, with metadata alone."""
+    if "items" in body:
+        return {"metadata": body["metadata"], "items": [_bare(each) for each in body["items"]]}
+    return {"metadata": body["metadata"]}
 
 
 def _log(server: FakeServer, asked: Asked) -> Callable[[], Iterator[bytes]]:

@@ -58,6 +58,8 @@ def changed(kind: Kind, before: Object, after: Object, *, subresource: str, is_p
         new["metadata"]["generation"] = before["metadata"].get("generation", 1) + 1
     if kind.kind == "Pod":
         _mark_gated(new)
+    if new["metadata"].get("managedFields") == [{}]:  # this server keeps none anyway
+        del new["metadata"]["managedFields"]
     return new
 
 
@@ -85,7 +87,12 @@ def _check_spec(kind: Kind, before: Object, new: Object) -> None:
     if kind.kind == "Pod":
         _check_gates(before, new)
         is_gated = bool(before["spec"].get("schedulingGates"))
-        if _fixed_of_pod(before, is_gated=is_gated) != _fixed_of_pod(new, is_gated=is_gated):
+        may_aim = (
+            is_gated and "affinity" not in before["spec"] and [*new["spec"].get("affinity", ())] == ["nodeAffinity"]
+        )
+        loose = {"nodeSelector"} if is_gated else set()
+        loose |= {"affinity"} if may_aim else set()
+        if _fixed_of_pod(before, loose) != _fixed_of_pod(new, loose):
             why = "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`"
             raise invalid("Pod", name, why)
     if kind.kind == "Job" and not _may_change_template(before) and _template(before) != _template(new):
@@ -104,10 +111,9 @@ def _check_status(kind: Kind, before: Object, new: Object) -> None:
         raise invalid("Job.batch", before["metadata"]["name"], why)
 
 
-def _fixed_of_pod(body: Object, *, is_gated: bool) -> Object:
-    """What no update changes; the selector of a gated pod has rules of its own."""
-    loose = {"schedulingGates", "tolerations", "activeDeadlineSeconds", "terminationGracePeriodSeconds"}
-    loose |= {"nodeSelector"} if is_gated else set()
+def _fixed_of_pod(body: Object, loose: set[str]) -> Object:
+    """What no update changes, but for what is `loose`."""
+    loose = loose | {"schedulingGates", "tolerations", "activeDeadlineSeconds", "terminationGracePeriodSeconds"}
     spec = {name: value for name, value in body["spec"].items() if name not in loose and name != "nodeName"}
     spec["containers"] = [{**each, "image": ""} for each in spec.get("containers", [])]
     return spec

@@ -80,7 +80,7 @@ def test_the_server_that_a_replacement_left_is_kept_until_its_gate_is_open(stand
 
     def a_slower_placer_sends_it_back():
         name = gated["metadata"]["name"]
-        assert open_gates(stand.api, {name: "a"}, {name: gated}, at=stand.now.isoformat()) == 1
+        assert open_gates(stand.api, {name: "a"}, {name: gated}, nodes={}, at=stand.now.isoformat()) == 1
 
     with meanwhile(stand, "PATCH", "/pods/", a_slower_placer_sends_it_back):
         stand.placer.step(stand.now)

@@ -27,6 +27,7 @@ _PATCH_TYPES: dict[PatchKind, str] = {
     "merge": "application/merge-patch+json",
     "json": "application/json-patch+json",
 }
+_OBJECT, _LIST = "PartialObjectMetadata", "PartialObjectMetadataList"
 _STRICT = {"fieldValidation": "Strict"}
 _RELISTS = 3
 
@@ -75,12 +76,14 @@ class Client:
         return None if answer.status == 404 else answer.body
 
     def items(
-        self, path: str, *, labels: str = "", fields: str = "", keep: Keep | None = None
+        self, path: str, *, labels: str = "", fields: str = "", keep: Keep | None = None, bare: bool = False
     ) -> tuple[list[Object], str]:
         """Pages that fall out of the server's memory halfway are asked for anew, the last time as one page."""
         for limit in (*[PAGE] * _RELISTS, 0):
             try:
-                return self._pages(path, labels=labels, fields=fields, keep=keep or _as_it_is, limit=limit)
+                return self._pages(
+                    path, labels=labels, fields=fields, keep=keep or _as_it_is, limit=limit, accept=_wanted(_LIST, bare)
+                )
             except Gone:
                 if limit == 0:
                     raise
@@ -98,10 +101,13 @@ class Client:
             )
         ).body
 
-    def patch(self, path: str, body: Object | list[Object], *, kind: PatchKind = "merge") -> Object | None:
+    def patch(
+        self, path: str, body: Object | list[Object], *, kind: PatchKind = "merge", bare: bool = False
+    ) -> Object | None:
         request = Request(
-            verb="patch", method="PATCH", path=path, query=_STRICT, body=body, content_type=_PATCH_TYPES[kind]
-        )
+            verb="patch", method="PATCH", path=path, query=_STRICT, body=body, content_type=_PATCH_TYPES[kind],
+            accept=_wanted(_OBJECT, bare),
+        )  # fmt: skip
         answer = self._send(request, accept=(404,))
         return None if answer.status == 404 else answer.body
 
@@ -159,11 +165,14 @@ class Client:
             elif not _has_no_log_yet(stream.refusal):
                 raise error_of(stream.refusal.status, stream.refusal.body, verb="get", place=place)
 
-    def _pages(self, path: str, *, labels: str, fields: str, keep: Keep, limit: int) -> tuple[list[Object], str]:
+    def _pages(
+        self, path: str, *, labels: str, fields: str, keep: Keep, limit: int, accept: str
+    ) -> tuple[list[Object], str]:
         found: list[Object] = []
         query = _selected(labels, fields) | ({"limit": str(limit)} if limit else {})
         while True:
-            body = self._send(Request(verb="list", method="GET", path=path, query=query, repeatable=True)).body
+            request = Request(verb="list", method="GET", path=path, query=query, repeatable=True, accept=accept)
+            body = self._send(request).body
             about = cast("Object", body.get("metadata") or {})
             for each in body.get("items") or ():
                 if is_sound(each):
@@ -196,6 +205,11 @@ def _selected(labels: str, fields: str) -> dict[str, str]:
 
 def _dry(dry_run: bool) -> dict[str, str]:
     return {"dryRun": "All"} if dry_run else {}
+
+
+def _wanted(kind: str, bare: bool) -> str:
+    """How an answer looks: whole, or as this kind, which an API server makes of any other."""
+    return f"application/json;as={kind};g=meta.k8s.io;v=v1" if bare else "application/json"
 
 
 def _as_it_is(body: Object) -> Object:

@@ -63,17 +63,25 @@ class Api(Protocol):
         ...
 
     def items(
-        self, path: str, *, labels: str = "", fields: str = "", keep: Keep | None = None
+        self, path: str, *, labels: str = "", fields: str = "", keep: Keep | None = None, bare: bool = False
     ) -> tuple[list[Object], str]:
-        """All pages, and the resource version of the list; `keep` is asked page by page, so long lists stay small."""
+        """All pages, and the resource version of the list; `keep` is asked page by page, so long lists stay small.
+
+        `bare`: of each object its metadata alone.
+        """
         ...
 
     def create(self, path: str, body: Object, *, dry_run: bool = False) -> Object:
         """POST to a collection. Raises `Conflict` where the name is taken."""
         ...
 
-    def patch(self, path: str, body: Object | list[Object], *, kind: PatchKind = "merge") -> Object | None:
-        """None: 404. Raises `Conflict` when a `test` or the resource version does not fit."""
+    def patch(
+        self, path: str, body: Object | list[Object], *, kind: PatchKind = "merge", bare: bool = False
+    ) -> Object | None:
+        """The object as it is then, `bare`: its metadata alone; None: 404.
+
+        Raises `Conflict` when a `test` or the resource version does not fit.
+        """
         ...
 
     def replace(self, path: str, body: Object) -> Object | None:

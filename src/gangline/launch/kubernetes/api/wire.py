@@ -43,6 +43,7 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict)
     body: Any = None
     content_type: str = "application/json"
+    accept: str = "application/json"
     repeatable: bool = False
     """May be sent again though an earlier try may have happened."""
 
@@ -159,7 +160,7 @@ class HttpTransport:
                 request.method,
                 f"{session.server}{request.path}{query}",
                 body=None if request.body is None else json.dumps(request.body).encode(),
-                headers={"Accept": "application/json", "Content-Type": request.content_type, **session.headers()},
+                headers={"Accept": request.accept, "Content-Type": request.content_type, **session.headers()},
                 preload_content=False,
                 redirect=False,
                 retries=False,

@@ -42,9 +42,10 @@ def pool_round(turn: Turn, gangs: Sequence[Marked], choose: ChooseServers) -> No
     """
     _drop_the_gone(turn, gangs)
     running = [gang for gang in gangs if not gang.root.is_suspended]
-    pending = _with_pending_pods(turn) if running else set()
+    unsettled = {gang.name for gang in running if _is_unsettled(turn, gang)}
+    pending = _with_pending_pods(turn) if len(unsettled) < len(running) else set()
     for gang in running:
-        if _is_unsettled(turn, gang) or gang.name in pending:
+        if gang.name in unsettled | pending:
             with _alone(turn, gang):
                 tend(turn, gang)
     _start(turn, gangs, choose)
@@ -79,7 +80,8 @@ def _is_unsettled(turn: Turn, gang: Marked) -> bool:
 
 def _with_pending_pods(turn: Turn) -> set[str]:
     """Replacements of whole gangs wait behind their gates, and gated pods are pending."""
-    pending = turn.api.items(pods_path(turn.api), labels=f"{MANAGED_BY}=gangline", fields="status.phase=Pending")
+    labels = f"{MANAGED_BY}=gangline"
+    pending = turn.api.items(pods_path(turn.api), labels=labels, fields="status.phase=Pending", bare=True)
     return {(pod["metadata"].get("labels") or {}).get(GANG, "") for pod in pending[0]}
 
 

@@ -101,7 +101,7 @@ def _open(turn: Turn, gang: Marked, promise: Promise, pods: GangPods) -> None:
         _tell_root(turn, gang, promise)
     by_name = {pod["metadata"]["name"]: pod for pod in gated.values()}
     servers = {pod["metadata"]["name"]: promise.servers[rank] for rank, pod in gated.items()}
-    if open_gates(turn.api, servers, by_name, at=turn.now.isoformat()):
+    if open_gates(turn.api, servers, by_name, nodes=turn.nodes, at=turn.now.isoformat()):
         turn.tell(gang, "opened", promise.servers)
     if len(gated) == len(pods.gated) and WAITS in gang.root.annotations:
         turn.note(gang, {WAITS: None})
