@@ -17,6 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from benchmarks.cluster.processor_seconds import counted
 from tests.cluster.placement.paper_servers import PODS, PaperServers
 from tests.launch.kubernetes.gangs import CPU
 
@@ -61,8 +62,9 @@ def measure(api: Client, servers: PaperServers, num_servers: int, pods_each: int
         "servers_made_seconds": round(made - start, 2),
     }
     found["promise_seconds"] = seconds_until(placer, "promised")[1]
-    waited, opened = seconds_until(placer, "opened")
-    found |= {"pods_made_seconds": waited, "release_seconds": opened}
+    spent: dict[str, float] = {}
+    waited, opened = seconds_until(placer, "opened", spent)
+    found |= {"pods_made_seconds": waited, "release_seconds": opened, "release_processor_seconds": spent}
     found["bound_seconds"] = round(sum(seconds_until(placer, "whole")), 2)
     ledger = api.get(f"/api/v1/namespaces/{api.namespace}/configmaps/gangline-ledger-{servers.pool}")
     found["ledger_bytes"] = sum(len(text) for text in (ledger or {}).get("data", {}).values())
@@ -70,12 +72,17 @@ def measure(api: Client, servers: PaperServers, num_servers: int, pods_each: int
     return found
 
 
-def seconds_until(placer: Placer, what: str) -> tuple[float, float]:
-    """Seconds before the step that does `what`, and those of that step: it reads what there is, then writes."""
+def seconds_until(placer: Placer, what: str, spent: dict[str, float] | None = None) -> tuple[float, float]:
+    """Seconds before the step that does `what`, and those of that step: it reads what there is, then writes.
+
+    `spent` gets the processor seconds of that step.
+    """
     begin = time.monotonic()
     while True:
         start = time.monotonic()
-        if any(each.what == what for each in placer.step(datetime.now(UTC))):
+        with counted({} if spent is None else spent):
+            done = placer.step(datetime.now(UTC))
+        if any(each.what == what for each in done):
             return round(start - begin, 2), round(time.monotonic() - start, 2)
         if time.monotonic() - begin > PATIENCE_SECONDS:
             raise TimeoutError(f"the gang is not {what} after {PATIENCE_SECONDS:.0f} s")
