@@ -21,15 +21,12 @@ from gangline.train.peers.channel import Channel, Gone
 from gangline.train.peers.company import Start
 from gangline.train.peers.course import Course
 from gangline.train.peers.door import Door
+from gangline.train.peers.ending import Ending
 from gangline.train.peers.reports import Report
 from gangline.train.peers.roll import Peer, Roll
 from gangline.train.stop import StopOrder
 from gangline.train.verdict import Verdict, before_ranks
 
-DOUBT_SECONDS = 1.0
-"""A node whose rank lost a peer waits so long for the news of which."""
-SETTLE_SECONDS = 30.0
-"""Beyond the grace, for a node to end its ranks and say so."""
 FAREWELL_SECONDS = 10.0
 
 
@@ -48,11 +45,8 @@ class Leader:
         """It has started a generation: what followers know they know from it."""
         self._own: StopOrder | None = None
         self._order: StopOrder | None = None
-        self._halt: Halt | None = None
-        self._halt_at = 0.0
-        self._halt_told = False
-        self._ended_by = 0.0
-        """When every node has to have reported, once the generation is over anywhere; 0: it is not."""
+        self._ending = Ending()
+        """Of the generation that runs, or ran last."""
         self._lost: LostNode | None = None
         self._fatal: Verdict | None = None
         """A follower cannot go on at all."""
@@ -77,13 +71,13 @@ class Leader:
         if own is not None and self._own is None:
             self._own = own
             self._obey(own)
-        goes_well = self._runs and self._order is None and self._halt is None
+        goes_well = self._runs and self._order is None and not self._ending.is_called
         if goes_well and (resize := self._course.resize(self._present())):
             self._obey(resize)
         return self._order
 
     def halt(self) -> Halt | None:
-        return self._halt if self._halt and time.monotonic() >= self._halt_at else None
+        return self._ending.halt
 
     def failing(self, *, secondary: bool, hangs: bool) -> None:
         self._call_halt(Halt(hangs=hangs), doubt=secondary)
@@ -105,9 +99,8 @@ class Leader:
                 self._take(node, peer, message)
             except IntegrityError as error:
                 self._roll.lose(node, str(error))
-        if self._halt and not self._halt_told and now >= self._halt_at:
-            self._halt_told = True
-            self._roll.tell_all({"halt": self._course.generation, "hangs": self._halt.hangs})
+        if halt := self._ending.news():
+            self._roll.tell_all({"halt": self._course.generation, "hangs": halt.hangs})
         if now - self._pinged >= self._env.ping_seconds:
             self._pinged = now
             self._roll.tell_all({"ping": True})
@@ -162,7 +155,7 @@ class Leader:
         start = self._course.start(self._present())
         assert start.shape is not None, "a course gives its generations one"
         self._led = True
-        self._runs, self._halt, self._halt_told, self._lost, self._ended_by = True, None, False, None, 0.0
+        self._runs, self._ending, self._lost = True, Ending(), None
         for node, peer in self._roll.items():
             peer.plays, peer.report = node in start.shape.nodes, None
         self._roll.tell_all({"start": asdict(start), "spent": self._course.budget.spent})
@@ -172,7 +165,7 @@ class Leader:
         """Judge, once every node that is still there has reported."""
         while waiting := self._roll.nodes(lambda peer: peer.plays and peer.report is None):
             self.order(self._course.keeper.own_order())
-            if self._ended_by and time.monotonic() > self._ended_by:
+            if self._ending.is_late:
                 for node in waiting:
                     self._roll.lose(node, "did not end its ranks in time")
                 break
@@ -257,19 +250,12 @@ class Leader:
             return
         self._order = order
         if self._runs:
-            self._limit(self._env.grace_seconds)
+            self._ending.allow(self._env.grace_seconds)
             self._roll.tell_all({"stop": asdict(order), "generation": self._course.generation})
 
     def _call_halt(self, halt: Halt, *, doubt: bool) -> None:
-        if not self._runs:
-            return
-        at = time.monotonic() + (DOUBT_SECONDS if doubt else 0.0)
-        self._halt_at = min(self._halt_at, at) if self._halt else at
-        self._halt = Halt(hangs=halt.hangs or bool(self._halt and self._halt.hangs))
-        self._limit(0.0)
-
-    def _limit(self, seconds: float) -> None:
-        self._ended_by = max(self._ended_by, time.monotonic() + seconds + SETTLE_SECONDS)
+        if self._runs:
+            self._ending.call(halt, doubt=doubt)
 
 
 def _nodes(nodes: list[int]) -> str:
