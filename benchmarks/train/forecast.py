@@ -79,7 +79,10 @@ class Desk:
             largest_block_parameters=found["largest_block_parameters"], traces=traces, origin="traced",
         )  # fmt: skip
         matrices = [[each.rows, each.inner, each.columns] for each in traces[0].matrices[:12]]
-        self.rates = measure(Asked(device="cpu", precision="fp32", ranks=2, cores=machine["cores"], matrices=matrices))
+        attention = [[each.queries, each.keys, each.width, int(each.is_causal)] for each in traces[0].attention]
+        self.rates = measure(Asked(
+            device="cpu", precision="fp32", ranks=2, cores=machine["cores"], matrices=matrices, attention=attention,
+        ))  # fmt: skip
         self.history = []
 
     def choose(self, line):

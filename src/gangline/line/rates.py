@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -18,11 +18,12 @@ from gangline.procfs import processor_name
 from gangline.spec.codec import digest
 from gangline.spec.inventory import Inventory
 from gangline.spec.line import Line
-from gangline.spec.profile import ModelProfile
+from gangline.spec.profile import Attention, ModelProfile
 from gangline.spec.rates import Exchange, Rates
 from gangline.spec.site import Site
 
 TIMEOUT_SECONDS = 90.0
+MOST_ATTENTION = 3
 MOST_MATRICES = 12
 """Sizes of products that are measured: those with the most work."""
 
@@ -61,6 +62,7 @@ def rates_of(
         "ranks": max(1, pool.preferred),
         "cores": inventory.cores,
         "matrices": [[each.rows, each.inner, each.columns] for each in trace.matrices[:MOST_MATRICES]],
+        "attention": _largest(trace.attention),
     }
     kept = cache / f"rates-{digest(_about(question, pool.name))[:32]}.json"
     try:
@@ -79,6 +81,15 @@ def cache_folder(environ: Mapping[str, str], home: Path) -> Path:
     if base := environ.get("XDG_CACHE_HOME"):
         return Path(base) / "gangline"
     return Path(environ["HOME"]) / ".cache" / "gangline" if environ.get("HOME") else home / "cache"
+
+
+def _largest(attention: Sequence[Attention]) -> list[list[int]]:
+    """Sizes with the most work, without their heads."""
+    found = {
+        (each.queries, each.keys, each.width, int(each.is_causal)): None
+        for each in sorted(attention, key=lambda each: -each.count * each.flops)
+    }
+    return [list(size) for size in found][:MOST_ATTENTION]
 
 
 def _about(question: Mapping[str, Any], device: str) -> dict[str, Any]:

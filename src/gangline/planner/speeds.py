@@ -23,6 +23,8 @@ class Speeds:
     """`measured`, `given`, `published`."""
     flops_per_second: float
     """Of the products of one model."""
+    attention_flops_per_second: float | None = None
+    """Of fused attention, forward and backward, without what a mask leaves out; None: as of products."""
     moves: Sequence[Point] = ()
     memory_bytes_per_second: float | None = None
     """In place, on what no cache holds."""
@@ -98,6 +100,7 @@ def speeds_of(pool: Pool, precision: Precision, trace: Trace, rates: Rates | Non
         return Speeds(
             origin="measured",
             flops_per_second=product_flops(trace, rates) / crowd,
+            attention_flops_per_second=attention_flops(trace, rates, crowd=crowd),
             moves=[(each.size_bytes, each.seconds) for each in rates.moves],
             memory_bytes_per_second=rates.memory_bytes_per_second / crowd,
             rates=rates,
@@ -121,6 +124,20 @@ def product_flops(trace: Trace, rates: Rates) -> float:
     if not seconds:  # of another model: what a product of the measured ones does on average
         return len(known) / sum(1 / rate for _, rate in known)
     return sum(flops for flops, _ in known) / seconds
+
+
+def attention_flops(trace: Trace, rates: Rates, *, crowd: float = 1.0) -> float | None:
+    """Rate of the model's fused attention: of sizes that were not measured the mean of the others; None: none was."""
+    known = {(each.queries, each.keys, each.width, each.is_causal): each.flops_per_second for each in rates.attention}
+    if not known:
+        return None
+    mean = len(known) / sum(1 / rate for rate in known.values())
+    work = [
+        (each.count * each.flops, known.get((each.queries, each.keys, each.width, each.is_causal), mean))
+        for each in trace.attention
+    ]
+    seconds = sum(flops / rate for flops, rate in work)
+    return sum(flops for flops, _ in work) / seconds / crowd if seconds else mean / crowd
 
 
 def interpolate(points: Sequence[Point], at: float) -> float:

@@ -101,17 +101,28 @@ def _exchanged(part: str, speeds: Speeds, messages: list[Collective]) -> float |
 
 
 def _passes(course: Course, speeds: Speeds) -> float | None:
-    """Forward and backward of all micro-batches: products by their rate, everything else by what it moves."""
+    """Forward and backward of all micro-batches: products and fused attention by their rates, everything else by what
+    it moves; attention that is not fused is products and moves like any other."""
     trace, mesh, load = course.trace, course.shape.mesh, course.load
     parts = mesh.tp * mesh.cp
     products, moved = _again(load.checkpointing)
-    flops = load.micro_batch * (trace.flops_per_sample * products + _head_again(course)) / (parts * mesh.pp)
+    attended, counted = _attention(trace)
+    plain = (trace.flops_per_sample - counted) * products + _head_again(course)
+    share = load.micro_batch / (parts * mesh.pp)
+    rate = speeds.attention_flops_per_second or speeds.flops_per_second
+    multiplied = share * (plain / speeds.flops_per_second + attended * products / rate)
     moves = max(1.0, trace.moves * moved / mesh.pp)
     size = load.micro_batch * trace.moved_bytes_per_sample * moved / (parts * mesh.pp)
     each, copies, squeezed = speeds.move_seconds(size / moves), _shard_copies(course, speeds), _squeeze(course, speeds)
     if each is None or copies is None or squeezed is None:
         return None
-    return load.micro_batches * (flops / speeds.flops_per_second + moves * each) + copies + squeezed
+    return load.micro_batches * (multiplied + moves * each) + copies + squeezed
+
+
+def _attention(trace: Trace) -> tuple[float, float]:
+    """Operations of fused attention on one sample, both passes: those that are made, and as the trace counts them."""
+    made = sum(each.count * each.flops for each in trace.attention) / trace.samples
+    return made, sum(each.count * each.counted_flops for each in trace.attention) / trace.samples
 
 
 def _shard_copies(course: Course, speeds: Speeds) -> float | None:

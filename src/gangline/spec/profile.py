@@ -38,6 +38,31 @@ class Matrices:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Attention:
+    """Fused attention of one size, forward and backward; scores are never whole."""
+
+    heads: int
+    """Of all samples together."""
+    queries: int
+    keys: int
+    width: int
+    """Of a head."""
+    is_causal: bool
+    count: int = 1
+
+    @property
+    def flops(self) -> float:
+        """Of one, two products forward and five backward, the masked half of a causal one left out."""
+        whole = 14.0 * self.heads * self.queries * self.keys * self.width
+        return whole / 2 if self.is_causal else whole
+
+    @property
+    def counted_flops(self) -> float:
+        """Of one, as `Trace.flops_per_sample` has them: a causal mask is not taken off."""
+        return 2 * self.flops if self.is_causal else self.flops
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Trace:
     """Forward and backward, followed operation by operation without computing anything, on one rank."""
 
@@ -54,8 +79,9 @@ class Trace:
     """Of the peak, whatever the number of samples."""
     units: tuple[Unit, ...] = ()
     samples: int
-    """That `matrices` are about."""
+    """That `matrices` and `attention` are about."""
     matrices: tuple[Matrices, ...] = ()
+    attention: tuple[Attention, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

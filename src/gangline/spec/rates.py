@@ -20,6 +20,18 @@ class Product:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Attended:
+    """Fused attention of one size, forward and backward."""
+
+    queries: int
+    keys: int
+    width: int
+    is_causal: bool
+    flops_per_second: float
+    """The masked half of a causal one left out."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Move:
     """One operation that computes little: a mean over a sum, an activation, its gradient and a transposed copy."""
 
@@ -60,6 +72,7 @@ class Rates(Document):
     products: tuple[Product, ...] = ()
     moves: tuple[Move, ...] = ()
     """By rising size."""
+    attention: tuple[Attended, ...] = ()
     messages: tuple[Message, ...] = ()
     """By kind, then by rising size; empty where one rank was alone."""
 

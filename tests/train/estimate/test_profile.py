@@ -1,10 +1,13 @@
 """Models that are followed without computing anything, against formulas, the real allocator, and tasks that resist."""
 
+from dataclasses import replace
+
 import torch
 from tests.oracles.allocator import counted
 from torch import nn
-from torch.nn.functional import mse_loss
+from torch.nn.functional import mse_loss, scaled_dot_product_attention
 
+from gangline.spec.profile import Attention
 from gangline.train.estimate.profile import trace
 from gangline.train.estimate.sample import sample_of
 from gangline.train.estimate.traced import traces_of
@@ -69,6 +72,33 @@ def test_equal_blocks_are_one_unit_and_the_units_are_the_whole():
 def test_products_are_listed_with_their_sizes():
     sizes = {(each.rows, each.inner, each.columns): each.count for each in traced().matrices}
     assert sizes[2, WIDTH, 4 * WIDTH] == 2 * LAYERS, "up, and the gradient of what goes into down"
+
+
+class Attending(nn.Module):
+    """Eight heads of width 8, twice with a mask and once without."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        heads = self.inner(x).reshape(len(x), 1, WIDTH // 8, 8).transpose(1, 2).expand(-1, -1, 16, -1)
+        for is_causal in (True, True, False):
+            heads = scaled_dot_product_attention(heads, heads, heads, is_causal=is_causal)
+        return heads.sum((1, 2))
+
+
+class Attended(Task):
+    def build_model(self, options):
+        return Attending()
+
+
+def test_fused_attention_is_listed_with_its_sizes_and_counts_as_the_operations_say():
+    found = traced(Attended())
+    causal = Attention(heads=8 * found.samples, queries=16, keys=16, width=8, is_causal=True, count=2)
+    assert found.attention == (replace(causal, is_causal=False, count=1), causal)
+    attended = sum(each.count * each.counted_flops for each in found.attention) / found.samples
+    assert found.flops_per_sample == attended + 2 * 2 * WIDTH * WIDTH
 
 
 def test_the_peak_is_the_allocators():

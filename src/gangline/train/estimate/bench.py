@@ -7,7 +7,7 @@ finds its operands where a model's operations find theirs: out of all caches, fo
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median, quantiles
 from typing import get_args
@@ -15,10 +15,12 @@ from typing import get_args
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from gangline.procfs import processor_name
 from gangline.spec.plan import Device, Precision
-from gangline.spec.rates import Exchange, Message, Move, Product, Rates
+from gangline.spec.profile import Attention
+from gangline.spec.rates import Attended, Exchange, Message, Move, Product, Rates
 from gangline.train.compat import all_gather_single, reduce_scatter_single
 
 BATCHES = 3
@@ -32,6 +34,8 @@ STREAMED_BYTES = 2**26
 """More than caches hold."""
 RING_BYTES = 2**25
 """Of operands that an operation goes round, so that none is where it was last time."""
+MOST_HEADS, ENOUGH_FLOPS = 16, 2e8
+"""Of attention in one call: a millisecond's work, more where a single head takes more."""
 ROW = 512
 """Numbers in a row of what is summed over samples."""
 SENT_BYTES = tuple(2**power for power in (10, 14, 18, 21, 23))
@@ -48,6 +52,8 @@ class Asked:
     ranks: int
     cores: int
     matrices: list[list[int]]
+    attention: list[list[int]] = field(default_factory=list)
+    """Queries, keys, width of a head, 1 where it is causal."""
 
 
 class Bench:
@@ -72,6 +78,7 @@ class Bench:
             backend=backend if asked.ranks > 1 else "",
             memory_bytes_per_second=STREAMED_BYTES / self._stream(),
             products=tuple(self._products()),
+            attention=tuple(self._attended()),
             moves=tuple(Move(size_bytes=size, seconds=self._move(size)) for size in MOVED_BYTES),
             messages=tuple(self._messages()) if asked.ranks > 1 else (),
         )
@@ -86,6 +93,30 @@ class Bench:
     def _product(self, rows: int, inner: int, columns: int) -> Call:
         left, right = self._some(rows, inner), self._some(inner, columns)
         return lambda: left @ right
+
+    def _attended(self) -> Iterator[Attended]:
+        """Of as few heads as say something: all take equally long."""
+        for queries, keys, width, is_causal in self._asked.attention:
+            one = Attention(heads=1, queries=queries, keys=keys, width=width, is_causal=bool(is_causal))
+            heads = max(1, min(MOST_HEADS, round(ENOUGH_FLOPS / one.flops)))
+            seconds = self._seconds(partial(self._attend, replace(one, heads=heads)))
+            yield Attended(
+                queries=queries, keys=keys, width=width, is_causal=one.is_causal,
+                flops_per_second=heads * one.flops / seconds,
+            )  # fmt: skip
+
+    def _attend(self, asked: Attention) -> Call:
+        query, key, value = (
+            self._some(1, asked.heads, places, asked.width).requires_grad_()
+            for places in (asked.queries, asked.keys, asked.keys)
+        )
+        slope = self._some(1, asked.heads, asked.queries, asked.width)
+
+        def both_passes() -> object:
+            mixed = scaled_dot_product_attention(query, key, value, is_causal=asked.is_causal)
+            return torch.autograd.grad(mixed, (query, key, value), slope)
+
+        return both_passes
 
     def _stream(self) -> float:
         """Two tensors read, one of them written."""

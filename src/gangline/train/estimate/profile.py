@@ -16,7 +16,7 @@ from torch.utils.data import default_collate
 from torch.utils.flop_counter import FlopCounterMode
 
 from gangline.spec.plan import Precision
-from gangline.spec.profile import Matrices, Trace, Unit
+from gangline.spec.profile import Attention, Matrices, Trace, Unit
 from gangline.train.estimate.flops import FORMULAS
 from gangline.train.estimate.watch import Watch, size_bytes, storage_id
 from gangline.train.initialize import ROOT
@@ -46,6 +46,7 @@ class _Pass:
     sent: dict[str, int] = field(default_factory=dict)
     """Numbers in the rows that experts of a block took."""
     matrices: tuple[Matrices, ...] = ()
+    attention: tuple[Attention, ...] = ()
 
 
 def trace(task: Task, model: nn.Module, sample: dict[str, Any], precision: Precision) -> Trace:
@@ -65,6 +66,7 @@ def trace(task: Task, model: nn.Module, sample: dict[str, Any], precision: Preci
         units=_units(model, find_blocks(model, hints_of(task)), hints_of(task), few),
         samples=FEW,
         matrices=few.matrices,
+        attention=few.attention,
     )
 
 
@@ -90,6 +92,10 @@ def _follow(task: Task, model: nn.Module, samples: Sequence[dict[str, Any]], pre
     found.flops[ROOT] = counter.get_total_flops()
     found.peak, found.moved, found.moves = watch.peak, watch.moved, watch.moves
     found.matrices = _largest(watch)
+    found.attention = tuple(
+        Attention(heads=heads, queries=queries, keys=keys, width=width, is_causal=causal, count=count)
+        for (heads, queries, keys, width, causal), count in sorted(watch.attention.items())
+    )
     return found
 
 

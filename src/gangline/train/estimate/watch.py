@@ -18,6 +18,7 @@ from gangline.train.estimate.flops import FORMULAS
 _aten = torch.ops.aten
 _PRODUCTS = {_aten.mm: 0, _aten.addmm: 1, _aten.bmm: 0, _aten.baddbmm: 1}
 """Operator to the place of its left matrix."""
+_FUSED = _aten._scaled_dot_product_flash_attention_for_cpu  # noqa: SLF001  # operators are known by these names
 
 _COUNTED = frozenset(flop_registry) | frozenset(FORMULAS)
 
@@ -33,6 +34,8 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hooks ha
         self.moves = 0
         """Operations that moved them."""
         self.matrices: Counter[tuple[int, int, int]] = Counter()
+        self.attention: Counter[tuple[int, int, int, int, bool]] = Counter()
+        """Heads of all samples, queries, keys, width, whether it is causal."""
         self._known: Any = WeakIdKeyDictionary(ref_type=weakref.ref)  # storage -> whether it is counted
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -44,6 +47,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hooks ha
         is_new = [self._count(_storage(each)) for each in outputs]
         if func.overloadpacket in _COUNTED:
             self._multiply(func.overloadpacket, args)
+            self._attend(func, args, kwargs or {})
         elif inputs and (any(is_new) or func._schema.is_mutable):  # noqa: SLF001  # the only way to ask an operator
             self.moved += size_bytes([*inputs, *outputs])
             self.moves += 1
@@ -73,6 +77,16 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hooks ha
         left, right = args[first], args[first + 1]
         batch = left.shape[0] if left.ndim == 3 else 1
         self.matrices[int(left.shape[-2]), int(left.shape[-1]), int(right.shape[-1])] += int(batch)
+
+    def _attend(self, func: Any, args: Any, kwargs: Any) -> None:
+        """Forward only; the backward pass comes as often."""
+        if func.overloadpacket is not _FUSED:
+            return
+        query, key = args[:2]
+        places = [each.name for each in func._schema.arguments]  # noqa: SLF001  # likewise
+        is_causal = bool({**dict(zip(places, args, strict=False)), **kwargs}.get("is_causal"))
+        heads = int(query.shape[0] * query.shape[1])
+        self.attention[heads, int(query.shape[2]), int(key.shape[2]), int(query.shape[3]), is_causal] += 1
 
 
 def size_bytes(tensors: Iterable[Tensor]) -> int:
