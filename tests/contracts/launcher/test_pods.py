@@ -119,7 +119,7 @@ def test_cancel_that_dies_at_any_write_is_completed_by_the_next(alive, when):
 
 
 @pytest.mark.row("K2")
-@pytest.mark.parametrize("number", [200, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_lost_answers_start_no_second_gang(desk, number):
     for count in range(number):
         name = f"run-{count}"

@@ -50,7 +50,7 @@ def test_with_room_for_three_of_four_pods_none_starts_until_there_is_room():
 
 
 @pytest.mark.row("K6")
-@pytest.mark.parametrize("number", [40, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [20, pytest.param(200, marks=pytest.mark.slow)])
 def test_of_many_gangs_none_ever_starts_in_part_and_each_has_its_turn(seed, number):
     dice = random.Random(seed)
     stand = Stand(dict.fromkeys("abcd", 1))
