@@ -25,7 +25,7 @@ import torch
 
 from gangline.errors import ConfigError, GanglineError, TrainingError
 from gangline.train.estimate.obstacles import obstacles
-from gangline.train.estimate.traced import traces_of
+from gangline.train.estimate.traced import raised, traces_of
 from gangline.train.initialize import Initializer
 from gangline.train.parallel.blocks import find_blocks
 from gangline.train.parallel.expert import common_experts
@@ -44,8 +44,9 @@ def main(arguments: list[str]) -> int:
     except GanglineError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
-    except Exception:
+    except Exception as error:
         traceback.print_exc()
+        sys.stderr.write(f"{raised(error)}\n")
         return TrainingError.exit_code
     sys.stdout.write(json.dumps(found) + "\n")
     return 0

@@ -44,6 +44,15 @@ def traces_of(task: Task, options: dict[str, Any], *, seconds: float = SECONDS) 
     return answer
 
 
+def raised(error: Exception) -> str:
+    """`forward (model.py:53) raised ValueError: ...`: the innermost call of the code layer, this folder."""
+    here = Path.cwd()
+    calls = traceback.extract_tb(error.__traceback__)
+    own = [call for call in calls if Path(call.filename).is_relative_to(here)]
+    who = f"{own[-1].name} ({Path(own[-1].filename).relative_to(here)}:{own[-1].lineno})" if own else "the task"
+    return f"{who} raised {type(error).__name__}: {' '.join(str(error).split())}"
+
+
 def _answer(there: Connection, task: Task, options: dict[str, Any]) -> None:
     unstaged = ""
     try:
@@ -52,17 +61,8 @@ def _answer(there: Connection, task: Task, options: dict[str, Any]) -> None:
         found = {"traces": _traces(task, options, sample), "untraced": "", "sequence": _sequence(task, sample)}
     except Exception as error:  # whatever the user's model does under fake tensors is a reason, no failure
         traceback.print_exc()
-        found = _none(_told(error))
+        found = _none(raised(error))
     there.send_bytes(canonical(found | {"unstaged": unstaged}))
-
-
-def _told(error: Exception) -> str:
-    """`forward (model.py:53) raised ValueError: ...`: the innermost call of the code layer, this folder."""
-    here = Path.cwd()
-    calls = traceback.extract_tb(error.__traceback__)
-    own = [call for call in calls if Path(call.filename).is_relative_to(here)]
-    who = f"{own[-1].name} ({Path(own[-1].filename).relative_to(here)}:{own[-1].lineno})" if own else "following it"
-    return f"{who} raised {type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _unstaged(task: Task, options: dict[str, Any], sample: dict[str, Any]) -> str:
