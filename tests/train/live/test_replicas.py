@@ -46,7 +46,8 @@ def unbroken_model(gang, plan) -> dict[str, torch.Tensor]:
     """Of a gang of as many ranks to which nothing happened."""
     policy = CheckpointPolicy(every=plan.steps, asynchronous=False)
     calm = tiny_plan(
-        plan.strategy, mesh=plan.mesh, steps=plan.steps, micro_batch=plan.micro_batch, checkpoint=policy
+        plan.strategy, mesh=plan.mesh, steps=plan.steps, micro_batch=plan.micro_batch, checkpoint=policy,
+        model=plan.model,
     )  # fmt: skip
     assert set(gang.run(calm)) == {0}
     return stored_model(gang, gang.result().checkpoint)
@@ -56,7 +57,8 @@ def unbroken_model(gang, plan) -> dict[str, torch.Tensor]:
 @pytest.mark.proves("live replicas", oracle="an unbroken run of as many ranks, weights", gate="same bits")
 @pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_survivor_loses_no_step_and_the_run_ends_with_the_bits_of_an_unbroken_one(stand, make_gang, tmp_path, victim):
-    survivor, plan = 1 - victim, live_plan()
+    """Statistics of a norm among them, which the step that was cut off had moved already."""
+    survivor, plan = 1 - victim, live_plan(model={"width": 8, "norm": True})
     home = submit(stand, plan, PACE="0.05")
     await_step(home, 3, generation=0)
     kill_rank(home, victim)

@@ -34,6 +34,7 @@ class Kept:
     @staticmethod
     def of(engine: Engine) -> "Kept":
         """Of a training that was cut off, at whatever point; local."""
+        engine.update.buffers.take_back()
         state, progress = live_state(engine.wrapped.bare, engine.optimizer), engine.noted()
         numbers = {
             "progress": progress.numbers(),

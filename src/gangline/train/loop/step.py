@@ -128,14 +128,14 @@ class Update:
         return StepSums(loss=total / weight, weight=weight, norm=float(self._norm), heard=heard)
 
     def apply(self, *, rate_ratio: float) -> None:
-        """Clip, update, forget the gradients."""
+        """Clip, update, forget the gradients; what needs a peer comes before the update, which is made or is not."""
+        self.buffers.settle(grown=self._grown)
         if self._clip_norm is not None:
             clip(self._parameters, self._norm, max_norm=self._clip_norm)
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * rate_ratio
         self.learning_rate = self._rates[0] * rate_ratio
         self._scaler.step(self._optimizer)
-        self.buffers.settle(grown=self._grown)
         self._book_wait("optimizer")
         self._forget()
 

@@ -68,7 +68,7 @@ class ChangingBuffers:
 
     @torch.no_grad()
     def take_back(self) -> None:
-        """The step was dropped; local."""
+        """The step under way is dropped; local, and without effect between steps."""
         for number, (kept, changed) in enumerate(zip(self._kept, self._changed(), strict=False)):
             if kept is not None and (changed or self._known[number]):
                 self._tensor(number).copy_(kept)
@@ -99,8 +99,9 @@ class ChangingBuffers:
         return self._wires
 
     def _keep(self, numbers: Sequence[int]) -> None:
-        """Copies to go back to, where a step may be dropped and the training go on."""
-        if self._context.plan.recovery.non_finite == "skip":
+        """Copies to go back to, where a step may be dropped or cut off and the training go on."""
+        recovery = self._context.plan.recovery
+        if recovery.non_finite == "skip" or recovery.mode == "live":
             self._kept = self._kept or [None] * len(self._places)
             for number in numbers:
                 self._kept[number] = self._tensor(number).detach().clone()
