@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,7 @@ def look(model: Model, *, home: Path) -> Seen:
 def answer_file(model: Model, home: Path) -> Path:
     """Where the answer is kept, by everything that it depends on."""
     question = {
+        "answer": sorted(field.name for field in fields(Trace)),
         "environment": model.environment,
         "code": sha256(model.code).hexdigest(),
         "task": model.line.project.task,

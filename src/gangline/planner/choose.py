@@ -18,10 +18,11 @@ from gangline.planner.save_interval import SaveCosts, costs_of
 from gangline.planner.sizes import other_sizes
 from gangline.planner.smallest_change import smallest_change
 from gangline.planner.world import num_nodes
+from gangline.spec.forecast import Forecast
 from gangline.spec.inventory import Inventory
 from gangline.spec.line import Line
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Candidate, Device, Forecast, Memory, PipelineSchedule, Precision, Size, Strategy
+from gangline.spec.plan import Candidate, Device, Memory, PipelineSchedule, Precision, Size, Strategy
 from gangline.spec.profile import Measured, ModelProfile
 from gangline.spec.rates import Rates
 from gangline.spec.site import Site
