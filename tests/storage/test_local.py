@@ -264,3 +264,26 @@ class TestDisk:
         ):
             with pytest.raises(StorageError, match="mounted read-only; mount it writable"):
                 write()
+
+    def test_store_whose_mount_went_away_is_not_taken_for_an_empty_one(self, mount):
+        folder = mount("size=2m")
+        store, reader = FolderStore(folder / "store"), FolderStore(folder / "store")
+        store.put("k", b"v")
+        assert reader.list("")
+        (folder / "store").rename(folder / "elsewhere")  # as an unmount of `store` looks from here
+        (folder / "store").mkdir()
+        for each in (store, reader):
+            for call in (
+                lambda s=each: s.get("k"), lambda s=each: s.head("k"), lambda s=each: s.list(""),
+                lambda s=each: s.put("new", b""), lambda s=each: s.put_if_absent("new", b""),
+                lambda s=each: s.compare_and_set("k", b"", "x"), lambda s=each: s.delete("k"),
+                lambda s=each: s.read_into("k", 0, []), lambda s=each: s.upload("k").__enter__(),
+            ):  # fmt: skip
+                with pytest.raises(StorageError, match="was here and is gone; mount what belongs there"):
+                    call()
+        assert list((folder / "store").iterdir()) == []
+        assert FolderStore(folder / "store").list("") == [], "who never saw it cannot know"
+        (folder / "store").rmdir()
+        (folder / "elsewhere").rename(folder / "store")
+        assert (store.get("k").data, reader.get("k").data) == (b"v", b"v")
+        assert store.put("k", b"w")

@@ -3,7 +3,8 @@
 An object is the plain file of its key, so people can open what the store holds. Writing never touches a visible file:
 data is staged and synced beside, then gets its name in one step, then the folder is synced. Version of an object is its
 modification time, which every write sets later than the one it replaces, under a lock per key: A, then B, then A again
-is seen. What is not an object lies in `.store~`, a name that no key can have.
+is seen. What is not an object lies in `.store~`, a name that no key can have. It marks the folder as a store, too:
+who has seen it once takes its absence for a mount that is away, not for an empty store (docs/adr/0029).
 """
 
 import errno
@@ -42,6 +43,8 @@ class FolderStore:
     def __init__(self, path: Path | str) -> None:
         self._root = Path(path).expanduser().absolute()
         self._has_swept = False
+        self._was_there = False
+        """The marker was seen."""
         self.url = f"file:{self._root}"
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> Blob | None:
@@ -54,6 +57,7 @@ class FolderStore:
                     file.seek(start)
                     return Blob(file.read(-1 if size is None else size), _version(found), found.st_size)
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                self._demand_marker()
                 return None
 
     def read_into(self, key: str, start: int, buffers: Sequence[memoryview]) -> tuple[int, int] | None:
@@ -64,11 +68,14 @@ class FolderStore:
                     file.seek(start)
                     return sum(_fill(file, each) for each in buffers), os.fstat(file.fileno()).st_size
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                self._demand_marker()
                 return None
 
     def head(self, key: str) -> Entry | None:
         with self._failures("look up", key):
             found = self._stat(key)
+            if found is None:
+                self._demand_marker()
             return Entry(key, found.st_size, found.st_mtime) if found else None
 
     def put(self, key: str, data: bytes) -> Etag:
@@ -92,6 +99,7 @@ class FolderStore:
         with self._failures("write", key):
             found = self._stat(key)
             if found is None or _version(found) != expected:
+                self._demand_marker()
                 return None
             with self._staged(data) as staged:
                 return self._publish_over(staged, key, expected)
@@ -99,12 +107,14 @@ class FolderStore:
     def list(self, prefix: str, after: str = "", limit: int = 1000) -> Sequence[Entry]:
         check_prefix(prefix)
         with self._failures("list", prefix or "all keys"):
+            self._demand_marker()
             found = islice(walk(self._root, prefix=prefix, after=after, hidden=HIDDEN), limit)
             return [Entry(key, stat.st_size, stat.st_mtime) for key, stat in found]
 
     def delete(self, key: str) -> None:
         with self._failures("delete", key):
             if self._stat(key) is None:
+                self._demand_marker()
                 return
             path = self._path(key)
             with self._locked(key):
@@ -179,9 +189,21 @@ class FolderStore:
     def _made(self, name: str) -> Path:
         folder = self._root / HIDDEN / name
         if not folder.is_dir():
+            self._demand_marker()
             self._check_place()
             make_folders(folder)
+        self._was_there = True
         return folder
+
+    def _demand_marker(self) -> None:
+        """Before saying that something is not there; raises StorageError where the store itself went away."""
+        if (self._root / HIDDEN).is_dir():
+            self._was_there = True
+        elif self._was_there:
+            raise StorageError(
+                f"store {self._root}: it was here and is gone; mount what belongs there: it is taken up at once"
+                " (where it was deleted on purpose, start this program anew)"
+            )
 
     def _check_place(self) -> None:
         grandparent = self._root.parent.parent
