@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load
 from tests.line import repositories
 
 from gangline.line.run import run_line
@@ -22,13 +23,15 @@ SMALL = [
     "prove.plan=fsdp",
     "prove.replay_steps=6",
 ]
+RENAMED = 'ByteGPT.export_names = lambda self: {"token.weight": "wte.weight"}\n'
 
 
 @pytest.mark.timeout(240)
 def test_a_small_gpt_passes_every_stage_under_two_plans_and_is_published(desk, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     shutil.copytree(BYTEGPT, desk.repo, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-    repositories.commit(desk.repo, {"src/text.py": "the quick brown fox jumps over the lazy dog\n" * 400})
+    text, model = "the quick brown fox jumps over the lazy dog\n" * 400, (BYTEGPT / "model.py").read_text()
+    repositories.commit(desk.repo, {"src/text.py": text, "model.py": f"{model}\n{RENAMED}"})
     record = run_line(desk.repo, **desk.where, overrides=SMALL, observer=desk.seen)
     assert record.run.verdict == "passed"
     assert {stage(record, name).state for name in STAGES} == {"done"}
@@ -43,5 +46,9 @@ def test_a_small_gpt_passes_every_stage_under_two_plans_and_is_published(desk, m
     assert record.ledger.seconds["compute"] > 0
     outputs = stage(record, "publish").outputs
     assert (outputs["model"], outputs["version"]) == ("bytegpt", 1)
-    assert {"model", "signature"} <= {each.kind for each in record.artifacts}
+    keys = {each.kind: each.key for each in record.artifacts}
+    assert {"model", "signature"} <= keys.keys()
+    published = load(desk.store.get(keys["model"]).data)
+    assert {"wte.weight", "position.weight"} <= published.keys()
+    assert "token.weight" not in published
     assert "model/bytegpt/v1" in repositories.git(desk.repo, "tag", "--list").splitlines()

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from gangline.errors import IntegrityError, TrainingError
+from gangline.errors import ConfigError, IntegrityError, TrainingError
 from gangline.train import smoke
 
 TASK = """
@@ -53,6 +53,22 @@ def ask(folder, **replaced):
 
 def test_a_task_answers_held_out_samples(folder):
     assert ask(folder) == {"parameters": 5, "samples": 2, "loss": 2.0}
+
+
+def test_a_task_that_publishes_under_other_names_gets_its_own_back(folder):
+    renamed = {"linear.weight": "weight", "linear.bias": "linear.weight"}
+    task = folder.parent / "code" / "line_task.py"
+    task.write_text(f"{TASK}\n    def export_names(self):\n        return {renamed}\n")
+    save_file({"weight": torch.ones(1, 4), "linear.weight": torch.zeros(1)}, folder / "model.safetensors")
+    assert ask(folder) == {"parameters": 5, "samples": 2, "loss": 2.0}
+
+
+@pytest.mark.parametrize("answer", [["linear.weight"], {"linear.weight": 3}])
+def test_export_names_that_are_no_names_are_refused(folder, answer):
+    task = folder.parent / "code" / "line_task.py"
+    task.write_text(f"{TASK}\n    def export_names(self):\n        return {answer}\n")
+    with pytest.raises(ConfigError, match="export_names of Task: wanted a dict of names by name"):
+        ask(folder)
 
 
 def test_a_program_of_its_own_has_its_weights_opened(folder):

@@ -105,6 +105,8 @@ class GangResult:
     jobs: tuple[JobResult, ...] = ()
     digests: TensorDigests | None = None
     metric_units: dict[str, str] = field(default_factory=dict)
+    export_names: dict[str, str] = field(default_factory=dict)
+    """Name of a tensor in the model -> its name in a published one; the others keep theirs."""
 
 
 def read_event(line: str | bytes) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from gangline.checkpoint.tensors import TensorEntry, header_length, parse_header
 from gangline.checkpoint.torch_types import DTYPES
 from gangline.errors import GanglineError, IntegrityError, TrainingError
-from gangline.train.task import Task, forward_names, load_task
+from gangline.train.task import Task, export_names_of, forward_names, load_task
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -58,7 +58,8 @@ def smoke(folder: Path, *, code: Path | None, options: Path | None) -> dict[str,
     sys.path.insert(0, str(code))
     task = load_task(config["task"])
     model = task.build_model(dict(config["model"]))
-    _fill(model, weights)
+    own = {published: name for name, published in export_names_of(task).items()}
+    _fill(model, {own.get(name, name): each for name, each in weights.items()})
     return found | _answer(task, model, json.loads(options.read_bytes()))
 
 

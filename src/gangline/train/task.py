@@ -7,8 +7,8 @@ A task is a class without arguments to its constructor. It must have
     loss(outputs, batch) -> Loss         a sum and its weight
 
 and may have `hints`, `build_optimizer(model, options)`, `evaluate(model, batch) -> {name: (sum, weight)}`,
-`metric_units`, `example(options)` (a sample of the right shapes, for the planner) and `export_names()`. A
-batch is a dict of tensors: keys that `forward` takes go to it, all go to `loss`.
+`metric_units`, `example(options)` (a sample of the right shapes, for the planner) and `export_names() -> {name in the
+model: name in a published one}`. A batch is a dict of tensors: keys that `forward` takes go to it, all go to `loss`.
 """
 
 import importlib
@@ -94,6 +94,21 @@ def hints_of(task: Task) -> ParallelHints:
     if not isinstance(hints, ParallelHints):
         raise ConfigError(f"hints of {type(task).__name__}: wanted gangline.train.ParallelHints, found {hints!r}")
     return hints
+
+
+def export_names_of(task: Task) -> dict[str, str]:
+    """What a published model calls tensors that have another name in the model; empty: all keep theirs.
+
+    Raises:
+        ConfigError: The task answers something else than names by name.
+    """
+    ask = getattr(task, "export_names", None)
+    names = ask() if callable(ask) else {}
+    if not isinstance(names, Mapping) or not all(isinstance(each, str) for pair in names.items() for each in pair):
+        raise ConfigError(
+            f"export_names of {type(task).__name__}: wanted a dict of names by name, found {names!r:.200}"
+        )
+    return dict(names)
 
 
 def forward_names(model: "nn.Module") -> frozenset[str] | None:

@@ -60,6 +60,14 @@ def test_the_weights_open_with_the_safetensors_library(published):
         assert opened.get_tensor("token.weight").shape == (256, 32)
 
 
+def test_tensors_have_the_names_that_the_task_asked_for(quick):
+    answer = quick.publish(names={"token.weight": "transformer.wte.weight"})
+    path = quick.root / "store" / next(file.key for file in answer.files if file.path == "model.safetensors")
+    with safe_open(str(path), framework="pt") as opened:
+        assert opened.get_tensor("transformer.wte.weight").shape == (256, 32)
+        assert "token.weight" not in set(opened.keys())
+
+
 def test_the_card_escapes_what_a_commit_says(published):
     desk, answer = published
     card = desk.store.get(next(file.key for file in answer.files if file.path == "card.md")).data.decode()

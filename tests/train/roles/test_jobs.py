@@ -29,6 +29,7 @@ def test_evaluate_measures_the_checkpoint_and_trains_other_seeds(trained, warm):
     assert result.jobs[0].metrics == own.jobs[0].metrics
     assert result.jobs[1].losses != result.jobs[2].losses
     assert result.metric_units == {"error": "abs"}
+    assert own.export_names == {"last.weight": "lm_head.weight"}
     assert [each["index"] for each in gang.events(event="job_started")] == [0, 1, 2]
     assert gang.events(event="saved") == []
 

@@ -6,10 +6,11 @@ repeated without a second version, because the same run with the same weights fi
 
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from gangline.checkpoint.export import export_model
 from gangline.errors import IntegrityError, StorageError
@@ -40,6 +41,7 @@ class _Job:
     repo: Path
     folder: Path
     checkpoint: str
+    names: Mapping[str, str]
     model: str
 
 
@@ -52,6 +54,7 @@ def publish(
     repo: Path,
     workdir: Path,
     checkpoint: str | None,
+    names: Mapping[str, str] = MappingProxyType({}),
     python: Sequence[str] = (sys.executable,),
 ) -> Published | Skipped:
     """Make `record`'s model a version, or find the one that an earlier try made.
@@ -64,6 +67,7 @@ def publish(
         repo: Repository that holds the commit: gets the tag.
         workdir: Folder for the export; a `model` folder in it is replaced.
         checkpoint: Store prefix of the step to export; None where the program saved none.
+        names: Name of a tensor in the model -> its name in the version; the others keep theirs.
         python: Starts an interpreter of the environment that trained, for the smoke test.
 
     Raises:
@@ -81,7 +85,7 @@ def publish(
     check_name("a model", model)
     job = _Job(
         store=store, record=record, line=line, key=key, repo=repo, folder=workdir / "model", checkpoint=checkpoint,
-        model=model,
+        names=names, model=model,
     )  # fmt: skip
     weights = _export(job)
     version, answer = _standing(job, weights), None
@@ -98,7 +102,7 @@ def _export(job: _Job) -> str:
     record = job.record
     metadata = {"run": record.run.id, "commit": record.commit.sha, "checkpoint": job.checkpoint}
     checkpoint_key = job.key.checkpoint_key(record.run.project)
-    export_model(job.store, job.checkpoint, checkpoint_key, job.folder, metadata=metadata)
+    export_model(job.store, job.checkpoint, checkpoint_key, job.folder, metadata=metadata, names=job.names)
     write_config(job.folder, record, job.line)
     return files.weights_digest(files.list_folder(job.folder, ""))
 

@@ -1,5 +1,6 @@
 """publish: makes the checkpoint a signed model version, where the line's rules let it."""
 
+import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from gangline.line.places import writing
 from gangline.line.registry.types import Skipped
 from gangline.spec.codec import digest
 from gangline.spec.record import Record
+from gangline.storage.blobs import get_blob
 
 
 def publish(ctx: Context) -> StageResult:
@@ -16,7 +18,7 @@ def publish(ctx: Context) -> StageResult:
     from gangline.line.registry.keys import signing_key
     from gangline.line.registry.publish import publish as make_version
 
-    checkpoint = ctx.output("train", "checkpoint")
+    checkpoint, names = ctx.output("train", "checkpoint"), ctx.output("train", "export_names")
     with writing(ctx.home), tempfile.TemporaryDirectory(prefix="publish-", dir=ctx.home) as folder:
         made = make_version(
             store=ctx.store,
@@ -26,6 +28,7 @@ def publish(ctx: Context) -> StageResult:
             repo=ctx.repo,
             workdir=Path(folder),
             checkpoint=None if checkpoint is None else str(checkpoint),
+            names={} if names is None else json.loads(get_blob(ctx.store, str(names))),
         )
     if isinstance(made, Skipped):
         return StageResult(state="skipped", message=made.reason)

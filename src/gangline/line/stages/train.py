@@ -10,7 +10,9 @@ from gangline.line.gangs import Finished, run_to_end
 from gangline.line.stages.submit import train_key, with_gang
 from gangline.line.states import stage
 from gangline.line.taken import find_donor, origin
+from gangline.spec.codec import canonical
 from gangline.spec.record import Record
+from gangline.storage.blobs import put_blob
 from gangline.units import format_count, format_number, sparkline
 
 
@@ -32,6 +34,7 @@ def train(ctx: Context) -> StageResult:
         key=key,
         outputs={
             "checkpoint": finished.result.checkpoint if finished.result else None,
+            "export_names": _keep_names(ctx, finished),
             "final_step": course.final_step,
             "metrics": _own_metrics(finished, ctx.line.train.seed),
             "attempts": finished.attempts,
@@ -39,6 +42,12 @@ def train(ctx: Context) -> StageResult:
         },
         change=lambda record: _learn(record, finished, course),
     )
+
+
+def _keep_names(ctx: Context, finished: Finished) -> str | None:
+    """Key of what a published model is to call its tensors; None: as the model does."""
+    names = finished.result.export_names if finished.result else {}
+    return put_blob(ctx.store, canonical(names)) if names else None
 
 
 def _own_metrics(finished: Finished, seed: int) -> dict[str, float]:

@@ -12,7 +12,7 @@ from gangline.train.loop.outer import is_due, outer_every
 from gangline.train.loop.trainer import Trainer
 from gangline.train.results import losses_of, write_result
 from gangline.train.roles.splits import fetch, open_split
-from gangline.train.task import Task
+from gangline.train.task import Task, export_names_of
 
 
 def run(context: Context, task: Task) -> int:
@@ -26,6 +26,7 @@ def run(context: Context, task: Task) -> int:
 def _train(context: Context, task: Task, begin: Callable[[Engine], object]) -> int:
     """Build the training and see it through; `begin` gives it the state that it goes on from."""
     plan = context.plan
+    names = export_names_of(task)
     fetch(context)
     trainer = Trainer(context, task, Course(seed=plan.seed, steps=plan.last_step))
     engine = trainer.engine
@@ -47,8 +48,9 @@ def _train(context: Context, task: Task, begin: Callable[[Engine], object]) -> i
     losses = losses_of(context.metrics, seed=plan.seed, job=None)
     job = JobResult(seed=plan.seed, step=step, metrics=metrics, losses=losses)
     units = dict(getattr(task, "metric_units", {}))
-    write_result(
-        context.metrics,
-        GangResult(role="train", final_step=step, checkpoint=engine.saves.last_key, jobs=(job,), metric_units=units),
-    )
+    result = GangResult(
+        role="train", final_step=step, checkpoint=engine.saves.last_key, jobs=(job,), metric_units=units,
+        export_names=names,
+    )  # fmt: skip
+    write_result(context.metrics, result)
     return 0
