@@ -55,9 +55,7 @@ def test_home_is_one_services_alone(tmp_path):
 
 def test_site_of_children_reads_as_the_site_in_force():
     site = Site(
-        store=StoreTable(
-            url="s3://a/b", endpoint="https://s3.example", credentials="secret:env:STORE", copies=("file:/x",)
-        ),
+        store=StoreTable(url="s3://a/b", endpoint="https://s3.example", credentials="secret:env:STORE"),
         pod=PodTable(selector={"a.b/c": 'quote " and \\ back'}, pull_secrets=("one",)),
         gpu={"h200": GpuTable(memory_bytes=141e9, flops_per_second={"bf16": 7e14})},
         forge={"ours": ForgeTable(kind="gitea", url="https://git.example", projects={"team/a b": "alpha"})},

@@ -80,7 +80,6 @@ def test_site_that_was_named_has_to_be_there(tmp_path):
         ("store.endpoint", "store = { url = 's3://bucket/a' }"),
         ("store.credentials", f"store = {{ credentials = '{CANARY}' }}"),
         ("store.credentials", f"store = {{ credentials = ['{CANARY}'] }}"),
-        ("store.copies[0]", f"store = {{ copies = ['https://user:{CANARY}@host'] }}"),
         ("store.endpoint", f"store = {{ endpoint = 'https://user:{CANARY}@host' }}"),
         ("registry.base", "registry = { base = 'python:3.11' }"),
         ("registry.image", "registry = { builder = 'docker' }"),

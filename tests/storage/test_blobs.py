@@ -42,15 +42,3 @@ def test_torn_blob_is_written_again(store):
     key = put_blob(store, b"data")
     store.put(key, b"da")
     assert get_blob(store, put_blob(store, b"data")) == b"data"
-
-
-def test_copy_answers_where_the_store_fails(store, tmp_path):
-    key = put_blob(store, b"data")
-    copy = FolderStore(tmp_path / "copy")
-    put_blob(copy, b"data")
-    store.put(key, b"rotten")
-    empty = FolderStore(tmp_path / "empty")
-    assert get_blob(store, key, copies=[empty, copy]) == b"data"
-    with pytest.raises(IntegrityError, match="holds data with digest") as failed:
-        get_blob(store, key, copies=[empty])
-    assert "nor from its copy" in failed.value.__notes__[0]

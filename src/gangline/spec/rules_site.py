@@ -57,10 +57,10 @@ def _port(key: str, value: int | None, works: str) -> Iterator[Problem]:
 
 
 def _store_rules(store: StoreTable) -> Iterator[Problem]:
-    places = {"store.url": store.url} | {f"store.copies[{i}]": url for i, url in enumerate(store.copies)}
-    for key, url in places.items():
-        if not grammar.STORE_URL.fullmatch(url):
-            yield Problem(key, "file:PATH or s3://BUCKET/PREFIX", "another" if "@" in url else show(url))
+    if not grammar.STORE_URL.fullmatch(store.url):
+        yield Problem(
+            "store.url", "file:PATH or s3://BUCKET/PREFIX", "another" if "@" in store.url else show(store.url)
+        )
     if store.url.startswith("s3:") and not store.endpoint:
         works = 'endpoint = "https://minio.example:9000" works'
         yield Problem("store.endpoint", "an endpoint beside an s3 URL", "nothing", works)

@@ -20,8 +20,6 @@ class StoreTable:
     """`secret:env:NAME`, `secret:file:PATH`, `secret:k8s:NAME/KEY`; the value is `ACCESS_KEY:SECRET_KEY`."""
     scoped: bool = True
     """An STS credential per run, where the server can."""
-    copies: tuple[str, ...] = ()
-    """URLs of stores that hold a copy, to read from when the first one is away."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
