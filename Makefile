@@ -66,7 +66,7 @@ schemas: setup-dev ## JSON schemas and reference pages from the code
 	@$(BIN)/python -m tests.faults.protections
 
 docs: setup-dev schemas ## the documentation site into build/docs, every link checked
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q && echo "docs      build/docs/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict && echo "docs      build/docs/index.html"
 
 lock: setup-dev  ## new locks from pyproject.toml
 	@$(BIN)/python requirements/lock.py

@@ -25,7 +25,7 @@ _QUOTED = re.compile(r"^\$ (?:\w+=\S+ )*(gangline [^#;|&>\n]*)", re.MULTILINE)
 
 def test_the_site_builds_with_every_link_checked(tmp_path):
     built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path / "site")],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")],
         cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )  # fmt: skip
     assert built.returncode == 0, built.stdout + built.stderr

@@ -9,7 +9,7 @@ MONITORING = Path(__file__).resolve().parents[2] / "monitoring"
 PROMETHEUS = MONITORING / "prometheus"
 RULES = sorted((PROMETHEUS / "rules").glob("*.yml"))
 ALERTS = sorted((PROMETHEUS / "alerts").glob("*.yml"))
-RUNBOOKS = MONITORING / "runbooks"
+RUNBOOKS = MONITORING.parent / "docs" / "runbooks"
 
 
 def rules_of(paths: list[Path]) -> list[dict[str, Any]]:
