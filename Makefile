@@ -29,7 +29,7 @@ check: setup-dev ## format, lint, types, the map of rooms, manifests, pipelines
 	@$(BIN)/lint-imports --no-logo --cache-dir .ruff_cache/imports | tail -n 3
 	@$(PYTEST) -q tests/manifests tests/jenkins -m "not cluster and not tools"
 
-tools: setup-dev ## build MinIO and versitygw for the tests, from Go modules, outside the tree
+tools: setup-dev ## build MinIO, versitygw and Gitea for the tests, from Go modules, outside the tree
 	@$(BIN)/python -m tests.tools
 
 test-tools: setup-dev ## the suites that need those servers

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from gangline.line.question import Origin, Trust
+from gangline.line.question import Origin
+from gangline.spec.record import Trust
 
 BranchOption = Annotated[
     str | None, typer.Option("--branch", help="Branch that was pushed to, where the checkout cannot tell.")

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from gangline.errors import ConfigError
 from gangline.line import identity
@@ -12,8 +11,7 @@ from gangline.line.strangers import shown_name
 from gangline.line.tasks import check_task
 from gangline.spec.line import Line
 from gangline.spec.load import line_digest, load_line_text
-
-Trust = Literal["own", "fork"]
+from gangline.spec.record import Trust
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gangline.report.facts import Side, headline, plan_words, stages_in_order, total_seconds, verdict_word
-from gangline.spec.record import Record
+from gangline.spec.record import Record, Trust
 
 Role = Literal["reader", "runner", "maintainer", "admin"]
 ROLES: tuple[Role, ...] = ("reader", "runner", "maintainer", "admin")
@@ -43,7 +43,7 @@ class Order:
     """None: whatever stands at the ref; then found when it is taken up and written here."""
     branch: str | None = None
     pull_request: int | None = None
-    trust: Literal["own", "fork"] = "own"
+    trust: Trust = "own"
     cause: Cause = "push"
     overrides: tuple[str, ...] = ()
     again: bool = False

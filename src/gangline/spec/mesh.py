@@ -56,7 +56,10 @@ class Mesh:
         place = self.coordinates(rank)
         return place["dp_replicate"] * self.dp_shard + place["dp_shard"]
 
-    def counts_loss(self, rank: int) -> bool:
-        """Its losses enter the sums of all: tensor-parallel peers hold the same one, only the last stage has any."""
+    def counts_metrics(self, rank: int) -> bool:
+        """What it evaluates enters the sums of all: tensor-parallel peers hold the same, only the last place has any.
+
+        Not where losses of a training are counted: a V schedule ends where it began.
+        """
         place = self.coordinates(rank)
         return place["tp"] == 0 and place["pp"] == self.pp - 1

@@ -23,6 +23,8 @@ StageState = Literal["waiting", "running", "done", "taken", "skipped", "failed",
 RunState = Literal["open", "ended"]
 Verdict = Literal["passed", "refused", "failed", "cancelled", "superseded"]
 Answer = Literal["yes", "no", "unknown"]
+Trust = Literal["own", "fork"]
+"""Whose code it is: of people who may push here, or a stranger's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +82,7 @@ class CommitInfo:
     patch: str | None = None
     """Blob key of a dirty tree's difference; such a run is never published."""
     base: Base | None = None
-    trust: Literal["own", "fork"] = "own"
+    trust: Trust = "own"
     changed: tuple[str, ...] = ()
     """Paths that differ from the base, at most 100."""
 

@@ -11,7 +11,6 @@ from gangline.line.bisect.evidence import Wanted, end_place
 from gangline.line.bisect.history import read_history
 from gangline.line.bisect.search import steps_left
 from gangline.line.bisect.seek import Bounds, Seeker, seconds_each
-from gangline.line.bisect.sides import Better
 from gangline.line.bisect.where import cheapest, step_to_measure
 from gangline.line.bisect.witness import RepositoryWitness
 from gangline.line.clock import now
@@ -20,6 +19,7 @@ from gangline.line.git import Repository
 from gangline.line.naming import find_named
 from gangline.line.question import Question, ask
 from gangline.spec.bisect import BisectState
+from gangline.spec.measured import Better
 from gangline.spec.record import Record
 
 Tell = Callable[[BisectState], None]

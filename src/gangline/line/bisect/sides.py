@@ -19,8 +19,8 @@ from statistics import fmean
 from typing import Literal
 
 from gangline.line.band import student_quantile
+from gangline.spec.measured import Better
 
-Better = Literal["lower", "higher"]
 _TINY = 1e-12
 """Of the gap between the ends, squared: values that repeat to the last bit have no spread at all."""
 _ODD = 0.001

@@ -102,7 +102,7 @@ def _in_order(own: Tensor, context: Context) -> Tensor:
     dist.all_gather(every, own, group=context.groups.control)
     shares = [torch.zeros_like(own) for _ in range(mesh.data_parallel)]
     for rank, sums in enumerate(every):
-        if mesh.counts_loss(rank):
+        if mesh.counts_metrics(rank):
             shares[mesh.data_rank(rank)] += sums
     return torch.stack(shares, dim=1).flatten(0, 1)
 
