@@ -207,7 +207,7 @@ def test_charging_a_drill_keeps_the_sum_and_never_owes(rows, seconds):
     [
         ("drop-api", Site(), "needs a launcher behind"),
         ("no-such", Site(), "here works: kill-rank, kill-twice"),
-        ("kill-rank", Site(launch=LaunchTable(target="kubernetes")), "not kubernetes"),
+        ("kill-rank", Site(launch=LaunchTable(target="kubernetes")), "these ranks are on kubernetes"),
         ("kill-rank", Site(store=StoreTable(url="s3://b/p", endpoint="http://h")), r'drill\.allow = \["kill-rank"\]'),
     ],
 )
