@@ -92,9 +92,8 @@ def plan_for(
         wanted.store, repository, project=line.project.name, commit=wanted.commit, run=wanted.run
     )  # fmt: skip
     if not answer_file(wanted.model, home).exists():
-        say(
-            f"{'following one step of the model, and ' if line.project.task else ''}looking at what there is to train on"
-        )
+        followed = "following one step of the model, and " if line.project.task else ""
+        say(f"{followed}looking at what there is to train on")
     seen = look(wanted.model, home=home)
     inventory = inventory_at(site, environ, seen.inventory)
     chosen = make_choice(line, site, inventory, seen, history, cache=cache_folder(environ, home), say=say)
