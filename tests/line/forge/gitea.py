@@ -176,8 +176,8 @@ class GiteaServer:
 
 @contextlib.contextmanager
 def running() -> Iterator[GiteaServer]:
-    """One with a folder of its own, which other users may enter."""
-    with tempfile.TemporaryDirectory(prefix="gangline-gitea-") as folder:
+    """One with a folder of its own where other users may enter, unlike that of the tests."""
+    with tempfile.TemporaryDirectory(prefix="gangline-gitea-", dir="/tmp") as folder:
         server = GiteaServer(Path(folder)).set_up()
         try:
             yield server
