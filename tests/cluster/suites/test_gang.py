@@ -83,8 +83,8 @@ def losses(logs):
 
 
 def test_gang_of_two_pods_ends_well(ended):
-    events, _, end = ended
-    assert end.exit_code == 0, end
+    events, logs, end = ended
+    assert end.exit_code == 0, (end, [line.text for line in logs][-20:])
     assert events[-1].kind == "end"
 
 
