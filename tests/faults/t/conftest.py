@@ -1,8 +1,13 @@
 """Gangs of this machine to strike; nothing of them is left afterwards."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 from tests.contracts.launcher.gangs import Stand, poll
 from tests.train.conftest import make_gang, warm
+from tests.train.parallel.long import CODE
+from tests.train.trained import left_by
 
 __all__ = ["make_gang", "warm"]
 
@@ -26,3 +31,36 @@ def end_of(stand):
         return events[-1].end, events
 
     return follow
+
+
+@pytest.fixture
+def make_struck(make_gang):
+    """Function without arguments: a gang whose code can be struck, as a task and as a program of its own."""
+
+    def make():
+        gang, here = make_gang(CODE), Path(__file__).parent
+        shutil.copy(here / "struck_code.py", gang.code)
+        shutil.copy(here / "struck_program.py", gang.code / "train.py")
+        return gang
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def kept():
+    return {}
+
+
+@pytest.fixture
+def calm(make_struck, kept):
+    """Function of a plan: what a gang trains to which nothing happens."""
+
+    def train(plan):
+        if plan.digest not in kept:
+            gang = make_struck()
+            run = gang.run if plan.program.task else gang.run_program
+            assert set(run(plan)) == {0}, gang.log()
+            kept[plan.digest] = left_by(gang)
+        return kept[plan.digest]
+
+    return train

@@ -5,9 +5,21 @@ from collections import Counter
 from dataclasses import replace
 from itertools import chain
 
+from tests.train.trained import gaps, left_by
+
 from gangline.line.training import read_training
 from gangline.spec.measured import Samples
 from gangline.train.loop.order import SampleOrder
+
+GATE = 1e-5
+"""By how much the weights of two trainings may differ, of their norm."""
+
+
+def assert_trained(gang, plan, wanted):
+    """To the weights `wanted`, of the same data, all of it once."""
+    assert max(gaps(left_by(gang), wanted)) <= GATE
+    assert_samples(gang, plan.world_size, trained=plan.steps * plan.global_batch)
+    assert_taken_once(gang, plan)
 
 
 def assert_samples(gang, world_size, **fate):

@@ -3,14 +3,12 @@
 Four ranks each: a rank is killed, asked to stop, or computes what is not finite; a plan ends early and goes on.
 """
 
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from tests.faults.t.taken import assert_samples, assert_taken_once
+from tests.faults.t.taken import GATE, assert_samples, assert_trained
 from tests.train.gang import stored_model
-from tests.train.parallel.long import CODE, long_plan
+from tests.train.parallel.long import long_plan
 from tests.train.trained import gaps, left_by
 
 from gangline.spec.mesh import Mesh
@@ -18,8 +16,6 @@ from gangline.spec.plan import CheckpointPolicy, Compression, Program, Recovery
 
 pytestmark = pytest.mark.timeout(300)
 STEPS, BATCH, EVERY = 6, 8, 2
-GATE = 1e-5
-STRUCK = Path(__file__).with_name("struck_code.py")
 REPLICAS_OF_SHARDS = Mesh(dp_replicate=2, dp_shard=2)
 MESHES = {
     "cp x tp": Mesh(cp=2, tp=2), "fsdp x tp": Mesh(dp_shard=2, tp=2), "pp x ddp": Mesh(pp=2, dp_replicate=2),
@@ -49,41 +45,6 @@ def alone(plan):
     return replace(plan, mesh=Mesh(), strategy="explicit")
 
 
-@pytest.fixture
-def make_struck(make_gang):
-    def make():
-        gang = make_gang(CODE)
-        shutil.copy(STRUCK, gang.code)
-        return gang
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def kept():
-    return {}
-
-
-@pytest.fixture
-def calm(make_struck, kept):
-    """Function of a plan: what a gang trains to which nothing happens."""
-
-    def train(plan):
-        if plan.digest not in kept:
-            gang = make_struck()
-            assert set(gang.run(plan)) == {0}, gang.log()
-            kept[plan.digest] = left_by(gang)
-        return kept[plan.digest]
-
-    return train
-
-
-def assert_trained(gang, plan, wanted):
-    assert max(gaps(left_by(gang), wanted)) <= GATE
-    assert_samples(gang, 4, trained=STEPS * BATCH)
-    assert_taken_once(gang, plan)
-
-
 @pytest.mark.parametrize("rank", [0, pytest.param(2, marks=pytest.mark.slow)])
 @each_product("pp x ddp")
 def test_killed_rank_costs_the_steps_since_the_checkpoint_and_nothing_else(make_struck, calm, name, rank):
@@ -99,10 +60,11 @@ def test_killed_rank_costs_the_steps_since_the_checkpoint_and_nothing_else(make_
 @each_product("pp x ddp")
 def test_sigterm_at_one_rank_saves_at_a_step_boundary(make_struck, calm, name, rank):
     gang, plan = make_struck(), plan_of(name)
-    assert gang.run(plan, STRIKE=f"term:{rank}:3") == [143] * 4, gang.log()
+    step = EVERY * 2 if name in DRIFTS else 3  # elsewhere replicas that drift come together before their time
+    assert gang.run(plan, STRIKE=f"term:{rank}:{step}") == [143] * 4, gang.log()
     stopped = {gang.events(each, "stopping")[0]["step"] for each in range(4)}
     assert len(stopped) == 1, "all leave after the same step"
-    assert stopped <= {3, 4}
+    assert stopped <= {step, step + 1}
     assert {gang.events(event="saved")[-1]["step"]} == stopped
     assert gang.run(plan) == [0] * 4, gang.log()
     assert {each["step"] for each in gang.events(event="resumed")} == stopped

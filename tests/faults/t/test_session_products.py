@@ -3,14 +3,12 @@
 A rank is killed, asked to stop, or computes what is not finite; a plan ends early and goes on.
 """
 
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from tests.faults.t.taken import assert_samples, assert_taken_once
+from tests.faults.t.taken import GATE, assert_samples, assert_trained
 from tests.train.gang import stored_model
-from tests.train.parallel.long import CODE, long_plan
+from tests.train.parallel.long import long_plan
 from tests.train.trained import gaps, left_by
 
 from gangline.spec.mesh import Mesh
@@ -18,21 +16,6 @@ from gangline.spec.plan import CheckpointPolicy, Program, Recovery
 
 pytestmark = pytest.mark.timeout(300)
 STEPS, BATCH, EVERY = 6, 8, 2
-GATE = 1e-5
-STRUCK = Path(__file__).with_name("struck_code.py")
-PROGRAM = """
-from gangline.train import Session, parallelize
-from struck_code import StruckLong
-
-task = StruckLong()
-with Session() as session:
-    options = session.plan.model
-    model = parallelize(task.build_model(options), session, hints=task.hints)
-    optimizer = session.optimizer(model)
-    for batch in session.batches(task.build_data("train", {"model": options})):
-        session.backward(task.loss(model(batch["tokens"]), batch))
-        session.step(optimizer)
-"""
 MESHES = {"ddp": Mesh(dp_replicate=2), "fsdp": Mesh(dp_shard=2), "tp x ddp": Mesh(dp_replicate=2, tp=2)}
 
 
@@ -49,42 +32,6 @@ def plan_of(name, **changes):
         "checkpoint": CheckpointPolicy(every=EVERY, asynchronous=False),
     }  # fmt: skip
     return long_plan(MESHES[name], **given | changes)
-
-
-@pytest.fixture
-def make_struck(make_gang):
-    def make():
-        gang = make_gang(CODE)
-        shutil.copy(STRUCK, gang.code)
-        (gang.code / "train.py").write_text(PROGRAM)
-        return gang
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def kept():
-    return {}
-
-
-@pytest.fixture
-def calm(make_struck, kept):
-    """Function of a plan: what a gang trains to which nothing happens."""
-
-    def train(plan):
-        if plan.digest not in kept:
-            gang = make_struck()
-            assert set(gang.run_program(plan)) == {0}, gang.log()
-            kept[plan.digest] = left_by(gang)
-        return kept[plan.digest]
-
-    return train
-
-
-def assert_trained(gang, plan, wanted):
-    assert max(gaps(left_by(gang), wanted)) <= GATE
-    assert_samples(gang, plan.world_size, trained=STEPS * BATCH)
-    assert_taken_once(gang, plan)
 
 
 @each_strategy("tp x ddp")
