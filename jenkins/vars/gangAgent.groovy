@@ -6,7 +6,11 @@ def call(String kind, Closure body) {
     }
     retry(count: 3, conditions: [kubernetesAgent(), nonresumable()]) {
         node("gangline-${kind}") {
-            checkout(scm)
+            // Every branch: which of them holds the commit, and the rules of the default one, decide what is published.
+            def remote = scm.userRemoteConfigs.first()
+            String all = '+HEAD:refs/remotes/origin/HEAD +refs/heads/*:refs/remotes/origin/*'
+            checkout(scmGit(branches: scm.branches, extensions: scm.extensions, userRemoteConfigs: [[
+                url: remote.url, credentialsId: remote.credentialsId, refspec: [remote.refspec, all].join(' ')]]))
             if (plain) {
                 body()
             } else {

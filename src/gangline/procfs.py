@@ -34,6 +34,26 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def pids(pid: int) -> list[int]:
+    """What a process is called in each namespace that it is in, from this one inward; empty: it is gone."""
+    for line in _read(_PROC / str(pid) / "status").splitlines():
+        if line.startswith("NSpid:"):
+            return [int(each) for each in line.split()[1:]]
+    return []
+
+
+def pid_here(inner: int, *, below: int) -> int | None:
+    """What the process is called here that `below`, or a descendant of it, calls `inner`; None: it is gone."""
+    level, waiting = len(pids(below)), [below]
+    while waiting:
+        pid = waiting.pop()
+        names = pids(pid)
+        if len(names) == level and names[-1] == inner:
+            return pid
+        waiting += children(pid)
+    return None
+
+
 def num_threads(pid: int) -> int:
     return len(_list(_PROC / str(pid) / "task"))
 
@@ -46,11 +66,12 @@ def catches(pid: int, signal: int) -> bool:
     return False
 
 
-def with_variable(name: str, value: str) -> Iterator[int]:
-    """Processes that were started with `name=value` in their environment and can be looked at by this user."""
-    wanted = f"{name}={value}".encode()
+def with_variable(name: str, *values: str) -> Iterator[int]:
+    """Processes that were started with `name=value`, for one of `values`, in their environment and that this user may
+    look at."""
+    wanted = {f"{name}={value}".encode() for value in values}
     for entry in _list(_PROC):
-        if entry.isdecimal() and int(entry) != os.getpid() and wanted in _environ(int(entry)):
+        if entry.isdecimal() and int(entry) != os.getpid() and not wanted.isdisjoint(_environ(int(entry))):
             yield int(entry)
 
 

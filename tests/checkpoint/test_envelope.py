@@ -6,7 +6,6 @@ from dataclasses import replace
 from hashlib import sha256
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,22 +110,6 @@ def test_manifest_without_signature_is_refused():
     bare = Envelope(payload=canonical(manifest()).decode(), signatures=())
     with pytest.raises(Refused, match="wanted an hmac-sha256 signature"):
         verify_manifest(canonical(bare), KEY)
-
-
-def test_ed25519_signature_is_demanded_where_a_public_key_is_given():
-    private = Ed25519PrivateKey.from_private_bytes(b"s" * 32)
-    public = private.public_key().public_bytes_raw()
-    both = sign_manifest(manifest(), KEY, ed25519_key=b"s" * 32)
-    assert verify_manifest(both, KEY, ed25519_public_key=public) == manifest()
-    assert verify_manifest(both, KEY) == manifest()
-    with pytest.raises(Refused, match="wanted an ed25519 signature"):
-        verify_manifest(sign_manifest(manifest(), KEY), KEY, ed25519_public_key=public)
-    with pytest.raises(Refused, match="wanted an ed25519 signature"):
-        verify_manifest(sign_manifest(manifest(), KEY, ed25519_key=b"t" * 32), KEY, ed25519_public_key=public)
-    swapped = json.loads(both)
-    swapped["signatures"][1]["value"] = "00" * 64
-    with pytest.raises(Refused, match="ed25519 signature does not fit"):
-        verify_manifest(canonical(swapped), KEY, ed25519_public_key=public)
 
 
 @pytest.mark.parametrize(

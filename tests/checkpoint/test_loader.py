@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.checkpoint.small import KEY, PREFIX, Wrapped, saver, step, trained
 from torch import nn
 
@@ -84,21 +83,6 @@ def test_one_checkpoint_can_be_asked_for(three):
     assert (loaded.step, tensor_digests(model, optimizer)) == (2, digests[2])
     with pytest.raises(IntegrityError, match="found nothing"):
         load(store, PREFIX, model, optimizer, key=KEY, group=None, at=f"{PREFIX}/step-00000007")
-
-
-def test_site_may_demand_a_signature_of_its_own(store):
-    private = Ed25519PrivateKey.from_private_bytes(b"s" * 32)
-    public = private.public_key().public_bytes_raw()
-    model, optimizer = trained()
-    saver(store, ed25519_key=b"s" * 32).save(model, optimizer, {}, step=1, wait=True)
-    saver(store, generation=2).save(model, optimizer, {}, step=2, wait=True)
-    refused = []
-    loaded = load(
-        store, PREFIX, model, optimizer, key=KEY, group=None, ed25519_public_key=public,
-        on_refused=lambda *told: refused.append(told),
-    )  # fmt: skip
-    assert loaded.step == 1
-    assert "wanted an ed25519 signature" in refused[0][1]
 
 
 def test_model_opens_without_its_optimizer(three):

@@ -24,7 +24,13 @@ def save(rank, group, root, layout):
     for number in range(SAVED_STEPS):
         step(model, optimizer, number)
     saver = Saver(
-        store=FolderStore(root), prefix=prefix(layout), run="r", plan_digest="d", generation=1, key=KEY, group=group
+        store=FolderStore(root),
+        prefix=prefix(layout),
+        run=str(layout),
+        plan_digest="d",
+        generation=1,
+        key=KEY,
+        group=group,
     )
     saver.save(model, optimizer, {"by": str(layout)}, step=SAVED_STEPS, wait=True, rank_numbers={"rank": rank})
     saver.close()

@@ -7,9 +7,11 @@ import pytest
 import torch
 from tests.checkpoint.folders import KEY, write_checkpoint
 
+from gangline.checkpoint import retention
 from gangline.checkpoint.envelope import list_checkpoints
 from gangline.checkpoint.retention import collect, collect_left_files, retain
 from gangline.checkpoint.stored import stored_digests
+from gangline.storage.failure import NotAllowed
 
 
 @pytest.fixture
@@ -79,6 +81,7 @@ def test_files_of_a_checkpoint_that_does_not_verify_are_kept_as_evidence(four):
     assert collect(four, "p", KEY, now=time.time() + 3600) == []
 
 
+@pytest.mark.row("S6")
 def test_abandoned_uploads_are_collected(four):
     opened = four.upload("p/step-00000009/g0001-r00000-0.safetensors")
     opened.__enter__().part(b"x" * 6 * 2**20)  # its writer is killed before it leaves the block
@@ -96,3 +99,19 @@ def test_nothing_unfinished_stays_of_a_run_that_is_over_and_nothing_of_others_go
         four.put(key, b"x")
     assert collect_left_files(four, "p", KEY) == left
     assert keys(four) == sorted([*before, mine])
+
+
+def test_of_more_checkpoints_than_anybody_keeps_nothing_is_read_and_nothing_goes(four, monkeypatch):
+    monkeypatch.setattr(retention, "MOST_CHECKPOINTS", 3)
+    monkeypatch.setattr(retention, "read_manifest", None)
+    four.put("p/step-00000009/g0001-index.json", b"orphan")
+    assert collect_left_files(four, "p", KEY) == []
+
+
+def test_who_may_not_see_uploads_collects_the_rest(four, monkeypatch):
+    def refuse(_prefix):
+        raise NotAllowed("AccessDenied")
+
+    monkeypatch.setattr(four, "open_uploads", refuse)
+    four.put("p/step-00000009/g0001-index.json", b"orphan")
+    assert collect_left_files(four, "p", KEY) == ["p/step-00000009/g0001-index.json"]

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from tests.train.gang import ROOT
 
+from gangline.launch.local.folder import GangFolder
+from gangline.launch.local.processes import living_keepers, rank_process
 from gangline.procfs import with_variable
 
 DEADLINE = 90.0
@@ -80,23 +82,23 @@ class Broken:
 
     def left(self) -> list[int]:
         """Processes that some gang of this repository started."""
-        homes = self.repo.glob(".gangline/gangs/*")
+        homes = (GangFolder(home).inside for home in self.repo.glob(".gangline/gangs/*"))
         return [pid for home in homes for pid in with_variable("GANGLINE_HOME", str(home))]
 
-    def keeper(self) -> dict[str, Any]:
-        """What the keeper of the one gang says of itself, once both ranks have spoken."""
+    def keeper(self) -> GangFolder:
+        """The one gang, once both of its ranks have spoken."""
 
-        def spoken() -> dict[str, Any] | None:
-            for status in self.repo.glob(".gangline/gangs/*/keeper-0.json"):
-                if sum("hello" in log.read_text() for log in status.parent.glob("logs/[01].log")) == 2:
-                    return json.loads(status.read_text())
+        def spoken() -> GangFolder | None:
+            for folder in map(GangFolder, self.repo.glob(".gangline/gangs/*")):
+                if sum("hello" in log.read_text() for log in folder.inside.glob("logs/[01].log")) == 2:
+                    return folder
             return None
 
         return until(spoken)
 
     def checkpoints(self) -> list[Path]:
         """Folders of the one run's, oldest first."""
-        return sorted(self.repo.glob(".gangline/store/runs/*/*/*/checkpoints/step-*"))
+        return sorted(self.repo.glob(".gangline/store/runs/*/*/*/gang/checkpoints/step-*"))
 
 
 def until(look: Callable[[], Any]) -> Any:
@@ -172,7 +174,7 @@ def test_a_second_driver_is_told_of_the_first_and_a_killed_one_is_replaced(broke
     broken.environment["NAP"] = "600"
     broken.commit(COMMAND, SLEEPS)
     first = broken.start("run")
-    ranks = broken.keeper()["ranks"]
+    ranks = pids_of_ranks(broken.keeper())
     code, said = broken.call("run")
     assert code == 20
     assert f"is driven by process {first.pid}" in said
@@ -180,7 +182,7 @@ def test_a_second_driver_is_told_of_the_first_and_a_killed_one_is_replaced(broke
     first.communicate(timeout=DEADLINE)
     second = broken.start("run")
     until(lambda: "found" in (second.stdout.readline() if second.stdout else ""))
-    assert broken.keeper()["ranks"] == ranks, "the gang was adopted, not started again"
+    assert pids_of_ranks(broken.keeper()) == ranks, "the gang was adopted, not started again"
     code, said = broken.call("cancel", "broken", "--now")
     assert code == 70
     second.communicate(timeout=DEADLINE)
@@ -192,10 +194,11 @@ def test_a_second_driver_is_told_of_the_first_and_a_killed_one_is_replaced(broke
 def test_a_killed_keeper_leaves_no_process_and_another_gang_goes_on(broken):
     broken.commit(COMMAND, SLEEPS)
     driver = broken.start("run", "--until", "train")
-    keeper = broken.keeper()
-    os.kill(keeper["pid"], signal.SIGKILL)
-    until(lambda: len(list(broken.repo.glob(".gangline/gangs/*/keeper-0.json"))) == 2)
-    assert not set(keeper["ranks"].values()) & set(broken.left())
+    folder = broken.keeper()
+    ranks = set(pids_of_ranks(folder))
+    os.kill(living_keepers(folder)[0].pid, signal.SIGKILL)
+    until(lambda: len(list(broken.repo.glob(".gangline/gangs/**/keeper-0.json"))) == 2)
+    assert not ranks & set(broken.left())
     assert broken.call("cancel", "broken", "--now")[0] == 70
     said, _ = driver.communicate(timeout=DEADLINE)
     assert driver.returncode == 70, said
@@ -251,6 +254,11 @@ def test_a_flipped_checkpoint_is_passed_over_and_with_none_left_the_run_ends(bro
     assert not broken.left()
 
 
+def pids_of_ranks(folder: GangFolder) -> list[int]:
+    """As this machine calls them."""
+    return [rank_process(folder, rank).pid for rank in (0, 1)]
+
+
 def interrupt(broken: Broken, when: Callable[[], bool]) -> str:
     """Train until `when` holds, then Ctrl-C: nothing is left running, the run stays open. What was printed."""
     driver = broken.start("run", "--until", "train")
@@ -264,7 +272,7 @@ def interrupt(broken: Broken, when: Callable[[], bool]) -> str:
 
 def resumed(broken: Broken) -> str:
     """Where rank 0 went on from, ever."""
-    logs = [log.read_text() for log in broken.repo.glob(".gangline/gangs/*/out/ranks/0.jsonl")]
+    logs = [log.read_text() for log in broken.repo.glob(".gangline/gangs/**/out/ranks/0.jsonl")]
     events = [json.loads(line) for log in logs for line in log.splitlines(keepends=True) if line.endswith("\n")]
     return " ".join(event["checkpoint"] for event in events if event["event"] == "resumed")
 

@@ -3,11 +3,14 @@
 import os
 
 import pytest
+from tests.cluster.fake.admission import policies
 from tests.cluster.fake.front import kubeconfig, serving
 from tests.cluster.fake.server import FakeServer
 
 from gangline.cli.clustercheck import check_cluster
 from gangline.cli.desk import Desk
+from gangline.launch.sandbox.engines import Bubblewrap, Unconfined
+from gangline.line import sandboxes
 from gangline.spec.site import LaunchTable, Site
 
 
@@ -53,3 +56,35 @@ def test_account_without_a_placer_hears_whether_it_may_place_its_own_gangs(serve
     assert not placer.ok
     assert placer.text == "none"
     assert placer.without.endswith("lacks patch jobs.batch/status; patch pods; list nodes of the cluster")
+
+
+@pytest.mark.row("A3")
+def test_namespace_without_our_policies_is_told_with_what_that_means(server, tmp_path):
+    admission = findings(server, tmp_path)["admission"]
+    assert (admission.ok, admission.needed) == (False, False)
+    assert admission.without.startswith("whoever may create Jobs in gangs may mount every Secret of it; kubectl apply")
+    server.policies = policies()
+    assert findings(server, tmp_path)["admission"].ok
+    assert list(server.store.all_of(server.kind("jobs.batch"), "gangs")) == []
+
+
+@pytest.mark.row("A3")
+def test_account_that_sees_secrets_is_told_which_of_its_rights_show_them(server, tmp_path):
+    server.denied |= {(verb, "secrets") for verb in ("get", "list", "watch", "delete")}
+    secrets = findings(server, tmp_path)["secrets"]
+    assert not secrets.ok
+    assert secrets.without.startswith("this account may patch every Secret of gangs, and their answers show them;")
+    server.denied.add(("patch", "secrets"))
+    assert findings(server, tmp_path)["secrets"].ok
+
+
+@pytest.mark.row("P10")
+@pytest.mark.parametrize(
+    ("hides", "text"), [(True, "bubblewrap"), (False, "a pod of the cluster, as this machine hides")]
+)
+def test_where_model_code_runs_beside_gangs_is_told(server, tmp_path, monkeypatch, hides, text):
+    engine = Bubblewrap("/usr/bin/bwrap", None) if hides else Unconfined("no bwrap")
+    monkeypatch.setattr(sandboxes, "find_engine", lambda *_, **__: engine)
+    found = findings(server, tmp_path)["model code"]
+    assert found.ok
+    assert found.text.startswith(text)

@@ -41,7 +41,7 @@ def long_run(tmp_path, monkeypatch):
     repositories.settle_inventory(repo)
     driver = start_driver([str(repo)])
     try:
-        wait_for(lambda: list(repo.glob(".gangline/gangs/*/out/began")), "the gang runs")
+        wait_for(lambda: list(repo.glob(".gangline/gangs/**/out/began")), "the gang runs")
         yield driver, repo
     finally:
         driver.process.kill()

@@ -2,7 +2,10 @@
 
 import json
 
+import pytest
+
 from gangline.cli import checkup
+from gangline.launch.sandbox.engines import Bubblewrap, OtherUser, Unconfined
 
 
 def test_on_a_machine_that_runs_these_tests_nothing_needed_is_broken(gangline):
@@ -11,7 +14,7 @@ def test_on_a_machine_that_runs_these_tests_nothing_needed_is_broken(gangline):
     document = json.loads(result.stdout)
     assert document["ok"]
     found = {finding["name"]: finding for finding in document["findings"]}
-    assert {"python", "git", "torch", "cores", "store", "gpu", "docker"} == set(found)
+    assert {"python", "git", "torch", "cores", "store", "sandbox", "gpu", "docker"} == set(found)
     assert "conditional writes yes" in found["store"]["text"]
     assert "gloo" in found["torch"]["text"]
 
@@ -23,6 +26,28 @@ def test_what_is_absent_says_what_works_without_it(gangline, monkeypatch):
     assert "gpu absent: runs use the cores" in result.stdout
     assert "docker absent: no images are built" in result.stdout
     assert result.stdout.endswith("nothing absent is needed by `gangline run`\n")
+
+
+@pytest.mark.parametrize(
+    ("engine", "ok", "said"),
+    [
+        (Bubblewrap("/usr/bin/bwrap", 65532), True, "as uid 65532: files, processes and environment of its own (own"),
+        (OtherUser(65532), True, "uid 65532: environment and home of its own (model code sees every file that all"),
+        (
+            Unconfined("bubblewrap is not installed"),
+            False,
+            "none: bubblewrap is not installed (model code runs as this",
+        ),
+    ],
+)
+def test_what_keeps_model_code_apart_is_said_with_what_it_does_not_hide(gangline, monkeypatch, engine, ok, said):
+    monkeypatch.setattr(checkup, "_output", a_machine_without_gpu)
+    monkeypatch.setattr("gangline.launch.sandbox.find_engine", lambda *_, **__: engine)
+    found = next(f for f in json.loads(gangline("doctor", "--json").stdout)["findings"] if f["name"] == "sandbox")
+    assert (found["ok"], found["needed"]) == (ok, False)
+    assert said in found["text"]
+    if not ok:
+        assert "sandbox absent: apt install bubblewrap; until then" in gangline("doctor").stdout
 
 
 def test_what_is_needed_and_broken_ends_with_an_exit_code_and_the_way_on(gangline, monkeypatch):

@@ -26,16 +26,18 @@ def test_a_jenkins_gets_its_files_and_may_ask_for_them_again(tmp_path):
     command("jenkins", out=tmp_path)
     command("jenkins", out=tmp_path)
     written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
-    assert {"Jenkinsfile", "jenkins/vars/gangStage.groovy", "jenkins/agents/line.yaml"} <= written
+    assert {"jenkins/vars/gangline.groovy", "jenkins/vars/gangStage.groovy", "jenkins/agents/line.yaml"} <= written
     assert {"jenkins/casc/jenkins.yaml", "jenkins/casc/plugins.txt"} <= written
 
 
-def test_a_jenkinsfile_that_somebody_changed_is_not_overwritten(tmp_path):
-    (tmp_path / "Jenkinsfile").write_text("mine")
-    with pytest.raises(UsageError, match=r"Jenkinsfile in .* say something else"):
+def test_a_file_that_somebody_changed_is_not_overwritten(tmp_path):
+    mine = tmp_path / "jenkins" / "vars" / "gangline.groovy"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    with pytest.raises(UsageError, match=r"gangline.groovy in .* say something else"):
         command("jenkins", out=tmp_path)
-    assert (tmp_path / "Jenkinsfile").read_text() == "mine"
-    assert list(tmp_path.iterdir()) == [tmp_path / "Jenkinsfile"]
+    assert mine.read_text() == "mine"
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
 
 
 def test_what_a_jenkins_gets_is_about_no_run():

@@ -6,17 +6,20 @@ from types import SimpleNamespace
 from tests.planner.cases import RATES, SITE, SMALL, TRACED, cpu, earlier, line
 
 from gangline.cli.commands.plan import _page
+from gangline.line.runners import Apart
 from gangline.planner.choose import choose
 from gangline.spec.record import Gate
 
+HERE = Apart(engine="bubblewrap", text="bubblewrap", gaps="")
 
-def preview_of(*, profile=SMALL, rates=None, history=(), troubles=(), **train):
+
+def preview_of(*, profile=SMALL, rates=None, history=(), troubles=(), sandbox=HERE, **train):
     asked = line(**train)
     choice = choose(asked, SITE, cpu(2), profile, history, rates=rates)
     return SimpleNamespace(
         run="demo-1", choice=choice, inventory=cpu(2), profile=profile,
         question=SimpleNamespace(line=asked), budget=Gate(name="budget", verdict="yes", reason="no bound is set"),
-        band=0.07, troubles=troubles,
+        band=0.07, troubles=troubles, sandbox=sandbox,
     )  # fmt: skip
 
 
@@ -64,3 +67,9 @@ def test_no_line_of_the_page_is_wider_than_the_terminal():
     said = _page(found, why=True, width=80)
     assert max(map(len, said.splitlines())) <= 80
     assert said.split() == _page(found, why=True).split(), "words are only moved"
+
+
+def test_model_code_that_runs_in_a_pod_is_told():
+    pod = Apart(engine="pod", text="a pod of the cluster", gaps="")
+    assert "model     looked at in a pod of the cluster" in page(sandbox=pod).splitlines()
+    assert "looked at" not in page()

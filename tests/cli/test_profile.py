@@ -16,7 +16,7 @@ SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 @pytest.fixture
 def profiled(desk):
     store = open_store(f"file:{desk / '.gangline' / 'store'}")
-    prefix = f"{records.passed().prefix}/profiles/10-12"
+    prefix = f"{records.passed().gang_prefix}/profiles/10-12"
     store.put(f"{prefix}/rank-0.json", summary(0).to_json())
     store.put(f"{prefix}/rank-0.trace.json.gz", b"a whole trace")
     return desk
@@ -27,7 +27,7 @@ def test_what_was_profiled_is_shown_and_its_page_written(gangline, profiled):
     page = profiled / ".gangline" / "reports" / f"{records.BASE_RUN}-profile" / "10-12.html"
     assert shown.stdout.startswith("steps 10 to 12 · 1 rank")
     assert shown.stdout.strip().endswith(str(page))
-    assert f"{records.passed().prefix}/profiles/10-12/rank-0.trace.json.gz" in page.read_text()
+    assert f"{records.passed().gang_prefix}/profiles/10-12/rank-0.trace.json.gz" in page.read_text()
 
 
 def test_whole_traces_come_out_of_the_store_where_they_are_wanted(gangline, profiled, tmp_path):

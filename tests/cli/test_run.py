@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from gangline.errors import CancelledError
+from gangline.launch.local.folder import GangFolder
+from gangline.launch.local.processes import end_everything, rank_process
 
 LINE = """
 [project]
@@ -70,9 +72,9 @@ class Toy:
         """Process ids of the ranks of the one gang, once they live."""
         deadline = time.monotonic() + DEADLINE
         while time.monotonic() < deadline:
-            for status in self.repo.glob(".gangline/gangs/*/keeper-0.json"):
-                ranks = list(json.loads(status.read_text())["ranks"].values())
-                logs = [log.read_text() for log in status.parent.glob("logs/*.log")]
+            for folder in map(GangFolder, self.repo.glob(".gangline/gangs/*")):
+                ranks = [found.pid for rank in (0, 1) if (found := rank_process(folder, rank))]
+                logs = [log.read_text() for log in folder.inside.glob("logs/*.log")]
                 if len(ranks) == 2 and sum("hello" in log for log in logs) == 2:
                     return ranks
             time.sleep(0.05)
@@ -83,11 +85,8 @@ class Toy:
 def toy(tmp_path) -> Iterator[Toy]:
     toy = Toy(tmp_path, seconds=600)
     yield toy
-    for status in toy.repo.glob(".gangline/gangs/*/keeper-0.json"):
-        found = json.loads(status.read_text())
-        for pid in (found["pid"], *found["ranks"].values()):
-            if living(pid):
-                os.kill(pid, signal.SIGKILL)
+    for folder in map(GangFolder, toy.repo.glob(".gangline/gangs/*")):
+        end_everything(folder)
 
 
 def living(pid: int) -> bool:

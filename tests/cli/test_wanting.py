@@ -25,14 +25,14 @@ def store(tmp_path):
 def test_the_request_lies_there_before_anything_is_trained(store):
     heard = Heard()
     WantsProfile(heard, store, (5, 7)).run_started(records.bare())
-    request = ProfileRequest.from_json(store.get(request_key(records.bare().prefix)).data)
+    request = ProfileRequest.from_json(store.get(request_key(records.bare().gang_prefix)).data)
     assert (request.first, request.last, request.ranks) == (5, 7, (0,))
     assert heard.calls == [("run_started", records.bare())]
 
 
 def test_a_run_that_has_ended_is_asked_nothing(store):
     WantsProfile(Heard(), store, (5, 7)).run_started(records.passed())
-    assert store.get(request_key(records.passed().prefix)) is None
+    assert store.get(request_key(records.passed().gang_prefix)) is None
 
 
 def test_everything_else_is_handed_on(store):

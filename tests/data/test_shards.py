@@ -4,19 +4,29 @@ import json
 
 import pytest
 
+from gangline.data import shards as data_shards
 from gangline.data.shards import resolve_shards
 from gangline.errors import ConfigError
+from gangline.spec.data_keys import DataAccess
+from gangline.storage.local import FolderStore
 
 KEY = "blobs/sha256/" + "a" * 64
+ACCESS = DataAccess(prefixes=("sets/",))
 
 
-def manifest(plain: object) -> dict[str, bytes]:
-    return {"sets/a.json": json.dumps(plain).encode()}
+@pytest.fixture
+def store(tmp_path):
+    return FolderStore(tmp_path / "store")
 
 
-def test_shards_keep_the_order_of_their_manifest():
+def resolve(store, plain, *, keys=("sets/a.json",)):
+    store.put("sets/a.json", json.dumps(plain).encode())
+    return resolve_shards(keys, store=store, access=ACCESS)
+
+
+def test_shards_keep_the_order_of_their_manifest(store):
     shards = [{"key": KEY, "size_bytes": 3}, {"key": KEY, "size_bytes": 3, "path": "tail.bin"}]
-    files = resolve_shards(["sets/a.json"], stored=manifest(shards).get)
+    files = resolve(store, shards)
     assert [(file.path, file.key, file.size_bytes) for file in files] == [
         ("shards/000-000000", KEY, 3),
         ("shards/tail.bin", KEY, 3),
@@ -35,14 +45,25 @@ def test_shards_keep_the_order_of_their_manifest():
         ([{"key": KEY, "size_bytes": 1, "path": "a"}, {"key": KEY, "size_bytes": 1, "path": "a"}], "two for a"),
     ],
 )
-def test_manifest_that_does_not_say_what_it_must_is_refused(plain, message):
+def test_manifest_that_does_not_say_what_it_must_is_refused(store, plain, message):
     with pytest.raises(ConfigError, match=message):
-        resolve_shards(["sets/a.json"], stored=manifest(plain).get)
+        resolve(store, plain)
 
 
-def test_manifest_that_is_not_there_or_no_json_is_refused():
+def test_manifest_that_is_not_there_or_no_json_is_refused(store):
     with pytest.raises(ConfigError, match="found nothing"):
-        resolve_shards(["sets/a.json"], stored={}.get)
+        resolve_shards(["sets/a.json"], store=store, access=ACCESS)
     for text in (b"{", b"[" * 100_000):
+        store.put("sets/a.json", text)
         with pytest.raises(ConfigError, match="wanted a list"):
-            resolve_shards(["sets/a.json"], stored={"sets/a.json": text}.get)
+            resolve_shards(["sets/a.json"], store=store, access=ACCESS)
+
+
+def test_manifests_together_are_bounded_in_bytes_and_in_shards(store, monkeypatch):
+    shards = [{"key": KEY, "size_bytes": 3}] * 3
+    monkeypatch.setattr(data_shards, "MOST_SHARDS", 5)
+    with pytest.raises(ConfigError, match="at most 5 shards"):
+        resolve(store, shards, keys=("sets/a.json", "sets/a.json"))
+    monkeypatch.setattr(data_shards, "MOST_MANIFEST_BYTES", 400)
+    with pytest.raises(ConfigError, match="wanted at most 400 B of manifests together"):
+        resolve(store, shards, keys=("sets/a.json", "sets/a.json"))

@@ -130,6 +130,7 @@ def main(words: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the copies go, and what runs in them
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gangline-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o711)  # users that sandboxes run as come by
         tree, digest = copy_of_tree(Path(folder) / "tree")
         kept = KEPT / f"{digest[:16]}.jsonl"
         if options.fresh:

@@ -1,48 +1,61 @@
-"""Rows of the goal sheet that the training runtime and its checkpoints answer for: each has tests, small and full."""
+"""Rows of the goal sheet: each has a smoke slice, a full size, and a protection whose removal its tests notice."""
 
 import re
-from collections import defaultdict
 
 import pytest
 from tests.faults.mutation import ROOT, mutations
-from tests.faults.protections import PAGE, ROWS, marked_with, page
+from tests.faults.protections import PAGE, SUITES, marked_with, page, smoke_suite
+from tests.faults.rows import NOT_OURS, NOT_SHOWN, ROWS, SMALL_IS_ALL, WHAT
 
-SMALL_IS_ALL = {"S11", "T10"}
-"""Rows whose smoke slice covers every case there is."""
-THE_SERVERS_OWN = "S7"
-"""What protects there is no code of ours."""
+SHOWN = [row for row in ROWS if row not in NOT_SHOWN]
 
 
-def files_by_row():
-    found = defaultdict(set)
-    for path in (ROOT / "tests").rglob("test_*.py"):
-        for words in re.findall(r"mark\.row\(([^)]*)\)", path.read_text()):
-            for row in re.findall(r'"(\w+)"', words):
-                found[row].add(path)
-    return found
+def marked(row):
+    return list(marked_with(row))
 
 
-FILES = files_by_row()
+@pytest.mark.parametrize("row", SHOWN)
+def test_row_has_a_smoke_slice(row):
+    assert marked(row), f"row {row} has no test"
+    assert smoke_suite(marked(row)) in SUITES, f"row {row} has slow tests alone"
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_row_has_a_smoke_slice_and_a_full_size(row):
-    files = FILES[row]
-    assert files, f"row {row} has no test"
-    texts = {path: path.read_text() for path in files}
-    is_whole_file_slow = re.compile(r"^pytestmark = .*mark\.slow", re.MULTILINE)
-    assert any(not is_whole_file_slow.search(text) for text in texts.values()), f"row {row} has no smoke slice"
-    assert row in SMALL_IS_ALL or any("mark.slow" in text for text in texts.values()), f"row {row} has no full size"
+@pytest.mark.parametrize("row", [row for row in SHOWN if row not in SMALL_IS_ALL])
+def test_row_has_a_full_size_and_says_what_it_comes_to(row):
+    texts = [(ROOT / each.path).read_text() for each in marked(row)]
+    assert any("mark.slow" in text for text in texts), f"row {row} has no full size"
+    assert any(each.full for each in marked(row))
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row != THE_SERVERS_OWN])
+@pytest.mark.parametrize("row", [row for row in SHOWN if row not in NOT_OURS])
 def test_row_is_shown_to_fail_without_its_protection(row):
-    assert row in {each for mutation in mutations() for each in mutation.row.split()}
+    files = {each.path for each in marked(row)}
+    own = [mutation for mutation in mutations() if row in mutation.row.split()]
+    assert own, f"no mutation of row {row}"
+    assert any(test.partition("::")[0] in files for mutation in own for test in mutation.tests), (
+        f"no mutation of row {row} is noticed by a test of it"
+    )
 
 
-@pytest.mark.parametrize("row", sorted(set(ROWS) - SMALL_IS_ALL))
-def test_row_says_what_its_full_size_comes_to(row):
-    assert any(each.full for each in marked_with(row))
+@pytest.mark.parametrize("row", SHOWN)
+def test_row_says_what_happens(row):
+    assert WHAT.get(row) or marked(row)[0].about
+
+
+def test_what_is_said_of_rows_is_said_of_rows_there_are():
+    assert {*NOT_SHOWN, *NOT_OURS, *SMALL_IS_ALL, *WHAT} <= set(ROWS)
+    assert [row for row in NOT_SHOWN if marked(row)] == []
+
+
+def test_every_row_of_the_families_that_a_test_is_marked_with_is_listed():
+    families = {re.sub(r"\d", "", row) for row in ROWS}
+    found = {
+        row
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for words in re.findall(r"mark\.row\(([^)]*)\)", path.read_text())
+        for row in re.findall(r'"([A-Z]+\d+)"', words)
+    }
+    assert {row for row in found if re.sub(r"\d", "", row) in families} <= set(ROWS)
 
 
 def test_patches_named_so_are_traps_and_say_which():

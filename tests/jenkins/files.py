@@ -3,8 +3,9 @@
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2] / "jenkins"
-JENKINSFILE = ROOT / "Jenkinsfile"
+PIPELINE = ROOT / "vars" / "gangline.groovy"
 PLUGINS = ROOT / "casc" / "plugins.txt"
 CONTROLLER = ROOT / "casc" / "jenkins.yaml"
-VARS = {path.stem: path for path in sorted((ROOT / "vars").glob("*.groovy"))}
+VARS = {path.stem: path for path in sorted((ROOT / "vars").glob("*.groovy")) if path != PIPELINE}
+"""Steps of the pipeline."""
 AGENTS = {path.stem: path for path in sorted((ROOT / "agents").glob("*.yaml"))}

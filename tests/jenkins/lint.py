@@ -9,6 +9,8 @@ from tests.jenkins.groovy import Block, Token, arguments, blocks, closing, is_ba
 
 from gangline.spec.record import STAGES
 
+_CALL = ["def", "call", "(", ")", "{"]
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -27,9 +29,12 @@ def lint_step(text: str) -> list[Problem]:
 
 
 def lint_pipeline(text: str) -> list[Problem]:
-    """A Jenkinsfile: a declarative pipeline of our ten stages and nothing beside it."""
+    """The library's: one `call` with a declarative pipeline of our ten stages, and nothing beside it."""
     words = tokens(text)
-    return [*_text(text), *_shape(words), *_words(words, declarative=True), *_scripts(words)]
+    if [word.text for word in words[:5]] != _CALL or closing(words, 4) != len(words) - 1:
+        return [*_text(text), Problem("one call and nothing beside it", 1, _at(words, 0))]
+    inside = words[5:-1]
+    return [*_text(text), *_shape(inside), *_words(inside, declarative=True), *_scripts(inside)]
 
 
 def scripts(text: str) -> list[str]:

@@ -21,6 +21,7 @@ STEPS = {
     "node": "workflow-durable-task-step",
     "nonresumable": "workflow-durable-task-step",
     "retry": "workflow-basic-steps",
+    "scmGit": "git",
     "sh": "workflow-durable-task-step",
     "sleep": "workflow-basic-steps",
     "withEnv": "workflow-basic-steps",
@@ -38,11 +39,13 @@ SECTIONS = ("agent", "options", "stages", "post")
 """In this order; nothing else stands in a pipeline, so no environment, parameters, tools or libraries."""
 ENDINGS = ("aborted", "notBuilt", "cleanup")
 OWN = frozenset(VARS)
-METHODS = {"trim", "tokenize", "last", "contains"}
+METHODS = {"trim", "tokenize", "first", "last", "contains", "join"}
 """Of strings and lists."""
 PROPERTIES = {
     "env": {"APPROVED", "CHANGE_FORK", "GANGLINE_AGENTS", "RUN"},
     "currentBuild": {"description", "displayName"},
+    "scm": {"branches", "extensions", "userRemoteConfigs"},
+    "remote": {"url", "credentialsId", "refspec"},
 }
 """What is read or set of the build; words of strangers are never among them."""
 TYPES = {"String", "int", "boolean", "List", "Integer", "Closure", "def"}

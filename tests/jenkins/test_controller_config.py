@@ -4,8 +4,9 @@ import re
 
 import pytest
 import yaml
-from tests.jenkins.files import CONTROLLER
+from tests.jenkins.files import CONTROLLER, PIPELINE
 from tests.jenkins.groovy import blocks, tokens
+from tests.jenkins.seeded import said, script_of_the_job, seeded_job
 from tests.jenkins.steps import pinned
 
 TEXT = CONTROLLER.read_text()
@@ -74,7 +75,34 @@ def test_one_job_is_seeded_and_trusts_no_fork():
     script = job["script"]
     assert script.count("strategyId(2)") == 2, "a change is built as it was pushed: a merge made here is another commit"
     assert "interval('1d')" in script
-    assert "scriptPath('Jenkinsfile')" in script
+
+
+@pytest.mark.row("P9")
+def test_no_branch_and_no_fork_says_what_its_builds_do():
+    """Its Jenkinsfile is not looked for: each build runs the one line that stands here, which the library answers."""
+    (factory,) = seeded_job().named("factory")[0].blocks
+    assert factory.name == "inlineDefinitionBranchProjectFactory"
+    assert (said(factory, "markerFile"), script_of_the_job()) == ("line.toml", f"{PIPELINE.stem}()")
+    assert "sandbox(true)" in CONFIG["jobs"][0]["script"]
+    assert not re.search("(?i)scriptPath|workflowBranchProjectFactory|readTrusted", TEXT)
+
+
+@pytest.mark.row("P9")
+def test_pods_with_secrets_are_for_the_seeded_job_alone():
+    """`node` of their labels and `podTemplate` are refused to every other job, whatever pod that asks for."""
+    ((cloud,),) = [each.values() for each in CONFIG["jenkins"]["clouds"]]
+    assert cloud["usageRestricted"] is True
+    (allowed,) = seeded_job().named("properties")[0].blocks
+    assert " ".join(word.text for word in allowed.inside) == f"permittedClouds ( [ '{cloud['name']}' ] )"
+    assert (allowed.name, len(CONFIG["jobs"])) == ("kubernetes", 1)
+
+
+@pytest.mark.row("P9")
+def test_nothing_that_a_repository_gets_is_a_jenkinsfile():
+    from gangline.cli.templates import render, template_names
+
+    written = [path for name in template_names() for path in render(name, name="demo")]
+    assert not [path for path in written if "jenkins" in path.lower()]
 
 
 def test_the_webhook_is_signed():
@@ -93,6 +121,7 @@ def test_what_the_configuration_speaks_of_is_installed():
         "kubernetes",
         "github",
         "github-branch-source",
+        "inline-pipeline",
     }
     assert wanted <= set(pinned())
 

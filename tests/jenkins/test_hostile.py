@@ -1,7 +1,7 @@
 """Pipelines that somebody would like to slip in, after advisories and write-ups of sandbox escapes: all are refused."""
 
 import pytest
-from tests.jenkins.files import JENKINSFILE, VARS
+from tests.jenkins.files import PIPELINE, VARS
 from tests.jenkins.lint import lint_pipeline, lint_step
 
 pytestmark = pytest.mark.row("P9")
@@ -80,7 +80,7 @@ def test_a_step_with_it_is_refused(snippet):
 
 @hostile
 def test_a_pipeline_with_it_is_refused_wherever_it_stands(snippet):
-    text = JENKINSFILE.read_text()
+    text = PIPELINE.read_text()
     assert lint_pipeline(f"{snippet}\n{text}") != []
     assert lint_pipeline(f"{text}\n{snippet}\n") != []
     for place in ("gangFollow('gate')", "gangCancel('the build was aborted')", "skipDefaultCheckout()"):
@@ -111,13 +111,13 @@ CHANGES = {
 
 @pytest.mark.parametrize(("old", "new"), CHANGES.values(), ids=list(CHANGES))
 def test_a_pipeline_of_another_shape_is_refused(old, new):
-    text = JENKINSFILE.read_text()
+    text = PIPELINE.read_text()
     assert old in text
     assert lint_pipeline(text.replace(old, new, 1)) != []
 
 
 def test_no_prefix_of_the_pipeline_passes():
-    text = JENKINSFILE.read_text().rstrip()
+    text = PIPELINE.read_text().rstrip()
     assert [size for size in range(0, len(text), 7) if not lint_pipeline(text[:size])] == []
 
 

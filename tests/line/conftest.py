@@ -10,6 +10,7 @@ from gangline.line.observer import Silent
 from gangline.line.run import run_line
 from gangline.line.run_stage import run_stage
 from gangline.line.runs import find_run, list_runs, open_site_store
+from gangline.line.seal import Sealer
 from gangline.spec.site import Site
 
 
@@ -37,6 +38,10 @@ class Desk:
     @property
     def store(self):
         return open_site_store(self.repo, self.site, self.environ)
+
+    @property
+    def sealer(self):
+        return Sealer.of(self.site, self.environ)
 
     @property
     def where(self):

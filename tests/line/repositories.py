@@ -3,11 +3,13 @@
 import json
 import os
 import subprocess
+import tomllib
 from pathlib import Path
 
 from gangline.line import inventory, places
 from gangline.line.build import code_layer, environment
 from gangline.line.question import ask
+from gangline.spec.load import _apply
 from gangline.spec.site import Site
 
 WHO = {
@@ -65,6 +67,22 @@ def commit(repo: Path, files: dict[str, str], message: str = "change") -> str:
     git(repo, "add", "--all")
     git(repo, "commit", "--quiet", "--allow-empty", "--message", message)
     return git(repo, "rev-parse", "HEAD")
+
+
+def line_with(text: str, *overrides: str) -> str:
+    """The text of a line with some keys set, as `--set` sets them, to be committed."""
+    plain = tomllib.loads(text)
+    for override in overrides:
+        _apply(plain, override)
+    return "".join(f"{name} = {_toml(value)}\n" for name, value in plain.items())
+
+
+def _toml(value) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)
 
 
 def make_repository(folder: Path, files: dict[str, str] | None = None) -> Path:

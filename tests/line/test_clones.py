@@ -1,17 +1,20 @@
 """Clones of a service, against local repositories, one of them served over http on loopback with a password."""
 
 import base64
+import fcntl
 import functools
 import http.server
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from tests.line.repositories import commit, git, make_repository
 
 from gangline.errors import StorageError, UsageError
-from gangline.line.clones import Clones
+from gangline.line.bounded_process import Stopped, TooLarge
+from gangline.line.clones import CloneBusy, Clones
 from gangline.line.fetching import check_ref, check_url, git_environment
 from gangline.line.git import Repository
 
@@ -182,11 +185,22 @@ def test_a_file_that_the_mirror_lost_is_missed_before_a_run_is_told_to_read_it(c
     head = git(origin, "rev-parse", "HEAD")
     mirror = fetch(clones, origin)
     blob = git(origin, "rev-parse", "HEAD:line.toml")
-    (mirror / "objects" / blob[:2] / blob[2:]).unlink()
+    lose(mirror, blob)
     with pytest.raises(StorageError, match="fetch again"):
         clones.checkout("cheap", head)
     fetch(clones, origin)
     assert clones.checkout("cheap", head)
+
+
+def lose(mirror, blob):
+    """The file of one object of a mirror, whose objects come in packs."""
+    for pack in (mirror / "objects" / "pack").glob("*.pack"):
+        data = pack.read_bytes()
+        for each in pack.parent.glob(f"{pack.stem}.*"):
+            each.chmod(0o600)
+            each.unlink()
+        subprocess.run(["git", "-C", mirror, "unpack-objects", "-q"], input=data, check=True)
+    (mirror / "objects" / blob[:2] / blob[2:]).unlink()
 
 
 def damage(mirror, strike):
@@ -289,7 +303,7 @@ def guarded(origin, tmp_path):
 
 
 def test_a_credential_opens_its_host_and_stands_in_no_file(clones, origin, guarded):
-    clones.fetch(f"{guarded}/bare.git", name="cheap", refs=[MAIN], credential="s3cret")
+    clones.fetch(f"{guarded}/bare.git", name="cheap", refs=[MAIN], credential="s3cret", named_by_site=True)
     assert clones.checkout("cheap", git(origin, "rev-parse", "HEAD"))
     encoded = base64.b64encode(b"gangline:s3cret")
     texts = [each.read_bytes() for each in clones.home.rglob("*") if each.is_file()]
@@ -298,13 +312,13 @@ def test_a_credential_opens_its_host_and_stands_in_no_file(clones, origin, guard
 
 def test_without_the_credential_the_failure_asks_nobody(clones, guarded):
     with pytest.raises(StorageError, match="could not fetch"):
-        clones.fetch(f"{guarded}/bare.git", name="cheap", refs=[MAIN])
+        clones.fetch(f"{guarded}/bare.git", name="cheap", refs=[MAIN], named_by_site=True)
 
 
 @pytest.mark.row("P3")
 def test_a_redirect_is_not_followed(clones, guarded):
     with pytest.raises(StorageError, match="could not fetch"):
-        clones.fetch(f"{guarded}/moved/bare.git", name="cheap", refs=[MAIN], credential="s3cret")
+        clones.fetch(f"{guarded}/moved/bare.git", name="cheap", refs=[MAIN], credential="s3cret", named_by_site=True)
 
 
 @pytest.mark.row("P3")
@@ -339,3 +353,27 @@ def test_a_tag_that_stands_there_is_never_moved(clones, origin):
     with pytest.raises(StorageError, match="model/cheap/v1"):
         clones.send_tags(str(origin), name="cheap", local=True)
     assert git(origin, "rev-parse", "model/cheap/v1") == theirs
+
+
+def test_who_waits_for_a_clone_gives_up_after_a_while_or_once_nobody_waits_for_him(clones, origin):
+    clones.fetch(str(origin), name="cheap", refs=[MAIN], local=True)
+    with (clones.home / "cheap" / "lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        late = time.monotonic() + 5
+        hasty = Clones(clones.home, wait_seconds=0.2, is_over=lambda: time.monotonic() > late)
+        with pytest.raises(CloneBusy, match="is being fetched for another order"):
+            hasty.fetch(str(origin), name="cheap", refs=[MAIN], local=True)
+        with pytest.raises(Stopped):
+            clones.until(lambda: True).fetch(str(origin), name="cheap", refs=[MAIN], local=True)
+
+
+def test_a_branch_list_that_is_too_long_and_a_difference_that_is_too_wide_are_not_held(clones, origin, monkeypatch):
+    old = git(origin, "rev-parse", "HEAD")
+    new = commit(origin, {f"n{number}.txt": "" for number in range(5)})
+    clones.fetch(str(origin), name="cheap", refs=[MAIN], local=True)
+    assert len(clones.changed("cheap", old, new)) == 5
+    monkeypatch.setattr("gangline.line.mirror.MOST_CHANGED", 4)
+    assert clones.changed("cheap", old, new) is None
+    monkeypatch.setattr("gangline.line.clones.MOST_LISTED_BYTES", 10)
+    with pytest.raises(TooLarge, match="git ls-remote said more than 10 B"):
+        clones.heads(str(origin), local=True)

@@ -26,10 +26,12 @@ def test_attempts_are_read_as_one_course_and_reading_again_changes_nothing(tmp_p
     ctx = SimpleNamespace(store=store)
     store.put("runs/p/c/r/metrics-1.jsonl", lines(step(1, 4.0), step(2, 3.9)) + b'{"step": 3, "lo')
     store.put("runs/p/c/r/metrics.jsonl", lines(step(2, 3.0), step(3, 2.0)))
-    rows, text = read_metrics(ctx, PLAN, 2)
+    rows, file = read_metrics(ctx, PLAN, 2)
     assert [row["loss"] for row in rows.values()] == [4.0, 3.0, 2.0]
-    assert store.get("runs/p/c/r/metrics.jsonl").data == text
-    assert read_metrics(ctx, PLAN, 2) == (rows, text)
+    text = store.get("runs/p/c/r/metrics.jsonl").data
+    assert text == file.read() == lines(step(1, 4.0), step(2, 3.0), step(3, 2.0))
+    again, file = read_metrics(ctx, PLAN, 2)
+    assert (dict(again), file.read()) == (dict(rows), text)
 
 
 def test_course_in_parts_becomes_the_one_object_that_the_record_names(tmp_path, monkeypatch):
@@ -38,15 +40,16 @@ def test_course_in_parts_becomes_the_one_object_that_the_record_names(tmp_path, 
     local.write_bytes(lines(*(step(number, 4.0) for number in range(20))))
     growing.Growing(store, "runs/p/c/r/metrics.jsonl").send(local)
     assert len(store.list("runs/")) > 1
-    rows, text = read_metrics(SimpleNamespace(store=store), PLAN, 1)
+    rows, file = read_metrics(SimpleNamespace(store=store), PLAN, 1)
     assert list(rows) == list(range(20))
-    assert text == local.read_bytes()
+    assert file.read() == local.read_bytes()
     assert [entry.key for entry in store.list("runs/")] == ["runs/p/c/r/metrics.jsonl"]
-    assert store.get("runs/p/c/r/metrics.jsonl").data == text
+    assert store.get("runs/p/c/r/metrics.jsonl").data == local.read_bytes()
 
 
 def test_without_metrics_there_is_no_course(tmp_path):
-    assert read_metrics(SimpleNamespace(store=FolderStore(tmp_path)), PLAN, 1) == ({}, b"")
+    rows, file = read_metrics(SimpleNamespace(store=FolderStore(tmp_path)), PLAN, 1)
+    assert (dict(rows), file) == ({}, None)
 
 
 def test_rank_rows_sum_phases_and_leave_out_the_silent(tmp_path):

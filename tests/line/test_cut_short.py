@@ -43,7 +43,9 @@ def test_it_is_no_base_of_what_comes_after_and_a_commit_is_known_by_its_whole_ru
 
 
 def base(desk, commit):
-    return look_back(desk.store, Repository.at(desk.repo), project="cheap", commit=commit, run="none").base
+    return look_back(
+        desk.store, Repository.at(desk.repo), project="cheap", commit=commit, run="none", holds=lambda _: True
+    ).base
 
 
 def test_a_run_of_a_branch_neither_stops_one_nor_is_stopped_by_one(desk):

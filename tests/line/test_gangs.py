@@ -7,7 +7,6 @@ from tests.line import repositories
 
 from gangline.errors import CapacityError, ConfigError, NonFiniteError, OutOfMemoryError, TrainingError
 from gangline.launch.local import LocalLauncher
-from gangline.line.record_store import RecordStore
 from gangline.line.states import stage
 from gangline.line.sweep import sweep
 
@@ -161,7 +160,7 @@ half.mkdir(parents=True, exist_ok=True)
 def test_what_a_crashed_save_left_goes_with_the_run_and_what_the_program_wrote_stays(desk):
     repositories.commit(desk.repo, {"answer.py": repositories.PROGRAM + LEAVES_HALF_A_SAVE})
     record = desk.run()
-    below = f"{RecordStore.of(desk.store, record).prefix}/checkpoints/"
+    below = f"{record.gang_prefix}/checkpoints/"
     mine, half = f"{below}step-00000002/mine.pt", f"{below}step-00000002/g0000-r00000-0.safetensors"
     assert [entry.key for entry in desk.store.list(below)] == [mine]
     desk.store.put(half, b"as if the gang had lived longer than its driver")

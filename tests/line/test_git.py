@@ -6,7 +6,9 @@ import pytest
 from tests.line import repositories
 
 from gangline.errors import UsageError
+from gangline.line.bounded_process import TooLarge
 from gangline.line.git import Repository
+from gangline.line.git_objects import LONGEST_PART, parts
 from gangline.line.question import Origin, ask
 from gangline.line.strangers import clean, shown_name
 
@@ -131,3 +133,12 @@ def test_a_folder_that_is_missing_is_refused(tmp_path):
 def test_a_branch_whose_name_does_not_show_is_none(repo, name):
     assert shown_name(name) is None
     assert ask(repo, commit=None, overrides=(), strategy=None, origin=Origin(branch=name)).branch is None
+
+
+def test_paths_are_read_up_to_their_longest_however_they_arrive():
+    whole = b"a" * LONGEST_PART + b"\0" + b"b\0"
+    for size in (1, 7, len(whole)):
+        assert list(parts(whole[at : at + size] for at in range(0, len(whole), size))) == [b"a" * LONGEST_PART, b"b"]
+        long = b"a" + whole
+        with pytest.raises(TooLarge, match=r"wanted paths of at most 4\.0 kB"):
+            list(parts(long[at : at + size] for at in range(0, len(long), size)))

@@ -1,14 +1,18 @@
 """Looking at the machine: by a real child process, once, with its reasons passed on."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from tests.line import repositories
 
 from gangline.errors import ConfigError, TrainingError
+from gangline.launch.sandbox.runner import Done
 from gangline.line import inventory
 from gangline.line.build import code_layer, environment
 from gangline.line.question import ask
+from gangline.line.sandboxes import local_runner
+from gangline.spec.site import Site
 
 TASK = """\
 import torch
@@ -20,6 +24,19 @@ class Tiny:
     def loss(self, model, batch):
         raise NotImplementedError
 """
+
+
+class Answers:
+    """A runner that is asked once at most."""
+
+    def __init__(self, stdout):
+        self.stdout, self.job = stdout, None
+
+    def run(self, job):
+        assert self.stdout is not None
+        assert self.job is None
+        self.job = job
+        return Done(exit_code=0, stdout=self.stdout, stderr=b"")
 
 
 def model_of(repo):
@@ -37,18 +54,19 @@ def test_the_model_is_counted_by_a_child_that_sees_no_secret_and_the_answer_is_k
     monkeypatch.setenv("S3_KEY", "key:canary-7f3a")
     source = TASK.replace("import torch\n", "import os, torch\nassert 'canary' not in str(os.environ), 'seen'\n")
     model = model_of(task_repository(tmp_path / "repo", source))
-    seen = inventory.look(model, home=tmp_path)
+    runner = local_runner(tmp_path / "repo", site=Site(), environ={"HOME": str(tmp_path)})
+    seen = inventory.look(model, home=tmp_path, runner=runner)
     assert seen.profile.parameters == 8
     assert seen.inventory.cores >= 1
-    monkeypatch.setattr(inventory, "_inspect", lambda _: pytest.fail("asked twice"))
-    assert inventory.look(model, home=tmp_path) == seen
+    assert inventory.look(model, home=tmp_path, runner=Answers(None)) == seen, "asked twice"
 
 
 def test_a_task_that_cannot_be_built_says_why(tmp_path):
     broken = TASK.replace("torch.nn.Linear(3, 2)", "torch.nn.Linear(options['width'], 2)")
     model = model_of(task_repository(tmp_path / "repo", broken))
+    runner = local_runner(tmp_path / "repo", site=Site(), environ={"HOME": str(tmp_path)})
     with pytest.raises((ConfigError, TrainingError), match="width"):
-        inventory.look(model, home=tmp_path)
+        inventory.look(model, home=tmp_path, runner=runner)
     assert not list(tmp_path.glob("cache/*"))
 
 
@@ -59,11 +77,32 @@ def test_another_code_is_another_question(tmp_path):
     assert inventory.answer_file(model_of(repo), tmp_path) != before
 
 
-def test_an_answer_that_is_no_json_is_refused(tmp_path, monkeypatch):
+def test_an_answer_that_is_no_json_is_refused(tmp_path):
     model = model_of(repositories.make_repository(tmp_path / "repo"))
-    monkeypatch.setattr(inventory, "_inspect", lambda _: b"Segmentation fault")
     with pytest.raises(ConfigError, match="Segmentation"):
-        inventory.look(model, home=tmp_path)
+        inventory.look(model, home=tmp_path, runner=Answers(b"Segmentation fault"))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"[]", b"{}" , b'{"cores": "many", "devices": []}', b'{"cores": 1, "devices": [{"kind": "moon"}]}',
+     b'{"cores": 1, "devices": [], "parameters": "x"}', b'{"cores": 1, "devices": [], "parameters": 1, "traces": [1]}',
+     b"[" * 100_000],
+)  # fmt: skip
+def test_what_a_model_says_of_itself_is_refused_where_it_is_no_inspection_and_not_kept(tmp_path, answer):
+    model = model_of(repositories.make_repository(tmp_path / "repo"))
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="wanted what the inspection of a model tells, found"):
+            inventory.look(model, home=tmp_path, runner=Answers(answer))
+    assert not list(tmp_path.glob("cache/*"))
+
+
+def test_code_of_a_commit_is_for_its_model_alone_and_runs_as_whose_it_is(tmp_path):
+    program, task = repositories.make_repository(tmp_path / "a"), task_repository(tmp_path / "b", TASK)
+    for repo, wanted in ((program, ("own", True)), (task, ("fork", False))):
+        runner = Answers(b'{"cores": 2, "devices": []}')
+        inventory.look(replace(model_of(repo), trust="fork"), home=tmp_path / repo.name, runner=runner)
+        assert (runner.job.trust, runner.job.code is None) == wanted
 
 
 def test_installed_packages_decide_the_environment():

@@ -6,11 +6,14 @@ import pytest
 from tests.line.test_inventory import model_of, task_repository
 from tests.planner.cases import SITE, cpu, line
 
+from gangline.launch.sandbox.runner import Done
 from gangline.line.memory_run import ORIGIN, told, weigh
+from gangline.line.sandboxes import local_runner
 from gangline.planner.assemble import make_plan
 from gangline.planner.choose import choose
 from gangline.spec.plan import DataSource, Program
 from gangline.spec.profile import ModelProfile
+from gangline.spec.site import Site
 
 TASK = """\
 import torch
@@ -38,7 +41,11 @@ def asked(tmp_path):
         choice = choose(line(), SITE, inventory, ModelProfile(parameters=PARAMETERS))
         plan = make_plan(line(), choice, run="demo-1", run_prefix="runs/demo", data=DataSource())
         plan = replace(plan, program=Program(task="model:Tiny"))
-        return {"model": model, "choice": choice, "plan": plan, "site": SITE, "inventory": inventory, "say": print}
+        runner = local_runner(tmp_path / "repo", site=Site(), environ={"HOME": str(tmp_path)})
+        return {
+            "model": model, "choice": choice, "plan": plan, "site": SITE, "inventory": inventory, "say": print,
+            "runner": runner,
+        }  # fmt: skip
 
     return get
 
@@ -70,10 +77,28 @@ def test_nobody_waits_for_it_longer_than_was_said(asked):
     assert weighed.notes[0] == "memory run of ddp-2: not known: it took over 0 s"
 
 
+class Says:
+    def __init__(self, stdout):
+        self.stdout = stdout
+
+    def run(self, job):
+        return Done(exit_code=0, stdout=self.stdout, stderr=b"")
+
+
+@pytest.mark.parametrize("line", [b"x}", b"[}", b'{"peak_bytes": "much"}', b'{"peak_bytes": {}}', b'{"other": 1}'])
+def test_what_a_model_says_of_itself_never_stops_a_plan(asked, line):
+    given = asked() | {"runner": Says(b"\n".join([line] * 5))}
+    weighed = weigh(**given, always=True)
+    assert weighed.choice == given["choice"]
+    assert all("not known: wanted an answer of the child process, found" in note for note in weighed.notes)
+
+
 def test_unasked_it_follows_only_what_is_tight(asked, monkeypatch):
     from gangline.line import memory_run
 
-    monkeypatch.setattr(memory_run, "_follow", lambda model, plans, seconds: [{"peak_bytes": 10**9}] * len(plans))
+    monkeypatch.setattr(
+        memory_run, "_follow", lambda model, plans, *_: [memory_run.Answer(peak_bytes=10**9)] * len(plans)
+    )
     assert weigh(**asked(), always=False).notes == ()
     given = asked()
     need = given["choice"].forecast.memory_bytes

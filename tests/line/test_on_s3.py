@@ -93,8 +93,9 @@ def test_a_command_goes_the_whole_line_and_sees_no_secret(s3_desk, s3_server, tm
     assert {stage(record, name).state for name in STAGES} <= {"done", "skipped"}
     prefix = f"runs/cheap/{record.commit.sha}/{record.run.id}"
     kept = {entry.key.removeprefix(f"{prefix}/") for entry in list_all(s3_desk.store, prefix)}
-    assert {"record.json", "plan.json", "report.html", "metrics.jsonl", "result.json", "environment.txt"} <= kept
-    assert b"GANGLINE_STORE_CREDENTIALS_FILE" in s3_desk.store.get(f"{prefix}/environment.txt").data
+    assert {"record.json", "plan.json", "report.html"} <= kept
+    assert {"gang/metrics.jsonl", "gang/result.json", "gang/environment.txt"} <= kept
+    assert b"GANGLINE_STORE_CREDENTIALS_FILE" in s3_desk.store.get(f"{prefix}/gang/environment.txt").data
     assert places_of_the_secret(s3_desk, s3_server.secret_key) == []
     s3_desk.store.put("canary", s3_server.credentials.encode())
     assert places_of_the_secret(s3_desk, s3_server.secret_key) == ["canary"]
@@ -161,7 +162,7 @@ def test_a_forks_gang_gets_its_own_credential_or_none(minio_server, versitygw_se
     for key in ("blobs/sha256/code", "models/p/1.json", "runs/p/c/other/record.json"):
         owner.put(key, b"{}")
     mine = minio_server.store("forked", credentials=gang_credentials(owner, site, environ, rights("fork")))
-    assert mine.put("runs/p/c/r/checkpoints/latest.json", b"{}")
+    assert mine.put("runs/p/c/r/gang/checkpoints/latest.json", b"{}")
     assert mine.get("blobs/sha256/code") is not None
     for denied in ("models/p/1.json", "runs/p/c/other/record.json"):
         with pytest.raises(StorageError):
@@ -181,8 +182,15 @@ def test_a_gang_gets_a_credential_of_its_run_where_the_server_lends_one(minio_se
             given = gang_credentials(server.store("lent"), site, {"S3_KEY": server.credentials}, rights("own"))
             assert (given != server.credentials) == (lends and scoped)
             mine = server.store("lent", credentials=given)
-            assert mine.put("runs/p/c/r/checkpoints/latest.json", b"{}")
+            assert mine.put("runs/p/c/r/gang/checkpoints/latest.json", b"{}")
             assert mine.get("runs/p/c/other/checkpoints/latest.json") is None
+            assert mine.list("runs/p/") != []
+            if lends and scoped:
+                for hidden in ("blobs/", "models/", "open/"):
+                    with pytest.raises(StorageError, match="AccessDenied"):
+                        mine.list(hidden)
+                with pytest.raises(StorageError, match="AccessDenied"):
+                    mine.get("models/p/1.json")
 
 
 def test_an_endpoint_where_nobody_answers_is_named_and_soon(desk, monkeypatch):

@@ -29,14 +29,14 @@ def answer(store, record, request, rank):
         rank=rank, first=request.first, last=request.last, word=request.word, device="cpu", seconds=1.0,
         trace=f"rank-{rank}.trace.json.gz",
     )  # fmt: skip
-    prefix = f"{record.prefix}/profiles/{request.name}"
+    prefix = f"{record.gang_prefix}/profiles/{request.name}"
     store.put(f"{prefix}/rank-{rank}.trace.json.gz", b"trace")
     store.put(f"{prefix}/rank-{rank}.json", found.to_json())
 
 
 def test_a_request_lies_where_ranks_look_and_is_new_each_time(store):
     first = ask_profile(store, training(), first=10, last=12, ranks=(1, 0, 1))
-    assert ProfileRequest.from_json(store.get(request_key(training().prefix)).data) == first
+    assert ProfileRequest.from_json(store.get(request_key(training().gang_prefix)).data) == first
     assert (first.ranks, first.name) == ((0, 1), "10-12")
     assert ask_profile(store, training(), first=10, last=12, ranks=(0,)).word != first.word
 
@@ -79,7 +79,7 @@ def test_answers_are_awaited_and_those_to_an_older_question_do_not_count(store):
     assert [each.rank for each in found.summaries] == [0, 1]
     assert told[0] == (0, 2)
     assert told[-1] == (2, 2)
-    assert trace_key(found, found.summaries[1]) == f"{record.prefix}/profiles/10-12/rank-1.trace.json.gz"
+    assert trace_key(found, found.summaries[1]) == f"{record.gang_prefix}/profiles/10-12/rank-1.trace.json.gz"
 
 
 def test_a_training_that_ends_before_its_window_is_told(store):
@@ -103,7 +103,8 @@ def test_windows_are_listed_in_order_and_belong_to_the_record(store):
     for first in (100, 9):
         answer(store, record, ask_profile(store, record, first=first, last=first, ranks=(0,)), 0)
     assert [each.name for each in read_profiles(store, record)] == ["9-9", "100-100"]
-    listed = profile_artifacts(store, record.prefix)
+    listed, left_out = profile_artifacts(store, record.gang_prefix)
+    assert left_out == ()
     assert {each.kind for each in listed} == {"profile"}
     assert sorted(each.key.rsplit("/", 2)[1] for each in listed) == ["100-100", "100-100", "9-9", "9-9"]
     assert all(each.size_bytes == len(store.get(each.key).data) for each in listed)

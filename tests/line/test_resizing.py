@@ -34,7 +34,7 @@ def test_wish_lies_where_rank_0_looks_and_the_newest_stands(store):
     record = training(store)
     assert ask_resize(store, record, 3).name == "ddp-3"
     assert ask_resize(store, record, 1).world_size == 1
-    assert ResizeRequest.from_json(store.get(resize_key(record.prefix)).data).ranks == 1
+    assert ResizeRequest.from_json(store.get(resize_key(record.gang_prefix)).data).ranks == 1
 
 
 @pytest.mark.parametrize(
@@ -50,4 +50,4 @@ def test_what_cannot_be_is_refused_with_what_can(store, change, ranks, said):
     record = training(store, **change)
     with pytest.raises(UsageError, match=said):
         ask_resize(store, record, ranks)
-    assert store.get(resize_key(record.prefix)) is None
+    assert store.get(resize_key(record.gang_prefix)) is None

@@ -65,11 +65,21 @@ def test_another_environment_variable_is_another_training(desk):
 def test_what_a_drilled_run_trained_is_neither_taken_nor_a_base(desk):
     struck = desk.run()
     drill = Drill(name="kill-rank", row="T1", result="held")
-    RecordStore.of(desk.store, struck).change(lambda record: replace(record, drills=(drill,)))
-    other = desk.run(overrides=["gate.parity=0.5"])
-    assert stage(other, "train").state == "done"
+    RecordStore.of(desk.store, struck, desk.sealer).change(lambda record: replace(record, drills=(drill,)))
     repositories.commit(desk.repo, {"README.md": "words"})
+    other = desk.run()
+    assert (stage(other, "train").state, other.commit.base) == ("done", None)
+    repositories.commit(desk.repo, {"README.md": "more words"})
     assert desk.run().commit.base.run == other.run.id
+
+
+def test_an_experiment_is_no_base_and_says_so_while_what_it_trained_is_taken(desk):
+    experiment = desk.run(overrides=["gate.parity=0.5"])
+    assert experiment.inputs.overrides == ("gate.parity=0.5",)
+    assert any("never a base, never published" in event.text for event in experiment.events)
+    repositories.commit(desk.repo, {"README.md": "words"})
+    other = desk.run()
+    assert (stage(other, "train").state, other.commit.base) == ("taken", None)
 
 
 def test_a_child_commit_takes_unchanged_stages_and_names_its_base(desk):

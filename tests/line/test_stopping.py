@@ -15,6 +15,7 @@ from tests.line.conftest import Remembers
 
 from gangline.errors import CancelledError, CapacityError, ConfigError, UsageError
 from gangline.launch.local import LocalLauncher
+from gangline.launch.local.folder import GangFolder
 from gangline.line import lease, runs
 from gangline.line.cancel import cancel_run
 from gangline.line.record_store import RecordStore
@@ -28,7 +29,7 @@ import sys
 from pathlib import Path
 from gangline.line.run import run_line
 from gangline.spec.site import Site
-run_line(Path(sys.argv[1]), site=Site(), environ={"HOME": sys.argv[2], "XDG_CONFIG_HOME": sys.argv[2]})
+run_line(Path(sys.argv[1]), site=Site(), environ={"HOME": sys.argv[2], "XDG_CONFIG_HOME": sys.argv[2] + "/config"})
 """
 
 
@@ -53,6 +54,10 @@ def processes_of(run):
     return found
 
 
+def has_begun(repo, run):
+    return (GangFolder(repo / ".gangline" / "gangs" / run).inside / "out" / "began").exists()
+
+
 @pytest.fixture
 def long_desk(desk):
     """A line whose program never ends by itself."""
@@ -67,8 +72,7 @@ def driver(long_desk, tmp_path):
     command = [sys.executable, "-c", DRIVER, str(long_desk.repo), str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     run = until(lambda: next(iter(long_desk.records()), None), "a record").run.id
-    began = long_desk.repo / ".gangline" / "gangs" / run / "out" / "began"
-    until(began.exists, "the gang runs")
+    until(lambda: has_begun(long_desk.repo, run), "the gang runs")
     yield process, run
     process.kill()
     process.wait()
@@ -177,7 +181,7 @@ def test_a_newer_commit_stops_a_gang_that_trains(long_desk, tmp_path):
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         run = until(lambda: next(iter(long_desk.records()), None), "a record").run.id
-        until((long_desk.repo / ".gangline" / "gangs" / run / "out" / "began").exists, "the gang runs")
+        until(lambda: has_begun(long_desk.repo, run), "the gang runs")
         repositories.commit(long_desk.repo, {"answer.py": repositories.PROGRAM})
         newer = long_desk.run()
         assert process.wait(DEADLINE_SECONDS) != 0
@@ -274,7 +278,7 @@ def test_a_marker_without_open_run_is_removed_on_the_way(desk):
 
 def test_an_older_driver_stops_at_its_next_write(desk):
     record = desk.run(until="plan")
-    records = RecordStore.of(desk.store, record)
+    records = RecordStore.of(desk.store, record, desk.sealer)
     young = replace(record.run.driver, holder="young", token=9)
     records.change(lambda each: replace(each, links={"x": "y"}), driver=young)
     with pytest.raises(CapacityError, match="young"):

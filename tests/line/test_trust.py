@@ -46,9 +46,9 @@ def test_a_task_is_not_even_imported_to_measure_it(desk, monkeypatch):
 @pytest.mark.row("P5")
 def test_approved_it_goes_to_its_end_and_is_never_published(desk):
     waiting = stop_at_the_gate(desk)
-    approved = approve(desk.store, waiting, who="maintainer")
+    approved = approve(desk.store, waiting, who="maintainer", sealer=desk.sealer)
     assert approved.run.approved.startswith("maintainer, 20")
-    assert approve(desk.store, waiting, who="another").run.approved == approved.run.approved
+    assert approve(desk.store, waiting, who="another", sealer=desk.sealer).run.approved == approved.run.approved
     record = desk.run(origin=FORK)
     assert (record.run.id, record.run.verdict) == (waiting.run.id, "passed")
     assert stage(record, "publish").state == "skipped"
@@ -59,7 +59,7 @@ def test_approved_it_goes_to_its_end_and_is_never_published(desk):
 @pytest.mark.row("P5")
 def test_the_same_commit_on_our_own_branch_is_another_run_and_takes_nothing(desk):
     waiting = stop_at_the_gate(desk)
-    approve(desk.store, waiting, who="maintainer")
+    approve(desk.store, waiting, who="maintainer", sealer=desk.sealer)
     forked = desk.run(origin=FORK)
     own = desk.run()
     assert own.run.id != forked.run.id
@@ -87,12 +87,12 @@ def test_a_launcher_of_no_run_hands_out_no_secret(desk):
 
 def test_only_open_runs_of_forks_are_approved(desk):
     waiting = stop_at_the_gate(desk)
-    approve(desk.store, waiting, who="maintainer")
+    approve(desk.store, waiting, who="maintainer", sealer=desk.sealer)
     ended = desk.run(origin=FORK)
     with pytest.raises(UsageError, match="has ended"):
-        approve(desk.store, ended, who="maintainer")
+        approve(desk.store, ended, who="maintainer", sealer=desk.sealer)
     with pytest.raises(UsageError, match="nothing to approve"):
-        approve(desk.store, desk.run(), who="maintainer")
+        approve(desk.store, desk.run(), who="maintainer", sealer=desk.sealer)
 
 
 @pytest.mark.row("P5")

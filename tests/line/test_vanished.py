@@ -36,8 +36,9 @@ def drive_until_the_repository_is_gone(desk):
 
     driver = threading.Thread(target=drive, daemon=True)
     driver.start()
-    began = until(lambda: next(desk.repo.glob(".gangline/gangs/*/out/began"), None), "the gang runs")
-    run = began.parents[1].name
+    gangs = desk.repo / ".gangline" / "gangs"
+    began = until(lambda: next(gangs.glob("**/out/began"), None), "the gang runs")
+    run = began.relative_to(gangs).parts[0]
     assert processes_of(run)
     while desk.repo.exists():  # its uploader may write a file between two looks
         shutil.rmtree(desk.repo, ignore_errors=True)

@@ -31,8 +31,9 @@ def test_a_small_gpt_passes_every_stage_under_two_plans_and_is_published(desk, m
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     shutil.copytree(BYTEGPT, desk.repo, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     text, model = "the quick brown fox jumps over the lazy dog\n" * 400, (BYTEGPT / "model.py").read_text()
-    repositories.commit(desk.repo, {"src/text.py": text, "model.py": f"{model}\n{RENAMED}"})
-    record = run_line(desk.repo, **desk.where, overrides=SMALL, observer=desk.seen)
+    line = repositories.line_with((BYTEGPT / "line.toml").read_text(), *SMALL)
+    repositories.commit(desk.repo, {"src/text.py": text, "model.py": f"{model}\n{RENAMED}", "line.toml": line})
+    record = run_line(desk.repo, **desk.where, observer=desk.seen)
     assert record.run.verdict == "passed"
     assert {stage(record, name).state for name in STAGES} == {"done"}
     assert (record.plan.name, record.proof.plan) == ("ddp-2", "fsdp-2")

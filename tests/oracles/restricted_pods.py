@@ -18,18 +18,10 @@ STORE_AUDIENCE = "gangline-store"
 _CONTAINERS = ("spec.containers.*", "spec.initContainers.*", "spec.ephemeralContainers.*")
 _BY_DIGEST = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
 _VOLUMES = frozenset(
-    {
-        "configMap",
-        "csi",
-        "downwardAPI",
-        "emptyDir",
-        "ephemeral",
-        "image",
-        "persistentVolumeClaim",
-        "projected",
-        "secret",
-    }
+    {"configMap", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
 )
+"""PodSecurity takes csi and image, too, which may bring a Secret along."""
+_PULLS = re.compile(r"gangline-pull(-.*)?")
 _SELINUX = frozenset({"", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"})
 _PROFILES = frozenset({"RuntimeDefault", "Localhost"})
 _SYSCTLS = frozenset(
@@ -128,14 +120,18 @@ DEMANDS = (
 )
 
 
-def violations(pod: Object, *, account: str = ACCOUNT) -> tuple[Violation, ...]:
+def violations(pod: Object, *, account: str = ACCOUNT, job: str | None = None) -> tuple[Violation, ...]:
     """All that forbids `pod`, or the template of one; empty: it is allowed.
 
     Args:
         pod: With `metadata` and `spec`.
         account: The one service account that gangs run as.
+        job: Of a template, the Job that has it; of a pod, its owner says.
     """
-    return (*_out_of_bounds(pod), *_unmet(pod), *_apparmor_annotations(pod), *_ours(pod, account))
+    jobs = {job} if job is not None else set(_makers(pod))
+    return (
+        *_out_of_bounds(pod), *_unmet(pod), *_apparmor_annotations(pod), *_ours(pod, account), *_secrets(pod, jobs),
+    )  # fmt: skip
 
 
 def _out_of_bounds(pod: Object) -> Iterator[Violation]:
@@ -183,6 +179,26 @@ def _ours(pod: Object, account: str) -> Iterator[Violation]:
         audience = token.get("audience")
         if audience != STORE_AUDIENCE:
             yield Violation(control="token", path=f"{path}.audience", found=audience, wanted=STORE_AUDIENCE)
+
+
+def _makers(pod: Object) -> Iterator[str]:
+    for reference in pod["metadata"].get("ownerReferences") or ():
+        if (reference["apiVersion"], reference["kind"], reference.get("controller")) == ("batch/v1", "Job", True):
+            yield reference["name"]
+
+
+def _secrets(pod: Object, jobs: set[str]) -> Iterator[Violation]:
+    """Files of the Secret of its own Job, and names of Secrets for pulling images; none else."""
+    own = {f"{job}.gang" for job in jobs}
+    pulls = [(path, name) for path, name in find(pod, "spec.imagePullSecrets.*.name") if not _PULLS.fullmatch(name)]
+    mounted = [
+        *find(pod, "spec.volumes.*.secret.secretName"),
+        *find(pod, "spec.volumes.*.projected.sources.*.secret.name"),
+    ]
+    paths = _each("env.*.valueFrom.secretKeyRef.name", "envFrom.*.secretRef.name")
+    variables = [found for pattern in paths for found in find(pod, pattern)]
+    for path, name in (*pulls, *variables, *(each for each in mounted if each[1] not in own)):
+        yield Violation(control="secret", path=path, found=name, wanted=" or ".join(own) or "none")
 
 
 def find(value: Any, pattern: str, *, at: str = "") -> Iterator[tuple[str, Any]]:

@@ -71,7 +71,9 @@ def passed() -> Record:
             verdict="passed",
             exit_code=0,
         ),
-        commit=CommitInfo(sha=BASE_SHA, tree="1" * 40, branch="main", subject="Train on the sources themselves"),
+        commit=CommitInfo(
+            sha=BASE_SHA, tree="1" * 40, branch="main", subject="Train on the sources themselves", protected=True
+        ),
         inputs=_inputs(width=128),
         plan=_plan(0.1205, 0.1254),
         gang=GangInfo(

@@ -6,7 +6,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.report.text import clean, markdown, percent, place, quantity, short, step_time, visible
+from gangline.report.text import clean, code, markdown, percent, place, quantity, short, step_time, visible
 
 EVIL = "\x1b[31mred\x1b[0m\x07 \u202eevil\u2066 \r\nnext\x00 \u200bline\ud800"
 
@@ -39,7 +39,22 @@ def test_quantities_are_said_in_their_unit():
 def test_markdown_leaves_no_markup_mention_or_reference(text):
     escaped = markdown(text)
     assert not re.search(r"(?<!\\)(\\\\)*[`*_\[|~]", escaped)
-    assert not re.search(r"[<>@]|(?<!&)#", escaped)
+    assert not re.search(r"[<>]|@\w|(?<![\\&])#", escaped)
+
+
+def test_markdown_parts_signs_from_names_and_numbers_once():
+    assert markdown("@all #1 50% & a@b.c !2 x_y <b> #") == (
+        "@&#8203;all \\#&#8203;1 50% &amp; a@&#8203;b.c !&#8203;2 x\\_y &lt;b&gt; \\#"
+    )
+
+
+def test_markdown_gives_no_order_where_it_begins_a_line():
+    assert markdown("/merge a/b") == "\\/merge a/b"
+
+
+def test_code_cannot_be_ended_by_what_is_in_it():
+    assert code("a`b`\n@c") == "`a'b' @c`"
+    assert code("") == "`-`"
 
 
 def test_a_million_characters_become_a_line():

@@ -10,6 +10,7 @@ from gangline.serve.accounts import Accounts
 from gangline.serve.database.open import open_database
 from gangline.serve.desk import ServiceDesk
 from gangline.serve.hooks import router
+from gangline.serve.intake import Room
 from gangline.serve.telemetry import Telemetry
 from gangline.spec.site import StoreTable
 from gangline.storage.local import FolderStore
@@ -29,5 +30,5 @@ def desk_at(folder, *, database=None, site=SITE, environ=ENVIRON, forges=None):
 
 def hooks_app(desk):
     app = FastAPI()
-    app.include_router(router(desk))
+    app.include_router(router(desk, Room()))
     return app

@@ -40,7 +40,7 @@ def expected(rule, caller):
     """Statuses that say yes, or the one that says no."""
     project, role = caller
     allowed = {200, 201, 202, 204, 303, 404} if rule.path.endswith("{beginning}") else {200, 201, 202, 204, 303}
-    if rule.scope == "open":
+    if rule.scope in ("open", "signed"):
         return allowed | {401, 422}
     if caller == NOBODY:
         return {303} if rule.is_page and rule.method == "GET" else {401}

@@ -9,12 +9,14 @@ from hashlib import sha256
 import pytest
 from tests.serve.world import METRICS, record_of, run_id
 
+from gangline.line.curve import by_step
 from gangline.line.runs import find_run
+from gangline.serve.api import metrics
 from gangline.serve.api.artifacts import wanted_range
 from gangline.serve.api.metrics import thinned
 from gangline.serve.problems import Refused
 from gangline.serve.types import row_of
-from gangline.spec.record import Artifact
+from gangline.spec.record import Artifact, gang_prefix
 
 
 def test_record_is_the_bytes_of_the_store_and_its_tag_is_its_seq(world):
@@ -144,10 +146,25 @@ def test_metrics_are_means_of_equal_shares(world):
         assert client.get(path, params={"name": "nothing"}).json()["values"] == {}
 
 
+def test_metrics_of_junk_are_left_out_and_too_many_are_refused(world, monkeypatch):
+    run = world.run("alpha")
+    prefix, path = world.desk.database.runs.get(run).prefix, f"/api/v1/runs/{run}/metrics"
+    key = f"{gang_prefix(prefix)}/metrics.jsonl"
+    junk = (b"[" * 100_000, b"9" * 5000, b'{"step": ' + b"9" * 400 + b"}", b'{"step": 1, "loss": {}}', b"x" * 2_000_000)
+    world.desk.store.put(key, b"\n".join((*junk, b'{"step": 2, "loss": 1.5}')))
+    with world.client(("alpha", "reader")) as client:
+        assert client.get(path).json() == {"run": run, "steps": [1, 2], "values": {"loss": [None, 1.5]}, "of": 2}
+        monkeypatch.setattr(metrics, "MOST_STEPS", 1)
+        assert client.get(path).status_code == 413
+        monkeypatch.setattr(metrics, "MOST_BYTES", 1000)
+        assert client.get(path).status_code == 413
+
+
 def test_points_that_are_not_finite_are_gaps():
-    rows = {1: {"loss": float("nan")}, 2: {"loss": None}, 3: {"loss": 1e400}, 4: {"loss": True}, 5: {"loss": 2.0}}
+    losses = (float("nan"), None, 1e400, True, 2.0)
+    rows = by_step({"step": step, "loss": loss} for step, loss in enumerate(losses, 1))
     assert thinned(rows, max_points=5) == ([1, 2, 3, 4, 5], {"loss": [None, None, None, None, 2.0]})
-    assert thinned({}, max_points=5) == ([], {})
+    assert thinned(by_step([]), max_points=5) == ([], {})
 
 
 def test_artifact_comes_whole_or_by_range_with_its_digest(world):
@@ -199,7 +216,7 @@ def test_record_that_names_a_file_of_others_gets_none(world, key):
 
 def test_logs_come_from_the_store_where_this_machine_has_no_gang(world):
     record = find_run(world.desk.store, world.run("alpha"))
-    world.desk.store.put(f"{record.prefix}/logs/1.log", b"one\n\x1b[31mtwo\n")
+    world.desk.store.put(f"{record.gang_prefix}/logs/1.log", b"one\n\x1b[31mtwo\n")
     with world.client(("alpha", "reader")) as client:
         path = f"/api/v1/runs/{record.run.id}/logs"
         lines = [json.loads(line) for line in client.get(path, params={"rank": 1}).text.splitlines()]

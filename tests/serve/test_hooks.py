@@ -18,7 +18,6 @@ from tests.serve.world import served
 
 from gangline.errors import StorageError
 from gangline.serve import hooks, intake
-from gangline.serve.problems import Refused
 
 ALL = ("queued", "driving", "parked", "done", "dropped", "quarantined")
 
@@ -219,19 +218,9 @@ def test_a_sender_that_goes_away_leaves_nothing(desk):
     assert len(orders(desk)) == 1
 
 
-def test_large_bodies_share_a_room(monkeypatch):
-    room = intake.Room(100)
-    room.take(60)
-    with pytest.raises(Refused) as refused:
-        room.take(50)
-    assert refused.value.status == 503
-    room.give_back(60)
-    room.take(100)
-
-
 def test_who_sends_many_forged_deliveries_shuts_nobody_out(client, desk, monkeypatch):
     headers, body = signed(push(), secret="guess")
-    for _ in range(hooks.FORGED_BURST + 1):
+    for _ in range(2 * hooks.FORGED_BURST):  # some come again while these are sent
         assert client.post("/hooks/hub", content=body, headers=headers).status_code == 401
     large = client.post("/hooks/hub", content=b" " * (intake.MODEST_BYTES + 1), headers=headers)
     assert large.status_code == 413

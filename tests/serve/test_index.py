@@ -52,7 +52,7 @@ def indexer(still, store):
 
 def born(still, name, **run):
     made = record_of(still.desk, "alpha", "open")
-    record = replace(made, seq=5, run=replace(made.run, id=f"alpha-12345678-{name}", **run))
+    record = replace(made, seq=5, run=replace(made.run, id=f"alpha-{made.commit.sha[:8]}-{name}", **run))
     still.desk.store.put(f"{record.prefix}/record.json", record.to_json())
     return record
 
@@ -157,6 +157,7 @@ def test_damaged_record_is_left_out_and_the_others_are_not(still, indexer):
     assert still.desk.database.runs.get("alpha-00000000-aaaaaa") is None
 
 
+@pytest.mark.row("N1")
 def test_threads_outlive_a_store_that_goes_away_and_comes_back(still, store, indexer, monkeypatch):
     monkeypatch.setattr("gangline.serve.index.OPEN_SECONDS", 0.02)
     monkeypatch.setattr("gangline.serve.index.AGAIN_SECONDS", 0.02)
@@ -184,6 +185,7 @@ def test_every_open_run_is_attended_to(still, store):
     assert sorted(told) == sorted(still.run(p, v) for p in ("alpha", "beta") for v in ("open", "fork"))
 
 
+@pytest.mark.row("N1")
 def test_service_without_its_store_answers_from_the_index_and_says_so(still):
     store = Failing(still.desk.store)
     still.desk = replace(still.desk, store=store)
@@ -221,7 +223,7 @@ def test_store_that_is_known_to_be_away_is_not_asked_again(still):
 @pytest.mark.parametrize("name", ["passed", "refused", "failed", "bare", "large"])
 def test_thin_row_is_the_row_of_the_whole_record(name):
     record = getattr(records, name)()
-    assert thin_row(record.to_json()) == row_of(Record.from_json(record.to_json())) == row_of(record)
+    assert thin_row(record.prefix, record.to_json()) == row_of(Record.from_json(record.to_json())) == row_of(record)
 
 
 states = st.sampled_from(["waiting", "running", "done", "taken", "skipped", "failed", "cancelled"])
@@ -238,7 +240,7 @@ infos = st.builds(StageInfo, state=states, seconds=st.none() | st.floats(0, 1e6)
 def test_thin_row_agrees_on_any_stages_and_on_records_that_lack_parts(stages, dropped):
     empty = {"metrics": {}, "gates": (), "plan": None, "gang": None, "ledger": None}
     record = replace(records.refused(), stages=stages, **{name: empty[name] for name in dropped})
-    assert thin_row(record.to_json()) == row_of(Record.from_json(record.to_json()))
+    assert thin_row(record.prefix, record.to_json()) == row_of(Record.from_json(record.to_json()))
 
 
 plain = st.recursive(st.none() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x))
@@ -248,14 +250,14 @@ plain = st.recursive(st.none() | st.integers() | st.text(), lambda x: st.lists(x
 @given(data=st.binary(max_size=200) | plain.map(lambda value: json.dumps(value).encode()))
 def test_bytes_that_are_no_record_are_refused_in_one_way(data):
     with pytest.raises(IntegrityError):
-        thin_row(data)
+        thin_row("runs/a/b/c", data)
 
 
 def test_filter_by_what_a_list_shows_is_answered_from_the_index(still, indexer):
-    born(still, "aaaaaa", state="ended", verdict="failed", exit_code=30)
+    fresh = born(still, "aaaaaa", state="ended", verdict="failed", exit_code=30)
     indexer.full_pass()
     found = still.desk.database.runs.search(RunFilter(project="alpha", verdict="failed"))
-    assert [row.run for row in found] == ["alpha-12345678-aaaaaa"]
+    assert [row.run for row in found] == [fresh.run.id]
 
 
 def wait_for(claim):
@@ -269,4 +271,4 @@ def test_a_training_that_was_to_end_early_is_listed_as_such():
     whole = records.passed()
     cut = replace(whole, inputs=replace(whole.inputs, values=whole.inputs.values | {"train.stop_at": 60}))
     assert row_of(cut).plan == f"{whole.plan.name} to 60"
-    assert thin_row(cut.to_json()) == row_of(cut)
+    assert thin_row(cut.prefix, cut.to_json()) == row_of(cut)

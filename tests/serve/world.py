@@ -8,20 +8,22 @@ from hashlib import sha256
 from pathlib import Path
 
 import httpx
-import uvicorn
 from fastapi import FastAPI
 from tests.report import records
 
+from gangline.line import identity
 from gangline.line.forge.open import open_forges
 from gangline.line.runs import mark_open
+from gangline.line.seal import Sealer
 from gangline.serve.accounts import Accounts, digest_of, new_token
 from gangline.serve.app import create_app
 from gangline.serve.database.open import open_database
 from gangline.serve.desk import ServiceDesk
 from gangline.serve.limits import Limits
+from gangline.serve.listening import address_of, bind, server_of
 from gangline.serve.telemetry import Telemetry
 from gangline.serve.types import Principal, row_of
-from gangline.spec.record import Artifact, Record
+from gangline.spec.record import Artifact, CommitInfo, Record
 from gangline.spec.site import ForgeTable, LimitsTable, ServeTable, Site, StoreTable
 from gangline.storage.local import FolderStore
 
@@ -49,7 +51,7 @@ class World:
     def serving(self, *, limits: Limits = PLENTY):
         """This world behind a real server, in a thread."""
         self.app = create_app(self.desk, limits=limits)
-        with served(self.app) as self.url:
+        with served(self.app, proxies=self.desk.site.serve.proxies) as self.url:
             yield self
 
     def run(self, project: str, verdict: str = "passed") -> str:
@@ -57,25 +59,32 @@ class World:
 
 
 @contextmanager
-def served(app):
-    """URL of `app` behind uvicorn."""
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, access_log=False, lifespan="off")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        server.force_exit = True
-        thread.join(10)
+def served(app, *, proxies=()):
+    """URL of `app` behind the server that ships."""
+    server = server_of(app, proxies=proxies)
+    with bind("127.0.0.1:0") as bound:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        try:
+            yield f"http://{address_of(bound)}"
+        finally:
+            server.should_exit = True
+            server.force_exit = True
+            thread.join(10)
 
 
 def run_id(project: str, verdict: str) -> str:
-    word = {"passed": "aaaaaa", "open": "bbbbbb", "fork": "cccccc"}[verdict]
-    return f"{project}-{sha(project, verdict)[:8]}-{word}"
+    made = records.passed() if verdict == "passed" else records.bare()
+    return identity.run_id(project, commit_of(made, project, verdict), line=made.inputs.line, attempt=1)
+
+
+def commit_of(made: Record, project: str, verdict: str) -> CommitInfo:
+    trust = "fork" if verdict == "fork" else "own"
+    return replace(
+        made.commit, sha=sha(project, verdict), trust=trust, protected=trust == "own", base=None, patch=None
+    )  # fmt: skip
 
 
 def sha(project: str, verdict: str) -> str:
@@ -106,7 +115,7 @@ def world(tmp_path: Path):
     desk = ServiceDesk(
         site=site,
         site_file=tmp_path / "site.toml",
-        environ=SECRETS,
+        environ=SECRETS | {"XDG_CONFIG_HOME": str(tmp_path / "config")},
         home=home,
         repo=tmp_path,
         store=store,
@@ -125,7 +134,7 @@ def world(tmp_path: Path):
 
 def fill(desk: ServiceDesk, project: str) -> None:
     for verdict in ("passed", "open", "fork"):
-        record = record_of(desk, project, verdict)
+        record = Sealer.of(desk.site, desk.environ).seal(record_of(desk, project, verdict))
         desk.store.put(f"{record.prefix}/record.json", record.to_json())
         if record.run.state == "open":
             mark_open(desk.store, record)
@@ -135,7 +144,7 @@ def fill(desk: ServiceDesk, project: str) -> None:
 def record_of(desk: ServiceDesk, project: str, verdict: str) -> Record:
     made = records.passed() if verdict == "passed" else records.bare()
     run = replace(made.run, id=run_id(project, verdict), project=project)
-    commit = replace(made.commit, sha=sha(project, verdict), trust="fork" if verdict == "fork" else "own", base=None)
+    commit = commit_of(made, project, verdict)
     gang = replace(made.gang, name=run.id) if made.gang else None
     made = replace(made, run=run, commit=commit, artifacts=(), gang=gang)
     if verdict != "passed":
@@ -149,9 +158,10 @@ METRICS = b"".join(b'{"seed": 1, "step": %d, "loss": %.3f}\n' % (step, 10 / step
 
 def put(desk: ServiceDesk, record: Record, kind: str, data: bytes, media_type: str) -> Artifact:
     name = {"report": "report.html", "metrics": "metrics.jsonl"}[kind]
-    desk.store.put(f"{record.prefix}/{name}", data)
+    key = f"{record.gang_prefix if kind == 'metrics' else record.prefix}/{name}"
+    desk.store.put(key, data)
     return Artifact(
-        kind=kind, key=f"{record.prefix}/{name}", media_type=media_type, size_bytes=len(data),
+        kind=kind, key=key, media_type=media_type, size_bytes=len(data),
         sha256=sha256(data).hexdigest(),
     )  # fmt: skip
 

@@ -286,13 +286,14 @@ def test_uneven_batch_names_the_two_nearest_that_are_even():
     assert "; 32 works" in override_problems("train.ranks=32")[0]
 
 
-LOCK = "# made by a tool\nnumpy==2.0 \\\n    --hash=sha256:ab\n    # via torch\n\ntorch==2.15\n"
+LOCK = f"# made by a tool\nnumpy==2.0 \\\n    --hash=sha256:{'ab' * 32}\n    # via torch\n\ntorch==2.15\n"
 
 
 def test_lock_names_its_first_line_without_a_hash():
     files = {"lock.txt": LOCK.encode()}
     found = problems(LEAST, overrides=["env.lock=lock.txt"], reader=files.get)
-    assert found[0].startswith("env.lock: wanted a --hash=sha256: for every package, found line 6 of 'lock.txt'")
+    assert found[0].startswith("env.lock: wanted NAME==VERSION with a --hash=sha256: for each of its files, found")
+    assert "'torch==2.15' without one at lock.txt:6" in found[0]
 
 
 def test_lock_that_is_not_in_the_commit_is_refused():
@@ -300,7 +301,7 @@ def test_lock_that_is_not_in_the_commit_is_refused():
 
 
 def test_lock_with_hashes_is_fine():
-    files = {"lock.txt": LOCK.replace("2.15", "2.15 --hash=sha256:cd").encode()}
+    files = {"lock.txt": LOCK.replace("2.15", f"2.15 --hash=sha256:{'cd' * 32}").encode()}
     line = load_line_text(LEAST, file="line.toml", overrides=["env.lock=lock.txt"], reader=files.get)
     assert line.env.lock == "lock.txt"
 

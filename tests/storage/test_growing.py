@@ -1,14 +1,20 @@
 """Files of lines in parts: each line is read once, whatever a writer that was killed left, and is seldom sent twice."""
 
 from contextlib import suppress
+from functools import partial
+from io import BytesIO
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gangline.errors import StorageError
 from gangline.storage import growing
-from gangline.storage.growing import Growing, find_grown, join_parts, read_grown
+from gangline.storage.growing import Growing, find_grown, join_parts, split_lines
 from gangline.storage.local import FolderStore
 
+read_grown = partial(growing.read_grown, most_bytes=1 << 30)
 KEY = "r/ranks/0.jsonl"
 WRITES = {"put", "delete"}
 
@@ -187,3 +193,37 @@ def test_parts_are_joined_without_a_moment_at_which_a_line_is_lost_or_doubled(st
         join_parts(store, KEY)
     assert keys(store) == [KEY]
     assert store.get(KEY).data == path.read_bytes()
+
+
+@given(text=st.binary(max_size=60).map(lambda data: data.replace(b"0", b"\n")), cuts=st.lists(st.integers(0, 60)))
+def test_lines_are_the_same_however_the_text_is_cut(text, cuts):
+    ends = sorted({*(min(cut, len(text)) for cut in cuts), 0, len(text)})
+    blocks = [text[start:end] for start, end in pairwise(ends)]
+    assert list(split_lines(blocks)) == list(BytesIO(text))
+
+
+def test_long_lines_are_left_out_wherever_the_blocks_end(monkeypatch):
+    monkeypatch.setattr(growing, "MOST_LINE_BYTES", 10)
+    text = b"a\n" + b"x" * 30 + b"\nb\n" + b"y" * 11 + b"\n" + b"z" * 9 + b"\nc"
+    for size in range(1, len(text) + 1):
+        blocks = [text[at : at + size] for at in range(0, len(text), size)]
+        assert list(split_lines(blocks)) == [b"a\n", b"b\n", b"z" * 9 + b"\n", b"c"]
+
+
+@pytest.mark.parametrize("size", [0, 5, 20, 21, 200])
+def test_an_object_of_any_size_is_written_from_blocks(store, monkeypatch, size):
+    monkeypatch.setattr(growing, "BLOCK_BYTES", 6 * 2**20)
+    text = bytes(range(256)) * 4096 * size
+    growing.put_blocks(store, "big", (text[at : at + 2**20] for at in range(0, len(text), 2**20)))
+    assert store.get("big").data == text
+    assert store.open_uploads("") == []
+
+
+@pytest.mark.usefixtures("small")
+def test_a_copy_is_another_file_of_the_same_lines_and_is_made_once(store, path):
+    grow(path, lines(0, 40))
+    Growing(store, KEY).send(path)
+    growing.copy_grown(find_grown(store, KEY), "r/ranks/0-1.jsonl")
+    store.put(KEY, b"written over\n")
+    growing.copy_grown(find_grown(store, KEY), "r/ranks/0-1.jsonl")
+    assert read_grown(store, "r/ranks/0-1.jsonl") == path.read_bytes()

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from gangline.errors import StorageError
-from gangline.storage.local import HIDDEN, FolderStore
+from gangline.storage.folder_layout import HIDDEN
+from gangline.storage.local import FolderStore
 from gangline.storage.multipart import MIN_PART_BYTES
 from gangline.storage.open import open_store
 from gangline.storage.protocol import list_all

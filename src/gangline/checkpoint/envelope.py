@@ -5,11 +5,11 @@ A signature is checked over the payload's bytes before they are parsed, and only
 accepted: a single bit changed anywhere in it, even in white space or in the case of a hex digit, refuses it.
 """
 
+import hashlib
 import hmac
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
 
 from gangline.checkpoint.refused import Refused
 from gangline.errors import IntegrityError
@@ -24,6 +24,7 @@ MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 64 * 2**20
 MAX_FILES = 1_000_000
 
+_RUN = re.compile(r"runs/[^/]+/[^/]+/([^/]+)/")
 _STEP = re.compile(r"step-(\d{8})")
 _FILE = re.compile(r"g\d{4,}-[A-Za-z0-9._-]{1,200}")
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -125,22 +126,19 @@ def list_checkpoints(store: ObjectStore, prefix: str) -> list[Found]:
     return sorted(found, key=lambda each: each.step, reverse=True)
 
 
-def sign_manifest(manifest: Manifest, key: bytes, *, ed25519_key: bytes | None = None) -> bytes:
-    """Bytes of `manifest.json`: the payload under HMAC-SHA256 and, where its 32-byte seed is given, ed25519."""
+def sign_manifest(manifest: Manifest, key: bytes) -> bytes:
+    """Bytes of `manifest.json`: the payload under HMAC-SHA256."""
     payload = canonical(manifest)
-    signatures = [Signature(algorithm="hmac-sha256", key_id=key_id(key), value=_hmac(payload, key))]
-    if ed25519_key is not None:
-        signatures.append(_sign_ed25519(payload, ed25519_key))
-    return canonical(Envelope(payload=payload.decode(), signatures=tuple(signatures)))
+    signature = Signature(algorithm="hmac-sha256", key_id=key_id(key), value=_hmac(payload, key))
+    return canonical(Envelope(payload=payload.decode(), signatures=(signature,)))
 
 
-def verify_manifest(raw: bytes, key: bytes, *, ed25519_public_key: bytes | None = None) -> Manifest:
+def verify_manifest(raw: bytes, key: bytes) -> Manifest:
     """Check the signature over the payload, then read it.
 
     Args:
         raw: `manifest.json` as stored.
         key: HMAC key of the project's checkpoints.
-        ed25519_public_key: 32 bytes; where given, a signature of this key is demanded besides.
 
     Raises:
         Refused: The manifest is not ours, was changed, or does not have the one form we write.
@@ -150,26 +148,41 @@ def verify_manifest(raw: bytes, key: bytes, *, ed25519_public_key: bytes | None 
         payload = envelope.payload.encode()
         by_algorithm = {each.algorithm: each for each in envelope.signatures}
         _check_hmac(payload, key, by_algorithm)
-        if ed25519_public_key is not None:
-            _check_ed25519(payload, ed25519_public_key, by_algorithm)
         return from_json(Manifest, payload)
     except (IntegrityError, ValueError, RecursionError) as error:
         raise Refused(MANIFEST, str(error)) from error
 
 
-def read_manifest(
-    store: ObjectStore, checkpoint_prefix: str, key: bytes, *, ed25519_public_key: bytes | None = None
-) -> Manifest:
-    """Read and verify the manifest of one checkpoint folder; `Refused` when it is missing, too big or not ours."""
+def read_manifest(store: ObjectStore, checkpoint_prefix: str, key: bytes, *, sha256: str | None = None) -> Manifest:
+    """Read and verify the manifest of one checkpoint folder.
+
+    Args:
+        checkpoint_prefix: `.../step-00000200`; below `runs/` it names the run, and no other run's checkpoint counts.
+        key: HMAC key of the checkpoints.
+        sha256: Of the manifest's file, where a record says which one it was.
+
+    Raises:
+        Refused: It is missing, too big, not ours, of another run or step, or not the one that the record names.
+    """
     name = f"{checkpoint_prefix}/{MANIFEST}"
     blob = store.get(name, 0, MAX_MANIFEST_BYTES + 1)
     if blob is None:
         raise Refused(MANIFEST, f"wanted {name}, found nothing; only a folder with a manifest is a checkpoint")
-    manifest = verify_manifest(blob.data, key, ed25519_public_key=ed25519_public_key)
+    manifest = verify_manifest(blob.data, key)
+    _check_place(manifest, checkpoint_prefix)
+    if sha256 is not None and (found := hashlib.sha256(blob.data).hexdigest()) != sha256:
+        raise Refused(MANIFEST, f"wanted {sha256[:12]}, as the record says, found {found[:12]}: it was written again")
+    return manifest
+
+
+def _check_place(manifest: Manifest, checkpoint_prefix: str) -> None:
+    """A checkpoint lies in the folder of its run and step, wherever it was copied from."""
     step = _STEP.fullmatch(checkpoint_prefix.rpartition("/")[2])
     if step and int(step[1]) != manifest.step:
         raise Refused(MANIFEST, f"it was written for step {manifest.step}, found in {checkpoint_prefix}")
-    return manifest
+    run = _RUN.match(checkpoint_prefix)
+    if run and run[1] != manifest.run:
+        raise Refused(MANIFEST, f"it is a checkpoint of {manifest.run}, found in {checkpoint_prefix}")
 
 
 def check_sizes(store: ObjectStore, checkpoint_prefix: str, manifest: Manifest) -> None:
@@ -185,7 +198,7 @@ def check_sizes(store: ObjectStore, checkpoint_prefix: str, manifest: Manifest) 
 
 def key_id(key: bytes) -> str:
     """Name of a key that says nothing about it: 16 hex digits."""
-    return sha256(b"gangline-key-id\0" + key).hexdigest()[:16]
+    return hashlib.sha256(b"gangline-key-id\0" + key).hexdigest()[:16]
 
 
 def _read_envelope(raw: bytes) -> Envelope:
@@ -200,7 +213,7 @@ def _read_envelope(raw: bytes) -> Envelope:
 
 
 def _hmac(payload: bytes, key: bytes) -> str:
-    return hmac.new(key, payload, sha256).hexdigest()
+    return hmac.new(key, payload, hashlib.sha256).hexdigest()
 
 
 def _check_hmac(payload: bytes, key: bytes, signatures: Mapping[str, Signature]) -> None:
@@ -211,27 +224,3 @@ def _check_hmac(payload: bytes, key: bytes, signatures: Mapping[str, Signature])
         raise IntegrityError(f"signed by key {found.key_id}, wanted key {key_id(key)} of this project")
     if not hmac.compare_digest(found.value.encode(), _hmac(payload, key).encode()):
         raise IntegrityError("the signature does not fit the payload: it was changed after it was written")
-
-
-# `cryptography` is imported where it is needed: a rank without a site's signing key has no use for it.
-
-
-def _sign_ed25519(payload: bytes, seed: bytes) -> Signature:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    private = Ed25519PrivateKey.from_private_bytes(seed)
-    public = private.public_key().public_bytes_raw()
-    return Signature(algorithm="ed25519", key_id=key_id(public), value=private.sign(payload).hex())
-
-
-def _check_ed25519(payload: bytes, public: bytes, signatures: Mapping[str, Signature]) -> None:
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-    found = signatures.get("ed25519")
-    if found is None or found.key_id != key_id(public):
-        raise IntegrityError(f"wanted an ed25519 signature of key {key_id(public)}, found {sorted(signatures)}")
-    try:
-        Ed25519PublicKey.from_public_bytes(public).verify(bytes.fromhex(found.value), payload)
-    except InvalidSignature as error:
-        raise IntegrityError("the ed25519 signature does not fit the payload") from error

@@ -25,13 +25,14 @@ _Shard = dict[str, StoredTensor]
 
 def export_model(
     store: ObjectStore, checkpoint_prefix: str, key: bytes, out_dir: Path, *,
-    metadata: Mapping[str, str] | None = None, names: Mapping[str, str] | None = None,
+    sha256: str | None = None, metadata: Mapping[str, str] | None = None, names: Mapping[str, str] | None = None,
     max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> list[Path]:  # fmt: skip
     """Write `model.safetensors`, or shards and their index, to `out_dir`; every file is whole or not there.
 
     Args:
         checkpoint_prefix: Folder of the checkpoint, `.../step-00000200`.
+        sha256: Of its manifest, where a record says which one it was.
         metadata: Strings for the files' headers.
         names: Name in the model -> name in the files; the others keep theirs.
         max_shard_bytes: Of tensor data in one file; a tensor that is larger has a file of its own.
@@ -44,7 +45,7 @@ def export_model(
         ConfigError: `names` gives two tensors the same name.
         StorageError: `out_dir` cannot be written.
     """
-    folder = CheckpointFolder.open(store, checkpoint_prefix, key)
+    folder = CheckpointFolder.open(store, checkpoint_prefix, key, sha256=sha256)
     tensors = {name: each for name, each in sorted(folder.index().tensors.items()) if name.startswith(MODEL)}
     renamed = _rename(tensors, names or {})
     shards = list(_shards(tensors, max_shard_bytes))

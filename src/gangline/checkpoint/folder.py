@@ -41,13 +41,14 @@ class CheckpointFolder:
 
     @staticmethod
     def open(
-        store: ObjectStore, prefix: str, key: bytes, *, ed25519_public_key: bytes | None = None, whole: bool = True
+        store: ObjectStore, prefix: str, key: bytes, *, whole: bool = True, sha256: str | None = None
     ) -> "CheckpointFolder":
         """Signature, then sizes of all files; `prefix` is the folder `.../step-00000200`.
 
-        A folder that is not `whole` has some of the files; what is read of them is verified all the same.
+        `sha256` is that of the one manifest that is wanted, where a record names it. A folder that is not `whole` has
+        some of the files; what is read of them is verified all the same.
         """
-        manifest = read_manifest(store, prefix, key, ed25519_public_key=ed25519_public_key)
+        manifest = read_manifest(store, prefix, key, sha256=sha256)
         if manifest.format != FORMAT:
             raise Refused(MANIFEST, f"wanted {FORMAT}, found {manifest.format}: files of a program, no tensors")
         if whole:

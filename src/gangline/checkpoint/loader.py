@@ -56,7 +56,7 @@ class Loaded:
 def load(
     store: ObjectStore, prefix: str, model: nn.Module, optimizer: torch.optim.Optimizer | None, *, key: bytes,
     group: dist.ProcessGroup | None, at: str | None = None, on_refused: Callable[[str, str], None] | None = None,
-    ed25519_public_key: bytes | None = None, extra: Mapping[str, Tensor] | None = None,
+    extra: Mapping[str, Tensor] | None = None,
     copies: Copies | None = None,
 ) -> Loaded | None:  # fmt: skip
     """Fill model and optimizer from the newest checkpoint below `prefix` that verifies; collective.
@@ -66,7 +66,6 @@ def load(
         optimizer: None: the model alone. One that has not stepped yet gets its state tensors here.
         at: Folder of one checkpoint, `.../step-00000200`: this one or none.
         on_refused: Told the store key of each refused file and the reason, on every rank.
-        ed25519_public_key: 32 bytes; where given, manifests must carry a signature of this key besides.
         extra: More tensors to fill, as far as the checkpoint has them.
         copies: Of this node; the nodes' are asked before the store, unless `at` is given or a rank has none.
 
@@ -82,7 +81,7 @@ def load(
     stored = {source.step for source in sources if isinstance(source, StoredCheckpoint)}
     for source in sources:
         try:
-            loaded = _attempt(source, _Target(model, optimizer, extra or {}), (key, ed25519_public_key), peers)
+            loaded = _attempt(source, _Target(model, optimizer, extra or {}), key, peers)
             return replace(loaded, is_stored=source.step in stored)
         except Refused as error:
             place = "" if isinstance(source, StoredCheckpoint) else "copy of "
@@ -130,21 +129,19 @@ class _Target:
     extra: Mapping[str, Tensor]
 
 
-def _attempt(source: Source, target: _Target, keys: tuple[bytes, bytes | None], peers: Peers) -> Loaded:
+def _attempt(source: Source, target: _Target, key: bytes, peers: Peers) -> Loaded:
     """Open one checkpoint; copies that cannot be read are refused, for there are others."""
     try:
         source.bring_papers()
-        return _fill(peers.together(partial(_open, source, *keys)), target, source, peers)
+        return _fill(peers.together(partial(_open, source, key)), target, source, peers)
     except StorageError as error:
         if isinstance(source, StoredCheckpoint):
             raise
         raise Refused(MANIFEST, str(error)) from error
 
 
-def _open(source: Source, key: bytes, ed25519_public_key: bytes | None) -> _Opened:
-    folder = CheckpointFolder.open(
-        source.store, source.folder, key, ed25519_public_key=ed25519_public_key, whole=source.is_whole
-    )
+def _open(source: Source, key: bytes) -> _Opened:
+    folder = CheckpointFolder.open(source.store, source.folder, key, whole=source.is_whole)
     return _Opened(folder, folder.index(), folder.state())
 
 

@@ -6,12 +6,16 @@ A checkpoint goes manifest first, then its files: a crash between leaves files t
 import math
 import re
 import sys
+from collections.abc import Sequence
 
 from gangline.checkpoint.envelope import MANIFEST, Found, list_checkpoints, read_manifest
 from gangline.checkpoint.refused import Refused
-from gangline.storage.protocol import ObjectStore, list_all
+from gangline.storage.failure import NotAllowed
+from gangline.storage.protocol import ObjectStore, OpenUpload, list_all
 
 ORPHAN_SECONDS = 60.0
+MOST_CHECKPOINTS = 10_000
+"""Whose manifests are read, one by one, to see which files are left over."""
 
 _GENERATION = re.compile(r"g(\d{4,})-")
 
@@ -48,12 +52,14 @@ def collect(
         return now - since > older_than or (writer is not None and int(writer[1]) < generation)
 
     listed = _listed_files(store, prefix, key)
+    if listed is None:
+        return []
     gone = []
-    for entry in list(list_all(store, f"{prefix}/step-")):
+    for entry in list_all(store, f"{prefix}/step-"):
         if entry.key not in listed and is_over(entry.key, entry.modified):
             store.delete(entry.key)
             gone.append(entry.key)
-    for upload in store.open_uploads(f"{prefix}/step-"):
+    for upload in _open_uploads(store, f"{prefix}/step-"):
         if is_over(upload.key, upload.started):
             store.abort_upload(upload)
             gone.append(upload.key)
@@ -63,6 +69,14 @@ def collect(
 def collect_left_files(store: ObjectStore, prefix: str, key: bytes) -> list[str]:
     """Delete what a run that nobody writes to any more left unfinished, at any age; files of others stay."""
     return collect(store, prefix, key, now=0.0, older_than=math.inf, generation=sys.maxsize)
+
+
+def _open_uploads(store: ObjectStore, prefix: str) -> Sequence[OpenUpload]:
+    """None where the credential may not see them: those of a gang are its driver's to abort when the run ends."""
+    try:
+        return store.open_uploads(prefix)
+    except NotAllowed:
+        return ()
 
 
 def _verifies(store: ObjectStore, found: Found, key: bytes) -> bool:
@@ -79,10 +93,16 @@ def _delete(store: ObjectStore, folder: str) -> None:
         store.delete(entry.key)
 
 
-def _listed_files(store: ObjectStore, prefix: str, key: bytes) -> set[str]:
-    """Keys that a manifest accounts for; of a folder whose manifest does not verify, all of them: it is evidence."""
+def _listed_files(store: ObjectStore, prefix: str, key: bytes) -> set[str] | None:
+    """Keys that a manifest accounts for; of a folder whose manifest does not verify, all of them: it is evidence.
+
+    None where there are more checkpoints than any retention keeps: whoever wrote them is not tidied up after.
+    """
     kept: set[str] = set()
-    for found in list_checkpoints(store, prefix):
+    checkpoints = list_checkpoints(store, prefix)
+    if len(checkpoints) > MOST_CHECKPOINTS:
+        return None
+    for found in checkpoints:
         try:
             names = [*read_manifest(store, found.prefix, key).files, MANIFEST]
         except Refused:

@@ -47,9 +47,9 @@ class Saver:
     def __init__(
         self, *, store: ObjectStore, prefix: str, run: str, plan_digest: str, generation: int, key: bytes,
         group: dist.ProcessGroup | None, keep: int = 3, max_unsaved_seconds: float = 3600.0,
-        patience_seconds: float = 60.0, ed25519_key: bytes | None = None, copies: Copies | None = None,
+        patience_seconds: float = 60.0, copies: Copies | None = None,
     ) -> None:  # fmt: skip
-        self._to = Destination(store, prefix, run, plan_digest, generation, key, ed25519_key)
+        self._to = Destination(store, prefix, run, plan_digest, generation, key)
         self._peers = Peers(group)
         self._council = self._peers.twin()
         self._writing = Writing(self._to, self._peers, keep=keep, copies=copies)

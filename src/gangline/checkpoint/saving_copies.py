@@ -78,7 +78,7 @@ class CopyMaker:
         manifest = writer.manifest
         if manifest is None:
             return {}
-        signed = sign_manifest(manifest, self._to.key, ed25519_key=self._to.ed25519_key)
+        signed = sign_manifest(manifest, self._to.key)
         texts = {MANIFEST: signed.decode()}
         for name in (manifest.index_name, manifest.state_name):
             texts[name] = self._copies.path(f"{writer.folder}/{name}").read_text()

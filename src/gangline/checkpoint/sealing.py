@@ -7,7 +7,7 @@ from gangline.errors import StorageError
 from gangline.storage.protocol import ObjectStore
 
 
-def seal(store: ObjectStore, folder: str, manifest: Manifest, key: bytes, *, ed25519_key: bytes | None = None) -> None:
+def seal(store: ObjectStore, folder: str, manifest: Manifest, key: bytes) -> None:
     """Write the manifest where none is, or over one of an older generation or one that is damaged; then read it back.
 
     Raises:
@@ -15,7 +15,7 @@ def seal(store: ObjectStore, folder: str, manifest: Manifest, key: bytes, *, ed2
         StorageError: What was written does not read back as it was written.
     """
     name = f"{folder}/{MANIFEST}"
-    data = sign_manifest(manifest, key, ed25519_key=ed25519_key)
+    data = sign_manifest(manifest, key)
     if not _write(store, name, data, manifest.generation, key):
         raise StorageError(f"{name} changed while it was written; the next save writes its own")
     blob = store.get(name)

@@ -40,7 +40,6 @@ class Destination:
     plan_digest: str
     generation: int
     key: bytes = field(repr=False)
-    ed25519_key: bytes | None = field(default=None, repr=False)
 
     def claim(self) -> None:
         """A stale gang learns here that it was replaced, before it writes anything. By the coordinator."""
@@ -49,7 +48,7 @@ class Destination:
     def complete(self, manifest: Manifest) -> None:
         """Make what was written a checkpoint, and the newest one. By the coordinator, when all files are there."""
         folder = checkpoint_folder(self.prefix, manifest.step)
-        seal(self.store, folder, manifest, self.key, ed25519_key=self.ed25519_key)
+        seal(self.store, folder, manifest, self.key)
         advance(self.store, self.prefix, self.generation, manifest.step)
 
 

@@ -8,6 +8,7 @@ from types import FrameType
 
 import typer
 
+from gangline.cli.terminal import say
 from gangline.cli.view.choose import View
 from gangline.errors import SIGTERM_CODE, GanglineError
 
@@ -54,4 +55,4 @@ def _say_where(view: View, *, drives: bool) -> None:
     if view.run_id:
         again = f"gangline run goes on with {view.run_id}" if drives else f"gangline follow {view.run_id}"
         said = f"left as it is: {again} · stop it: gangline cancel {view.run_id}"
-        typer.echo(said, err=True)
+        say(said, err=True)

@@ -35,7 +35,10 @@ class Finding:
 def check_machine(repo: Path, site: Path | None) -> list[Finding]:
     """All findings, in the order they are told."""
     torch, gpu = check_torch()
-    return [check_python(), check_git(), torch, check_cores(), check_store(repo, site), gpu, check_docker()]
+    return [
+        check_python(), check_git(), torch, check_cores(), check_store(repo, site), check_sandbox(repo, site), gpu,
+        check_docker(),
+    ]  # fmt: skip
 
 
 def check_python() -> Finding:
@@ -78,18 +81,40 @@ def check_store(repo: Path, site: Path | None) -> Finding:
     """The site's store, probed; outside a repository the folder a new one would use."""
     from gangline.cli.desk import open_desk
     from gangline.storage.probe import probe
+    from gangline.storage.scoped import lending
 
     try:
-        found = probe(open_desk(repo, site).store)
+        store = open_desk(repo, site).store
+        found, lends = probe(store), lending(store)
     except GanglineError as error:
         inside = (repo / "line.toml").exists()
         way = "gangline store doctor tells more" if inside else "it comes with a model repository"
         return Finding(name="store", ok=False, needed=inside, text=str(error), without=way)
     bad = [check for check in found.checks if not check.passed]
     text = f"ok, conditional writes {'yes' if found.conditional_writes else 'no: one driver alone'}"
+    if store.url.startswith("s3:"):
+        text += f", lends {lends}"
     if bad:
         text = "; ".join(f"{check.name}: {check.reason}" for check in bad)
     return Finding(name="store", ok=not bad, text=text, without="gangline store doctor tells more")
+
+
+def check_sandbox(repo: Path, site: Path | None) -> Finding:
+    """What keeps model code apart here, and what that does not hide; tried for own commits and for forks."""
+    from gangline.cli.desk import open_desk
+    from gangline.launch.sandbox import find_engine
+    from gangline.launch.sandbox.engines import WHAT_WORKS
+
+    try:
+        mode = open_desk(repo, site).site.sandbox.mode
+    except GanglineError:  # check_store says that the site does not read
+        mode = "auto"
+    own, fork = (find_engine(mode, wide=wide) for wide in (True, False))
+    text = f"{own.text} ({own.gaps})" + (f"; forks: {fork.text}" if fork.text != own.text else "")
+    return Finding(
+        name="sandbox", ok=own.name != "none" and fork.name != "none", needed=mode == "required", text=text,
+        without=f"{WHAT_WORKS}; until then model code of own commits runs as this user, and forks are refused",
+    )  # fmt: skip
 
 
 def check_docker() -> Finding:

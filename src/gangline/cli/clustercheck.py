@@ -12,12 +12,16 @@ from gangline.errors import GanglineError
 from gangline.launch.kubernetes.api.facts import Facts, missing_in_cluster, missing_rights, read_facts
 from gangline.launch.kubernetes.api.protocol import Api, Denied
 from gangline.launch.kubernetes.api.rights import PLACER_CLUSTER, SELF_PLACER
+from gangline.launch.kubernetes.guard import is_guarded, secrets_shown
 from gangline.launch.kubernetes.placing.inventory import read_inventory
 from gangline.line.launchers import open_cluster
 from gangline.line.places import home, writing
+from gangline.line.runners import kept_apart
+from gangline.spec.record import Trust
 from gangline.spec.site import PodTable, Site
 
 FACTS = "facts.json"
+_TRUSTS: tuple[Trust, ...] = ("own", "fork")
 
 
 def check_cluster(desk: Desk) -> tuple[list[Finding], Path]:
@@ -37,10 +41,13 @@ def check_cluster(desk: Desk) -> tuple[list[Finding], Path]:
         *_served(facts, desk.site),
         _placer(api, facts),
         _rights(api),
+        _secrets(api),
+        _admission(api),
         _account(api, desk.site.pod),
         _servers(api, desk.site),
         _image(desk.site),
         _store(desk.site),
+        _model_code(desk),
     ], path
 
 
@@ -77,6 +84,28 @@ def _rights(api: Api) -> Finding:
     missing = missing_rights(api)
     text = f"this account lacks {len(missing)}" if missing else "ok"
     return Finding(name="rights", ok=not missing, text=text, without=f"ask for {_some(missing)}")
+
+
+def _secrets(api: Api) -> Finding:
+    """Drivers write Secrets and read none, so that one that is taken over shows no other."""
+    shown = secrets_shown(api)
+    without = (
+        f"this account may {', '.join(shown)} every Secret of {api.namespace}, and their answers show them;"
+        " drive with the account gangline-driver of our manifests"
+    )
+    return Finding(name="secrets", ok=not shown, needed=False, text="this account sees none", without=without)
+
+
+def _admission(api: Api) -> Finding:
+    without = (
+        f"whoever may create Jobs in {api.namespace} may mount every Secret of it;"
+        f" kubectl apply -k manifests/base/cluster, kubectl label namespace {api.namespace} gangline/gangs=true"
+    )
+
+    def look() -> str:
+        return "pods get the Secret of their own Job alone" if is_guarded(api) else ""
+
+    return _try("admission", look, without=without, needed=False)
 
 
 def _some(missing: list[str]) -> str:
@@ -117,6 +146,17 @@ def _store(site: Site) -> Finding:
         text=f"pods reach it by {endpoint}",
         without="pods need s3://; a folder serves this machine",
     )
+
+
+def _model_code(desk: Desk) -> Finding:
+    """Where code of commits runs beside gangs: the look at the model, the memory run, the smoke test."""
+    at = {trust: kept_apart(desk.repo, trust, site=desk.site, environ=desk.environ) for trust in _TRUSTS}
+    bad = [each for each in at.values() if each.engine == "none"]
+    words = {each.text: None for each in at.values()}
+    return Finding(
+        name="model code", ok=not bad, needed=False, text="; forks: ".join(words),
+        without="beside the keys of whoever drives: sandbox.mode is off",
+    )  # fmt: skip
 
 
 def _try(name: str, look: Callable[[], str], *, without: str, needed: bool = True) -> Finding:

@@ -1,4 +1,8 @@
-"""Logs of the command line: events on stderr, for people on a terminal, as JSON elsewhere."""
+"""Logs of the command line: events on stderr, for people on a terminal, as JSON elsewhere.
+
+Whatever an event repeats steers no terminal, be it ours or a library's. A traceback is text of the event, without the
+values of variables, which may be secrets.
+"""
 
 import logging
 import sys
@@ -6,6 +10,10 @@ from collections.abc import Mapping
 
 import structlog
 from stamina.instrumentation import RetryDetails, set_on_retry_hooks
+from structlog.dev import ConsoleRenderer, plain_traceback
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from gangline.sanitize import shown, to_json, visible
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 SAID_RETRIES = frozenset(4 * 2**power for power in range(16))
@@ -16,13 +24,15 @@ def set_up_logs(environ: Mapping[str, str]) -> None:
     """Warnings and worse; GANGLINE_LOG=debug|info|warning|error says otherwise."""
     level = LEVELS.get(environ.get("GANGLINE_LOG", "warning"), logging.WARNING)
     people = sys.stderr.isatty()
-    processors: list[structlog.typing.Processor] = [
+    processors: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="%H:%M:%S" if people else "iso", utc=not people),
-        structlog.dev.ConsoleRenderer(colors=people and not environ.get("NO_COLOR"))
+        structlog.processors.format_exc_info,
+        _visible_texts,
+        ConsoleRenderer(colors=people and not environ.get("NO_COLOR"), exception_formatter=plain_traceback)
         if people
-        else structlog.processors.JSONRenderer(ensure_ascii=False),
+        else structlog.processors.JSONRenderer(serializer=_to_json),
     ]
     structlog.configure(
         processors=processors,
@@ -30,6 +40,26 @@ def set_up_logs(environ: Mapping[str, str]) -> None:
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # the stderr of the moment, not of the setup
     )
     set_on_retry_hooks([_say_retry])
+    if not any(isinstance(each, _OfLibraries) for each in logging.root.handlers):
+        logging.root.addHandler(_OfLibraries(logging.WARNING))
+
+
+class _OfLibraries(logging.Handler):
+    """What libraries say by Python's `logging`, the web server's tracebacks too, as events like our own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say = structlog.get_logger().error if record.levelno >= logging.ERROR else structlog.get_logger().warning
+        say(record.getMessage(), library=record.name, exc_info=record.exc_info)
+
+
+def _visible_texts(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Every text as one visible line; a traceback keeps its lines."""
+    lines = {"exception": visible(str(event["exception"]))} if "exception" in event else {}
+    return {**shown(event), **lines}
+
+
+def _to_json(event: EventDict, **_: object) -> str:
+    return to_json(event)
 
 
 def _say_retry(details: RetryDetails) -> None:

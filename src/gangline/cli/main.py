@@ -10,6 +10,7 @@ import typer
 
 from gangline import __version__
 from gangline.cli.lazy import Entry, lazy_group
+from gangline.cli.terminal import say
 from gangline.errors import CancelledError, GanglineError, StillRunning, StorageError
 
 _RUN, _LOOK, _MODEL, _PUSH, _CARE = "Run", "Look", "Models", "From a push", "Care"
@@ -47,6 +48,8 @@ ENTRIES = (
     Entry("metrics", "Check or export the metric series of runs.", _CARE),
 )
 
+_LONGEST_LINE = 4000
+"""Of a message."""
 _KINDS = {CancelledError.exit_code: "stopped", StillRunning.exit_code: "still running"}
 """Endings that are no errors."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
@@ -63,7 +66,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"gangline {__version__}")
+        say(f"gangline {__version__}")
         raise typer.Exit
 
 
@@ -89,7 +92,7 @@ def main() -> None:
         _trace_if_asked()
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
+        say("interrupted", err=True)
         sys.exit(130)
     except OSError as error:
         if error.errno not in _NO_ROOM:
@@ -104,19 +107,16 @@ def main() -> None:
 def _end_as_bug(error: Exception) -> NoReturn:
     _say(f"internal error: {type(error).__name__}", error)
     if not _trace_if_asked():
-        typer.echo("This is a bug in gangline; GANGLINE_DEBUG=1 prints the traceback.", err=True)
+        say("This is a bug in gangline; GANGLINE_DEBUG=1 prints the traceback.", err=True)
     sys.exit(GanglineError.exit_code)
 
 
 def _say(kind: str, error: Exception) -> None:
-    """The message, whoever's words it repeats, without what would steer the terminal."""
-    from gangline.report.text import visible
-
-    typer.echo("\n".join(map(visible, f"{kind}: {error}".split("\n"))), err=True)
+    say("\n".join(line[:_LONGEST_LINE].rstrip() for line in f"{kind}: {error}".split("\n")), err=True)
 
 
 def _trace_if_asked() -> bool:
     asked = bool(os.environ.get("GANGLINE_DEBUG"))
     if asked:
-        traceback.print_exc()
+        say(traceback.format_exc(), err=True, nl=False)
     return asked

@@ -1,23 +1,22 @@
-"""Results on stdout: JSON documents and plain tables. What records hold is cleaned before a terminal sees it."""
+"""Results on stdout: JSON documents, plain tables, files."""
 
-import json
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
-
+from gangline.cli.terminal import say
 from gangline.line.places import writing
 from gangline.report.text import clean
+from gangline.sanitize import to_json
 from gangline.spec.codec import to_plain
 
 
 def print_json(value: Any) -> None:
     """One document: indented for a person, one line for a pipe."""
     indent = 2 if sys.stdout.isatty() else None
-    typer.echo(json.dumps(to_plain(value), sort_keys=True, ensure_ascii=False, indent=indent))
+    say(to_json(to_plain(value), indent=indent))
 
 
 def print_or_write(text: str, out: Path | None) -> None:
@@ -27,10 +26,10 @@ def print_or_write(text: str, out: Path | None) -> None:
         StorageError: It cannot be written.
     """
     if out is None or str(out) == "-":
-        typer.echo(text, nl=False)
+        say(text, nl=False)
         return
     write_text(out, text)
-    typer.echo(out)
+    say(out)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,31 +1,46 @@
 """`data.text` of a line to files with digests: globs over the commit's own tree, over installed packages, store keys.
 
-It reads what it is handed: the line opens the tree of the commit, never the working folder, and the store.
+It reads what it is handed: the line opens the tree of the commit, never the working folder, and the store. Sizes are
+known and summed before anything is read.
 """
 
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
+from gangline.data.lfs import pointed_size
 from gangline.spec.codec import digest
+from gangline.spec.data_keys import DataAccess
 from gangline.spec.globs import matches
 from gangline.spec.grammar import is_inside
 from gangline.spec.plan import DataFile, DataSource
 from gangline.spec.problems import refusal
+from gangline.storage.bounded import get_bounded
+from gangline.storage.protocol import ObjectStore
 from gangline.units import format_bytes
 
-Reader = Callable[[], bytes]
 MOST_BYTES = 1 << 30
 """Of all text together: more belongs into shards, which are not read to be named."""
+MOST_FILES = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file that may be read, and its size before it is."""
+
+    size_bytes: int
+    read: Callable[[], bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
     path: str
-    """As the task sees it: `repo/src/a.py`, `package/gangline/units.py`, `store/corpora/a.txt`."""
+    """As the task sees it: `repo/src/a.py`, `package/gangline/units.py`, `store/data/a.txt`."""
     data: bytes
 
     @property
@@ -41,37 +56,38 @@ class TextFile:
 def resolve_text(
     patterns: Sequence[str],
     *,
-    tracked: Mapping[str, Reader | None],
+    tracked: Mapping[str, Source | None],
+    access: DataAccess,
     package_root: Callable[[str], Path | None] | None = None,
-    stored: Callable[[str], bytes | None] | None = None,
+    store: ObjectStore | None = None,
 ) -> list[TextFile]:
     """Files that the patterns name, each once, sorted by path.
 
     Args:
         patterns: `repo:src/**/*.py`, `package:gangline/**/*.py`, or a key of the store.
-        tracked: Every path of the commit with its reader; None for what is no regular file (a link, a submodule).
+        tracked: Every path of the commit; None for what is no regular file (a link, a submodule).
+        access: Which keys and packages may be named.
         package_root: Folder of an installed package by name; None: as Python finds it.
-        stored: Object of the store by key; None where the caller has no store.
+        store: None where the caller has none.
 
     Raises:
-        ConfigError: A pattern that matches nothing, leaves its root or meets a link; nothing but empty files; too much.
+        ConfigError: A pattern that matches nothing, leaves its root, meets a link or may not be named; nothing but
+            empty files; too much.
     """
-    files: dict[str, TextFile] = {}
-    total = 0
-    for pattern in patterns:
-        count = 0
-        for path, read in _matching(pattern, tracked, package_root or installed_package, stored):
-            count += 1
-            if path in files:
-                continue
-            files[path] = TextFile(path, read())
-            total += len(files[path].data)
-            _require_small(pattern, total)
-        if not count:
+    roots = _Roots(tracked, access, package_root or installed_package, store)
+    found: dict[str, Source] = {}
+    for index, pattern in enumerate(patterns):
+        matched = dict(roots.matching(f"data.text[{index}]", pattern))
+        if not matched:
             raise refusal(_nothing(pattern, tracked))
-    if patterns and not total:
-        raise refusal(f"data.text: wanted text, found {len(files)} empty files; name files with content")
-    return [files[path] for path in sorted(files)]
+        found = matched | found
+        _demand_bounded(pattern, found)
+    if patterns and not any(source.size_bytes for source in found.values()):
+        raise refusal(f"data.text: wanted text, found {len(found)} empty files; name files with content")
+    texts = [TextFile(path, found[path].read()) for path in sorted(found)]
+    for text in texts:
+        _refuse_pointer(text)
+    return texts
 
 
 def data_source(files: Sequence[DataFile], *, holdout: float, demanded: str | None = None) -> DataSource:
@@ -88,51 +104,61 @@ def data_source(files: Sequence[DataFile], *, holdout: float, demanded: str | No
 
 
 def installed_package(name: str) -> Path | None:
-    """Folder of a package on the path, found without importing it."""
+    """Folder of a package on the path, found without importing it; a mere folder there is none."""
     try:
         found = find_spec(name)
     except ValueError:  # a module without a spec, as __main__ has none
         return None
-    places = list(found.submodule_search_locations or ()) if found else []
+    places = list(found.submodule_search_locations or ()) if found and found.has_location else []
     return Path(places[0]) if places else None
 
 
-def _matching(
-    pattern: str,
-    tracked: Mapping[str, Reader | None],
-    package_root: Callable[[str], Path | None],
-    stored: Callable[[str], bytes | None] | None,
-) -> Iterator[tuple[str, Reader]]:
-    scheme, colon, rest = pattern.partition(":")
-    if not colon:
-        return _from_store(pattern, stored)
-    if not is_inside(rest):
-        raise refusal(f"data.text: wanted a path that stays inside, found {pattern}; write it relative, without ..")
-    if scheme == "repo":
-        return _from_tree(rest, tracked)
-    if scheme == "package":
-        return _from_package(pattern, rest, package_root)
-    raise refusal(f"data.text: wanted repo: or package:, found {pattern}; repo:src/**/*.py works")
+@dataclass(frozen=True, slots=True)
+class _Roots:
+    """Where the patterns of one line may lead."""
 
+    tracked: Mapping[str, Source | None]
+    access: DataAccess
+    package_root: Callable[[str], Path | None]
+    store: ObjectStore | None
 
-def _from_tree(glob: str, tracked: Mapping[str, Reader | None]) -> Iterator[tuple[str, Reader]]:
-    for path, read in tracked.items():
-        if not matches(path, glob):
-            continue
-        if read is None or not is_inside(path):
-            raise refusal(f"data.text: wanted regular files, found {path}, a link or submodule; exclude it by the glob")
-        yield f"repo/{path}", read
+    def matching(self, place: str, pattern: str) -> Iterator[tuple[str, Source]]:
+        scheme, colon, rest = pattern.partition(":")
+        if not colon:
+            return self._from_store(place, pattern)
+        if not is_inside(rest):
+            raise refusal(f"{place}: wanted a path that stays inside, found {pattern}; write it relative, without ..")
+        if scheme == "repo":
+            return self._from_tree(place, rest)
+        if scheme == "package":
+            return self._from_package(place, rest)
+        raise refusal(f"{place}: wanted repo: or package:, found {pattern}; repo:src/**/*.py works")
 
+    def _from_tree(self, place: str, glob: str) -> Iterator[tuple[str, Source]]:
+        for path, source in self.tracked.items():
+            if not matches(path, glob):
+                continue
+            if source is None or not is_inside(path):
+                raise refusal(f"{place}: wanted regular files, found {path}, a link or submodule; narrow the glob")
+            yield f"repo/{path}", source
 
-def _from_package(pattern: str, rest: str, package_root: Callable[[str], Path | None]) -> Iterator[tuple[str, Reader]]:
-    name, _, glob = rest.partition("/")
-    root = package_root(name)
-    if root is None:
-        raise refusal(f"data.text: {pattern}: wanted an installed package, found no {name}; install it or name another")
-    for file in _files_below(root):
-        path = file.relative_to(root).as_posix()
-        if matches(path, glob or "**"):
-            yield f"package/{name}/{path}", file.read_bytes
+    def _from_package(self, place: str, rest: str) -> Iterator[tuple[str, Source]]:
+        name, _, glob = rest.partition("/")
+        self.access.demand_package(place, name)
+        root = self.package_root(name)
+        if root is None:
+            raise refusal(f"{place}: wanted an installed package, found no {name}; install it or name another")
+        for file in _files_below(root):
+            path = file.relative_to(root).as_posix()
+            if matches(path, glob or "**"):
+                yield f"package/{name}/{path}", _installed(place, file, root)
+
+    def _from_store(self, place: str, key: str) -> Iterator[tuple[str, Source]]:
+        self.access.demand_key(place, key)
+        entry = self.store.head(key) if self.store else None
+        if self.store is None or entry is None:
+            raise refusal(f"{place}: wanted an object of the store called {key}, found none; upload it first")
+        yield f"store/{key}", Source(entry.size_bytes, partial(_stored, self.store, key, entry.size_bytes))
 
 
 def _files_below(root: Path) -> Iterator[Path]:
@@ -141,20 +167,38 @@ def _files_below(root: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in sorted(names))
 
 
-def _from_store(key: str, stored: Callable[[str], bytes | None] | None) -> Iterator[tuple[str, Reader]]:
-    data = stored(key) if stored else None
-    if data is None:
-        raise refusal(f"data.text: wanted an object of the store called {key}, found none; upload it first")
-    yield f"store/{key}", lambda: data
+def _installed(place: str, file: Path, root: Path) -> Source:
+    """A regular file of a package; a link may lead to another one of it."""
+    if not file.resolve().is_relative_to(root.resolve()) or not stat.S_ISREG((found := file.stat()).st_mode):
+        raise refusal(f"{place}: wanted regular files, found {file}, which leads out of the package; narrow the glob")
+    return Source(found.st_size, file.read_bytes)
 
 
-def _require_small(pattern: str, total: int) -> None:
+def _stored(store: ObjectStore, key: str, size_bytes: int) -> bytes:
+    blob = get_bounded(store, key, most_bytes=size_bytes)
+    if blob is None:
+        raise refusal(f"data.text: {key} was in the store and is gone; upload it again")
+    return blob.data
+
+
+def _demand_bounded(pattern: str, found: Mapping[str, Source]) -> None:
+    total = sum(source.size_bytes for source in found.values())
+    if len(found) > MOST_FILES:
+        raise refusal(f"data.text: {pattern}: wanted at most {MOST_FILES} files, found {len(found)}; use data.shards")
     if total > MOST_BYTES:
-        most, found = format_bytes(MOST_BYTES), format_bytes(total)
-        raise refusal(f"data.text: {pattern}: wanted at most {most} of text, found {found}; use data.shards")
+        most, size = format_bytes(MOST_BYTES), format_bytes(total)
+        raise refusal(f"data.text: {pattern}: wanted at most {most} of text, found {size}; use data.shards")
 
 
-def _nothing(pattern: str, tracked: Mapping[str, Reader | None]) -> str:
+def _refuse_pointer(text: TextFile) -> None:
+    if size := pointed_size(text.data):
+        raise refusal(
+            f"data.text: wanted the text of {text.path}, found a Git LFS pointer to {size} that are not in the commit;"
+            " upload the file and name it by its key of the store, or commit it without LFS"
+        )
+
+
+def _nothing(pattern: str, tracked: Mapping[str, Source | None]) -> str:
     where = f"none among {len(tracked)} of the commit" if pattern.startswith("repo:") else "none in the package"
     works = "commit the files, or widen the glob (** stands for any number of folders)"
     return f"data.text: wanted files for {pattern}, found {where}; {works}"

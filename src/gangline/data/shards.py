@@ -2,15 +2,22 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gangline.errors import IntegrityError
 from gangline.spec.codec import from_plain
+from gangline.spec.data_keys import DataAccess
 from gangline.spec.grammar import is_inside
 from gangline.spec.plan import DataFile
 from gangline.spec.problems import refusal
+from gangline.storage.bounded import get_bounded
+from gangline.storage.protocol import ObjectStore
+from gangline.units import format_bytes
 
+MOST_SHARDS = 100_000
+MOST_MANIFEST_BYTES = 16 << 20
+"""Of all manifests of a line together."""
 _BLOB = re.compile(r"blobs/sha256/[0-9a-f]{64}")
 
 
@@ -23,29 +30,50 @@ class Shard:
     """Name for the task; None: the place in the manifest."""
 
 
-def resolve_shards(manifests: Sequence[str], *, stored: Callable[[str], bytes | None]) -> list[DataFile]:
+def resolve_shards(manifests: Sequence[str], *, store: ObjectStore, access: DataAccess) -> list[DataFile]:
     """Files of the manifests, in their order: each is a JSON list of `{"key", "size_bytes", "path"?}`.
+
+    A manifest may name any blob by its digest, so who may write manifests is decided by where they lie.
 
     Args:
         manifests: Keys of the store.
-        stored: Object of the store by key; None where there is none.
+        store: Holds them.
+        access: Which keys may be named.
 
     Raises:
-        ConfigError: A manifest that is not there, or does not say what it must; a path that two shards claim.
+        ConfigError: A manifest that may not be named, is not there, or does not say what it must; a path that two
+            shards claim; too many, too large.
     """
     files: dict[str, DataFile] = {}
+    left = MOST_MANIFEST_BYTES
     for number, manifest in enumerate(manifests):
-        for place, shard in enumerate(_read(manifest, stored(manifest))):
+        access.demand_key(f"data.shards[{number}]", manifest)
+        data = _fetch(store, manifest, most_bytes=left)
+        left -= len(data)
+        for place, shard in enumerate(_read(manifest, data)):
             name = shard.path or f"{number:03d}-{place:06d}"
             if name in files:
                 raise refusal(f"data.shards: {manifest}: wanted one shard a path, found two for {name}; rename one")
             files[name] = DataFile(path=f"shards/{name}", key=shard.key, size_bytes=shard.size_bytes)
+        if len(files) > MOST_SHARDS:
+            raise refusal(f"data.shards: {manifest}: wanted at most {MOST_SHARDS} shards, found more; make them larger")
     return list(files.values())
 
 
-def _read(manifest: str, data: bytes | None) -> list[Shard]:
-    if data is None:
+def _fetch(store: ObjectStore, manifest: str, *, most_bytes: int) -> bytes:
+    try:
+        blob = get_bounded(store, manifest, most_bytes=most_bytes)
+    except IntegrityError as error:
+        most = format_bytes(MOST_MANIFEST_BYTES)
+        raise refusal(
+            f"data.shards: {manifest}: wanted at most {most} of manifests together, found more; make shards larger"
+        ) from error
+    if blob is None:
         raise refusal(f"data.shards: wanted a manifest at {manifest}, found nothing; upload it first")
+    return blob.data
+
+
+def _read(manifest: str, data: bytes) -> list[Shard]:
     try:
         plain = json.loads(data)
         shards = [from_plain(Shard, each) for each in plain] if isinstance(plain, list) else []

@@ -1,14 +1,15 @@
 """Which run is a commit compared with, and whose results may be taken: runs of the same commit and its ancestors.
 
 The base is the nearest ancestor with a run that passed, at most 50 back. A run that a drill struck is neither: what it
-trained must not be published under another run's name.
+trained must not be published under another run's name. Nor is a record whose seal does not hold. An experiment, a run
+with keys set on the command line, is no base: its commit would do something else.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gangline.line.git import Repository
-from gangline.line.marks import was_cut_short, was_drilled
+from gangline.line.marks import is_experiment, was_cut_short, was_drilled
 from gangline.line.runs import list_runs
 from gangline.spec.record import Record
 from gangline.storage.protocol import ObjectStore
@@ -26,17 +27,23 @@ class Past:
     """Runs whose stages may be taken, nearest first; the base among them."""
 
 
-def look_back(store: ObjectStore, repository: Repository, *, project: str, commit: str, run: str) -> Past:
-    """The past of a run of `commit`; its own record is not part of it."""
-    donors = [each for each in sound_runs(store, project, commit) if each.run.id != run]
+def look_back(
+    store: ObjectStore, repository: Repository, *, project: str, commit: str, run: str, holds: Callable[[Record], bool]
+) -> Past:
+    """The past of a run of `commit`; its own record is not part of it, nor one that does not hold."""
+    donors = [each for each in sound_runs(store, project, commit) if each.run.id != run and holds(each)]
     for ancestor in repository.ancestors(commit, MAX_BACK):
-        of_ancestor = list(sound_runs(store, project, ancestor))
+        of_ancestor = list(filter(holds, sound_runs(store, project, ancestor)))
         donors += of_ancestor
-        passed = [each for each in of_ancestor if each.run.verdict == "passed" and not was_cut_short(each)]
+        passed = [each for each in of_ancestor if _is_base(each)]
         if passed:
             base = max(passed, key=lambda each: (each.run.created, each.run.id))
             return Past(base, tuple(donors[:MAX_DONORS]))
     return Past(None, tuple(donors[:MAX_DONORS]))
+
+
+def _is_base(record: Record) -> bool:
+    return record.run.verdict == "passed" and not was_cut_short(record) and not is_experiment(record)
 
 
 def sound_runs(store: ObjectStore, project: str, commit: str) -> Iterator[Record]:

@@ -1,5 +1,6 @@
 """From a question to its run: found where it was asked before, else born with commit, base and inputs fixed."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gangline.line import runs
@@ -8,9 +9,10 @@ from gangline.line.build import environment
 from gangline.line.clock import now
 from gangline.line.question import Question
 from gangline.line.record_store import RecordStore
+from gangline.line.seal import Sealer
 from gangline.line.targets import RanksAt
-from gangline.spec.load import effective, line_digest, table_digests
-from gangline.spec.record import Base, CommitInfo, Inputs, Record, RunInfo, run_prefix
+from gangline.spec.load import RULES, effective, line_digest, table_digests
+from gangline.spec.record import Base, CommitInfo, Event, Inputs, Record, RunInfo, run_prefix
 from gangline.storage.blobs import put_blob
 from gangline.storage.protocol import ObjectStore
 
@@ -27,25 +29,29 @@ class Found:
     """Looked up for a new one."""
 
 
-def find_or_bear(store: ObjectStore, question: Question, *, again: bool, target: RanksAt) -> Found:
+def find_or_bear(store: ObjectStore, question: Question, *, again: bool, target: RanksAt, sealer: Sealer) -> Found:
     """The run of `question`: its newest attempt, or with `again` the next one once the newest has ended.
 
-    A new one gets its gangs at `target`.
+    A new one gets its gangs at `target`, and a seal.
+
+    Raises:
+        IntegrityError: The record of the newest attempt does not hold.
     """
     newest, attempt = _newest(store, question)
     if newest is not None and not (again and newest.run.state == "ended"):
-        return Found(newest, is_new=False, past=None)
+        return Found(sealer.check(newest), is_new=False, past=None)
     past = look_back(
         store,
         question.repository,
         project=question.line.project.name,
         commit=question.commit,
         run=question.run_id(attempt + 1),
+        holds=sealer.holds,
     )
     record = _describe(store, question, attempt + 1, past.base, target)
     runs.mark_open(store, record)
-    born = RecordStore.of(store, record).birth(record)
-    return Found(born, is_new=born.run.created == record.run.created, past=past)
+    born = RecordStore.of(store, record, sealer).birth(record)
+    return Found(sealer.check(born), is_new=born.run.created == record.run.created, past=past)
 
 
 def _newest(store: ObjectStore, question: Question) -> tuple[Record | None, int]:
@@ -70,10 +76,25 @@ def _describe(store: ObjectStore, question: Question, attempt: int, base: Record
             line=line_digest(line),
             tables=table_digests(line),
             seeds=tuple(range(line.train.seed, line.train.seed + line.evaluate.seeds)),
+            overrides=question.overrides,
             versions=environment.versions(),
             values=effective(line),
         ),
+        events=tuple(Event(time=now(), stage="resolve", kind="rules", text=each) for each in _notes(question)),
     )
+
+
+def _notes(question: Question) -> Iterator[str]:
+    """What people have to know of how the run will be judged."""
+    if question.rules is not None:
+        yield (
+            f"this commit is part of no branch that publishes: {', '.join(RULES)} are those of commit"
+            f" {question.rules[:8]} of the default branch"
+        )
+    if question.trouble:
+        yield f"nothing is published, the rules of the default branch are not known: {question.trouble}"
+    if question.overrides:
+        yield f"an experiment: {', '.join(question.overrides)} on the command line; never a base, never published"
 
 
 def _commit(store: ObjectStore, question: Question, base: Record | None) -> CommitInfo:
@@ -87,6 +108,8 @@ def _commit(store: ObjectStore, question: Question, base: Record | None) -> Comm
         subject=question.subject,
         pull_request=question.pull_request,
         trust=question.trust,
+        protected=question.protected,
+        rules=question.rules,
         patch=put_blob(store, patch) if patch is not None else None,
         base=Base(commit=base.commit.sha, run=base.run.id) if base else None,
         changed=changed[:MAX_CHANGED],

@@ -5,19 +5,23 @@ The mark comes first, so that a driver that starts meanwhile stops by itself ins
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from gangline.errors import CancelledError, CapacityError, UsageError
 from gangline.launch.protocol import Launcher
 from gangline.line import identity, lease, runs, states
 from gangline.line.clock import now
+from gangline.line.context import unchanged
 from gangline.line.launchers import open_launcher
 from gangline.line.observer import Observer, Silent
 from gangline.line.record_store import RecordStore
+from gangline.line.seal import Sealer
 from gangline.line.targets import site_of
 from gangline.spec.plan import Role
 from gangline.spec.record import Driver, Record
 from gangline.spec.site import Site
+from gangline.storage.scoped import revoke_credentials
 
 OBEY_SECONDS = 180.0
 """A driver sees the mark within a second; its gang has its grace to save, and a frozen keeper is killed after that."""
@@ -52,17 +56,20 @@ def cancel_run(
     tell = observer or Silent()
     store = runs.open_site_store(repo, site, environ)
     record = runs.find_run(store, run)
-    records = RecordStore.of(store, record)
+    records = RecordStore.of(store, record)  # to ask a run to stop takes no key
     launcher = open_launcher(repo, site=site_of(record, site), environ=environ, store=store)
     record = records.change(lambda each: states.request_cancel(each, reason))
     if record.run.state == "ended" or not save:
         stop_gangs(record, launcher, reason=reason, save=save)
+    if record.run.state == "ended":
+        revoke_credentials(store, records.prefix)
     deadline = time.monotonic() + OBEY_SECONDS
     while record.run.state == "open":
         if time.monotonic() > deadline:
             raise CapacityError(f"{record.run.id} is marked, but its driver did not stop it in {OBEY_SECONDS:.0f} s")
         if not lease.is_held(lease.read_lease(store, records.prefix), now=time.time()):
-            return conclude_cancelled(records, record, launcher, save=save)
+            keyed = replace(records, sealer=Sealer.of(site, environ))
+            return conclude_cancelled(keyed, record, launcher, save=save)
         tell.note(f"waiting for {record.run.driver.holder or 'its driver'} to stop {record.run.id}")
         time.sleep(0.5)
         record = records.read() or record
@@ -74,12 +81,14 @@ def conclude_cancelled(records: RecordStore, record: Record, launcher: Launcher,
 
     Raises:
         CapacityError: Somebody drives after all.
+        IntegrityError: The record is not as a trusted driver left it, or `records` has no key.
     """
     holder = lease.this_process()
     mine = lease.take(records.store, records.prefix, holder=holder, at_least=record.run.driver.token)
     driver = Driver(kind=record.run.driver.kind, holder=holder, token=mine.token)
     reason = record.run.cancel_requested or "cancelled"
     try:
+        records.change(unchanged, driver=driver)
         stop_gangs(record, launcher, reason=reason, save=save)
         ended = records.change(
             lambda each: states.end_run(
@@ -88,6 +97,7 @@ def conclude_cancelled(records: RecordStore, record: Record, launcher: Launcher,
             driver=driver,
         )
         runs.unmark_open(records.store, ended)
+        revoke_credentials(records.store, records.prefix)
         return ended
     finally:
         lease.release(records.store, records.prefix, mine)

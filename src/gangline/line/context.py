@@ -12,6 +12,7 @@ from gangline.line import places, states
 from gangline.line.clock import now
 from gangline.line.observer import Observer
 from gangline.line.record_store import Change, RecordStore
+from gangline.line.seal import Sealer
 from gangline.spec.line import Line
 from gangline.spec.plan import Plan
 from gangline.spec.record import Driver, Event, Record, run_prefix
@@ -69,6 +70,11 @@ class Context:
     def home(self) -> Path:
         return places.home(self.repo)
 
+    @property
+    def sealer(self) -> Sealer:
+        assert self.records.sealer is not None, "a driver has the site's keys"
+        return self.records.sealer
+
     @cached_property
     def repository(self) -> "Repository":
         from gangline.line.git import Repository
@@ -80,7 +86,10 @@ class Context:
         from gangline.line.base import look_back
 
         run = self.record.run
-        return look_back(self.store, self.repository, project=run.project, commit=self.record.commit.sha, run=run.id)
+        return look_back(
+            self.store, self.repository, project=run.project, commit=self.record.commit.sha, run=run.id,
+            holds=self.sealer.holds,
+        )  # fmt: skip
 
     @cached_property
     def plan(self) -> Plan:
@@ -94,7 +103,9 @@ class Context:
         wanted = self.record.commit.base
         if wanted is None:
             return None
-        return RecordStore(self.store, run_prefix(self.record.run.project, wanted.commit, wanted.run)).read()
+        prefix = run_prefix(self.record.run.project, wanted.commit, wanted.run)
+        found = RecordStore(self.store, prefix).read()
+        return None if found is None else self.sealer.check(found)
 
     def change(self, change: Change) -> Record:
         """Write one change as the driver, with the events that wait."""
@@ -110,8 +121,8 @@ class Context:
         return self.record
 
     def standing(self) -> Record:
-        """The record as it stands, with what bystanders wrote."""
-        return self.records.read() or self.record
+        """The record as it stands, with what bystanders wrote; raises IntegrityError where its seal does not hold."""
+        return self.records.read_sealed()
 
     def cancel_requested(self) -> str | None:
         """Why the run is to stop, as the record says now."""

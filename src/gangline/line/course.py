@@ -1,26 +1,37 @@
 """What a training left in the store, read after its end: losses by step, times by rank, memory, throughput."""
 
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import chain
+from math import isfinite
 from statistics import median
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from gangline.errors import StorageError
+from gangline.checkpoint.envelope import MANIFEST, MAX_MANIFEST_BYTES, verify_manifest
+from gangline.errors import IntegrityError, StorageError
+from gangline.line import launchers
 from gangline.line.context import Context
-from gangline.line.curve import by_step, draw, losses_of, read_lines
-from gangline.line.gangs import EVENTS, METRICS, Finished, attempt_key, attempt_texts, role_prefix
+from gangline.line.curve import by_step, draw, each_line, losses_of
+from gangline.line.gangs import EVENTS, METRICS, Finished, attempt_files, attempt_key, role_prefix
+from gangline.line.output_limits import MOST_EVENT_BYTES, MOST_METRIC_BYTES, MOST_STEPS
 from gangline.line.profiles import profile_artifacts
 from gangline.line.rank_rows import read_parts, read_ranks, read_save_seconds
+from gangline.line.step_table import StepTable, step_of
 from gangline.line.training import read_training
-from gangline.spec.codec import canonical
+from gangline.line.trust import checkpoint_owner
 from gangline.spec.forecast import Forecast, Term
+from gangline.spec.gang import read_event
 from gangline.spec.measured import Curve, Metric, RankRow, Training
 from gangline.spec.plan import Plan
 from gangline.spec.record import Artifact
-from gangline.storage.growing import join_parts, read_grown
+from gangline.storage.bounded import get_bounded
+from gangline.storage.growing import GrownFile, find_grown, join_parts, put_blocks
 from gangline.storage.protocol import ObjectStore
 
+_NUMBERS = frozenset({"loss", "tokens_per_second", "mfu", "step_seconds", "flops_per_second"})
+"""Of metrics.jsonl, all that a record is made from."""
 MOST_PEERS = 8
 """Asked what rank 0 was killed before it told."""
 
@@ -48,7 +59,7 @@ class Course:
 def read_course(ctx: Context, finished: Finished) -> Course:
     """Everything that the train stage records."""
     plan = finished.plan
-    rows, text = read_metrics(ctx, plan, finished.attempts)
+    rows, file = read_metrics(ctx, plan, finished.attempts)
     losses = losses_of(rows)
     base = ctx.base
     curve = draw(
@@ -60,54 +71,88 @@ def read_course(ctx: Context, finished: Finished) -> Course:
     )
     ranks = read_ranks(ctx.store, role_prefix(plan), world_size=plan.world_size)
     final_step = finished.result.final_step if finished.result else max(rows, default=0)
-    key = attempt_key(plan, METRICS)
-    metrics = _artifact(key, text) if text else ()
-    training = read_training(
-        attempt_texts(ctx.store, plan, EVENTS, finished.attempts), peers=_peers(ctx.store, plan),
-        flops_per_second=_median(rows, "flops_per_second"),
-    )  # fmt: skip
+    training = replace(_training(ctx, finished), flops_per_second=_median(rows, "flops_per_second"))
     measured = replace(
         _measure(ctx, finished, rows, ranks), wire_bytes=training.wire_bytes_per_step, terms=_terms(ctx, plan)
     )
     return Course(
         final_step=final_step,
         losses=losses,
-        curve=Curve(points=curve.points, key=key if text else None),
+        curve=Curve(points=curve.points, key=file.key if file else None),
         ranks=ranks,
         metrics=_metrics(rows, curve, measured),
         training=training,
         measured=measured,
         save_seconds=read_save_seconds(ctx.store, role_prefix(plan)),
-        artifacts=(*metrics, *_checkpoint(ctx, finished), *profile_artifacts(ctx.store, role_prefix(plan))),
+        artifacts=(*_metrics_artifact(file), *_checkpoint(ctx, finished), *_profiles(ctx, plan)),
     )
 
 
-def read_metrics(ctx: Context, plan: Plan, attempts: int) -> tuple[dict[int, Mapping[str, Any]], bytes]:
-    """metrics.jsonl of all attempts, by step, and its text, which the store has as one object from here on."""
+def read_metrics(ctx: Context, plan: Plan, attempts: int) -> tuple[StepTable, GrownFile | None]:
+    """metrics.jsonl of all attempts, by step, and the file, which the store has as one object from here on.
+
+    Raises:
+        IntegrityError: It is larger, or of more steps, than is read.
+    """
     key = attempt_key(plan, METRICS)
+    files = attempt_files(ctx.store, plan, METRICS, attempts, most_bytes=MOST_METRIC_BYTES)
     join_parts(ctx.store, key)
-    texts = attempt_texts(ctx.store, plan, METRICS, attempts)
-    rows = by_step(read_lines(b"\n".join(texts)))
-    if len(texts) <= 1:
-        return rows, b"".join(texts)
-    whole = b"".join(canonical(row) + b"\n" for row in rows.values())
-    ctx.store.put(key, whole)
-    return rows, whole
+    if len(files) > 1:
+        put_blocks(ctx.store, key, _last_lines(files))
+    file = find_grown(ctx.store, key)
+    return by_step(each_line(file or ()), names=_NUMBERS), file
 
 
-def _peers(store: ObjectStore, plan: Plan) -> Iterator[bytes]:
+def _last_lines(files: Sequence[GrownFile]) -> Iterator[bytes]:
+    """Of every step the last line that some attempt wrote about it, in the order of the files."""
+    last: dict[int, int] = {}
+    for number, line in enumerate(chain.from_iterable(files)):
+        if (row := read_event(line)) is not None and (step := step_of(row)) is not None:
+            last[step] = number
+        if len(last) > MOST_STEPS:
+            raise IntegrityError(f"{files[-1].key}: wanted at most {MOST_STEPS} steps, found more")
+    kept = sorted(last.values(), reverse=True)
+    last.clear()
+    for number, line in enumerate(chain.from_iterable(files)):
+        if kept and kept[-1] == number:
+            kept.pop()
+            yield line if line.endswith(b"\n") else line + b"\n"
+
+
+def _training(ctx: Context, finished: Finished) -> Training:
+    """What the events of rank 0 tell; events that are too many or tell nonsense cost the record this, not the run."""
+    plan = finished.plan
+    try:
+        files = attempt_files(ctx.store, plan, EVENTS, finished.attempts, most_bytes=MOST_EVENT_BYTES)
+        return read_training(files, peers=_peers(ctx.store, plan))
+    except IntegrityError as error:
+        ctx.remember("train", "events", f"not read: {error}")
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        ctx.remember("train", "events", f"{attempt_key(plan, EVENTS)} tells no course of a training: {error!r:.200}")
+    return Training()
+
+
+def _peers(store: ObjectStore, plan: Plan) -> Iterator[GrownFile]:
     """What ranks beside rank 0 told, those of other nodes first; of a large gang a few."""
     for rank in range(plan.world_size - 1, max(0, plan.world_size - 1 - MOST_PEERS), -1):
-        text = read_grown(store, f"{role_prefix(plan)}/ranks/{rank}.jsonl")
-        if text is not None:
-            yield text
+        file = find_grown(store, f"{role_prefix(plan)}/ranks/{rank}.jsonl")
+        if file is not None:
+            file.demand(MOST_EVENT_BYTES)
+            yield file
+
+
+def _profiles(ctx: Context, plan: Plan) -> tuple[Artifact, ...]:
+    found, left_out = profile_artifacts(ctx.store, role_prefix(plan))
+    if left_out:
+        ctx.remember("train", "profiles", f"{len(left_out)} files left out: {left_out[0]}")
+    return found
 
 
 def _floor(ctx: Context) -> float:
     return min((gate.floor_percent for gate in ctx.line.gate.quality), default=0.1)
 
 
-def _metrics(rows: Mapping[int, Mapping[str, Any]], curve: Curve, measured: Forecast) -> dict[str, Metric]:
+def _metrics(rows: StepTable, curve: Curve, measured: Forecast) -> dict[str, Metric]:
     found: dict[str, Metric] = {}
     if curve.points:
         last = curve.points[-1]
@@ -123,26 +168,24 @@ def _metrics(rows: Mapping[int, Mapping[str, Any]], curve: Curve, measured: Fore
     return found
 
 
-def _median(rows: Mapping[int, Mapping[str, Any]], name: str) -> float | None:
+def _median(rows: StepTable, name: str) -> float | None:
     """Over the steps that have it; None: none has."""
-    found = [float(row[name]) for row in rows.values() if row.get(name)]
+    found = array("d", (value for _, value in rows.column(name) if value and isfinite(value)))
     return median(found) if found else None
 
 
-def _measure(
-    ctx: Context, finished: Finished, rows: Mapping[int, Mapping[str, Any]], ranks: tuple[RankRow, ...]
-) -> Forecast:
+def _measure(ctx: Context, finished: Finished, rows: StepTable, ranks: tuple[RankRow, ...]) -> Forecast:
     """What the forecast said, as it came."""
-    seconds = [float(row["step_seconds"]) for row in rows.values() if row.get("step_seconds")]
+    num_timed = sum(1 for _, seconds in rows.column("step_seconds") if seconds and isfinite(seconds))
     allocated = sum(share.allocated for share in finished.shares)
     gpus = finished.plan.device == "cuda"
     return Forecast(
         parameters=ctx.plan.forecast.parameters,
         memory_bytes=max((row.peak_memory_bytes for row in ranks if row.peak_memory_bytes), default=None),
-        step_seconds=median(seconds) if seconds else None,
+        step_seconds=_median(rows, "step_seconds"),
         wall_seconds=allocated / finished.plan.world_size if allocated else None,
         gpu_hours=allocated / 3600 if gpus else None,
-        origin=f"measured n={len(seconds)}" if seconds else "unknown",
+        origin=f"measured n={num_timed}" if num_timed else "unknown",
     )
 
 
@@ -155,18 +198,43 @@ def _terms(ctx: Context, plan: Plan) -> tuple[Term, ...]:
 
 
 def _checkpoint(ctx: Context, finished: Finished) -> tuple[Artifact, ...]:
+    """The checkpoint that the gang says it left, once it is one of this run and plan: from here on the record names it
+    by digest, and no other is taken for it."""
     prefix = finished.result.checkpoint if finished.result else None
     if prefix is None:
         return ()
-    key = f"{prefix}/manifest.json"
-    blob = ctx.store.get(key)
+    key = f"{prefix}/{MANIFEST}"
+    blob = get_bounded(ctx.store, key, most_bytes=MAX_MANIFEST_BYTES)
     if blob is None:
         raise StorageError(f"wanted {key}, which the gang says it wrote, found nothing; is this the same store?")
-    return _artifact(key, blob.data, kind="checkpoint", media_type="application/json")
+    owner = checkpoint_owner(ctx.record)
+    manifest = verify_manifest(blob.data, launchers.checkpoint_key(ctx.site, ctx.environ, owner))
+    plans = {plan.at(size).digest for plan in (ctx.plan, finished.plan) for size in _world_sizes(plan)}
+    if manifest.run != ctx.record.run.id or manifest.plan_sha256 not in plans:
+        raise IntegrityError(
+            f"{key}: wanted a checkpoint of {ctx.record.run.id} under its plan, found one of {manifest.run} under plan"
+            f" {manifest.plan_sha256[:12]}; gangline run --again trains anew"
+        )
+    digest = sha256(blob.data).hexdigest()
+    return (
+        Artifact(kind="checkpoint", key=key, media_type="application/json", size_bytes=len(blob.data), sha256=digest),
+    )
 
 
-def _artifact(
-    key: str, data: bytes, *, kind: str = "metrics", media_type: str = "application/jsonl"
-) -> tuple[Artifact, ...]:
-    digest = sha256(data).hexdigest()
-    return (Artifact(kind=kind, key=key, media_type=media_type, size_bytes=len(data), sha256=digest),)
+def _world_sizes(plan: Plan) -> set[int]:
+    """Numbers of ranks that a gang of `plan` may have had."""
+    return {plan.world_size, *(size.mesh.world_size for size in plan.sizes)}
+
+
+def _metrics_artifact(file: GrownFile | None) -> tuple[Artifact, ...]:
+    if file is None or not file.size_bytes:
+        return ()
+    digest, size = sha256(), 0
+    for _, data in file.pieces():
+        digest.update(data)
+        size += len(data)
+    return (
+        Artifact(
+            kind="metrics", key=file.key, media_type="application/jsonl", size_bytes=size, sha256=digest.hexdigest()
+        ),
+    )

@@ -2,11 +2,13 @@
 
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from gangline.line.band import learn_curve
+from gangline.line.output_limits import MOST_STEPS
+from gangline.line.step_table import StepTable
 from gangline.spec.gang import read_event
 from gangline.spec.measured import Curve, CurvePoint
 
@@ -18,17 +20,30 @@ def read_lines(text: bytes) -> list[dict[str, Any]]:
     return list(each_line(text))
 
 
-def each_line(text: bytes) -> Iterator[dict[str, Any]]:
-    """`read_lines`, one after another: for files that are long."""
-    for line in io.BytesIO(text):
+def each_line(text: bytes | Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """`read_lines`, one after another, of a text or of lines: for files that are long."""
+    for line in io.BytesIO(text) if isinstance(text, bytes) else text:
         if (each := read_event(line)) is not None:
             yield each
 
 
-def by_step(rows: Iterable[Mapping[str, Any]], seed: int | None = None) -> dict[int, Mapping[str, Any]]:
-    """Rows by step, in step order; of a step that was done again the last one counts."""
-    mine = (row for row in rows if isinstance(row.get("step"), int) and (seed is None or row.get("seed", seed) == seed))
-    return dict(sorted({row["step"]: row for row in mine}.items()))
+def by_step(
+    rows: Iterable[Mapping[str, Any]],
+    seed: int | None = None,
+    *,
+    names: Collection[str] | None = None,
+    most_steps: int = MOST_STEPS,
+) -> StepTable:
+    """Numbers of rows by step, in step order; of a step that was done again the last row counts.
+
+    Raises:
+        IntegrityError: There are more than `most_steps` steps.
+    """
+    found = StepTable(names, most_steps=most_steps)
+    for row in rows:
+        if seed is None or row.get("seed", seed) == seed:
+            found.add(row)
+    return found
 
 
 def thin(losses: Mapping[int, float], steps: int) -> list[tuple[int, float]]:
@@ -55,9 +70,9 @@ def draw(losses: Mapping[int, float], *, steps: int, base: Curve | None, floor_p
     return Curve(points=tuple(points))
 
 
-def losses_of(rows: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
+def losses_of(rows: StepTable) -> dict[int, float]:
     """Loss by step of rows that have one."""
-    return {step: float(row["loss"]) for step, row in rows.items() if isinstance(row.get("loss"), int | float)}
+    return dict(rows.column("loss"))
 
 
 def seed_values(losses: Sequence[tuple[int, float]], steps: int) -> tuple[float, ...]:

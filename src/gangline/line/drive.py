@@ -29,6 +29,7 @@ from gangline.line.states import FINAL, GOOD, stage
 from gangline.line.trust import checkpoint_owner
 from gangline.spec.record import STAGES, Record, Verdict
 from gangline.storage.collect import abort_left_uploads
+from gangline.storage.scoped import revoke_credentials
 
 LEAVE_OPEN = (StorageError, CapacityError, StillRunning, Interrupted, LostSight)
 STORE_TRIES = 3
@@ -147,14 +148,18 @@ def _end(
 
 
 def _tidy(ctx: Context) -> None:
-    """Nobody writes to a run that has ended: what crashed uploads and saves left goes."""
+    """Nobody writes to a run that has ended: its credentials end, and what crashed uploads and saves left goes."""
+    try:
+        revoke_credentials(ctx.store, ctx.records.prefix)
+    except StorageError as error:  # the verdict is written, and they end by themselves
+        ctx.observer.note(f"credentials of {ctx.record.run.id} last until they expire or gangline sweep runs: {error}")
     abort_left_uploads(ctx.store, f"{ctx.records.prefix}/", older_than_seconds=0)
     gang = ctx.record.gang
     if gang is not None and ctx.launcher.status(gang.name).state in {"ended", "absent"}:
         from gangline.checkpoint.retention import collect_left_files
 
         key = launchers.checkpoint_key(ctx.site, ctx.environ, checkpoint_owner(ctx.record))
-        collect_left_files(ctx.store, f"{ctx.records.prefix}/checkpoints", key)
+        collect_left_files(ctx.store, f"{ctx.record.gang_prefix}/checkpoints", key)
 
 
 def first_line(error: GanglineError) -> str:

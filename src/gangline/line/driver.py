@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from gangline.line import lease, places, runs
-from gangline.line.context import Context
+from gangline.line.context import Context, unchanged
 from gangline.line.launchers import FindOwner, OpenLauncher, open_launcher
 from gangline.line.listeners import listening
 from gangline.line.observer import Observer, Silent
 from gangline.line.record_store import RecordStore
+from gangline.line.seal import Sealer
 from gangline.line.targets import site_of
 from gangline.line.trust import rights_of
 from gangline.spec.line import Line
@@ -37,6 +38,10 @@ class Desk:
     observer: Observer
     open_launcher: OpenLauncher | None = None
     """None: that of the site's target; a drill puts its own before it."""
+
+    def sealer(self) -> Sealer:
+        """Raises ConfigError where the site's key cannot be read."""
+        return Sealer.of(self.site, self.environ)
 
 
 def open_desk(
@@ -76,8 +81,10 @@ def driving(
 
     Raises:
         HeldError: Somebody else drives.
+        IntegrityError: The record is not as a trusted driver left it.
     """
-    records = RecordStore.of(desk.store, record)
+    records = RecordStore.of(desk.store, record, desk.sealer())
+    record = records.read_sealed()
     site = site_of(record, desk.site)
     opening = desk.open_launcher or open_launcher
     launcher = opening(
@@ -98,12 +105,13 @@ def driving(
             environ=desk.environ,
             store=desk.store,
             records=records,
-            record=records.read() or record,
+            record=record,
             line=line,
             driver=Driver(kind=kind, holder=holder, token=mine.token, url=url),
             launcher=launcher,
             observer=desk.observer,
         )
+        ctx.change(unchanged)  # from here on the record has this token: an older driver's writes are refused
         if past is not None:
             ctx.past = past
         if kind == "run":  # every run begins so; a task of it need not try the store again

@@ -1,26 +1,32 @@
 """Asking another git for objects, safely: which URLs, which refs, what a git process may see and do.
 
-The environment of a surrounding git, the user's configuration, hooks, filters, submodules, prompts and redirects stay
-out. A credential travels in the process's environment, bound to the host it is for; it is in no argument, no file and
-no message.
+The environment of a surrounding git, the user's configuration, hooks, filters, submodules, prompts, proxies and
+redirects stay out. A server is dialled at the addresses that were checked: git 2.37 and newer is given them, an older
+one looks the name up again. A credential travels in the process's environment, bound to the host it is for; it is in no
+argument, no file and no message.
 """
 
 import base64
-import contextlib
 import os
 import re
-import signal
-import subprocess
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gangline.errors import StorageError, UsageError
-from gangline.line.forge.guard import is_loopback_name
+from gangline.line.address_check import Resolve, checked_addresses, is_loopback_name, read_origin, system_resolve
+from gangline.line.bounded_process import Bounds, Slow, run_bounded
 from gangline.line.strangers import clean
 
+if TYPE_CHECKING:
+    import subprocess
+
 FETCH_SECONDS = 600.0
+MEMORY_BYTES = 2 << 30
+"""Of each git process: objects below `core.bigFileThreshold` are held whole, larger ones are not."""
+BOUNDS = Bounds(seconds=FETCH_SECONDS, memory_bytes=MEMORY_BYTES)
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _REF = re.compile(r"refs/(?!gangline/)[^\x00-\x20\x7f~^:?*\[\\]{1,250}\Z")
 _KEPT = ("GIT_SSL_CAINFO", "GIT_SSL_CAPATH")
@@ -30,14 +36,17 @@ _ENVIRONMENT = {
     "GIT_OPTIONAL_LOCKS": "0", "GIT_LFS_SKIP_SMUDGE": "1", "GIT_ALLOW_PROTOCOL": "", "LC_ALL": "C.UTF-8",
 }  # fmt: skip
 _SETTINGS = {
+    "core.bigFileThreshold": "32m",
     "core.hooksPath": os.devnull,
     "core.fsmonitor": "false",
     "credential.helper": "",
     "fetch.recurseSubmodules": "false",
+    "fetch.unpackLimit": "1",
     "gc.autoDetach": "false",
     "http.followRedirects": "false",
     "http.lowSpeedLimit": "1000",
     "http.lowSpeedTime": "60",
+    "http.proxy": "",
     "protocol.version": "2",
     "safe.directory": "*",
     "transfer.credentialsInUrl": "die",
@@ -85,9 +94,47 @@ def is_commit(name: str) -> bool:
     return _COMMIT.match(name) is not None
 
 
-def git_environment(protocol: str = "", *, url: str = "", credential: str | None = None) -> dict[str, str]:
-    """What a git process of ours sees: this protocol alone, our settings, the credential for the host of `url`."""
+def remote_environment(
+    url: str,
+    *,
+    local: bool,
+    named_by_site: bool = False,
+    credential: str | None = None,
+    resolve: Resolve = system_resolve,
+) -> dict[str, str]:
+    """What a git process sees that talks to `url`.
+
+    Args:
+        url: As `check_url` takes it.
+        local: Likewise; such a server may be on a private network.
+        named_by_site: The site names the server.
+        credential: Password or `user:password` for the URL's host.
+        resolve: Addresses of a name.
+
+    Raises:
+        UsageError: No URL that may be fetched from.
+        ConfigError: Its name leads where no request goes.
+        StorageError: It leads nowhere now.
+    """
+    protocol = check_url(url, local=local)
+    if protocol == "file":
+        return git_environment(protocol)
+    origin = read_origin(url, key="the repository", named_by_site=local or named_by_site)
+    addresses = ",".join(f"[{each}]" if ":" in each else each for each in checked_addresses(origin, resolve))
+    pinned = f"{origin.host}:{origin.port}:{addresses}"
+    return git_environment(protocol, url=url, credential=credential, pinned=pinned)
+
+
+def git_environment(
+    protocol: str = "", *, url: str = "", credential: str | None = None, pinned: str = ""
+) -> dict[str, str]:
+    """What a git process of ours sees: this protocol alone, our settings, the credential for the host of `url`.
+
+    `pinned` is `HOST:PORT:ADDRESS,...`, the addresses at which that host is dialled.
+    """
     settings = dict(_SETTINGS)
+    if pinned:
+        settings["http.curloptResolve"] = pinned
     if credential is not None:
         login = credential if ":" in credential else f"gangline:{credential}"
         settings[f"http.{_origin(url)}.extraHeader"] = (
@@ -98,27 +145,21 @@ def git_environment(protocol: str = "", *, url: str = "", credential: str | None
 
 
 def git(
-    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None, seconds: float = FETCH_SECONDS
+    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None, bounds: Bounds = BOUNDS
 ) -> "subprocess.CompletedProcess[bytes]":
-    """One git process and all it starts, ended together when it takes longer than `seconds`.
+    """One git process and all it starts, ended together when its bounds are spent.
 
     Raises:
-        StorageError: It took longer.
+        StorageError: It took too long.
+        TooLarge, Stopped: As `run_bounded`.
     """
-    process = subprocess.Popen(
-        ["git", *arguments], cwd=folder, env=dict(environment or git_environment()), stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+    environ = environment or git_environment()
     try:
-        out, err = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired as error:
-        raise StorageError(f"git {arguments[0]} took longer than {seconds:.0f} s; is the other side alive?") from error
-    finally:
-        if process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-    return subprocess.CompletedProcess(list(arguments), process.returncode, out, err)
+        return run_bounded(
+            ["git", *arguments], name=f"git {arguments[0]}", folder=folder, environ=environ, bounds=bounds
+        )
+    except Slow as error:
+        raise StorageError(f"{error}; is the other side alive?") from error
 
 
 def said(done: "subprocess.CompletedProcess[bytes]") -> str:

@@ -17,7 +17,7 @@ from gangline.spec.record import GangInfo, Record, Waiting
 
 WATCH_SECONDS = 1.0
 WAITING_SECONDS = 10.0
-RENEW_SECONDS = 1200.0
+RENEW_SECONDS = 300.0
 """A third of what the shortest-lived credential lasts."""
 RENEW_AGAIN_SECONDS = 60.0
 

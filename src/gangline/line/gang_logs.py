@@ -1,11 +1,14 @@
 """Whose log is asked for: the gang of a run's role, a while as people write it, what a pod left in the store."""
 
+import io
 import re
 from collections.abc import Iterator
 
 from gangline.errors import UsageError
+from gangline.line.output_limits import MOST_LOG_BYTES
 from gangline.spec.record import Record
 from gangline.storage.protocol import ObjectStore
+from gangline.units import format_bytes
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SUFFIXES = {"train": "", "evaluate": "-eval", "prove": "-prove"}
@@ -40,7 +43,17 @@ def seconds_of(text: str | None) -> float | None:
 
 
 def stored_lines(store: ObjectStore, prefix: str, role: str, rank: int) -> Iterator[str]:
-    """Lines of a rank's log as its pod left it below a run's prefix; none where it left none."""
+    """Lines of a rank's log as its pod left it below a run's gang prefix; none where it left none.
+
+    Of one that is larger than pods leave them, what is behind its first MOST_LOG_BYTES is left out, and a line says so.
+    """
     folder = prefix if role == "train" else f"{prefix}/{role}"
-    blob = store.get(f"{folder}/logs/{rank}.log")
-    return iter(blob.data.decode(errors="replace").splitlines() if blob else ())
+    key = f"{folder}/logs/{rank}.log"
+    blob = store.get(key, 0, MOST_LOG_BYTES)
+    if blob is None:
+        return
+    for line in io.StringIO(blob.data.decode(errors="replace")):
+        yield line.rstrip("\r\n")
+    if blob.size_bytes > MOST_LOG_BYTES:
+        wanted, found = format_bytes(MOST_LOG_BYTES), format_bytes(blob.size_bytes)
+        yield f"[gangline: {key} has {found}, shown are its first {wanted}]"

@@ -7,25 +7,39 @@ line starts another gang where the allocation itself was lost, or with half the 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import isfinite
 
 from gangline.errors import CancelledError, CapacityError, GanglineError, IntegrityError, StorageError, error_for
 from gangline.launch.protocol import Gang
 from gangline.line.context import Context
 from gangline.line.follow import ended_before, follow
 from gangline.line.ledger import Share
+from gangline.line.output_limits import (
+    MOST_EVENT_BYTES,
+    MOST_JOBS,
+    MOST_METRIC_BYTES,
+    MOST_METRICS,
+    MOST_NAME,
+    MOST_RESULT_BYTES,
+)
 from gangline.line.podsets import podset_for
+from gangline.line.sandboxes import missed_path, sandbox_of
+from gangline.line.step_table import step_of
 from gangline.spec.codec import from_json
 from gangline.spec.gang import GangEnd, GangResult
 from gangline.spec.plan import Plan
-from gangline.storage.growing import read_grown
+from gangline.storage.bounded import get_bounded
+from gangline.storage.growing import GrownFile, copy_grown, find_grown
+from gangline.storage.keys import is_key
 from gangline.storage.protocol import ObjectStore
+from gangline.units import format_bytes
 
 MAX_CHARGED = 3
 """Gangs of one stage that may be lost for no reason of ours before the stage fails."""
 MAX_ATTEMPTS = 99
 METRICS, EVENTS = "metrics.jsonl", "ranks/0.jsonl"
-ATTEMPT_FILES = (METRICS, EVENTS)
-"""What is told of a training over all attempts; as `spec.gang` names them."""
+ATTEMPT_FILES = {METRICS: MOST_METRIC_BYTES, EVENTS: MOST_EVENT_BYTES}
+"""What is told of a training over all attempts, as `spec.gang` names them, and how much of it is read."""
 _LEFT_OPEN = frozenset({"later", "same"})
 """Ends that an earlier driver may have left the run open for: who asks again gets another gang."""
 
@@ -73,7 +87,7 @@ def run_to_end(ctx: Context, stage: str, plan: Plan, *, on_started: Callable[[Ga
         charged += seen is None and not _is_free(end)
         again = plan if seen and end.retry in _LEFT_OPEN else _next_plan(ctx, stage, plan, end, charged=charged)
         if again is None:
-            error = _error(end)
+            error = _error(end, _missed(ctx, end))
             result = None if error else read_result(ctx, plan)
             return Finished(
                 name=gang.name, plan=plan, end=end, result=result, shares=tuple(shares), attempts=attempt, error=error
@@ -94,28 +108,76 @@ def attempt_key(plan: Plan, name: str, attempt: int | None = None) -> str:
     return f"{role_prefix(plan)}/{name if attempt is None else f'{stem}-{attempt}.{ending}'}"
 
 
-def attempt_texts(store: ObjectStore, plan: Plan, name: str, attempts: int) -> list[bytes]:
-    """A file of ATTEMPT_FILES as each of `attempts` gangs left it, in order; those that wrote none are left out."""
+def attempt_files(store: ObjectStore, plan: Plan, name: str, attempts: int, *, most_bytes: int) -> list[GrownFile]:
+    """A file of ATTEMPT_FILES as each of `attempts` gangs left it, in order; those that wrote none are left out.
+
+    Raises:
+        IntegrityError: Together they have more than `most_bytes`; nothing of them was read.
+    """
     keys = [attempt_key(plan, name, attempt) for attempt in (*range(1, attempts), None)]
-    return [text for key in keys if (text := read_grown(store, key)) is not None]
+    found = [file for key in keys if (file := find_grown(store, key)) is not None]
+    if (size := sum(file.size_bytes for file in found)) > most_bytes:
+        wanted = format_bytes(most_bytes)
+        raise IntegrityError(
+            f"{attempt_key(plan, name)}: wanted at most {wanted} of {len(found)} attempts, found {format_bytes(size)};"
+            " not read"
+        )
+    return found
 
 
 def read_result(ctx: Context, plan: Plan) -> GangResult | None:
     """What the program said at its end; a task always says something.
 
     Raises:
-        IntegrityError: It is of another role, or a task left none.
+        IntegrityError: It is too large, says what no gang of this plan may say, or a task left none.
     """
     key = f"{role_prefix(plan)}/result.json"
-    blob = ctx.store.get(key)
+    blob = get_bounded(ctx.store, key, most_bytes=MOST_RESULT_BYTES)
     if blob is None and plan.program.task is not None:
         raise IntegrityError(f"wanted {key} from a gang that ended well, found nothing; gangline logs {plan.run}")
     if blob is None:
         return None
     result = from_json(GangResult, blob.data)
+    check_result(result, plan, key=key)
+    return result
+
+
+def check_result(result: GangResult, plan: Plan, *, key: str) -> None:
+    """Is it the result of a gang of `plan`? Pure.
+
+    Raises:
+        IntegrityError: It is of another role, points at what is another's, or holds more than a result does.
+    """
     if result.role != plan.role:
         raise IntegrityError(f"{key}: wanted the result of {plan.role}, found one of {result.role}")
-    return result
+    if result.checkpoint is not None and not _may_name(result.checkpoint, plan):
+        raise IntegrityError(
+            f"{key}: wanted a checkpoint below {plan.run_prefix}/, or one that the plan names,"
+            f" found {result.checkpoint[:200]!r}"
+        )
+    names = [name for job in result.jobs for name in job.metrics]
+    sizes = {
+        "jobs": (len(result.jobs), MOST_JOBS),
+        "metrics of a job": (max((len(job.metrics) for job in result.jobs), default=0), MOST_METRICS),
+        "units of metrics": (len(result.metric_units), MOST_METRICS),
+        "characters of a name": (max(map(len, [*names, *result.metric_units]), default=0), MOST_NAME),
+    }
+    for what, (found, most) in sizes.items():
+        if found > most:
+            raise IntegrityError(f"{key}: wanted at most {most} {what}, found {found}")
+    values = ((name, value) for job in result.jobs for name, value in job.metrics.items())
+    if wild := next((name for name, value in values if not isfinite(value)), None):
+        raise IntegrityError(f"{key}: wanted finite numbers as metrics, found another as {wild}")
+    steps = [result.final_step, *(job.step for job in result.jobs)]
+    if wrong := [step for step in steps if step_of({"step": step}) is None]:
+        raise IntegrityError(f"{key}: wanted a step from 0 on, found one of {wrong[0].bit_length()} bits")
+
+
+def _may_name(checkpoint: str, plan: Plan) -> bool:
+    """A folder below the gang's own prefix, or the very one that the plan gave it to open."""
+    return is_key(checkpoint) and (
+        checkpoint.startswith(f"{plan.run_prefix}/") or checkpoint in {job.checkpoint for job in plan.jobs}
+    )
 
 
 def _next_plan(ctx: Context, stage: str, plan: Plan, end: GangEnd, *, charged: int) -> Plan | None:
@@ -135,11 +197,19 @@ def _next_plan(ctx: Context, stage: str, plan: Plan, end: GangEnd, *, charged: i
     return None
 
 
-def _error(end: GangEnd) -> GanglineError | None:
+def _missed(ctx: Context, end: GangEnd) -> str:
+    """What its sandbox hid from a program that failed on this machine."""
+    if end.exit_code == 0 or ctx.record.run.target != "local":
+        return ""
+    sandbox = sandbox_of(ctx.repo, ctx.record.commit.trust, site=ctx.site, environ=ctx.environ)
+    return missed_path([str(line) for line in end.evidence.get("log") or ()], sandbox)
+
+
+def _error(end: GangEnd, missed: str) -> GanglineError | None:
     """What a gang's end means for its stage; raised at once where the run stays open."""
     if end.exit_code == 0:
         return None
-    error = error_for(end.exit_code)(end.reason or f"the gang ended with {end.exit_code}")
+    error = error_for(end.exit_code)((end.reason or f"the gang ended with {end.exit_code}") + missed)
     if isinstance(error, CapacityError | StorageError):
         raise error
     return error
@@ -161,7 +231,8 @@ def _half_micro_batch(ctx: Context, plan: Plan) -> int | None:
 
 def _put_aside(ctx: Context, plan: Plan, attempt: int) -> None:
     """Keep what rank 0 of an ended attempt told: the next one's upload overwrites it."""
-    for name in ATTEMPT_FILES:
-        text = read_grown(ctx.store, attempt_key(plan, name))
-        if text is not None:
-            ctx.store.put_if_absent(attempt_key(plan, name, attempt), text)
+    for name, most_bytes in ATTEMPT_FILES.items():
+        found = find_grown(ctx.store, attempt_key(plan, name))
+        if found is not None:
+            found.demand(most_bytes)
+            copy_grown(found, attempt_key(plan, name, attempt))

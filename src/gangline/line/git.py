@@ -1,44 +1,53 @@
 """A git repository, read by argument vector: commits, trees, files as bytes, differences.
 
 It knows how to ask git safely: `--` before what a user named, refs checked against their grammar, no hooks, no
-submodules, no pager, no prompt, nothing of a surrounding hook's environment. The line's folder may be a part of a
-larger repository; then "the tree" is that folder's tree. What the answers mean is left to the stages.
+submodules, no pager, no prompt, nothing of a surrounding hook's environment. Sizes and counts are known before contents
+are held. The line's folder may be a part of a larger repository; then "the tree" is that folder's tree. What the
+answers mean is left to the stages.
 """
 
 import os
 import re
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
-from gangline.errors import ConfigError, GanglineError, UsageError
+from gangline.errors import GanglineError, UsageError
+from gangline.line.bounded_process import Bounds, Ended, TooLarge, run_bounded, stream_bounded
+from gangline.line.git_objects import TreeEntry, parts, read_contents, read_entries
 from gangline.line.strangers import clean, shown_name
+from gangline.units import format_bytes
+
+if TYPE_CHECKING:
+    import subprocess
 
 _QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "submodule.recurse=false",
           "-c", "core.quotePath=false", "-c", "color.ui=false", "-c", "core.pager=cat")  # fmt: skip
 _REF = re.compile(r"[A-Za-z0-9_@~^/.+-]{1,200}\Z")
 _ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_PAGER": "cat", "LC_ALL": "C.UTF-8"}
-TIMEOUT_SECONDS = 120.0
+BOUNDS = Bounds(seconds=120.0)
+MOST_FILE_BYTES = 16_000_000
+"""Of a file that is read as text."""
+MOST_SUBJECT_BYTES = 4096
+MOST_CHANGED = 10_000
+_LOCAL, _REMOTE = "refs/heads/", "refs/remotes/origin/"
+_DEFAULTS = ("main", "master")
 
 
 @dataclass(frozen=True, slots=True)
-class TreeEntry:
-    """One path of a tree."""
+class Branch:
+    """A branch of this repository, or of `origin` as it was fetched last."""
 
-    path: str
-    """Relative to the line's folder."""
-    blob: str
-    """Object name."""
-    mode: str
-    """`100644`, `100755`; `120000` a link, `160000` a submodule."""
-    size_bytes: int
-
-    @property
-    def is_file(self) -> bool:
-        return self.mode in {"100644", "100755"}
+    name: str
+    """Without `refs/heads/` or `refs/remotes/origin/`."""
+    ref: str
+    commit: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,8 @@ class Repository:
     """Folder of the line."""
     prefix: str
     """Where that is inside the work tree: `` or `examples/digits/`."""
+    bounds: Bounds = BOUNDS
+    """Of every git process that is asked."""
 
     @staticmethod
     def at(path: Path) -> "Repository":
@@ -72,7 +83,7 @@ class Repository:
             raise UsageError("wanted git on the PATH, found none; install git")
         done = _git(path, "rev-parse", "--is-inside-work-tree", "--show-prefix")
         if done.returncode:
-            raise UsageError(_no_repository(path, _said(done)))
+            raise UsageError(_no_repository(path, _said(done.stderr, done.returncode)))
         inside, _, prefix = done.stdout.decode().partition("\n")
         if inside != "true":
             raise UsageError(f"{path} is a bare repository; run in a clone of it: git clone {path} work")
@@ -86,7 +97,7 @@ class Repository:
         """
         if not _REF.match(name) or name.startswith("-") or ".." in name:
             raise UsageError(f"wanted a commit, branch or tag, found {name!r}; git log --oneline lists commits")
-        done = _git(self.root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        done = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         if done.returncode:
             if name == "HEAD":
                 raise UsageError(f"{self.root} has no commit yet; make one: git add --all && git commit -m first")
@@ -95,10 +106,15 @@ class Repository:
 
     def tree(self, commit: str) -> str:
         """Object name of the line's folder in `commit`."""
-        done = _git(self.root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}:{self.prefix}")
-        if done.returncode:
+        found = self.tree_if_any(commit)
+        if found is None:
             raise UsageError(f"commit {commit[:8]} has no folder {self.prefix!r}; run in one that it has")
-        return done.stdout.decode().strip()
+        return found
+
+    def tree_if_any(self, commit: str) -> str | None:
+        """As `tree`; None where the commit lacks the line's folder."""
+        done = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}:{self.prefix}")
+        return None if done.returncode else done.stdout.decode().strip()
 
     def dirty_tree(self) -> str | None:
         """Tree of the folder as it stands on disk, untracked files included; None where it equals HEAD's."""
@@ -120,9 +136,10 @@ class Repository:
         return self._ask("diff", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-renames", old, new)
 
     def changed(self, old: str, new: str) -> tuple[str, ...]:
-        """Paths that differ between two trees."""
-        text = self._ask("diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new)
-        return tuple(sorted(part.decode(errors="replace") for part in text.split(b"\0") if part))
+        """Paths that differ between two trees, the first MOST_CHANGED of them."""
+        with closing(self._stream("diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new)) as pieces:
+            found = list(islice(parts(pieces), MOST_CHANGED))
+        return tuple(sorted(part.decode(errors="replace") for part in found))
 
     def counts(self, old: str, new: str) -> tuple[tuple[str, int | None, int | None], ...]:
         """(path, lines added, lines removed) of what differs between two trees; None of what is no text."""
@@ -132,14 +149,14 @@ class Repository:
 
     def has(self, name: str) -> bool:
         """Is there an object of this full name here?"""
-        return _git(self.root, "cat-file", "-e", name).returncode == 0
+        return self._git("cat-file", "-e", name).returncode == 0
 
     def is_ancestor(self, old: str, new: str) -> bool:
-        return _git(self.root, "merge-base", "--is-ancestor", "--end-of-options", old, new).returncode == 0
+        return self._git("merge-base", "--is-ancestor", "--end-of-options", old, new).returncode == 0
 
     def merge_base(self, one: str, other: str) -> str | None:
         """Newest commit that both come from; None where their histories never met."""
-        done = _git(self.root, "merge-base", "--end-of-options", one, other)
+        done = self._git("merge-base", "--end-of-options", one, other)
         return done.stdout.decode().split()[0] if done.returncode == 0 else None
 
     def parents(self, commit: str) -> tuple[str, ...]:
@@ -163,27 +180,37 @@ class Repository:
         """Paths of the submodules of `tree`, whose content it does not hold."""
         return tuple(each.path for each in self._listed(tree) if each.mode == "160000")
 
-    def file(self, tree: str, path: str) -> bytes | None:
-        """Content of one file of `tree`; None where it has none."""
-        done = _git(self.root, "cat-file", "blob", f"{tree}:{path}")
+    def file(self, tree: str, path: str, *, most_bytes: int = MOST_FILE_BYTES) -> bytes | None:
+        """Content of one file of `tree`; None where it has none.
+
+        Raises:
+            TooLarge: It has more than `most_bytes`; nothing of it was read.
+        """
+        told = self._git("cat-file", "-s", f"{tree}:{path}")
+        if told.returncode:
+            return None
+        if int(told.stdout) > most_bytes:
+            found = format_bytes(int(told.stdout))
+            wanted = f"wanted at most {format_bytes(most_bytes)}, found {found}"
+            raise TooLarge(f"{clean(path, limit=200)}: {wanted}; move data out of the file")
+        done = self._git("cat-file", "blob", f"{tree}:{path}")
         return done.stdout if done.returncode == 0 else None
 
     def blobs(self, names: list[str]) -> Iterator[bytes]:
-        """Contents of many objects in one call, in order."""
-        text = self._ask("cat-file", "--batch", stdin="".join(f"{name}\n" for name in names).encode())
-        at = 0
-        for name in names:
-            end = text.index(b"\n", at)
-            fields = text[at:end].split()
-            if len(fields) != 3:
-                raise UsageError(f"git has no object {name}; a shallow or partial clone? git fetch --unshallow")
-            size = int(fields[2])
-            yield text[end + 1 : end + 1 + size]
-            at = end + 2 + size
+        """Contents of many objects in one call, in order, one held at a time.
+
+        Raises:
+            TooLarge: One is larger than what anything is made of.
+        """
+        with tempfile.TemporaryFile() as asked:
+            asked.writelines(f"{name}\n".encode() for name in names)
+            asked.seek(0)
+            with closing(self._stream("cat-file", "--batch", stdin=asked)) as pieces:
+                yield from read_contents(pieces, names)
 
     def branch(self) -> str | None:
         """Branch that is checked out; None when HEAD is detached."""
-        done = _git(self.root, "symbolic-ref", "--quiet", "--short", "HEAD")
+        done = self._git("symbolic-ref", "--quiet", "--short", "HEAD")
         return shown_name(done.stdout.decode(errors="replace").strip("\n")) if done.returncode == 0 else None
 
     def branch_holding(self, commit: str) -> str | None:
@@ -195,47 +222,103 @@ class Repository:
             return current
         return shown_name(names[0]) if len(names) == 1 else None
 
+    def branches(self) -> tuple[Branch, ...]:
+        """Local branches, then those of `origin`."""
+        return (*self._branches_below(_LOCAL), *self._branches_below(_REMOTE))
+
+    def default_branch(self) -> Branch | None:
+        """The branch that `origin` calls its default, else its main or master, where it has one of these alone.
+
+        Where none of `origin` is here: the local main or master; in a repository without remotes also the branch that
+        is checked out. None where there is none of these.
+        """
+        theirs = {each.name: each for each in self._branches_below(_REMOTE)}
+        known = theirs or {each.name: each for each in self._branches_below(_LOCAL)}
+        last = self._head_of_origin(theirs) if theirs else None if self._ask("remote") else self.branch()
+        if theirs and last is None and known.keys() >= set(_DEFAULTS):
+            return None  # whoever may push could have made the other one
+        names = (last, *_DEFAULTS) if theirs else (*_DEFAULTS, last)
+        return next((known[name] for name in names if name in known), None)
+
+    def is_part_of(self, commit: str, branches: Sequence[Branch]) -> bool:
+        """Is `commit` part of the history of one of `branches`?"""
+        refs = [each.ref for each in branches]
+        return bool(refs) and bool(self._ask("for-each-ref", "--count=1", f"--contains={commit}", "--", *refs))
+
     def subject(self, commit: str) -> str:
         """First line of the message, cleaned of control and direction characters, at most 200 of it."""
-        text = self._ask("show", "--no-patch", "--format=%s", "--no-show-signature", "--end-of-options", commit)
-        return clean(text.decode(errors="replace"), limit=200)
+        asked = ("show", "--no-patch", "--format=%s", "--no-show-signature", "--end-of-options", commit)
+        with closing(self._stream(*asked)) as pieces:
+            head = next(pieces, b"")[:MOST_SUBJECT_BYTES]
+        return clean(head.decode(errors="replace"), limit=200)
+
+    def age_seconds(self, commit: str) -> float:
+        """Since it was made, as it says itself."""
+        text = self._ask("show", "--no-patch", "--format=%ct", "--no-show-signature", "--end-of-options", commit)
+        return time.time() - float(text) if text.strip().isdigit() and len(text) < 20 else 0.0
 
     def ancestors(self, commit: str, limit: int) -> tuple[str, ...]:
         """At most `limit` commits before `commit`, nearest first."""
         text = self._ask("rev-list", f"--max-count={limit + 1}", "--topo-order", "--end-of-options", commit)
         return tuple(text.decode().split())[1:]
 
-    def _listed(self, tree: str) -> list[TreeEntry]:
-        text = self._ask("ls-tree", "-r", "-z", "--full-tree", "--long", "--end-of-options", tree)
-        return sorted((_tree_entry(line) for line in text.split(b"\0") if line), key=lambda each: each.path)
+    def _branches_below(self, start: str) -> list[Branch]:
+        rows = self._ask("for-each-ref", "--format=%(objectname) %(refname)", start).decode(errors="replace")
+        found = (row.partition(" ") for row in rows.splitlines())
+        return [Branch(ref.removeprefix(start), ref, commit) for commit, _, ref in found if ref != f"{_REMOTE}HEAD"]
 
-    def _ask(self, *arguments: str, env: Mapping[str, str] | None = None, stdin: bytes = b"") -> bytes:
-        done = _git(self.root, *arguments, env=env or {}, stdin=stdin)
+    def _head_of_origin(self, theirs: Mapping[str, Branch]) -> str | None:
+        """By its name, as a clone knows it; by its commit, as a fetch of `HEAD` leaves it."""
+        done = self._git("symbolic-ref", "--quiet", f"{_REMOTE}HEAD")
+        if done.returncode == 0:
+            return done.stdout.decode(errors="replace").strip("\n").removeprefix(_REMOTE)
+        head = self._ask("for-each-ref", "--format=%(objectname)", f"{_REMOTE}HEAD").decode().strip()
+        same = [name for name, branch in theirs.items() if branch.commit == head]
+        return next((name for name in (*_DEFAULTS, *same) if name in same), None)
+
+    def _listed(self, tree: str) -> list[TreeEntry]:
+        asked = ("ls-tree", "-r", "-z", "--full-tree", "--long", "--end-of-options", tree)
+        with closing(self._stream(*asked)) as pieces:
+            return read_entries(pieces)
+
+    def _ask(self, *arguments: str, env: Mapping[str, str] | None = None) -> bytes:
+        done = self._git(*arguments, env=env)
         if done.returncode:
-            raise GanglineError(f"git {arguments[0]} failed in {self.root}: {_said(done)}")
+            raise GanglineError(f"git {arguments[0]} failed in {self.root}: {_said(done.stderr, done.returncode)}")
         return done.stdout
+
+    def _git(self, *arguments: str, env: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[bytes]":
+        return _git(self.root, *arguments, env=env, bounds=self.bounds)
+
+    def _stream(self, *arguments: str, stdin: IO[bytes] | None = None) -> Generator[bytes]:
+        """The answer piece by piece; a failure is told at its end."""
+        ended = Ended()
+        yield from stream_bounded(
+            ["git", *_QUIET, *arguments], name=f"git {arguments[0]}", folder=self.root, environ=_environ(),
+            bounds=self.bounds, ended=ended, stdin=stdin,
+        )  # fmt: skip
+        if ended.code:
+            raise GanglineError(f"git {arguments[0]} failed in {self.root}: {_said(ended.said, ended.code)}")
 
 
 def _git(
-    root: Path, *arguments: str, env: Mapping[str, str] | None = None, stdin: bytes = b""
-) -> subprocess.CompletedProcess[bytes]:
+    root: Path, *arguments: str, env: Mapping[str, str] | None = None, bounds: Bounds = BOUNDS
+) -> "subprocess.CompletedProcess[bytes]":
+    command, environ = ["git", *_QUIET, *arguments], {**_environ(), **(env or {})}
+    return run_bounded(command, name=f"git {arguments[0]}", folder=root, environ=environ, bounds=bounds)
+
+
+def _environ() -> dict[str, str]:
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    command = ["git", *_QUIET, *arguments]
-    try:
-        return subprocess.run(
-            command, cwd=root, env={**inherited, **_ENVIRONMENT, **(env or {})}, input=stdin, capture_output=True,
-            check=False, timeout=TIMEOUT_SECONDS,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        raise GanglineError(f"git {arguments[0]} took longer than {TIMEOUT_SECONDS:.0f} s in {root}") from error
+    return {**inherited, **_ENVIRONMENT}
 
 
 def _count(text: str) -> int | None:
     return None if text == "-" else int(text)
 
 
-def _said(done: subprocess.CompletedProcess[bytes]) -> str:
-    return clean(done.stderr.decode(errors="replace"), limit=400) or f"exit {done.returncode}"
+def _said(complaint: bytes, code: int) -> str:
+    return clean(complaint.decode(errors="replace"), limit=400) or f"exit {code}"
 
 
 def _no_repository(path: Path, said: str) -> str:
@@ -245,12 +328,3 @@ def _no_repository(path: Path, said: str) -> str:
         f"{path} is no git repository, and a run is named after a commit; make one there:"
         " git init && git add --all && git commit -m first"
     )
-
-
-def _tree_entry(line: bytes) -> TreeEntry:
-    meta, _, path = line.partition(b"\t")
-    mode, _, blob, size = meta.split()
-    name = path.decode(errors="surrogateescape")
-    if "\udc80" <= max(name, default="") <= "\udcff":
-        raise ConfigError(f"wanted file names in UTF-8, found {path!r}; git mv it")
-    return TreeEntry(name, blob.decode(), mode.decode(), 0 if size == b"-" else int(size))

@@ -1,28 +1,54 @@
 """Names: the run id and the names of its gangs. The same question gives the same name, so a retry rejoins. Pure."""
 
 import base64
+import re
 from hashlib import sha256
 
-from gangline.errors import UsageError
+from gangline.errors import IntegrityError, UsageError
 from gangline.spec.codec import canonical
 from gangline.spec.plan import Role
+from gangline.spec.record import CommitInfo, Record
 
 _ROLE_SUFFIX: dict[Role, tuple[str, str]] = {"train": ("", "t"), "evaluate": ("-eval", "e"), "prove": ("-prove", "p")}
 MAX_GANG_NAME = 42
+_GANG_TAIL = re.compile("|".join(rf"{first}|-{letter}[0-9]{{1,4}}" for first, letter in _ROLE_SUFFIX.values()))
+_RUN_PREFIX = re.compile(r"runs/(?P<project>[a-z][a-z0-9-]{0,19})/(?P<eight>[0-9a-f]{8})(?:[0-9a-f]{32}|[0-9a-f]{56})"
+                         r"/(?P=project)-(?P=eight)-[a-z0-9]{6}")  # fmt: skip
 
 
-def run_id(project: str, commit: str, *, content: str, line: str, attempt: int) -> str:
+def run_id(project: str, commit: CommitInfo, *, line: str, attempt: int) -> str:
     """`<project>-<commit 8>-<6>`, at most 36 characters.
+
+    Whose commit it is, and whether it is part of a protected branch, is in the id: a run of a fork or of a feature
+    branch is another run than that of the same commit on the protected branch.
 
     Args:
         project: Slug of the line.
-        commit: Full name of the commit.
-        content: The commit again, or the digest of a dirty tree.
+        commit: What is built.
         line: Digest of the effective line.
         attempt: From 1; `--again` asks for the next one.
     """
-    asked = sha256(canonical([project, content, line, attempt])).digest()
-    return f"{project}-{commit[:8]}-{base64.b32encode(asked)[:6].decode().lower()}"
+    asked = sha256(canonical([project, _content(commit), line, attempt])).digest()
+    return f"{project}-{commit.sha[:8]}-{base64.b32encode(asked)[:6].decode().lower()}"
+
+
+def check_identity(record: Record) -> None:
+    """Derive the run id again from what the record says of its commit, line and attempt.
+
+    Raises:
+        IntegrityError: It is not the id of that run: trust, branch, tree, line or attempt were changed afterwards.
+    """
+    run = record.run
+    derived = run_id(run.project, record.commit, line=record.inputs.line, attempt=run.attempt)
+    if run.id != derived:
+        raise IntegrityError(f"{run.id}: its commit, trust, line and attempt make {derived}: the record was changed")
+
+
+def _content(commit: CommitInfo) -> str:
+    content = commit.sha if commit.patch is None else commit.tree
+    if commit.trust == "fork":
+        return f"fork:{content}"
+    return content if commit.protected or commit.patch is not None else f"branch:{content}"
 
 
 def gang_name(run: str, role: Role, attempt: int = 1) -> str:
@@ -31,6 +57,17 @@ def gang_name(run: str, role: Role, attempt: int = 1) -> str:
     name = run + (first if attempt == 1 else f"-{letter}{attempt}")
     assert len(name) <= MAX_GANG_NAME, name
     return name
+
+
+def is_gang_of(name: str, run: str) -> bool:
+    """Could `run` have called a gang so?"""
+    tail = name.removeprefix(run)
+    return tail != name and _GANG_TAIL.fullmatch(tail) is not None
+
+
+def is_run_prefix(prefix: str) -> bool:
+    """Could a run lie there? Project, commit and run id have their forms and name each other."""
+    return _RUN_PREFIX.fullmatch(prefix) is not None
 
 
 def parts(run: str) -> tuple[str, str]:

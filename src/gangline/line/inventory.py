@@ -5,22 +5,18 @@ The answer is kept by everything it depends on: environment, code, model options
 
 import json
 import os
-import subprocess
-import sys
-import tempfile
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
-from gangline.errors import BuildError, ConfigError, error_for
-from gangline.launch.local.start import passed_on
+from gangline.errors import BuildError, ConfigError, IntegrityError, error_for
+from gangline.launch.sandbox.runner import Job, Runner
 from gangline.line.places import writing
 from gangline.spec.codec import digest, from_plain
-from gangline.spec.inventory import Devices, Inventory
+from gangline.spec.inventory import Inventory
 from gangline.spec.line import Line
-from gangline.spec.profile import ModelProfile, ParameterShape, Trace
-from gangline.storage.layer import unpack
+from gangline.spec.profile import ModelProfile, Trace
+from gangline.spec.record import Trust
 
 TIMEOUT_SECONDS = 300.0
 
@@ -43,18 +39,24 @@ class Model:
     """Code layer."""
     environment: str
     """Digest."""
+    trust: Trust = "own"
+    """Whose commit the code is of."""
 
 
-def look(model: Model, *, home: Path) -> Seen:
-    """Inventory of this machine and profile of the line's model; kept below `home`.
+def look(model: Model, *, home: Path, runner: Runner) -> Seen:
+    """Inventory of this machine and profile of the line's model, kept below `home`; `runner` runs the model's code.
 
     Raises:
         ConfigError: The task cannot be imported or built as the line asks; its message is passed on.
+        IntegrityError: Code of such a commit does not run here.
     """
     kept = answer_file(model, home)
-    if not kept.exists():
-        _write(kept, _inspect(model))
-    return _read(json.loads(kept.read_bytes()))
+    if kept.exists():
+        return _read(kept.read_bytes())
+    answer = _inspect(model, runner)
+    seen = _read(answer)
+    _write(kept, answer)
+    return seen
 
 
 def answer_file(model: Model, home: Path) -> Path:
@@ -72,62 +74,41 @@ def answer_file(model: Model, home: Path) -> Path:
     return home / "cache" / f"inspect-{digest(question)[:32]}.json"
 
 
-def _inspect(model: Model) -> bytes:
+def _inspect(model: Model, runner: Runner) -> bytes:
     task = model.line.project.task
-    command = [sys.executable, "-m", "gangline.train.estimate.inspect"]
-    if task:
-        command += ["--task", task, "--options", json.dumps(model.line.model)]
-    with tempfile.TemporaryDirectory(prefix="gangline-inspect-") as folder:
-        code = Path(folder) / "code"
-        unpack(model.code, code)
-        done = _run(command, code, folder)
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit {done.returncode}"]
-        raise error_for(done.returncode)(f"{task}: {said[-1]}")
+    job = Job(module="gangline.train.estimate.inspect", seconds=TIMEOUT_SECONDS, trust="own")
+    if task:  # else nothing of the commit runs
+        arguments = ("--task", task, "--options", json.dumps(model.line.model))
+        job = replace(job, arguments=arguments, code=model.code, trust=model.trust)
+    done = runner.run(job)
+    if done.exit_code is None:
+        raise BuildError(f"inspecting the model took over {TIMEOUT_SECONDS:.0f} s; is build_model stuck?")
+    if done.exit_code:
+        raise error_for(done.exit_code)(f"{task}: {done.last_words}")
     return done.stdout
 
 
-def _run(command: list[str], code: Path, scratch: str) -> subprocess.CompletedProcess[bytes]:
-    """What it leaves in its temporary folder when it is killed goes with `scratch`."""
-    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(code), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": scratch}
+def _read(data: bytes) -> Seen:
+    """The model itself may have written anything."""
     try:
-        return subprocess.run(
-            command, cwd=code, env=passed_on() | own, capture_output=True, check=False, timeout=TIMEOUT_SECONDS
-        )
-    except subprocess.TimeoutExpired as error:
-        raise BuildError(f"inspecting the model took over {TIMEOUT_SECONDS:.0f} s; is build_model stuck?") from error
-
-
-def _read(answer: dict[str, Any]) -> Seen:
-    devices = tuple(Devices(**each) for each in answer["devices"])
-    inventory = Inventory(
-        cores=answer["cores"], memory_bytes=answer.get("memory_bytes"), devices=devices, origin="this machine"
-    )
-    if answer.get("parameters") is None:
-        return Seen(inventory, None)
-    profile = ModelProfile(
-        parameters=answer["parameters"],
-        tensors=answer.get("tensors", 0),
-        shapes=tuple(from_plain(ParameterShape, each) for each in answer.get("shapes", ())),
-        parameter_bytes=answer.get("parameter_bytes"),
-        largest_block_parameters=answer.get("largest_block_parameters"),
-        blocks=answer.get("blocks"),
-        tensor_cuts=answer.get("tensor_cuts"),
-        experts=answer.get("experts"),
-        sequence=answer.get("sequence"),
-        obstacles=answer.get("obstacles", {}),
-        traces=tuple(from_plain(Trace, each) for each in answer.get("traces", ())),
-        untraced=answer.get("untraced", ""),
-        origin="traced" if answer.get("traces") else "inspected",
-    )
-    return Seen(inventory, profile)
+        answer = json.loads(data)
+        inventory = from_plain(
+            Inventory,
+            {
+                "cores": answer["cores"], "memory_bytes": answer.get("memory_bytes"), "devices": answer["devices"],
+                "origin": "this machine",
+            },
+        )  # fmt: skip
+        if answer.get("parameters") is None:
+            return Seen(inventory, None)
+        told = {field.name: answer[field.name] for field in fields(ModelProfile) if field.name in answer}
+        origin = "traced" if told.get("traces") else "inspected"
+        return Seen(inventory, from_plain(ModelProfile, told | {"origin": origin}))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, IntegrityError) as error:
+        raise ConfigError(f"wanted what the inspection of a model tells, found {data[:80]!r}: {error}") from error
 
 
 def _write(path: Path, data: bytes) -> None:
-    try:
-        json.loads(data)
-    except ValueError as error:
-        raise ConfigError(f"wanted JSON from the inspection of the model, found {data[:80]!r}") from error
     staged = path.with_suffix(f".{os.getpid()}")
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)

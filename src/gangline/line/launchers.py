@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 
 from gangline.errors import ConfigError, UsageError
 from gangline.launch.protocol import Launcher
+from gangline.launch.sandbox import Sandbox
 from gangline.line import places
 from gangline.line.gang_logs import stored_lines
+from gangline.line.sandboxes import sandbox_of
 from gangline.line.targets import meaning
 from gangline.line.trust import Rights, demand_scoped
 from gangline.spec.inventory import Inventory
 from gangline.spec.podset import PodSet
-from gangline.spec.record import run_prefix as run_prefix_of
+from gangline.spec.record import gang_prefix, run_prefix
 from gangline.spec.site import Site
 from gangline.storage.protocol import ObjectStore
-from gangline.storage.scoped import scoped_credentials
+from gangline.storage.scoped import SHARED_INPUTS, scoped_credentials
 
 if TYPE_CHECKING:
     from gangline.launch.kubernetes.api.protocol import Api, Object
@@ -59,7 +61,10 @@ def open_launcher(
         from gangline.launch.local import LocalLauncher
 
         targets = places.targets(repo, site)
-        return LocalLauncher(gangs_root(repo), store=store, secrets=secrets, targets=targets)
+        return LocalLauncher(
+            gangs_root(repo), store=store, secrets=secrets, targets=targets,
+            sandbox=gang_sandbox(repo, rights, site=site, environ=environ),
+        )  # fmt: skip
     from gangline.launch.kubernetes.api.facts import read_facts
     from gangline.launch.kubernetes.launcher import KubernetesLauncher
     from gangline.launch.kubernetes.patience import patiently, telling
@@ -75,6 +80,13 @@ def open_launcher(
         owner=find_owner(api) if find_owner else None,
         stored_logs=partial(stored_logs, store),
     )
+
+
+def gang_sandbox(repo: Path, rights: Rights | None, *, site: Site, environ: Mapping[str, str]) -> Sandbox | None:
+    """Of gangs with these rights on this machine; who starts none needs none."""
+    if rights is None:
+        return None
+    return sandbox_of(repo, "fork" if rights.is_fork else "own", site=site, environ=environ)
 
 
 def open_cluster(site: Site, environ: Mapping[str, str]) -> "Api":
@@ -101,7 +113,8 @@ def inventory_at(site: Site, environ: Mapping[str, str], here: Inventory) -> Inv
 
 def stored_logs(store: ObjectStore, podset: PodSet, rank: int) -> Iterator[str]:
     """Lines of a rank's log as its pod left it in the store; none where it left none."""
-    return stored_lines(store, run_prefix_of(podset.project, podset.commit, podset.run), podset.role, rank)
+    prefix = gang_prefix(run_prefix(podset.project, podset.commit, podset.run))
+    return stored_lines(store, prefix, podset.role, rank)
 
 
 def secret_reader(
@@ -129,13 +142,17 @@ def checkpoint_key(site: Site, environ: Mapping[str, str], owner: str) -> bytes:
 
 
 def gang_credentials(store: ObjectStore, site: Site, environ: Mapping[str, str], rights: Rights) -> str:
-    """A credential of this run for an hour, where the server lends one; else the site's own, which no fork gets.
+    """A credential that ends with this run, where the server lends one; else the site's own, which no fork gets.
 
-    It writes below the run's prefix, and reads inputs, models and the project's other runs: a training may be taken.
+    It writes below the prefix of its gangs, and reads inputs and the project's other runs: a training may be taken.
     """
     own = places.store_credentials(site, environ) or ""
     if not own:
         return own
-    lent = scoped_credentials(store, rights.run_prefix, read=rights.reads) if site.store.scoped else None
-    demand_scoped(lent, rights)
-    return lent or own
+    lent = None
+    if site.store.scoped:
+        listed = [each for each in rights.reads if each not in SHARED_INPUTS]
+        run = "/".join(rights.writes.split("/")[:4])
+        lent = scoped_credentials(store, write=rights.writes, read=rights.reads, listed=listed, owner=run)
+    demand_scoped(lent.text if lent else None, rights)
+    return lent.text if lent else own

@@ -6,6 +6,7 @@ another machine is waited for until its lease has expired.
 """
 
 import os
+import re
 import secrets
 import socket
 import threading
@@ -19,10 +20,13 @@ from pathlib import Path
 from gangline import procfs
 from gangline.errors import CapacityError, GanglineError, StorageError
 from gangline.spec.codec import canonical, from_json
+from gangline.storage.bounded import get_bounded
 from gangline.storage.protocol import ObjectStore
 
 LEASE_SECONDS = 90.0
 RENEW_SECONDS = 30.0
+MOST_BYTES = 4096
+_HOLDER = re.compile(r".*:(?P<space>[^:]*):(?P<pid>[0-9]{1,10}):(?P<start>[0-9]{1,20}):[^:]*")
 
 
 class HeldError(CapacityError):
@@ -48,7 +52,8 @@ def this_process() -> str:
 
 
 def read_lease(store: ObjectStore, prefix: str) -> Lease | None:
-    blob = store.get(f"{prefix}/lease.json")
+    """Who drives the run at `prefix`; raises IntegrityError where the object is no lease."""
+    blob = get_bounded(store, f"{prefix}/lease.json", most_bytes=MOST_BYTES)
     return None if blob is None else from_json(Lease, blob.data)
 
 
@@ -56,8 +61,9 @@ def is_held(lease: Lease | None, *, now: float) -> bool:
     """Does somebody drive? A dead process of this machine does not, whatever the lease says."""
     if lease is None or not lease.holder or lease.expires <= now:
         return False
-    _, space, pid, start, _ = lease.holder.rsplit(":", 4)
-    return space != _process_space() or procfs.is_alive(int(pid), int(start))
+    match = _HOLDER.fullmatch(lease.holder)
+    is_here = match is not None and match["space"] == _process_space()
+    return match is None or not is_here or procfs.is_alive(int(match["pid"]), int(match["start"]))
 
 
 def take(store: ObjectStore, prefix: str, *, holder: str, at_least: int) -> Lease:

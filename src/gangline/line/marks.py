@@ -11,6 +11,11 @@ def was_drilled(record: Record) -> bool:
     return any(each.result != "not_struck" or each.reason == UNDER_WAY for each in record.drills)
 
 
+def is_experiment(record: Record) -> bool:
+    """Were keys of the line set on the command line? Then it says nothing about its commit alone."""
+    return bool(record.inputs.overrides)
+
+
 def was_cut_short(record: Record) -> bool:
     """Did its training end before its schedule, as the line asked? Fit to be measured, for nothing else."""
     return record.inputs.values.get("train.stop_at") is not None

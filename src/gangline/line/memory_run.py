@@ -6,24 +6,19 @@ and the formula stands.
 """
 
 import json
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
-from gangline.launch.local.start import passed_on
+from gangline.errors import CapacityError, IntegrityError, StorageError
+from gangline.launch.sandbox.runner import Job, Runner
 from gangline.line.inventory import Model
 from gangline.planner.choose import Choice
 from gangline.planner.pool import open_pool
+from gangline.spec.codec import from_plain
 from gangline.spec.forecast import Forecast
 from gangline.spec.inventory import Inventory
 from gangline.spec.plan import Plan
 from gangline.spec.site import Site
-from gangline.storage.layer import unpack
 from gangline.units import format_bytes
 
 TIGHT = 0.7
@@ -40,6 +35,20 @@ class Weighed:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What the child process says of one plan, in the words of `train.estimate.track`."""
+
+    peak_bytes: int | None = None
+    """None: not known."""
+    stages: tuple[int, ...] = ()
+    host_bytes: int = 0
+    assumes: str = ""
+    unknown: str = ""
+    """Why."""
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Room:
     """What a rank may hold; None: not known."""
@@ -50,7 +59,7 @@ class Room:
 
 
 def weigh(
-    model: Model, choice: Choice, plan: Plan, *, site: Site, inventory: Inventory, always: bool,
+    model: Model, choice: Choice, plan: Plan, *, site: Site, inventory: Inventory, always: bool, runner: Runner,
     say: Callable[[str], None], seconds: float = TIMEOUT_SECONDS,
 ) -> Weighed:  # fmt: skip
     """Follow the finalists of `choice`; never raises for what their model does.
@@ -62,6 +71,7 @@ def weigh(
         site: Reserves and margins.
         inventory: What ranks may use.
         always: Also where the formula leaves much room.
+        runner: Runs the model's code.
         say: Told before anything is followed.
         seconds: For all of them together.
     """
@@ -71,7 +81,7 @@ def weigh(
         return Weighed(choice)
     say("following the memory of the best plans")
     plans = [_of(plan, choice, number) for number in range(len(choice.finalists))]
-    found = dict(zip((each.name for each in plans), _follow(model, plans, seconds), strict=True))
+    found = dict(zip((each.name for each in plans), _follow(model, plans, runner, seconds), strict=True))
     room = Room(usable, pool.usable_host_bytes(local))
     notes = tuple(_note(name, answer, choice, room) for name, answer in found.items())
     return Weighed(_told(choice, found), notes)
@@ -95,38 +105,31 @@ def _of(plan: Plan, choice: Choice, number: int) -> Plan:
     )  # fmt: skip
 
 
-def _follow(model: Model, plans: Sequence[Plan], seconds: float) -> list[dict[str, Any]]:
+def _follow(model: Model, plans: Sequence[Plan], runner: Runner, seconds: float) -> list[Answer]:
     """An answer for each plan, in order."""
-    with tempfile.TemporaryDirectory(prefix="gangline-memory-") as folder:
-        code = Path(folder) / "code"
-        unpack(model.code, code)
-        files = [Path(folder) / f"plan-{number}.json" for number in range(len(plans))]
-        for file, plan in zip(files, plans, strict=True):
-            file.write_bytes(plan.to_json())
-        said, why = _run([sys.executable, "-m", "gangline.train.estimate.track", *map(str, files)], code, seconds)
-    answers = [json.loads(line) for line in said.splitlines() if line.endswith("}")]
-    return [*answers, *({"unknown": why} for _ in plans[len(answers) :])]
-
-
-def _run(command: list[str], folder: Path, seconds: float) -> tuple[str, str]:
-    """What the child said, and why it says no more."""
-    scratch = folder.parent  # with all that it leaves behind when its time is up
-    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(scratch)}
-    environ, out = passed_on() | own, scratch / "answers"
+    files = {f"plan-{number}.json": plan.to_json() for number, plan in enumerate(plans)}
+    job = Job(
+        module="gangline.train.estimate.track", arguments=tuple(f"../{name}" for name in files), code=model.code,
+        files=files, seconds=seconds, trust=model.trust,
+    )  # fmt: skip
     try:
-        with out.open("wb") as handle:
-            done = subprocess.run(
-                command, cwd=folder, env=environ, stdout=handle, stderr=subprocess.DEVNULL, check=False, timeout=seconds
-            )
-        why = f"it ended with exit {done.returncode}"
-    except subprocess.TimeoutExpired:
-        why = f"it took over {seconds:.0f} s"
-    except OSError as error:
-        why = f"it could not be started: {os.strerror(error.errno or 0)}"
-    return out.read_text(errors="replace") if out.exists() else "", why
+        done = runner.run(job)
+    except (StorageError, CapacityError) as error:
+        return [Answer(unknown=str(error)) for _ in plans]
+    why = f"it took over {seconds:.0f} s" if done.exit_code is None else f"it ended with exit {done.exit_code}"
+    answers = [_answer(line) for line in done.stdout.splitlines()[: len(plans)] if line.endswith(b"}")]
+    return [*answers, *(Answer(unknown=why) for _ in plans[len(answers) :])]
 
 
-def _told(choice: Choice, found: dict[str, dict[str, Any]]) -> Choice:
+def _answer(line: bytes) -> Answer:
+    """The model itself may have written anything."""
+    try:
+        return from_plain(Answer, json.loads(line))
+    except (ValueError, RecursionError, IntegrityError):
+        return Answer(unknown=f"wanted an answer of the child process, found {line[:80]!r}")
+
+
+def _told(choice: Choice, found: dict[str, Answer]) -> Choice:
     candidates = tuple(
         replace(each, forecast=_with(each.forecast, found[each.name])) if each.name in found else each
         for each in choice.candidates
@@ -134,21 +137,21 @@ def _told(choice: Choice, found: dict[str, dict[str, Any]]) -> Choice:
     return replace(choice, candidates=candidates, forecast=_with(choice.forecast, found[choice.name]))
 
 
-def _with(forecast: Forecast, answer: dict[str, Any]) -> Forecast:
-    if "peak_bytes" not in answer:
+def _with(forecast: Forecast, answer: Answer) -> Forecast:
+    if answer.peak_bytes is None:
         return forecast
-    return replace(forecast, memory_bytes=int(answer["peak_bytes"]), memory_origin=ORIGIN)
+    return replace(forecast, memory_bytes=answer.peak_bytes, memory_origin=ORIGIN)
 
 
-def _note(name: str, answer: dict[str, Any], choice: Choice, room: Room) -> str:
-    if "peak_bytes" not in answer:
-        return f"memory run of {name}: not known: {answer['unknown']}"
-    peak, on_host = answer["peak_bytes"], answer.get("host_bytes", 0)
+def _note(name: str, answer: Answer, choice: Choice, room: Room) -> str:
+    if answer.peak_bytes is None:
+        return f"memory run of {name}: not known: {answer.unknown}"
+    peak, on_host = answer.peak_bytes, answer.host_bytes
     by_formula = next((each.forecast.memory_bytes for each in choice.candidates if each.name == name), None)
-    stages = f" (by stage {', '.join(map(format_bytes, answer['stages']))})" if "stages" in answer else ""
+    stages = f" (by stage {', '.join(map(format_bytes, answer.stages))})" if answer.stages else ""
     beside = f", by formula {format_bytes(by_formula)}" if by_formula is not None else ""
     waits = f", and {format_bytes(on_host)} on the host" if on_host else ""
-    assumed = f", if {answer['assumes']}" if "assumes" in answer else ""
+    assumed = f", if {answer.assumes}" if answer.assumes else ""
     over = [
         f"; a rank may {verb} {format_bytes(most)}: expect it to run out of memory"
         for verb, need, most in (("hold", peak, room.device), ("leave on the host", on_host, room.host))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gangline.launch.sandbox.runner import Runner
 from gangline.line.git import Repository
 from gangline.line.history import History, read_history
 from gangline.line.inventory import Model, Seen, answer_file, look
@@ -39,6 +40,8 @@ class Wanted:
     run: str
     """Id; earlier runs are all others."""
     run_prefix: str
+    runner: Runner
+    """Runs the model's code."""
     data: DataSource = DataSource()
 
 
@@ -94,12 +97,13 @@ def plan_for(
     if not answer_file(wanted.model, home).exists():
         followed = "following one step of the model, and " if line.project.task else ""
         say(f"{followed}looking at what there is to train on")
-    seen = look(wanted.model, home=home)
+    seen = look(wanted.model, home=home, runner=wanted.runner)
     inventory = inventory_at(site, environ, seen.inventory)
     chosen = make_choice(line, site, inventory, seen, history, cache=cache_folder(environ, home), say=say)
     plan = make_plan(line, chosen.choice, run=wanted.run, run_prefix=wanted.run_prefix, data=wanted.data)
     weighed = weigh(
-        wanted.model, chosen.choice, plan, site=chosen.site, inventory=inventory, always=memory_run, say=say
+        wanted.model, chosen.choice, plan, site=chosen.site, inventory=inventory, always=memory_run,
+        runner=wanted.runner, say=say,
     )  # fmt: skip
     plan = told(plan, weighed.choice)
     if line.project.task is not None and line.prove.plan != "off":

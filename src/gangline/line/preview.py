@@ -9,6 +9,7 @@ from gangline.line.build import code_layer, environment
 from gangline.line.inventory import Model
 from gangline.line.planning import Wanted, plan_for
 from gangline.line.question import Question, ask
+from gangline.line.runners import Apart, Subject, kept_apart, runner_of
 from gangline.line.runs import open_site_store
 from gangline.planner.choose import Choice
 from gangline.spec.inventory import Inventory
@@ -28,6 +29,8 @@ class Preview:
     budget: Gate
     band: float
     """Share by which 9 of 10 forecasts are off at most."""
+    sandbox: Apart
+    """Of its model code."""
     troubles: tuple[str, ...]
     """What the forecast had to do without, and what the memory run said."""
 
@@ -58,16 +61,30 @@ def preview(
     question = ask(repo, commit=commit, overrides=overrides, strategy=strategy)
     repository, run = question.repository, question.run_id(1)
     layer = code_layer.pack(repository, question.tree, question.line.project)
-    model = Model(line=question.line, code=layer.data, environment=environment.of_this_interpreter())
+    model = Model(
+        line=question.line, code=layer.data, environment=environment.of_this_interpreter(), trust=question.trust
+    )  # fmt: skip
     store = open_site_store(repository.root, site, environ)
     wanted = Wanted(
-        model=model, repository=repository, store=store, commit=question.commit, run=run, run_prefix=f"runs/{run}"
-    )
+        model=model, repository=repository, store=store, commit=question.commit, run=run, run_prefix=f"runs/{run}",
+        runner=runner_of(_subject(question, run, site), repository.root, site=site, environ=environ, store=store),
+    )  # fmt: skip
     say("weighing plans")
     found = plan_for(
         wanted, site, environ=environ, home=places.home(repository.root), say=say, memory_run=memory_run
     )  # fmt: skip
+    sandbox = kept_apart(repository.root, question.trust, site=site, environ=environ)
     return Preview(
         question=question, run=run, choice=found.choice, inventory=found.inventory, profile=found.profile,
-        budget=found.budget, band=found.band, troubles=(*found.troubles, *found.notes),
+        budget=found.budget, band=found.band, sandbox=sandbox,
+        troubles=(*filter(None, [sandbox.warning]), *found.troubles, *found.notes),
+    )  # fmt: skip
+
+
+def _subject(question: Question, run: str, site: Site) -> Subject:
+    """With the image that pods have where none is built for the commit; a fork does not choose it."""
+    own = question.line.env.base if question.trust == "own" else None
+    return Subject(
+        run=run, project=question.line.project.name, commit=question.commit, trust=question.trust,
+        image=own or site.registry.base,
     )  # fmt: skip

@@ -1,20 +1,28 @@
 """Profiles of a run as the store holds them: asking for one, finding what is there, waiting for an answer."""
 
+import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import islice
 
 from gangline.errors import StillRunning, UsageError
+from gangline.line.output_limits import MOST_PROFILES, MOST_SUMMARY_BYTES, MOST_TRACE_BYTES
 from gangline.line.record_store import RecordStore
 from gangline.spec.profiling import MOST_RANKS, ProfileRequest, ProfileSummary, folder_key, request_key
 from gangline.spec.record import Artifact, Record
-from gangline.storage.protocol import ObjectStore, list_all
+from gangline.storage.bounded import get_bounded
+from gangline.storage.protocol import Entry, ObjectStore, list_all
+from gangline.units import format_bytes
 
 POLL_SECONDS = 1.0
+_WINDOW = re.compile(r"\d{1,15}-\d{1,15}")
 _TRACE, _SUMMARY = ".trace.json.gz", ".json"
 _MEDIA = {_TRACE: "application/gzip", _SUMMARY: "application/json"}
+_MOST_BYTES = {_TRACE: MOST_TRACE_BYTES, _SUMMARY: MOST_SUMMARY_BYTES}
+_BLOCK_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +57,7 @@ def ask_profile(store: ObjectStore, record: Record, *, first: int, last: int, ra
 def leave_request(store: ObjectStore, record: Record, *, first: int, last: int, ranks: Sequence[int]) -> ProfileRequest:
     """As `ask_profile`, for a run of which nothing but its name is known yet."""
     request = ProfileRequest(first=first, last=last, ranks=tuple(sorted(set(ranks))), word=secrets.token_hex(4))
-    store.put(request_key(record.prefix), request.to_json())
+    store.put(request_key(record.gang_prefix), request.to_json())
     return request
 
 
@@ -95,29 +103,47 @@ def read_profiles(store: ObjectStore, record: Record) -> tuple[Profile, ...]:
     """Every window that was answered, by its first step."""
     names = sorted(
         {
-            entry.key.split("/")[-2]
-            for entry in list_all(store, f"{folder_key(record.prefix)}/")
-            if _is_summary(entry.key)
+            name
+            for entry in list_all(store, f"{folder_key(record.gang_prefix)}/")
+            if _is_summary(entry.key) and _WINDOW.fullmatch(name := entry.key.split("/")[-2])
         },
         key=lambda name: [int(part) for part in name.split("-")],
     )
     return tuple(_read(store, record, name) for name in names)
 
 
-def profile_artifacts(store: ObjectStore, run_prefix: str) -> tuple[Artifact, ...]:
-    """Summaries and traces, as a record lists them."""
-    found = []
+def profile_artifacts(store: ObjectStore, run_prefix: str) -> tuple[tuple[Artifact, ...], tuple[str, ...]]:
+    """Summaries and traces, as a record lists them; and why others are left out."""
+    found: list[Artifact] = []
+    left_out: list[str] = []
     for entry in list_all(store, f"{folder_key(run_prefix)}/"):
         kind = next((end for end in (_TRACE, _SUMMARY) if entry.key.endswith(end)), None)
-        blob = store.get(entry.key) if kind and entry.key != request_key(run_prefix) else None
-        if kind and blob is not None:
-            digest = sha256(blob.data).hexdigest()
-            found.append(
-                Artifact(
-                    kind="profile", key=entry.key, media_type=_MEDIA[kind], size_bytes=len(blob.data), sha256=digest
-                )
-            )
-    return tuple(found)
+        if kind is None or entry.key == request_key(run_prefix):
+            continue
+        if len(found) == MOST_PROFILES:
+            left_out.append(f"a run keeps {MOST_PROFILES}")
+            break
+        if entry.size_bytes > _MOST_BYTES[kind]:
+            wanted, size = format_bytes(_MOST_BYTES[kind]), format_bytes(entry.size_bytes)
+            left_out.append(f"{entry.key}: wanted at most {wanted}, found {size}")
+            continue
+        digest, size_bytes = _digest(store, entry)
+        found.append(
+            Artifact(kind="profile", key=entry.key, media_type=_MEDIA[kind], size_bytes=size_bytes, sha256=digest)
+        )
+    return tuple(found), tuple(left_out)
+
+
+def _digest(store: ObjectStore, entry: Entry) -> tuple[str, int]:
+    """Of what is there now, but of no more than the listing said."""
+    digest, size = sha256(), 0
+    for start in range(0, entry.size_bytes, _BLOCK_BYTES):
+        blob = store.get(entry.key, start, min(_BLOCK_BYTES, entry.size_bytes - start))
+        if blob is None:
+            break
+        digest.update(blob.data)
+        size += len(blob.data)
+    return digest.hexdigest(), size
 
 
 def trace_key(profile: Profile, summary: ProfileSummary) -> str | None:
@@ -132,8 +158,9 @@ def _answers(store: ObjectStore, record: Record, request: ProfileRequest) -> Pro
 
 
 def _read(store: ObjectStore, record: Record, name: str) -> Profile:
-    prefix = f"{folder_key(record.prefix)}/{name}"
-    blobs = [store.get(entry.key) for entry in list_all(store, f"{prefix}/") if _is_summary(entry.key)]
+    prefix = f"{folder_key(record.gang_prefix)}/{name}"
+    keys = (entry.key for entry in list_all(store, f"{prefix}/") if _is_summary(entry.key))
+    blobs = (get_bounded(store, key, most_bytes=MOST_SUMMARY_BYTES) for key in islice(keys, MOST_RANKS))
     summaries = [ProfileSummary.from_json(blob.data) for blob in blobs if blob is not None]
     return Profile(name=name, prefix=prefix, summaries=tuple(sorted(summaries, key=lambda each: each.rank)))
 

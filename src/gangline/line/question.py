@@ -7,11 +7,13 @@ from pathlib import Path
 from gangline.errors import ConfigError
 from gangline.line import identity
 from gangline.line.git import Repository
+from gangline.line.protected import Protection, is_protected, read_protection
 from gangline.line.strangers import shown_name
-from gangline.line.tasks import check_task
+from gangline.line.tasks import MOST_MODULE_BYTES, check_task
 from gangline.spec.line import Line
 from gangline.spec.load import line_digest, load_line_text
-from gangline.spec.record import Trust
+from gangline.spec.record import CommitInfo, Trust
+from gangline.spec.toml_text import MOST_BYTES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,16 +38,25 @@ class Question:
     branch: str | None
     subject: str
     line: Line
+    """With the rules of the protected branch, then the overrides."""
     pull_request: int | None = None
     trust: Trust = "own"
+    protected: bool = False
+    rules: str | None = None
+    """Commit of the protected branch whose rules the line has; None: its own."""
+    overrides: tuple[str, ...] = ()
+    trouble: str = ""
+    """Why the rules of no protected branch are known."""
+
+    @property
+    def built(self) -> CommitInfo:
+        """As far as it names the runs."""
+        patch = "dirty" if self.is_dirty else None
+        return CommitInfo(sha=self.commit, tree=self.tree, trust=self.trust, protected=self.protected, patch=patch)
 
     def run_id(self, attempt: int) -> str:
-        """A fork's question is another one, though the commit be the same."""
-        content = self.tree if self.is_dirty else self.commit
-        content = f"fork:{content}" if self.trust == "fork" else content
-        return identity.run_id(
-            self.line.project.name, self.commit, content=content, line=line_digest(self.line), attempt=attempt
-        )
+        """Equal for every driver that asks the same."""
+        return identity.run_id(self.line.project.name, self.built, line=line_digest(self.line), attempt=attempt)
 
 
 def ask(
@@ -71,7 +82,10 @@ def ask(
     came = origin or Origin()
     found = repository.branch_holding(sha) if commit else repository.branch()
     chosen = (*overrides, f'train.strategy="{strategy}"') if strategy else tuple(overrides)
-    line = _read_line(repository, tree, sha, chosen)
+    protection = read_protection(repository)
+    protected = came.trust == "own" and dirty is None and is_protected(repository, sha, protection)
+    ruled = protection if dirty is None and not protected and protection.text is not None else None
+    line = _read_line(repository, tree, sha, ruled, chosen)
     return Question(
         repository=repository,
         commit=sha,
@@ -82,11 +96,17 @@ def ask(
         line=line,
         pull_request=came.pull_request,
         trust=came.trust,
+        protected=protected,
+        rules=ruled.branch.commit if ruled and ruled.branch else None,
+        overrides=chosen,
+        trouble="" if protected or dirty else protection.trouble,
     )
 
 
-def _read_line(repository: Repository, tree: str, commit: str, overrides: Sequence[str]) -> Line:
-    text = repository.file(tree, "line.toml")
+def _read_line(
+    repository: Repository, tree: str, commit: str, ruled: Protection | None, overrides: Sequence[str]
+) -> Line:
+    text = repository.file(tree, "line.toml", most_bytes=MOST_BYTES)
     if text is None:
         raise ConfigError(
             f"wanted line.toml in {repository.root}, found none in commit {commit[:8]};"
@@ -100,6 +120,7 @@ def _read_line(repository: Repository, tree: str, commit: str, overrides: Sequen
     def reader(path: str) -> bytes | None:
         return repository.file(tree, path)
 
-    line = load_line_text(decoded, file="line.toml", overrides=overrides, reader=reader)
-    check_task(line.project.task, reader)
+    rules = ruled.text if ruled else None
+    line = load_line_text(decoded, file="line.toml", rules=rules, overrides=overrides, reader=reader)
+    check_task(line.project.task, lambda path: repository.file(tree, path, most_bytes=MOST_MODULE_BYTES))
     return line

@@ -4,8 +4,11 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean, median
 from typing import Any
 
+from gangline.errors import IntegrityError
 from gangline.line.curve import read_lines
+from gangline.line.output_limits import MOST_NAME
 from gangline.line.record_size import thin_ranks
+from gangline.line.step_table import finite
 from gangline.spec.forecast import PARTS
 from gangline.spec.measured import PHASES, RankRow
 from gangline.storage.growing import read_grown
@@ -42,13 +45,13 @@ def read_parts(store: ObjectStore, prefix: str, *, world_size: int) -> dict[str,
 
 def parts_of(events: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """Of one rank, from what it told of its steps; empty: it told nothing."""
-    steps = [event["phases"] for event in events if event.get("event") == "step" and event.get("phases")]
+    steps = [phases for event in events if event.get("event") == "step" and (phases := _phases_of(event))]
     steps = steps[WARM_UP_STEPS:] or steps
     if not steps:
         return {}
     found: dict[str, float] = {}
     for phase in PHASES:
-        seconds = [float(step.get(phase, 0.0)) for step in steps]
+        seconds = [step.get(phase, 0.0) for step in steps]
         part = _PARTS_OF.get(phase, phase)
         found[part] = found.get(part, 0.0) + (fmean(seconds) if phase == "checkpoint" else median(seconds))
     return found
@@ -57,20 +60,24 @@ def parts_of(events: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 def read_save_seconds(store: ObjectStore, prefix: str) -> float | None:
     """Mean time that training stood still for a save, as rank 0 told of its last ones; None: it saved nothing."""
     events = _tail(store, prefix, 0, TAIL_BYTES)
-    seconds = [float(each["blocking_seconds"]) for each in events if each.get("event") == "saved"]
+    told = [finite(each.get("blocking_seconds")) for each in events if each.get("event") == "saved"]
+    seconds = [each for each in told if each is not None]
     return round(fmean(seconds), 6) if seconds else None
 
 
 def _tail(store: ObjectStore, prefix: str, rank: int, size: int) -> list[dict[str, Any]]:
-    return read_lines(read_grown(store, f"{prefix}/ranks/{rank}.jsonl", last=size) or b"")
+    try:
+        return read_lines(read_grown(store, f"{prefix}/ranks/{rank}.jsonl", last=size, most_bytes=size) or b"")
+    except IntegrityError:  # of parts without number: nobody reads them, and rows are for people
+        return []
 
 
 def _row(rank: int, events: list[dict[str, Any]]) -> RankRow | None:
     steps = [event for event in events if event.get("event") == "step"]
     if not steps:
         return None
-    seconds = [float(step["seconds"]) for step in steps if step.get("seconds") is not None]
-    peaks = [int(step["peak_bytes"]) for step in steps if step.get("peak_bytes")]
+    seconds = [each for step in steps if (each := finite(step.get("seconds"))) is not None]
+    peaks = [int(each) for step in steps if (each := finite(step.get("peak_bytes")))]
     return RankRow(
         rank=rank,
         node=_node(events),
@@ -83,10 +90,19 @@ def _row(rank: int, events: list[dict[str, Any]]) -> RankRow | None:
 def _phases(steps: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     sums: dict[str, float] = {}
     for step in steps:
-        for phase, seconds in (step.get("phases") or {}).items():
-            sums[phase] = sums.get(phase, 0.0) + float(seconds)
+        for phase, seconds in _phases_of(step).items():
+            sums[phase] = sums.get(phase, 0.0) + seconds
     return {phase: round(seconds, 6) for phase, seconds in sums.items()}
 
 
+def _phases_of(step: Mapping[str, Any]) -> dict[str, float]:
+    """Seconds by phase, of those that there are."""
+    told = step.get("phases")
+    if not isinstance(told, dict):
+        return {}
+    return {phase: seconds for phase in PHASES if (seconds := finite(told.get(phase))) is not None}
+
+
 def _node(events: list[dict[str, Any]]) -> str:
-    return next((str(event["node"]) for event in events if event.get("event") == "started" and "node" in event), "")
+    named = (event["node"] for event in events if event.get("event") == "started" and "node" in event)
+    return str(next(named, ""))[:MOST_NAME]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from gangline.errors import GanglineError, IntegrityError, TrainingError
-from gangline.launch.local.start import passed_on
+from gangline.launch.sandbox.environment import passed_on
 from gangline.line.build.environment import of_this_interpreter
 from gangline.line.places import writing
 from gangline.planner.pool import choose_precision, open_pool

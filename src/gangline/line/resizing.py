@@ -30,7 +30,7 @@ def ask_resize(store: ObjectStore, record: Record, ranks: int) -> Plan:
             f"{record.run.id}: wanted {ranks} ranks, its pods at {record.run.target} hold {plan.world_size}; "
             "fewer work, and as many again"
         )
-    store.put(resize_key(record.prefix), ResizeRequest(ranks=ranks).to_json())
+    store.put(resize_key(record.gang_prefix), ResizeRequest(ranks=ranks).to_json())
     return plan.at(ranks)
 
 

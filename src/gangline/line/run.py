@@ -75,7 +75,7 @@ def run_line(
     root = question.repository.root
     ranks_at, _ = targets.meaning(target or site.launch.target)
     desk = open_desk(root, site=site, environ=environ, observer=observer, open_launcher=open_launcher)
-    found = find_or_bear(desk.store, question, again=again, target=ranks_at)
+    found = find_or_bear(desk.store, question, again=again, target=ranks_at, sealer=desk.sealer())
     if target is not None:
         targets.demand_same(found.record, ranks_at)
     if found.record.run.state == "ended":

@@ -54,12 +54,13 @@ def run_stage(
 
     Raises:
         UsageError: No such run or stage, or an earlier stage is not done.
+        IntegrityError: The record is not as a trusted driver left it.
         StillRunning: Another driver is at work and was not done in time, or the gang goes on.
         GanglineError: What the stage ended with, by its recorded exit code.
     """
     chosen(name, name)
     desk = open_desk(repo, site=site, environ=environ, observer=observer)
-    record = runs.find_run(desk.store, run)
+    record = desk.sealer().check(runs.find_run(desk.store, run))
     if stage(record, name).state not in FINAL:
         demand_earlier(record, None if name == "report" else name)
         with _patiently(desk, record, max_seconds, kind=kind, url=url, find_owner=find_owner) as ctx:

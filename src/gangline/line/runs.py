@@ -2,35 +2,51 @@
 
 `open/<project>/<run>` is written before a record is born and deleted after it ended: what must look at open runs
 (superseding, sweeping, limits) reads these few instead of all records. A marker that outlived its run is harmless.
+
+One object that is no record keeps nobody from the others: it is passed over, and `on_refused` is told.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from gangline.errors import UsageError
+import structlog
+
+from gangline.errors import IntegrityError, UsageError
 from gangline.line import identity, places
 from gangline.line.record_store import RecordStore
-from gangline.spec.record import Record
+from gangline.line.seal import Sealer
+from gangline.spec.record import Record, run_prefix
 from gangline.spec.site import Site
+from gangline.storage.bounded import get_bounded
 from gangline.storage.protocol import ObjectStore, list_all
 
 _PAST_ALL = "zzzzzzzz"
 """Sorts after every name that lies in a run's folder."""
+_MOST_MARKER_BYTES = 64
+OnRefused = Callable[[str, IntegrityError], object]
+"""Told of the key of an object that is not the record it should be, and why."""
+log = structlog.get_logger()
+
+
+def log_refused(key: str, error: IntegrityError) -> None:
+    log.warning("record_refused", key=key, cause=str(error))
 
 
 def open_site_store(repo: Path, site: Site, environ: Mapping[str, str]) -> ObjectStore:
     return places.open_site_store(repo, site, environ)
 
 
-def records_of(store: ObjectStore, record: Record) -> RecordStore:
-    return RecordStore.of(store, record)
+def records_of(store: ObjectStore, record: Record, sealer: Sealer | None = None) -> RecordStore:
+    return RecordStore.of(store, record, sealer)
 
 
-def list_runs(store: ObjectStore, *, project: str | None = None, commit: str | None = None) -> Iterator[Record]:
+def list_runs(
+    store: ObjectStore, *, project: str | None = None, commit: str | None = None, on_refused: OnRefused = log_refused
+) -> Iterator[Record]:
     """Records in key order, of one project or commit (its full name, with the project) where given."""
     prefix = "runs/" + (f"{project}/" if project else "") + (f"{commit}/" if project and commit else "")
     for run in _run_prefixes(store, prefix):
-        record = RecordStore(store, run).read()
+        record = _read(store, run, on_refused)
         if record is not None and (commit is None or record.commit.sha.startswith(commit)):
             yield record
 
@@ -40,6 +56,7 @@ def find_run(store: ObjectStore, run: str) -> Record:
 
     Raises:
         UsageError: There is none, or several; they are named.
+        IntegrityError: What lies there is no record, or that of another run.
     """
     pieces = run.rsplit("-", 2)
     whole = len(pieces) == 3 and len(pieces[1]) == 8 and len(pieces[2]) == 6
@@ -62,18 +79,44 @@ def unmark_open(store: ObjectStore, record: Record) -> None:
     store.delete(f"open/{record.run.project}/{record.run.id}")
 
 
-def open_runs(store: ObjectStore, project: str | None = None) -> Iterator[Record]:
+def open_runs(
+    store: ObjectStore, project: str | None = None, *, on_refused: OnRefused = log_refused
+) -> Iterator[Record]:
     """Runs that have not ended; markers of others are removed on the way."""
     for entry in list(list_all(store, f"open/{project}/" if project else "open/")):
-        _, owner, run = entry.key.split("/", 2)
-        blob = store.get(entry.key)
-        if blob is None:
-            continue
-        record = RecordStore(store, f"runs/{owner}/{blob.data.decode()}/{run}").read()
+        prefix = _marked_prefix(store, entry.key, on_refused)
+        record = None if prefix is None else _read(store, prefix, on_refused)
         if record is not None and record.run.state == "ended":
             store.delete(entry.key)
         elif record is not None:
             yield record
+
+
+def _read(store: ObjectStore, prefix: str, on_refused: OnRefused) -> Record | None:
+    """None where there is none, or none that can be read as the record of its key."""
+    records = RecordStore(store, prefix)
+    try:
+        return records.read()
+    except IntegrityError as error:
+        on_refused(records.key, error)
+        return None
+
+
+def _marked_prefix(store: ObjectStore, marker: str, on_refused: OnRefused) -> str | None:
+    """Of the run that a marker in `open/` is for; None where the marker is gone, or no marker."""
+    try:
+        blob = get_bounded(store, marker, most_bytes=_MOST_MARKER_BYTES)
+    except IntegrityError as error:
+        on_refused(marker, error)
+        return None
+    if blob is None:
+        return None
+    _, project, run = (*marker.split("/", 2), "")[:3]
+    prefix = run_prefix(project, blob.data.decode("ascii", "replace"), run)
+    if not identity.is_run_prefix(prefix):
+        on_refused(marker, IntegrityError(f"{marker}: wanted the commit of that run, found {blob.data!r}"))
+        return None
+    return prefix
 
 
 def _run_prefixes(store: ObjectStore, prefix: str) -> Iterator[str]:
@@ -85,8 +128,8 @@ def _run_prefixes(store: ObjectStore, prefix: str) -> Iterator[str]:
             after = entries[0].key
             continue
         run = "/".join(parts[:4])
-        identity.parts(parts[3])
-        yield run
+        if identity.is_run_prefix(run):
+            yield run
         after = f"{run}/{_PAST_ALL}"
 
 

@@ -2,7 +2,9 @@
 
 import re
 
-_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
+from gangline.sanitize import STEERING
+
+_STEERING = re.compile(f"[\t\n{STEERING}]+")
 """What steers a terminal, reorders, hides or breaks lines."""
 _BLANK = re.compile(
     "[\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u206a-\u206f\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufffb"

@@ -42,7 +42,7 @@ def _is_older(mine: Record, other: Record) -> bool:
 
 
 def _stop(ctx: Context, older: Record) -> None:
-    records = RecordStore.of(ctx.store, older)
+    records = RecordStore.of(ctx.store, older, ctx.sealer)
     reason = f"{states.SUPERSEDED}{ctx.record.run.id}"
     marked = records.change(lambda record: states.request_cancel(record, reason))
     ctx.remember("resolve", "supersede", f"{older.run.id} is superseded: a newer commit of {older.commit.branch}")

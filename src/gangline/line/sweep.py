@@ -6,16 +6,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gangline.checkpoint.retention import collect_left_files
-from gangline.errors import UsageError
+from gangline.errors import IntegrityError, UsageError
 from gangline.launch.protocol import Life, Swept
 from gangline.line import lease, runs
 from gangline.line.launchers import checkpoint_key, open_launcher
 from gangline.line.record_store import RecordStore
 from gangline.line.targets import meaning, with_target
 from gangline.line.trust import checkpoint_owner
+from gangline.spec.once import BUNDLE_SECONDS, BUNDLES
 from gangline.spec.site import Site
 from gangline.storage.collect import abort_left_uploads
-from gangline.storage.protocol import ObjectStore
+from gangline.storage.protocol import ObjectStore, list_all
+from gangline.storage.scoped import lent_owners, revoke_credentials
 
 
 def sweep(repo: Path, *, site: Site, environ: Mapping[str, str], dry_run: bool = False) -> list[Swept]:
@@ -31,7 +33,10 @@ def sweep(repo: Path, *, site: Site, environ: Mapping[str, str], dry_run: bool =
         return "unknown" if dry_run else lives[run]
 
     if not dry_run:
-        abort_left_uploads(store, "runs/", older_than_seconds=site.limits.orphan_seconds)
+        _revoke_left_credentials(store)
+        for prefix in ("runs/", BUNDLES):
+            abort_left_uploads(store, prefix, older_than_seconds=site.limits.orphan_seconds)
+        _delete_left_bundles(store)
     found = [
         swept
         for each in _sites(site)
@@ -40,8 +45,26 @@ def sweep(repo: Path, *, site: Site, environ: Mapping[str, str], dry_run: bool =
     for run in {each.run for each in found if each.deleted and lives[each.run] == "ended"}:
         record = runs.find_run(store, run)
         key = checkpoint_key(site, environ, checkpoint_owner(record))
-        collect_left_files(store, f"{RecordStore.of(store, record).prefix}/checkpoints", key)
+        collect_left_files(store, f"{record.gang_prefix}/checkpoints", key)
     return [Swept(name=each.name, run=each.run, life=lives[each.run], deleted=each.deleted) for each in found]
+
+
+def _revoke_left_credentials(store: ObjectStore) -> None:
+    """Of runs that have ended: their drivers died before they did it. Of a run without a record nobody knows."""
+    for prefix in lent_owners(store):
+        try:
+            record = RecordStore(store, prefix).read()
+        except IntegrityError:
+            continue
+        if record is not None and record.run.state == "ended":
+            revoke_credentials(store, prefix)
+
+
+def _delete_left_bundles(store: ObjectStore) -> None:
+    """What drivers that died gave to pods: nobody can open one once its URL has ended."""
+    for entry in list(list_all(store, BUNDLES)):
+        if time.time() - entry.modified > BUNDLE_SECONDS:
+            store.delete(entry.key)
 
 
 def _sites(site: Site) -> list[Site]:

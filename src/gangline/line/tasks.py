@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 from gangline.errors import ConfigError
 
+MOST_MODULE_BYTES = 500_000
+"""Of the module that a task is looked up in."""
+
 
 def check_task(task: str | None, reader: Callable[[str], bytes | None]) -> None:
     """Refuse a `module:Class` whose module or name is not in the tree.
@@ -38,8 +41,9 @@ def _names(file: str, text: bytes) -> set[str]:
     """Names that a module binds, wherever; `*` where it imports all of another's."""
     try:
         tree = ast.parse(text, file)
-    except (SyntaxError, ValueError) as error:
-        raise ConfigError(f"line.toml: project.task: {file} is no Python: {error}") from error
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        said = error if isinstance(error, (SyntaxError, ValueError)) else "it is nested too deeply"
+        raise ConfigError(f"line.toml: project.task: {file} is no Python: {said}") from error
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef):

@@ -7,8 +7,10 @@ that told them; where none did, their samples are unknown.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
+from gangline.errors import IntegrityError
 from gangline.line.curve import each_line
 from gangline.spec.measured import Samples, Training
 
@@ -16,17 +18,22 @@ Span = tuple[int, int]
 """Positions in the order of samples: from, up to but not including."""
 
 
+MOST_STRETCHES = 100_000
+"""Of steps that follow each other; a resume or another world size begins one."""
+MOST_TOLD = 1_000_000
+"""Steps of peers, kept to fill in for rank 0."""
 Event = Mapping[str, Any]
 Told = Mapping[tuple[int, int], Span]
 """Positions that a step took, by its generation and number."""
 
 
-def read_training(
-    texts: Sequence[bytes], *, peers: Iterable[bytes] = (), flops_per_second: float | None = None
-) -> Training:
+Lines = bytes | Iterable[bytes]
+"""Of a file of events: as one text, or as what gives them each time it is asked."""
+
+
+def read_training(texts: Sequence[Lines], *, peers: Iterable[Lines] = ()) -> Training:
     """Events of rank 0 as each gang of the stage left them, in order; of `peers`, other ranks of the last one."""
-    found = follow(lambda: map(each_line, texts), peers=map(each_line, peers))
-    return replace(found, flops_per_second=flops_per_second)
+    return follow(lambda: map(each_line, texts), peers=map(each_line, peers))
 
 
 def follow(gangs: Callable[[], Iterable[Iterable[Event]]], *, peers: Iterable[Iterable[Event]] = ()) -> Training:
@@ -41,7 +48,8 @@ def follow(gangs: Callable[[], Iterable[Iterable[Event]]], *, peers: Iterable[It
     others = iter(peers)
     while found.samples and found.samples.unknown and (events := next(others, None)) is not None:
         steps = (each for each in events if each.get("event") == "step" and "span" in each)
-        told |= {(each["generation"], each["step"]): (each["span"][0], each["span"][1]) for each in steps}
+        for each in islice(steps, MOST_TOLD - len(told)):
+            told[each["generation"], each["step"]] = each["span"][0], each["span"][1]
         found = _follow(gangs(), told)
     return found
 
@@ -112,6 +120,8 @@ class _Way:
             last.last = step
         else:
             self.stretches.append(_Stretch(step, step, start, size))
+            if len(self.stretches) > MOST_STRETCHES:
+                raise IntegrityError(f"wanted steps in at most {MOST_STRETCHES} stretches of one size, found more")
 
     def back_to(self, step: int) -> None:
         """What is after `step` will be done again."""
@@ -193,7 +203,7 @@ class _History:
                 self._resumed(event)
             case "healed":
                 self._began_at(event, "living")
-            case "non_finite" if event.get("answer") in {"skip", "rollback"}:
+            case "non_finite" if event.get("answer") in {"skip", "rollback"} and len(self.skipped) < MOST_STRETCHES:
                 self.skipped.append((event["samples"][0], event["samples"][1]))
             case "step":
                 self._step(event)

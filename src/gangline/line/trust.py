@@ -9,7 +9,10 @@ from dataclasses import dataclass, replace
 from gangline.errors import CapacityError, IntegrityError, UsageError
 from gangline.line.clock import now
 from gangline.line.record_store import RecordStore
+from gangline.line.seal import Sealer
+from gangline.spec.data_keys import DataAccess
 from gangline.spec.record import Record
+from gangline.spec.site import Site
 from gangline.storage.protocol import ObjectStore
 from gangline.storage.scoped import SHARED_INPUTS
 
@@ -18,7 +21,8 @@ from gangline.storage.scoped import SHARED_INPUTS
 class Rights:
     """What the gangs of a run may reach."""
 
-    run_prefix: str
+    writes: str
+    """The one prefix of the store that they write below."""
     checkpoint_owner: str
     """Whose key signs its checkpoints."""
     reads: tuple[str, ...]
@@ -30,7 +34,7 @@ class Rights:
 def rights_of(record: Record) -> Rights:
     is_fork = record.commit.trust == "fork"
     return Rights(
-        run_prefix=record.prefix,
+        writes=record.gang_prefix,
         checkpoint_owner=checkpoint_owner(record),
         reads=("blobs/",) if is_fork else (*SHARED_INPUTS, f"runs/{record.run.project}/"),
         is_fork=is_fork,
@@ -40,6 +44,13 @@ def rights_of(record: Record) -> Rights:
 def checkpoint_owner(record: Record) -> str:
     """The project, or for a fork the run alone: with its key nobody signs a checkpoint of the project."""
     return record.run.project if record.commit.trust == "own" else f"{record.run.project}/{record.run.id}"
+
+
+def data_access(record: Record, site: Site) -> DataAccess:
+    """What the driver reads as data for the run: for a fork what the site gives to all, and no private package."""
+    if record.commit.trust == "fork":
+        return DataAccess(prefixes=site.store.data, packages=("gangline",))
+    return DataAccess(prefixes=site.store.data, project=record.run.project)
 
 
 def awaits_approval(record: Record) -> bool:
@@ -55,16 +66,18 @@ def demand_approval(record: Record, what: str) -> None:
         )
 
 
-def approve(store: ObjectStore, record: Record, *, who: str) -> Record:
+def approve(store: ObjectStore, record: Record, *, who: str, sealer: Sealer) -> Record:
     """Let a fork's run execute its code; of this commit alone, the next push asks again.
 
     Args:
         store: Where its record is.
         record: As it was read.
         who: Stands in the record, with the time.
+        sealer: Of who approves; drivers have to trust its key.
 
     Raises:
         UsageError: There is nothing to approve.
+        IntegrityError: The record is not as a trusted driver left it.
     """
 
     def change(standing: Record) -> Record:
@@ -76,7 +89,7 @@ def approve(store: ObjectStore, record: Record, *, who: str) -> Record:
             return standing
         return replace(standing, run=replace(standing.run, approved=f"{who}, {now()}"))
 
-    return RecordStore.of(store, record).change(change)
+    return RecordStore.of(store, record, sealer).change(change)
 
 
 def demand_scoped(lent: str | None, rights: Rights) -> None:

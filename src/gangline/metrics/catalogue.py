@@ -125,6 +125,7 @@ CATALOGUE: dict[str, Series] = {
         *_series("serve", "",
             ("queue_oldest_seconds", "g", "Age of the oldest order that may start and has not."),
             ("leases_overdue", "g", "Open runs whose driver has not renewed its lease."),
+            ("records_refused", "g", "Records that cannot be read: damaged, too large, or of another run."),
             ("store_conflicts_total", "c", "Conditional writes that another writer won."),
             ("store_conditional_writes", "g", "1 where the store keeps two writers apart, else 0.")),
         *_series("serve", "operation outcome", ("store_requests_total", "c", "Calls to the store.")),

@@ -9,6 +9,7 @@ from gangline.report.bisect_text import MARKS, Culprit, headline, mean_words, me
 from gangline.report.pages import render_page
 from gangline.report.palette import paint, stroke
 from gangline.report.text import clean, percent, short, visible
+from gangline.sanitize import shown
 from gangline.spec.bisect import BisectState, Suspect
 from gangline.units import format_number
 
@@ -40,6 +41,7 @@ class Row(NamedTuple):
 
 def render_html_bisection(state: BisectState, culprit: Culprit | None = None) -> str:
     """The whole page; equal states give equal bytes."""
+    state = shown(state)
     known = [each for each in state.suspects if each.values or each.reason]
     return render_page(
         "bisect.html.j2",

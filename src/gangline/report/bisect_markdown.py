@@ -9,7 +9,8 @@ from gangline.report.bisect_text import (
     spent_words,
     strip,
 )
-from gangline.report.text import markdown, short
+from gangline.report.text import code, markdown, short
+from gangline.sanitize import shown
 from gangline.spec.bisect import BisectState
 from gangline.units import format_number
 
@@ -19,6 +20,7 @@ _FILES = 30
 
 def render_markdown_bisection(state: BisectState, culprit: Culprit | None = None) -> str:
     """Sentence, evidence, files; text of strangers is escaped."""
+    state = shown(state)
     word = _WORDS.get(state.ending or "", "open")
     rows = [f"**{word}** {markdown(headline(state))}", markdown(measure_words(state)), f"`{strip(state, 80)}`"]
     table = ["|  | commit | subject | values | mean | from |", "|--|--|--|--|--:|--|"]
@@ -26,8 +28,8 @@ def render_markdown_bisection(state: BisectState, culprit: Culprit | None = None
         if each.values or each.reason:
             values = " ".join(format_number(value) for value in each.numbers)
             cells = (each.reason or each.subject, values, mean_words(each), each.origin)
-            shown = " | ".join(markdown(cell, 160) for cell in cells)
-            table.append(f"| {MARKS[each.side]} | `{short(each.sha)}` | {shown} |")
+            words = " | ".join(markdown(cell, 160) for cell in cells)
+            table.append(f"| {MARKS[each.side]} | {code(short(each.sha))} | {words} |")
     rows.append("\n".join(table))
     rows += [f"⚠ {markdown(note)}" for note in state.notes]
     if culprit and culprit.files:

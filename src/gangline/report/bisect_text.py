@@ -9,6 +9,7 @@ from statistics import fmean
 from gangline.report.compare_text import WIDTH, file_lines
 from gangline.report.compare_types import FileChange
 from gangline.report.text import clean, percent, short
+from gangline.sanitize import shown
 from gangline.spec.bisect import BisectState, Suspect
 from gangline.units import format_number, format_seconds
 
@@ -84,6 +85,7 @@ def spent_words(state: BisectState) -> str:
 
 def render_bisection(state: BisectState, culprit: Culprit | None = None, *, width: int = WIDTH) -> str:
     """The answer with its evidence."""
+    state = shown(state)
     head = _HEADS[state.ending]
     blocks = [
         [f"{head}  {clean(headline(state), width - len(head) - 2)}", clean(measure_words(state), width)],

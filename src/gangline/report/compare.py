@@ -8,6 +8,7 @@ from gangline.report.compare_curves import curves_of
 from gangline.report.compare_types import Beyond, Comparison, Number, Outcome, RunLabel
 from gangline.report.facts import side_of, verdict_word
 from gangline.report.text import short
+from gangline.sanitize import shown
 from gangline.spec.measured import Metric
 from gangline.spec.record import Record
 
@@ -32,7 +33,7 @@ def compare(base: Record, this: Record, beyond: Beyond | None = None) -> Compari
     outcome, why = _outcome(base, this, metrics)
     costs = _costs(base, this)
     curves = curves_of(base, this, more.bands)
-    return Comparison(
+    found = Comparison(
         base=base.run.id,
         this=this.run.id,
         outcome=outcome,
@@ -47,6 +48,7 @@ def compare(base: Record, this: Record, beyond: Beyond | None = None) -> Compari
         files=files_between(base, this, more),
         labels=(_label(base), _label(this)),
     )
+    return shown(found)
 
 
 def _label(record: Record) -> RunLabel:

@@ -3,7 +3,7 @@
 from gangline.report.compare_text import both_courses, curve_words
 from gangline.report.compare_types import Comparison, Number
 from gangline.report.facts import SIDE_MARKS
-from gangline.report.text import markdown, percent, quantity
+from gangline.report.text import code, markdown, percent, quantity
 from gangline.units import format_number
 
 _MARKS = {"BETTER": "✓", "SAME": "✓", "WORSE": "✗", "NOT COMPARABLE": "?"}
@@ -15,13 +15,13 @@ def render_markdown_comparison(comparison: Comparison) -> str:
     parts = [f"**{_MARKS[comparison.outcome]} {comparison.outcome}** {markdown(comparison.why)}"]
     parts.append(_sides(comparison))
     parts += [_numbers(comparison), _curves(comparison), _changes(comparison), _files(comparison)]
-    parts.append(f"next: `{comparison.next_command}`")
+    parts.append(f"next: {code(comparison.next_command)}")
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _sides(comparison: Comparison) -> str:
     rows = [
-        f"{name}: `{label.run}` {markdown(label.subject, 100)}".rstrip()
+        f"{name}: {code(label.run, 60)} {markdown(label.subject, 100)}".rstrip()
         for name, label in zip(("base", "this"), comparison.labels, strict=False)
     ]
     return "  \n".join(rows)
@@ -38,11 +38,11 @@ def _numbers(comparison: Comparison) -> str:
 def _row(number: Number) -> str:
     band = number.band
     spread = f"± {percent(band.half / abs(band.center))}" if band and band.center else "-"
-    base = quantity(band.center if band else number.base, number.unit)
+    base, this = (markdown(quantity(each, number.unit)) for each in (band.center if band else number.base, number.this))
     change = percent(number.change, signed=True) if number.change is not None else "-"
     mark = SIDE_MARKS[number.side] if band else ""
     name = markdown(number.name.removesuffix("_bytes").removesuffix("_seconds"), 40)
-    return f"| {mark} | {name} | {base} | {quantity(number.this, number.unit)} | {change} | {spread} |"
+    return f"| {mark} | {name} | {base} | {this} | {change} | {spread} |"
 
 
 def _curves(comparison: Comparison) -> str:

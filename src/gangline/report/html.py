@@ -16,6 +16,7 @@ from gangline.report.compare import compare
 from gangline.report.step_parts import part_rows
 from gangline.report.text import clean, percent, place, quantity, short, step_time
 from gangline.report.training import training_rows
+from gangline.sanitize import shown
 from gangline.spec.measured import PHASES, RankRow
 from gangline.spec.record import Record
 from gangline.units import format_bytes, format_count, format_number, format_seconds
@@ -26,6 +27,7 @@ SHOWN_ARTIFACTS = 80
 
 def render_html(record: Record, base: Record | None = None) -> str:
     """The whole page; `base` adds what changed since that run."""
+    record = shown(record)
     return _report().render(
         light=Markup(palette.style_rules(palette.LIGHT)),  # noqa: S704  # our own constants
         dark=Markup(palette.style_rules(palette.DARK)),  # noqa: S704  # our own constants
@@ -36,6 +38,7 @@ def render_html(record: Record, base: Record | None = None) -> str:
 
 def told(record: Record, base: Record | None = None) -> dict[str, Any]:
     """What the templates in `parts/` know of a record: each shows one piece of it, here and on the service's pages."""
+    record = shown(record)
     return {
         "record": record,
         "word": facts.verdict_word(record),

@@ -4,12 +4,14 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from gangline.report.facts import band_of, headline, stages_in_order, verdict_word
 from gangline.report.text import clean, percent, quantity, step_time
+from gangline.sanitize import shown
 from gangline.spec.record import Gate, Record, StageInfo
 from gangline.units import format_number
 
 
 def render_junit(record: Record) -> str:
     """Two suites, `stages` and `gates`; a stage that never ran and a gate nobody could judge are skipped cases."""
+    record = shown(record)
     root = Element("testsuites", name=record.run.id)
     stages = _suite(root, "gangline.stages", record)
     _properties(stages, record)

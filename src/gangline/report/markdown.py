@@ -26,8 +26,9 @@ from gangline.report.facts import (
     verdict_word,
 )
 from gangline.report.step_parts import part_words
-from gangline.report.text import clean, markdown, percent, place, quantity, short, step_time
+from gangline.report.text import APART, clean, code, markdown, percent, place, quantity, short, step_time
 from gangline.report.training import training_rows
+from gangline.sanitize import shown
 from gangline.spec.plan import Candidate
 from gangline.spec.record import Gate, Record
 from gangline.units import format_bytes, format_number, format_seconds, sparkline
@@ -44,6 +45,7 @@ _HERE = {"comment", "forge"}
 
 def render_markdown(record: Record, *, limit: int = LIMIT) -> str:
     """Verdict, gates, numbers against bands, plan, lost time, what next, links; then the folded parts that fit."""
+    record = shown(record)
     parts: list[Part] = [_head, _numbers, _curve, _plan, _lost, _training, _next, _links]
     folded: list[Part] = [_events, _changed, _candidates, _ranks, _artifacts]
     essential = [part(record) for part in parts]
@@ -72,7 +74,7 @@ def _verdict(record: Record) -> str:
 
 def _waits(record: Record) -> str:
     if record.commit.trust == "fork" and record.run.approved is None:
-        return f"for a maintainer to read this fork's code: `gangline approve {clean(record.run.id, 60)}` lets it run"
+        return f"for a maintainer to read this fork's code: {code(f'gangline approve {record.run.id}')} lets it run"
     waiting = record.gang.waiting if record.gang else None
     if waiting is None:
         return ""
@@ -104,7 +106,7 @@ def _number_row(judged: Judged) -> str:
     metric = judged.metric
     base = metric.base_band.center if metric.base_band else metric.base
     cells = (
-        markdown(judged.name, 60) + (f"&#64;{metric.step}" if metric.step else ""),
+        markdown(judged.name, 60) + (f"@{APART}{metric.step}" if metric.step else ""),
         markdown(quantity(base, metric.unit), 60) if base is not None else "-",
         markdown(quantity(metric.value, metric.unit), 60),
         percent(judged.change, signed=True) if judged.change is not None else "-",
@@ -154,7 +156,7 @@ def _lost(record: Record) -> str:
     if record.ledger is None:
         return ""
     lost = [(cause, share) for cause, _, share in ledger_rows(record.ledger) if cause != "compute"]
-    causes = [f"{cause} {percent(share)}" for cause, share in lost[:4]]
+    causes = [f"{markdown(cause, 30)} {percent(share)}" for cause, share in lost[:4]]
     if rest := sum(share for _, share in lost[4:]):
         causes.append(f"other causes {percent(rest)}")
     whole = f"**lost** {percent(1 - record.ledger.useful_share)} of {record.ledger.resource.upper()} time"
@@ -177,15 +179,15 @@ def _training(record: Record) -> str:
 
 def _next(record: Record) -> str:
     """The command that a reader would type now."""
-    base, run = record.commit.base, clean(record.run.id, 60)
+    base, run = record.commit.base, record.run.id
     refused = [g.name.removeprefix("quality:") for g in record.gates if g.verdict == "no" and ":" in g.name]
     word = verdict_word(record)
     if refused and base and _NAME.fullmatch(refused[0]):
-        return f"**next** `gangline bisect {refused[0]} --good {short(base.commit)}`"
+        return f"**next** {code(f'gangline bisect {refused[0]} --good {short(base.commit)}')}"
     if word == "failed":
-        return f"**next** `gangline logs {run} --failed`"
+        return f"**next** {code(f'gangline logs {run} --failed')}"
     if word in {"passed", "refused"} and base:
-        return f"**next** `gangline diff {clean(base.run, 60)} {run}`"
+        return f"**next** {code(f'gangline diff {base.run} {run}')}"
     return ""
 
 
@@ -194,7 +196,7 @@ def _links(record: Record) -> str:
     shown = " · ".join(
         f"[{markdown(name, 30)}](<{_url(url)}>)" for name, url in sorted(safe.items()) if name not in _HERE
     )
-    run = f"run `{clean(record.run.id, 60)}` · commit `{short(record.commit.sha)}`"
+    run = f"run {code(record.run.id, 60)} · commit {code(short(record.commit.sha))}"
     return f"{run} · {format_seconds(total_seconds(record))}" + (f" · {shown}" if shown else "")
 
 
@@ -218,7 +220,7 @@ def _reproduce(record: Record) -> str:
     inputs = record.inputs
     digests = {"line": inputs.line, "code": inputs.code, "environment": inputs.environment, "data": inputs.data}
     lines = [f"    {clean(command)}" for command in reproduce_commands(record)]
-    return _fold("reproduce, digests", [*lines, "", *(f"- {n} `{clean(d, 80) or '-'}`" for n, d in digests.items())])
+    return _fold("reproduce, digests", [*lines, "", *(f"- {n} {code(d, 80)}" for n, d in digests.items())])
 
 
 def _candidates(record: Record) -> str:
@@ -243,8 +245,7 @@ def _ranks(record: Record) -> str:
 
 def _artifacts(record: Record) -> str:
     rows = [
-        f"- {markdown(a.kind, 30)} `{clean(a.key, 300).replace('`', '')}` "
-        f"{format_bytes(a.size_bytes)} `{short(a.sha256, 12)}`"
+        f"- {markdown(a.kind, 30)} {code(a.key, 300)} {format_bytes(a.size_bytes)} {code(short(a.sha256, 12))}"
         for a in record.artifacts
     ]
     return _fold("artifacts", rows)

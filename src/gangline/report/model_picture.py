@@ -8,6 +8,7 @@ from markupsafe import Markup, escape
 from gangline.report.pages import render_page
 from gangline.report.palette import paint, stroke
 from gangline.report.text import percent
+from gangline.sanitize import shown
 from gangline.spec.mesh import Mesh
 from gangline.spec.model_picture import Layer, ModelPicture, Part
 from gangline.units import format_count
@@ -36,6 +37,7 @@ class Card(NamedTuple):
 
 def render_model_page(run: str, picture: ModelPicture) -> str:
     """The whole page; equal pictures give equal bytes."""
+    picture = shown(picture)
     largest = max((size for part in picture.parts for each in part.layers for size in each.shape), default=1)
     return render_page(
         "model.html.j2",

@@ -9,6 +9,7 @@ from gangline.report.pages import render_page
 from gangline.report.palette import paint, stroke
 from gangline.report.profile_text import duration
 from gangline.report.text import percent
+from gangline.sanitize import shown
 from gangline.spec.profiling import CATEGORIES, ProfiledStep, ProfileSummary
 from gangline.units import format_bytes
 
@@ -50,7 +51,7 @@ def render_profile_page(
         summaries: By rank.
         traces: Where the trace of a rank lies, as a person may open it: a path beside the page, or a key of the store.
     """
-    links = traces or {}
+    summaries, links = shown(tuple(summaries)), traces or {}
     return render_page(
         "profile.html.j2",
         run=run,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from gangline.report.text import clean, percent, place
+from gangline.sanitize import shown
 from gangline.spec.profiling import CATEGORIES, ProfileSummary
 from gangline.units import format_bytes, format_seconds
 
@@ -13,6 +14,7 @@ _BLOCKS = " ░▒▓█"
 
 def render_profile(name: str, summaries: Sequence[ProfileSummary], *, width: int = 100) -> str:
     """A row a rank, a lane of the busiest category each, then operators of the rank that was idle most."""
+    summaries = shown(tuple(summaries))
     if not summaries:
         return f"steps {name}: no rank has answered"
     head = f"steps {name.replace('-', ' to ')} · {len(summaries)} rank{'s' if len(summaries) > 1 else ''}"

@@ -101,7 +101,9 @@ class Progress:
             self.doing, self.is_over = "", data.get("exit") == 0
         elif name == "job_started":
             jobs = int(data.get("jobs") or 1)
-            self.job = f"seed {data.get('seed')} ({int(data.get('index', 0)) + 1} of {jobs})" if jobs > 1 else ""
+            self.job = (
+                f"seed {clean(data.get('seed'), 20)} ({int(data.get('index', 0)) + 1} of {jobs})" if jobs > 1 else ""
+            )
             self.steps, self.step, self.losses = data.get("steps") or self.steps, 0, []
         elif name == "resumed":
             self.doing, self.step = "", int(data.get("step") or 0)
@@ -187,12 +189,12 @@ class Outlook:
     def learn(self, record: Record) -> None:
         self.run_id = record.run.id
         if record.plan is not None:
-            self.plan, self.steps = record.plan.name, record.plan.steps
+            self.plan, self.steps = clean(record.plan.name, 60), record.plan.steps
 
     def stage_ended(self, name: str, info: StageInfo) -> None:
         """The plan stage says what it chose."""
         if name == "plan" and "name" in info.outputs:
-            self.plan, self.steps = str(info.outputs["name"]), info.outputs.get("steps")
+            self.plan, self.steps = clean(info.outputs["name"], 60), info.outputs.get("steps")
 
     def begin(self, stage: str) -> Progress:
         return Progress(stage, plan=self.plan if stage == "train" else "", steps=self.steps)

@@ -20,6 +20,7 @@ from gangline.report.facts import (
 from gangline.report.step_parts import part_words
 from gangline.report.text import clean, percent, quantity, short, step_time
 from gangline.report.training import training_rows
+from gangline.sanitize import shown
 from gangline.spec.record import Record
 from gangline.units import format_bytes, format_number, format_seconds, sparkline
 
@@ -31,6 +32,7 @@ def one_line(record: Record, *, doing: str = "") -> str:
         record: Of the run.
         doing: What an open run does now; in place of the numbers that it has not yet.
     """
+    record = shown(record)
     if record.run.state == "open":
         return " · ".join(["open", record.run.id, doing or _now_at(record)])
     judged = headline(record)
@@ -52,6 +54,7 @@ def _now_at(record: Record) -> str:
 
 def page(record: Record) -> str:
     """Everything a person asks first, a line each."""
+    record = shown(record)
     parts = [
         _head(record),
         _stages(record),

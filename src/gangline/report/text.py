@@ -2,40 +2,45 @@
 
 import re
 
+from gangline import sanitize
 from gangline.units import format_bytes, format_count, format_number, format_step
 
-_INVISIBLE = re.compile(
-    "\x1b\\[[0-?]*[ -/]*[@-~]"  # terminal sequences, whole
-    "|[\x00-\x08\x0b-\x1f\x7f-\x9f]"  # control characters but tab and newline
-    "|[\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"  # what reorders, hides or breaks lines
-    "|[\ud800-\udfff\ufffe\uffff]"  # what no XML may hold
-)
-_MARKDOWN = re.compile(r"([\\`*_\[\]~|])")
+_MARKUP = re.compile(r"\A/|@(?=\w)|[#!&$%~](?=\d)|[\\`*_\[\]~|#$&<>]")
+"""The first letter may begin a line, where GitLab takes `/close` for an order."""
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+APART = "&#8203;"
+"""A blank of no width: forges see no mention or reference where it parts the sign from the name. The sign as an entity
+(`&#64;`) does not do it: GitHub looks for mentions in what the markdown came to."""
 
 
 def clean(text: object, limit: int = 400) -> str:
     """One line of visible characters, at most `limit` of them, cut with an ellipsis."""
     head = str(text)[: limit * 8]
-    shown = " ".join(_INVISIBLE.sub("", head).split())
+    shown = sanitize.one_line(head)
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
 def visible(text: str, limit: int = 4000) -> str:
     """One line as it was written, its indentation too, without what steers a terminal or hides."""
-    shown = _INVISIBLE.sub("", text[: limit * 8].expandtabs().replace("\n", " ")).rstrip()
+    shown = sanitize.visible(text[: limit * 8].expandtabs().replace("\n", " ")).rstrip()
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
 def markdown(text: object, limit: int = 400) -> str:
-    """`clean`, escaped so that no forge sees markup, HTML, a mention or a reference in it."""
-    escaped = _MARKDOWN.sub(r"\\\1", clean(text, limit))
-    return (
-        escaped.replace("&", "&amp;")
-        .replace("<", "&lt;")
-        .replace(">", "&gt;")
-        .replace("@", "&#64;")
-        .replace("#", "&#35;")
-    )
+    """`clean`, escaped once so that no forge sees markup, HTML, a mention or a reference in it."""
+    return _MARKUP.sub(_escape, clean(text, limit))
+
+
+def code(text: object, limit: int = 400) -> str:
+    """`clean` as a span of code, which it cannot end."""
+    return f"`{clean(text, limit).replace('`', chr(39)) or '-'}`"
+
+
+def _escape(match: re.Match[str]) -> str:
+    sign, text = match[0], match.string
+    escaped = _ENTITIES.get(sign) or (sign if sign in "@!%" else f"\\{sign}")
+    is_reference = sign in "@#!&$%~" and re.match(r"\w" if sign == "@" else r"\d", text[match.end() : match.end() + 1])
+    return escaped + APART if is_reference else escaped
 
 
 def percent(share: float, *, signed: bool = False) -> str:

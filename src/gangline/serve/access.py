@@ -8,11 +8,12 @@ from starlette.routing import compile_path
 
 from gangline.serve.types import Principal, Role
 
-Scope = Literal["open", "own", "named", "run", "order", "all"]
+Scope = Literal["open", "signed", "own", "named", "run", "order", "all"]
 """Whose right is asked for.
 
-open: nobody's, whoever calls. own: of some project, the answer shows those alone. named: of the project that the body
-names, asked where it is read. run, order: of the project that the path's run or order belongs to. all: of `*`.
+open: nobody's, whoever calls. signed: of whoever signed the body, asked where it is read. own: of some project, the
+answer shows those alone. named: of the project that the body names, asked where it is read. run, order: of the project
+that the path's run or order belongs to. all: of `*`.
 """
 
 
@@ -36,7 +37,7 @@ RULES = (
     Rule("GET", "/readyz", "reader", "open"),
     Rule("GET", "/openapi.json", "reader", "open"),
     Rule("GET", "/metrics", "reader", "all"),
-    Rule("POST", "/hooks/{forge}", "runner", "open"),  # signed by the forge
+    Rule("POST", "/hooks/{forge}", "runner", "signed"),
     Rule("GET", "/api/v1/runs", "reader", "own"),
     Rule("POST", "/api/v1/runs", "runner", "named"),
     Rule("GET", "/api/v1/runs/{run}", "reader", "run"),
@@ -48,6 +49,7 @@ RULES = (
     Rule("POST", "/api/v1/runs/{run}/approve", "maintainer", "run"),
     Rule("GET", "/api/v1/orders", "reader", "own"),
     Rule("GET", "/api/v1/orders/{order}", "reader", "order"),
+    Rule("POST", "/api/v1/orders/{order}/cancel", "runner", "order"),
     Rule("GET", "/api/v1/tokens", "admin", "all"),
     Rule("POST", "/api/v1/tokens", "admin", "all"),
     Rule("DELETE", "/api/v1/tokens/{beginning}", "admin", "all"),

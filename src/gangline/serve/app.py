@@ -13,8 +13,10 @@ from gangline import __version__
 from gangline.errors import GanglineError
 from gangline.serve import hooks, web
 from gangline.serve.access import Asked, find_rule
+from gangline.serve.addresses import Addresses
 from gangline.serve.api import artifacts, events, logs, metrics, orders, run, runs, state, tokens
 from gangline.serve.api.given import Problem
+from gangline.serve.callers import Callers
 from gangline.serve.desk import ServiceDesk
 from gangline.serve.gate import Gate
 from gangline.serve.headers import Headers
@@ -32,11 +34,12 @@ def create_app(desk: ServiceDesk, *, limits: Limits | None = None) -> FastAPI:
     app = _described()
     service = Service(desk, limits or Limits())
     app.state.service = service
-    for each in (*API, web.router, hooks.router(desk)):
+    for each in (*API, web.router, hooks.router(desk, service.room)):
         _demand_rules(each)
         app.include_router(each)
     _answer_errors(app)
     app.add_middleware(Gate, service=service)
+    app.add_middleware(Callers, addresses=Addresses(desk.site.serve.proxies))
     app.add_middleware(Headers)
     return app
 
@@ -79,7 +82,7 @@ def _say_security(document: dict[str, Any]) -> None:
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             asked = find_rule(method.upper(), path)
-            if isinstance(asked, Asked) and asked.rule.scope != "open":
+            if isinstance(asked, Asked) and asked.rule.scope not in ("open", "signed"):
                 operation["security"] = [{"bearer": []}]
     for unused in ("HTTPValidationError", "ValidationError"):
         document["components"]["schemas"].pop(unused, None)

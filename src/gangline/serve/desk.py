@@ -14,6 +14,7 @@ from gangline.line.forge.protocol import Forge
 from gangline.serve.accounts import Accounts
 from gangline.serve.health import StoreHealth
 from gangline.serve.protocol import Database
+from gangline.serve.quarantine import Quarantine
 from gangline.spec.site import Site
 from gangline.storage.protocol import ObjectStore
 
@@ -39,6 +40,8 @@ class ServiceDesk:
     forges: Mapping[str, Forge] = field(default_factory=dict)
     telemetry: "Telemetry | None" = None
     health: StoreHealth = field(default_factory=StoreHealth)
+    quarantine: Quarantine = field(default_factory=Quarantine)
+    """Records that could not be read."""
     clock: Callable[[], float] = time
     """Seconds since the epoch."""
     folder_of: Callable[[str, str], Path | None] = lambda _project, _commit: None

@@ -4,9 +4,7 @@ Only a request that passed all of it reaches a handler, with its `Principal` in 
 caller may not read is answered like one that is not there.
 """
 
-import asyncio
 from hashlib import sha256
-from typing import Any
 from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
@@ -15,6 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gangline.errors import GanglineError
 from gangline.serve.access import Asked, Rule, find_rule
+from gangline.serve.addresses import peer_of
+from gangline.serve.intake import body_of
 from gangline.serve.limits import Buckets
 from gangline.serve.problems import Refused, problem, refusal
 from gangline.serve.service import Service
@@ -41,24 +41,32 @@ class Gate:
         request = Request(scope, receive)
         page = False
         try:
-            rule = self._rule(request).rule
-            page = rule.is_page
-            await self._pass(request, send)
+            asked = self._rule(request)
+            page = asked.rule.is_page
+            await self._pass(request, asked, send)
         except (Refused, GanglineError) as error:
             refused = refusal(error)
             if refused.status == 401 and page and request.method in _SAFE:
                 refused = Refused(303, "log in first", {"Location": f"/login?next={quote(_place(request))}"})
             await problem(refused, page=page)(scope, receive, send)
 
-    async def _pass(self, request: Request, send: Send) -> None:
-        asked = self._rule(request)
-        request.state.principal = await run_in_threadpool(self._admit, request, asked)
-        receive = request.receive
-        if not request.url.path.startswith("/hooks/"):  # hooks bound their own, larger bodies
-            body = await self._body(request)
-            receive = _replay(body, request.receive)
+    async def _pass(self, request: Request, asked: Asked, send: Send) -> None:
+        if asked.rule.scope == "signed":  # by whom is known once the body is read: the handler bounds it, and judges
+            request.state.principal = NOBODY
+            await self._app(request.scope, request.receive, send)
+            return
+        if asked.rule.scope == "open" and not self._shows_any(request):
+            self._spend(f"peer {peer_of(request)}")  # at once: no busy thread or database keeps a probe waiting
+            request.state.principal = NOBODY
+        else:
+            request.state.principal = await run_in_threadpool(self._admit, request, asked)
+        limits = self._service.limits
+        async with body_of(request, self._service.room, most=limits.body_bytes, seconds=limits.body_seconds) as body:
             self._demand_form(request, asked.rule, body)
-        await self._app(request.scope, receive, send)
+            await self._app(request.scope, _replay(body, request.receive), send)
+
+    def _shows_any(self, request: Request) -> bool:
+        return "authorization" in request.headers or self._service.sessions.cookie in request.cookies
 
     def _admit(self, request: Request, asked: Asked) -> Principal:
         caller = self._caller(request, asked.rule)
@@ -78,18 +86,18 @@ class Gate:
 
     def _caller(self, request: Request, rule: Rule) -> Principal:
         """Who shows a token or a session; NOBODY on open routes."""
-        peer = request.client.host if request.client else ""
+        peer = peer_of(request)
         digest = self._digest(request)
         principal = self._service.desk.accounts.of_digest(digest) if digest else None
         if principal is None and rule.scope == "open":
-            self._spend(f"peer {peer}", self._requests)
+            self._spend(f"peer {peer}")
             return NOBODY
         if digest is None:
             raise Refused(401, "wanted a token: Authorization: Bearer gl_...", {"WWW-Authenticate": "Bearer"})
         if principal is None:  # asked first: behind a proxy everybody has one address, and guessers hold up themselves
             self._service.refuse_guess(peer)
             raise Refused(401, "nobody has this token, or it has ended", {"WWW-Authenticate": "Bearer"})
-        self._spend(f"token {digest}", self._requests)
+        self._spend(f"token {digest}")
         return principal
 
     def _digest(self, request: Request) -> str | None:
@@ -102,8 +110,8 @@ class Gate:
             return None
         return self._service.sessions.digest_in(cookie)
 
-    def _spend(self, name: str, buckets: Buckets) -> None:
-        wait = buckets.take(name)
+    def _spend(self, name: str) -> None:
+        wait = self._requests.take(name)
         if wait:
             raise Refused(429, f"too many requests; again in {wait:.1f} s", {"Retry-After": str(int(wait) + 1)})
 
@@ -116,16 +124,6 @@ class Gate:
             _demand_role(caller, rule, self._service.project_of_order(asked.order or ""), NO_ORDER)
         elif rule.scope == "all" and not caller.may(rule.role, "*"):
             raise Refused(403, f"wanted {rule.role} of every project (*); ask whoever gives tokens here")
-
-    async def _body(self, request: Request) -> bytes:
-        limits = self._service.limits
-        if int(_number(request.headers.get("content-length"))) > limits.body_bytes:
-            raise Refused(413, f"wanted at most {limits.body_bytes} bytes", {"Connection": "close"})
-        try:
-            async with asyncio.timeout(limits.body_seconds):
-                return await _read(request.receive, limits.body_bytes)
-        except TimeoutError as error:
-            raise Refused(408, f"the request took over {limits.body_seconds:.0f} s to arrive") from error
 
     def _demand_form(self, request: Request, rule: Rule, body: bytes) -> None:
         """Writing by a browser: from a page of ours, with the token of its form."""
@@ -147,19 +145,6 @@ def _demand_role(caller: Principal, rule: Rule, project: str | None, absent: str
         raise Refused(403, f"wanted {rule.role} of {project}; ask whoever gives tokens here")
 
 
-async def _read(receive: Receive, limit: int) -> bytes:
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Refused(400, "the request ended before its body did")
-        body += message.get("body", b"")
-        if len(body) > limit:
-            raise Refused(413, f"wanted at most {limit} bytes", {"Connection": "close"})
-        if not message.get("more_body"):
-            return bytes(body)
-
-
 def _replay(body: bytes, receive: Receive) -> Receive:
     """The body again, then whatever comes."""
     told = False
@@ -172,10 +157,6 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again
-
-
-def _number(text: Any) -> int:
-    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 19 else 0
 
 
 def _place(request: Request) -> str:

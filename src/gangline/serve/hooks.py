@@ -6,26 +6,29 @@ its ref. Whoever takes the order up asks the forge what stands there. What the h
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 import structlog
 from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from gangline.errors import ConfigError, GanglineError, UsageError
 from gangline.line.fetching import check_ref
 from gangline.line.forge.protocol import Forge, ForgedError, Hint, MalformedError
 from gangline.line.strangers import clean
+from gangline.serve.addresses import peer_of
 from gangline.serve.desk import ServiceDesk
-from gangline.serve.intake import MAX_BYTES, MODEST_BYTES, Room, read_body
-from gangline.serve.limits import Buckets
+from gangline.serve.intake import MAX_BYTES, MODEST_BYTES, Room, body_of
+from gangline.serve.limits import Buckets, Turns
 from gangline.serve.problems import RETRY_SECONDS, Refused, problem
 from gangline.serve.telemetry import DeliveryEvent, DeliveryOutcome
 from gangline.serve.types import Order
 
+AT_ONCE = 16
+"""Bodies of one address whose signature is looked at."""
 FORGED_PER_SECOND = 1.0
 FORGED_BURST = 60
 """Bad signatures of one address; above it they are no longer logged, and large bodies are not read."""
@@ -40,20 +43,21 @@ class Answer:
     outcome: DeliveryOutcome
     event: DeliveryEvent = "other"
     detail: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def response(self) -> Response:
         if self.status == 204:
             return Response(status_code=204)
         if self.status == 202:
             return JSONResponse({"detail": self.detail}, status_code=202)
-        headers = {"Retry-After": RETRY_SECONDS} if self.status == 503 else {}
-        return problem(Refused(self.status, self.detail, headers), page=False)
+        retry = {"Retry-After": RETRY_SECONDS} if self.status == 503 else {}
+        return problem(Refused(self.status, self.detail, {**retry, **self.headers}), page=False)
 
 
-def router(desk: ServiceDesk) -> APIRouter:
-    """The one route, for the application."""
+def router(desk: ServiceDesk, room: Room) -> APIRouter:
+    """The one route, for the application; bodies take their memory from `room`."""
     routes = APIRouter()
-    receiver = Receiver(desk)
+    receiver = Receiver(desk, room)
 
     @routes.post("/hooks/{forge}", include_in_schema=False)
     async def deliver(forge: str, request: Request) -> Response:
@@ -67,11 +71,16 @@ def router(desk: ServiceDesk) -> APIRouter:
 
 
 class Receiver:
-    """Takes deliveries in; what it remembers is only who sent forged ones."""
+    """Takes deliveries in; what it remembers is only who sent forged ones.
 
-    def __init__(self, desk: ServiceDesk) -> None:
+    A delivery whose signature holds is charged to nobody, and refused for nobody's sake: it may share its address with
+    forged ones. What it shares with them is the turn of its address, and each turn is short.
+    """
+
+    def __init__(self, desk: ServiceDesk, room: Room) -> None:
         self._desk = desk
-        self._room = Room()
+        self._room = room
+        self._turns = Turns(AT_ONCE)
         self._forged = Buckets(FORGED_PER_SECOND, FORGED_BURST)
         self._projects = {name: _by_repository(table.projects) for name, table in desk.site.forge.items()}
 
@@ -83,16 +92,15 @@ class Receiver:
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type != "application/json":
             return Answer(415, "malformed", detail="wanted application/json; set it as the webhook's content type")
-        peer = f"{name} {request.client.host if request.client else ''}"
+        address = peer_of(request)
+        peer = f"{name} {address}"
         try:
             most = MODEST_BYTES if self._forged.is_empty(peer) else MAX_BYTES
-            body = await read_body(request, self._room, most=most)
+            async with body_of(request, self._room, most=most) as body, self._turns.of(address):
+                return await run_in_threadpool(self._take_in, forge, request.headers, body, peer)
         except Refused as refused:
             outcome: DeliveryOutcome = "oversize" if refused.status == 413 else "failed"
-            return Answer(refused.status, outcome, detail=refused.detail)
-        except ClientDisconnect:
-            return Answer(400, "failed", detail="the sender went away")
-        return await run_in_threadpool(self._take_in, forge, request.headers, body, peer)
+            return Answer(refused.status, outcome, detail=refused.detail, headers=refused.headers)
 
     def _take_in(self, forge: Forge, headers: Mapping[str, str], body: bytes, peer: str) -> Answer:
         try:

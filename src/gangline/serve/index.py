@@ -7,23 +7,22 @@ While it is away the index stays as it was, and whoever answers from it says so.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import NamedTuple
 
 import structlog
 
-from gangline.errors import IntegrityError, StorageError
-from gangline.line import runs
+from gangline.errors import StorageError
 from gangline.line.record_store import RecordStore
 from gangline.serve.health import StoreHealth
+from gangline.serve.index_rows import RowReader
 from gangline.serve.protocol import RunIndex
-from gangline.serve.sampling import tell_overdue
+from gangline.serve.quarantine import Quarantine
+from gangline.serve.sampling import is_overdue
 from gangline.serve.telemetry import Telemetry
-from gangline.serve.thin import thin_row
-from gangline.serve.types import RunFilter, RunRow, row_of
+from gangline.serve.types import RunFilter, RunRow
 from gangline.spec.record import Record, run_prefix
-from gangline.storage.protocol import Blob, Entry, ObjectStore, list_all
+from gangline.storage.protocol import ObjectStore
 
 OPEN_SECONDS = 2.0
 FULL_SECONDS = (60.0, 3600.0)
@@ -35,14 +34,6 @@ AGAIN_SECONDS = 15.0
 BATCH = 200
 FINALS = 50
 log = structlog.get_logger()
-
-
-class _Seen(NamedTuple):
-    """A record when it was read last."""
-
-    modified: float
-    size_bytes: int
-    has_ended: bool
 
 
 class Indexer:
@@ -60,11 +51,12 @@ class Indexer:
         health: StoreHealth,
         telemetry: Telemetry | None = None,
         attend: Callable[[Record], None] = lambda _: None,
+        quarantine: Quarantine | None = None,
     ) -> None:
         self._store, self._index = store, index
         self._health, self._telemetry, self._attend = health, telemetry, attend
-        self._seen: dict[str, _Seen] = {}
-        """By key: the record that its row was made from."""
+        self.quarantine = Quarantine() if quarantine is None else quarantine
+        self._rows = RowReader(store, self.quarantine)
         self._open: dict[str, str] = {}
         """Run to prefix of those that were open at the last look."""
         self._wake = threading.Event()
@@ -96,17 +88,14 @@ class Indexer:
         """
         with self._lock:
             urgent, self._urgent = self._urgent, []
-        found = {record.run.id: record for record in runs.open_runs(self._store)}
+        found = self._rows.open_runs()
         ended = [prefix for run, prefix in self._open.items() if run not in found]
         asked = [prefix for prefix in urgent if prefix.rsplit("/", 1)[1] not in found]
-        for prefix in dict.fromkeys([*ended, *asked]):
-            record = RecordStore(self._store, prefix).read()
-            if record is not None:
-                self._index.put([row_of(record)])
-                self._tell_end(record)
-        self._index.put([row_of(record) for record in found.values()])
+        rows = [self._rows.of_run(prefix, then=self._tell_end) for prefix in dict.fromkeys([*ended, *asked])]
+        rows += [self._rows.of_record(record, then=self._attend) for record in found.values()]
+        self._index.put([row for row in rows if row is not None])
         self._open = {run: record.prefix for run, record in found.items()}
-        self._tell_open(list(found.values()))
+        self._tell_open(found.values())
 
     def full_pass(self) -> int:
         """Every record that changed since the last full pass, page by page; how many there are.
@@ -114,10 +103,14 @@ class Indexer:
         Raises:
             StorageError: The store is away; what was read stays.
         """
-        count, rows = 0, []
-        for entry in self._records():
+        count = 0
+        rows: list[RunRow] = []
+        missing = self.quarantine.prefixes("runs/")
+        on_end = self._tell_end if self.built.done() else None
+        for entry in self._rows.entries():
             count += 1
-            row = self._row(entry)
+            missing.discard(entry.key.rpartition("/")[0])
+            row = self._rows.of_entry(entry, on_end=on_end)
             if row is not None:
                 rows.append(row)
             if len(rows) >= BATCH:
@@ -125,6 +118,8 @@ class Indexer:
                 rows = []
             if self._stop.is_set():
                 break
+        else:
+            self.quarantine.forget(lambda key: key.rpartition("/")[0] in missing)
         self._index.put(rows)
         return count
 
@@ -134,38 +129,25 @@ class Indexer:
             return
         for project in sorted({project for project, _ in self._index.counts(None)}):
             newest = self._index.search(RunFilter(project=project, limit=FINALS))
-            found = (RecordStore(self._store, row.prefix).read() for row in reversed(newest) if row.state == "ended")
-            self._telemetry.rebuild(record for record in found if record is not None)
+            for row in reversed([row for row in newest if row.state == "ended"]):
+                records = RecordStore(self._store, row.prefix)
+                with self._rows.refusing(records.key):
+                    record = records.read()
+                    self._telemetry.rebuild([record] if record is not None else [])
 
-    def _records(self) -> Iterator[Entry]:
-        return (
-            entry
-            for entry in list_all(self._store, "runs/")
-            if entry.key.endswith("/record.json") and entry.key.count("/") == 4
-        )
-
-    def _row(self, entry: Entry) -> RunRow | None:
-        """Row of a record that is new or changed; an end that no look at open runs saw is told."""
-        before = self._seen.get(entry.key)
-        if before is not None and (before.modified, before.size_bytes) == (entry.modified, entry.size_bytes):
-            return None
-        blob = self._store.get(entry.key)
-        row = _row_in(blob, entry.key)
-        self._seen[entry.key] = _Seen(entry.modified, entry.size_bytes, row is not None and row.state == "ended")
-        ended_since = self._seen[entry.key].has_ended and not (before and before.has_ended)
-        if blob is not None and ended_since and self.built.done():
-            self._tell_end(Record.from_json(blob.data))
-        return row
-
-    def _tell_open(self, found: list[Record]) -> None:
-        if self._telemetry is not None:
-            counts: dict[str, int] = {}
-            for record in found:
-                counts[record.run.project] = counts.get(record.run.project, 0) + 1
-            self._telemetry.runs_active(counts)
-            tell_overdue(self._telemetry, self._store, found, now=time.time())
+    def _tell_open(self, found: Iterable[Record]) -> None:
+        if self._telemetry is None:
+            return
+        counts: dict[str, int] = {}
+        overdue, now = 0, time.time()
         for record in found:
-            self._attend(record)
+            counts[record.run.project] = counts.get(record.run.project, 0) + 1
+            with self._rows.refusing(f"{record.prefix}/lease.json"):
+                overdue += is_overdue(self._store, record, now=now)
+                self.quarantine.accept(f"{record.prefix}/lease.json")
+        self._telemetry.runs_active(counts)
+        self._telemetry.leases_overdue(overdue)
+        self._telemetry.records_refused(len(self.quarantine))
 
     def _tell_end(self, record: Record) -> None:
         if self._telemetry is not None and record.run.state == "ended":
@@ -214,12 +196,3 @@ def pause_after(seconds: float) -> float:
     """Until the next full pass, where the last one took `seconds`."""
     least, most = FULL_SECONDS
     return min(most, max(least, seconds / FULL_SHARE))
-
-
-def _row_in(blob: Blob | None, key: str) -> RunRow | None:
-    """None for what is gone, or is no record: this is said."""
-    try:
-        return None if blob is None else thin_row(blob.data)
-    except IntegrityError as error:
-        log.warning("record_refused", key=key, cause=str(error))
-        return None

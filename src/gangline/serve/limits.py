@@ -1,9 +1,11 @@
 """How much one caller may ask: requests by token bucket, streams by count, bodies by size and time."""
 
+import asyncio
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from gangline.serve.problems import Refused
@@ -61,6 +63,28 @@ class Buckets:
         self._levels.move_to_end(name)
         if len(self._levels) > MOST_CALLERS:
             self._levels.popitem(last=False)
+
+
+class Turns:
+    """So many of one name go on at a time, the others in the order they came; one event loop alone uses it."""
+
+    def __init__(self, at_once: int) -> None:
+        self._at_once = at_once
+        self._lines: dict[str, tuple[asyncio.Semaphore, set[object]]] = {}
+
+    @asynccontextmanager
+    async def of(self, name: str) -> AsyncIterator[None]:
+        """Wait for a turn; it ends with the block."""
+        semaphore, users = self._lines.setdefault(name, (asyncio.Semaphore(self._at_once), set()))
+        me = object()
+        users.add(me)
+        try:
+            async with semaphore:
+                yield
+        finally:
+            users.discard(me)
+            if not users:
+                self._lines.pop(name, None)
 
 
 class Slots:

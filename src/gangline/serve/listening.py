@@ -1,15 +1,25 @@
 """The socket and the server behind it: bound before anything else starts, stopped by signal without cutting answers."""
 
+import resource
 import signal
 import socket
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
 from gangline.errors import ConfigError
 
+if TYPE_CHECKING:
+    import uvicorn
+
 CONNECTIONS = 1024
+OWN_FILES = 1024
+"""Beside connections: databases, clones, drivers, gangs that are followed."""
+HEAD_BYTES = 16 * 1024
+"""Of a request's line and headers."""
 IDLE_SECONDS = 30
 LAST_SECONDS = 5
 """What answers get to end in after a signal; streams are cut."""
@@ -43,10 +53,23 @@ def address_of(bound: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def answer(app: FastAPI, bound: socket.socket, *, stopping: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT; `stopping` is called when one has come, before open answers are waited for."""
+def answer(app: FastAPI, bound: socket.socket, *, stopping: Callable[[], None], proxies: Sequence[str] = ()) -> None:
+    """Serve until SIGTERM or SIGINT; `stopping` is called when one has come, before open answers are waited for.
+
+    What `proxies` say of whom they speak for is known to the application; here their connections are not counted as
+    those of one address.
+    """
+    server_of(app, stopping=stopping, proxies=proxies).run(sockets=[bound])
+
+
+def server_of(
+    app: FastAPI, *, stopping: Callable[[], None] = lambda: None, proxies: Sequence[str] = ()
+) -> "uvicorn.Server":
+    """The server as it ships, for tests, too."""
     import uvicorn
 
+    from gangline.serve.addresses import Addresses
+    from gangline.serve.connections import Connections
     from gangline.serve.patience import PatientProtocol
 
     class Server(uvicorn.Server):
@@ -57,6 +80,9 @@ def answer(app: FastAPI, bound: socket.socket, *, stopping: Callable[[], None]) 
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
             """As uvicorn's, but a signal that was obeyed is not raised again: what is open here is closed first."""
+            if threading.current_thread() is not threading.main_thread():
+                yield
+                return
             before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
             try:
                 yield
@@ -64,9 +90,22 @@ def answer(app: FastAPI, bound: socket.socket, *, stopping: Callable[[], None]) 
                 for each, handler in before.items():
                     signal.signal(each, handler)
 
+    class Protocol(PatientProtocol):
+        budget = Connections(Addresses(proxies), most=room_for_connections())
+
     config = uvicorn.Config(
-        app, http=PatientProtocol, log_config=None, access_log=False, server_header=False, lifespan="off",
-        limit_concurrency=CONNECTIONS, timeout_keep_alive=IDLE_SECONDS, timeout_graceful_shutdown=LAST_SECONDS,
-        h11_max_incomplete_event_size=32768,
+        app, http=Protocol, log_config=None, access_log=False, server_header=False, lifespan="off",
+        proxy_headers=False, timeout_keep_alive=IDLE_SECONDS, timeout_graceful_shutdown=LAST_SECONDS,
+        h11_max_incomplete_event_size=HEAD_BYTES, ws="none",
     )  # fmt: skip
-    Server(config).run(sockets=[bound])
+    return Server(config)
+
+
+def room_for_connections() -> int:
+    """How many may be open: as many files as this process may have, less those that it needs for itself."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS + OWN_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return CONNECTIONS if soft == resource.RLIM_INFINITY else max(16, min(CONNECTIONS, soft - OWN_FILES))

@@ -54,8 +54,12 @@ class Orders(Protocol):
         """Let the parked order of a run start again now: its fork was approved, its hour has come."""
         ...
 
-    def drop(self, *, project: str, ref: str, note: str) -> list[Order]:
-        """Orders of a ref that are not driven yet become `dropped`."""
+    def drop(self, *, project: str, ref: str, note: str, but: int = 0) -> list[Order]:
+        """Orders of a ref that have no run which is driven become `dropped`, except order `but`."""
+        ...
+
+    def withdraw(self, order: int, *, note: str) -> Order | None:
+        """The order as it stands then: `dropped`, unless it is over or a run of it is driven; None where it is gone."""
         ...
 
     def get(self, order: int) -> Order | None: ...

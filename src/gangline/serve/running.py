@@ -22,6 +22,7 @@ from gangline.serve.home import ServiceHome, site_in_force
 from gangline.serve.index import Indexer
 from gangline.serve.metered import MeteredStore
 from gangline.serve.orders.service import OrderService, folder_of
+from gangline.serve.quarantine import Quarantine
 from gangline.serve.service import Service
 from gangline.serve.telemetry import CallOutcome, Telemetry
 from gangline.spec.grammar import LOOPBACK
@@ -82,10 +83,12 @@ def open_service(repo: Path, *, site: Site, environ: Mapping[str, str]) -> Runni
         if database.restored:
             log.warning("database_restored", said=database.restored)
         known, local = _tokens(site, home, environ, database)
-        health, telemetry = StoreHealth(), Telemetry.of(site)
+        health, quarantine, telemetry = StoreHealth(), Quarantine(), Telemetry.of(site)
         store = MeteredStore(_open_store(repo, site, environ), telemetry)
         keeper = _Keeper(database)
-        indexer = Indexer(store, database.runs, health=health, telemetry=telemetry, attend=keeper.attend)
+        indexer = Indexer(
+            store, database.runs, health=health, telemetry=telemetry, attend=keeper.attend, quarantine=quarantine
+        )
         desk = ServiceDesk(
             site=site,
             site_file=home.write_site(site),
@@ -98,6 +101,7 @@ def open_service(repo: Path, *, site: Site, environ: Mapping[str, str]) -> Runni
             forges=open_forges(site, environ, counted=partial(_count_forge, telemetry)),
             telemetry=telemetry,
             health=health,
+            quarantine=quarantine,
             born=indexer.look_at,
             folder_of=partial(folder_of, home.folder),
         )

@@ -1,7 +1,5 @@
 """What is not told as it happens, asked when somebody wants to know: the queue, and runs that lost their driver."""
 
-from collections.abc import Iterable
-
 from gangline.line.lease import read_lease
 from gangline.serve.protocol import Orders
 from gangline.serve.telemetry import Telemetry
@@ -19,11 +17,12 @@ def tell_queue(telemetry: Telemetry, orders: Orders, *, now: float) -> None:
     telemetry.orders(orders.counts(), max(0.0, now - min(since, default=now)))
 
 
-def tell_overdue(telemetry: Telemetry, store: ObjectStore, open_runs: Iterable[Record], *, now: float) -> None:
-    """Open runs whose driver went without a word: it neither renewed its lease nor let go of it.
+def is_overdue(store: ObjectStore, record: Record, *, now: float) -> bool:
+    """Did the driver of an open run go without a word? It neither renewed its lease nor let go of it.
 
     Raises:
         StorageError: The store is away.
+        IntegrityError: The lease is none.
     """
-    leases = (read_lease(store, record.prefix) for record in open_runs)
-    telemetry.leases_overdue(sum(1 for each in leases if each is not None and each.holder and each.expires < now))
+    lease = read_lease(store, record.prefix)
+    return lease is not None and bool(lease.holder) and lease.expires < now

@@ -7,16 +7,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import urlsplit
 
-from gangline.errors import StorageError, UsageError
+from gangline.errors import IntegrityError, StorageError, UsageError
 from gangline.line import runs
 from gangline.serve.desk import ServiceDesk
 from gangline.serve.health import StoreHealth
+from gangline.serve.intake import Room
 from gangline.serve.limits import Buckets, Limits, Slots
 from gangline.serve.problems import RETRY_SECONDS, Refused
+from gangline.serve.quarantine import refuse_in
 from gangline.serve.readiness import Readiness
+from gangline.serve.records import read_record
 from gangline.serve.sessions import Links, Sessions, kept_key
 from gangline.serve.stopping import Stopper
 from gangline.serve.tallies import Tallies
+from gangline.serve.thin import sound
 from gangline.serve.types import RunRow, row_of
 from gangline.serve.watching import Watchers
 from gangline.spec.record import Record
@@ -62,6 +66,11 @@ class Service:
     @cached_property
     def slots(self) -> Slots:
         return Slots(most=self.limits.streams, most_each=self.limits.streams_each)
+
+    @cached_property
+    def room(self) -> Room:
+        """Memory of bodies."""
+        return Room()
 
     @cached_property
     def guesses(self) -> Buckets:
@@ -130,8 +139,7 @@ class Service:
             return None
         row = self.desk.database.runs.get(run)
         if row is None and self.health.trouble() is None:
-            with self.store() as store:
-                row = _row_in(store, run)
+            row = self._row_in_store(run)
             if row is not None:
                 self.desk.database.runs.put([row])
         return row
@@ -143,25 +151,29 @@ class Service:
             raise Refused(404, "the run is gone")
         return row
 
-    def record_blob(self, run: str) -> Blob:
-        """The record as it is in the store.
+    def record_blob(self, run: str) -> tuple[Blob, Record]:
+        """The record as it is in the store, byte for byte, and read.
 
         Raises:
-            Refused: The store is away, or the record was deleted.
+            Refused: The store is away, the record was deleted, or what lies there is not the record of its key.
         """
-        row = self.row(run)
+        prefix = self.row(run).prefix
         with self.store() as store:
-            blob = store.get(f"{row.prefix}/record.json")
-        if blob is None:
+            try:
+                found = read_record(store, prefix)
+            except IntegrityError as error:
+                refuse_in(self.desk.quarantine, store, f"{prefix}/record.json", error)
+                raise Refused(409, f"its record cannot be read: {error}") from error
+        if found is None:
             raise Refused(404, "its record is gone from the store")
-        return blob
+        return found
 
     def record(self, run: str) -> Record:
-        return Record.from_json(self.record_blob(run).data)
+        return self.record_blob(run)[1]
 
-
-def _row_in(store: ObjectStore, run: str) -> RunRow | None:
-    try:
-        return row_of(runs.find_run(store, run))
-    except UsageError:
-        return None
+    def _row_in_store(self, run: str) -> RunRow | None:
+        with self.store() as store:
+            try:
+                return sound(row_of(runs.find_run(store, run)))
+            except (UsageError, IntegrityError):  # the index finds it, and tells of it
+                return None

@@ -78,6 +78,10 @@ class Telemetry:
         """Open runs that nobody drives."""
         self.book.set("leases_overdue", count)
 
+    def records_refused(self, count: int) -> None:
+        """Records, open markers and leases that could not be read when they were looked at last."""
+        self.book.set("records_refused", count)
+
     def store_request(self, operation: str, outcome: StoreOutcome, seconds: float) -> None:
         self.book.add("store_requests_total", operation=operation, outcome=outcome)
         self.book.observe("store_request_duration_seconds", seconds, operation=operation)

@@ -1,12 +1,14 @@
 """A row of the index from the bytes of a record, without building what no list shows: 100,000 of them are read."""
 
-import json
-from dataclasses import replace
+import re
+from dataclasses import astuple, replace
+from datetime import datetime
+from math import isfinite
 from typing import Any
 
 from gangline.errors import IntegrityError
 from gangline.serve.types import RunRow, row_of
-from gangline.spec.codec import from_plain
+from gangline.spec.codec import from_plain, read_json
 from gangline.spec.record import Record
 
 _SEEN = {
@@ -15,16 +17,19 @@ _SEEN = {
     "inputs": ("line",),
 }
 _SEEN_OF_EACH = {"stages": ("state", "seconds"), "metrics": ("value", "better", "base", "base_band")}
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})")
+LONGEST = 16_384
+"""Characters of a text in a row."""
 
 
-def thin_row(data: bytes) -> RunRow:
-    """The same as `row_of` the whole record.
+def thin_row(prefix: str, data: bytes) -> RunRow:
+    """The same as `row_of` the whole record, which lies below `prefix`: the key says which run it is.
 
     Raises:
-        IntegrityError: It is no record.
+        IntegrityError: It is no record, or that of another key.
     """
     try:
-        plain = json.loads(data)
+        plain = read_json(data)
         seen = {name: _some(plain[name], fields) for name, fields in _SEEN.items()}
         for table, fields in _SEEN_OF_EACH.items():
             seen[table] = {key: _some(each, fields) for key, each in plain.get(table, {}).items()}
@@ -32,11 +37,44 @@ def thin_row(data: bytes) -> RunRow:
         plan = plain.get("plan")
         plan_name = plan["name"] if plan else None
         stop = plain["inputs"].get("values", {}).get("train.stop_at")
+        words = f"{plan_name} to {stop}" if plan_name and stop is not None else plan_name
+        schema = plain["schema"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise IntegrityError(f"wanted a record, found {data[:40]!r}: {type(error).__name__} {error}") from error
-    whole = seen | {"gates": gates, "seq": plain.get("seq", 0), "gang": plain.get("gang"), "schema": plain["schema"]}
-    words = f"{plan_name} to {stop}" if plan_name and stop is not None else plan_name
-    return replace(row_of(from_plain(Record, whole)), plan=words)
+    whole = seen | {"gates": gates, "seq": plain.get("seq", 0), "gang": plain.get("gang"), "schema": schema}
+    record = from_plain(Record, whole)
+    if record.prefix != prefix:
+        raise IntegrityError(f"it calls itself {record.prefix[:200]}: a record is the run of its key")
+    return sound(replace(row_of(record), plan=words))
+
+
+def sound(row: RunRow) -> RunRow:
+    """`row`, once every database can hold it and every list can sort and draw it.
+
+    Raises:
+        IntegrityError: A number, a text or a time in it is none.
+    """
+    for name, value in zip(RunRow.__slots__, astuple(row), strict=True):
+        if not _is_sound(value):
+            raise IntegrityError(f"wanted a text, a number of 64 bits or nothing as {name}, found another value")
+    if not _is_time(row.created):
+        raise IntegrityError(f"wanted the time of its birth, found {row.created[:40]!r}")
+    return row
+
+
+def _is_sound(value: object) -> bool:
+    if isinstance(value, str):
+        return len(value) <= LONGEST
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    return value is None or (isinstance(value, float) and isfinite(value))
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return _TIME.fullmatch(text) is not None and datetime.fromisoformat(text).timestamp() > 0
+    except (ValueError, OverflowError):
+        return False
 
 
 def _some(each: dict[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from gangline.errors import IntegrityError
 from gangline.report.facts import Side, headline, plan_words, stages_in_order, total_seconds, verdict_word
-from gangline.spec.record import Record, Trust
+from gangline.spec.record import Record, Trust, run_prefix
 
 Role = Literal["reader", "runner", "maintainer", "admin"]
 ROLES: tuple[Role, ...] = ("reader", "runner", "maintainer", "admin")
@@ -102,9 +103,18 @@ class RunRow:
     seq: int
     """Of the record that the row was made from; a row never goes back."""
 
+    def __post_init__(self) -> None:
+        if project_of(self.run) != self.project:
+            raise IntegrityError(f"{self.run[:80]} is no run of {self.project[:40]}")
+
     @property
     def prefix(self) -> str:
-        return f"runs/{self.project}/{self.commit}/{self.run}"
+        return run_prefix(self.project, self.commit, self.run)
+
+
+def project_of(run: str) -> str:
+    """Whose run that is, by its id alone."""
+    return run.rsplit("-", 2)[0]
 
 
 def row_of(record: Record) -> RunRow:

@@ -6,10 +6,11 @@ news, never the watch: every event says how things are, so the newest is enough.
 
 import asyncio
 import threading
+from contextlib import suppress
 
 import structlog
 
-from gangline.errors import GanglineError
+from gangline.errors import GanglineError, IntegrityError, StorageError
 from gangline.line import identity
 from gangline.line.launchers import open_launcher
 from gangline.line.states import stage
@@ -18,6 +19,8 @@ from gangline.report.progress import Progress
 from gangline.serve.desk import ServiceDesk
 from gangline.serve.news import Folded, News, end_news, has_ended, record_news
 from gangline.serve.problems import Refused
+from gangline.serve.quarantine import refuse_in
+from gangline.serve.records import read_record
 from gangline.serve.stopping import gangs_folder
 from gangline.spec.plan import Role
 from gangline.spec.record import Record
@@ -142,18 +145,21 @@ class _Watch:
                 looker.tell(news)
 
     def _read(self) -> None:
-        key = f"{self._record.prefix}/record.json"
+        prefix = self._record.prefix
         seen = self._record.seq
         self._follow_gang()
         while not self._stop.wait(POLL_SECONDS):
             try:
-                blob = self._desk.store.get(key)
-                record = Record.from_json(blob.data) if blob is not None else None
+                found = read_record(self._desk.store, prefix)
+            except IntegrityError as error:  # shown as it was, until the record can be read again
+                self._refuse(f"{prefix}/record.json", error)
+                continue
             except GanglineError as error:
                 log.warning("watch_record", run=self._record.run.id, cause=str(error))
                 continue
-            if record is None:
+            if found is None:
                 return self._stop.set()
+            record = found[1]
             if record.seq != seen:
                 seen, self._record = record.seq, record
                 self._tell(record_news(record))
@@ -162,6 +168,10 @@ class _Watch:
                 return self._stop.set()
             self._follow_gang()
         return None
+
+    def _refuse(self, key: str, error: IntegrityError) -> None:
+        with suppress(StorageError):
+            refuse_in(self._desk.quarantine, self._desk.store, key, error)
 
     def _follow_gang(self) -> None:
         """Begin to follow the gang of the stage that runs, once."""

@@ -13,6 +13,7 @@ from gangline.report.html import render_html
 from gangline.serve import pages
 from gangline.serve.access import readable
 from gangline.serve.accounts import digest_of
+from gangline.serve.addresses import peer_of
 from gangline.serve.api.given import RUN, Caller, Given
 from gangline.serve.api.run import let_go_on, stop
 from gangline.serve.api.runs import decode_cursor, page_of
@@ -65,7 +66,9 @@ def runs(service: Given, caller: Caller, request: Request) -> str:
         now=service.desk.clock(),
         counts=service.tallies.of(wanted.projects),
         notice=_notice(service),
-    )
+        refused=[each for each in service.desk.quarantine.listed(wanted.projects)
+                 if wanted.project in (None, each.project)],
+    )  # fmt: skip
 
 
 @router.get("/runs/{run}")
@@ -136,7 +139,7 @@ async def login(service: Given, request: Request) -> Response:
     form = form_of(await request.body())
     token, onward = form.get("token", "").strip(), _onward(form.get("next", ""))
     if await run_in_threadpool(service.desk.accounts.of_token, token) is None:
-        service.refuse_guess(request.client.host if request.client else "")
+        service.refuse_guess(peer_of(request))
         return HTMLResponse(pages.render_login("Nobody has this token, or it has ended.", onward=onward), 401)
     return _logged_in(service, digest_of(token), onward)
 
@@ -180,5 +183,8 @@ def _base(service: Service, record: Record) -> Record | None:
     """The base's record, where it still is in the store."""
     if record.commit.base is None or service.find_row(record.commit.base.run) is None:
         return None
-    base = service.record(record.commit.base.run)
+    try:
+        base = service.record(record.commit.base.run)
+    except Refused:  # it is gone, or cannot be read: this run's page is drawn without it
+        return None
     return base if base.run.project == record.run.project else None

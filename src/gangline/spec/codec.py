@@ -5,16 +5,22 @@ itself wrote, refuses what does not fit, and is byte-stable: sorted keys, no spa
 """
 
 import json
+import re
 import types
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from hashlib import sha256
 from itertools import repeat
+from math import isfinite
 from typing import Any, Literal, Self, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from gangline.errors import IntegrityError
+from gangline.errors import ConfigError, IntegrityError
 
 T = TypeVar("T")
+DEEPEST = 100
+"""Levels of a value whose shape is not declared."""
+_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
+"""An escaped surrogate: alone it is no character, and nothing could write it again."""
 
 
 def canonical(value: Any) -> bytes:
@@ -55,21 +61,55 @@ class Document:
 
 
 def from_json(cls: type[T], data: bytes | str) -> T:
-    """Read `cls` from JSON that `canonical` wrote.
+    """Read `cls` from JSON that `canonical` wrote; what it returns, `canonical` can write.
 
     Raises:
         IntegrityError: The text is not JSON, or does not have the shape of `cls`; the path of the field is named.
+            Whatever the text is, nothing else is raised.
     """
     try:
-        plain = json.loads(data)
-    except ValueError as error:
+        plain = read_json(data)
+    except (ValueError, RecursionError) as error:
         raise IntegrityError(f"{cls.__name__}: wanted JSON, found {data[:40]!r}: {error}") from error
+    escapes = b"\\u" in data if isinstance(data, bytes) else "\\u" in data
+    if escapes and not _is_text(plain):
+        raise IntegrityError(f"{cls.__name__}: wanted text, found half a character (a lone surrogate) in it")
     return from_plain(cls, plain)
+
+
+def read_json(data: bytes | str) -> Any:
+    """JSON in UTF-8, of finite numbers and whole characters.
+
+    Raises:
+        ValueError: It is something else.
+        RecursionError: It is nested too deeply.
+    """
+    text = data if isinstance(data, str) else data.decode()
+    plain = json.loads(text, parse_constant=_finite, parse_float=_finite)
+    if _HALF_CHARACTER.search(text):
+        json.dumps(plain, ensure_ascii=False).encode()
+    return plain
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"wanted a finite number, found {text[:40]}")
+    return number
 
 
 def from_plain(cls: type[T], plain: Any) -> T:
     """Build `cls` from plain data; unknown and missing fields are refused by their path."""
     return cast(T, _build(cls, plain, cls.__name__))
+
+
+def _is_text(plain: Any) -> bool:
+    """Can it be written again? JSON may name halves of characters, which no encoding has."""
+    try:
+        json.dumps(plain, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @cache
@@ -93,13 +133,27 @@ def _build(kind: Any, plain: Any, path: str) -> Any:
 
 def _build_scalar(kind: Any, plain: Any, path: str) -> Any:
     if kind is Any:
+        if not _is_shallow(plain, DEEPEST):
+            raise IntegrityError(f"{path}: wanted at most {DEEPEST} levels, found a value nested deeper")
         return plain
     if get_origin(kind) is Literal:
         return _expect(plain in get_args(kind), plain, path, kind)
     kind = type(None) if kind is None else kind
     accepted = (int, float) if kind is float else kind
     _expect(isinstance(plain, accepted) and (kind is bool or not isinstance(plain, bool)), plain, path, kind)
-    return float(plain) if kind is float else plain
+    if kind is not float:
+        return plain
+    try:
+        return float(plain)
+    except OverflowError as error:
+        raise IntegrityError(f"{path}: wanted a number, found one of {plain.bit_length()} bits") from error
+
+
+def _is_shallow(plain: Any, levels: int) -> bool:
+    if not isinstance(plain, (dict, list)):
+        return True
+    inner = plain.values() if isinstance(plain, dict) else plain
+    return levels > 0 and all(_is_shallow(each, levels - 1) for each in inner)
 
 
 def _build_sequence(kind: Any, plain: Any, path: str) -> Any:
@@ -132,7 +186,11 @@ def _build_dataclass(cls: type, plain: Any, path: str) -> Any:
     required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
     if missing := required - plain.keys():
         raise IntegrityError(f"{path}: fields {sorted(missing)} are missing")
-    return cls(**{name: _build(hints[name], item, f"{path}.{name}") for name, item in plain.items()})
+    values = {name: _build(hints[name], item, f"{path}.{name}") for name, item in plain.items()}
+    try:
+        return cls(**values)
+    except (ConfigError, ArithmeticError) as error:  # rules of its own, such as those of a mesh
+        raise IntegrityError(f"{path}: {error}") from error
 
 
 def _expect_known_version(cls: type, plain: dict[str, Any], path: str) -> None:
@@ -145,5 +203,13 @@ def _expect_known_version(cls: type, plain: dict[str, Any], path: str) -> None:
 
 def _expect(holds: bool, plain: Any, path: str, kind: Any) -> Any:
     if not holds:
-        raise IntegrityError(f"{path}: wanted {getattr(kind, '__name__', kind)}, found {plain!r}")
+        raise IntegrityError(f"{path}: wanted {getattr(kind, '__name__', kind)}, found {_shown(plain)}")
     return plain
+
+
+def _shown(plain: Any) -> str:
+    """A value in a message; of tables and lists, which may be large and deep, only what they are."""
+    if isinstance(plain, (dict, list)):
+        return f"{'a table' if isinstance(plain, dict) else 'a list'} of {len(plain)}"
+    text = repr(plain) if not isinstance(plain, int) or plain.bit_length() < 256 else "a large integer"
+    return text if len(text) <= 200 else f"{text[:200]}..."

@@ -110,9 +110,9 @@ class GangResult:
 
 
 def read_event(line: str | bytes) -> dict[str, Any] | None:
-    """One line of a file of events; None for what a dying process tore."""
+    """One line of a file of events; None for what a dying process tore, and for what is no event."""
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return event if isinstance(event, dict) else None

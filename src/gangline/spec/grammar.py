@@ -1,6 +1,7 @@
 """Grammars of single values in the files people write: pure text, no table knows another one here."""
 
 import re
+from ipaddress import ip_network
 from pathlib import PurePosixPath
 
 SLUG = re.compile(r"[a-z][a-z0-9-]{0,19}")
@@ -31,6 +32,14 @@ def is_inside(path: str) -> bool:
     return bool(path.strip()) and not path.startswith("/") and ".." not in parts and not re.search(r"[\\\0\n]", path)
 
 
+def is_network(text: str) -> bool:
+    """An IP address or network, not all of them."""
+    try:
+        return ip_network(text).prefixlen > 0
+    except ValueError:
+        return False
+
+
 def is_cron(text: str) -> bool:
     """Five fields of numbers, ranges, lists and steps, each within its range."""
     words = text.split()
@@ -49,18 +58,3 @@ def _is_cron_field(word: str, low: int, high: int) -> bool:
         if not inside or (first and last and int(first) > int(last)) or (step and int(step) == 0):
             return False
     return True
-
-
-def unhashed(lock: str) -> int | None:
-    """Number of the first line of a requirements file that names a package without a SHA-256; None: all have one."""
-    start, logical = 0, ""
-    for number, line in enumerate([*lock.splitlines(), ""], start=1):
-        start = start if logical else number
-        logical += line.rstrip("\\").strip() + " "
-        if line.endswith("\\"):
-            continue
-        words = logical.partition(" #")[0].strip()
-        if words and not words.startswith(("#", "--")) and "--hash=sha256:" not in words:
-            return start
-        logical = ""
-    return None

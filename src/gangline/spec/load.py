@@ -18,6 +18,8 @@ from gangline.spec.rules_line import Reader
 from gangline.spec.site import Site
 from gangline.spec.toml_text import MOST_BYTES, read_toml
 
+RULES = ("gate", "publish", "env.base", "data.holdout")
+"""Keys of a line that say how a run is judged and what becomes of it: the protected branch's hold."""
 _KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){1,8}")
 _BARE_WORD = re.compile(r"(?!(true|false|inf|nan)$)[A-Za-z_][\w./:@-]*")
 
@@ -32,10 +34,13 @@ def load_line(path: Path) -> Line:
     return load_line_text(_read(file), file=str(file), reader=_folder_reader(file.parent))
 
 
-def load_line_text(text: str, *, file: str, overrides: Sequence[str] = (), reader: Reader | None = None) -> Line:
+def load_line_text(
+    text: str, *, file: str, rules: str | None = None, overrides: Sequence[str] = (), reader: Reader | None = None
+) -> Line:
     """The line of a text, for example out of a commit.
 
     Args:
+        rules: Text of the line whose `RULES` hold instead of this one's.
         overrides: `train.seed=2`; the value is TOML, a bare word is a string.
         reader: Opens other files of the same tree.
 
@@ -43,6 +48,8 @@ def load_line_text(text: str, *, file: str, overrides: Sequence[str] = (), reade
         FileError: A ConfigError with `.problems`, every one of them.
     """
     plain = read_toml(text, file=file)
+    if rules is not None:
+        _rule(plain, read_toml(rules, file=file))
     for override in overrides:
         _apply(plain, override)
     from gangline.spec.tables import build_line  # cattrs is not cheap to import, and only a file needs it
@@ -97,6 +104,20 @@ def line_digest(line: Line) -> str:
 def table_digests(line: Line) -> dict[str, str]:
     """Digest of each table, so that a stage is keyed by those it reads."""
     return {field.name: digest(getattr(line, field.name)) for field in fields(line)}
+
+
+def _rule(plain: dict[str, Any], rules: dict[str, Any]) -> None:
+    """Put the `RULES` of `rules` in the place of those of `plain`; what is no table is left to the file's checks."""
+    for rule in RULES:
+        head, _, name = rule.partition(".")
+        if not name:
+            plain.pop(head, None)
+            plain |= {head: rules[head]} if head in rules else {}
+            continue
+        table, ruled = plain.get(head, {}), rules.get(head, {})
+        if isinstance(table, dict):
+            kept = {key: value for key, value in table.items() if key != name}
+            plain[head] = kept | ({name: ruled[name]} if name in ruled else {})
 
 
 def _apply(plain: dict[str, Any], override: str) -> None:

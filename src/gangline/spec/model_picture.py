@@ -50,8 +50,8 @@ class ModelPicture(Document):
     parts: tuple[Part, ...] = ()
 
 
-def picture_key(run_prefix: str) -> str:
-    return f"{run_prefix}/{MODEL_PICTURE}"
+def picture_key(gang_prefix: str) -> str:
+    return f"{gang_prefix}/{MODEL_PICTURE}"
 
 
 MODEL_PICTURE = "model.json"

@@ -115,7 +115,7 @@ class ModelProfile:
     has none, or nobody looked."""
     sequence: int | None = None
     """Places of a sample along which context parallelism cuts; None: the task names none, or nobody looked."""
-    obstacles: Mapping[str, str] = field(default_factory=dict)
+    obstacles: dict[str, str] = field(default_factory=dict)
     """Axis along which no gang can cut it, or `loss_chunks`, and why; others work, or nobody looked."""
     activation_bytes_per_sample: int | None = None
     """Kept from forward to backward, by one sample."""

@@ -83,6 +83,10 @@ class CommitInfo:
     """Blob key of a dirty tree's difference; such a run is never published."""
     base: Base | None = None
     trust: Trust = "own"
+    protected: bool = False
+    """It is part of a branch that the project publishes from, as git said when the run was created."""
+    rules: str | None = None
+    """Commit of the protected branch whose line gave the rules (gate, publish, base image, holdout); none: its own."""
     changed: tuple[str, ...] = ()
     """Paths that differ from the base, at most 100."""
 
@@ -100,6 +104,8 @@ class Inputs:
     image: str | None = None
     data: str = ""
     seeds: tuple[int, ...] = ()
+    overrides: tuple[str, ...] = ()
+    """What was set on the command line over the commit's line (`train.seed=2`): such a run is an experiment."""
     versions: dict[str, str] = field(default_factory=dict)
     """gangline, python, torch, driver: as found."""
     values: dict[str, Any] = field(default_factory=dict)
@@ -255,13 +261,25 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Seal:
+    """Signature of a driver over all of a record that later stages, other runs and promotion rely on."""
+
+    key_id: str
+    signature: str
+    """Elliptic signature, base64."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Record(Document):
     """Everything that is known of a run; its parts are filled in as stages end."""
 
-    schema: int = 1
+    schema: int = 2
+    """1: not sealed, and its gangs wrote beside the record."""
     seq: int = 0
     nonce: str = ""
     """Random at each write: an unknown answer is settled by reading it back."""
+    seal: Seal | None = None
+    """None: written by a gangline that sealed nothing, or by something else."""
     run: RunInfo
     commit: CommitInfo
     inputs: Inputs
@@ -287,7 +305,17 @@ class Record(Document):
         """Where everything of the run lies in the store."""
         return run_prefix(self.run.project, self.commit.sha, self.run.id)
 
+    @property
+    def gang_prefix(self) -> str:
+        """Where its gangs write: the only place, and nothing there is believed without being checked."""
+        return self.prefix if self.schema < 2 else gang_prefix(self.prefix)
+
 
 def run_prefix(project: str, commit: str, run: str) -> str:
     """`runs/<project>/<commit>/<run>`."""
     return f"runs/{project}/{commit}/{run}"
+
+
+def gang_prefix(run_prefix: str) -> str:
+    """Where the gangs of a run write, below everything of the run."""
+    return f"{run_prefix}/gang"

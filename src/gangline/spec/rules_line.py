@@ -5,8 +5,10 @@ Rules that need the machine (does it fit, how many ranks) are the planner's.
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from gangline.spec import grammar
+from gangline.spec.data_keys import MOST_ENTRIES, WANTED, foreign
 from gangline.spec.line import (
     DataTable,
     EnvTable,
@@ -19,7 +21,7 @@ from gangline.spec.line import (
     PublishTable,
     TriggerTable,
 )
-from gangline.spec.problems import Problem, at_least, one_of, show
+from gangline.spec.problems import FileError, Problem, at_least, one_of, show
 from gangline.spec.rules_train import STRATEGIES, train_rules
 
 Reader = Callable[[str], bytes | None]
@@ -32,6 +34,7 @@ INSIDE = "a path inside the repository"
 def line_rules(line: Line, reader: Reader | None) -> Iterator[Problem]:
     """What only the whole line shows."""
     yield from _lock_rules(line.env.lock, reader)
+    yield from _store_key_rules(line.data, line.project.name)
     if line.prove.replay_steps > line.train.steps:
         found = f"{line.prove.replay_steps}"
         yield Problem("prove.replay_steps", f"at most train.steps = {line.train.steps}", found, "replay fewer steps")
@@ -66,6 +69,9 @@ def env_rules(table: EnvTable) -> Iterator[Problem]:
 def data_rules(table: DataTable) -> Iterator[Problem]:
     if table.text and table.shards:
         yield Problem("data.shards", "one of data.text and data.shards", "both", "leave one out")
+    for name, entries in (("text", table.text), ("shards", table.shards)):
+        if len(entries) > MOST_ENTRIES:
+            yield Problem(f"data.{name}", f"at most {MOST_ENTRIES} entries", f"{len(entries)}", "use globs, or shards")
     for index, pattern in enumerate(table.text):
         yield from _text_rules(f"data.text[{index}]", pattern)
     for index, key in enumerate(table.shards):
@@ -158,15 +164,28 @@ def _text_rules(key: str, pattern: str) -> Iterator[Problem]:
         yield Problem(key, "package:NAME/GLOB", show(pattern), "package:gangline/**/*.py works")
 
 
+def _store_key_rules(table: DataTable, project: str) -> Iterator[Problem]:
+    """What no site lets a line read; which prefixes it may read, the site says when the data are read."""
+    keys = [(f"data.text[{index}]", text) for index, text in enumerate(table.text) if ":" not in text]
+    for place, key in (*keys, *((f"data.shards[{index}]", key) for index, key in enumerate(table.shards))):
+        if found := foreign(key, project):
+            yield Problem(place, WANTED, found, "data/NAME works, where the site says nothing else")
+
+
 def _lock_rules(lock: str | None, reader: Reader | None) -> Iterator[Problem]:
     if lock is None or reader is None or not grammar.is_inside(lock):
         return
     content = reader(lock)
     if content is None:
         yield Problem("env.lock", "a file of the commit", f"none called {show(lock)}", "commit it")
-    elif number := grammar.unhashed(content.decode("utf-8", "replace")):
-        works = "pip-compile --generate-hashes and uv export write them"
-        yield Problem("env.lock", "a --hash=sha256: for every package", f"line {number} of {show(lock)} without", works)
+        return
+    from gangline.spec.lock import read_lock  # packaging is not cheap to import, and most lines have no lock
+
+    try:
+        read_lock(content, file=lock)
+    except FileError as error:
+        for problem in error.problems:
+            yield replace(problem, key="env.lock", found=f"{problem.found} at {error.file}")
 
 
 def _judged_rules(metrics: tuple[str, ...], gate: GateTable) -> Iterator[Problem]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from gangline.spec import grammar
+from gangline.spec.data_keys import RESERVED, is_data_prefix
 from gangline.spec.problems import Problem, at_least, show
 from gangline.spec.secrets import FORMS, is_reference
 from gangline.spec.site import (
@@ -14,12 +15,14 @@ from gangline.spec.site import (
     MetricsTable,
     PlanTable,
     RegistryTable,
+    SandboxTable,
     ServeTable,
     SignTable,
     Site,
     StoreTable,
 )
 
+_WITH_SECRETS = frozenset({"", "root", "home", "run", "var", "var/run", "var/lib", "etc", "proc", "sys", "dev"})
 WEB = "an http or https URL without a password in it"
 
 
@@ -32,6 +35,7 @@ def site_rules(site: Site) -> Iterator[Problem]:
     yield from _plan_rules(site.plan)
     if not (len(site.money.currency) == 3 and site.money.currency.isalpha() and site.money.currency.isupper()):
         yield Problem("money.currency", "three capital letters", show(site.money.currency), '"EUR" works')
+    yield from _sandbox_rules(site.sandbox)
     yield from _sign_rules(site.sign)
     yield from _limit_rules(site.limits)
     yield from _forge_rules(site.forge)
@@ -66,6 +70,10 @@ def _store_rules(store: StoreTable) -> Iterator[Problem]:
         yield Problem("store.endpoint", "an endpoint beside an s3 URL", "nothing", works)
     yield from _url("store.endpoint", store.endpoint)
     yield from _reference("store.credentials", store.credentials)
+    for index, prefix in enumerate(store.data):
+        if not is_data_prefix(prefix):
+            wanted = f"a prefix of keys with a slash at its end, none of {', '.join(sorted(RESERVED))}"
+            yield Problem(f"store.data[{index}]", wanted, show(prefix), '"data/" works')
 
 
 def _registry_rules(registry: RegistryTable) -> Iterator[Problem]:
@@ -105,11 +113,23 @@ def _plan_rules(plan: PlanTable) -> Iterator[Problem]:
             yield Problem(f"plan.{name}", "a share in [0, 1]", show(getattr(plan, name)))
 
 
+def _sandbox_rules(sandbox: SandboxTable) -> Iterator[Problem]:
+    for index, path in enumerate(sandbox.read):
+        parts = path.split("/")
+        if not path.startswith("/") or {".", ".."} & set(parts) or "\0" in path:
+            yield Problem(f"sandbox.read[{index}]", "an absolute path", show(path), '"/home/me/datasets" works')
+        elif path.strip("/") in _WITH_SECRETS:
+            yield Problem(f"sandbox.read[{index}]", "a folder without secrets", show(path), "name what is needed of it")
+
+
 def _sign_rules(sign: SignTable) -> Iterator[Problem]:
     yield from _reference("sign.key", sign.key)
-    for index, identity in enumerate(sign.identities):
-        if not grammar.IDENTITY.fullmatch(identity):
-            yield Problem(f"sign.identities[{index}]", "a key id", show(identity), "`gangline keys` lists them")
+    for name in ("identities", "forks"):
+        for index, identity in enumerate(getattr(sign, name)):
+            if not grammar.IDENTITY.fullmatch(identity):
+                yield Problem(f"sign.{name}[{index}]", "a key id", show(identity), "`gangline keys` lists them")
+    for both in sorted(set(sign.identities) & set(sign.forks)):
+        yield Problem("sign.forks", "keys that are not in sign.identities", show(both), "a key of its own for forks")
 
 
 def _limit_rules(limits: LimitsTable) -> Iterator[Problem]:
@@ -143,9 +163,14 @@ def _serve_rules(serve: ServeTable) -> Iterator[Problem]:
     elif match["host"] not in grammar.LOOPBACK and serve.tokens is None:
         yield Problem("serve.tokens", "tokens where others can reach it", "nothing", f"write {FORMS}")
     yield from at_least("serve.workers", serve.workers, 1)
+    yield from at_least("serve.clone_bytes", serve.clone_bytes, 16e6)
     yield from at_least("serve.keep_orders_seconds", serve.keep_orders_seconds, 30 * 86_400)
     yield from _url("serve.public_url", serve.public_url)
     yield from _reference("serve.tokens", serve.tokens)
+    for index, proxy in enumerate(serve.proxies):
+        if not grammar.is_network(proxy):
+            works = '"10.0.0.0/8" and "192.0.2.7" work'
+            yield Problem(f"serve.proxies[{index}]", "an address or a network", show(proxy), works)
 
 
 def _metrics_rules(metrics: MetricsTable) -> Iterator[Problem]:

@@ -19,7 +19,9 @@ class StoreTable:
     credentials: str | None = None
     """`secret:env:NAME`, `secret:file:PATH`, `secret:k8s:NAME/KEY`; the value is `ACCESS_KEY:SECRET_KEY`."""
     scoped: bool = True
-    """An STS credential per run, where the server can."""
+    """A credential per run, where the server can lend one."""
+    data: tuple[str, ...] = ("data/",)
+    """Prefixes of keys that the data of any line may name, a fork's too; beside them a line reads its own runs only."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +83,7 @@ class PodTable:
     pull: Literal["IfNotPresent", "Never", "Always"] = "IfNotPresent"
     """When images are pulled."""
     pull_secrets: tuple[str, ...] = ()
-    """Names of secrets of the namespace."""
+    """Names of secrets of the namespace: `gangline-pull`, `gangline-pull-...`; its admission policy takes no others."""
     selector: dict[str, str] = field(default_factory=dict)
     """Labels that servers must have."""
     tolerate: tuple[str, ...] = ()
@@ -137,6 +139,17 @@ class DrillTable:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SandboxTable:
+    """Where model code runs on a machine: tasks, programs and whatever they import."""
+
+    mode: Literal["auto", "required", "off"] = "auto"
+    """auto: in the best sandbox there is, own commits without one where there is none; required: never without one;
+    off: own commits in none."""
+    read: tuple[str, ...] = ()
+    """Absolute paths that own commits may read, too: data sets in a home for instance; forks never may."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SignTable:
     """Who signs models here, and whose signature counts."""
 
@@ -144,6 +157,8 @@ class SignTable:
     """Reference; None: a local key, made at first use with mode 0600."""
     identities: tuple[str, ...] = ()
     """Key ids whose signature may be promoted; empty: this site's own key."""
+    forks: tuple[str, ...] = ()
+    """Key ids of drivers that see forks alone: they seal a fork's record until it is approved, nothing else."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -192,12 +207,16 @@ class ServeTable:
     """Runs driven at the same time."""
     tokens: str | None = None
     """Reference to the file of accepted tokens."""
+    proxies: tuple[str, ...] = ()
+    """Addresses and networks of the proxies before the service: what they say of whom they speak for counts."""
     repositories: dict[str, str] = field(default_factory=dict)
     """Project to a repository of this machine, for lines without a forge."""
     this_repository: bool = True
     """The repository that it is started in is served, where the site names no other and no forge."""
     home: str | None = None
     """Folder of clones and of the SQLite file; none: beside a store that is a folder, else beside the user's data."""
+    clone_bytes: float = 20e9
+    """Of the clone of one repository on the disk; what does not fit is not fetched."""
     keep_orders_seconds: int = 7_776_000
     """Orders that are done or dropped are deleted after that; 30 days at least, as long as repeats are known."""
 
@@ -256,6 +275,7 @@ class Site:
     plan: PlanTable = PlanTable()
     money: MoneyTable = MoneyTable()
     drill: DrillTable = DrillTable()
+    sandbox: SandboxTable = SandboxTable()
     sign: SignTable = SignTable()
     limits: LimitsTable = LimitsTable()
     forge: dict[str, ForgeTable] = field(default_factory=dict)

@@ -3,6 +3,8 @@
 import errno
 import os
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 _COARSE_NS = 2_000_000_000
@@ -47,20 +49,31 @@ def make_folders(folder: Path) -> None:
 
 
 def publish(staged: Path, target: Path, *, replace: bool) -> bool:
-    """Give a synced file its name in one step; False: `target` is there and was not to be replaced.
+    """Give a synced file its name in one step; False: `target` is there and was not to be replaced."""
+    return publish_at(staged, lambda: _made(target), replace=replace)
+
+
+def publish_at(staged: Path, place: Callable[[], AbstractContextManager[Path]], *, replace: bool) -> bool:
+    """As `publish`, with the name that `place` gives once its folder is there.
 
     A folder that a concurrent delete just pruned is made again.
     """
     for tries_left in reversed(range(_TRIES)):
         try:
-            make_folders(target.parent)
-            is_ours = _name(staged, target, replace=replace)
-            break
+            with place() as target:
+                is_ours = _name(staged, target, replace=replace)
+                sync_folder(target.parent)
+                return is_ours
         except FileNotFoundError:
             if not tries_left or not staged.exists():
                 raise
-    sync_folder(target.parent)
-    return is_ours
+    raise AssertionError("the last try returns or raises")
+
+
+@contextmanager
+def _made(target: Path) -> Iterator[Path]:
+    make_folders(target.parent)
+    yield target
 
 
 def _name(staged: Path, target: Path, *, replace: bool) -> bool:

@@ -7,6 +7,11 @@ from pathlib import Path
 
 from gangline.errors import StorageError
 
+
+class NotAllowed(StorageError):
+    """This credential may not do that; another one of the same store may."""
+
+
 _WHAT_WORKS = {
     errno.ENOSPC: "no space is left; free some, or choose another store.url: nothing half-written is visible",
     errno.EDQUOT: "the quota is used up; free some space, or choose another store.url: nothing half-written is visible",

@@ -6,18 +6,31 @@
 Each part is named by where it begins. Only the last one still grows; it is sealed by the line that reaches PART_BYTES,
 so whoever writes the same file cuts it alike. A part counts up to where the next one begins, and what lies beyond a gap
 does not count: a reader finds each line once, whatever a killed writer left, and one object of any size is such a file.
+
+A gang writes such files, so a reader knows the size before any content, takes no more than the listing said, and holds
+one block or one line at a time.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from io import SEEK_END, BufferedReader
+from io import SEEK_END, BufferedReader, BytesIO
+from itertools import chain
 from pathlib import Path
 
+from gangline.errors import IntegrityError
 from gangline.storage.protocol import Entry, ObjectStore, list_all
+from gangline.units import format_bytes
 
 PART_BYTES = 256 * 2**10
 """A writer sends half of this for nothing at each look, on average; a reader has a request for each."""
+MOST_PARTS = 65_536
+"""16 GiB as a writer of ours cuts them; a name for each is in memory."""
+BLOCK_BYTES = 8 * 2**20
+"""Of one request of a reader, at most; larger than any part of ours with its last line."""
+MOST_LINE_BYTES = 256 * 2**10
+"""A longer line is none of ours: it is left out."""
+MOST_LINES = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,32 +42,70 @@ class GrownFile:
     """Where each begins, and its key."""
     size_bytes: int
 
+    @property
+    def key(self) -> str:
+        return self.parts[0][1]
+
+    def demand(self, most_bytes: int) -> None:
+        """Raises IntegrityError where it is larger: nothing of it was read."""
+        if self.size_bytes > most_bytes:
+            wanted, found = format_bytes(most_bytes), format_bytes(self.size_bytes)
+            raise IntegrityError(f"{self.key}: wanted at most {wanted}, found {found}; not read")
+
     def read(self, *, last: int | None = None) -> bytes:
         """All of it, or its last so many bytes."""
         start = 0 if last is None else max(0, self.size_bytes - last)
         return b"".join(data for _, data in self.pieces(start))
 
     def pieces(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
-        """What lies from byte `start` on, by part: the byte that it begins at, and what it adds to those before.
+        """What lies from byte `start` on, block by block: the byte that it begins at, and what it adds to those before.
 
-        Ends early where another file takes the place of this one meanwhile.
+        Ends early where another file takes the place of this one meanwhile, and where the listing said it ends.
         """
         ends = [begins for begins, _ in self.parts[1:]]
-        for (begins, key), end in zip(self.parts, [*ends, None], strict=True):
-            if end is not None and end <= start:
-                continue
-            at = max(start, begins)
-            wanted = None if end is None else end - at
-            blob = self.store.get(key, at - begins, wanted)
-            if blob is None:
-                return
-            yield at, blob.data
-            if wanted is not None and len(blob.data) < wanted:
-                return
+        for (begins, key), end in zip(self.parts, [*ends, self.size_bytes], strict=True):
+            for at in range(max(start, begins), end, BLOCK_BYTES):
+                wanted = min(BLOCK_BYTES, end - at)
+                blob = self.store.get(key, at - begins, wanted)
+                if blob is None:
+                    return
+                yield at, blob.data
+                if len(blob.data) < wanted:
+                    return
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Its lines, read anew from the store; those of more than MOST_LINE_BYTES are left out.
+
+        Raises:
+            IntegrityError: There are more than MOST_LINES.
+        """
+        for number, line in enumerate(split_lines(data for _, data in self.pieces()), 1):
+            if number > MOST_LINES:
+                raise IntegrityError(f"{self.key}: wanted at most {MOST_LINES} lines, found more; not read to its end")
+            yield line
+
+
+def split_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines of a text that comes in blocks, with what follows the last line break; long ones are left out."""
+    rest, is_too_long = b"", False
+    for block in blocks:
+        for piece in BytesIO(block):
+            is_too_long = is_too_long or len(rest) + len(piece) > MOST_LINE_BYTES
+            rest = b"" if is_too_long else rest + piece
+            if piece.endswith(b"\n"):
+                if not is_too_long:
+                    yield rest
+                rest, is_too_long = b"", False
+    if rest:
+        yield rest
 
 
 def find_grown(store: ObjectStore, key: str) -> GrownFile | None:
-    """The file of lines at `key`, in one part or in many; None: there is none."""
+    """The file of lines at `key`, in one part or in many; None: there is none.
+
+    Raises:
+        IntegrityError: It has more than MOST_PARTS.
+    """
     parts: list[tuple[int, str]] = []
     size = 0
     for begins, entry in _listed(store, key):
@@ -65,19 +116,60 @@ def find_grown(store: ObjectStore, key: str) -> GrownFile | None:
     return GrownFile(store, tuple(parts), size) if parts else None
 
 
-def read_grown(store: ObjectStore, key: str, *, last: int | None = None) -> bytes | None:
-    """All of the file of lines at `key`, or its last so many bytes; None: there is none."""
+def read_grown(store: ObjectStore, key: str, *, most_bytes: int, last: int | None = None) -> bytes | None:
+    """All of the file of lines at `key`, or its last so many bytes; None: there is none.
+
+    Raises:
+        IntegrityError: That is more than `most_bytes`; nothing was read.
+    """
     found = find_grown(store, key)
-    return None if found is None else found.read(last=last)
+    if found is None:
+        return None
+    if last is None or last > most_bytes:
+        found.demand(most_bytes)
+    return found.read(last=last)
 
 
 def join_parts(store: ObjectStore, key: str) -> None:
     """Make one object of a file that no longer grows."""
     found = find_grown(store, key)
     if found is not None and len(found.parts) > 1:
-        store.put(key, found.read())
+        put_blocks(store, key, (data for _, data in found.pieces()))
         for _, part in found.parts[1:]:
             store.delete(part)
+
+
+def copy_grown(found: GrownFile, key: str) -> None:
+    """Another file of the same lines, part by part; what is there already stays as it is."""
+    for begins, data in found.pieces():
+        found.store.put_if_absent(_part_key(key, begins), data)
+
+
+def put_blocks(store: ObjectStore, key: str, blocks: Iterable[bytes]) -> None:
+    """Write an object of any size; all of `blocks` is taken before anybody sees it."""
+    gathered = _gathered(blocks)
+    first = next(gathered, b"")
+    second = next(gathered, None)
+    if second is None:
+        store.put(key, first)
+        return
+    with store.upload(key) as upload:
+        for part in chain((first, second), gathered):
+            upload.part(part)
+
+
+def _gathered(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """In pieces of BLOCK_BYTES or a little more, but for the last."""
+    held: list[bytes] = []
+    size = 0
+    for block in blocks:
+        held.append(block)
+        size += len(block)
+        if size >= BLOCK_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)
 
 
 class Growing:
@@ -124,7 +216,12 @@ def _listed(store: ObjectStore, key: str) -> Iterator[tuple[int, Entry]]:
     """Every part of `key` in the store, in order, and where it begins."""
     stem, _, ending = key.rpartition(".")
     name = re.compile(re.escape(stem) + r"(?:\.(\d{12}))?\." + re.escape(ending))
-    found = [(match, entry) for entry in list_all(store, f"{stem}.") if (match := name.fullmatch(entry.key))]
+    found: list[tuple[re.Match[str], Entry]] = []
+    for entry in list_all(store, f"{stem}."):
+        if match := name.fullmatch(entry.key):
+            found.append((match, entry))
+        if len(found) > MOST_PARTS:
+            raise IntegrityError(f"{key}: wanted at most {MOST_PARTS} parts, found more; not read")
     yield from sorted(((int(match[1] or 0), entry) for match, entry in found), key=lambda part: part[0])
 
 

@@ -9,6 +9,8 @@ MAX_SEGMENT_BYTES = 255
 """What a file system takes as one name; MinIO and versitygw keep objects as files, too."""
 
 _SEGMENT = re.compile(r"[A-Za-z0-9._-]+")
+_SHORT_SEGMENT = rf"(?!\.{{1,2}}(?:/|\Z))[A-Za-z0-9._-]{{1,{MAX_SEGMENT_BYTES}}}"
+_KEY = re.compile(rf"{_SHORT_SEGMENT}(?:/{_SHORT_SEGMENT})*")
 
 
 def check_key(key: str) -> str:
@@ -18,6 +20,11 @@ def check_key(key: str) -> str:
     for segment in key.split("/"):
         _check_segment(segment, key)
     return key
+
+
+def is_key(text: str) -> bool:
+    """Would `check_key` take it? For the many names of a listing."""
+    return len(text) <= MAX_KEY_BYTES and _KEY.fullmatch(text) is not None
 
 
 def check_prefix(prefix: str) -> str:

@@ -80,7 +80,7 @@ class ObjectStore(Protocol):
         ...
 
     def list(self, prefix: str, after: str = "", limit: int = 1000) -> Sequence[Entry]:
-        """Entries below `prefix` with key > `after`, sorted by key, at most `limit`."""
+        """Entries below `prefix` with key > `after`, sorted by key, at most `limit`; what is no key is left out."""
         ...
 
     def delete(self, key: str) -> None:
@@ -91,9 +91,13 @@ class ObjectStore(Protocol):
         """Multipart upload; leaving the block by an exception aborts it, without one completes it."""
         ...
 
-    def open_uploads(self, prefix: str = "") -> Sequence[OpenUpload]: ...
+    def open_uploads(self, prefix: str = "") -> Sequence[OpenUpload]:
+        """Of keys that begin with `prefix`; of very many a part, the others once these are aborted."""
+        ...
 
-    def abort_upload(self, upload: OpenUpload) -> None: ...
+    def abort_upload(self, upload: OpenUpload) -> None:
+        """Forget it and its parts; one that is gone is fine."""
+        ...
 
     def presign(self, key: str, seconds: float) -> str:
         """URL that reads the object for a while; `file:` URL for a folder."""

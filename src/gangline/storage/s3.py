@@ -12,16 +12,16 @@ from math import inf
 from pathlib import Path
 
 from gangline.errors import ConfigError, UsageError
-from gangline.storage.keys import check_key, check_prefix
+from gangline.storage.keys import check_key, check_prefix, is_key
 from gangline.storage.multipart import finishing
 from gangline.storage.protocol import Blob, Entry, Etag, OpenUpload, Upload
-from gangline.storage.s3_names import NOTES
 
 try:
     from minio import Minio
 
     from gangline.storage.s3_credentials import source_of
-    from gangline.storage.s3_upload import S3Upload, find_uploads, forget_notes, list_page
+    from gangline.storage.s3_listing import list_page
+    from gangline.storage.s3_upload import S3Upload, find_uploads, forget_notes
     from gangline.storage.s3_wire import Place, Wire
     from gangline.storage.s3_write import etag_of, write
 except ImportError as error:
@@ -95,6 +95,7 @@ class S3Store:
         return write(self.wire, self._path(key), data, {"If-Match": f'"{expected}"'})
 
     def list(self, prefix: str, after: str = "", limit: int = 1000) -> Sequence[Entry]:
+        """As the protocol says; objects whose names are no keys are left out: no other method takes them."""
         check_prefix(prefix)
         found: list[Entry] = []
         last = self.prefix + after if after else ""
@@ -102,7 +103,7 @@ class S3Store:
             found += [
                 Entry(each.key.removeprefix(self.prefix), each.size_bytes, each.modified)
                 for each in page
-                if not each.key.startswith(self.prefix + NOTES)
+                if is_key(each.key.removeprefix(self.prefix))
             ]
             last = page[-1].key
         return found[:limit]
@@ -117,13 +118,13 @@ class S3Store:
         return find_uploads(self.wire, self.prefix, check_prefix(prefix))
 
     def abort_upload(self, upload: OpenUpload) -> None:
-        path = self._path(upload.key)
+        path = self.prefix + upload.key  # as it was listed: whoever began it may have called it anything
         if upload.upload_id:
             self.wire.send("DELETE", path, query={"uploadId": upload.upload_id}, accept=(404,))
         forget_notes(self.wire, self.prefix, upload.key)
 
     def presign(self, key: str, seconds: float) -> str:
-        place, credentials = self.wire.place, self.wire.credentials
+        place, credentials = self.wire.place, self.wire.credentials()
         scheme, _, host = place.endpoint.partition("://")
         client = Minio(
             endpoint=host,

@@ -1,4 +1,7 @@
-"""What an S3 server's refusal means for the person who reads it; no secret, no signature in any text."""
+"""What an S3 server's refusal means: for the person who reads it, and for the credential that was used.
+
+No secret and no signature is in any text.
+"""
 
 import re
 
@@ -25,13 +28,26 @@ _BELOW_ANOTHER = (
     "ExistingObjectIsDirectory",
     "XMinioObjectExistsAsDirectory",
 )
+_ABOUT_CREDENTIALS = frozenset({
+    "ExpiredToken", "InvalidToken", "InvalidTokenId", "TokenRefreshRequired", "RequestExpired",
+    "InvalidAccessKeyId", "XAdminUserNotFound", "SignatureDoesNotMatch", "RequestTimeTooSkewed",
+})  # fmt: skip
+"""AWS answers ExpiredToken and InvalidToken with 400; MinIO answers 403 and forgets an access key that ended."""
 _CODE = re.compile(rb"<Code>([A-Za-z0-9]{1,64})</Code>")
 
 
 def error_code(answer: urllib3.BaseHTTPResponse) -> str:
-    """The `<Code>` of an error document, or ''; answers to HEAD have none."""
+    """The `<Code>` of an error document, or ''; answers to HEAD have none, but for MinIO's, in a header."""
     found = _CODE.search(answer.data[:4096])
-    return found.group(1).decode() if found else ""
+    return found.group(1).decode() if found else answer.headers.get("x-minio-error-code", "")
+
+
+def is_about_credentials(method: str, answer: urllib3.BaseHTTPResponse) -> bool:
+    """May the answer be another with a newer credential? Of a HEAD without a code nobody knows."""
+    if answer.status < 400:
+        return False
+    code = error_code(answer)
+    return code in _ABOUT_CREDENTIALS or (method == "HEAD" and not code and answer.status in (400, 401, 403))
 
 
 def explain(status: int, code: str, *, bucket: str) -> str:

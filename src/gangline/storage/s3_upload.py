@@ -9,11 +9,12 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from secrets import token_hex
 
-from minio.datatypes import CompleteMultipartUploadResult, ListMultipartUploadsResult, parse_list_objects
+from minio.datatypes import CompleteMultipartUploadResult
 
 from gangline.errors import StorageError
 from gangline.storage.multipart import check_previous_part
 from gangline.storage.protocol import Entry, Etag, OpenUpload
+from gangline.storage.s3_listing import list_page, list_uploads
 from gangline.storage.s3_names import NOTES, WORD
 from gangline.storage.s3_refusal import error_code
 from gangline.storage.s3_wire import Response, Unanswered, Wire
@@ -82,7 +83,7 @@ class S3Upload:
 
 def find_uploads(wire: Wire, root: str, prefix: str) -> Sequence[OpenUpload]:
     """Open uploads of keys that begin with `prefix`, by key; `root` is the store's own prefix."""
-    found = {(each.key, each.upload_id): each for each in _uploads_below(wire, root, prefix)}
+    found = {(each.key, each.upload_id): each for each in list_uploads(wire, root, prefix)}
     for key, started in sorted(_noted_keys(wire, root, prefix).items()):
         for each in _uploads_of(wire, root, key) or [OpenUpload(key, "", started)]:
             found[each.key, each.upload_id] = each
@@ -90,53 +91,26 @@ def find_uploads(wire: Wire, root: str, prefix: str) -> Sequence[OpenUpload]:
 
 
 def forget_notes(wire: Wire, root: str, key: str) -> None:
-    """Remove the notes of `key`, unless an upload of it still runs."""
+    """Remove the notes of `key`, unless an upload of it still runs, and a note of that very name."""
     if not _uploads_of(wire, root, key):
+        wire.send("DELETE", root + NOTES + key, accept=(404,))  # first: MinIO lists nothing below an object
         for note in _notes(wire, root, f"{key}/~"):
             wire.send("DELETE", note.key, accept=(404,))
 
 
 def _noted_keys(wire: Wire, root: str, prefix: str) -> dict[str, float]:
-    return {
-        note.key.removeprefix(root + NOTES).rpartition("/~")[0]: note.modified for note in _notes(wire, root, prefix)
-    }
+    """Key and age by note; a name that our client would not give is the key itself, so that it can be removed, too."""
+    names = {each.key.removeprefix(root + NOTES): each.modified for each in _notes(wire, root, prefix)}
+    return {name.rpartition("/~")[0] or name: modified for name, modified in names.items()}
 
 
 def _notes(wire: Wire, root: str, prefix: str) -> Sequence[Entry]:
-    found: list[Entry] = []
-    while page := list_page(wire, root + NOTES + prefix, found[-1].key if found else "", 1000):
-        found += page
-    return found
-
-
-def list_page(wire: Wire, prefix: str, after: str, size: int) -> Sequence[Entry]:
-    """One page of full paths below `prefix`."""
-    query = {"list-type": "2", "prefix": prefix, "max-keys": str(size)} | ({"start-after": after} if after else {})
-    objects, *_ = parse_list_objects(wire.send("GET", query=query))
-    return [
-        Entry(each.object_name, each.size, each.last_modified.timestamp())
-        for each in objects
-        if each.object_name is not None and each.size is not None and each.last_modified is not None
-    ]
+    """The first thousand: those who may leave notes may leave a million, and each costs its reader requests."""
+    return list_page(wire, root + NOTES + prefix, "", 1000)
 
 
 def _uploads_of(wire: Wire, root: str, key: str) -> Sequence[OpenUpload]:
-    return [each for each in _uploads_below(wire, root, key) if each.key == key]
-
-
-def _uploads_below(wire: Wire, root: str, prefix: str) -> Sequence[OpenUpload]:
-    found: list[OpenUpload] = []
-    query = {"uploads": "", "prefix": root + prefix, "max-uploads": "1000"}
-    while True:
-        page = ListMultipartUploadsResult(wire.send("GET", query=query))
-        found += [
-            OpenUpload(each.object_name.removeprefix(root), each.upload_id, each.initiated_time.timestamp())
-            for each in page.uploads
-            if each.object_name and each.upload_id and each.initiated_time
-        ]
-        if not page.is_truncated or not page.uploads:
-            return found
-        query |= {"key-marker": root + found[-1].key, "upload-id-marker": found[-1].upload_id}
+    return [each for each in list_uploads(wire, root, key) if each.key == key]
 
 
 def _manifest(part_etags: list[str]) -> bytes:

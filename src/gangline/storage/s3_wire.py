@@ -22,8 +22,10 @@ from minio.signer import sign_v4_s3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, SSLError
 
 from gangline.errors import StorageError
+from gangline.storage.failure import NotAllowed
 from gangline.storage.s3_credentials import Source
-from gangline.storage.s3_refusal import error_code, explain
+from gangline.storage.s3_refusal import error_code, explain, is_about_credentials
+from gangline.storage.s3_socket import open_pool
 
 Response = urllib3.BaseHTTPResponse
 Result = TypeVar("Result")
@@ -35,8 +37,6 @@ _CONNECT_SECONDS = 5.0
 _REQUEST_SECONDS = 60.0
 """Of silence: a transfer that goes on may take longer."""
 _LEAST_SECONDS = 0.1
-_until: ContextVar[float] = ContextVar("until", default=inf)
-"""End of the running call's time, on the monotonic clock."""
 
 
 class Unanswered(Exception):
@@ -56,6 +56,21 @@ class Place:
     endpoint: str
     bucket: str
     region: str
+
+
+@dataclass(slots=True)
+class _Call:
+    """What all tries of one request share."""
+
+    credentials: Credentials
+    """Read once: a file that holds them may change at any moment."""
+    until: float
+    """End of its time, on the monotonic clock."""
+    may_ask_again: bool = True
+    """By another credential, once, where the server no longer accepts this one."""
+
+
+_running: ContextVar[_Call | None] = ContextVar("running", default=None)
 
 
 class Details(TypedDict, total=False):
@@ -80,12 +95,11 @@ class Wire:
         """Did anybody ever answer there?"""
         self._deadline_seconds = deadline_seconds
         self._greeting_seconds = greeting_seconds
-        self._pool = urllib3.PoolManager(maxsize=32, retries=False)
+        self._pool = open_pool(maxsize=32, retries=False)
 
-    @property
     def credentials(self) -> Credentials:
-        """As they are now."""
-        return self._credentials()
+        """As they are now: one value, which does not change while it is used."""
+        return self._credentials.current()
 
     def send(self, method: str, path: str = "", **details: Unpack[Details]) -> Response:
         """Send what may safely be sent twice; a status that is neither success nor in `accept` raises."""
@@ -94,7 +108,7 @@ class Wire:
     def retrying(self, what: str, attempt: Callable[[], Result]) -> Result:
         """Call `attempt` until it is answered, with backoff, jitter, Retry-After and one deadline for all tries."""
         began = time.monotonic()
-        until = _until.set(began + self._deadline_seconds)
+        running = _running.set(_Call(self.credentials(), until=began + self._deadline_seconds))
         retry = stamina.RetryingCaller(
             attempts=None, timeout=self._deadline_seconds, wait_initial=0.05, wait_max=5.0, wait_jitter=0.2
         )
@@ -107,18 +121,31 @@ class Wire:
                 "Check store.endpoint, of pods store.cluster_endpoint, then run `gangline store doctor`"
             ) from last
         finally:
-            _until.reset(until)
+            _running.reset(running)
 
     def once(self, method: str, path: str = "", **details: Unpack[Details]) -> Response:
-        """One request, one answer, or `Unanswered`; inside `retrying`, in what is left of its time."""
+        """One request, one answer, or `Unanswered`; inside `retrying`, in what is left of its time.
+
+        Where its credential has ended, and there is another by now, it is sent once more with that one.
+        """
+        call = _running.get() or _Call(self.credentials(), until=inf)
+        answer = self._exchange(call, method, path, details)
+        if call.may_ask_again and is_about_credentials(method, answer):
+            call.may_ask_again = False
+            if (another := self._credentials.another(call.credentials)) is not None:
+                call.credentials, self.is_proven = another, False
+                answer = self._exchange(call, method, path, details)
+        return self._judged(method, path, answer, details.get("accept", ()))
+
+    def _exchange(self, call: _Call, method: str, path: str, details: Details) -> Response:
         url, body = self._url(path, details.get("query", {})), details.get("body", b"")
-        left_seconds = max(_until.get() - time.monotonic(), _LEAST_SECONDS)
+        left_seconds = max(call.until - time.monotonic(), _LEAST_SECONDS)
         try:
             answer = self._pool.request(
                 method,
                 url,
                 body=body,  # type: ignore[arg-type]  # urllib3 sends any buffer as it is
-                headers=self._signed(method, url, details.get("headers", {}), body),
+                headers=self._signed(call.credentials, method, url, details.get("headers", {}), body),
                 timeout=urllib3.Timeout(
                     connect=min(_CONNECT_SECONDS, left_seconds), read=min(_REQUEST_SECONDS, left_seconds)
                 ),
@@ -131,7 +158,7 @@ class Wire:
             never_sent = isinstance(error, (NewConnectionError, ConnectTimeoutError))
             raise Unanswered(_first_line(error), may_have_happened=not never_sent) from error
         self._is_met = True
-        return self._judged(method, path, answer, details.get("accept", ()))
+        return answer
 
     def _judged(self, method: str, path: str, answer: Response, accept: tuple[int, ...]) -> Response:
         code = error_code(answer) if answer.status >= 300 else ""
@@ -154,7 +181,8 @@ class Wire:
     def refused(self, method: str, path: str, answer: Response) -> StorageError:
         """The error that says what the server refused, and what works."""
         code = error_code(answer)
-        return StorageError(
+        kind = NotAllowed if code == "AccessDenied" else StorageError
+        return kind(
             f"store {self.place.url} at {self.place.endpoint}: {method} {path or '(bucket)'} was refused "
             f"with {answer.status} {code}: {explain(answer.status, code, bucket=self.place.bucket)}"
         )
@@ -165,7 +193,9 @@ class Wire:
         place = f"{self.place.endpoint}/{self.place.bucket}"
         return place + (f"/{quote(path)}" if path else "") + (f"?{text}" if text else "")
 
-    def _signed(self, method: str, url: str, headers: Mapping[str, str], body: bytes | memoryview) -> dict[str, str]:
+    def _signed(
+        self, credentials: Credentials, method: str, url: str, headers: Mapping[str, str], body: bytes | memoryview
+    ) -> dict[str, str]:
         now = datetime.now(UTC)
         digest = hashlib.sha256(body).hexdigest()
         plain = {
@@ -174,14 +204,14 @@ class Wire:
             "x-amz-content-sha256": digest,
             "x-amz-date": now.strftime("%Y%m%dT%H%M%SZ"),
         }
-        if self.credentials.session_token:
-            plain["X-Amz-Security-Token"] = self.credentials.session_token
+        if credentials.session_token:
+            plain["X-Amz-Security-Token"] = credentials.session_token
         signed = sign_v4_s3(
             method=method,
             url=urlsplit(url),
             region=self.place.region,
             headers=dict(plain),
-            credentials=self.credentials,
+            credentials=credentials,
             content_sha256=digest,
             date=now,
         )
@@ -192,10 +222,10 @@ def _wait(error: Exception) -> bool | float:
     """stamina's backoff hook: by the usual backoff, or after what the server asked for if that is in time."""
     if not isinstance(error, Unanswered):
         return False
-    asked = error.retry_after_seconds
-    if asked is None:
+    asked, call = error.retry_after_seconds, _running.get()
+    if asked is None or call is None:
         return True
-    return asked if time.monotonic() + asked < _until.get() else False
+    return asked if time.monotonic() + asked < call.until else False
 
 
 def _retry_after(answer: Response) -> float | None:

@@ -1,12 +1,15 @@
-"""A credential for one run: an hour at most, its own prefix to write, shared inputs to read, nothing else.
+"""A credential for the gangs of one run: it writes below one prefix, reads what its caller names, ends with the run.
 
-Servers with STS at their endpoint (MinIO) give one; for a folder, or a gateway without it, there is none, and the
-caller says so.
+Three kinds, by what the server can do:
+
+    access key   MinIO: of the run alone, deleted when the run ends
+    session      STS at the store's endpoint, MinIO's way: cannot be taken back, so it lasts as short as STS lets it
+    none         a folder, or a gateway without either: there is none, and the caller says so
 """
 
-import json
-import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from gangline.errors import StorageError, UsageError
 from gangline.storage.keys import check_key, check_prefix
@@ -16,87 +19,184 @@ from gangline.storage.s3_names import NOTES
 if TYPE_CHECKING:
     from gangline.storage.s3 import S3Store
 
-MAX_SECONDS = 3600
-MIN_SECONDS = 900
+ACCOUNT_SECONDS = 3600
+"""A driver that died renews nothing, and ends nothing either."""
+SESSION_SECONDS = 900
 """STS gives none for less."""
-SHARED_INPUTS = ("blobs/", "models/")
-_WRITE = ("s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts")
-_UNKNOWN_THERE = (404, 405, 501)
+SHARED_INPUTS = ("blobs/",)
+"""Read by whoever knows a name, which is a digest; listed by nobody."""
+_WRITE = ("s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
+_NOTE = ("s3:PutObject", "s3:DeleteObject")
+_PROBED = "runs/probe"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lent:
+    """A credential that a server gave."""
+
+    text: str
+    """`ACCESS_KEY:SECRET_KEY[:SESSION_TOKEN]`, for `open_store`."""
+    kind: Literal["access key", "session"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lending:
+    """What a server lends, and how long it outlives the run it was lent to."""
+
+    kind: Literal["access key", "session", "none"]
+    outlives_seconds: int
+    """After the end of the run; 0: it is taken back then."""
+    why: str = ""
+    """No access key of its own."""
+
+    def __str__(self) -> str:
+        if self.kind == "access key":
+            return "an access key for each run, deleted when the run ends"
+        if self.kind == "session":
+            return f"a session for each run, which lasts up to {self.outlives_seconds} s after its end: {self.why}"
+        return f"no credential for one run, gangs get the site's own: {self.why}"
 
 
 def scoped_credentials(
-    store: ObjectStore, run_prefix: str, *, read: tuple[str, ...] = SHARED_INPUTS, seconds: int = MAX_SECONDS
-) -> str | None:
-    """Ask the store's server for a credential of one run.
+    store: ObjectStore, *, write: str, read: Sequence[str] = (), listed: Sequence[str] = (), owner: str = ""
+) -> Lent | None:
+    """Ask the store's server for a credential that may do what is named here, and nothing else.
 
     Args:
-        run_prefix: `runs/<project>/<commit>/<run>`; everything below may be read, written, listed and deleted.
-        read: Prefixes that may also be read and listed.
-        seconds: 900 to 3600; dead afterwards, whatever happened to the run.
+        write: Prefix, e.g. `runs/<project>/<commit>/<run>/gang`; below it all may be written, deleted, read, listed.
+        read: What may also be read: all below a prefix that ends with `/`, or the object of that very key.
+        listed: Prefixes, each ending with `/`, below which names may also be listed.
+        owner: Prefix of the run that it ends with; by default `write`.
 
     Returns:
-        `ACCESS_KEY:SECRET_KEY:SESSION_TOKEN` for `open_store`; None where the server gives none.
+        None where the server lends none.
 
     Raises:
         StorageError: The server did not answer, or refused this key.
+        UsageError: A prefix is no prefix of keys, or one that may be listed does not end with `/`.
     """
-    if not MIN_SECONDS <= seconds <= MAX_SECONDS:
-        raise UsageError(f"a run's credential lives {MIN_SECONDS} to {MAX_SECONDS} seconds, got {seconds}")
-    if not store.url.startswith("s3:"):
+    s3 = _s3(store)
+    if s3 is None:
         return None
-    from gangline.storage.s3 import S3Store
+    from gangline.storage import lent_accounts, lent_sessions
 
-    return _assume_role(store, policy(store, run_prefix, read), seconds) if isinstance(store, S3Store) else None
+    document = policy(s3, write=write, read=read, listed=listed)
+    try:
+        text = lent_accounts.add(s3.wire, document, owner=_owner(s3, owner or write), seconds=ACCOUNT_SECONDS)
+        return Lent(text=text, kind="access key")
+    except lent_accounts.Unavailable:
+        session = lent_sessions.assume(s3.wire, document, seconds=SESSION_SECONDS)
+        return None if session is None else Lent(text=session, kind="session")
 
 
-def policy(store: "S3Store", run_prefix: str, read: tuple[str, ...]) -> dict[str, Any]:
-    """What the credential may do, as S3 policy document."""
-    own = [store.prefix + check_key(run_prefix) + "/*", store.prefix + NOTES + run_prefix + "/*"]
-    shared = [store.prefix + check_prefix(prefix) + "*" for prefix in read]
+def revoke_credentials(store: ObjectStore, owner: str) -> int:
+    """Take back what was lent to the run at the prefix `owner`, and to no other; how many there were.
+
+    Sessions cannot be taken back and end by themselves.
+
+    Raises:
+        StorageError: The server did not answer.
+    """
+    s3 = _s3(store)
+    if s3 is None:
+        return 0
+    from gangline.storage import lent_accounts
+
+    try:
+        return lent_accounts.delete(s3.wire, owner=_owner(s3, owner))
+    except lent_accounts.Unavailable:
+        return 0
+
+
+def lent_owners(store: ObjectStore) -> frozenset[str]:
+    """Prefixes of the runs that hold an access key of this store, whoever lent it; of sessions nobody knows.
+
+    Raises:
+        StorageError: The server did not answer.
+    """
+    s3 = _s3(store)
+    if s3 is None:
+        return frozenset()
+    from gangline.storage import lent_accounts
+
+    root = _owner(s3, "")
+    try:
+        owners = lent_accounts.owners(s3.wire)
+    except lent_accounts.Unavailable:
+        return frozenset()
+    return frozenset(each.removeprefix(root) for each in owners if each.startswith(root))
+
+
+def lending(store: ObjectStore) -> Lending:
+    """What the server lends for one run, found by asking it; what is asked for reaches nothing and ends by itself."""
+    s3 = _s3(store)
+    if s3 is None:
+        return Lending(kind="none", outlives_seconds=0, why="the store is a folder")
+    from gangline.storage import lent_accounts, lent_sessions
+
+    try:
+        lent_accounts.probe(s3.wire, owner=_owner(s3, _PROBED))
+        return Lending(kind="access key", outlives_seconds=0)
+    except lent_accounts.Unavailable as error:
+        why = str(error)
+    try:
+        found = lent_sessions.assume(s3.wire, policy(s3, write=_PROBED), seconds=SESSION_SECONDS)
+    except StorageError as error:
+        return Lending(kind="none", outlives_seconds=0, why=str(error))
+    if found is None:
+        return Lending(kind="none", outlives_seconds=0, why="the server has neither access keys of MinIO nor STS")
+    return Lending(kind="session", outlives_seconds=SESSION_SECONDS, why=why)
+
+
+def policy(store: "S3Store", *, write: str, read: Sequence[str] = (), listed: Sequence[str] = ()) -> dict[str, Any]:
+    """What the credential may do, as S3 policy document.
+
+    Uploads are not listed: a server lists those of the whole bucket, and knows no condition for it. What is `admin:` is
+    denied by name, as some releases of MinIO let a limited key make an unlimited one (CVE-2025-62506).
+    """
+    own = check_key(write.removesuffix("/")) + "/"
+    for each in (*read, *listed):
+        check_prefix(each)
+    if wrong := [each for each in listed if not each.endswith("/")]:
+        raise UsageError(f"a prefix that may be listed ends with '/', found {wrong[0]!r}")
     bucket = f"arn:aws:s3:::{store.wire.place.bucket}"
+    names = [_pattern(store, each) for each in (own, *listed)]
     return {
         "Version": "2012-10-17",
         "Statement": [
-            _allow(_WRITE, [f"{bucket}/{each}" for each in own]),
-            _allow(("s3:GetObject",), [f"{bucket}/{each}" for each in (*own, *shared)]),
-            # MinIO knows no condition for it, and lists the uploads of one exact key at a time.
-            _allow(("s3:ListBucketMultipartUploads",), [bucket]),
-            {**_allow(("s3:ListBucket",), [bucket]), "Condition": {"StringLike": {"s3:prefix": [*own, *shared]}}},
+            _allow(_WRITE, [f"{bucket}/{_pattern(store, own)}"]),
+            _allow(_NOTE, [f"{bucket}/{_pattern(store, NOTES + own)}"]),
+            _allow(("s3:GetObject",), [f"{bucket}/{_pattern(store, each)}" for each in (own, *read)]),
+            {**_allow(("s3:ListBucket",), [bucket]), "Condition": _all_like(names)},
+            {"Effect": "Deny", "Action": ["admin:*"]},
         ],
     }
 
 
-def _allow(actions: tuple[str, ...], resources: list[str]) -> dict[str, Any]:
-    return {"Effect": "Allow", "Action": list(actions), "Resource": resources}
+def _all_like(prefixes: Sequence[str]) -> dict[str, Any]:
+    """A listing names one prefix or more, and all of them are these: MinIO lists by the first, and one that fits
+    anywhere in the query is enough for `StringLike`.
+    """
+    return {each: {"s3:prefix": [*prefixes]} for each in ("StringLike", "ForAllValues:StringLike")}
 
 
-def _assume_role(store: "S3Store", document: dict[str, Any], seconds: int) -> str | None:
-    import urllib3
-    from minio.credentials.providers import AssumeRoleProvider
+def _pattern(store: "S3Store", prefix: str) -> str:
+    """All below it, or the one key that does not end with `/`; a key has no wild card of its own."""
+    return store.prefix + prefix + ("*" if prefix.endswith("/") else "")
 
-    place, own = store.wire.place, store.wire.credentials
-    provider = AssumeRoleProvider(
-        sts_endpoint=place.endpoint,
-        access_key=own.access_key,
-        secret_key=own.secret_key,
-        duration_seconds=seconds,
-        policy=json.dumps(document, separators=(",", ":")),
-        region=place.region,
-        http_client=urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(connect=5, read=30)),
-    )
-    try:
-        given = provider.retrieve()
-    except ValueError as error:  # minio's word for every status but success
-        status = re.search(r"status code (\d+)", str(error))
-        if status and int(status[1]) in _UNKNOWN_THERE:
-            return None
-        raise StorageError(
-            f"store {place.url} at {place.endpoint}: a credential for one run was refused "
-            f"({status[0] if status else 'unreadable answer'}); let this key call AssumeRole, "
-            "or set store.scoped = false"
-        ) from error
-    except urllib3.exceptions.HTTPError as error:
-        raise StorageError(
-            f"store {place.url}: {place.endpoint} did not answer; is the server up and reachable from here?"
-        ) from error
-    return f"{given.access_key}:{given.secret_key}:{given.session_token}"
+
+def _allow(actions: Iterable[str], resources: Sequence[str]) -> dict[str, Any]:
+    return {"Effect": "Allow", "Action": [*actions], "Resource": [*resources]}
+
+
+def _owner(store: "S3Store", prefix: str) -> str:
+    """The run's name among those of all stores of a server."""
+    return f"{store.wire.place.bucket}/{store.prefix}{prefix.removesuffix('/')}"
+
+
+def _s3(store: ObjectStore) -> "S3Store | None":
+    if not store.url.startswith("s3:"):
+        return None
+    from gangline.storage.s3 import S3Store
+
+    return store if isinstance(store, S3Store) else None

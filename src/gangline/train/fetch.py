@@ -25,7 +25,10 @@ from gangline.train.environment import KeeperEnvironment
 from gangline.train.journal import replace
 from gangline.train.leash import die_with_parent
 from gangline.train.pod_files import code_path, plan_path
-from gangline.train.uploader import log_key, output_prefix
+from gangline.train.uploader import LOG_BYTES, log_key, output_prefix
+
+MOST_LINES_BYTES = 1 << 30
+"""Of a file of lines that an earlier pod left; a driver reads no more of it either."""
 
 
 def fetch(environment: KeeperEnvironment) -> None:
@@ -53,14 +56,15 @@ def restore(store: ObjectStore, environment: KeeperEnvironment, plan: Plan) -> N
     """What an earlier pod of this node said, so that this one appends to it; of another gang's nothing is taken."""
     prefix = output_prefix(plan)
     for rank in environment.ranks:
-        events = read_grown(store, f"{prefix}/ranks/{rank}.jsonl")
+        events = read_grown(store, f"{prefix}/ranks/{rank}.jsonl", most_bytes=MOST_LINES_BYTES)
         if events is None or not _is_of_gang(events, environment.gang):
             continue
         _put(environment.out / "ranks" / f"{rank}.jsonl", events)
-        log = store.get(log_key(prefix, rank))
+        log = store.get(log_key(prefix, rank), 0, LOG_BYTES)
         _put(environment.home / "logs" / f"{rank}.log", log.data if log else None)
         if rank == 0:
-            _put(environment.out / "metrics.jsonl", read_grown(store, f"{prefix}/metrics.jsonl"))
+            metrics = read_grown(store, f"{prefix}/metrics.jsonl", most_bytes=MOST_LINES_BYTES)
+            _put(environment.out / "metrics.jsonl", metrics)
 
 
 def _fence(store: ObjectStore, environment: KeeperEnvironment, plan: Plan) -> None:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tests.cluster.fake import discovery, reviews
+from tests.cluster.fake.admission import demand_admitted
 from tests.cluster.fake.kinds import BUILT_IN, CUSTOM, Kind
 from tests.cluster.fake.patches import applied, merged
 from tests.cluster.fake.refusal import (
@@ -56,6 +57,7 @@ class FakeServer:
     Attributes:
         store: Its objects, for controllers and tests.
         denied: (verb, resource) that the caller has no right to.
+        policies: ValidatingAdmissionPolicies that are bound to every namespace.
         now: Its clock; tests may set it.
         logs: (time, line) by namespace and pod.
     """
@@ -65,6 +67,7 @@ class FakeServer:
         self.kinds = (*BUILT_IN, *(kind for each in serve for kind in CUSTOM[each]))
         self.trainer = trainer
         self.denied: set[tuple[str, str]] = set()
+        self.policies: list[Object] = []
         self.now: Callable[[], datetime] = lambda: datetime.now(UTC)
         self.logs: dict[tuple[str, str], list[tuple[str, str]]] = {}
         for each in ("default", "kube-system"):
@@ -174,6 +177,7 @@ class FakeServer:
         key = self._key(kind, namespace, new["metadata"]["name"])
         if self.store.get(key) is not None:
             raise exists(kind.resource, key[2])
+        demand_admitted(self.policies, kind, new, None, denied=self.denied)
         return new if _is_dry(asked) else self.store.put(key, new)
 
     def _change(self, asked: Asked, kind: Kind) -> Object:
@@ -187,6 +191,8 @@ class FakeServer:
             after = merged(before, asked.body)
         self._check_body(asked, kind, after)
         new = changed(kind, before, after, subresource=place.subresource, is_patch=asked.method == "PATCH")
+        if not place.subresource:
+            demand_admitted(self.policies, kind, new, before, denied=self.denied)
         key = self._key(kind, place.namespace, place.name)
         if _is_dry(asked):
             return new

@@ -1,4 +1,7 @@
-"""The test overlay on a real cluster under names of its own, so that it meets nothing that stands there."""
+"""The test overlay on a real cluster under names of its own, so that it meets nothing that stands there.
+
+The service and a pipeline's steps have their accounts bound, too; neither runs.
+"""
 
 import json
 import secrets
@@ -28,8 +31,8 @@ class Applied:
     admin: Client
 
     def account(self, name: str) -> Client:
-        """A client that acts as the account `name` of the system namespace, or of gangs for gangline-gang."""
-        home = self.gangs if name == "gangline-gang" else self.system
+        """A client that acts as the account `name` of the system namespace, unless it lives elsewhere."""
+        home = {"gangline-gang": self.gangs, "pipeline-runner": "kubeflow"}.get(name, self.system)
         user = f"system:serviceaccount:{home}:{name}"
         groups = "system:serviceaccounts"
 
@@ -43,10 +46,11 @@ class Applied:
 
 @contextmanager
 def applied(kubeconfig: Path) -> Iterator[Applied]:
-    """Everything of `rendered/test.yaml`; gone afterwards, but for the priority classes."""
+    """Everything of `rendered/test.yaml`, and who else is bound; gone afterwards, but for the priority classes."""
     word = secrets.token_hex(3)
     admin = connect({"KUBECONFIG": str(kubeconfig)}, deadline_seconds=CALL_SECONDS)
-    made = [_renamed(each, word) for each in objects("test")]
+    bound = [each for name in ("serve", "kfp") for each in objects(name) if each["kind"] == "RoleBinding"]
+    made = [_renamed(each, word) for each in (*objects("test"), *bound)]
     paths = [(collection(each), each) for each in made]
     try:
         for path, body in paths:

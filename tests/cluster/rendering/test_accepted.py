@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from tests.launch.kubernetes.gangs import CPU, cases
-from tests.launch.kubernetes.templates import template_of
+from tests.launch.kubernetes.templates import pod_of
 
 from gangline.launch.kubernetes.api.facts import Facts
 from gangline.launch.kubernetes.api.protocol import Refused
@@ -63,14 +63,12 @@ def test_what_stands_around_a_root_is_taken(name, api):
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_pod_of_a_gang_is_taken_in_a_restricted_namespace(name, api):
     kind, setting = CASES[name]
-    template = template_of(render_as(kind, placed_in(setting, api.namespace)))
-    body = {"apiVersion": "v1", "kind": "Pod", **template}
-    body["metadata"] = {**template["metadata"], "name": "gang-0"}
+    body = pod_of(render_as(kind, placed_in(setting, api.namespace)))
     assert api.create(f"/api/v1/namespaces/{api.namespace}/pods", body, dry_run=True)["spec"]["containers"]
 
 
 def test_secret_of_a_gang_is_taken(api):
-    body = secret(CPU, {"checkpoint-key": b"\x00key", "store-credentials": b"a:b"})
+    body = secret(CPU, {"checkpoint-key": b"\x00key", "store-credentials": b"a:b"}, job=CPU.name)
     made = api.create(f"/api/v1/namespaces/{api.namespace}/secrets", body, dry_run=True)
     assert made["type"] == "Opaque"
 

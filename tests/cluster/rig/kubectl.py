@@ -32,12 +32,16 @@ class Kubectl:
             feed=json.dumps(told),
         )  # fmt: skip
 
-    def create_missing(self, objects: Iterable[dict[str, Any]]) -> None:
-        """Leaves alone what is there under the same name."""
+    def create_missing(self, objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What was made; leaves alone what is there under the same name."""
+        made = []
         for each in objects:
             name = f"{each['kind']}/{each['metadata']['name']}"
-            if not self.run("get", name, "--ignore-not-found", "-o", "name").strip():
+            where = ("-n", each["metadata"]["namespace"]) if "namespace" in each["metadata"] else ()
+            if not self.run("get", name, *where, "--ignore-not-found", "-o", "name").strip():
                 self.apply([each])
+                made.append(each)
+        return made
 
     def holds(self, *arguments: str, wanted: str) -> bool:
         """Whether the answer is `wanted`; an error is a no."""

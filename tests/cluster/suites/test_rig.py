@@ -68,22 +68,22 @@ store.put("answer", store.get("greeting").data + b", from a pod")
 
 def test_credential_of_one_run_is_good_for_its_own_prefix_alone(cluster, namespace):
     place = f"tests/{namespace}"
-    credentials = scoped_credentials(cluster.store(place), "runs/p/c/mine")
-    assert credentials, "the store gives no credentials of a run"
+    lent = scoped_credentials(cluster.store(place), write="runs/p/c/mine/gang")
+    assert lent, "the store gives no credentials of a run"
     program = f"""
 from gangline.errors import StorageError
 from gangline.storage.open import open_store
-store = open_store({cluster.store_url_for_pods(place)!r}, credentials={credentials!r})
-store.put("runs/p/c/mine/result", b"1")
+store = open_store({cluster.store_url_for_pods(place)!r}, credentials={lent.text!r})
+store.put("runs/p/c/mine/gang/result", b"1")
 try:
-    store.put("runs/p/c/other/result", b"1")
+    store.put("runs/p/c/mine/result", b"1")
     print("written")
 except StorageError:
     print("refused")
 """
     assert run(cluster, namespace, pod("scoped", cluster.image, program)).strip() == "refused"
-    assert cluster.store(place).get("runs/p/c/mine/result").data == b"1"
-    assert cluster.store(place).get("runs/p/c/other/result") is None
+    assert cluster.store(place).get("runs/p/c/mine/gang/result").data == b"1"
+    assert cluster.store(place).get("runs/p/c/mine/result") is None
 
 
 def test_pod_has_no_way_out(cluster, namespace):

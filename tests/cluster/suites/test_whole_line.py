@@ -1,4 +1,7 @@
-"""One commit of bytegpt through the whole line: on this machine, with pods, and with pods under kfp's local runner."""
+"""One commit of bytegpt through the whole line: on this machine, with pods, and with pods under kfp's local runner.
+
+What drives has the account and the rights of a driver; only the sweep at the end is an administrator's.
+"""
 
 import json
 import os
@@ -9,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.cluster.driver import driving, kubeconfig
 from tests.cluster.rig.wait import await_true
 from tests.line.repositories import commit, git
 
@@ -46,7 +50,14 @@ def image(cluster):
 
 
 @pytest.fixture(scope="module")
-def desk(cluster, repo, image, tmp_path_factory):
+def account(cluster):
+    """Of drivers; it is there until the last run has ended."""
+    with driving(cluster):
+        yield
+
+
+@pytest.fixture(scope="module")
+def desk(cluster, account, repo, image, tmp_path_factory):
     """Gives a way a namespace and a store of its own, so that none takes another's results."""
     made = []
 
@@ -57,10 +68,10 @@ def desk(cluster, repo, image, tmp_path_factory):
         site.write_text(site_of(cluster, image, made[-1]), "utf-8")
         environ = {
             **{name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ},
-            "HOME": str(home), "KUBECONFIG": str(cluster.kubeconfig), "STORE": cluster.credentials,
-            "GANGLINE_SITE": str(site), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore",
+            "KUBECONFIG": str(kubeconfig(cluster, made[-1], home / "driver")), "STORE": cluster.credentials,
+            "HOME": str(home), "GANGLINE_SITE": str(site), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore",
         }  # fmt: skip
-        return Desk(repo, environ, made[-1])
+        return Desk(repo, environ, made[-1], administrator=str(cluster.kubeconfig))
 
     yield open_desk
     for namespace in made:
@@ -73,6 +84,8 @@ class Desk:
     repo: Path
     environ: dict[str, str]
     namespace: str
+    administrator: str
+    """Kubeconfig of whoever may sweep."""
 
     def run(self, way):
         """The record of the whole line."""
@@ -80,13 +93,20 @@ class Desk:
         self.ask("run", str(self.repo), *WAYS[way], *settings, "--json")
         return json.loads(self.ask("show", "--repo", str(self.repo), "--json"))
 
-    def sweep(self):
-        self.ask("sweep", "--repo", str(self.repo))
+    def doctor(self):
+        """What is well of the cluster, by name."""
+        told = json.loads(self.ask("doctor", "--cluster", "--repo", str(self.repo), "--json"))
+        return {each["name"] for each in told["findings"] if each["ok"]}
 
-    def ask(self, *words):
+    def sweep(self):
+        self.ask("sweep", "--repo", str(self.repo), KUBECONFIG=self.administrator)
+
+    def ask(self, *words, **environ):
         """What the command says; it must end well."""
         command = [sys.executable, "-m", "gangline", *words]
-        done = subprocess.run(command, env=self.environ, capture_output=True, text=True, timeout=800, check=False)
+        done = subprocess.run(
+            command, env=self.environ | environ, capture_output=True, text=True, timeout=800, check=False
+        )
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         return done.stdout
 
@@ -120,6 +140,7 @@ def here(desk):
 @pytest.mark.parametrize("way", ["pods", "pipeline"])
 def test_the_same_commit_gives_the_same_record_wherever_it_runs(cluster, desk, here, image, way):
     mine = desk(way)
+    assert {"rights", "secrets", "admission"} <= mine.doctor()
     found = mine.run(way)
     demand_same(found, here)
     assert found["inputs"]["image"] == image

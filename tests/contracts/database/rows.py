@@ -7,9 +7,9 @@ def order(ref="refs/heads/main", project="alpha", **fields):
     return Order(project=project, ref=ref, forge="ours", repository=f"team/{project}", **fields)
 
 
-def row(number=1, **fields):
+def row(number=1, project="alpha", **fields):
     whole = {
-        "run": f"alpha-{number:08x}-abcdef", "project": "alpha", "commit": f"{number:040x}", "branch": "main",
+        "run": f"{project}-{number:08x}-abcdef", "project": project, "commit": f"{number:040x}", "branch": "main",
         "subject": f"change {number}", "pull_request": None, "trust": "own", "state": "ended", "verdict": "passed",
         "reason": "every stage is done", "attempt": 1, "created": f"2026-01-01T00:00:{number:09.3f}Z", "plan": "ddp-2",
         "metric": "eval_loss", "value": 2.5, "base": None, "side": "same", "seconds": 60.0, "stage": "report",

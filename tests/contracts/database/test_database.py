@@ -130,6 +130,7 @@ def test_a_claimed_order_learns_its_run_and_stays_claimed(database):
     assert database.orders.get(mine.id).run == "alpha-1"
 
 
+@pytest.mark.row("C2")
 def test_an_order_whose_driver_is_gone_is_taken_up_again_with_its_run(database):
     database.orders.add(order(), now=1.0)
     first = claim(database, now=2000.0)
@@ -157,12 +158,41 @@ def test_a_parked_order_waits_for_its_hour_or_is_woken(database):
 def test_dropping_a_ref_spares_what_is_driven_and_other_refs(database):
     database.orders.add(order(commit="a" * 40), now=1.0)
     driven = claim(database)
+    database.orders.settle(replace(driven, run="alpha-1"), holder="me")
     waiting = database.orders.add(order(), now=2.0)
     other = database.orders.add(order("refs/heads/other"), now=2.0)
     dropped = database.orders.drop(project="alpha", ref="refs/heads/main", note="the branch is gone")
     assert [(each.id, each.state, each.note) for each in dropped] == [(waiting.id, "dropped", "the branch is gone")]
     assert database.orders.get(driven.id).state == "driving"
     assert [each.id for each in queued(database)] == [other.id]
+
+
+def test_dropping_a_ref_takes_what_is_driven_without_a_run_from_its_driver(database):
+    database.orders.add(order(commit="a" * 40), now=1.0)
+    prepared = claim(database)
+    asker = database.orders.add(order(commit="b" * 40), now=2.0)
+    dropped = database.orders.drop(project="alpha", ref="refs/heads/main", note="it is gone", but=asker.id)
+    assert [each.id for each in dropped] == [prepared.id]
+    assert not database.orders.settle(replace(prepared, run="alpha-1"), holder="me")
+    assert not database.orders.renew(prepared.id, holder="me", now=3.0, lease_seconds=60.0)
+    assert database.orders.get(prepared.id).note == "it is gone"
+
+
+def test_an_order_is_withdrawn_until_a_run_of_it_is_driven(database):
+    first = database.orders.add(order(), now=1.0)
+    assert database.orders.withdraw(first.id, note="why").state == "dropped"
+    assert claim(database) is None
+    database.orders.add(order(), now=2.0)
+    prepared = claim(database)
+    assert database.orders.withdraw(prepared.id, note="why").state == "dropped"
+    assert not database.orders.settle(replace(prepared, state="done"), holder="me")
+    database.orders.add(order(), now=3.0)
+    driven = claim(database)
+    assert database.orders.settle(replace(driven, run="alpha-1"), holder="me")
+    assert database.orders.withdraw(driven.id, note="why").state == "driving"
+    assert database.orders.settle(replace(driven, run="alpha-1", state="done", note="passed"), holder="me")
+    assert database.orders.withdraw(driven.id, note="why").note == "passed"
+    assert database.orders.withdraw(99, note="why") is None
 
 
 def test_orders_are_listed_by_state_and_project_and_counted(database):

@@ -2,13 +2,13 @@
 
 import pytest
 from tests.cluster.cluster import open_cluster
-from tests.contracts.launcher.gangs import Stand
+from tests.contracts.launcher.gangs import Stand, sandbox_here
 from tests.contracts.launcher.stands import ClusterStand, FakeStand
 
 _SLOW_ROOTS = [pytest.param(kind, marks=[pytest.mark.cluster, pytest.mark.slow]) for kind in ("jobset", "trainjob")]
 
 
-@pytest.fixture(params=["local", "fake", pytest.param("job", marks=pytest.mark.cluster), *_SLOW_ROOTS])
+@pytest.fixture(params=["local", "own", "fork", "fake", pytest.param("job", marks=pytest.mark.cluster), *_SLOW_ROOTS])
 def stand(request, tmp_path):
     """Each launcher in turn, for what the protocol promises."""
     made = _make(request, tmp_path)
@@ -39,6 +39,8 @@ def cluster():
 def _make(request, tmp_path):
     if request.param in ("local", "fake"):
         return Stand(tmp_path) if request.param == "local" else FakeStand(tmp_path)
+    if request.param in ("own", "fork"):
+        return Stand(tmp_path, sandbox=sandbox_here(tmp_path, request.param))
     cluster = request.getfixturevalue("cluster")
     cluster.demand(request.param)
     namespace = cluster.namespace(request.node.name)

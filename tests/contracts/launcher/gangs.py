@@ -6,12 +6,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from gangline.launch.local import LocalLauncher
+from gangline.launch.local.folder import GangFolder
 from gangline.launch.protocol import Launcher
+from gangline.launch.sandbox import Sandbox, find_engine
 from gangline.procfs import with_variable
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Plan, Program, Recovery
 from gangline.spec.podset import PodSet
+from gangline.spec.record import Trust
 from gangline.storage.blobs import put_blob
 from gangline.storage.layer import LayerFile, pack
 from gangline.storage.open import open_store
@@ -33,17 +38,26 @@ SAVER = HEAD + "signal.signal(15, lambda *_: (print('saved', rank), sys.exit(143
 STEPPER = HEAD + "[step(number) or time.sleep(0.02) for number in range(5)]; print('done', rank)"
 
 
-class Stand:
-    """The launcher of this machine with a store, and podsets to start."""
+def sandbox_here(root: Path, trust: Trust) -> Sandbox:
+    """Of a repository that keeps all it has in `root`."""
+    engine = find_engine("auto", wide=trust == "own")
+    if not engine.hides:
+        pytest.skip(f"needs bubblewrap: apt-get install bubblewrap; here is {engine.text}")
+    return Sandbox(engine=engine, trust=trust, hidden=(root,), home=root / "home" if trust == "own" else None)
 
-    def __init__(self, root: Path, *, store: ObjectStore | None = None) -> None:
-        self.root = root / "gangs"
+
+class Stand:
+    """The launcher of this machine with a store, and podsets to start; its gangs in a sandbox where there is one."""
+
+    def __init__(self, root: Path, *, store: ObjectStore | None = None, sandbox: Sandbox | None = None) -> None:
+        self.root, self.sandbox = root / "gangs", sandbox
         self.store = store or open_store(f"file:{root / 'store'}")
         self.launcher: Launcher = self.again()
 
     def again(self) -> Launcher:
         """As another driver would open it."""
-        return LocalLauncher(self.root, store=self.store, secrets=lambda name: f"value of {name}".encode())
+        secrets = lambda name: f"value of {name}".encode()  # noqa: E731
+        return LocalLauncher(self.root, store=self.store, secrets=secrets, sandbox=self.sandbox)
 
     def podset(self, program: str, name: str = "run-1", *, ranks: int = 2, restarts: int = 3, **changes) -> PodSet:
         plan = Plan(
@@ -75,7 +89,7 @@ class Stand:
         return replace(podset, **changes)
 
     def processes(self, name: str = "run-1") -> list[int]:
-        return list(with_variable("GANGLINE_HOME", str(self.root / name)))
+        return list(with_variable("GANGLINE_HOME", str(GangFolder(self.root / name).inside)))
 
     def close(self) -> None:
         names = [path.parent.name for path in self.root.glob("*/podset.json")]

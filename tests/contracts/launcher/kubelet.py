@@ -131,7 +131,7 @@ class ProcessKubelet:
         name, gang, node = pod["metadata"]["name"], pod["metadata"]["labels"][GANG], node_rank(pod)
         podset = PodSet.from_json(self._job(gang)["metadata"]["annotations"][SPEC])
         folder = GangFolder(self._root / gang / name)
-        materialise(folder, podset, store=self._store, secrets=lambda key: self._secret(gang, key))
+        materialise(folder, podset, store=self._store, secrets=lambda key: self._secret(pod, key))
         environ = keeper_environ(folder, replace(podset, store=self._store.url), node)
         command = [sys.executable, "-m", "gangline.train.keeper"]
         self._hands.run(name, ready=False, namespace=self._api.namespace)
@@ -187,7 +187,9 @@ class ProcessKubelet:
         assert found is not None, f"pods of {gang} without a Job"
         return found
 
-    def _secret(self, gang: str, key: str) -> bytes:
-        found = self._api.server.store.get(("secrets", self._api.namespace, gang))
-        assert found is not None, f"pods of {gang} without a Secret"
+    def _secret(self, pod: dict[str, Any], key: str) -> bytes:
+        """Of the one Secret that the pod mounts."""
+        (name,) = [each["secret"]["secretName"] for each in pod["spec"]["volumes"] if "secret" in each]
+        found = self._api.server.store.get(("secrets", self._api.namespace, name))
+        assert found is not None, f"{pod['metadata']['name']} waits for the Secret {name}"
         return base64.b64decode(found["data"][key])

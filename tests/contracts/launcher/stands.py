@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from tests.cluster.fake.admission import policies
 from tests.cluster.fake.api import FakeApi
 from tests.contracts.launcher.gangs import Stand, poll
 from tests.contracts.launcher.kubelet import ProcessKubelet
@@ -28,6 +29,7 @@ class FakeStand(Stand):
 
     def __init__(self, root: Path) -> None:
         self.api = FakeApi(patience=0.2)
+        self.api.server.policies = policies()
         super().__init__(root)
         self.kubelet = ProcessKubelet(self.api, self.root, store=self.store)
 

@@ -118,7 +118,7 @@ def test_cancel_that_dies_at_any_write_is_completed_by_the_next(alive, when):
         assert alive.leftovers(gang.name) == []
 
 
-@pytest.mark.row("K2")
+@pytest.mark.row("K2", full="1,000 gangs")
 @pytest.mark.parametrize("number", [100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_lost_answers_start_no_second_gang(desk, number):
     for count in range(number):
@@ -129,8 +129,8 @@ def test_lost_answers_start_no_second_gang(desk, number):
     assert all("gangline/queued" in root["metadata"]["annotations"] for root in desk.roots())
 
 
-@pytest.mark.row("K1")
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.row("K1", full="500 gangs over a server that fails in three of ten calls")
+@pytest.mark.parametrize("number", [*range(5), *(pytest.param(each, marks=pytest.mark.slow) for each in range(5, 500))])
 def test_gang_comes_and_goes_over_a_server_that_fails_in_three_of_ten_calls(alive, seed, number):
     driver, gang = alive.over(Shaky(alive.api, share=0.3, seed=100 * seed + number)), alive.gang(num_nodes=1)
     first = insisting(lambda: driver.submit(gang))
@@ -343,10 +343,10 @@ def test_secrets_of_an_ended_gang_are_blank(fake):
     name = fake.launcher.submit(fake.podset(STEPPER)).name
     fake.launcher.renew(name)
     assert list(fake.launcher.follow(name))[-1].end.exit_code == 0
-    secret = fake.api.server.store.get(("secrets", "gangs", name))
+    secret = fake.api.server.store.get(("secrets", "gangs", f"{name}.gang"))
     assert not secret.get("data")
     fake.launcher.renew(name)
-    assert not fake.api.server.store.get(("secrets", "gangs", name)).get("data")
+    assert not fake.api.server.store.get(("secrets", "gangs", f"{name}.gang")).get("data")
 
 
 def test_follower_tells_why_it_waits_and_when_that_changes(alive):

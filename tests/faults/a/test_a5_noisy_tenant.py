@@ -45,7 +45,7 @@ def p99(waits):
     return quantiles(waits, n=100)[98]
 
 
-@pytest.mark.row("A5")
+@pytest.mark.row("A5", full="a neighbour with 100 gangs in the queue")
 @pytest.mark.parametrize("noise", [10, pytest.param(100, marks=pytest.mark.slow)])
 def test_a_long_queue_of_one_project_does_not_make_another_wait(noise):
     polite, noisy = waits_of_victim(2), waits_of_victim(noise)

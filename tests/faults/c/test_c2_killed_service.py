@@ -14,7 +14,7 @@ from tests.serve.orders.yard import ALL, Yard
 
 from gangline.serve.database.open import open_database
 
-pytestmark = pytest.mark.row("C2")
+pytestmark = pytest.mark.row("C2", full="30 orders of a service that is killed again and again")
 ROOT = Path(__file__).parents[3]
 MOST_KILLS = 60
 
@@ -55,7 +55,7 @@ def test_a_service_killed_at_any_moment_loses_and_doubles_nothing(tmp_path, seed
         if all(each.state == "done" for each in orders(tmp_path)):
             break
     found = orders(tmp_path)
-    assert {each.branch: each.commit for each in found} == commits
+    assert {each.branch: each.commit for each in found} == commits, [each.note for each in found]
     assert {each.state for each in found} == {"done"}
     assert sorted(each.run for each in found) == sorted(each.run.id for each in yard.records())
     assert {each.run.verdict for each in yard.records()} == {"passed"}

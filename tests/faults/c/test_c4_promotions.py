@@ -17,7 +17,7 @@ from gangline.line.registry.publish import write_version
 from gangline.line.registry.versions import read_alias, read_version
 from gangline.spec.record import Record
 
-pytestmark = pytest.mark.row("C4")
+pytestmark = pytest.mark.row("C4", full="25 promotions by 16 at once")
 WORKERS = 16
 
 
@@ -98,7 +98,9 @@ def test_of_sixteen_that_promote_at_once_one_wins_each_generation(desk, seed, ro
 
         answers = at_once(promote)
         swaps = [c for c in history.calls if c.operation in {"create", "swap"} and c.outcome == "ok"]
-        generations = sorted({a.generation for a in answers if not isinstance(a, str)})
+        won = {(a.generation, a.nonce) for a in answers if not isinstance(a, str)}
+        generations = sorted({generation for generation, _ in won})
+        assert len(won) == len(generations), "two promotions won one generation"
         assert len(swaps) <= len(generations)
         assert all("another promotion was faster" in a for a in answers if isinstance(a, str))
         versions = [c for c in history.calls if "/aliases/" in c.key]

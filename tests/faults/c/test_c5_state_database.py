@@ -11,7 +11,7 @@ from gangline.serve.database.open import open_database
 from gangline.serve.database.soundness import Mark
 from gangline.serve.types import Principal, RunFilter
 
-pytestmark = pytest.mark.row("C5")
+pytestmark = pytest.mark.row("C5", full="200 flipped bits in each of two files")
 FILES = ("gangline.db", "gangline.db-wal", "gangline.db.mark")
 
 

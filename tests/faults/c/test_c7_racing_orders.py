@@ -12,7 +12,7 @@ from tests.contracts.database.rows import order
 
 from gangline.serve.database.open import open_database
 
-pytestmark = pytest.mark.row("C7")
+pytestmark = pytest.mark.row("C7", full="100,000 rule steps")
 FINAL = {"done", "dropped", "quarantined"}
 LEASE = 60.0
 services = st.sampled_from(["one", "two", "three"])

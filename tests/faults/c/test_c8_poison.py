@@ -11,7 +11,7 @@ from tests.serve.hook_service import desk_at
 from gangline.serve.orders import ending, workers
 from gangline.serve.orders.service import OrderService
 
-pytestmark = pytest.mark.row("C8")
+pytestmark = pytest.mark.row("C8", full="one poison order of 10,000")
 
 
 class QuickErrand(workers.Errand):

@@ -78,7 +78,7 @@ def invariants(folder):
 @pytest.mark.row("C1")
 def test_a_driver_killed_at_some_effects_is_resumed_to_the_same_end(tmp_path):
     """The gang's creation and the removal of the open marker; every point is `slow`."""
-    points = [34, 47]
+    points = ["submit ", "delete open/"]
     found = enumerate_crashes(
         command,
         digest=what_is_left,
@@ -92,7 +92,7 @@ def test_a_driver_killed_at_some_effects_is_resumed_to_the_same_end(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.row("C1")
+@pytest.mark.row("C1", full="every durable effect of a line, before and after, and 20 kills in recoveries")
 @pytest.mark.timeout(1800)
 def test_a_driver_killed_at_every_effect_is_resumed_to_the_same_end(tmp_path):
     found = enumerate_crashes(
@@ -108,7 +108,7 @@ def test_a_driver_killed_at_every_effect_is_resumed_to_the_same_end(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.row("C2")
+@pytest.mark.row("C2", full="20 lines, each driver killed one to three times")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(20))
 def test_a_driver_killed_at_random_times_is_resumed_to_the_same_end(tmp_path, seed):

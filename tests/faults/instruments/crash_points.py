@@ -199,7 +199,7 @@ def enumerate_crashes(
     scratch: Path,
     keys: Callable[[Path], set[str]] = lambda _: set(),
     check: Callable[[Path], None] = lambda _: None,
-    points: Sequence[int] | None = None,
+    points: Sequence[int | str] | None = None,
     recoveries: int = 0,
     seed: int = 0,
     timeout_seconds: float = 120,
@@ -211,7 +211,8 @@ def enumerate_crashes(
         digest: Of what the program leaves in the folder, without times and random words.
         keys: What the store in the folder holds; each must have been named by an effect.
         check: Invariants, after every restart.
-        points: Only these effect numbers, to replay a failure or to take a sample.
+        points: Only these effects, to replay a failure or to take a sample: by number, or by how they begin, as
+            `submit `, which is the first such effect wherever it stands.
         recoveries: Number of pairs with a second kill, in the restart.
     """
     run = _Runner(command, scratch, timeout_seconds)
@@ -220,7 +221,8 @@ def enumerate_crashes(
     check(folder)
     if bypassed := keys(folder) - {effect.partition(" ")[2] for effect in effects}:
         raise CrashFound(f"written past the wrapper, so no crash point covers it: {sorted(bypassed)}")
-    single = [(k, when, None) for k in points or range(1, len(effects) + 1) for when in ("before", "after")]
+    numbers = range(1, len(effects) + 1) if points is None else [_number(each, effects) for each in points]
+    single = [(k, when, None) for k in numbers for when in ("before", "after")]
     pairs = _pairs(len(effects), recoveries, random.Random(seed))
     for k, when, again in [*single, *pairs]:
         where = f"killed {when} effect {k} of {len(effects)} ({effects[k - 1]})"
@@ -244,6 +246,15 @@ def digest_of(store: ObjectStore, *, ignore: Callable[[str], bool] = lambda _: F
 
 def keys_of(store: ObjectStore) -> set[str]:
     return {entry.key for entry in list_all(store, "")}
+
+
+def _number(point: int | str, effects: Sequence[str]) -> int:
+    if isinstance(point, int):
+        return point
+    found = next((number for number, effect in enumerate(effects, 1) if effect.startswith(point)), None)
+    if found is None:
+        raise CrashFound(f"no effect begins with {point!r}; there are {sorted({each.split()[0] for each in effects})}")
+    return found
 
 
 def _pairs(num_effects: int, recoveries: int, draw: random.Random) -> list[tuple[int, When, int | None]]:

@@ -70,6 +70,16 @@ def test_one_point_can_be_replayed(tmp_path):
     assert run("careful", tmp_path, points=[3]).num_crashes == 2
 
 
+def test_a_point_is_found_by_the_name_of_its_effect(tmp_path):
+    with pytest.raises(CrashFound, match=r"killed after effect 1 of 2 \(put log\)"):
+        run("forgetful", tmp_path, points=["put log"])
+
+
+def test_a_name_that_no_effect_has_is_told(tmp_path):
+    with pytest.raises(CrashFound, match=r"no effect begins with 'submit '; there are .*'put'"):
+        run("careful", tmp_path, points=["submit "])
+
+
 def test_methods_of_any_object_can_be_effects(tmp_path):
     class Launcher:
         def submit(self, name):

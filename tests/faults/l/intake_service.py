@@ -1,22 +1,27 @@
-"""A service process that takes deliveries in, to be killed: `python intake_service.py FOLDER DATABASE PORT`."""
+"""A service process that takes deliveries in, to be killed: `python intake_service.py FOLDER DATABASE PORT`.
+
+The whole application behind the server and with the limits that ship.
+"""
 
 import sys
 from pathlib import Path
 
-import uvicorn
-from tests.serve.hook_service import desk_at, hooks_app
+from tests.serve.hook_service import desk_at
 
 from gangline.cli.logs import set_up_logs
+from gangline.serve.app import create_app
 from gangline.serve.database.open import open_database
+from gangline.serve.listening import answer, bind
 
 
 def main():
     set_up_logs({})
     folder, url, port = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     database = open_database(url)
-    app = hooks_app(desk_at(folder, database=database))
+    app = create_app(desk_at(folder, database=database))
     try:
-        uvicorn.run(app, host="127.0.0.1", port=port, log_config=None, access_log=False, lifespan="off")
+        with bind(f"127.0.0.1:{port}") as bound:
+            answer(app, bound, stopping=app.state.service.close)
     finally:
         database.close()
 

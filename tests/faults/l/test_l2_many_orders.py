@@ -11,7 +11,7 @@ from tests.faults.instruments.memory import peak_bytes
 
 from gangline.serve.database.open import open_database
 
-pytestmark = pytest.mark.row("L2")
+pytestmark = pytest.mark.row("L2", full="10,000 orders of 50 projects")
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.tools)])

@@ -17,7 +17,7 @@ from tests.faults.l.many_runs import fill, named, pages, put_records, rows, sear
 from gangline.serve.database.open import open_database
 from gangline.serve.types import RunFilter
 
-pytestmark = pytest.mark.row("L3")
+pytestmark = pytest.mark.row("L3", full="100,000 runs")
 ROOT = Path(__file__).parents[3]
 FEW, MANY, WHOLE = 1000, 4000, 100_000
 

@@ -7,7 +7,7 @@ from tests.contracts.database.servers import BINARIES
 from tests.contracts.storage.servers import tool
 from tests.faults.n.network import run_alone
 
-pytestmark = [pytest.mark.row("N1"), pytest.mark.tools]
+pytestmark = [pytest.mark.row("N1", full="20 cuts of a service from its database in each of 3 ways"), pytest.mark.tools]
 SECONDS = 240
 WAYS = ["both", pytest.param("to", marks=pytest.mark.slow), pytest.param("from", marks=pytest.mark.slow)]
 LIVE_SECONDS = 30.0

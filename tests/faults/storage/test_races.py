@@ -24,7 +24,7 @@ def test_16_workers_on_one_key_are_linearizable(store, seed):
         _one_history(store, f"register/{number}", seed + number, workers=16, turns=3)
 
 
-@pytest.mark.row("C4")
+@pytest.mark.row("C4", full="10,000 histories of 16 writers")
 @pytest.mark.slow
 def test_10000_histories_are_linearizable(store, seed):
     for number in range(10_000):

@@ -14,7 +14,7 @@ class Controller {
     static final Set<String> OPTIONS = ['skipDefaultCheckout', 'disableConcurrentBuilds', 'durabilityHint',
                                         'buildDiscarder', 'logRotator', 'timeout'] as Set
     static final Set<String> MARKS = ['kubernetesAgent', 'nonresumable'] as Set
-    static final Set<String> STEPS = ['sh', 'echo', 'error', 'sleep', 'input', 'checkout', 'junit',
+    static final Set<String> STEPS = ['sh', 'echo', 'error', 'sleep', 'input', 'checkout', 'scmGit', 'junit',
                                       'archiveArtifacts'] as Set
     static final Set<String> BLOCKS = ['pipeline', 'agent', 'options', 'stages', 'stage', 'steps', 'post', 'aborted',
                                        'notBuilt', 'cleanup', 'node', 'container', 'withEnv', 'retry'] as Set
@@ -52,15 +52,17 @@ class Controller {
         loader = new GroovyClassLoader(Controller.classLoader, settings)
         Program.steps = STEPS + OPTIONS + MARKS
         Program.blocks = BLOCKS
+        Program.scm = [branches: [], extensions: [],
+                       userRemoteConfigs: [[url: asked.repository, credentialsId: 'forge-app', refspec: asked.commit]]]
         asked.library.each { name, path ->
             Program.library[name] = loader.parseClass(new File(path).text, "${name}.groovy")
         }
-        Program.library['Jenkinsfile'] = loader.parseClass(new File(asked.pipeline).text, 'Jenkinsfile.groovy')
+        Program.library['the job'] = loader.parseClass(asked.script.toString(), 'Job.groovy')
     }
 
     private void begin() {
         build = new Build(env: new LinkedHashMap<String, String>(asked.env))
-        Program script = Program.library['Jenkinsfile'].newInstance()
+        Program script = Program.library['the job'].newInstance()
         script.attach(build)
         program = new Continuable(script)
         step(null)
@@ -95,7 +97,8 @@ class Controller {
             case 'error': throw new Exception(given[0].toString())
             case 'sleep': return pause(named)
             case 'input': return ask(named, request.number)
-            case 'checkout': return checkOut()
+            case 'scmGit': return named
+            case 'checkout': return checkOut((Map) named.userRemoteConfigs[0])
             case 'junit': return count(named.testResults)
             case 'archiveArtifacts': return keep(named.artifacts)
             case 'sh': return shell(named ?: [script: given[0]], request.number)
@@ -118,10 +121,14 @@ class Controller {
         return answer.text.trim()
     }
 
-    private Object checkOut() {
+    /** As the plugin does: what the refspec names, and nothing else of the remote. */
+    private Object checkOut(Map remote) {
         File place = workspace()
-        if (!new File(place, '.git').exists()) { git(place.parentFile, 'clone', '-q', asked.repository, place.path) }
-        git(place, 'fetch', '-q', 'origin', asked.commit)
+        if (!new File(place, '.git').exists()) {
+            git(place.parentFile, 'init', '-q', place.path)
+            git(place, 'remote', 'add', 'origin', remote.url.toString())
+        }
+        git(place, *(['fetch', '-q', 'origin'] + remote.refspec.toString().tokenize()))
         git(place, 'checkout', '-q', '--force', '--detach', asked.commit)
         return null
     }

@@ -59,6 +59,8 @@ abstract class Program extends SerializableScript {
     static Map<String, Class> library = [:]
     static Set<String> blocks = [] as Set
     static Set<String> steps = [] as Set
+    /** What the job says about its repository. */
+    static Map scm = [:]
     Build build
 
     /** A plain assignment would go into the script's variables. */
@@ -83,7 +85,7 @@ abstract class Program extends SerializableScript {
         switch (name) {
             case 'env': return new Environment(build: build)
             case 'currentBuild': return build
-            case 'scm': return 'scm'
+            case 'scm': return Program.@scm
             case 'none': return 'none'
             case 'build': return build
             default: return super.getProperty(name)

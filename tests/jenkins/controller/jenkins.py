@@ -14,8 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
+from cryptography.hazmat.primitives.asymmetric import ec
 from tests.jenkins.controller.engine import HERE, java
-from tests.jenkins.files import AGENTS, JENKINSFILE, VARS
+from tests.jenkins.files import AGENTS, PIPELINE, VARS
+from tests.jenkins.seeded import script_of_the_job
+
+from gangline.line.registry.keys import SigningKey, private_pem
 
 PATIENCE_SECONDS = 90.0
 BIN = Path(sys.executable).parent
@@ -30,6 +34,11 @@ exec {real} "$@"
 """
 """Says who called what with which variables; looks at a gang for two seconds instead of thirty."""
 LOOK_SECONDS = 30
+SIGNING = ("gangline-signing", "gangline-fork-signing")
+
+
+def new_key(name):
+    return SigningKey(private_pem(ec.generate_private_key(ec.SECP256R1())), name)
 
 
 def until(holds, what):
@@ -110,6 +119,8 @@ class Jenkins:
     gangline: Path = BIN / "gangline"
     milliseconds_a_minute: float = 100.0
     builds: list[Build] = field(default_factory=list)
+    keys: dict[str, SigningKey] = field(default_factory=lambda: {name: new_key(name) for name in SIGNING})
+    """By the secret that holds it."""
 
     @property
     def workspace(self):
@@ -125,9 +136,9 @@ class Jenkins:
     def build(self, commit, **env):
         folder = self.folder / f"build-{len(self.builds) + 1}"
         folder.mkdir(parents=True)
-        library = {name: str(path) for name, path in VARS.items()} | {"Blocks": str(HERE / "Blocks.groovy")}
+        library = {path.stem: str(path) for path in (PIPELINE, *VARS.values(), HERE / "Blocks.groovy")}
         asked = {
-            "pipeline": str(JENKINSFILE), "library": library, "env": env, "repository": str(self.repository),
+            "script": script_of_the_job(), "library": library, "env": env, "repository": str(self.repository),
             "commit": commit, "workspace": str(self.workspace), "milliseconds_a_minute": self.milliseconds_a_minute,
             "agents": {f"gangline-{name}": self._agent(name) for name in AGENTS},
         }  # fmt: skip
@@ -149,7 +160,12 @@ class Jenkins:
         secrets = sorted(volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume)
         for secret in secrets:
             self._mount(secret)
-        site = next(volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume)
+        site, *others = [volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume]
+        assert others == ["gangline-keys"]
+        for key in self.keys.values():
+            public = self.folder / f"home-{name}" / ".config" / "gangline" / "keys" / f"{key.key_id}.pub"
+            public.parent.mkdir(parents=True, exist_ok=True)
+            public.write_bytes(key.public.pem)
         here = {
             "PATH": f"{self._spy()}:/usr/bin:/bin", "HOME": str(self.folder / f"home-{name}"),
             "AGENT": f"gangline-{name}", "GANGLINE_SITE": str(self._site(site)), "MOUNTED": ",".join(secrets),
@@ -161,12 +177,20 @@ class Jenkins:
         path = self.folder / "mounts" / secret / "credentials"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"CANARY:of-{secret}")
+        if secret in self.keys:
+            path.with_name("key.pem").write_bytes(self.keys[secret].private_pem())
+            path.with_name("key.pem").chmod(0o440)
 
     def _site(self, name):
+        """With the keys as the guide says: the project's, and one that seals records of forks alone."""
         path = self.folder / f"{name}.toml"
+        own = "gangline-fork-signing" if "fork" in name else "gangline-signing"
+        sign = f'[sign]\nkey = "secret:file:{self.folder}/mounts/{own}/key.pem"\n'
+        sign += f'identities = ["{self.keys["gangline-signing"].key_id}"]\n'
+        sign += f'forks = ["{self.keys["gangline-fork-signing"].key_id}"]\n'
         token = f"secret:file:{self.folder}/mounts/gangline-store/credentials"
         forge = f'[forge.here]\nkind = "gitea"\nurl = "http://127.0.0.1:1"\ntoken = "{token}"\n'
-        path.write_text(f'[store]\nurl = "file:{self.store}"\n' + ("" if "fork" in name else forge))
+        path.write_text(f'[store]\nurl = "file:{self.store}"\n{sign}' + ("" if "fork" in name else forge))
         return path
 
     def _spy(self):

@@ -123,9 +123,8 @@ def test_a_newer_push_ends_what_a_dead_jenkins_left_and_an_abort_leaves_nothing(
 def test_a_fork_stops_until_a_maintainer_lets_it_in_and_never_sees_a_secret(jenkins, place):
     (place / "go").touch()
     strange = "topic';touch owned;'"
-    build = jenkins.build(
-        head(jenkins), BRANCH_NAME="PR-7", CHANGE_ID="7", CHANGE_BRANCH=strange, CHANGE_FORK="stranger/model"
-    )
+    change = {"BRANCH_NAME": "PR-7", "CHANGE_ID": "7", "CHANGE_BRANCH": strange, "CHANGE_FORK": "stranger/model"}
+    build = jenkins.build(head(jenkins), **change)
     until(lambda: list(build.folder.glob("input-*.json")) or build.process.poll() is not None, "a question")
     (question,) = build.folder.glob("input-*.json")
     (record,) = records(jenkins)
@@ -135,7 +134,7 @@ def test_a_fork_stops_until_a_maintainer_lets_it_in_and_never_sees_a_secret(jenk
     assert record.run.approved is None
     assert trainings(place) == []
     touched = [said for said in jenkins.spied if said[2].split()[:2] in (["stage", "build"], ["stage", "plan"])]
-    assert {said[:2] for said in touched} == {("gangline-check", "gangline-fork-store")}
+    assert {said[:2] for said in touched} == {("gangline-check", "gangline-fork-signing,gangline-fork-store")}
     answer = build.folder / question.name.replace("input", "answer").removesuffix(".json")
     answer.with_suffix(".new").write_text("ada")
     answer.with_suffix(".new").rename(answer)
@@ -144,6 +143,7 @@ def test_a_fork_stops_until_a_maintainer_lets_it_in_and_never_sees_a_secret(jenk
     assert record.run.approved.startswith("ada, "), build.tail()
     assert trainings(place) == [record.run.id], build.tail()
     assert result["result"] == "SUCCESS", build.tail()
+    assert record.seal.key_id == jenkins.keys["gangline-signing"].key_id
     assert len(list(build.folder.glob("input-*.json"))) == 1
     seen = (place / "environ").read_text()
     kept = b"".join(
@@ -152,10 +152,13 @@ def test_a_fork_stops_until_a_maintainer_lets_it_in_and_never_sees_a_secret(jenk
     assert "CANARY" not in seen
     assert b"CANARY" not in kept
     assert not list(jenkins.folder.rglob("owned"))
+    again = jenkins.build(head(jenkins), **change)
+    assert again.result()["result"] == "SUCCESS", again.tail()
+    assert trainings(place) == [record.run.id]
 
 
 @pytest.mark.slow
-@pytest.mark.row("C6")
+@pytest.mark.row("C6", full="100 deaths of a Jenkins controller in 10 builds")
 @pytest.mark.parametrize("seed", range(10))
 def test_a_build_whose_controller_dies_ten_times_trains_once(jenkins, place, seed):
     """At moments nobody chose; twice the agent dies, too. A hundred deaths in all."""

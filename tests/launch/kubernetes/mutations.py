@@ -1,6 +1,7 @@
 """Changes of a good pod, each with the control that refuses it; harmless ones with none."""
 
 import copy
+import uuid
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
@@ -27,12 +28,24 @@ class Mutation:
         return any(a.startswith(b) or b.startswith(a) for a in ours for b in theirs)
 
 
+def good_job():
+    """As a launcher creates it, less what a cluster may lack."""
+    job = copy.deepcopy(render_as(*cases()["job-4-gpu-gates"]).root)
+    job["spec"]["template"]["spec"].pop("priorityClassName", None)
+    return job
+
+
 def good_pod():
-    template = render_as(*cases()["job-4-gpu-gates"]).root["spec"]["template"]
-    pod = {"apiVersion": "v1", "kind": "Pod", **copy.deepcopy(template)}
-    pod["metadata"]["name"] = "gang-0"
-    pod["spec"].pop("priorityClassName", None)
+    """Of that Job, as its controller makes it."""
+    job = good_job()
+    pod = {"apiVersion": "v1", "kind": "Pod", **job["spec"]["template"]}
+    pod["metadata"] |= {"name": "gang-0", "ownerReferences": [owner(job["metadata"]["name"])]}
     return pod
+
+
+def owner(job):
+    """Reference of a pod to the Job that made it."""
+    return {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": str(uuid.UUID(int=7)), "controller": True}
 
 
 @st.composite
@@ -73,7 +86,74 @@ def _one(name, control, path, value):
     return Mutation(name, control, {path: value})
 
 
+def ways_to(secret):
+    """Every way in which a pod may name this Secret."""
+    reference = {"name": secret}
+    return (
+        _one(f"volume of {secret}", "secret", "spec.volumes+", {"name": "bad", "secret": {"secretName": secret}}),
+        _one(
+            f"projection of {secret}", "secret", "spec.volumes+",
+            {"name": "bad", "projected": {"sources": [{"secret": reference}]}},
+        ),
+        _one(
+            f"projection of {secret} beside a map", "secret", "spec.volumes+",
+            {"name": "bad", "projected": {"sources": [{"configMap": {"name": "m"}}, {"secret": reference}]}},
+        ),
+        _one(
+            f"variable of {secret}", "secret", "C.env+",
+            {"name": "BAD", "valueFrom": {"secretKeyRef": reference | {"key": "key"}}},
+        ),
+        _one(f"variables of {secret}", "secret", "C.envFrom+", {"secretRef": reference}),
+        _one(f"pull by {secret}", "secret", "spec.imagePullSecrets+", reference),
+        _one(
+            f"secret store by {secret}", "volumes", "spec.volumes+",
+            {"name": "bad", "csi": {"driver": "secrets-store.csi.k8s.io", "nodePublishSecretRef": reference}},
+        ),
+        *(
+            _one(f"{kind} by {secret}", "volumes", "spec.volumes+", {"name": "bad", kind: volume})
+            for kind, volume in _of_old_drivers(secret).items()
+        ),
+    )  # fmt: skip
+
+
+def _of_old_drivers(secret):
+    """Volumes that bring a Secret along to whoever mounts them."""
+    reference = {"name": secret}
+    return {
+        "azureFile": {"secretName": secret, "shareName": "s"},
+        "cephfs": {"monitors": ["10.0.0.1"], "secretRef": reference},
+        "cinder": {"volumeID": "v", "secretRef": reference},
+        "flexVolume": {"driver": "a/b", "secretRef": reference},
+        "iscsi": {"targetPortal": "10.0.0.1", "iqn": "iqn.2001-04.com.example:s", "lun": 0, "secretRef": reference},
+        "rbd": {"monitors": ["10.0.0.1"], "image": "i", "secretRef": reference},
+        "scaleIO": {"gateway": "g", "system": "s", "volumeName": "v", "secretRef": reference},
+        "storageos": {"volumeName": "v", "secretRef": reference},
+    }
+
+
 MUTATIONS = (
+    *ways_to("gangline-store"),
+    *ways_to("other.gang"),
+    _one("pod of no job", "secret", "metadata.ownerReferences", None),
+    _one("pod of another job", "secret", "metadata.ownerReferences", [owner("other")]),
+    _one(
+        "pod of another kind of job",
+        "secret",
+        "metadata.ownerReferences",
+        [owner(good_job()["metadata"]["name"]) | {"apiVersion": "batch.example.com/v1"}],
+    ),
+    _one(
+        "pod of no controller",
+        "secret",
+        "metadata.ownerReferences",
+        [owner(good_job()["metadata"]["name"]) | {"controller": False}],
+    ),
+    _one(
+        "variable of its own secret",
+        "secret",
+        "C.envFrom+",
+        {"secretRef": {"name": f"{good_job()['metadata']['name']}.gang"}},
+    ),
     _one("host network", "host namespaces", "spec.hostNetwork", True),
     _one("host processes", "host namespaces", "spec.hostPID", True),
     _one("host ipc", "host namespaces", "spec.hostIPC", True),
@@ -121,6 +201,17 @@ MUTATIONS = (
         "spec.volumes+",
         {"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
     ),
+    _one("pull by a name for it", None, "spec.imagePullSecrets+", {"name": "gangline-pull-eu"}),
+    _one("name for pulls", None, "spec.imagePullSecrets+", {"name": "gangline-pull"}),
+    _one("name that begins like one for pulls", "secret", "spec.imagePullSecrets+", {"name": "gangline-pulls"}),
+    _one(
+        "its own secret again",
+        None,
+        "spec.volumes+",
+        {"name": "again", "projected": {"sources": [{"secret": {"name": f"{good_job()['metadata']['name']}.gang"}}]}},
+    ),
+    _one("a map", None, "spec.volumes+", {"name": "map", "configMap": {"name": "kube-root-ca.crt"}}),
+    _one("a claim", None, "spec.volumes+", {"name": "claim", "persistentVolumeClaim": {"claimName": "data"}}),
     _one("port to bind", None, f"{_SECURITY}.capabilities.add+", "NET_BIND_SERVICE"),
     _one("another variable", None, "C.env+", {"name": "EXTRA", "value": "1"}),
     _one("another volume", None, "spec.volumes+", {"name": "more", "emptyDir": {}}),

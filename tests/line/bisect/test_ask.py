@@ -72,7 +72,9 @@ def test_the_commit_is_found_by_runs_that_are_cut_short_and_found_again_for_noth
     assert {each.run.verdict for each in records} == {"passed"}
     assert max(each.curve.points[-1].step for each in records) == 5
     assert ended.spent_seconds == pytest.approx(sum(each.ledger.allocated_seconds for each in records), rel=0.3)
-    past_of_next = look_back(desk.store, Repository.at(desk.repo), project="cheap", commit=shas[-1], run="none")
+    past_of_next = look_back(
+        desk.store, Repository.at(desk.repo), project="cheap", commit=shas[-1], run="none", holds=lambda _: True
+    )
     assert past_of_next.base is None
     whole = replace(begin(desk, shas, metric="loss@4"), state=replace(ended, ending=None))
     assert whole.forecast.hours * 3600 == pytest.approx(whole.forecast.trainings * ended.spent_seconds / 7, rel=0.5)

@@ -169,7 +169,7 @@ def test_decoys_of_an_index_stop_the_build_before_anything_is_laid_out(decoy, be
 
 
 @pytest.mark.slow
-@pytest.mark.row("P8")
+@pytest.mark.row("P8", full="50 decoys")
 def test_of_fifty_decoys_none_is_installed(bench, index, tmp_path):
     for number in range(50):
         good = make_wheel(f"pkg{number}", "1.0")

@@ -34,7 +34,7 @@ def base(registry_host, tmp_path):
     layer = layout.add_layer([Member("etc/os-release", b"tiny\n")])
     settings = Settings(env={"PATH": "/usr/bin"}, labels={PYTHON_LABEL: f"/usr/bin/python{MINOR}"})
     image = layout.add_image([layer], settings=settings)
-    Registry.open(name, {}).push(layout, image, tag="1")
+    Registry.open(name, {}, named_by_site=True).push(layout, image, tag="1")
     return str(name.at(image.digest))
 
 
@@ -52,7 +52,7 @@ def build(recipe, office):
 def pulled(built, office, folder):
     """Path to content (or link) of the last layer, and the image's config."""
     reference = Reference.parse(built.reference)
-    registry = Registry.open(reference, office.environ)
+    registry = Registry.open(reference, office.environ, named_by_site=True)
     manifest, image = registry.image(reference, Platform.here())
     layout = Layout.create(folder)
     registry.pull(manifest, layout)
@@ -119,7 +119,7 @@ def test_a_moved_tag_changes_nothing(recipe, office, tmp_path):
     first = build(recipe, office)
     layout = Layout.create(tmp_path / "evil")
     evil = layout.add_image([layout.add_layer([Member("evil")])])
-    Registry.open(recipe.image, {}).push(layout, evil, tag=recipe.tag)
+    Registry.open(recipe.image, {}, named_by_site=True).push(layout, evil, tag=recipe.tag)
     assert build(recipe, office).reference == first.reference
 
 
@@ -163,13 +163,13 @@ def test_a_changed_wheel_stops_the_build_and_leaves_its_log(recipe, office, inde
         build(recipe, office)
     log = str(refused.value).rpartition("whole log: ")[2]
     assert b"DO NOT MATCH THE HASHES" in office.store.get(log).data
-    assert Registry.open(recipe.image, {}).resolve(recipe.tag) is None
+    assert Registry.open(recipe.image, {}, named_by_site=True).resolve(recipe.tag) is None
 
 
 def test_a_base_that_does_not_say_where_its_python_is_is_refused(recipe, office, tmp_path):
     layout = Layout.create(tmp_path / "mute")
     image = layout.add_image([layout.add_layer([Member("a")])])
-    Registry.open(recipe.base, {}).push(layout, image, tag="mute")
+    Registry.open(recipe.base, {}, named_by_site=True).push(layout, image, tag="mute")
     with pytest.raises(ConfigError, match=PYTHON_LABEL):
         build(replace(recipe, base=recipe.base.at(image.digest)), office)
 
@@ -182,7 +182,7 @@ def test_an_image_that_clusters_would_refuse_is_no_image(recipe, office, user, t
         def build(self, recipe, bench):
             layout = Layout.create(bench.folder / "image")
             image = layout.add_image([layout.add_layer([Member("a")])], settings=Settings(user=user))
-            return Registry.open(recipe.image, {}).push(layout, image, tag=recipe.tag).digest
+            return Registry.open(recipe.image, {}, named_by_site=True).push(layout, image, tag=recipe.tag).digest
 
     with pytest.raises(BuildError, match="clusters want a number"):
         build_image(recipe, builder=Pushes(), office=office, commit=COMMIT)

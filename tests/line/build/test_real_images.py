@@ -54,7 +54,11 @@ def base(host, tmp_path_factory):
     layer = layout.add_layer(from_folder(folder / "root", exclude=UNWANTED, owner=None), compress=True)
     settings = Settings(env={"PATH": PATH}, labels={PYTHON_LABEL: f"/usr/bin/python{MINOR}"})
     name = Reference(host, "base/python")
-    digest = Registry.open(name, {}).push(layout, layout.add_image([layer], settings=settings), tag="1").digest
+    digest = (
+        Registry.open(name, {}, named_by_site=True)
+        .push(layout, layout.add_image([layer], settings=settings), tag="1")
+        .digest
+    )
     return str(name.at(digest))
 
 
@@ -85,7 +89,7 @@ def test_an_image_runs_the_lock_and_gangline_as_its_numeric_user(name, host, bas
 def unpacked(reference, platform, folder):
     """The image's layers over each other, and its environment."""
     name = Reference.parse(reference)
-    registry = Registry.open(name, {})
+    registry = Registry.open(name, {}, named_by_site=True)
     manifest, image = registry.image(name, platform)
     layout = Layout.create(folder / "pulled")
     registry.pull(manifest, layout)

@@ -21,7 +21,9 @@ AMD = Platform("linux", "amd64")
 
 @pytest.fixture
 def registry(registry_host, tmp_path):
-    return Registry.open(Reference(registry_host, f"team/{uuid.uuid4().hex}"), {"HOME": str(tmp_path)})
+    return Registry.open(
+        Reference(registry_host, f"team/{uuid.uuid4().hex}"), {"HOME": str(tmp_path)}, named_by_site=True
+    )
 
 
 def make(folder, text=b"hello", *, compress=True):
@@ -107,10 +109,10 @@ def test_a_registry_with_a_login_takes_the_one_of_dockers_configuration(tmp_path
         environ = {"HOME": str(tmp_path)}
         layout, image = make(tmp_path / "out")
         with pytest.raises(ConfigError, match=f"docker login {host}"):
-            Registry.open(Reference(host, "team/a"), environ).push(layout, image, tag="one")
+            Registry.open(Reference(host, "team/a"), environ, named_by_site=True).push(layout, image, tag="one")
         (tmp_path / ".docker").mkdir()
         entry = base64.b64encode(b"ana:pw-canary").decode()
         (tmp_path / ".docker/config.json").write_text(json.dumps({"auths": {host: {"auth": entry}}}))
-        registry = Registry.open(Reference(host, "team/a"), environ)
+        registry = Registry.open(Reference(host, "team/a"), environ, named_by_site=True)
         registry.push(layout, image, tag="one")
         assert registry.resolve("one").digest == image.digest

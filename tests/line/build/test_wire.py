@@ -59,7 +59,7 @@ class Stub:
         self.thread.start()
 
     def registry(self, login=LOGIN):
-        return Registry(Reference(self.host, "team/a"), Wire(self.host, login))
+        return Registry(Reference(self.host, "team/a"), Wire(self.host, login, named_by_site=True))
 
     def close(self):
         self.server.shutdown()
@@ -223,12 +223,14 @@ def test_docker_hub_is_asked_where_its_api_is(monkeypatch):
 
     monkeypatch.setattr(Wire, "_send", send)
     with pytest.raises(StorageError):
-        Registry.open(Reference.parse("docker.io/library/python:3"), {"HOME": "/nowhere"}).resolve("3")
+        Registry.open(Reference.parse("docker.io/library/python:3"), {"HOME": "/nowhere"}, named_by_site=True).resolve(
+            "3"
+        )
     assert asked == ["https://registry-1.docker.io/v2/library/python/manifests/3"]
 
 
 def test_nobody_there_is_safe_to_repeat(stub):
-    gone = Registry(Reference("127.0.0.1:1", "a"), Wire("127.0.0.1:1", None))
+    gone = Registry(Reference("127.0.0.1:1", "a"), Wire("127.0.0.1:1", None, named_by_site=True))
     with pytest.raises(StorageError, match="did not answer"):
         gone.has(DESCRIPTOR)
 

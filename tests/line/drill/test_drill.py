@@ -8,6 +8,7 @@ from tests.line.registry.desk import EXAMPLE, git
 
 from gangline import procfs
 from gangline.errors import ConfigError, UsageError
+from gangline.launch.local.folder import GangFolder
 from gangline.line import launchers, runs
 from gangline.line.drill.catalogue import DRILLS, choose
 from gangline.line.drill.run import drill, drill_all
@@ -74,7 +75,7 @@ def test_a_killed_rank_comes_back_and_the_record_says_so(repo):
     assert [line.split()[0] for line in report.lines if not line.startswith(("plan", "train", "run"))] == [
         "inject", "detect", "recover", "lost", "samples", "check", "result",
     ]  # fmt: skip
-    home = launchers.gangs_root(repo) / record.gang.name
+    home = GangFolder(launchers.gangs_root(repo) / record.gang.name).inside
     assert list(procfs.with_variable("GANGLINE_HOME", str(home))) == []
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from tests.contracts.storage.servers import free_port
 
+from gangline.line.seal import Sealer
+from gangline.spec.site import Site
 from gangline.storage.open import open_store
 
 _SITE = """\
@@ -38,6 +40,11 @@ class Service:
     @property
     def hook_url(self) -> str:
         return f"{self.url}/hooks/ours"
+
+    @property
+    def sealer(self) -> Sealer:
+        """With the keys that this service and its drivers have."""
+        return Sealer.of(Site(), {"XDG_CONFIG_HOME": str(self.folder / "config")})
 
     @property
     def token_file(self) -> Path:

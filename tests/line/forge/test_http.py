@@ -82,9 +82,9 @@ def test_a_drip_of_bytes_ends_by_the_deadline(stub, monkeypatch):
     monkeypatch.setattr(http, "REQUEST_SECONDS", 0.5)
     stub.fail(*[Failure(200, body=b" " * 2000, seconds_a_byte=0.05)] * 2)
     began = time.monotonic()
-    from gangline.line.forge.guard import read_origin
+    from gangline.line.address_check import read_origin
 
-    origin = read_origin(stub.url, key="k", may_be_private=True)
+    origin = read_origin(stub.url, key="k", named_by_site=True)
     api = http.Api(name="ours", origin=origin, token_header=dict, seconds=0.5)
     with pytest.raises(StorageError, match="does not answer"):
         api.get("/user")

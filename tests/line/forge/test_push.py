@@ -96,7 +96,7 @@ def test_a_pull_request_of_a_fork_waits_for_a_maintainer_and_says_so(service, pl
     assert told["gangline/train"][0] == "pending"
     assert not (record.stages.get("train") and record.stages["train"].state == "done")
 
-    approve(service.store, record, who="ann")
+    approve(service.store, record, who="ann", sealer=service.sealer)
     approved = ended(service, sha)
     assert (approved.run.verdict, approved.stages["publish"].state) == ("passed", "skipped")
     until("the comment says how it ended", lambda: "✓ passed" in place.comments(pull)[0]["body"])

@@ -25,7 +25,7 @@ def kfp_run(desk, **asked) -> Record:
 def story(record: Record) -> dict[str, Any]:
     """What a record tells, without clocks and without who drove."""
     plain = _timeless(to_plain(record))
-    del plain["stages"]["report"]["key"]  # over the other stages, times and all
+    del plain["stages"]["report"]["key"], plain["seal"]  # over times and all
     for artifact in plain["artifacts"]:
         if artifact["kind"] in DRAWN:
             del artifact["sha256"], artifact["size_bytes"]

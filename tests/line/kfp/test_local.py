@@ -23,6 +23,7 @@ from gangline.line.kfp.local import stopped_by_hand
 from gangline.line.kfp.told import FILE, Listens, Tells
 from gangline.line.observer import Silent
 from gangline.line.run_stage import run_stage
+from gangline.line.sandboxes import sandbox_of
 from gangline.line.states import stage
 from gangline.spec.record import StageInfo
 from gangline.storage.probe import probe
@@ -37,6 +38,13 @@ while not pathlib.Path(os.environ["HOME"], "go").exists():
     time.sleep(0.02)
 (out / "result.json").write_text(json.dumps({"role": "train", "final_step": 4}))
 """
+
+
+@pytest.fixture
+def home(desk, tmp_path):
+    """That of programs of the desk's own commits."""
+    sandbox = sandbox_of(desk.repo, "own", **desk.where)
+    return tmp_path if sandbox.is_open else sandbox.home
 
 
 def both(desk, files, asked=lambda run: run()):
@@ -129,20 +137,20 @@ def test_tasks_see_little_of_the_environment(desk, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.row("C6")
-def test_a_task_that_is_lost_is_retried_and_adopts_the_gang(desk, tmp_path):
+def test_a_task_that_is_lost_is_retried_and_adopts_the_gang(desk, home):
     repositories.commit(desk.repo, {"answer.py": SLOW})
     driver = start_driver(desk)
-    wait_for_training(desk, tmp_path)
+    wait_for_training(desk, home)
     (task,) = tasks_of(driver.pid, "train")
     os.kill(task, signal.SIGKILL)
     driver.wait(60)
     run = desk.records()[0].run.id
     assert desk.record(run).run.state == "open"
-    (tmp_path / "go").touch()
+    (home / "go").touch()
     record = kfp_run(desk)
     assert (record.run.id, record.run.verdict) == (run, "passed")
     assert stage(record, "train").tries == 2
-    assert (tmp_path / "trained").read_text() == "x"
+    assert (home / "trained").read_text() == "x"
 
 
 @pytest.mark.row("C6")
@@ -166,21 +174,21 @@ def test_a_task_does_not_try_the_store_that_its_run_has_tried(desk, monkeypatch)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_driver_that_dies_takes_its_tasks_along_and_leaves_the_gang(desk, tmp_path, number):
+def test_a_driver_that_dies_takes_its_tasks_along_and_leaves_the_gang(desk, home, number):
     repositories.commit(desk.repo, {"answer.py": SLOW})
     driver = start_driver(desk)
-    wait_for_training(desk, tmp_path)
+    wait_for_training(desk, home)
     tasks = tasks_of(driver.pid, "train")
     os.kill(driver.pid, number)
     driver.wait(30)
     until(lambda: not any(alive(task) for task in tasks))
-    (tmp_path / "go").touch()
+    (home / "go").touch()
     assert kfp_run(desk).run.verdict == "passed"
-    assert (tmp_path / "trained").read_text() == "x"
+    assert (home / "trained").read_text() == "x"
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_a_gang_of_this_machine_and_the_run_goes_on_later(desk, tmp_path):
+def test_ctrl_c_stops_a_gang_of_this_machine_and_the_run_goes_on_later(desk, home, tmp_path):
     repositories.commit(desk.repo, {"answer.py": SLOW})
     driver = start_driver(desk)
     until(lambda: '"event": "progress"' in (tmp_path / "driver.log").read_text())
@@ -188,9 +196,9 @@ def test_ctrl_c_stops_a_gang_of_this_machine_and_the_run_goes_on_later(desk, tmp
     driver.wait(60)
     assert "Interrupted" in (tmp_path / "driver.log").read_text()
     assert desk.records()[0].run.state == "open"
-    (tmp_path / "go").touch()
+    (home / "go").touch()
     assert kfp_run(desk).run.verdict == "passed"
-    assert (tmp_path / "trained").read_text() == "xx"
+    assert (home / "trained").read_text() == "xx"
 
 
 def test_ctrl_c_leaves_a_gang_of_a_cluster_alone_and_says_so(desk):

@@ -88,7 +88,7 @@ def test_an_account_that_may_not_read_pods_is_told_so(api):
 
 def test_a_gang_that_a_pipeline_starts_goes_with_its_workflow(desk, api, monkeypatch):
     environ = pod(api, WORKFLOW | {"controller": True})
-    for name, value in environ.items():
+    for name, value in (environ | desk.environ).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(launchers, "open_cluster", lambda *_: api)
     settled = inventory.answer_file

@@ -11,17 +11,21 @@ from tests.report.records import passed
 
 from gangline.line.build.code_layer import pack
 from gangline.line.git import Repository
+from gangline.line.identity import run_id
 from gangline.line.registry.keys import SigningKey, signing_key
 from gangline.line.registry.publish import publish
+from gangline.line.sandboxes import local_runner
+from gangline.line.seal import Sealer
 from gangline.spec.line import Line, ProjectTable, TrainTable
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, DataFile, DataSource, Plan, Program
-from gangline.spec.record import CommitInfo, Record, run_prefix
+from gangline.spec.record import Artifact, CommitInfo, Record, gang_prefix, run_prefix
 from gangline.spec.site import Site
 from gangline.storage.blobs import put_blob
 from gangline.storage.local import FolderStore
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "bytegpt" / "model.py"
+LINE_DIGEST = "1e" * 32
 MODEL = {"layers": 1, "width": 32, "context": 16}
 
 
@@ -45,13 +49,21 @@ class Desk:
         wanted = {
             "store": self.store, "record": record, "line": line or self.line, "key": self.key, "repo": self.repo,
             "workdir": self.root / "work" / record.run.id, "checkpoint": self.checkpoint,
+            "runner": local_runner(self.repo, site=self.site, environ=self.environ),
         }  # fmt: skip
         return publish(**wanted | arguments)
 
     def place(self, record: Record) -> Record:
         """Put a record into the store, as the line leaves it."""
-        self.store.put(f"{record.prefix}/record.json", record.to_json())
-        return record
+        sealed = Sealer.of(self.site, self.environ).seal(record)
+        self.store.put(f"{record.prefix}/record.json", sealed.to_json())
+        return sealed
+
+    def attempt(self, number: int) -> Record:
+        """The record of a later attempt at the same question, which took the training over."""
+        run = self.record.run
+        name = run_id(run.project, self.record.commit, line=self.record.inputs.line, attempt=number)
+        return replace(self.record, run=replace(run, id=name, attempt=number))
 
     def commit(self, subject: str) -> str:
         git(self.repo, "commit", "--quiet", "--allow-empty", "-m", subject)
@@ -105,29 +117,42 @@ def make_desk(root: Path) -> Desk:
     )
     record = _record(repo, store, line)
     checkpoint = _save(store, record, signing_key(site, environ).checkpoint_key("bytegpt"))
+    record = replace(record, artifacts=(manifest_of(store, checkpoint),))
     desk = Desk(root, repo, store, environ, site, line, record, checkpoint)
-    desk.place(record)
+    desk.record = desk.place(record)
     return desk
+
+
+def manifest_of(store: FolderStore, checkpoint: str) -> Artifact:
+    """As the train stage writes it down."""
+    key, data = f"{checkpoint}/manifest.json", store.get(f"{checkpoint}/manifest.json").data
+    digest = sha256(data).hexdigest()
+    return Artifact(
+        kind="checkpoint", key=key, media_type="application/json", size_bytes=len(data), sha256=digest
+    )  # fmt: skip
 
 
 def _record(repo: Path, store: FolderStore, line: Line) -> Record:
     sha = git(repo, "rev-parse", "HEAD")
-    old, run = passed(), f"bytegpt-{sha[:8]}-aaaaaa"
-    repository = Repository.at(repo)
+    old, repository = passed(), Repository.at(repo)
+    commit = CommitInfo(
+        sha=sha, tree=repository.tree(sha), branch="main", subject="first <b>*bold*</b>", protected=True
+    )  # fmt: skip
+    run = run_id("bytegpt", commit, line=LINE_DIGEST, attempt=1)
     code = put_blob(store, pack(repository, repository.tree(sha), line.project).data)
     text = b"every byte of this text is held out or trained on " * 20
     plan = Plan(
-        run=run, project="bytegpt", name="none", run_prefix=run_prefix("bytegpt", sha, run),
+        run=run, project="bytegpt", name="none", run_prefix=gang_prefix(run_prefix("bytegpt", sha, run)),
         program=Program(task=line.project.task), strategy="none", mesh=Mesh(), model=MODEL,
         data=DataSource(files=(DataFile(path="repo/text.txt", key=put_blob(store, text), size_bytes=len(text)),)),
         steps=2, global_batch=4, micro_batch=4, checkpoint=CheckpointPolicy(every=2),
     )  # fmt: skip
     key = put_blob(store, plan.to_json())
-    inputs = replace(old.inputs, code=code, data=sha256(text).hexdigest(), environment="7c" * 32, line="1e" * 32)
+    inputs = replace(old.inputs, code=code, data=sha256(text).hexdigest(), environment="7c" * 32, line=LINE_DIGEST)
     return replace(
         old,
         run=replace(old.run, id=run),
-        commit=CommitInfo(sha=sha, tree=repository.tree(sha), branch="main", subject="first <b>*bold*</b>"),
+        commit=commit,
         plan=replace(old.plan, key=key, digest=plan.digest),
         inputs=inputs,
         artifacts=(),
@@ -144,7 +169,7 @@ def _save(store: FolderStore, record: Record, key: bytes) -> str:
     exec(compile(EXAMPLE.read_text(), str(EXAMPLE), "exec"), space)
     model = space["GPT"](**MODEL)
     saver = Saver(
-        store=store, prefix=f"{record.prefix}/checkpoints", run=record.run.id, plan_digest=record.plan.digest,
+        store=store, prefix=f"{record.gang_prefix}/checkpoints", run=record.run.id, plan_digest=record.plan.digest,
         generation=1, key=key, group=None,
     )  # fmt: skip
     report = saver.save(model, None, {}, step=2, wait=True)

@@ -31,7 +31,7 @@ def place(desk, image, *provenance):
         for key in provenance
     )
     inputs = replace(desk.record.inputs, image=image)
-    desk.place(replace(desk.record, inputs=inputs, artifacts=artifacts))
+    desk.place(replace(desk.record, inputs=inputs, artifacts=(*desk.record.artifacts, *artifacts)))
 
 
 def point(desk):

@@ -27,8 +27,7 @@ def point(desk, version=1, alias="production", **arguments):
 
 def second_version(desk):
     desk.line = replace(desk.line, publish=PublishTable(smoke=False))
-    other = replace(desk.record, run=replace(desk.record.run, id="bytegpt-00000000-bbbbbb"))
-    desk.place(other)
+    other = desk.place(desk.attempt(2))
     return desk.publish(other).version
 
 
@@ -126,10 +125,15 @@ def strike_version(change):
     return strike
 
 
-def strike_record(change):
+def strike_record(change, *, sealed=True):
+    """Change the record, as a driver that has the key or as somebody who has none."""
+
     def strike(desk, answer):
         place = f"{desk.record.prefix}/record.json"
-        desk.store.put(place, change(Record.from_json(desk.store.get(place).data)).to_json())
+        changed = change(Record.from_json(desk.store.get(place).data))
+        desk.store.put(place, changed.to_json())
+        if sealed:
+            desk.place(changed)
 
     return strike
 
@@ -158,10 +162,22 @@ STRIKES = {
     "version file changed": (strike_version(lambda plain: plain.update(metrics={})), "one of the two was changed"),
     "key in the file": (strike_version(lambda plain: plain.update(key_id="0badbeef")), "names key 0badbeef"),
     "verdict": (strike_record(lambda r: replace(r, run=replace(r.run, verdict="refused"))), "verdict refused"),
-    "fork": (strike_record(lambda r: replace(r, commit=replace(r.commit, trust="fork"))), "of a fork"),
-    "drilled": (
-        strike_record(lambda r: replace(r, drills=(Drill(name="kill-rank", row="T1", result="held"),))), "was drilled"
+    "fork": (strike_record(lambda r: replace(r, commit=replace(r.commit, trust="fork"))), "the record was changed"),
+    "another branch": (
+        strike_record(lambda r: replace(r, commit=replace(r.commit, protected=False))), "the record was changed"
     ),
+    "drilled": (
+        strike_record(lambda r: replace(r, drills=(Drill(name="kill-rank", row="T1", result="held"),))), "a drilled run"
+    ),
+    "experiment": (
+        strike_record(lambda r: replace(r, inputs=replace(r.inputs, overrides=("gate.quality=[]",)))), "an experiment"
+    ),
+    "another checkpoint": (strike_record(lambda r: replace(r, artifacts=())), "left no checkpoint"),
+    "a gate, without the key": (strike_record(lambda r: replace(r, gates=()), sealed=False), "was changed after key"),
+    "a verdict, without the key": (
+        strike_record(lambda r: replace(r, run=replace(r.run, reason="fine")), sealed=False), "was changed after key"
+    ),
+    "no seal": (strike_record(lambda r: replace(r, seal=None), sealed=False), "has no seal"),
     "no record": (lambda desk, answer: desk.store.delete(f"{desk.record.prefix}/record.json"), "is not there"),
     "no tag": (lambda desk, answer: git(desk.repo, "tag", "-d", "model/bytegpt/v1"), "there is no tag"),
     "moved tag": (

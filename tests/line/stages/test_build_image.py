@@ -32,7 +32,7 @@ def clustered(desk, tmp_path, monkeypatch):
         python = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
         layer = layout.add_layer([Member("etc/os-release", b"tiny\n")])
         image = layout.add_image([layer], settings=Settings(labels={PYTHON_LABEL: python}))
-        Registry.open(name, {}).push(layout, image, tag="1")
+        Registry.open(name, {}, named_by_site=True).push(layout, image, tag="1")
         table = RegistryTable(image=f"{host}/env/cheap", base=str(name.at(image.digest)), builder="layer")
         desk.site = replace(Site(), registry=table)
         desk.environ |= {"PATH": os.environ["PATH"], **index.environ}
@@ -63,7 +63,7 @@ def test_a_changed_file_of_the_code_builds_nothing_and_a_changed_lock_does(clust
     )
     assert second.inputs.image == first.inputs.image
     assert second.inputs.code != first.inputs.code
-    assert Registry.open(Reference.parse(second.inputs.image), {}).resolve(tag).digest == digest
+    assert Registry.open(Reference.parse(second.inputs.image), {}, named_by_site=True).resolve(tag).digest == digest
 
     repositories.commit(clustered.repo, {"lock.txt": lock_of(SPAM, EGGS).decode()})
     third, _ = built(clustered)

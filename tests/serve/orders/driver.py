@@ -19,6 +19,7 @@ from gangline.line.birth import find_or_bear
 from gangline.line.clock import now
 from gangline.line.question import Origin, ask
 from gangline.line.record_store import RecordStore
+from gangline.line.seal import Sealer
 from gangline.line.trust import awaits_approval
 from gangline.spec.load import load_site
 from gangline.spec.record import Driver
@@ -34,11 +35,12 @@ def main():
     word = question.subject.split()[1] if " " in question.subject else "pass"
     if word == "config":
         fail(10, "line.toml: something is wrong")
-    store = runs.open_site_store(repo, load_site(Path(asked.site), environ=os.environ), os.environ)
-    found = find_or_bear(store, question, again=asked.again, target="local")
+    site = load_site(Path(asked.site), environ=os.environ)
+    store, sealer = runs.open_site_store(repo, site, os.environ), Sealer.of(site, os.environ)
+    found = find_or_bear(store, question, again=asked.again, target="local", sealer=sealer)
     if found.record.run.state == "ended":
         sys.exit(found.record.run.exit_code)
-    drive(RecordStore.of(store, found.record), found.record, word)
+    drive(RecordStore.of(store, found.record, sealer), found.record, word)
 
 
 def drive(records, record, word):

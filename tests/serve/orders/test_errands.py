@@ -188,7 +188,7 @@ def test_a_forks_run_waits_for_its_approval(forged):
         assert "gangline approve" in parked.note
         (record,) = forged.records()
         assert (record.commit.trust, record.commit.pull_request) == ("fork", 7)
-        trust.approve(forged.desk.store, record, who="maintainer")
+        trust.approve(forged.desk.store, record, who="maintainer", sealer=forged.sealer)
         assert forged.desk.database.orders.wake(parked.run, now=time.time())
         assert forged.wait(order).note.startswith("passed")
 
@@ -206,7 +206,7 @@ def approving(yard):
 
     def asks(record):
         waits = trust.awaits_approval(record)
-        trust.approve(yard.desk.store, record, who="maintainer")
+        trust.approve(yard.desk.store, record, who="maintainer", sealer=yard.sealer)
         return waits
 
     return asks
@@ -279,7 +279,7 @@ def test_a_run_that_ended_without_its_report_gets_a_driver_for_that_and_one_with
 
 def report(yard, record):
     """As a driver's last stage leaves it."""
-    records = RecordStore.of(yard.desk.store, record)
+    records = RecordStore.of(yard.desk.store, record, yard.sealer)
     records.change(lambda each: states.start_stage(each, "report", now="2026-01-01T00:00:00Z"))
     records.change(
         lambda each: states.end_stage(each, "report", "done", now="2026-01-01T00:00:00Z", seconds=0.1, message="")
@@ -287,11 +287,12 @@ def report(yard, record):
 
 
 def cancel(yard, record):
-    RecordStore.of(yard.desk.store, record).change(
+    RecordStore.of(yard.desk.store, record, yard.sealer).change(
         lambda each: replace(each, run=replace(each.run, cancel_requested="asked"))
     )
 
 
+@pytest.mark.row("C2")
 def test_a_service_that_stops_leaves_drivers_running_and_the_next_one_finds_them(yard):
     yard.push("hang")
     order = yard.order()

@@ -73,7 +73,7 @@ def test_an_approval_that_told_nobody_is_found(forged):
     order = forged.order(ref="refs/pull/7/head", branch="pull-7", pull_request=7)
     with forged.working():
         forged.wait(order, "parked")
-        trust.approve(forged.desk.store, forged.records()[0], who="maintainer")
+        trust.approve(forged.desk.store, forged.records()[0], who="maintainer", sealer=forged.sealer)
         sweeper(forged).sweep()
         assert forged.wait(order).note.startswith("passed")
 

@@ -18,6 +18,7 @@ from tests.serve.hook_service import desk_at
 from gangline.errors import StorageError
 from gangline.line.forge.protocol import Head
 from gangline.line.runs import list_runs
+from gangline.line.seal import Sealer
 from gangline.serve.home import site_text
 from gangline.serve.orders.service import OrderService
 from gangline.serve.types import Order, row_of
@@ -104,12 +105,17 @@ class Yard:
         tables = {"ours": ForgeTable(kind="gitea", url="http://127.0.0.1:1", projects={"team/cheap": "cheap"})}
         site = Site(serve=serve, forge=tables if forge else {})
         self.starts_file = folder / "starts"
-        environ = {**os.environ, "STARTS": str(self.starts_file), "PYTHONPATH": str(Path.cwd())}
+        own = {"STARTS": str(self.starts_file), "XDG_CONFIG_HOME": str(folder / "config")}
+        environ = {**os.environ, **own, "PYTHONPATH": str(Path.cwd())}
         (folder / "home").mkdir()
         forges = {"ours": self.forge} if forge else {}
         desk = desk_at(folder / "home", database=database, site=site, environ=environ, forges=forges)
         (folder / "site.toml").write_text(site_text(desk.site))
         self.desk = replace(desk, site_file=folder / "site.toml", born=self._born)
+
+    @property
+    def sealer(self):
+        return Sealer.of(self.desk.site, self.desk.environ)
 
     @contextmanager
     def working(self, *, sweep=False):

@@ -8,6 +8,8 @@ import typer
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, RunArgument, SiteOption
 from gangline.cli.output import print_json
+from gangline.cli.terminal import say
+from gangline.line.seal import Sealer
 from gangline.line.trust import approve
 
 
@@ -21,8 +23,9 @@ def command(
 ) -> None:
     """Let a fork's run execute its code, after reading it: this commit alone, the next push asks again."""
     desk = open_desk(repo, site)
-    record = approve(desk.store, desk.run(run), who=who or getpass.getuser())
+    sealer = Sealer.of(desk.site, desk.environ)
+    record = approve(desk.store, desk.run(run), who=who or getpass.getuser(), sealer=sealer)
     if json:
         print_json(record)
     else:
-        typer.echo(f"{record.run.id} is approved by {record.run.approved}: gangline run goes on with it")
+        say(f"{record.run.id} is approved by {record.run.approved}: gangline run goes on with it")

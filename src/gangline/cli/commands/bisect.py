@@ -11,6 +11,7 @@ from gangline.cli import desk as desks
 from gangline.cli.attended import leaving_on_sigterm
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json, print_or_write, terminal_width
+from gangline.cli.terminal import say
 from gangline.cli.view.bisecting import BisectView
 from gangline.errors import GateError, UsageError
 from gangline.line import driver
@@ -83,7 +84,7 @@ def _run(search: Search, view: BisectView) -> BisectState:
     except Interrupted as error:
         raise Interrupted(f"stopped by Ctrl-C; {again}") from error
     except (KeyboardInterrupt, SystemExit):
-        typer.echo(f"left as it is: {again}", err=True)
+        say(f"left as it is: {again}", err=True)
         raise
 
 
@@ -122,7 +123,7 @@ def _agree(search: Search, asked: Asked, *, yes: bool) -> None:
     where = f"step {state.at:,} of {state.steps:,}" if state.at < state.steps else f"all {state.steps:,} steps"
     limit = "" if asked.budget_hours is None else f", at most {_amount(asked.budget_hours, unit)}"
     trainings = f"{forecast.trainings} trainings to {where}"
-    typer.echo(f"{len(state.suspects)} commits · about {trainings} · {cost}{limit} · {state.id}", err=True)
+    say(f"{len(state.suspects)} commits · about {trainings} · {cost}{limit} · {state.id}", err=True)
     if yes or asked.budget_hours is not None:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

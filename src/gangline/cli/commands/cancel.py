@@ -8,6 +8,7 @@ import typer
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, RunArgument, SiteOption
 from gangline.cli.output import print_json
+from gangline.cli.terminal import say
 from gangline.errors import CancelledError
 from gangline.line.cancel import cancel_run
 from gangline.spec.record import Record
@@ -34,6 +35,6 @@ def command(
         print_json(record)
     else:
         ended = record.run.verdict or record.run.state
-        typer.echo(f"{record.run.id} {ended}: nothing of it is left running")
+        say(f"{record.run.id} {ended}: nothing of it is left running")
     if record.run.exit_code == CancelledError.exit_code:
         raise typer.Exit(CancelledError.exit_code)

@@ -9,6 +9,7 @@ from gangline.cli.checkup import Finding, check_machine
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json
+from gangline.cli.terminal import say
 from gangline.cli.view.waiting import waiting
 from gangline.errors import ConfigError
 
@@ -45,11 +46,11 @@ def _look_at_cluster(repo: Path, site: Path | None) -> list[Finding]:
 
 
 def _print(findings: list[Finding], broken: list[Finding]) -> None:
-    typer.echo(" · ".join(str(finding) for finding in findings if finding.ok))
+    say(" · ".join(str(finding) for finding in findings if finding.ok))
     absent = [finding for finding in findings if not finding.ok and not finding.needed]
     for finding in absent:
-        typer.echo(f"{finding.name} absent: {finding.without}")
+        say(f"{finding.name} absent: {finding.without}")
     for finding in broken:
-        typer.echo(f"✗ {finding.name} broken: {finding.text}; {finding.without}")
+        say(f"✗ {finding.name} broken: {finding.text}; {finding.without}")
     if not broken:
-        typer.echo("nothing absent is needed by `gangline run`" if absent else "everything is here")
+        say("nothing absent is needed by `gangline run`" if absent else "everything is here")

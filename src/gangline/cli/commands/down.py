@@ -6,6 +6,7 @@ import typer
 
 from gangline.cli.options import HERE, JsonOption, RepoOption
 from gangline.cli.output import columns, print_json
+from gangline.cli.terminal import say
 
 
 def command(
@@ -24,6 +25,6 @@ def command(
     if json:
         print_json({"forgotten": forget, "servers": rows})
     elif rows:
-        typer.echo(columns([(row.name, row.state) for row in rows]))
+        say(columns([(row.name, row.state) for row in rows]))
     else:
-        typer.echo("nothing of the local stack runs here" + ("; its folder is gone" if forget else ""))
+        say("nothing of the local stack runs here" + ("; its folder is gone" if forget else ""))

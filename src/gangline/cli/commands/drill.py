@@ -7,6 +7,7 @@ import typer
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json, terminal_width
+from gangline.cli.terminal import say
 from gangline.errors import UsageError
 from gangline.line.drill.catalogue import ALL
 from gangline.line.drill.run import drill, drill_all
@@ -31,7 +32,7 @@ def command(
     Exits 0 when the run held, 60 when it broke, 10 when the drill is refused or did not strike.
     """
     desk = open_desk(repo, site)
-    tell = _look_away if json else typer.echo
+    tell = _look_away if json else say
     if name == ALL:
         if run or rank is not None or step is not None or seconds is not None:
             raise UsageError("drill all takes a fresh run for each drill; --run, --rank, --step, --seconds are for one")

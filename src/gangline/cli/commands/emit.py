@@ -8,6 +8,7 @@ import typer
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, LastRunArgument, RepoOption, SiteOption
 from gangline.cli.output import print_or_write
+from gangline.cli.terminal import say
 from gangline.errors import StorageError, UsageError
 from gangline.line.emit import GangKind, emit_gang, emit_pipeline
 
@@ -30,13 +31,16 @@ def command(
 ) -> None:
     """Print the very objects that a run creates, secrets as names; or the pipeline that drives it.
 
-    jenkins is about no run: the Jenkinsfile, and with --out the library, pods and settings of its controller, too.
+    jenkins is about no run, and for the administrator of a Jenkins: the pipeline that builds every repository, and with
+    --out the whole library, pods and settings of the controller.
     """
     if kind not in KINDS:
         raise UsageError(f"wanted one of {', '.join(KINDS)}, found {kind!r}")
     if kind == "jenkins":
         if run or check or cluster:
-            raise UsageError("what a Jenkins is given is the same for every run; wanted: gangline emit jenkins --out .")
+            raise UsageError(
+                "what a Jenkins is given is the same for every run; wanted: gangline emit jenkins --out FOLDER"
+            )
         _emit_jenkins(out)
         return
     if (check and kind in ("kfp", "runtime")) or (cluster and kind == "kfp"):
@@ -59,10 +63,10 @@ def command(
 
 
 def _emit_jenkins(out: Path | None) -> None:
-    from gangline.cli.templates.jenkins import jenkins_files, jenkinsfile
+    from gangline.cli.templates.jenkins import jenkins_files, pipeline
 
     if out is None:
-        typer.echo(jenkinsfile(), nl=False)
+        say(pipeline(), nl=False)
         return
     files = jenkins_files()
     changed = [path for path, text in files.items() if _differs(out / path, text)]
@@ -72,7 +76,7 @@ def _emit_jenkins(out: Path | None) -> None:
         for path, text in files.items():
             (out / path).parent.mkdir(parents=True, exist_ok=True)
             (out / path).write_text(text, "utf-8")
-            typer.echo(out / path)
+            say(out / path)
     except OSError as error:
         raise StorageError(f"wanted to write {out}, found: {error.strerror}; try another place") from error
 

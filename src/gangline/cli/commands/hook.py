@@ -12,9 +12,11 @@ import typer
 from gangline.cli.detach import start_driver
 from gangline.cli.logs import set_up_logs
 from gangline.cli.options import SiteOption
+from gangline.cli.terminal import say
 from gangline.errors import GanglineError, UsageError
 from gangline.line import places
 from gangline.line.clones import Clones
+from gangline.line.mirror import Standing
 from gangline.line.receive.hook import install_hook
 from gangline.line.receive.refs import Push, chosen, read_pushes
 from gangline.report.text import clean
@@ -44,7 +46,7 @@ def install(
     command = [_program(), "hook", "post-receive", *(("--site", str(site.resolve())) if site else ())]
     written = install_hook(path, command, chain=chain)
     places.home(path)
-    typer.echo(f"{written}\nwhat it starts: gangline list --repo {path.resolve()}")
+    say(f"{written}\nwhat it starts: gangline list --repo {path.resolve()}")
 
 
 @app.command(name="post-receive")
@@ -61,10 +63,10 @@ def post_receive(*, site: SiteOption = None) -> None:
         receiver = _Receiver(repo, site)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for said in pool.map(receiver.told, wanted):
-                typer.echo(f"gangline: {said}", err=True)
+                say(f"gangline: {said}", err=True)
         receiver.tidy()
     if left:
-        typer.echo(
+        say(
             f"gangline: {len(left)} more branches start no run now; their next push does, or gangline run in a clone",
             err=True,
         )
@@ -90,7 +92,7 @@ class _Receiver:
         try:
             self._clones.release(idle_seconds=self._site.limits.run_seconds + _KEPT_SECONDS)
         except (GanglineError, OSError) as error:
-            typer.echo(f"gangline: old clones stay: {clean(error, 300)}", err=True)
+            say(f"gangline: old clones stay: {clean(error, 300)}", err=True)
 
     def told(self, push: Push) -> str:
         """One sentence for whoever pushed; whatever happens, the push itself stands."""
@@ -101,7 +103,10 @@ class _Receiver:
 
     def _start(self, push: Push) -> str:
         self._clones.fetch(str(self._repo), name=_CLONE, refs=[push.ref], local=True)
-        place = self._clones.checkout(_CLONE, push.commit)
+        default = self._clones.bring_default(str(self._repo), name=_CLONE, local=True)
+        known = {push.branch: push.commit} | (dict([default]) if default else {})
+        standing = Standing(default[0] if default else None, known)
+        place = self._clones.checkout(_CLONE, push.commit, standing=standing)
         no = self._refusal(push, place)
         if no is not None:
             return f"no run of {push.branch}: {no}"
@@ -111,7 +116,7 @@ class _Receiver:
 
     def _refusal(self, push: Push, place: Path) -> str | None:
         """By the triggers of its line."""
-        from gangline.serve.orders.lines import read_line
+        from gangline.serve.orders.commit_reader import read_line
         from gangline.serve.orders.rules import Found, refusal
         from gangline.serve.types import Order
 

@@ -1,10 +1,9 @@
 """`gangline keys`: whose signatures count here."""
 
-import typer
-
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import columns, print_json
+from gangline.cli.terminal import say
 from gangline.line.registry.keys import list_keys
 
 
@@ -16,6 +15,6 @@ def command(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOptio
         print_json(keys)
     elif keys:
         rows = [(k.key_id, "signs here" if k.own else "-", "trusted" if k.trusted else "-", str(k.place)) for k in keys]
-        typer.echo(columns([("KEY", "SIGNS", "PROMOTES", "PLACE"), *rows]))
+        say(columns([("KEY", "SIGNS", "PROMOTES", "PLACE"), *rows]))
     else:
-        typer.echo("no key yet; the first run makes a local one, mode 0600")
+        say("no key yet; the first run makes a local one, mode 0600")

@@ -1,5 +1,6 @@
 """`gangline list`: runs, newest first."""
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import Annotated
 
@@ -8,11 +9,15 @@ import typer
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import columns, dash, print_json
+from gangline.cli.terminal import say
 from gangline.line.runs import list_runs
 from gangline.report.facts import headline, plan_words, total_seconds, verdict_word
+from gangline.report.text import clean
 from gangline.spec.record import Record
 from gangline.units import format_number, format_seconds
 
+LONGEST = 300
+"""Characters of a reason why a record could not be read."""
 HEADER = ("RUN", "VERDICT", "BRANCH", "PLAN", "METRIC", "TIME", "CREATED", "SUBJECT")
 
 
@@ -30,15 +35,26 @@ def command(
 ) -> None:
     """List the runs of this store, newest first."""
     desk = open_desk(repo, site)
-    records = sorted(list_runs(desk.store, commit=commit), key=lambda record: record.run.created, reverse=True)
+    refused: list[str] = []
+    found = list_runs(desk.store, commit=commit, on_refused=lambda key, error: refused.append(f"{key}: {error}"))
+    records = sorted(found, key=lambda record: record.run.created, reverse=True)
+    _tell_refused(refused)
     wanted = (r for r in records if branch in (None, r.commit.branch) and verdict in (None, verdict_word(r)))
     chosen = list(islice(wanted, limit))
     if json:
         print_json([_summary(record) for record in chosen])
     elif chosen:
-        typer.echo(columns([HEADER, *(_row(record) for record in chosen)], last=50))
+        say(columns([HEADER, *(_row(record) for record in chosen)], last=50))
     else:
-        typer.echo("no run here matches; gangline run makes one" if records else "no runs yet; gangline run makes one")
+        say("no run here matches; gangline run makes one" if records else "no runs yet; gangline run makes one")
+
+
+def _tell_refused(refused: Sequence[str]) -> None:
+    """Of records that are none: one line, beside the list."""
+    if refused:
+        more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+        count = f"{len(refused)} record{'s' if len(refused) > 1 else ''}"
+        say(clean(f"{count} could not be read: {refused[0][:LONGEST]}{more}", 2 * LONGEST), err=True)
 
 
 def _row(record: Record) -> tuple[str, ...]:

@@ -1,18 +1,19 @@
 """`gangline logs`: what ranks wrote, from the gang while it is there, else from the store."""
 
-import json as json_text
 from typing import Annotated
 
 import typer
 
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
+from gangline.cli.terminal import say
 from gangline.errors import UsageError
 from gangline.launch.protocol import Launcher, LogLine
 from gangline.line.gang_logs import gang_of_role, seconds_of
 from gangline.line.launchers import open_launcher
 from gangline.line.targets import site_of
 from gangline.report.text import visible
+from gangline.sanitize import to_json
 from gangline.spec.record import Record
 
 
@@ -41,9 +42,9 @@ def command(
     width = len(str(max(record.plan.world_size - 1, 10))) if record.plan else 2
     line = None
     for line in lines:
-        typer.echo(_json_line(line) if json else f"r{line.rank:0{width}d}│ {visible(line.text)}")
+        say(_json_line(line) if json else f"r{line.rank:0{width}d}│ {visible(line.text)}")
     if line is None:
-        typer.echo(f"no line of these ranks yet; gangline show {record.run.id} says where it stands", err=True)
+        say(f"no line of these ranks yet; gangline show {record.run.id} says where it stands", err=True)
 
 
 def read_ranks(text: str | None) -> tuple[int, ...]:
@@ -63,4 +64,4 @@ def _failed_rank(launcher: Launcher, record: Record, gang: str) -> tuple[int, ..
 
 
 def _json_line(line: LogLine) -> str:
-    return json_text.dumps({"rank": line.rank, "source": line.source, "text": line.text}, ensure_ascii=False)
+    return to_json({"rank": line.rank, "source": line.source, "text": line.text})

@@ -9,6 +9,7 @@ import typer
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
 from gangline.cli.output import columns, print_json, print_or_write
+from gangline.cli.terminal import say
 from gangline.errors import ConfigError, UsageError
 from gangline.line.moments import rank_moments
 from gangline.line.runs import list_runs
@@ -38,10 +39,10 @@ def check(
     if json:
         print_json({"ok": not problems, "problems": problems, "series": list(CATALOGUE.values())})
     else:
-        typer.echo(columns([(s.name, s.kind, ",".join(s.labels) or "-", s.help) for s in CATALOGUE.values()]))
-        typer.echo("\n".join(problems) or f"{len(CATALOGUE)} series, each declared once, labels closed")
+        say(columns([(s.name, s.kind, ",".join(s.labels) or "-", s.help) for s in CATALOGUE.values()]))
+        say("\n".join(problems) or f"{len(CATALOGUE)} series, each declared once, labels closed")
         if found and not problems:
-            typer.echo(f"{len(found)} expressions, each of series that are declared or recorded")
+            say(f"{len(found)} expressions, each of series that are declared or recorded")
     if problems:
         raise typer.Exit(ConfigError.exit_code)
 

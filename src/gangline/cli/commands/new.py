@@ -9,6 +9,7 @@ import typer
 from gangline.cli.options import JsonOption
 from gangline.cli.output import print_json
 from gangline.cli.templates import render
+from gangline.cli.terminal import say
 from gangline.errors import StorageError, UsageError
 from gangline.spec.grammar import SLUG
 from gangline.units import format_bytes
@@ -33,8 +34,8 @@ def command(
         print_json({"path": str(target.resolve()), "files": sorted(files)})
         return
     for path, text in sorted(files.items()):
-        typer.echo(f"  {target / path}  {format_bytes(len(text.encode()))}")
-    typer.echo(f"next: cd {target} && gangline plan && gangline run && gangline report --open")
+        say(f"  {target / path}  {format_bytes(len(text.encode()))}")
+    say(f"next: cd {target} && gangline plan && gangline run && gangline report --open")
 
 
 def _write(target: Path, files: dict[str, str]) -> None:
@@ -53,7 +54,7 @@ def _first_commit(target: Path) -> None:
     commit = ("commit", "-q", "-m", "A model and its line")
     if _git(target, *commit, check=False).returncode:
         _git(target, "-c", "user.name=gangline", "-c", "user.email=gangline@localhost", *commit)
-        typer.echo("git knows no author here, so gangline committed; yours: git config --global user.name", err=True)
+        say("git knows no author here, so gangline committed; yours: git config --global user.name", err=True)
 
 
 def _git(target: Path, *arguments: str, check: bool = True) -> "subprocess.CompletedProcess[str]":

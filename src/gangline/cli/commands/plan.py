@@ -55,7 +55,7 @@ def command(
     if json:
         print_json(_document(found))
     else:
-        typer.echo(_page(found, why=why, width=terminal_width() if sys.stdout.isatty() else None))
+        say(_page(found, why=why, width=terminal_width() if sys.stdout.isatty() else None))
     if found.budget.verdict == "no":
         raise typer.Exit(GateError.exit_code)
 
@@ -80,6 +80,8 @@ def _page(found: Preview, *, why: bool, width: int | None = None) -> str:
         lines.insert(-1, f"          pipeline {choice.pp_schedule}: {choice.forecast.bubble:.0%} of its time idle")
     if other := _other_sizes(found):
         lines.append(f"elastic   {other}")
+    if found.sandbox.engine == "pod":
+        lines.append(f"model     looked at in {found.sandbox.text}")
     lines += [f"note      {trouble}" for trouble in found.troubles]
     if why:
         lines += [line for each in choice.candidates[:_TOLD] for line in _known(each, said=choice.forecast.missing)]
@@ -145,4 +147,7 @@ def _document(found: Preview) -> dict[str, object]:
         "inventory": found.inventory,
         "profile": found.profile,
         "budget": found.budget,
-    }
+        "sandbox": {
+            "engine": found.sandbox.engine, "text": found.sandbox.text, "gaps": found.sandbox.gaps
+        },
+    }  # fmt: skip

@@ -10,12 +10,15 @@ from gangline.cli.commands.logs import read_ranks
 from gangline.cli.desk import Desk, open_desk
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
 from gangline.cli.output import print_json, terminal_width
+from gangline.cli.terminal import say
+from gangline.line.output_limits import MOST_PICTURE_BYTES, MOST_TRACE_BYTES
 from gangline.line.places import home, writing
 from gangline.line.profiles import Profile, ask_profile, await_profile, read_profiles, trace_key
 from gangline.report.profile_text import render_profile
 from gangline.spec.model_picture import ModelPicture, picture_key
 from gangline.spec.profiling import parse_window
 from gangline.spec.record import Record
+from gangline.storage.bounded import get_bounded
 
 WAIT_SECONDS = 900.0
 
@@ -47,16 +50,16 @@ def command(
         return
     folder = out or home(desk.repo) / "reports" / f"{record.run.id}-profile"
     if model := _draw_model(desk, record, folder):
-        typer.echo(f"the model, and how the plan cuts it: {model}")
+        say(f"the model, and how the plan cuts it: {model}")
     if not found:
-        typer.echo(f"no window of {record.run.id} was profiled; while it trains: --steps A:B", err=True)
+        say(f"no window of {record.run.id} was profiled; while it trains: --steps A:B", err=True)
         return
     pages = [_write(desk, record, each, folder, with_traces=out is not None) for each in found]
     width = terminal_width()
     for each, page in zip(found, pages, strict=True):
-        typer.echo(f"{render_profile(each.name, each.summaries, width=width)}\n\n{page}\n")
+        say(f"{render_profile(each.name, each.summaries, width=width)}\n\n{page}\n")
     if open_ and not webbrowser.open(pages[-1].resolve().as_uri()):
-        typer.echo(f"no browser could be started here; open {pages[-1].resolve()} yourself", err=True)
+        say(f"no browser could be started here; open {pages[-1].resolve()} yourself", err=True)
 
 
 def _ask(desk: Desk, record: Record, steps: str, rank: str, wait: float) -> Profile:
@@ -64,14 +67,14 @@ def _ask(desk: Desk, record: Record, steps: str, rank: str, wait: float) -> Prof
     request = ask_profile(desk.store, record, first=first, last=last, ranks=read_ranks(rank))
 
     def tell(there: int, wanted: int) -> None:
-        typer.echo(f"steps {first} to {last}: {there} of {wanted} ranks have answered", err=True)
+        say(f"steps {first} to {last}: {there} of {wanted} ranks have answered", err=True)
 
     return await_profile(desk.store, record, request, seconds=wait, tell=tell)
 
 
 def _draw_model(desk: Desk, record: Record, folder: Path) -> Path | None:
     """The page of the model; None: the run has drawn none yet, as a program without torch never does."""
-    blob = desk.store.get(picture_key(record.prefix))
+    blob = get_bounded(desk.store, picture_key(record.gang_prefix), most_bytes=MOST_PICTURE_BYTES)
     if blob is None:
         return None
     from gangline.report.model_picture import render_model_page
@@ -102,7 +105,7 @@ def _fetch(desk: Desk, key: str, folder: Path) -> str:
     """A trace out of the store; its path beside the page."""
     folder.mkdir(parents=True, exist_ok=True)
     name = key.rsplit("/", 1)[-1]
-    blob = desk.store.get(key)
+    blob = get_bounded(desk.store, key, most_bytes=MOST_TRACE_BYTES)
     if blob is None:
         return f"{name} is no longer in the store"
     (folder / name).write_bytes(blob.data)

@@ -8,6 +8,7 @@ import typer
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json
+from gangline.cli.terminal import say
 from gangline.line.registry.promote import promote
 
 
@@ -31,4 +32,4 @@ def command(
         print_json(moved)
     else:
         before = f", before {moved.previous}" if moved.previous else ""
-        typer.echo(f"{moved.model}@{moved.alias} is version {moved.version}{before} · signed by {moved.key_id}")
+        say(f"{moved.model}@{moved.alias} is version {moved.version}{before} · signed by {moved.key_id}")

@@ -10,6 +10,7 @@ import typer
 from gangline.cli.desk import Desk, open_desk
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
 from gangline.cli.output import print_json, write_text
+from gangline.cli.terminal import say
 from gangline.errors import StorageError, UsageError
 from gangline.line.places import home
 from gangline.line.runs import find_run
@@ -38,15 +39,15 @@ def command(
     record = desk.run(run)
     text = _render(desk, record, format_)
     if str(out) == "-":
-        typer.echo(text, nl=False)
+        say(text, nl=False)
         return
     path = _write(text, out, desk.repo, f"{record.run.id}.{SUFFIXES[format_]}")
     if json:
         print_json({"run": record.run.id, "path": str(path.resolve()), "size_bytes": len(text.encode())})
     else:
-        typer.echo(path)
+        say(path)
     if open_ and not webbrowser.open(path.resolve().as_uri()):
-        typer.echo(f"no browser could be started here; open {path.resolve()} yourself", err=True)
+        say(f"no browser could be started here; open {path.resolve()} yourself", err=True)
 
 
 def _write(text: str, out: Path | None, repo: Path, name: str) -> Path:

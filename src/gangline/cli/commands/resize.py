@@ -7,6 +7,7 @@ import typer
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json
+from gangline.cli.terminal import say
 from gangline.line.resizing import ask_resize
 
 
@@ -29,4 +30,4 @@ def command(
     if json:
         print_json({"run": record.run.id, "ranks": plan.world_size, "plan": plan.name})
         return
-    typer.echo(f"{record.run.id}: {plan.world_size} ranks as {plan.name}, asked for; gangline follow {record.run.id}")
+    say(f"{record.run.id}: {plan.world_size} ranks as {plan.name}, asked for; gangline follow {record.run.id}")

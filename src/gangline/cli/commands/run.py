@@ -19,6 +19,7 @@ from gangline.cli.options import (
 )
 from gangline.cli.origin import BranchOption, PullRequestOption, TrustOption, origin_of
 from gangline.cli.output import print_json
+from gangline.cli.terminal import say
 from gangline.cli.view.choose import choose_view
 from gangline.cli.view.wanting import WantsProfile
 from gangline.errors import UsageError
@@ -107,4 +108,4 @@ def _detach(*, json: bool) -> None:
     if json:
         print_json({"run": driver.run, "pid": driver.process.pid, "log": str(driver.log)})
     else:
-        typer.echo(f"{driver.run} in the background: gangline follow {driver.run} · stop: gangline cancel {driver.run}")
+        say(f"{driver.run} in the background: gangline follow {driver.run} · stop: gangline cancel {driver.run}")

@@ -13,6 +13,7 @@ import typer
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json
+from gangline.cli.terminal import say
 from gangline.errors import ConfigError
 from gangline.spec.site import Site
 
@@ -45,7 +46,7 @@ def command(
         try:
             running.start()
             _greet(running, as_json=json)
-            answer(running.app, bound, stopping=running.service.close)
+            answer(running.app, bound, stopping=running.service.close, proxies=wanted.serve.proxies)
         finally:
             began = monotonic()
             running.close()
@@ -89,7 +90,7 @@ def _greet(running: "Running", *, as_json: bool) -> None:
         return
     width = max(map(len, facts))
     for name, said in facts.items():
-        typer.echo(f"{name:<{width}}  {said}")
+        say(f"{name:<{width}}  {said}")
 
 
 def _facts(running: "Running") -> Mapping[str, str]:

@@ -7,6 +7,7 @@ import typer
 from gangline.cli.desk import Desk, open_desk
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
 from gangline.cli.output import print_json
+from gangline.cli.terminal import say
 from gangline.report.terminal import one_line, page
 from gangline.spec.record import Record
 
@@ -27,7 +28,7 @@ def command(
     if json:
         print_json(record)
     else:
-        typer.echo(one_line(record, doing=_doing(desk, record)) if oneline else page(record))
+        say(one_line(record, doing=_doing(desk, record)) if oneline else page(record))
 
 
 def _doing(desk: Desk, record: Record) -> str:

@@ -8,6 +8,7 @@ from gangline.cli.attended import attended
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, CommitOption, JsonOption, RepoOption, SetOption, SiteOption
 from gangline.cli.origin import BranchOption, PullRequestOption, TrustOption, origin_of
+from gangline.cli.terminal import say
 from gangline.cli.view.choose import choose_view
 from gangline.errors import UsageError
 from gangline.line.run import run_line
@@ -56,4 +57,4 @@ def command(
                 max_seconds=max_seconds, follow_seconds=max_seconds, kind=driver, url=url,
             )  # fmt: skip
     if name == "resolve" and not json:
-        typer.echo(record.run.id)
+        say(record.run.id)

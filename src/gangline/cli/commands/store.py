@@ -10,6 +10,7 @@ import typer
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import columns, print_json
+from gangline.cli.terminal import say
 from gangline.errors import StorageError
 from gangline.line.places import GREETING_SECONDS
 from gangline.spec.secrets import resolve_secret
@@ -17,6 +18,7 @@ from gangline.storage.copy import copy_store
 from gangline.storage.open import open_store
 from gangline.storage.probe import probe
 from gangline.storage.protocol import Entry, ObjectStore
+from gangline.storage.scoped import lending
 from gangline.units import format_bytes
 
 _URL = "file:PATH or s3://bucket/prefix?endpoint=https://host:9000"
@@ -33,16 +35,26 @@ def root() -> None:
 
 @app.command()
 def doctor(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption = False) -> None:
-    """Check conditional writes, lists and reads on the store itself; exit 40 where it fails."""
+    """Check conditional writes, lists and reads on the store itself; exit 40 where it fails.
+
+    Says, too, what credential the store lends to the gangs of one run.
+    """
     desk = open_desk(repo, site)
     found = probe(desk.store)
+    lends = lending(desk.store)
     if json:
-        print_json({"url": desk.store.url, "conditional_writes": found.conditional_writes, "checks": found.checks})
-    else:
-        typer.echo(columns([("✓" if check.passed else "✗", check.name, check.reason) for check in found.checks]))
-        typer.echo(
-            f"{desk.store.url}: conditional writes {'yes' if found.conditional_writes else 'no: one driver alone'}"
+        print_json(
+            {
+                "url": desk.store.url,
+                "conditional_writes": found.conditional_writes,
+                "checks": found.checks,
+                "lends": {"kind": lends.kind, "outlives_seconds": lends.outlives_seconds, "why": lends.why},
+            }
         )
+    else:
+        say(columns([("✓" if check.passed else "✗", check.name, check.reason) for check in found.checks]))
+        say(f"{desk.store.url}: conditional writes {'yes' if found.conditional_writes else 'no: one driver alone'}")
+        say(f"lends {lends}")
     if not found.passed:
         raise typer.Exit(StorageError.exit_code)
 
@@ -72,7 +84,7 @@ def copy(
         print_json(copied)
     else:
         said = f"copied {copied.num_copied} objects, {format_bytes(copied.copied_bytes)}"
-        typer.echo(f"{said} · {copied.num_equal} were there already")
+        say(f"{said} · {copied.num_equal} were there already")
 
 
 class _Counter:
@@ -87,7 +99,7 @@ class _Counter:
         self._seen += 1
         if not self._quiet and time.monotonic() > self._next:
             self._next = time.monotonic() + _SECONDS_BETWEEN
-            typer.echo(f"{self._seen} objects, now {entry.key}", err=True)
+            say(f"{self._seen} objects, now {entry.key}", err=True)
 
 
 def _open(url: str, credentials: str | None, environ: Mapping[str, str]) -> ObjectStore:

@@ -9,6 +9,7 @@ import typer
 from gangline.cli.desk import Desk, open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import columns, print_json
+from gangline.cli.terminal import say
 from gangline.errors import StorageError
 from gangline.line.sweep import sweep
 
@@ -41,7 +42,7 @@ def _once(desk: Desk, *, dry_run: bool, json: bool, quiet: bool) -> None:
     except StorageError as error:
         if not quiet:
             raise
-        typer.echo(f"not swept, tried again later: {error}", err=True)
+        say(f"not swept, tried again later: {error}", err=True)
         return
     if quiet and not any(each.deleted for each in swept):
         return
@@ -49,7 +50,7 @@ def _once(desk: Desk, *, dry_run: bool, json: bool, quiet: bool) -> None:
         print_json(swept)
     elif swept:
         done = "would go" if dry_run else "deleted"
-        typer.echo(
+        say(
             columns(
                 [
                     (s.name, s.life, done if s.deleted or (dry_run and s.life in ("ended", "orphan")) else "stays")
@@ -58,4 +59,4 @@ def _once(desk: Desk, *, dry_run: bool, json: bool, quiet: bool) -> None:
             )
         )
     else:
-        typer.echo("no gangs here")
+        say("no gangs here")

@@ -11,6 +11,7 @@ import typer
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import columns, dash, print_json
+from gangline.cli.terminal import say
 from gangline.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ def add(
     principal, token = _principal(name, role), new_token()
     digest = digest_of(token)
     if digest_only:
-        typer.echo(_table(principal, digest))
-        typer.echo(f"token {token}", err=True)
+        say(_table(principal, digest))
+        say(f"token {token}", err=True)
         return
     now = time.time()
     with _tokens(repo, site, database) as tokens:
@@ -62,7 +63,7 @@ def add(
     if json:
         print_json({"name": name, "token": token, "digest": digest[:8]})
     else:
-        typer.echo(token)
+        say(token)
 
 
 @app.command("list")
@@ -76,9 +77,9 @@ def list_(
         print_json([{"digest": d, "name": p.name, "roles": p.roles, "expires": end} for d, p, end in found])
     elif found:
         header = ("DIGEST", "NAME", "ENDS", "ROLES")
-        typer.echo(columns([header, *((d, p.name, dash(_day(end)), _roles(p)) for d, p, end in found)]))
+        say(columns([header, *((d, p.name, dash(_day(end)), _roles(p)) for d, p, end in found)]))
     else:
-        typer.echo("no tokens yet; gangline token add NAME --role PROJECT=ROLE makes one")
+        say("no tokens yet; gangline token add NAME --role PROJECT=ROLE makes one")
 
 
 @app.command()
@@ -96,7 +97,7 @@ def revoke(
         count = tokens.revoke(digest)
     if not count:
         raise UsageError(f"there is no token whose digest begins with {digest}; gangline token list shows them")
-    typer.echo(f"{count} ended")
+    say(f"{count} ended")
 
 
 @contextmanager

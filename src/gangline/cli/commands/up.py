@@ -7,6 +7,7 @@ import typer
 
 from gangline.cli.options import HERE, JsonOption, RepoOption
 from gangline.cli.output import print_json
+from gangline.cli.terminal import say
 from gangline.errors import ConfigError
 from gangline.report.text import clean
 
@@ -47,20 +48,18 @@ def command(
     try:
         rows = bring_up(home, s3=s3, drive=drive, say=(lambda _row: None) if json else _say)
     except KeyboardInterrupt:
-        typer.echo("left as it is: gangline up goes on, gangline down stops what was started", err=True)
+        say("left as it is: gangline up goes on, gangline down stops what was started", err=True)
         raise
     if json:
         print_json({"site": str(home.site), "servers": rows})
     else:
-        typer.echo(_next_steps(home, rows))
+        say(_next_steps(home, rows))
     if any(row.state == "failed" for row in rows):
         raise typer.Exit(ConfigError.exit_code)
 
 
 def _say(row: "Row") -> None:
-    typer.echo(
-        f"{_MARKS[row.state]} {row.name:<11}{row.kind:<15}{row.url or row.state:<23}{clean(row.text, 400)}".rstrip()
-    )
+    say(f"{_MARKS[row.state]} {row.name:<11}{row.kind:<15}{row.url or row.state:<23}{clean(row.text, 400)}".rstrip())
 
 
 def _next_steps(home: "Home", rows: "list[Row]") -> str:
@@ -83,4 +82,4 @@ def _write_compose(home: "Home", file: Path, *, json: bool) -> None:
     if json:
         print_json({"site": str(home.site), "compose": str(file)})
     else:
-        typer.echo(f"{file} written; docker compose -f {file} up -d\nexport GANGLINE_SITE={home.site}")
+        say(f"{file} written; docker compose -f {file} up -d\nexport GANGLINE_SITE={home.site}")

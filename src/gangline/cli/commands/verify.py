@@ -7,6 +7,7 @@ import typer
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import columns, print_json
+from gangline.cli.terminal import say
 from gangline.cli.view.waiting import waiting
 from gangline.errors import IntegrityError
 from gangline.line.registry.verify import verify
@@ -26,6 +27,6 @@ def command(
     if json:
         print_json({"target": target, "ok": all(check.ok for check in checks), "checks": checks})
     else:
-        typer.echo(columns([("✓" if check.ok else "✗", check.name, check.text) for check in checks]))
+        say(columns([("✓" if check.ok else "✗", check.name, check.text) for check in checks]))
     if not all(check.ok for check in checks):
         raise typer.Exit(IntegrityError.exit_code)

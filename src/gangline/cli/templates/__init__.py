@@ -1,11 +1,10 @@
 """Model repositories that `gangline new` makes: a folder each, `FILE.in` becomes `FILE`, `__NAME__` the project.
 
-Each gets the Jenkinsfile, too, which is the same for all.
+A repository says nothing about Jenkins: its builds run the pipeline of the controller's library.
 """
 
 from importlib.resources import files
 
-from gangline.cli.templates.jenkins import jenkinsfile
 from gangline.errors import UsageError
 
 _NAME = "__NAME__"
@@ -24,5 +23,4 @@ def render(template: str, *, name: str) -> dict[str, str]:
     if template not in template_names():
         raise UsageError(f"wanted one of {', '.join(template_names())}, found {template!r}")
     found = [each for each in (files(__name__) / template).iterdir() if each.name.endswith(".in")]
-    written = {each.name.removesuffix(".in"): each.read_text("utf-8").replace(_NAME, name) for each in found}
-    return written | {"Jenkinsfile": jenkinsfile()}
+    return {each.name.removesuffix(".in"): each.read_text("utf-8").replace(_NAME, name) for each in found}

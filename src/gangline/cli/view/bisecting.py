@@ -3,8 +3,7 @@
 import sys
 import time
 
-import typer
-
+from gangline.cli.terminal import say, say_over
 from gangline.launch.protocol import GangEvent
 from gangline.line.bisect.search import steps_left
 from gangline.line.observer import Silent
@@ -44,8 +43,7 @@ class BisectView(Silent):
     def progress(self, stage: str, event: GangEvent) -> None:
         step = event.data.get("step")
         if self._moving and not self._quiet and event.kind == "progress" and step is not None:
-            sys.stderr.write(f"\r\x1b[2K  {stage} {self._run}: step {step}")
-            sys.stderr.flush()
+            say_over(f"  {stage} {self._run}: step {clean(step, 20)}")
 
     def note(self, text: str) -> None:
         self._say(f"  {clean(text)}")
@@ -62,8 +60,8 @@ class BisectView(Silent):
         if self._quiet:
             return
         if self._moving:
-            sys.stderr.write("\r\x1b[2K")
-        typer.echo(text, err=True)
+            say_over()
+        say(text, err=True)
 
 
 def _is_news(old: Suspect, new: Suspect) -> bool:

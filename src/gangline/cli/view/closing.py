@@ -3,6 +3,7 @@
 from gangline.errors import CancelledError, ConfigError, GateError, IntegrityError
 from gangline.report.facts import stages_in_order, total_seconds, verdict_reason, verdict_word
 from gangline.report.text import clean
+from gangline.sanitize import shown
 from gangline.spec.record import STAGES, Record, StageInfo
 from gangline.units import format_seconds
 
@@ -14,6 +15,7 @@ WIDTH = 118
 
 def found_line(record: Record) -> str:
     """What stands already of a run that is taken up again; empty for a new one."""
+    record = shown(record)
     done = [name for name, info in stages_in_order(record) if info.ended and info.state != "cancelled"]
     if not done:
         return ""
@@ -36,6 +38,7 @@ def stage_line(name: str, info: StageInfo, width: int, *, cut: bool = False) -> 
 
 def closing_lines(record: Record) -> list[str]:
     """Verdict, time, reason; then the next command, on the same line where it fits."""
+    record = shown(record)
     word = verdict_word(record)
     reason = clean(verdict_reason(record))
     said = [format_seconds(total_seconds(record)), *_proven(record)]

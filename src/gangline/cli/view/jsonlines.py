@@ -1,13 +1,12 @@
 """A JSON object a line while a run goes on; the last one carries the whole record."""
 
-import json
 import time
 from collections.abc import Callable
 from typing import Any, Self
 
-import typer
-
+from gangline.cli.terminal import say
 from gangline.launch.protocol import GangEvent
+from gangline.sanitize import to_json
 from gangline.spec.codec import to_plain
 from gangline.spec.record import Record, StageInfo
 
@@ -15,7 +14,7 @@ from gangline.spec.record import Record, StageInfo
 class JsonView:
     """An observer of `gangline.line` for programs."""
 
-    def __init__(self, echo: Callable[[str], None] = typer.echo) -> None:
+    def __init__(self, echo: Callable[[str], None] = say) -> None:
         self._echo = echo
         self.run_id: str | None = None
         self.ended = False
@@ -48,4 +47,4 @@ class JsonView:
 
     def _say(self, event: str, **fields: Any) -> None:
         line = {"event": event, "time": round(time.time(), 3), **fields}
-        self._echo(json.dumps(line, sort_keys=True, ensure_ascii=False, default=str))
+        self._echo(to_json(line))

@@ -17,6 +17,7 @@ from gangline.cli.view.closing import NAME_WIDTH, closing_lines, found_line, sta
 from gangline.launch.protocol import GangEvent
 from gangline.report.progress import Outlook, Progress
 from gangline.report.text import clean
+from gangline.sanitize import visible
 from gangline.spec.record import Record, StageInfo
 from gangline.units import format_seconds
 
@@ -57,7 +58,7 @@ class LiveView:
     def run_started(self, record: Record) -> None:
         self._outlook.learn(record)
         if found := found_line(record):
-            self._console.print(Text(found, style="dim"))
+            self._console.print(_text(found, style="dim"))
 
     def stage_started(self, name: str) -> None:
         self._foot.begin(self._outlook.begin(name))
@@ -70,7 +71,7 @@ class LiveView:
     def stage_ended(self, name: str, info: StageInfo) -> None:
         self._foot.progress = None
         self._outlook.stage_ended(name, info)
-        text = Text(
+        text = _text(
             stage_line(name, info, min(self._console.width, 140), cut=name != "report"),
             style=STYLES.get(info.state, ""),
         )
@@ -79,16 +80,21 @@ class LiveView:
         self._console.print(text, soft_wrap=True)
 
     def note(self, text: str) -> None:
-        self._console.print(Text(f"{'note':<{NAME_WIDTH}}{clean(text)}", style="yellow"))
+        self._console.print(_text(f"{'note':<{NAME_WIDTH}}{clean(text)}", style="yellow"))
 
     def run_ended(self, record: Record) -> None:
         self.ended = record.run.state == "ended"
         self._foot.progress = None
         style = VERDICTS.get(record.run.verdict or "", "bold yellow")
         for line in closing_lines(record):
-            text = Text(line)
+            text = _text(line)
             text.stylize(style, 0, NAME_WIDTH)
             self._console.print(text)
+
+
+def _text(said: str, style: str = "") -> Text:
+    """What a record or a gang says: nothing in it is markup, or steers the terminal."""
+    return Text(visible(said), style=style)
 
 
 class _Foot:
@@ -121,7 +127,7 @@ class _Foot:
         line.add_column(width=2)
         line.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
         line.add_column(justify="right", no_wrap=True)
-        line.add_row(Text(progress.stage, style="bold"), self._spinner, Text(sentence), Text(elapsed, style="dim"))
+        line.add_row(Text(progress.stage, style="bold"), self._spinner, _text(sentence), Text(elapsed, style="dim"))
         yield line
         for rank, shares in rows:
             yield rank_line(rank, shares)

@@ -4,8 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Self
 
-import typer
-
+from gangline.cli.terminal import say
 from gangline.cli.view.closing import NAME_WIDTH, WIDTH, closing_lines, found_line, stage_line
 from gangline.launch.protocol import GangEvent
 from gangline.report.progress import Outlook, Progress
@@ -18,7 +17,7 @@ SECONDS_BETWEEN = 10.0
 class PlainView:
     """An observer of `gangline.line` that prints."""
 
-    def __init__(self, echo: Callable[[str], None] = typer.echo, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, echo: Callable[[str], None] = say, clock: Callable[[], float] = time.monotonic) -> None:
         self._echo = echo
         self._clock = clock
         self._progress = Progress("")

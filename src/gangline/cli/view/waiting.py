@@ -5,6 +5,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from gangline.sanitize import visible
+
 
 @contextmanager
 def waiting(text: str) -> Iterator[Callable[[str], None]]:
@@ -14,6 +16,7 @@ def waiting(text: str) -> Iterator[Callable[[str], None]]:
         yield lambda _: None
         return
     from rich.console import Console
+    from rich.text import Text
 
-    with Console(stderr=True).status(text) as status:
-        yield status.update
+    with Console(stderr=True).status(Text(visible(text))) as status:
+        yield lambda said: status.update(Text(visible(said)))

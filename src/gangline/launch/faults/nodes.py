@@ -9,7 +9,8 @@ from pathlib import Path
 
 from gangline import procfs
 from gangline.errors import UsageError
-from gangline.launch.local.folder import GangFolder
+from gangline.launch.local.folder import GangFolder, Process
+from gangline.launch.local.processes import living_keepers, send
 from gangline.launch.local.start import replace_keeper
 
 _MEMORY = Path("/dev/shm")  # noqa: S108  # where keepers hold copies; layout in `train.copy_folder`
@@ -26,21 +27,22 @@ def lose_node(home: Path, node: int) -> int:
     """
     folder = GangFolder(home)
     with folder.keepers_lock():
-        status = folder.keeper(node) if folder.exists else None
-        if status is None or not procfs.is_alive(status.pid, status.start_time):
+        keeper = living_keepers(folder).get(node) if folder.exists else None
+        if keeper is None:
             raise UsageError(f"no keeper of node {node} lives in {home.name}")
-        environ = procfs.environ(status.pid)
-        _kill_all(home, node)
-        for copies in _MEMORY.glob(f"gangline-copies-*-{status.pid}-{status.start_time}"):
-            shutil.rmtree(copies, ignore_errors=True)
+        environ = procfs.environ(keeper.pid)
+        _kill_all(folder, node, keeper)
+        for copies in _MEMORY.glob(f"gangline-copies-*-{keeper.pid}-{keeper.start_time}"):
+            shutil.rmtree(copies, ignore_errors=True)  # of a sandbox they went with it
         replace_keeper(folder, node, environ)
-    return status.pid
+    return keeper.pid
 
 
-def _kill_all(home: Path, node: int) -> None:
+def _kill_all(folder: GangFolder, node: int, keeper: Process) -> None:
     """Whatever has this folder and this node in its environment."""
+    send(keeper, signal.SIGKILL)
     patience = time.monotonic() + _DYING_SECONDS
-    while pids := _processes(home, node):
+    while pids := _processes(folder, node):
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -51,6 +53,6 @@ def _kill_all(home: Path, node: int) -> None:
         time.sleep(0.01)
 
 
-def _processes(home: Path, node: int) -> set[int]:
-    of_gang = set(procfs.with_variable("GANGLINE_HOME", str(home)))
+def _processes(folder: GangFolder, node: int) -> set[int]:
+    of_gang = set(procfs.with_variable("GANGLINE_HOME", str(folder.inside)))
     return of_gang & set(procfs.with_variable("NODE_RANK", str(node)))

@@ -1,7 +1,7 @@
 """Signals to the ranks of a local gang: death and standstill, at once. Knows a gang's folder, not what comes of it.
 
-A rank is found by its keeper's word. What lasts undoes itself: a process of its own, started before the fault, ends it
-at the deadline, whatever becomes of the caller.
+A rank is found by its keeper's word, whether or not both are in a sandbox. What lasts undoes itself: a process of its
+own, started before the fault, ends it at the deadline, whatever becomes of the caller.
 """
 
 import os
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gangline.errors import UsageError
 from gangline.launch.local.folder import GangFolder
+from gangline.launch.local.processes import rank_process
 
 _POLL_SECONDS = 0.01
 _PERIOD_SECONDS = 0.004
@@ -105,10 +106,8 @@ def at_step(home: Path, rank: int, step: int, *, timeout_seconds: float) -> int:
 
 def last_step(home: Path, rank: int) -> int | None:
     """Last step that the heartbeat of `rank` tells of; layout in `train.heartbeat`, which launchers do not import."""
-    try:
-        data = (home / "heartbeat" / str(rank)).read_bytes()
-    except FileNotFoundError:
-        return None
+    folder = GangFolder(home)
+    data = folder.read_inside(folder.inside / "heartbeat" / str(rank)) or b""
     step = int.from_bytes(data[16:24], sys.byteorder, signed=True)
     return step if data.startswith(b"gangbeat") and step >= 0 else None
 
@@ -122,14 +121,12 @@ def _start(program_text: str, *arguments: float) -> None:
 
 def _pid(home: Path, rank: int) -> int:
     folder = GangFolder(home)
-    nodes = folder.podset().num_nodes if folder.exists else 0
-    living: dict[str, int] = {}
-    for node in range(nodes):
-        status = folder.keeper(node)
-        living |= status.ranks if status else {}
-    if str(rank) not in living:
-        raise UsageError(f"no rank {rank} lives in {home.name}: living are {', '.join(sorted(living)) or 'none'}")
-    return living[str(rank)]
+    found = rank_process(folder, rank)
+    if found is None:
+        nodes = folder.podset().num_nodes if folder.exists else 0
+        living = sorted(each for node in range(nodes) if (status := folder.keeper(node)) for each in status.ranks)
+        raise UsageError(f"no rank {rank} lives in {home.name}: living are {', '.join(living) or 'none'}")
+    return found.pid
 
 
 def _send(pid: int, number: signal.Signals, rank: int) -> None:

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from gangline.errors import StillRunning
 from gangline.launch.kubernetes.api.protocol import Api
 from gangline.launch.kubernetes.ending import PodEnd, add_up, gang_end, pod_end
+from gangline.launch.kubernetes.gang_secret import revoke_secret
 from gangline.launch.kubernetes.kept import Kept, close_end, keep_end, read_kept
-from gangline.launch.kubernetes.objects.around import secrets_path
 from gangline.launch.kubernetes.pods import pods_of
 from gangline.launch.kubernetes.roots import Root
 
@@ -31,7 +31,7 @@ def close_ended(api: Api, root: Root, *, seen: Iterable[PodEnd] = ()) -> Kept | 
     end = gang_end(_whose_failure_tells(api, root), ends.values())
     keep_end(api, Kept(uid=root.uid, podset=podset, end=end, is_closed=True), now=datetime.now(UTC))
     if podset.secrets:
-        api.patch(f"{secrets_path(api.namespace)}/{podset.name}", {"data": None})
+        revoke_secret(api, root)
     return close_end(api, podset.name, lambda _: end)
 
 

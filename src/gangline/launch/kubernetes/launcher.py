@@ -12,10 +12,10 @@ from gangline.launch.kubernetes.api.facts import Facts
 from gangline.launch.kubernetes.api.protocol import Api, Away, Object
 from gangline.launch.kubernetes.closing import close_ended, close_gone, existing_end
 from gangline.launch.kubernetes.follow import Follower
+from gangline.launch.kubernetes.gang_secret import put_secret
 from gangline.launch.kubernetes.kept import Kept, read_kept
 from gangline.launch.kubernetes.logs import StoredLogs, follow_logs, read_logs
 from gangline.launch.kubernetes.look import look
-from gangline.launch.kubernetes.objects.around import secret, secrets_path
 from gangline.launch.kubernetes.objects.render import Rendered, render
 from gangline.launch.kubernetes.patience import patiently
 from gangline.launch.kubernetes.placing.kueue import Wishes, kueue_wishes
@@ -120,9 +120,7 @@ class KubernetesLauncher:
             return
         podset = root.podset()
         if root.outcome is None and not root.is_being_deleted and podset.secrets:
-            values = {each: self._secrets(each) for each in podset.secrets}
-            data = secret(podset, values)["data"]
-            self._api.patch(f"{secrets_path(self._api.namespace)}/{name}", {"data": data})
+            put_secret(self._api, root, {each: self._secrets(each) for each in podset.secrets})
 
     def collect(self, name: str) -> GangEnd:
         _demand_name(name)

@@ -8,7 +8,7 @@ from gangline.launch.kubernetes.api.facts import Facts
 from gangline.launch.kubernetes.api.protocol import Api, Object
 from gangline.launch.kubernetes.objects import job, jobset, trainjob
 from gangline.launch.kubernetes.objects.render import choose_root
-from gangline.launch.kubernetes.objects.setting import CANCELLED, CHILD, PODSET, SERVERS, SPEC, collection
+from gangline.launch.kubernetes.objects.setting import CANCELLED, PODSET, SERVERS, SPEC, collection
 from gangline.launch.kubernetes.pods import true_condition
 from gangline.spec.podset import PodSet
 from gangline.spec.site import LaunchTable
@@ -68,8 +68,13 @@ class Root:
         """Paths of all that makes its pods, itself first; each is the owner of the next."""
         head, plural, name = self.path.rsplit("/", 2)
         namespace = head.rpartition("/")[2]
-        whole = (TRAINJOB.path(namespace, name), JOBSET.path(namespace, name), JOB.path(namespace, f"{name}-{CHILD}-0"))
+        whole = (TRAINJOB.path(namespace, name), JOBSET.path(namespace, name), JOB.path(namespace, jobset.job_of(name)))
         return {TRAINJOB.plural: whole, JOBSET.plural: whole[1:]}.get(plural, (self.path,))
+
+    @property
+    def job(self) -> str:
+        """Name of the Job that makes its pods."""
+        return self.lineage[-1].rpartition("/")[2]
 
     def podset(self) -> PodSet:
         """What it was made from.

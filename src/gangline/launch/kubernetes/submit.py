@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from gangline.errors import CapacityError
 from gangline.launch.adoption import demand_equal
 from gangline.launch.kubernetes.api.protocol import Api, Away, Conflict, Object, Refused
+from gangline.launch.kubernetes.gang_secret import put_secret
 from gangline.launch.kubernetes.kept import read_kept
-from gangline.launch.kubernetes.objects.around import secret, secrets_path
 from gangline.launch.kubernetes.objects.render import Rendered, owned, owner_patch
 from gangline.launch.kubernetes.roots import Root, RootKind, demand_same, find_root
 from gangline.launch.protocol import Gang
@@ -103,14 +103,14 @@ class Submitter:
             self.api.patch(f"{path}/{body['metadata']['name']}", owner_patch(root.object))
         values = {name: self.secrets(name) for name in podset.secrets}
         if values:
-            self._put(secrets_path(self.api.namespace), owned(secret(podset, values), root.object))
+            put_secret(self.api, root, values)
         for path, body in rendered.around:
             self._put(path, owned(body, root.object))
         # the uid: a root that was deleted and made again meanwhile is another submitter's
         self.api.patch(root.path, merged({"metadata": {"uid": root.uid}}, rendered.release))
 
     def _put(self, path: str, body: Object) -> None:
-        """Create, or give what stands there the same content: nobody needs to read secrets for it."""
+        """Create, or give what stands there the same content."""
         try:
             self.api.create(path, body)
         except (Conflict, Away):

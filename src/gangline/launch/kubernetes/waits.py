@@ -29,6 +29,11 @@ class Waits:
         """What will not go away by itself has lasted for as long as it may."""
         return time.monotonic() >= self._hopeless_at
 
+    @property
+    def reason(self) -> str:
+        """As it was last seen."""
+        return "no reason is known" if self._now is None else self._now.sentence
+
     def take(self, waiting: Waiting | None) -> None:
         self._looked = time.monotonic()
         if waiting is None or waiting.final_after_seconds is None:

@@ -1,6 +1,12 @@
 """The folder of a local gang: its files by name, what they say.
 
-Their layout stands in `spec.gang`; `launch.json` and `lock` are this room's own.
+Their layout stands in `spec.gang`; `launch.json` and `lock` are this room's own. A gang in a sandbox writes below
+`gang/` alone, which is its GANGLINE_HOME, and all else here is out of its reach:
+
+    podset.json  launch.json  lock  keepers.lock  cancel.json  secrets/  logs/keeper-<node>.log     the launcher's
+    gang/                                                                                           the gang's
+
+What the gang wrote is read as another's: no link is followed, no pipe is waited for.
 """
 
 import fcntl
@@ -11,10 +17,17 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+from gangline.errors import IntegrityError
 from gangline.spec.codec import canonical, from_json
 from gangline.spec.gang import GangEnd, KeeperStatus
 from gangline.spec.podset import PodSet
+from gangline.storage.beneath import read_below
+
+T = TypeVar("T")
+SANDBOXED = "gang"
+"""Folder of a gang in a sandbox, in its own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,6 +36,8 @@ class Process:
 
     pid: int
     start_time: int
+    parent: int | None = None
+    """Of a keeper in a sandbox: the process that holds it, a child of who started both."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +46,8 @@ class Launched:
 
     uid: str
     keepers: tuple[Process, ...]
+    commands: tuple[tuple[str, ...], ...] = ()
+    """Of keepers in a sandbox: how each was started; empty: in none."""
     control_port: int | None = None
     """Where the keepers of several virtual nodes meet."""
 
@@ -45,6 +62,16 @@ class GangFolder:
     def exists(self) -> bool:
         return (self.home / "podset.json").exists()
 
+    @property
+    def inside(self) -> Path:
+        """What the gang writes: of a gang in a sandbox a folder of its own."""
+        own = self.home / SANDBOXED
+        return own if own.is_dir() else self.home
+
+    @property
+    def secrets(self) -> Path:
+        return self.home / "secrets"
+
     def lock(self) -> AbstractContextManager[None]:
         """One launcher at a time changes this folder; a dead one holds nothing."""
         return self._locked("lock")
@@ -57,7 +84,7 @@ class GangFolder:
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
         self.home.mkdir(parents=True, exist_ok=True)
-        with (self.home / name).open("w") as file:
+        with (self.home / name).open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
@@ -66,20 +93,18 @@ class GangFolder:
 
     def ranks(self) -> set[int]:
         """All that ever wrote a log here."""
-        return {int(path.stem) for path in (self.home / "logs").glob("*.log") if path.stem.isdecimal()}
+        return {int(path.stem) for path in (self.inside / "logs").glob("*.log") if path.stem.isdecimal()}
 
     def launched(self) -> Launched | None:
         data = _read(self.home / "launch.json")
         return from_json(Launched, data) if data else None
 
     def keeper(self, node: int) -> KeeperStatus | None:
-        """What the keeper of a node last said."""
-        data = _read(self.home / f"keeper-{node}.json")
-        return from_json(KeeperStatus, data) if data else None
+        """What the keeper of a node last said; its process ids are those of its sandbox."""
+        return self._document(KeeperStatus, f"keeper-{node}.json")
 
     def end(self, node: int) -> GangEnd | None:
-        data = _read(self.home / f"exit-{node}.json")
-        return from_json(GangEnd, data) if data else None
+        return self._document(GangEnd, f"exit-{node}.json")
 
     def cancelled(self) -> str | None:
         """Why somebody cancelled it."""
@@ -87,25 +112,48 @@ class GangFolder:
         return str(json.loads(data)["reason"]) if data else None
 
     def rank_events(self, rank: int) -> Path:
-        return self.home / "out" / "ranks" / f"{rank}.jsonl"
+        return self.inside / "out" / "ranks" / f"{rank}.jsonl"
 
     def keeper_events(self, node: int) -> Path:
-        return self.home / f"keeper-{node}.jsonl"
+        return self.inside / f"keeper-{node}.jsonl"
 
-    def log(self, name: str | int) -> Path:
-        return self.home / "logs" / f"{name}.log"
+    def log(self, rank: int) -> Path:
+        return self.inside / "logs" / f"{rank}.log"
+
+    def keeper_log(self, node: int) -> Path:
+        return self.home / "logs" / f"keeper-{node}.log"
+
+    def read_inside(self, path: Path, start: int = 0) -> bytes | None:
+        """What the gang wrote at `path`, from byte `start` on; None: nothing, or nothing that may be read."""
+        return read_below(self.inside, path, start=start)
+
+    def _document(self, kind: type[T], name: str) -> T | None:
+        """None: there is none. Ranks of a gang in a sandbox may have written anything: that is none, too."""
+        data = self.read_inside(self.inside / name)
+        try:
+            return from_json(kind, data) if data else None
+        except IntegrityError:
+            if self.inside == self.home:
+                raise
+            return None
 
     def write(self, name: str, value: object) -> None:
-        """Put a file there as a whole, durably."""
+        """Put a file of the launcher there as a whole, durably."""
         write_file(self.home / name, canonical(value), mode=0o644)
 
+    def write_inside(self, name: str, value: object) -> None:
+        """Put a file there as a whole, where the gang looks for it."""
+        write_file(self.inside / name, canonical(value), mode=0o644)
 
-def write_file(path: Path, data: bytes, *, mode: int) -> None:
-    """By rename: a reader sees nothing or all of it, with `mode` from the first byte on."""
+
+def write_file(path: Path, data: bytes, *, mode: int, owner: tuple[int, int] | None = None) -> None:
+    """By rename: a reader sees nothing or all of it, with `mode` and `owner` from the first byte on."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with os.fdopen(handle, "wb") as file:
+        if owner is not None and os.geteuid() == 0:
+            os.fchown(handle, *owner)
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

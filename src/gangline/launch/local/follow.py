@@ -20,8 +20,8 @@ class Follower:
     def __init__(self, folder: GangFolder, *, world_size: int, num_nodes: int, after: dict[int, int]) -> None:
         """`after`: rank to the number of its events that were seen already."""
         self._folder = folder
-        self._ranks = {rank: Tail(folder.rank_events(rank)) for rank in range(world_size)}
-        self._keepers = [Tail(folder.keeper_events(node)) for node in range(num_nodes)]
+        self._ranks = {rank: Tail(folder.rank_events(rank), below=folder.inside) for rank in range(world_size)}
+        self._keepers = [Tail(folder.keeper_events(node), below=folder.inside) for node in range(num_nodes)]
         self._skip = dict(after)
         self._others_at = 0.0
         self._last: GangStatus | None = None
@@ -64,7 +64,7 @@ class Follower:
     def _others(self) -> Iterator[GangEvent]:
         """Everything but steps; of the steps the last."""
         for rank in self._folder.ranks() - self._ranks.keys():  # an elastic gang has got more
-            self._ranks[rank] = Tail(self._folder.rank_events(rank))
+            self._ranks[rank] = Tail(self._folder.rank_events(rank), below=self._folder.inside)
         for rank in sorted(self._ranks)[1:]:
             events = self._new(rank)
             steps = [event for event in events if event.get("event") == "step"]

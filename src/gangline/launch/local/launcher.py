@@ -11,17 +11,20 @@ from gangline.errors import GanglineError, StillRunning, UsageError
 from gangline.launch.adoption import demand_equal
 from gangline.launch.local.folder import GangFolder, Launched, write_file
 from gangline.launch.local.follow import POLL_SECONDS, Follower
+from gangline.launch.local.inside import demand_sandbox
 from gangline.launch.local.processes import end_everything, living_keepers, notice_dead_keepers, send
 from gangline.launch.local.start import demand_room, materialise, start_keepers, write_secrets
 from gangline.launch.local.tail import Tail
 from gangline.launch.local.targets import announce, free_ports, withdraw
 from gangline.launch.protocol import Gang, GangEvent, GangGone, GangStatus, Life, LogLine, Swept
+from gangline.launch.sandbox import Sandbox
 from gangline.spec.gang import GangEnd, GangState, KeeperStatus
 from gangline.spec.podset import PodSet
 from gangline.storage.protocol import ObjectStore
 
 _AFTER_GRACE_SECONDS = 90.0
 """What a keeper may take beyond its ranks' grace: the last upload, mostly."""
+_ASK_SECONDS = 1.0
 _ANEW = "check the commit out anew and start it with gangline run --again"
 
 
@@ -29,16 +32,19 @@ class LocalLauncher:
     """Implements `launch.protocol.Launcher` with processes."""
 
     def __init__(
-        self, root: Path, *, store: ObjectStore, secrets: Callable[[str], bytes], targets: Path | None = None
-    ) -> None:
+        self, root: Path, *, store: ObjectStore, secrets: Callable[[str], bytes], targets: Path | None = None,
+        sandbox: Sandbox | None = None,
+    ) -> None:  # fmt: skip
         """`root` holds a folder a gang; `secrets` gives the values behind the names in a podset.
 
-        `targets`: Folder where files say at which ports the ranks serve their metrics; None: beside `root`.
+        `targets`: Folder where files say at which ports the ranks serve their metrics; None: beside `root`. `sandbox`:
+        Of gangs that are started from now on; None: they run as this user, as he does.
         """
         self._root = root.resolve()
         self._store = store
         self._secrets = secrets
         self._targets = targets or self._root.parent / "targets"
+        self._sandbox = sandbox
 
     def submit(self, podset: PodSet) -> Gang:
         folder = self._folder(podset.name)
@@ -48,13 +54,20 @@ class LocalLauncher:
             adopted = folder.exists
             if adopted:
                 demand_equal(folder.podset(), podset)
-            launched = folder.launched()
-            if launched is None:
-                demand_room(podset)
-                materialise(folder, podset, store=self._store, secrets=self._secrets)
-                write_file(folder.home / "podset.json", podset.to_json(), mode=0o644)
-                launched = start_keepers(folder, podset, metrics_port=self._announce(podset))
+            launched = folder.launched() or self._start(folder, podset)
         return Gang(name=podset.name, uid=launched.uid, podset=podset.digest, adopted=adopted)
+
+    def _start(self, folder: GangFolder, podset: PodSet) -> Launched:
+        demand_room(podset)
+        sandbox = self._sandbox
+        if sandbox is not None:
+            demand_sandbox(sandbox, podset)
+            sandbox = None if sandbox.is_open else sandbox
+        if folder.inside != folder.home:
+            end_everything(folder)  # what a submitter that died has started: nothing is put in its folder meanwhile
+        entrance = materialise(folder, podset, store=self._store, secrets=self._secrets, sandbox=sandbox)
+        write_file(folder.home / "podset.json", podset.to_json(), mode=0o644)
+        return start_keepers(folder, podset, metrics_port=self._announce(podset), entrance=entrance)
 
     def status(self, name: str) -> GangStatus:
         folder = self._folder(name)
@@ -91,7 +104,10 @@ class LocalLauncher:
         """As the protocol says. Lines carry no times: `since_seconds` leaves out logs that nobody wrote to since."""
         folder = self._existing(name)
         wanted = sorted({*range(folder.podset().world_size), *folder.ranks()}) if ranks is None else ranks
-        tails = {rank: Tail(folder.log(rank)) for rank in wanted if _is_recent(folder.log(rank), since_seconds)}
+        logs = {rank: folder.log(rank) for rank in wanted}
+        tails = {
+            rank: Tail(log, below=folder.inside) for rank, log in logs.items() if _is_recent(log, since_seconds)
+        }  # fmt: skip
         while True:
             ended = self.status(name).state == "ended"
             for rank, tail in tails.items():
@@ -108,12 +124,16 @@ class LocalLauncher:
         with folder.lock():
             if folder.cancelled() is None:
                 folder.write("cancel.json", {"reason": reason, "save": save})
+                if folder.inside != folder.home:
+                    folder.write_inside("cancel.json", {"reason": reason, "save": save})
             if folder.launched() is None:  # who submitted it died before it came to life; now it never will
                 folder.write("launch.json", Launched(uid="", keepers=()))
-        for keeper in living_keepers(folder).values():
-            send(keeper, signal.SIGTERM)
-        patience = time.monotonic() + podset.grace_seconds + _AFTER_GRACE_SECONDS
-        while living_keepers(folder) and time.monotonic() < patience:
+        patience, asked = time.monotonic() + podset.grace_seconds + _AFTER_GRACE_SECONDS, 0.0
+        while (living := living_keepers(folder)) and time.monotonic() < patience:
+            if time.monotonic() > asked + _ASK_SECONDS:  # again: process 1 of a sandbox hears nothing until it listens
+                asked = time.monotonic()
+                for keeper in living.values():
+                    send(keeper, signal.SIGTERM)
             time.sleep(POLL_SECONDS)
         end_everything(folder)
         notice_dead_keepers(folder, podset.num_nodes)
@@ -134,7 +154,8 @@ class LocalLauncher:
         if state != "ended":
             raise StillRunning(f"gang {name} is {state}; follow it, or cancel it")
         with folder.lock():
-            shutil.rmtree(folder.home / "secrets", ignore_errors=True)
+            for each in (folder.secrets, folder.inside / "tmp"):
+                shutil.rmtree(each, ignore_errors=True)
         withdraw(self._targets, name)
         return _merge(ends)
 

@@ -1,4 +1,9 @@
-"""Which processes of a local gang live, and their end. Signals go only where pid and start time both fit."""
+"""Which processes of a local gang live, and their end. Signals go only where pid and start time both fit.
+
+A keeper in a sandbox is known here by the number that it has here; what it says of itself and its ranks are numbers of
+the sandbox, where it is process 1, and ranks may have written that. A process is taken for one of a gang's only if it
+was started with the gang's folder in its environment.
+"""
 
 import os
 import signal
@@ -8,7 +13,7 @@ from datetime import UTC, datetime
 
 from gangline import procfs
 from gangline.errors import SIGKILL_CODE, CancelledError, StorageError
-from gangline.launch.local.folder import GangFolder, Process
+from gangline.launch.local.folder import SANDBOXED, GangFolder, Process
 from gangline.spec.gang import GangEnd
 
 _DYING_SECONDS = 30.0
@@ -22,13 +27,35 @@ def living_keepers(folder: GangFolder) -> dict[int, Process]:
     found = {}
     for node, process in enumerate(launched.keepers):
         _bury(process)
-        status = folder.keeper(node)
-        told = Process(pid=status.pid, start_time=status.start_time) if status else process
-        for each in (told, process):
-            if procfs.is_alive(each.pid, each.start_time):
-                found[node] = each
-                break
+        if procfs.is_alive(process.pid, process.start_time):
+            found[node] = process
+        elif (told := _by_its_word(folder, node)) is not None:
+            found[node] = told
     return found
+
+
+def rank_process(folder: GangFolder, rank: int) -> Process | None:
+    """The process of a rank that lives, by its keeper's word; None: there is none."""
+    launched = folder.launched()
+    for node in range(len(launched.keepers) if launched else 0):
+        status, keeper = folder.keeper(node), living_keepers(folder).get(node)
+        if status is None or keeper is None or str(rank) not in status.ranks:
+            continue
+        pid = procfs.pid_here(status.ranks[str(rank)], below=keeper.pid)
+        started = procfs.start_time(pid) if pid is not None else None
+        return Process(pid=pid, start_time=started) if pid is not None and started is not None else None
+    return None
+
+
+def _by_its_word(folder: GangFolder, node: int) -> Process | None:
+    """A keeper that another than the one who wrote `launch.json` has started: a submitter that died."""
+    status = folder.keeper(node)
+    if status is None or folder.end(node) is not None:
+        return None
+    for pid in _of_gang(folder):
+        if procfs.start_time(pid) == status.start_time and procfs.pids(pid)[-1:] == [status.pid]:
+            return Process(pid=pid, start_time=status.start_time)
+    return None
 
 
 def notice_dead_keepers(folder: GangFolder, num_nodes: int) -> None:
@@ -52,13 +79,15 @@ def _lost(folder: GangFolder, num_nodes: int) -> list[int]:
 
 
 def end_everything(folder: GangFolder) -> None:
-    """Kill whatever was started with this gang's folder in its environment, until nothing is left.
+    """Kill the keepers, and whatever was started with this gang's folder in its environment, until nothing is left.
 
     Raises:
         StorageError: A process does not die; the kernel holds on to it.
     """
+    for keeper in living_keepers(folder).values():
+        send(keeper, signal.SIGKILL)  # with it goes all that is in its sandbox, whatever its environment says by now
     patience = time.monotonic() + _DYING_SECONDS
-    while pids := list(procfs.with_variable("GANGLINE_HOME", str(folder.home))):
+    while pids := _of_gang(folder):
         for pid in pids:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -70,6 +99,12 @@ def end_everything(folder: GangFolder) -> None:
         time.sleep(0.02)
 
 
+def _of_gang(folder: GangFolder) -> list[int]:
+    """Processes that were started for this gang, whether or not its folder is still there."""
+    homes = (folder.home, folder.home / SANDBOXED)
+    return list(procfs.with_variable("GANGLINE_HOME", *map(str, homes)))
+
+
 def send(process: Process, number: int) -> None:
     if procfs.is_alive(process.pid, process.start_time):
         with suppress(ProcessLookupError):
@@ -79,7 +114,7 @@ def send(process: Process, number: int) -> None:
 def _bury(process: Process) -> None:
     """Take the exit status, where it is this process's child."""
     with suppress(ChildProcessError):
-        os.waitpid(process.pid, os.WNOHANG)
+        os.waitpid(process.parent or process.pid, os.WNOHANG)
 
 
 def _write_end(folder: GangFolder, node: int) -> None:
@@ -98,10 +133,10 @@ def _write_end(folder: GangFolder, node: int) -> None:
         restarts=status.restarts if status else 0,
         time=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
-    folder.write(f"exit-{node}.json", end)
+    folder.write_inside(f"exit-{node}.json", end)
 
 
 def _last_words(folder: GangFolder, node: int) -> str:
-    log = folder.log(f"keeper-{node}")
+    log = folder.keeper_log(node)
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     return f"with the words {lines[-1]!r}" if lines else "without a word"

@@ -4,25 +4,25 @@ from pathlib import Path
 from typing import Any
 
 from gangline.spec.gang import read_event
+from gangline.storage.beneath import read_below
 
 
 class Tail:
     """Whole lines only; a torn last line waits for its end."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, below: Path | None = None) -> None:
+        """Of `path`, where no link is followed `below` that folder; None: below its own."""
+        self._path, self._below = path, below or path.parent
         self._offset = 0
 
     def lines(self) -> list[str]:
         """Lines since last asked."""
         try:
-            with self._path.open("rb") as file:
-                if self._path.stat().st_size < self._offset:  # a log that grew too long begins anew
-                    self._offset = 0
-                file.seek(self._offset)
-                data = file.read()
+            if self._path.lstat().st_size < self._offset:  # a log that grew too long begins again
+                self._offset = 0
         except FileNotFoundError:
             return []
+        data = read_below(self._below, self._path, start=self._offset) or b""
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         return whole.decode(errors="replace").splitlines()

@@ -1,18 +1,21 @@
 """The code layer of a commit: the tracked files that `project.include` and `exclude` leave, as one deterministic ZIP.
 
 Equal trees give equal bytes. Links become copies of what they point at inside the tree, so that nothing in a gang
-depends on links; those that leave the tree are refused, as submodules with content are, because a gang would miss
-them. line.toml stays out: it is read as the plan, so that a changed gate does not train again.
+depends on links; those that leave the tree are refused, as submodules with content and Git LFS pointers are, because
+a gang would miss them. line.toml stays out: it is read as the plan, so that a changed gate does not train again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from gangline.data.lfs import pointed_size
 from gangline.errors import ConfigError, IntegrityError
 from gangline.line.build.links import Links
-from gangline.line.git import Repository, TreeEntry
+from gangline.line.git import Repository
+from gangline.line.git_objects import TreeEntry
 from gangline.spec.globs import any_matches
 from gangline.spec.line import ProjectTable
+from gangline.spec.problems import refusal
 from gangline.storage import layer
 from gangline.storage.layer import LayerFile
 from gangline.units import format_bytes
@@ -37,7 +40,8 @@ def pack(repository: Repository, tree: str, project: ProjectTable) -> CodeLayer:
     """The layer of `tree`.
 
     Raises:
-        ConfigError: Nothing is left, more than 64 MiB, a link that leaves the tree, a submodule with content.
+        ConfigError: Nothing is left, more than 64 MiB, a link that leaves the tree, a submodule with content, a file
+            that the commit holds as Git LFS pointer alone.
     """
     entries = repository.entries(tree)
     _refuse_submodules(repository, tree, project)
@@ -49,6 +53,7 @@ def pack(repository: Repository, tree: str, project: ProjectTable) -> CodeLayer:
         LayerFile(path, data, entry.mode == "100755")
         for (path, entry), data in zip(chosen.items(), contents, strict=True)
     ]
+    _refuse_pointers(files)
     try:
         data = layer.pack(files)
     except IntegrityError as error:
@@ -94,6 +99,16 @@ def _check_size(chosen: dict[str, TreeEntry]) -> None:
             f"the code layer holds at most {format_bytes(layer.MAX_BYTES)}, found {format_bytes(size)};"
             f' leave the largest out: project.exclude = ["{worst}"]'
         )
+
+
+def _refuse_pointers(files: Iterable[LayerFile]) -> None:
+    for file in files:
+        if size := pointed_size(file.data):
+            raise refusal(
+                f"{file.path}: wanted the file, found a Git LFS pointer to {size} that are not in the commit; commit"
+                " the file itself, name data by a key of the store (data.text, data.shards), or leave it out:"
+                f' project.exclude = ["{file.path}"]'
+            )
 
 
 def _refuse_submodules(repository: Repository, tree: str, project: ProjectTable) -> None:

@@ -18,6 +18,7 @@ from gangline.line.build.recipe import USER, Recipe
 from gangline.line.build.reference import Reference
 from gangline.line.build.registry import Registry
 from gangline.line.build.vouched import BuiltImage, Office, place, verify_image
+from gangline.line.build.wire import check_registry
 from gangline.line.clock import now
 from gangline.spec.codec import canonical, from_json
 from gangline.storage.blobs import get_blob, put_blob
@@ -35,7 +36,7 @@ def build_image(recipe: Recipe, *, builder: Builder, office: Office, commit: str
         IntegrityError: What is written down is not signed by a trusted key, or not what the registry gives.
         StorageError: Registry or store did not answer.
     """
-    registry = Registry.open(recipe.image, office.environ)
+    registry = Registry.open(recipe.image, office.environ, named_by_site=True)
     standing = office.store.get(place(recipe.key))
     if standing and (found := _still_there(standing, registry, recipe, office)):
         return found
@@ -46,7 +47,11 @@ def build_image(recipe: Recipe, *, builder: Builder, office: Office, commit: str
 def find_image(recipe: Recipe, *, office: Office) -> BuiltImage | None:
     """The image of `recipe` where it was built before; raises as `build_image`, which builds one otherwise."""
     standing = office.store.get(place(recipe.key))
-    return _still_there(standing, Registry.open(recipe.image, office.environ), recipe, office) if standing else None
+    return (
+        _still_there(standing, Registry.open(recipe.image, office.environ, named_by_site=True), recipe, office)
+        if standing
+        else None
+    )
 
 
 def _make(recipe: Recipe, builder: Builder, office: Office, registry: Registry, commit: str) -> BuiltImage:
@@ -88,6 +93,8 @@ def _still_there(standing: Blob, registry: Registry, recipe: Recipe, office: Off
 
 def _build(recipe: Recipe, builder: Builder, office: Office) -> tuple[str, str]:
     """Digest and log key; the log is kept of failed builds, too."""
+    if not recipe.is_of_site(recipe.base):
+        check_registry(recipe.base.host)
     with Bench.at(office.environ) as bench:
         try:
             made = builder.build(recipe, bench)

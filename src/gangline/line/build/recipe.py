@@ -13,6 +13,7 @@ from gangline.line.build.oci.documents import Platform
 from gangline.line.build.oci.members import Member, from_folder
 from gangline.line.build.reference import Reference
 from gangline.spec.codec import digest
+from gangline.spec.lock import read_lock
 
 VERSION = 1
 """Of what builders do with a recipe; another version is another image."""
@@ -35,6 +36,8 @@ class Recipe:
     dockerfile: bytes
     package: str
     """Digest of the gangline that goes in."""
+    site_hosts: frozenset[str] = frozenset()
+    """Registries that the site names; of the others no request goes to a private network."""
 
     def __post_init__(self) -> None:
         if self.base.digest is None:
@@ -57,51 +60,47 @@ class Recipe:
         """For people; machines use the digest."""
         return f"env-{self.key[:12]}"
 
+    def is_of_site(self, name: Reference) -> bool:
+        """Does the site name this registry?"""
+        return name.host in self.site_hosts
+
     @property
     def target(self) -> Reference:
         return self.image.tagged(self.tag)
 
 
-def make_recipe(lock: bytes, *, base: str, image: str, platform: Platform | None = None) -> Recipe:
-    """The recipe of this gangline for `lock` on `base`, to be pushed to `image`.
+def make_recipe(
+    lock: bytes,
+    *,
+    base: str,
+    image: str,
+    site_base: str | None = None,
+    platform: Platform | None = None,
+    file: str = "env.lock",
+) -> Recipe:
+    """The recipe of this gangline for a lock, on a base.
+
+    Args:
+        lock: Content of the lock.
+        base: By digest; a line may have named it.
+        image: What the site has images pushed to.
+        site_base: Base that the site names, if any.
+        platform: Of the image; None: of this machine.
+        file: Name of the lock.
 
     Raises:
-        ConfigError: A reference does not hold, or the lock is not hashed.
+        ConfigError: A reference does not hold, or the lock holds something else than packages by version and hash.
     """
-    check_lock(lock)
+    read_lock(lock, file=file)
+    named = [Reference.parse(each) for each in (image, site_base) if each]
     return Recipe(
         lock=lock, base=Reference.parse(base), image=Reference.parse(image), platform=platform or Platform.here(),
-        dockerfile=dockerfile(), package=package_digest(),
+        dockerfile=dockerfile(), package=package_digest(), site_hosts=frozenset(each.host for each in named),
     )  # fmt: skip
 
 
 def dockerfile() -> bytes:
     return files("gangline.line.build").joinpath("runtime.Dockerfile").read_bytes()
-
-
-def check_lock(lock: bytes) -> None:
-    """Raises ConfigError unless every requirement has a hash and nothing else is said."""
-    try:
-        text = lock.decode()
-    except UnicodeDecodeError as error:
-        raise ConfigError("env.lock: wanted requirements in UTF-8, found other bytes") from error
-    for line in logical_lines(text):
-        if line.startswith("-"):
-            raise ConfigError(f"env.lock: wanted requirements alone, found the option {line.split()[0]}; configure pip")
-        if "--hash=sha256:" not in line or "==" not in line:
-            raise ConfigError(
-                f"env.lock: wanted NAME==VERSION --hash=sha256:..., found {line[:80]!r}; uv pip compile"
-                " --generate-hashes writes that"
-            )
-
-
-def logical_lines(text: str) -> Iterator[str]:
-    """Requirements, one each: comments gone, continued lines joined."""
-    joined = text.replace("\\\r\n", " ").replace("\\\n", " ")
-    for line in joined.splitlines():
-        kept = line.partition("#")[0] if line.lstrip().startswith("#") else line.partition(" #")[0]
-        if kept.strip():
-            yield " ".join(kept.split())
 
 
 def package_members(at: str) -> Iterator[Member]:

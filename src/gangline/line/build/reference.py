@@ -1,10 +1,10 @@
 """Names of images, parsed strictly: `HOST[:PORT]/REPOSITORY[:TAG][@sha256:DIGEST]`, nothing left to a default."""
 
-import ipaddress
 import re
 from dataclasses import dataclass, replace
 
 from gangline.errors import ConfigError
+from gangline.line.address_check import is_loopback_name
 
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _HOST = r"(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|\[[0-9a-fA-F:]+\]|[A-Za-z0-9-]+(?=:))(?::[0-9]{1,5})?"
@@ -57,9 +57,4 @@ class Reference:
 def is_loopback(host: str) -> bool:
     """Is `host`, with or without a port, this machine? Only there is HTTP without TLS spoken."""
     bare = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
-    if bare == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(bare).is_loopback
-    except ValueError:
-        return False
+    return is_loopback_name(bare)

@@ -30,9 +30,9 @@ class Registry:
         self._wire = wire
 
     @staticmethod
-    def open(name: Reference, environ: Mapping[str, str]) -> "Registry":
+    def open(name: Reference, environ: Mapping[str, str], *, named_by_site: bool) -> "Registry":
         """With the login that docker's configuration has for the host."""
-        return Registry(name, Wire(name.host, find_login(name.host, environ)))
+        return Registry(name, Wire(name.host, find_login(name.host, environ), named_by_site=named_by_site))
 
     def resolve(self, tag: str) -> Descriptor | None:
         """What `tag` (or a digest) names now; None where there is no such manifest."""

@@ -1,5 +1,7 @@
 """Requests to one registry: TLS but on loopback, the challenge answered, redirects followed without credentials.
 
+Wherever a request leads, by redirect and by challenge too, addresses are checked before they are dialled.
+
 What went wrong is told by class: no answer or 5xx is a StorageError (safe to repeat), a refused login a ConfigError.
 """
 
@@ -11,6 +13,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlencode, urljoin, urlsplit
 
 from gangline.errors import ConfigError, IntegrityError, StorageError
+from gangline.line.address_check import Resolve, checked_addresses, read_origin, system_resolve
 from gangline.line.build.logins import Login
 from gangline.line.build.reference import is_loopback
 
@@ -61,14 +64,16 @@ class Answer:
 
 
 class Wire:
-    def __init__(self, host: str, login: Login | None) -> None:
-        """Talk to `host` as `login`, or as nobody."""
+    def __init__(
+        self, host: str, login: Login | None, *, named_by_site: bool, resolve: Resolve = system_resolve
+    ) -> None:
+        """Talk to `host` as `login`, or as nobody; one that the site does not name is no server of ours."""
         self.host = host
-        self._origin = f"{'http' if is_loopback(host) else 'https'}://{_SPEAKS_FOR.get(host, host)}"
+        self._origin = _origin(host)
         self._login = login
         self._granted: dict[str, str] = {}
         """Authorization header by scope."""
-        self._pool = _pool()
+        self._pool = _pool(self._origin, named_by_site=named_by_site, resolve=resolve)
 
     def ask(
         self,
@@ -174,9 +179,27 @@ class Wire:
             raise StorageError(f"{realm.netloc}: wanted a token as JSON, found something else") from error
 
 
-def _pool() -> Any:
+def check_registry(host: str, *, resolve: Resolve = system_resolve) -> None:
+    """Before another program dials a registry that a line names.
+
+    Raises:
+        ConfigError: It leads where no request of a line goes.
+        StorageError: It leads nowhere now.
+    """
+    checked_addresses(read_origin(_origin(host), key="env.base", named_by_site=False), resolve)
+
+
+def _origin(host: str) -> str:
+    return f"{'http' if is_loopback(host) else 'https'}://{_SPEAKS_FOR.get(host, host)}"
+
+
+def _pool(origin: str, *, named_by_site: bool, resolve: Resolve) -> Any:
     try:
         import urllib3
+
+        from gangline.line.checked_pool import checked_pool
     except ImportError as error:
         raise ConfigError(f"registries need urllib3, {error}; pip install 'gangline[s3]'") from error
-    return urllib3.PoolManager(timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS), maxsize=4)
+    seconds = urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS)
+    host = urlsplit(origin).hostname or ""
+    return checked_pool(host, named_by_site=named_by_site, resolve=resolve, timeout=seconds, maxsize=4)

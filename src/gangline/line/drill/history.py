@@ -11,6 +11,7 @@ from typing import Any
 
 from gangline.spec.gang import read_event
 from gangline.spec.record import SLOW
+from gangline.storage.beneath import read_below
 
 Event = dict[str, Any]
 
@@ -24,9 +25,9 @@ class History:
 
     @staticmethod
     def read(home: Path) -> "History":
-        """From a gang's folder; a line torn by a dying process is left out."""
-        ranks = [event for path in sorted((home / "out" / "ranks").glob("*.jsonl")) for event in _events(path)]
-        keepers = [event for path in sorted(home.glob("keeper-*.jsonl")) for event in _events(path)]
+        """From what a gang wrote below `home`; a line torn by a dying process is left out."""
+        ranks = [event for path in sorted((home / "out" / "ranks").glob("*.jsonl")) for event in _events(home, path)]
+        keepers = [event for path in sorted(home.glob("keeper-*.jsonl")) for event in _events(home, path)]
         return History(ranks=_ordered(ranks), keepers=_ordered(keepers))
 
     def steps(self, *, after: float = float("-inf"), before: float = float("inf")) -> list[Event]:
@@ -232,8 +233,8 @@ def _bad_saves(history: History, strike: Strike) -> tuple[int, ...]:
     return tuple(sorted({e["step"] for e in history.ranks if e["event"] == "saved" and e["step"] > strike.step}))
 
 
-def _events(path: Path) -> list[Event]:
-    lines = path.read_bytes().split(b"\n")[:-1]
+def _events(home: Path, path: Path) -> list[Event]:
+    lines = (read_below(home, path) or b"").split(b"\n")[:-1]
     return [event for event in map(read_event, lines) if event is not None and {"event", "mono"} <= event.keys()]
 
 

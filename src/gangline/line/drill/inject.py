@@ -83,7 +83,7 @@ def _stop(home: Path, aim: Aim) -> None:
 
 
 def _resize(home: Path, aim: Aim) -> None:
-    GangFolder(home).write(RESIZE_FILE, {"ranks": aim.ranks})
+    GangFolder(home).write_inside(RESIZE_FILE, {"ranks": aim.ranks})
 
 
 _BLOWS: dict[str, Callable[[Path, Aim], None]] = {

@@ -32,7 +32,7 @@ def invariants(
 
     Args:
         record: As it stands now.
-        home: Folder of the gang.
+        home: Folder that the gang wrote in.
         store: Of the run.
         model: Name that the line publishes under.
         keys: Trusted ones by id.
@@ -112,7 +112,7 @@ def _written(home: Path) -> Iterator[Path]:
     """What ranks, keepers and launcher left behind, but for the folder that is meant to hold secrets."""
     for path in sorted(home.rglob("*")):
         inside = path.relative_to(home).parts
-        if path.is_file() and not path.is_symlink() and inside[0] not in {"secrets", "code", "data"}:
+        if path.is_file() and not path.is_symlink() and inside[0] not in {"secrets", "code", "data", "tmp", "home"}:
             yield path
 
 

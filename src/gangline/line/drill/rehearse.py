@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gangline.errors import ConfigError
+from gangline.launch.local.folder import GangFolder
 from gangline.line import launchers, places, runs
 from gangline.line.drill.aim import Aim, Wish
 from gangline.line.drill.catalogue import demand_here
@@ -18,6 +19,7 @@ from gangline.line.drill.standing import half_listed, unsound
 from gangline.line.drill.strike import NotStruckError, availability_of, describe_strike, strike, watch
 from gangline.line.marks import UNDER_WAY
 from gangline.line.registry.keys import signing_key, trusted_keys
+from gangline.line.seal import Sealer
 from gangline.line.trust import checkpoint_owner
 from gangline.spec.plan import Plan
 from gangline.spec.record import Drill, Record
@@ -66,7 +68,7 @@ def rehearse(desk: Desk, wish: Wish, record: Record, rig: Rig) -> Done:
     aim = wish.aim(plan)
     home = launchers.gangs_root(desk.repo) / record.gang.name
     mark = not_struck(wish.kind, UNDER_WAY, seed=wish.seed)
-    runs.records_of(desk.store, record).change(lambda each: with_drill(each, mark))
+    runs.records_of(desk.store, record, Sealer.of(desk.site, desk.environ)).change(lambda each: with_drill(each, mark))
     try:
         struck = strike(home, aim, rig=rig, plan=plan)
     except NotStruckError as error:
@@ -84,7 +86,7 @@ class _Looks:
     """Looks at what is listed while a store is in trouble, once a second."""
 
     def __init__(self, desk: Desk, record: Record) -> None:
-        self._store, self._prefix = desk.store, f"{record.prefix}/checkpoints"
+        self._store, self._prefix = desk.store, f"{record.gang_prefix}/checkpoints"
         self._key = _checkpoint_key(desk, record)
         self._next = 0.0
         self.found: tuple[str, ...] = ()
@@ -101,7 +103,9 @@ def settle(desk: Desk, wish: Wish, record: Record, done: Done) -> tuple[Record, 
         found = not_struck(wish.kind, done.why_not, seed=wish.seed)
     else:
         found = _judge(desk, wish, record, done)
-    record = runs.records_of(desk.store, record).change(lambda each: with_drill(_unmarked(each, wish), found))
+    record = runs.records_of(desk.store, record, Sealer.of(desk.site, desk.environ)).change(
+        lambda each: with_drill(_unmarked(each, wish), found)
+    )
     return record, found
 
 
@@ -109,7 +113,7 @@ def _judge(desk: Desk, wish: Wish, record: Record, done: Done) -> Drill:
     """By what stands in the files now: a run of the drill's own has ended, and tells of its whole training."""
     assert done.aim is not None, "what struck was aimed"
     assert done.strike is not None, "it struck"
-    history, struck = History.read(done.home), done.strike
+    history, struck = History.read(GangFolder(done.home).inside), done.strike
     after = aftermath(history, struck)
     felt = availability_of(done.aim, history, struck)
     if felt is not None and felt.met_step is None:
@@ -121,7 +125,10 @@ def _judge(desk: Desk, wish: Wish, record: Record, done: Done) -> Drill:
         _tell_loss(desk.tell, record, after, done.interval)
     desk.tell(describe_samples(samples))
     desk.tell("check    " + "  ".join(f"{each.name} {each.state}" for each in held))
-    standing = (*done.standing, *unsound(desk.store, f"{record.prefix}/checkpoints", _checkpoint_key(desk, record)))
+    standing = (
+        *done.standing,
+        *unsound(desk.store, f"{record.gang_prefix}/checkpoints", _checkpoint_key(desk, record)),
+    )
     seen = Seen(invariants=held, samples=samples, felt=felt, standing=tuple(dict.fromkeys(standing)))
     return judge(wish.kind, struck, after, seen, interval=done.interval, seed=wish.seed)
 
@@ -142,7 +149,7 @@ def _check(desk: Desk, record: Record) -> tuple[Held, ...]:
     credentials = places.store_credentials(desk.site, desk.environ)
     secrets += [part.encode() for part in (credentials or "").split(":")[1:]]
     return invariants(
-        record, home=launchers.gangs_root(desk.repo) / record.gang.name, store=desk.store,
+        record, home=GangFolder(launchers.gangs_root(desk.repo) / record.gang.name).inside, store=desk.store,
         model=str(record.inputs.values.get("publish.model") or record.run.project),
         keys=trusted_keys(desk.site, desk.environ), secrets=secrets, now=time.time(),
     )  # fmt: skip

@@ -19,6 +19,7 @@ from gangline.launch.faults.proxy import FaultProxy
 from gangline.launch.local import LocalLauncher
 from gangline.launch.local.folder import GangFolder
 from gangline.launch.protocol import Gang
+from gangline.launch.sandbox import Sandbox
 from gangline.line import launchers, places
 from gangline.line.drill.aim import Aim, Wish
 from gangline.line.drill.inject import inject
@@ -28,7 +29,7 @@ from gangline.line.trust import Rights
 from gangline.spec.codec import canonical
 from gangline.spec.plan import Plan
 from gangline.spec.podset import PodSet
-from gangline.spec.record import run_prefix
+from gangline.spec.record import gang_prefix, run_prefix
 from gangline.spec.site import Site
 from gangline.storage.blobs import get_blob, put_blob
 from gangline.storage.open import open_store
@@ -93,11 +94,11 @@ class Within:
 
     def strike(self, home: Path, aim: Aim) -> float:
         patience, folder = time.monotonic() + _WITHIN_SECONDS, GangFolder(home)
-        while not (home / STRUCK_FILE).exists():
+        while (told := folder.read_inside(folder.inside / STRUCK_FILE)) is None:
             if folder.end(0) is not None or time.monotonic() > patience:
                 raise UsageError(f"rank {aim.rank} did not come to step {aim.step + 1}")
             time.sleep(0.02)
-        return float(json.loads((home / STRUCK_FILE).read_bytes())["mono"])
+        return float(json.loads(told)["mono"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ class Served:
     def strike(self, home: Path, aim: Aim) -> float:
         podset = GangFolder(home).podset()
         assert aim.seconds is not None, "a store comes back"
-        below = f"{run_prefix(podset.project, podset.commit, podset.run)}/checkpoints/"
+        below = f"{gang_prefix(run_prefix(podset.project, podset.commit, podset.run))}/checkpoints/"
         return self.outage.begin(aim.kind.name, seconds=aim.seconds, below=below)
 
 
@@ -181,16 +182,20 @@ def opening(rig: Rig) -> OpenLauncher:
         def secrets(name: str) -> bytes:
             return rig.secrets[name] if name in rig.secrets else read(name)
 
-        return _Rigged(rig, launchers.gangs_root(repo), store, secrets=secrets, targets=places.targets(repo, site))
+        return _Rigged(
+            rig, launchers.gangs_root(repo), store, secrets=secrets, targets=places.targets(repo, site),
+            sandbox=launchers.gang_sandbox(repo, rights, site=site, environ=environ),
+        )  # fmt: skip
 
     return open_rigged
 
 
 class _Rigged(LocalLauncher):
     def __init__(
-        self, rig: Rig, root: Path, store: ObjectStore, *, secrets: Callable[[str], bytes], targets: Path
-    ) -> None:
-        super().__init__(root, store=store, secrets=secrets, targets=targets)
+        self, rig: Rig, root: Path, store: ObjectStore, *, secrets: Callable[[str], bytes], targets: Path,
+        sandbox: Sandbox | None,
+    ) -> None:  # fmt: skip
+        super().__init__(root, store=store, secrets=secrets, targets=targets, sandbox=sandbox)
         self._rig, self._all = rig, store
 
     def submit(self, podset: PodSet) -> Gang:

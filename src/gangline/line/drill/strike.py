@@ -71,7 +71,7 @@ def watch(
     told: set[str] = set()
     while True:
         ended = folder.end(0) is not None
-        history = History.read(home)
+        history = History.read(folder.inside)
         after = aftermath(history, done)
         felt = availability_of(aim, history, done)
         if felt is None:

@@ -15,8 +15,8 @@ from urllib.parse import quote, urlencode
 import httpcore
 
 from gangline.errors import ConfigError, GanglineError, StorageError
+from gangline.line.address_check import Origin, Resolve, system_resolve
 from gangline.line.forge import wire
-from gangline.line.forge.guard import Origin, Resolve, system_resolve
 from gangline.line.forge.protocol import MalformedError
 from gangline.line.strangers import clean
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from gangline.errors import ConfigError
-from gangline.line.forge.guard import Resolve, read_origin, system_resolve
+from gangline.line.address_check import Resolve, read_origin, system_resolve
 from gangline.line.forge.protocol import Forge
 from gangline.spec.secrets import resolve_secret
 from gangline.spec.site import ForgeTable, Site
@@ -57,7 +57,7 @@ def _open(
     from gangline.line.forge.gitlab import GitLab
 
     api_url, root = _urls(name, table)
-    origin = read_origin(api_url, key=f"forge.{name}.url", may_be_private=table.url is not None)
+    origin = read_origin(api_url, key=f"forge.{name}.url", named_by_site=table.url is not None)
     api = Api(name=name, origin=origin, token_header=_token_header(table, environ), resolve=resolve, counted=counted)
     adapters: dict[str, Callable[..., Forge]] = {"github": GitHub, "gitlab": GitLab, "gitea": Gitea}
     return adapters[table.kind](name=name, api=api, root=root, secret=_hook_secret(name, table, environ))

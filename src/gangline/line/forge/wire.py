@@ -1,4 +1,4 @@
-"""The only place that opens a socket to a forge: judged addresses, one deadline for all of a request.
+"""The only place that opens a socket to a forge: checked addresses, one deadline for all of a request.
 
 It plugs into httpcore, the engine of httpx, below TLS and HTTP: there is no way around it by redirect, proxy variable
 or a second resolution of the name.
@@ -13,7 +13,7 @@ from typing import Any
 import httpcore
 
 from gangline.errors import StorageError
-from gangline.line.forge.guard import Origin, Resolve, judged_addresses
+from gangline.line.address_check import Origin, Resolve, checked_addresses
 
 CONNECT_SECONDS = 5.0
 _DEADLINE: ContextVar[float] = ContextVar("deadline")
@@ -48,7 +48,7 @@ def open_pool(origin: Origin, resolve: Resolve) -> httpcore.ConnectionPool:
 
 
 class GuardedBackend(httpcore.NetworkBackend):
-    """Dials the addresses that were judged, and no other."""
+    """Dials the addresses that were checked, and no other."""
 
     def __init__(self, origin: Origin, resolve: Resolve) -> None:
         self._origin = origin
@@ -65,7 +65,7 @@ class GuardedBackend(httpcore.NetworkBackend):
     ) -> httpcore.NetworkStream:
         assert (host, port) == (self._origin.host, self._origin.port), f"a request for {host}:{port}"
         trouble: Exception | None = None
-        for address in judged_addresses(self._origin, self._resolve):
+        for address in checked_addresses(self._origin, self._resolve):
             seconds = min(CONNECT_SECONDS, left())
             try:
                 stream = self._sockets.connect_tcp(address, port, seconds, local_address, socket_options)

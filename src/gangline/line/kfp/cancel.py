@@ -51,6 +51,8 @@ def cancel_kfp_run(
         return stop()
     RecordStore.of(store, record).change(lambda each: states.request_cancel(each, reason))
     client, id_ = open_client(site, environ), run_of_link(url)
+    if client.run(id_).run != record.run.id:  # a link is a word of the record, and not every writer's word is true
+        return stop()
     client.terminate(id_)
     stop()
     _await_end(client, id_, observer or Silent())

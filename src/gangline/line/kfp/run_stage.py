@@ -23,6 +23,7 @@ from gangline.line.kfp.told import Tells
 from gangline.line.observer import Silent
 from gangline.line.record_store import RecordStore
 from gangline.line.states import stage
+from gangline.sanitize import visible
 from gangline.spec.record import Record, run_prefix
 from gangline.spec.site import Site
 from gangline.storage.protocol import ObjectStore
@@ -56,7 +57,7 @@ def run_stage(name: str, *, run: str, config: str, outputs: Mapping[str, Any] | 
     except GanglineError as error:
         if tells is not None:
             tells.failed(name, error)
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201  # a pod's log is the component's screen
+        print(visible(f"error: {error}"), file=sys.stderr)  # noqa: T201  # a pod's log is the component's screen
         raise SystemExit(error.exit_code) from error
 
 

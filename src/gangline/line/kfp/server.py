@@ -22,6 +22,7 @@ from gangline.line.observer import Observer
 from gangline.line.record_store import RecordStore
 from gangline.line.registry import tags
 from gangline.line.registry.versions import read_version
+from gangline.line.seal import Sealer
 from gangline.line.states import FINAL, stage
 from gangline.spec.record import STAGES, Artifact, Record
 from gangline.spec.secrets import resolve_secret
@@ -58,7 +59,7 @@ def run_on_server(
     """
     client = open_client(site, environ)
     client.check()
-    records = RecordStore.of(store, record)
+    records = RecordStore.of(store, record, Sealer.of(site, environ))
     id_ = _joined(client, record) or _start(client, repo, records, record, site=site, environ=environ)
     if id_ is None:
         return records.read() or record

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from gangline.launch.local.start import passed_on
+from gangline.launch.sandbox.environment import passed_on
 from gangline.line.kfp.child import Request
 from gangline.line.kfp.run_stage import USERS_TMPDIR
 

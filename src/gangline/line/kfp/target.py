@@ -16,6 +16,7 @@ from gangline.line.observer import Observer, Silent
 from gangline.line.question import ask
 from gangline.line.run import Asked, outcome, run_line
 from gangline.line.run_stage import run_stage
+from gangline.line.seal import Sealer
 from gangline.line.states import FINAL, stage
 from gangline.spec.record import Record, StageInfo
 from gangline.spec.site import Site
@@ -85,12 +86,14 @@ def _build(repo: Path, asked: Asked, where: _Where, *, driving: Driving, target:
     try:
         return run_line(repo, **asked, target=target, **where)
     except HeldError:
-        store = runs.open_site_store(Repository.at(repo).root, where["site"], where["environ"])
+        site, environ = where["site"], where["environ"]
+        store = runs.open_site_store(Repository.at(repo).root, site, environ)
         question = ask(
             repo, commit=asked.get("commit"), overrides=asked.get("overrides", ()), strategy=asked.get("strategy"),
             origin=asked.get("origin"),
         )  # fmt: skip
-        record = find_or_bear(store, question, again=False, target="kubernetes").record
+        sealer = Sealer.of(site, environ)
+        record = find_or_bear(store, question, again=False, target="kubernetes", sealer=sealer).record
         if driving != "kfp" or "kfp" not in record.links:
             raise
         where["observer"].run_started(record)

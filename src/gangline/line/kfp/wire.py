@@ -14,6 +14,7 @@ from urllib.parse import urlencode, urlsplit
 import urllib3
 
 from gangline.errors import ConfigError, StorageError, UsageError
+from gangline.line.checked_pool import checked_pool
 
 ROOT = "/apis/v2beta1"
 _PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -86,7 +87,7 @@ class Wire:
         elif body is not None:
             headers["Content-Type"] = "application/json"
             options["body"] = json.dumps(body).encode()
-        with urllib3.PoolManager(num_pools=1) as pool:
+        with checked_pool(urlsplit(url).hostname or "", named_by_site=True, num_pools=1) as pool:
             return pool.request(
                 method, url, headers=headers, retries=False, redirect=False, timeout=self.request_seconds, **options
             )

@@ -4,7 +4,7 @@ What callers use; `environ` is read by them and handed in, for secret references
 
     keys.signing_key(site, environ) -> SigningKey           made at first use; `.key_id`, `.checkpoint_key(project)`
     keys.list_keys(site, environ) -> tuple[KeyInfo, ...]    key_id, place, own (signs here), trusted (promotable)
-    publish.publish(*, store, record, line, key, repo, workdir, checkpoint, python=sys.executable)
+    publish.publish(*, store, record, line, key, repo, workdir, checkpoint, runner)
         -> Published | Skipped                              publish stage; `checkpoint` is the store prefix of a step
         raises IntegrityError (50: fork, name taken), GateError (60: a gate says no), TrainingError (30: smoke),
         ConfigError (10: the extra is missing)

@@ -3,6 +3,7 @@
 from importlib.resources import files
 from typing import Any
 
+from gangline.report.text import code, markdown
 from gangline.spec.measured import Metric
 from gangline.spec.record import Record
 from gangline.units import format_bytes, format_count, format_number, format_seconds
@@ -10,18 +11,25 @@ from gangline.units import format_bytes, format_count, format_number, format_sec
 _LIMITS = 8
 
 
+class Code(str):
+    """A span of code, which is not escaped again."""
+
+    __slots__ = ()
+
+
 def render_card(record: Record, *, model: str, version: int, task: str, weights_bytes: int, key_id: str) -> str:
-    """The card as markdown; text from commits is escaped, so it cannot forge a heading or a link."""
+    """The card as markdown; every value is escaped, so it cannot forge a heading or a link."""
     import jinja2
 
     environment = jinja2.Environment(
-        autoescape=False,  # noqa: S701  # markdown, not HTML: what users wrote passes the `plain` filter
+        autoescape=False,  # noqa: S701  # markdown, not HTML: every value passes `finalize`
+        finalize=lambda value: value if isinstance(value, Code) else markdown(value),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"plain": _plain, "seconds": format_seconds, "count": format_count}
+    environment.filters |= {"code": lambda value: Code(code(value)), "seconds": format_seconds, "count": format_count}
     source = files("gangline.line.registry").joinpath("templates/card.md.j2").read_text("utf-8")
     return environment.from_string(source).render(
         record=record, model=model, version=version, task=task, key_id=key_id, size=format_bytes(weights_bytes),
@@ -58,9 +66,3 @@ def _limits(record: Record) -> list[str]:
 
 def _judged(metric: Metric) -> bool:
     return metric.band is not None or metric.base_band is not None
-
-
-def _plain(text: object) -> str:
-    """Text of a user as one harmless line of markdown."""
-    line = " ".join("".join(each if each.isprintable() else " " for each in str(text)).split())
-    return "".join("\\" + each if each in "\\`*_[]<>#|!" else each for each in line)

@@ -7,14 +7,15 @@ from pathlib import Path
 
 from gangline.errors import GanglineError, GateError, IntegrityError
 from gangline.line.build.vouched import verify_image
-from gangline.line.marks import was_drilled
+from gangline.line.record_store import RecordStore
 from gangline.line.registry import files, tags
 from gangline.line.registry.keys import PublicKey
 from gangline.line.registry.provenance import check_provenance
-from gangline.line.registry.rules import check_gates
+from gangline.line.registry.rules import check_gates, why_never
 from gangline.line.registry.sign import verify_folder
 from gangline.line.registry.types import Check, Version, tag_name
 from gangline.line.registry.versions import digest_of
+from gangline.line.seal import check_seal
 from gangline.spec.record import Record
 from gangline.storage.protocol import ObjectStore
 from gangline.units import format_bytes
@@ -51,7 +52,7 @@ def check_version(version: Version, evidence: Evidence) -> tuple[Check, ...]:
             check("complete", lambda: _complete(version)),
             check("signature", lambda: _only_if(fetched, lambda: _signature(version, folder, evidence.keys))),
             check("provenance", lambda: _only_if(fetched, lambda: _provenance(version, folder))),
-            check("record", lambda: _record(version, evidence.store)),
+            check("record", lambda: _record(version, evidence)),
             check("image", lambda: _image(version, evidence)),
             check("tag", lambda: _tag(version, evidence.repo)),
         )
@@ -111,25 +112,30 @@ def _provenance(version: Version, folder: Path) -> str:
     )  # fmt: skip
 
 
-def _record(version: Version, store: ObjectStore) -> str:
-    blob = store.get(f"{version.record}/record.json")
-    if blob is None:
-        raise IntegrityError(f"{version.record}/record.json is not there: nothing says that the run passed")
-    record = Record.from_json(blob.data)
-    if (record.run.id, record.commit.sha) != (version.run, version.commit):
+def _record(version: Version, evidence: Evidence) -> str:
+    record = _sealed_record(version, evidence)
+    if (record.run.id, record.run.project, record.commit.sha) != (version.run, version.project, version.commit):
         raise IntegrityError(f"the record is of {record.run.id} at {record.commit.sha[:8]}, not {version.run}")
     if record.run.verdict != "passed":
         raise GateError(f"run {record.run.id} has the verdict {record.run.verdict or 'open'}, wanted passed")
-    if record.commit.trust != "own" or record.commit.patch or was_drilled(record):
-        raise IntegrityError(f"run {record.run.id} is of a fork, a dirty tree or was drilled: never promoted")
-    return f"run {record.run.id} passed: {check_gates(record)}"
+    if unfit := why_never(record):
+        raise IntegrityError(f"run {record.run.id} is never promoted: {unfit}")
+    if f"{version.checkpoint}/manifest.json" not in {each.key for each in record.artifacts}:
+        raise IntegrityError(f"run {record.run.id} left no checkpoint {version.checkpoint}")
+    return f"run {record.run.id} passed, sealed: {check_gates(record)}"
+
+
+def _sealed_record(version: Version, evidence: Evidence) -> Record:
+    record = RecordStore(evidence.store, version.record).read()
+    if record is None:
+        raise IntegrityError(f"{version.record}/record.json is not there: nothing says that the run passed")
+    return check_seal(record, evidence.keys)
 
 
 def _image(version: Version, evidence: Evidence) -> str:
     """What ranks ran in: an image that a trusted key vouches for, with its bill; or no image at all."""
-    blob = evidence.store.get(f"{version.record}/record.json")
-    record = Record.from_json(blob.data) if blob else None
-    if record is None or record.inputs.image is None:
+    record = _sealed_record(version, evidence)
+    if record.inputs.image is None:
         return "none: trained in the environment of its driver"
     found = [each.key for each in record.artifacts if each.kind == "image-provenance"]
     if not found:

@@ -92,11 +92,20 @@ def weights_digest(files: Iterable[ModelFile]) -> str:
 
 
 def upload(store: ObjectStore, folder: Path, files: Iterable[ModelFile]) -> None:
-    """Write each file to its key, large ones in parts."""
+    """Write each file to its key, large ones in parts.
+
+    Raises:
+        IntegrityError: Something lies there: keys are of one attempt, which nobody else writes.
+    """
     for file in files:
         path = folder / file.path
+        if store.head(file.key) is not None:
+            raise IntegrityError(f"{file.key} is there already: another program writes where this attempt does")
         if file.size_bytes <= _PIECE_BYTES:
-            store.put(file.key, path.read_bytes())
+            if store.put_if_absent(file.key, path.read_bytes()) is None:
+                raise IntegrityError(
+                    f"{file.key} was written meanwhile: another program writes where this attempt does"
+                )
             continue
         with store.upload(file.key) as upload, path.open("rb") as source:
             while piece := source.read(_PIECE_BYTES):

@@ -93,7 +93,7 @@ class SigningKey:
 
     def private_pem(self) -> bytes:
         """For the signer library, which reads keys from files: write it with mode 0600 and delete it."""
-        return _private_pem(self._key)
+        return private_pem(self._key)
 
     def checkpoint_key(self, project: str) -> bytes:
         """HMAC key for the checkpoint manifests of `project`: 32 bytes that tell nothing about this key.
@@ -142,6 +142,17 @@ def trusted_keys(site: Site, environ: Mapping[str, str]) -> dict[str, PublicKey]
     return {key_id: own if key_id == own.key_id else _public(key_id, environ) for key_id in site.sign.identities}
 
 
+def sealing_keys(site: Site, environ: Mapping[str, str]) -> dict[str, PublicKey]:
+    """Public keys by id whose seal may count: the own one, those of `sign.identities` and `sign.forks` that are here.
+
+    A task's pod has the site's key and no folder of public ones: what it does not have it does not trust.
+    """
+    own = signing_key(site, environ).public
+    folder = key_folder(environ)
+    here = [key_id for key_id in (*site.sign.identities, *site.sign.forks) if (folder / f"{key_id}.pub").is_file()]
+    return {key_id: _public(key_id, environ) for key_id in here} | {own.key_id: own}
+
+
 def list_keys(site: Site, environ: Mapping[str, str]) -> tuple[KeyInfo, ...]:
     """The signing key first, where there is one yet, then public keys that lie in the folder or are trusted by name."""
     folder = key_folder(environ)
@@ -185,7 +196,7 @@ def _make(path: Path) -> None:
     handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(_private_pem(key))
+            file.write(private_pem(key))
             file.flush()
             os.fsync(file.fileno())
         _link(fresh, path)
@@ -207,7 +218,7 @@ def _link(fresh: Path, path: Path) -> None:
     path.with_name(f"{public.key_id}.pub").write_bytes(public.pem)
 
 
-def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

@@ -1,12 +1,14 @@
 """From a run that passed to `models/<name>/<version>.json`: export, describe, sign, upload, claim the number, tag.
 
 A version exists when its file does: everything it names is uploaded before, and a try that was killed anywhere is
-repeated without a second version, because the same run with the same weights finds the version that is there.
+repeated without a second version, because the same run with the same weights finds the version that is there. The files
+of each try lie in a folder of its own, which no other try writes to: a driver that was taken over and wakes up changes
+nothing that a version names.
 """
 
+import secrets
 import shutil
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +16,14 @@ from types import MappingProxyType
 
 from gangline.checkpoint.export import export_model
 from gangline.errors import IntegrityError, StorageError
+from gangline.launch.sandbox.runner import Runner
 from gangline.line.registry import files, tags
 from gangline.line.registry.describe import describe, write_config
 from gangline.line.registry.keys import SigningKey
 from gangline.line.registry.rules import check_rules
 from gangline.line.registry.smoke import run_smoke
 from gangline.line.registry.types import Published, Skipped, Version, tag_name
-from gangline.line.registry.versions import check_name, list_versions, version_numbers
+from gangline.line.registry.versions import check_name, demand_owned, list_versions, version_numbers
 from gangline.spec.codec import to_plain
 from gangline.spec.line import Line
 from gangline.spec.record import Record
@@ -43,6 +46,20 @@ class _Job:
     checkpoint: str
     names: Mapping[str, str]
     model: str
+    still_driving: Callable[[], object]
+
+    @property
+    def manifest_sha256(self) -> str:
+        """Of the checkpoint, as the driver found it when the training ended.
+
+        Raises:
+            IntegrityError: The record names no such checkpoint.
+        """
+        wanted = f"{self.checkpoint}/manifest.json"
+        found = [each.sha256 for each in self.record.artifacts if each.key == wanted and each.kind == "checkpoint"]
+        if not found:
+            raise IntegrityError(f"{self.record.run.id} left no checkpoint {self.checkpoint}, as its record says")
+        return found[-1]
 
 
 def publish(
@@ -55,7 +72,8 @@ def publish(
     workdir: Path,
     checkpoint: str | None,
     names: Mapping[str, str] = MappingProxyType({}),
-    python: Sequence[str] = (sys.executable,),
+    still_driving: Callable[[], object] = lambda: None,
+    runner: Runner,
 ) -> Published | Skipped:
     """Make `record`'s model a version, or find the one that an earlier try made.
 
@@ -68,10 +86,12 @@ def publish(
         workdir: Folder for the export; a `model` folder in it is replaced.
         checkpoint: Store prefix of the step to export; None where the program saved none.
         names: Name of a tensor in the model -> its name in the version; the others keep theirs.
-        python: Starts an interpreter of the environment that trained, for the smoke test.
+        still_driving: Raises once another driver has the run; asked right before the version is claimed.
+        runner: Runs the model's code, for the smoke test.
 
     Raises:
-        IntegrityError: A fork's commit, a checkpoint that is refused, or the version's name is taken.
+        IntegrityError: A checkpoint that is refused or was changed since, a model of another project, or a version's
+            name that is taken.
         GateError: A gate or the proof says no.
         TrainingError: The exported model did not answer.
         ConfigError: The libraries of `gangline[publish]` are not installed.
@@ -83,14 +103,15 @@ def publish(
         return Skipped(reason="the program saved no checkpoint, so there are no weights to publish")
     model = line.publish.model or line.project.name
     check_name("a model", model)
+    demand_owned(store, model, record.run.project)
     job = _Job(
         store=store, record=record, line=line, key=key, repo=repo, folder=workdir / "model", checkpoint=checkpoint,
-        names=names, model=model,
+        names=names, model=model, still_driving=still_driving,
     )  # fmt: skip
     weights = _export(job)
     version, answer = _standing(job, weights), None
     if version is None:
-        version, answer = _make(job, weights, workdir / "smoke", python)
+        version, answer = _make(job, weights, workdir / "smoke", runner)
     tagged, events = _tag(job, version)
     return _published(job, version, answer, tagged, events)
 
@@ -101,8 +122,10 @@ def _export(job: _Job) -> str:
     job.folder.mkdir(parents=True)
     record = job.record
     metadata = {"run": record.run.id, "commit": record.commit.sha, "checkpoint": job.checkpoint}
-    checkpoint_key = job.key.checkpoint_key(record.run.project)
-    export_model(job.store, job.checkpoint, checkpoint_key, job.folder, metadata=metadata, names=job.names)
+    export_model(
+        job.store, job.checkpoint, job.key.checkpoint_key(record.run.project), job.folder,
+        sha256=job.manifest_sha256, metadata=metadata, names=job.names,
+    )  # fmt: skip
     write_config(job.folder, record, job.line)
     return files.weights_digest(files.list_folder(job.folder, ""))
 
@@ -113,12 +136,12 @@ def _standing(job: _Job, weights: str) -> Version | None:
     return next((v for v in list_versions(job.store, job.model) if (v.run, v.weights) == (run, weights)), None)
 
 
-def _make(job: _Job, weights: str, workdir: Path, python: Sequence[str]) -> tuple[Version, str | None]:
+def _make(job: _Job, weights: str, workdir: Path, runner: Runner) -> tuple[Version, str | None]:
     """Version and smoke answer; the fresh process starts while the folder is described, nothing is claimed before."""
     if not job.line.publish.smoke:
         return _claim(job, weights, lambda: None), None
     with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(run_smoke, job.store, job.record, job.folder, workdir, python)
+        answer = pool.submit(run_smoke, job.store, job.record, job.folder, workdir, runner)
         return _claim(job, weights, answer.result), answer.result()
 
 
@@ -136,6 +159,7 @@ def _claim(job: _Job, weights: str, approve: Callable[[], object]) -> Version:
         version = _version(job, number, weights)
         approve()
         files.upload(job.store, job.folder, version.files)
+        job.still_driving()
         if write_version(job.store, version):
             return version
         standing = _standing(job, weights)
@@ -146,7 +170,7 @@ def _claim(job: _Job, weights: str, approve: Callable[[], object]) -> Version:
 
 def _version(job: _Job, number: int, weights: str) -> Version:
     record = job.record
-    prefix = f"{record.prefix}/model"
+    prefix = f"{record.prefix}/model/{number}-{record.run.driver.token}-{secrets.token_hex(4)}"
     inputs = to_plain(record.inputs)
     return Version(
         model=job.model, version=number, run=record.run.id, project=record.run.project, commit=record.commit.sha,

@@ -1,7 +1,7 @@
 """Which runs become versions. Pure: read from record and line alone."""
 
 from gangline.errors import GateError
-from gangline.line.marks import was_cut_short, was_drilled
+from gangline.line.marks import is_experiment, was_cut_short, was_drilled
 from gangline.line.registry.types import Skipped
 from gangline.spec.globs import any_matches
 from gangline.spec.line import Line
@@ -33,16 +33,26 @@ def check_gates(record: Record, *, require_base: bool = False) -> str:
     return f"{len(record.gates)} gates, none says no" + (f", {unknown} unknown" if unknown else "")
 
 
-def _not_wanted(record: Record, line: Line) -> str | None:
+def why_never(record: Record) -> str | None:
+    """Why no line and no person makes this run a version; None where nothing in its record speaks against it."""
     if record.commit.trust != "own":
         return "the commit comes from a fork: what it trains is never published; merge it first"
     if record.commit.patch:
         return "the tree was dirty: commit the changes and run again to publish"
     if was_drilled(record):
         return "a drilled run stays a candidate: run again without drill to publish"
+    if is_experiment(record):
+        keys = ", ".join(each.partition("=")[0] for each in record.inputs.overrides)
+        return f"it is an experiment, with {keys} set on the command line: commit the change to publish"
+    if not record.commit.protected:
+        return f"commit {record.commit.sha[:8]} was part of no branch that publishes when it was resolved, as git says"
+    return None
+
+
+def _not_wanted(record: Record, line: Line) -> str | None:
     if was_cut_short(record):
         return "it was asked to stop before its schedule ended (train.stop_at): run without to publish"
-    return _other_branch(record.commit.branch, line.publish.branches)
+    return why_never(record) or _other_branch(record.commit.branch, line.publish.branches)
 
 
 def _other_branch(branch: str | None, wanted: tuple[str, ...]) -> str | None:

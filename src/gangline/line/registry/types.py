@@ -119,6 +119,10 @@ def version_key(model: str, version: int) -> str:
     return f"models/{model}/{version}.json"
 
 
+def owner_key(model: str) -> str:
+    return f"models/{model}/project.json"
+
+
 def alias_key(model: str, alias: str) -> str:
     return f"models/{model}/aliases/{alias}.json"
 

@@ -19,6 +19,7 @@ from gangline.line.registry.sign import verify_folder
 from gangline.line.registry.types import Alias, Check, Version
 from gangline.line.registry.versions import digest_of, read_alias, read_version, version_numbers
 from gangline.line.runs import find_run
+from gangline.line.seal import check_seal
 from gangline.line.trust import checkpoint_owner
 from gangline.spec.record import Artifact, Record
 from gangline.spec.site import Site
@@ -28,7 +29,9 @@ from gangline.units import format_bytes
 
 _VERSION = re.compile(r"(?:models/)?(?P<model>[a-z][a-z0-9-]*)/(?P<version>\d{1,9})(?:\.json)?")
 _ALIAS = re.compile(r"(?P<model>[a-z][a-z0-9-]*)@(?P<alias>[a-z][a-z0-9-]*)")
-_CHECKPOINT = re.compile(r"(?P<run>runs/(?P<project>[^/]+)/[^/]+/[^/]+)/checkpoints/step-\d{8}(?:/manifest\.json)?")
+_CHECKPOINT = re.compile(
+    r"(?P<run>runs/(?P<project>[^/]+)/[^/]+/[^/]+)(?:/gang)?/checkpoints/step-\d{8}(?:/manifest\.json)?"
+)
 _RUN = re.compile(r"runs/[^/]+/[^/]+/(?P<run>[^/]+)(?:/record\.json)?/?")
 _PIECE_BYTES = 8 * 2**20
 
@@ -59,7 +62,7 @@ def verify(
         return (_checkpoint(store, prefix, signing_key(site, environ).checkpoint_key(owner)),)
     run = _RUN.fullmatch(target)
     record = find_run(store, run["run"] if run else target)
-    return _run(record, store, signing_key(site, environ).checkpoint_key(checkpoint_owner(record)))
+    return _run(record, evidence, signing_key(site, environ).checkpoint_key(checkpoint_owner(record)))
 
 
 def _folder(folder: Path, site: Site, environ: Mapping[str, str]) -> tuple[Check, ...]:
@@ -119,13 +122,20 @@ def _checkpoint(store: ObjectStore, prefix: str, key: bytes) -> Check:
     return check(prefix.rpartition("/")[2], look)
 
 
-def _run(record: Record, store: ObjectStore, key: bytes) -> tuple[Check, ...]:
-    found = list_checkpoints(store, f"{record.prefix}/checkpoints")
+def _run(record: Record, evidence: Evidence, key: bytes) -> tuple[Check, ...]:
+    store = evidence.store
+    found = list_checkpoints(store, f"{record.gang_prefix}/checkpoints")
     return (
-        check("record", lambda: f"{record.run.id} {record.run.verdict or record.run.state}, write {record.seq}"),
+        check("record", lambda: _sealed(record, evidence)),
         *(check(_title(each), partial(_artifact, store, each)) for each in record.artifacts),
         *(_checkpoint(store, each.prefix, key) for each in found),
     )
+
+
+def _sealed(record: Record, evidence: Evidence) -> str:
+    check_seal(record, evidence.keys)
+    key_id = record.seal.key_id if record.seal else ""
+    return f"{record.run.id} {record.run.verdict or record.run.state}, write {record.seq}, sealed by key {key_id}"
 
 
 def _title(artifact: Artifact) -> str:

@@ -1,11 +1,23 @@
 """Versions and aliases as they lie under `models/` in the store; nothing here judges them."""
 
+from dataclasses import dataclass
 from hashlib import sha256
 
-from gangline.errors import IntegrityError, UsageError
-from gangline.line.registry.types import Alias, Version, alias_key, version_key
+from gangline.errors import IntegrityError, StorageError, UsageError
+from gangline.line.registry.types import Alias, Version, alias_key, owner_key, version_key
+from gangline.spec.codec import canonical, from_json
 from gangline.spec.grammar import SLUG
+from gangline.storage.bounded import get_bounded
 from gangline.storage.protocol import ObjectStore, list_all
+
+_MOST_OWNER_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """`models/<model>/project.json`."""
+
+    project: str
 
 
 def list_versions(store: ObjectStore, model: str) -> tuple[Version, ...]:
@@ -36,6 +48,36 @@ def read_version(store: ObjectStore, model: str, version: int) -> Version | None
     if (found.model, found.version) != (model, version):
         raise IntegrityError(f"{version_key(model, version)} calls itself {found.model} {found.version}")
     return found
+
+
+def demand_owned(store: ObjectStore, model: str, project: str) -> None:
+    """A model belongs to the project that published it first, and one called like a project to that project.
+
+    A name that has no owner yet is `project`'s from here on.
+
+    Raises:
+        IntegrityError: It belongs to another project.
+    """
+    owner = _owner(store, model, project)
+    if owner != project:
+        raise IntegrityError(
+            f"publish.model: the model {model} belongs to the project {owner}, this is {project}; choose another name"
+        )
+
+
+def _owner(store: ObjectStore, model: str, project: str) -> str:
+    """Project that `model` belongs to; with no owner yet, `project` becomes it."""
+    key = owner_key(model)
+    if store.head(key) is None:
+        versions = version_numbers(store, model)
+        first = read_version(store, model, versions[0]) if versions else None
+        named_so = model != project and store.list(f"runs/{model}/", "", 1)
+        owner = first.project if first else model if named_so else project
+        store.put_if_absent(key, canonical({"project": owner}))
+    blob = get_bounded(store, key, most_bytes=_MOST_OWNER_BYTES)
+    if blob is None:
+        raise StorageError(f"{store.url}: {key} was there and is gone; does something clear this store?")
+    return from_json(_Owner, blob.data).project
 
 
 def read_alias(store: ObjectStore, model: str, alias: str) -> Alias | None:

@@ -1,16 +1,17 @@
 """build: the environment by digest, the code layer and the data as blobs. Nothing of it depends on the run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gangline.data.resolve import data_source, resolve_text
+from gangline.data.resolve import Source, data_source, resolve_text
 from gangline.data.shards import resolve_shards
 from gangline.line.build import code_layer
 from gangline.line.context import Context, StageResult
 from gangline.line.stages.run_environment import RunEnvironment, environment_of
 from gangline.line.taken import find_donor, origin
+from gangline.line.trust import data_access
 from gangline.spec.codec import canonical, digest
 from gangline.spec.plan import DataSource
 from gangline.spec.record import Artifact, Record
@@ -62,29 +63,24 @@ def _image_outputs(environment: RunEnvironment) -> dict[str, Any]:
 
 def _data(ctx: Context) -> DataSource:
     """Files of the line's data, stored by digest; shards are in the store already."""
-    table = ctx.line.data
-
-    def stored(key: str) -> bytes | None:
-        blob = ctx.store.get(key)
-        return None if blob is None else blob.data
-
-    texts = resolve_text(table.text, tracked=_readers(ctx), stored=stored) if table.text else []
+    table, access = ctx.line.data, data_access(ctx.record, ctx.site)
+    texts = resolve_text(table.text, tracked=_sources(ctx), access=access, store=ctx.store) if table.text else []
     for text in texts:
         put_blob(ctx.store, text.data)
-    shards = resolve_shards(table.shards, stored=stored) if table.shards else []
+    shards = resolve_shards(table.shards, store=ctx.store, access=access) if table.shards else []
     return data_source([*(text.entry for text in texts), *shards], holdout=table.holdout, demanded=table.digest)
 
 
-def _readers(ctx: Context) -> Mapping[str, Callable[[], bytes] | None]:
+def _sources(ctx: Context) -> Mapping[str, Source | None]:
     """Every path of the commit; those of a small tree are read at once, because asking git costs most."""
     entries = ctx.repository.entries(ctx.record.commit.tree)
     files = [entry for entry in entries if entry.is_file]
-    readers: dict[str, Callable[[], bytes] | None] = {entry.path: None for entry in entries if not entry.is_file}
+    sources: dict[str, Source | None] = {entry.path: None for entry in entries if not entry.is_file}
     if sum(entry.size_bytes for entry in files) <= READ_AT_ONCE_BYTES:
         contents = ctx.repository.blobs([entry.blob for entry in files])
         held = {entry.path: data for entry, data in zip(files, contents, strict=True)}
-        return readers | {path: partial(held.__getitem__, path) for path in held}
-    return readers | {entry.path: partial(_read_one, ctx, entry.blob) for entry in files}
+        return sources | {path: Source(len(data), partial(held.__getitem__, path)) for path, data in held.items()}
+    return sources | {entry.path: Source(entry.size_bytes, partial(_read_one, ctx, entry.blob)) for entry in files}
 
 
 def _read_one(ctx: Context, blob: str) -> bytes:

@@ -6,6 +6,8 @@ from gangline.errors import GateError
 from gangline.line.context import Context, StageResult
 from gangline.line.inventory import Model
 from gangline.line.planning import Wanted, plan_for
+from gangline.line.runners import Subject, runner_of, runs_in_pod
+from gangline.line.sandboxes import sandbox_of
 from gangline.line.trust import demand_approval
 from gangline.planner.choose import Choice
 from gangline.spec.codec import digest, from_json
@@ -18,21 +20,27 @@ from gangline.storage.blobs import get_blob, put_blob
 def plan(ctx: Context) -> StageResult:
     """Raises ConfigError (10) where nothing fits; fails with GateError (60) over budget, the plan already recorded."""
     code = get_blob(ctx.store, str(ctx.output("build", "code")))
+    sandbox = sandbox_of(ctx.repo, ctx.record.commit.trust, site=ctx.site, environ=ctx.environ)
+    if ctx.record.run.target == "local":
+        sandbox.demand()
     if ctx.line.project.task is not None:
         demand_approval(ctx.standing(), "measuring its model")
     wanted = Wanted(
-        model=Model(line=ctx.line, code=code, environment=ctx.record.inputs.environment),
+        model=Model(line=ctx.line, code=code, environment=ctx.record.inputs.environment, trust=ctx.record.commit.trust),
         repository=ctx.repository,
         store=ctx.store,
         commit=ctx.record.commit.sha,
         run=ctx.record.run.id,
-        run_prefix=ctx.records.prefix,
+        run_prefix=ctx.record.gang_prefix,
+        runner=runner_of(Subject.of(ctx.record), ctx.repo, site=ctx.site, environ=ctx.environ, store=ctx.store),
         data=from_json(DataSource, get_blob(ctx.store, str(ctx.output("build", "data")))),
     )
     planned = plan_for(wanted, ctx.site, environ=ctx.environ, home=ctx.home, say=ctx.observer.note)
     for kind, words in (("forecast", planned.troubles), ("memory", planned.notes)):
         for each in words:
             ctx.remember("plan", kind, each)
+    if sandbox.warning and not runs_in_pod(sandbox, ctx.site):
+        ctx.remember("plan", "sandbox", sandbox.warning)
     if planned.profile is not None and planned.profile.untraced:
         ctx.remember("plan", "forecast", f"no step of the model could be followed: {planned.profile.untraced}")
     choice, gate, inventory, made = planned.choice, planned.budget, planned.inventory, planned.plan

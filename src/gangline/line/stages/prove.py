@@ -1,6 +1,7 @@
 """prove: opens the checkpoint under a second plan, compares every tensor, and trains some steps again."""
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -88,7 +89,7 @@ def judge_proof(ctx: Context, plan: Plan, checkpoint: str, result: GangResult) -
         tensors=total,
         tensors_equal=equal,
         replay_steps=replayed.step if replayed else 0,
-        replay_difference=difference,
+        replay_difference=None if difference is None else min(difference, sys.float_info.max),
         same_loss=same,
         loss_price=price,
     )

@@ -5,9 +5,10 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from gangline.line.context import Context, StageResult
+from gangline.line.context import Context, StageResult, unchanged
 from gangline.line.places import writing
 from gangline.line.registry.types import Skipped
+from gangline.line.runners import Subject, runner_of
 from gangline.spec.codec import digest
 from gangline.spec.record import Record
 from gangline.storage.blobs import get_blob
@@ -29,6 +30,8 @@ def publish(ctx: Context) -> StageResult:
             workdir=Path(folder),
             checkpoint=None if checkpoint is None else str(checkpoint),
             names={} if names is None else json.loads(get_blob(ctx.store, str(names))),
+            runner=runner_of(Subject.of(ctx.record), ctx.repo, site=ctx.site, environ=ctx.environ, store=ctx.store),
+            still_driving=lambda: ctx.change(unchanged),
         )
     if isinstance(made, Skipped):
         return StageResult(state="skipped", message=made.reason)

@@ -12,8 +12,9 @@ def resolve(ctx: Context) -> StageResult:
     record = ctx.record
     supersede(ctx)
     base = f"base {record.commit.base.commit[:8]}" if record.commit.base else "base none"
+    rules = f" · rules of {record.commit.rules[:8]}" if record.commit.rules else ""
     return StageResult(
-        message=f"{_commit(record.commit)} · line {record.run.project} · {base} · run {record.run.id}",
+        message=f"{_commit(record.commit)} · line {record.run.project}{rules} · {base} · run {record.run.id}",
         key=record.run.id,
         outputs={"line": put_blob(ctx.store, canonical(ctx.line))},
     )

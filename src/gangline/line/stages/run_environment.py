@@ -99,7 +99,9 @@ def _recipe(ctx: Context, lock: bytes | None) -> Recipe:
     if registry.image is None or base is None:
         missing = "registry.image" if registry.image is None else "registry.base"
         raise ConfigError(f"site.toml: {missing}: registry.builder = {registry.builder} wanted one, found nothing")
-    return make_recipe(lock, base=base, image=registry.image)
+    return make_recipe(
+        lock, base=base, image=registry.image, site_base=registry.base, file=str(ctx.line.env.lock)
+    )  # fmt: skip
 
 
 def _base(ctx: Context) -> str | None:

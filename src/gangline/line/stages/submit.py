@@ -14,6 +14,7 @@ from gangline.spec.forecast import Forecast
 from gangline.spec.plan import Plan
 from gangline.spec.podset import PodSet
 from gangline.spec.record import GangInfo, Record
+from gangline.storage.scoped import lending, lent_owners
 
 
 def submit(ctx: Context) -> StageResult:
@@ -27,12 +28,22 @@ def submit(ctx: Context) -> StageResult:
     _require_room(ctx)
     podset = podset_for(ctx, ctx.plan)
     gang = ctx.launcher.submit(podset)
+    _tell_what_outlives(ctx)
     return StageResult(
         message=f"gang {gang.name}: {'adopted' if gang.adopted else _size(ctx, podset)}",
         key=podset.digest,
         outputs={"gang": gang.name},
         change=lambda record: with_gang(record, gang, ctx.record.run.target),
     )
+
+
+def _tell_what_outlives(ctx: Context) -> None:
+    """Say once where the gang's credential does not end with its run."""
+    site = ctx.site.store
+    if site.credentials is None or (site.scoped and ctx.records.prefix in lent_owners(ctx.store)):
+        return
+    lends = lending(ctx.store) if site.scoped else "no credential for one run, gangs get the site's own: scoped = false"
+    ctx.remember("submit", "credential", f"the store lends {lends}")
 
 
 def _size(ctx: Context, podset: PodSet) -> str:

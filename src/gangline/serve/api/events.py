@@ -27,7 +27,7 @@ RETRY_MILLISECONDS = 3000
             "description": "`record` when it changed (id: its seq), `progress` of the running stage, `end`.",
             "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
         },
-        **problems(404, 503),
+        **problems(404, 409, 503),
     },
     response_class=StreamingResponse,
 )  # fmt: skip

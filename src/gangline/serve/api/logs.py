@@ -103,7 +103,7 @@ class _Asked:
                 )
                 return
             for rank in self._ranks:
-                lines = stored_lines(store, record.prefix, self._role, rank)
+                lines = stored_lines(store, record.gang_prefix, self._role, rank)
                 yield from (LogLine(rank=rank, text=text, source="store") for text in lines)
 
 

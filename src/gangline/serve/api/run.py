@@ -1,14 +1,14 @@
 """`/api/v1/runs/{run}`: one record, and what may be asked of its run: to stop, to be let go on."""
 
-import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Response
 from pydantic import Field
 from starlette.responses import Response as Plain
 
-from gangline.errors import UsageError
+from gangline.errors import IntegrityError, UsageError
 from gangline.line import trust
+from gangline.line.seal import Sealer
 from gangline.serve.api.given import PLAIN, Caller, Given, Model, RunPath, problems
 from gangline.serve.problems import Refused
 from gangline.serve.service import Service
@@ -41,7 +41,7 @@ class RunState(Model):
     responses={
         200: {"description": "The record as it is in the store.", "content": {"application/json": {"schema": _RECORD}}},
         304: {"description": "It is still as your `If-None-Match` says"},
-        **problems(404, 503),
+        **problems(404, 409, 503),
     },
     response_class=Plain,
 )  # fmt: skip
@@ -49,8 +49,8 @@ def get_run(
     service: Given, run: RunPath, *, if_none_match: Annotated[str | None, Header(max_length=200)] = None
 ) -> Plain:
     """The record, byte for byte; its `ETag` is its `seq`."""
-    blob = service.record_blob(run)
-    etag = f'"{json.loads(blob.data)["seq"]}"'
+    blob, record = service.record_blob(run)
+    etag = f'"{record.seq}"'
     headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
     if if_none_match is not None and etag in (each.strip() for each in if_none_match.split(",")):
         return Plain(status_code=304, headers=headers)
@@ -73,22 +73,27 @@ def approve_run(service: Given, caller: Caller, run: RunPath, response: Response
 def stop(service: Service, caller: Principal, run: str, reason: str) -> Record:
     """Ask a run to stop, by a page or by the API."""
     record = service.record(run)
-    said = f"cancelled by {caller.name}" + (f": {reason}" if reason else "")
     with service.store():
-        return service.stopper.stop(record, reason=said)
+        return service.stopper.stop(record, reason=said_by(caller, reason))
+
+
+def said_by(caller: Principal, reason: str) -> str:
+    """Who cancelled, and why."""
+    return f"cancelled by {caller.name}" + (f": {reason}" if reason else "")
 
 
 def let_go_on(service: Service, caller: Principal, run: str) -> Record:
     """Approve a fork's run and wake its order.
 
     Raises:
-        Refused: 409, there is nothing to approve.
+        Refused: 409, there is nothing to approve, or the record does not hold.
     """
     record = service.record(run)
     try:
         with service.store() as store:
-            approved = trust.approve(store, record, who=caller.name)
-    except UsageError as error:
+            sealer = Sealer.of(service.desk.site, service.desk.environ)
+            approved = trust.approve(store, record, who=caller.name, sealer=sealer)
+    except (UsageError, IntegrityError) as error:
         raise Refused(409, str(error)) from error
     service.desk.database.orders.wake(run, now=service.desk.clock())
     return approved

@@ -12,6 +12,7 @@ from gangline.serve import ordering
 from gangline.serve.access import readable
 from gangline.serve.api.given import PROJECT, Caller, Given, Model, Text, problems
 from gangline.serve.problems import Refused
+from gangline.serve.quarantine import RefusedRecord
 from gangline.serve.types import Order, RunFilter, RunRow
 
 router = APIRouter(prefix="/api/v1", tags=["runs"])
@@ -26,6 +27,7 @@ class RunPage(Model):
 
     runs: list[RunRow]
     next: str | None = Field(description="Give it as `before` for the page after this one; null: this is the last.")
+    refused: list[RefusedRecord] = Field(description="Keys of these projects where no record can be read, and why.")
 
 
 class Start(Model):
@@ -67,7 +69,8 @@ def list_runs(
     rows, following = page_of(service.desk.database.runs.search(wanted), limit)
     if (said := service.health.trouble()) is not None:
         response.headers[STALE] = header_text(said)
-    return RunPage(runs=rows, next=following)
+    refused = [each for each in service.desk.quarantine.listed(wanted.projects) if project in (None, each.project)]
+    return RunPage(runs=rows, next=following, refused=refused[:MOST_ROWS])
 
 
 @router.post("/runs", status_code=202, responses=problems(404, 409))

@@ -20,7 +20,7 @@ class Ready(Model):
 
 
 @router.get("/healthz")
-def healthz() -> Alive:
+async def healthz() -> Alive:
     """This process answers."""
     return Alive(status="ok")
 

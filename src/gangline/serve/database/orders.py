@@ -16,6 +16,7 @@ _REFUSED = f"""
         SELECT MAX(id) FROM (SELECT id, project, ref FROM orders ORDER BY id DESC LIMIT {LATELY}) AS newest
         GROUP BY project, ref)
 """
+_WITHDRAWN = ("queued", "parked", "driving", "quarantined")
 _NEWEST = " ORDER BY id DESC LIMIT ?"
 
 _ASKED = (
@@ -64,7 +65,7 @@ class SqlOrders:
                 return False
             settled = replace(
                 held.order, state=order.state, run=order.run, commit=order.commit, tries=order.tries,
-                not_before=order.not_before, note=order.note,
+                not_before=order.not_before, note=order.note, trust=order.trust, branch=order.branch,
             )  # fmt: skip
             if order.state == "driving":
                 write(session, held._replace(order=settled))
@@ -84,16 +85,27 @@ class SqlOrders:
 
         return self._engine.write(work)
 
-    def drop(self, *, project: str, ref: str, note: str) -> list[Order]:
+    def drop(self, *, project: str, ref: str, note: str, but: int = 0) -> list[Order]:
         def work(session: Session) -> list[Order]:
             sql = (
-                f"SELECT {COLUMNS} FROM orders WHERE project = ? AND ref = ? AND state IN ('queued', 'parked')"
-                f" ORDER BY id{session.for_update}"
+                f"SELECT {COLUMNS} FROM orders WHERE project = ? AND ref = ? AND id <> ? AND (state IN"
+                f" ('queued', 'parked') OR (state = 'driving' AND run IS NULL)) ORDER BY id{session.for_update}"
             )
-            waiting = [read(row) for row in session.rows(sql, project, ref)]
+            waiting = [read(row) for row in session.rows(sql, project, ref, but)]
             dropped = [replace(held.order, state="dropped", note=note) for held in waiting]
             for order, held in zip(dropped, waiting, strict=True):
                 write(session, Held(order, held.ready))
+            return dropped
+
+        return self._engine.write(work)
+
+    def withdraw(self, order: int, *, note: str) -> Order | None:
+        def work(session: Session) -> Order | None:
+            held = find(session, order)
+            if held is None or held.order.state not in _WITHDRAWN or (held.order.state == "driving" and held.order.run):
+                return None if held is None else held.order
+            dropped = replace(held.order, state="dropped", note=note)
+            write(session, Held(dropped, held.ready))
             return dropped
 
         return self._engine.write(work)

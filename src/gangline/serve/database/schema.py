@@ -50,7 +50,14 @@ _FIRST = (
         digest {text} PRIMARY KEY, created {real} NOT NULL, expires {real}, body {text} NOT NULL, seal {text} NOT NULL)
     """,
 )
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST,)
+_SECOND = (
+    """
+    DELETE FROM runs
+    WHERE length(run) <> length(project) + 16 OR substr(run, 1, length(project) + 1) <> project || '-'
+    """,
+)
+"""Rows of one project's runs under another, from when records were believed; a full pass makes the right ones."""
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)
 """Statements that lead from each version to the next, beginning at nothing."""
 VERSION = len(MIGRATIONS)
 

@@ -7,9 +7,12 @@ What a child did is in its record; the folder only tells which run it named and 
 
 import contextlib
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -18,6 +21,9 @@ from gangline.line.places import writing
 from gangline.line.strangers import clean
 
 MOST_SAID = 4096
+END_SECONDS = 5.0
+"""From being asked to stop to being killed."""
+LOOK_SECONDS = 0.05
 PROGRAM = (sys.executable, "-P", "-m", "gangline", "run", "--json")
 """What drives a run; modules of the folder it is started in are not looked for."""
 
@@ -53,7 +59,7 @@ class Child:
     def run(self) -> str | None:
         """Name of its run, once it has told."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError), (self.folder / "out").open("rb") as out:
-            line = out.readline()
+            line = out.readline(MOST_SAID)
             return str(json.loads(line)["run"]) if line.endswith(b"\n") else None
         return None
 
@@ -66,19 +72,35 @@ class Child:
         if self._process is not None and self._process.poll() is None:
             self._process.returncode = 0  # or the handle complains once it is forgotten
 
+    def end(self) -> None:
+        """Ask it to stop, with all that it started, then make it; whichever service started it."""
+        for kind, seconds in ((signal.SIGTERM, END_SECONDS), (signal.SIGKILL, END_SECONDS)):
+            deadline = time.monotonic() + seconds
+            if self.is_alive():
+                with contextlib.suppress(OSError, ValueError):
+                    os.killpg(self._pid()[0], kind)
+            while self.is_alive() and time.monotonic() < deadline:
+                time.sleep(LOOK_SECONDS)
+
     def is_alive(self) -> bool:
         if self._process is not None:
             return self._process.poll() is None
         try:
-            pid, start = (self.folder / "pid").read_text("ascii").split()
+            return procfs.is_alive(*self._pid())
         except (OSError, ValueError):
             return False
-        return procfs.is_alive(int(pid), int(start))
+
+    def _pid(self) -> tuple[int, int]:
+        """And when it began."""
+        pid, start = (self.folder / "pid").read_text("ascii").split()
+        return int(pid), int(start)
 
     def said(self) -> str:
         """The last line of what it complained of."""
         try:
-            data = (self.folder / "err").read_bytes()[-MOST_SAID:]
+            with (self.folder / "err").open("rb") as err:
+                err.seek(max(0, err.seek(0, os.SEEK_END) - MOST_SAID))
+                data = err.read(MOST_SAID)
         except OSError:
             return ""
         lines = [line for line in data.decode(errors="replace").splitlines() if line.strip()]

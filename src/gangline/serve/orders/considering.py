@@ -1,13 +1,14 @@
 """Whether anything is to be run of the commit at a ref: what its line and its triggers say. Runs nothing of it."""
 
-from pathlib import Path
+from dataclasses import replace
 
 from gangline.errors import ConfigError
 from gangline.line.clones import Clones
 from gangline.line.forge.protocol import Head
 from gangline.line.strangers import shown_name
 from gangline.serve.desk import ServiceDesk
-from gangline.serve.orders.lines import changed_paths, commit_age_seconds, read_line
+from gangline.serve.orders.commit_reader import ReadCommit, read_commit
+from gangline.serve.orders.lines import changed_paths
 from gangline.serve.orders.rules import Found, refusal
 from gangline.serve.orders.sources import Source
 from gangline.serve.types import Order
@@ -28,19 +29,19 @@ def find_twin(desk: ServiceDesk, clones: Clones, order: Order, source: Source, h
 
 
 def line_to_run(
-    desk: ServiceDesk, clones: Clones, order: Order, source: Source, head: Head, *, place: Path
+    desk: ServiceDesk, clones: Clones, order: Order, source: Source, head: Head, *, read: ReadCommit
 ) -> Line | str:
-    """The line of the commit that is checked out at `place`; or why nothing is started.
+    """The line of the commit that was read; or why nothing is started.
 
     Raises:
         ConfigError: The line does not hold, or is not what the site calls it.
     """
     _demand_shown(order)
-    line = read_line(place, head.commit, order.overrides)
+    line = read.demand_line()
     if line is None:
         return "no line.toml there"
     _demand_project(line, order.project)
-    rules = _target_line(clones, source, head) if head.is_fork else line
+    rules = _target_line(clones, order, source, head) if head.is_fork else line
     if rules is None:
         return "no line.toml on the branch that it wants to change"
     changed = None
@@ -51,19 +52,21 @@ def line_to_run(
         branch=head.target if head.is_fork else order.branch,  # a fork names its branches as it likes
         is_fork=head.is_fork,
         changed=changed,
-        commit_age_seconds=commit_age_seconds(place, head.commit),
+        commit_age_seconds=read.age_seconds,
     )
     return refusal(order, rules.trigger, found) or line
 
 
-def _target_line(clones: Clones, source: Source, head: Head) -> Line | None:
+def _target_line(clones: Clones, order: Order, source: Source, head: Head) -> Line | None:
     """Of the branch that a fork wants to change: its triggers judge the fork."""
     ref = f"refs/heads/{head.target}"
     target = source.head(clones, ref)
     if target is None:
         return None
     source.fetch(clones, ref)
-    return read_line(clones.checkout(source.clone, target.commit), target.commit)
+    plain = replace(order, overrides=(), trust="own", pull_request=None, branch=head.target)
+    place = clones.checkout(source.clone, target.commit)
+    return read_commit(place, target.commit, plain, is_over=clones.is_over).demand_line()
 
 
 def _demand_shown(order: Order) -> None:

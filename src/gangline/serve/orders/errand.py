@@ -15,14 +15,17 @@ import structlog
 
 from gangline.errors import ConfigError, StorageError
 from gangline.line import lease
-from gangline.line.clones import Clones
+from gangline.line.bounded_process import Stopped, TooLarge
+from gangline.line.clones import CloneBusy, Clones
 from gangline.line.forge.protocol import Head
+from gangline.line.mirror import Standing
 from gangline.line.record_store import RecordStore
 from gangline.line.runs import find_run
 from gangline.line.states import FINAL, stage
 from gangline.line.strangers import clean
 from gangline.serve.desk import ServiceDesk
 from gangline.serve.orders.children import PROGRAM, Child
+from gangline.serve.orders.commit_reader import Asked, ReadCommit, read_commit
 from gangline.serve.orders.considering import find_twin, line_to_run
 from gangline.serve.orders.ending import after_exit, answered
 from gangline.serve.orders.lines import standing_run
@@ -30,6 +33,7 @@ from gangline.serve.orders.schedules import Schedules
 from gangline.serve.orders.sources import Source, source_of
 from gangline.serve.orders.stops import stop_runs
 from gangline.serve.orders.telling import Telling
+from gangline.serve.orders.withdrawal import Withdrawal
 from gangline.serve.types import Order
 from gangline.spec.record import Record
 
@@ -74,10 +78,11 @@ class Errand:
         self._desk = shared.desk
         self._remember = remember
         self._follows = follows
-        self._telling = Telling(shared.desk, shared.clones)
+        self._withdrawal = Withdrawal(shared.desk, order.id, shared.stopping)
+        self._clones = shared.clones.until(self._withdrawal.is_over)
+        self._telling = Telling(shared.desk, self._clones)
         self.order = order
-        self.lost = threading.Event()
-        """Set where another service has the order by now."""
+        self.lost = self._withdrawal.lost
 
     def perform(self) -> Order:
         """The order as it is to be settled.
@@ -86,21 +91,26 @@ class Errand:
             Stopping: Nothing is to be settled.
             GanglineError: It failed on the way; try again.
         """
-        found = self._find_started()
-        if found is not None:
-            return self._see_through(found.commit.sha, record=found)
-        return self._begin()
+        try:
+            found = self._find_started()
+            return self._begin() if found is None else self._see_through(found.commit.sha, record=found)
+        except Stopped as error:
+            raise Stopping from error
+        except CloneBusy as error:  # no failure of this order: somebody's fetch is slow
+            return self._parked(OTHER_SECONDS, str(error))
 
     def _find_started(self) -> Record | None:
         """The run that an earlier service or try began for this order."""
         child = Child.newest(self._shared.folder, self.order.id)
         while self.order.run is None and child is not None and child.is_alive() and child.run() is None:
-            self._pause(CHILD_SECONDS)
+            if self._withdrawal.wait(CHILD_SECONDS):
+                self._withdrawal.let_go(child)
+                raise Stopping
         run = self.order.run or (child.run() if child else None)
         return find_run(self._desk.store, run) if run else None
 
     def _begin(self) -> Order:
-        order, clones = self.order, self._shared.clones
+        order, clones = self.order, self._clones
         source = source_of(self._desk, order)
         head = source.head(clones, order.ref)
         if head is None:
@@ -110,35 +120,56 @@ class Errand:
         twin = find_twin(self._desk, clones, self.order, source, head)
         if twin is not None:
             return self._dropped(f"pull request {twin} asks for the same commit")
+        try:
+            return self._prepare(source, head)
+        except TooLarge as error:
+            return self._refused(source, head.commit, error)
+
+    def _prepare(self, source: Source, head: Head) -> Order:
+        """Bring the commit here; raises TooLarge where it is more than anybody looks at."""
+        order, clones = self.order, self._clones
         source.fetch(clones, order.ref)
         self._telling.listen(source)
         if order.commit and not clones.is_ancestor(source.clone, order.commit, head.commit):
             return self._dropped(f"commit {order.commit[:12]} is not on {order.ref}")
-        return self._consider(source, replace(head, commit=order.commit or head.commit))
+        standing = source.standing(clones, None if head.is_fork else head.branch, head.commit)
+        return self._consider(source, replace(head, commit=order.commit or head.commit), standing)
 
-    def _consider(self, source: Source, head: Head) -> Order:
+    def _consider(self, source: Source, head: Head, standing: Standing) -> Order:
         """What the line at this commit says, before anything of it is run."""
-        clones = self._shared.clones
-        place = clones.checkout(source.clone, head.commit)
+        clones = self._clones
+        place = clones.checkout(source.clone, head.commit, standing=standing)
         try:
-            line = line_to_run(self._desk, clones, self.order, source, head, place=place)
+            read = self._read(place, head.commit)
+            line = line_to_run(self._desk, clones, self.order, source, head, read=read)
+            asked = None if isinstance(line, str) else read.demand_question()
         except ConfigError as error:
-            said = self._telling.refused(self.order, source, head.commit, error)
-            return replace(self.order, state="done", commit=head.commit, note=said)
-        if isinstance(line, str):
-            return self._dropped(line)
+            return self._refused(source, head.commit, error)
+        if isinstance(line, str) or asked is None:
+            return self._dropped(str(line))
         self._shared.schedules.note(self.order, line)
-        return self._answer(place, head.commit)
+        return self._answer(place, asked)
+
+    def _refused(self, source: Source, commit: str, error: ConfigError) -> Order:
+        """An answer: no run can be born of this commit."""
+        said = self._telling.refused(self.order, source, commit, error)
+        return replace(self.order, state="done", commit=commit, note=said)
+
+    def _parked(self, seconds: float, note: str) -> Order:
+        return replace(self.order, state="parked", not_before=self._desk.clock() + seconds, note=clean(note, limit=400))
 
     def _dropped(self, note: str) -> Order:
         return replace(self.order, state="dropped", note=clean(note, limit=400))
 
-    def _answer(self, place: Path, commit: str) -> Order:
+    def _read(self, place: Path, commit: str) -> ReadCommit:
+        return read_commit(place, commit, self.order, is_over=self._clones.is_over)
+
+    def _answer(self, place: Path, asked: Asked) -> Order:
         """By the run that stands for this question, else by a new one."""
-        standing = standing_run(self._desk.store, place, commit, self.order)
+        standing = standing_run(self._desk.store, asked)
         if standing is not None and standing.run.state == "ended" and self.order.again:
             standing = None
-        return self._see_through(commit, place=place, record=standing)
+        return self._see_through(asked.commit.sha, place=place, record=standing)
 
     def _see_through(self, commit: str, *, place: Path | None = None, record: Record | None = None) -> Order:
         """To the end of the run, driving it where nobody else does; without a record, a run is yet to be born."""
@@ -146,13 +177,11 @@ class Errand:
             if record is not None:
                 self._learn(record.run.id, commit)
                 record = RecordStore.of(self._desk.store, record).read() or record
+                self.order = _as_recorded(self.order, record)
                 if _has_told(record):
                     return self._close(record)
                 if self._is_driven(record) and not self._follows:
-                    note = f"{record.run.id} is driven already"
-                    return replace(
-                        self.order, state="parked", not_before=self._desk.clock() + PARKED_SECONDS, note=note
-                    )
+                    return self._parked(PARKED_SECONDS, f"{record.run.id} is driven already")
                 if self._is_driven(record):
                     self._pause(OTHER_SECONDS)
                     continue
@@ -173,7 +202,7 @@ class Errand:
 
     def _place_of(self, commit: str) -> Path:
         """Of a commit that was fetched before; a forge that is away is asked only where the clone has lost it."""
-        source, clones = source_of(self._desk, self.order), self._shared.clones
+        source, clones = source_of(self._desk, self.order), self._clones
         try:
             return clones.checkout(source.clone, commit)
         except StorageError:
@@ -191,7 +220,7 @@ class Errand:
                 self._learn(child.run(), commit)
                 self._pause(CHILD_SECONDS)
         except Stopping:
-            child.leave()
+            self._withdrawal.let_go(child)
             raise
         log.info("driver_ended", order=self.order.id, run=child.run(), exit_code=code)
         return child, code
@@ -203,7 +232,7 @@ class Errand:
             self._learn(run, commit)
             return find_run(self._desk.store, run)
         try:
-            return standing_run(self._desk.store, place, commit, self.order)
+            return standing_run(self._desk.store, self._read(place, commit).demand_question())
         except ConfigError:
             return None
 
@@ -227,8 +256,17 @@ class Errand:
         return answered(self.order, record)
 
     def _pause(self, seconds: float) -> None:
-        if self._shared.stopping.wait(seconds) or self.lost.is_set():
+        if self._withdrawal.wait(seconds):
             raise Stopping
+
+
+def _as_recorded(order: Order, record: Record) -> Order:
+    """The order with what its run was born with: a fork's run is never gone on with as one of the project."""
+    commit = record.commit
+    return replace(
+        order, trust=commit.trust, branch=commit.branch or order.branch,
+        pull_request=order.pull_request if commit.pull_request is None else commit.pull_request,
+    )  # fmt: skip
 
 
 def _has_told(record: Record) -> bool:

@@ -10,13 +10,17 @@ from gangline.serve.orders.schedules import Schedules
 from gangline.serve.orders.sweep import Sweeper
 from gangline.serve.orders.workers import Workers
 
+BUSY_SECONDS = 10.0
+"""A worker waits so long for a clone that another one fetches; then it takes another order."""
+
 
 class OrderService:
     """Workers and sweep over one home."""
 
     def __init__(self, desk: ServiceDesk, *, program: Sequence[str] = PROGRAM) -> None:
         """`program` is what drives a run."""
-        clones = Clones(clones_home(desk.home))
+        most_bytes = int(desk.site.serve.clone_bytes)
+        clones = Clones(clones_home(desk.home), most_bytes=most_bytes, wait_seconds=BUSY_SECONDS)
         schedules = Schedules(desk.home / "schedules.json")
         self.workers = Workers(desk, clones, schedules, program=program)
         self.sweeper = Sweeper(desk, clones, schedules)

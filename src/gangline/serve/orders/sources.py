@@ -8,6 +8,7 @@ from pathlib import Path
 from gangline.errors import ConfigError
 from gangline.line.clones import Clones
 from gangline.line.forge.protocol import Forge, Head
+from gangline.line.mirror import Standing
 from gangline.serve.desk import ServiceDesk
 from gangline.serve.types import Order
 from gangline.spec.secrets import resolve_secret
@@ -26,6 +27,8 @@ class Source:
     token: str | None = None
     """Reference to what the forge knows us by; read when it is needed, so that it may change."""
     environ: Mapping[str, str] = field(default_factory=dict)
+    named_by_site: bool = False
+    """The site names the forge's server by URL: it may be on a private network."""
 
     def head(self, clones: Clones, ref: str) -> Head | None:
         """What stands at `ref`; None where it is gone."""
@@ -48,15 +51,25 @@ class Source:
             ConfigError: The token's reference leads nowhere.
             StorageError: The other side is away, or has no such ref.
         """
-        clones.fetch(self.url, name=self.clone, refs=refs, credential=self._credential(), local=self.forge is None)
+        clones.fetch(self.url, name=self.clone, refs=refs, credential=self._credential(), **self._server)
+
+    def standing(self, clones: Clones, branch: str | None, commit: str) -> Standing:
+        """The default branch, which is fetched, beside `branch`, which stands at `commit`. Raises as `fetch`."""
+        default = clones.bring_default(self.url, name=self.clone, credential=self._credential(), **self._server)
+        own = {} if branch is None else {branch: commit}
+        return Standing(None, own) if default is None else Standing(default[0], own | dict([default]))
 
     def bring_tags(self, clones: Clones) -> None:
         """Tags of models that others have published: their numbers are taken. Raises as `fetch`."""
-        clones.bring_tags(self.url, name=self.clone, credential=self._credential(), local=self.forge is None)
+        clones.bring_tags(self.url, name=self.clone, credential=self._credential(), **self._server)
 
     def send_tags(self, clones: Clones) -> None:
         """Tags of models that were published in the clone. Raises as `fetch`, or where a name is taken."""
-        clones.send_tags(self.url, name=self.clone, credential=self._credential(), local=self.forge is None)
+        clones.send_tags(self.url, name=self.clone, credential=self._credential(), **self._server)
+
+    @property
+    def _server(self) -> dict[str, bool]:
+        return {"local": self.forge is None, "named_by_site": self.named_by_site}
 
     def _credential(self) -> str | None:
         return resolve_secret(self.token, self.environ) if self.token else None
@@ -109,6 +122,7 @@ def _on_forge(desk: ServiceDesk, forge: Forge, project: str, repository: str) ->
         forge=forge,
         token=desk.site.forge[forge.name].token,
         environ=desk.environ,
+        named_by_site=desk.site.forge[forge.name].url is not None,
     )
 
 

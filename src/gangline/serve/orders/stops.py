@@ -12,7 +12,7 @@ log = structlog.get_logger()
 
 
 def stop_runs(desk: ServiceDesk, project: str, ref: str, *, reason: str, but: int = 0) -> list[str]:
-    """Mark the open runs that orders of `ref` began, and drop orders that wait; names of the runs.
+    """Mark the open runs that orders of `ref` began, and drop orders that have none yet; names of the runs.
 
     The mark is obeyed by a run's driver; where nobody drives, the next look at open runs ends it.
 
@@ -26,11 +26,16 @@ def stop_runs(desk: ServiceDesk, project: str, ref: str, *, reason: str, but: in
     begun = desk.database.orders.list(states=["driving", "parked"], projects=[project], limit=1000)
     runs = [each.run for each in begun if each.ref == ref and each.run is not None and each.id != but]
     for run in runs:
-        try:
-            record = find_run(desk.store, run)
-            if record.run.state == "open":
-                RecordStore.of(desk.store, record).change(lambda each: states.request_cancel(each, reason))
-        except GanglineError as error:
-            log.warning("run_not_stopped", run=run, cause=str(error))
-    desk.database.orders.drop(project=project, ref=ref, note=reason)
+        stop_run(desk, run, reason=reason)
+    desk.database.orders.drop(project=project, ref=ref, note=reason, but=but)
     return runs
+
+
+def stop_run(desk: ServiceDesk, run: str, *, reason: str) -> None:
+    """Mark one, where it is open."""
+    try:
+        record = find_run(desk.store, run)
+        if record.run.state == "open":
+            RecordStore.of(desk.store, record).change(lambda each: states.request_cancel(each, reason))
+    except GanglineError as error:
+        log.warning("run_not_stopped", run=run, cause=str(error))

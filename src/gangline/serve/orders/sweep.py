@@ -10,7 +10,7 @@ from hashlib import sha256
 
 import structlog
 
-from gangline.errors import GanglineError, UsageError
+from gangline.errors import GanglineError, IntegrityError, UsageError
 from gangline.line.clones import Clones
 from gangline.line.forge.protocol import Head
 from gangline.line.runs import find_run
@@ -34,8 +34,9 @@ class Sweeper:
     """One thread of a service."""
 
     def __init__(self, desk: ServiceDesk, clones: Clones, schedules: Schedules) -> None:
-        self._desk, self._clones, self._schedules = desk, clones, schedules
+        self._desk, self._schedules = desk, schedules
         self._stopping = threading.Event()
+        self._clones = clones.until(self._stopping.is_set)
         self._thread = threading.Thread(target=self._sweep_on, name="sweep", daemon=True)
         self._offered: set[str] = set()
         """Marks of what needs no second look, so that a sweep of a thousand refs writes nothing."""
@@ -147,8 +148,8 @@ class Sweeper:
     def _may_go_on(self, run: str) -> bool:
         try:
             record = find_run(self._desk.store, run)
-        except UsageError:
-            return True  # it was deleted: whoever takes the order up says so
+        except (UsageError, IntegrityError):
+            return True  # it was deleted, or cannot be read: whoever takes the order up says so
         is_approved_fork = record.commit.trust == "fork" and not awaits_approval(record)
         return record.run.state == "ended" or is_approved_fork
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import structlog
 
-from gangline.errors import GanglineError
+from gangline.errors import GanglineError, IntegrityError, UsageError
 from gangline.line.clones import Clones
 from gangline.line.runs import find_run
 from gangline.line.strangers import clean
@@ -146,7 +146,10 @@ class Workers:
     def _wake_if_approved(self, order: Order) -> None:
         """Somebody may have approved between the end of the driver and the order's parking."""
         if order.state == "parked" and order.trust == "fork" and order.run is not None:
-            record = find_run(self._desk.store, order.run)
+            try:
+                record = find_run(self._desk.store, order.run)
+            except (UsageError, IntegrityError):  # gone, or damaged: the order says so when its hour comes
+                return
             if not awaits_approval(record):
                 self._desk.database.orders.wake(order.run, now=self._desk.clock())
 

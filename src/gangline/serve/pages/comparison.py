@@ -9,6 +9,7 @@ from gangline.errors import UsageError
 from gangline.report import facts
 from gangline.report.compare import compare
 from gangline.report.text import percent, quantity
+from gangline.sanitize import shown
 from gangline.serve.pages.frame import address, draw
 from gangline.serve.pages.matrix import Cell, Row, differences
 from gangline.serve.pages.overlay import Style, departure, overlay, style_of
@@ -39,7 +40,7 @@ def render_compare(records: Sequence[Record], *, principal: Principal, reference
         raise UsageError(
             f"a comparison takes {FEWEST} to {MOST} runs, {len(records)} were named; tick some in the list"
         )
-    ordered = _ordered(records, reference)
+    ordered = _ordered([shown(each) for each in records], reference)
     columns = [_column(ordered, place) for place in range(len(ordered))]
     return draw(
         "compare.html.j2",

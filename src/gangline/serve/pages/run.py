@@ -9,6 +9,7 @@ from markupsafe import Markup
 from gangline.report import facts
 from gangline.report.html import RankShare, rank_shares, told
 from gangline.report.progress import LARGEST_DRAWN, Progress
+from gangline.sanitize import shown
 from gangline.serve.pages.frame import POLL_SECONDS, address, draw, outside_links, run_address
 from gangline.serve.types import Principal
 from gangline.spec.measured import RankRow
@@ -43,6 +44,7 @@ def render_run(
         progress: What is known of the running stage by whoever watches its gang.
         notice: Said above all else: the store is away, the record is as of then.
     """
+    record = shown(record)
     run = record.run
     is_open = run.state == "open"
     seen = told(record, base)

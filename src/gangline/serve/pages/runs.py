@@ -9,11 +9,13 @@ from gangline.report import facts
 from gangline.report.text import percent
 from gangline.serve.pages.frame import POLL_SECONDS, address, draw, hence, seconds_of
 from gangline.serve.pages.history import draw_history
+from gangline.serve.quarantine import RefusedRecord
 from gangline.serve.types import Order, Principal, RunFilter, RunRow
 from gangline.units import format_number, format_seconds
 
 VERDICTS = ("open", "passed", "refused", "failed", "cancelled", "superseded")
 SHOWN_ORDERS = 50
+SHOWN_REFUSED = 5
 _RANKS = ("quarantined", "done", "parked", "driving", "queued")
 _PLACES = {"done": "not built"}
 
@@ -28,6 +30,7 @@ def render_runs(
     now: float,
     counts: Mapping[tuple[str, str], int] | None = None,
     notice: str = "",
+    refused: Sequence[RefusedRecord] = (),
 ) -> str:
     """The page at `/runs`.
 
@@ -40,6 +43,7 @@ def render_runs(
         now: Seconds since the epoch, for ages.
         counts: Runs by (project, verdict), over everything that the principal may read.
         notice: Said above all else: the store is away, the list is as of then.
+        refused: Records that could not be read: their runs are missing, or are shown as they were.
     """
     counts = counts or {}
     return draw(
@@ -58,6 +62,8 @@ def render_runs(
         principal=principal,
         now=now,
         notice=notice,
+        refused=refused,
+        shown_refused=SHOWN_REFUSED,
         poll=POLL_SECONDS if _moves(rows, orders) and not wanted.before else 0,
     )
 

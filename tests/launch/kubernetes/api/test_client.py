@@ -80,6 +80,7 @@ def test_lost_answer_of_a_delete_by_uid_deletes_nobody_else(here):
     assert here.names() == set()
 
 
+@pytest.mark.row("K2")
 def test_delete_of_another_uid_deletes_nothing(here):
     client = here.client()
     client.create(MAPS, config_map("a"))
@@ -155,7 +156,7 @@ def test_thirty_percent_of_errors_change_no_outcome(here):
 
 
 @pytest.mark.parametrize("count", [15, pytest.param(1000, marks=pytest.mark.slow)])
-@pytest.mark.row("K2")
+@pytest.mark.row("K2", full="1,000 objects")
 def test_lost_answers_of_creates_make_no_doubles(here, count):
     here.proxy.book.set(HttpRule(action="lose_answer", method="POST", probability=0.5))
     client = here.client(deadline_seconds=120.0)

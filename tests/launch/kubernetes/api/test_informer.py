@@ -35,16 +35,17 @@ def await_equal(informer, stand):
         time.sleep(0.02)
 
 
+@pytest.mark.parametrize("changes", [12, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rule", FAULTS.values(), ids=FAULTS.keys())
-@pytest.mark.row("K3")
-def test_list_equals_the_servers_and_no_deletion_is_lost(rule, tmp_path, monkeypatch):
+@pytest.mark.row("K3", full="1,000 objects under each of seven faults")
+def test_list_equals_the_servers_and_no_deletion_is_lost(rule, changes, tmp_path, monkeypatch):
     monkeypatch.setattr(client_module, "SILENCE_SECONDS", 1.0)
     with stand(tmp_path) as here:
         writer = FakeApi(server=here.server)
         here.proxy.book.set(rule)
         with Informer(here.client(), MAPS, relist_seconds=1.0) as informer:
             assert informer.is_listed.wait(PATIENCE_SECONDS)
-            for number in range(12):
+            for number in range(changes):
                 writer.create(MAPS, config_map(f"m{number}"))
                 if number % 3 == 0:
                     writer.delete(f"{MAPS}/m{number}")

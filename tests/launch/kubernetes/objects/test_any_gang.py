@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import settings as budget
 from hypothesis import strategies as st
 from tests.launch.kubernetes.gangs import CPU, IMAGE, NOW
-from tests.launch.kubernetes.templates import template_of
+from tests.launch.kubernetes.templates import pod_of, template_of
 from tests.oracles.restricted_pods import violations
 
 from gangline.launch.kubernetes.api.facts import Facts
@@ -64,7 +64,7 @@ sites = st.builds(
     rdma=st.none() | st.just("rdma/hca"),
     user=st.integers(1, 2**31 - 1),
     pull=st.sampled_from(["IfNotPresent", "Never", "Always"]),
-    pull_secrets=st.sampled_from([(), ("registry",)]),
+    pull_secrets=st.sampled_from([(), ("gangline-pull",)]),
     selector=st.dictionaries(names, names, max_size=2),
     tolerate=st.sampled_from([(), ("nvidia.com/gpu",)]),
 )
@@ -82,7 +82,7 @@ settings = st.builds(
 
 @given(setting=settings, kind=st.sampled_from(KINDS))
 def test_pod_of_any_gang_is_allowed(setting, kind):
-    assert violations(template_of(render_as(kind, setting))) == ()
+    assert violations(pod_of(render_as(kind, setting))) == ()
 
 
 @budget(max_examples=8)

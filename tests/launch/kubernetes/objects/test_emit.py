@@ -31,12 +31,14 @@ def test_objects_stand_in_the_order_of_their_creation(kind, wanted):
     assert [thing["kind"] for thing in yaml.safe_load_all(emit(kind, setting()))] == wanted
 
 
-def test_secret_is_named_and_not_shown():
-    text = emit("job", setting())
+@pytest.mark.parametrize(("kind", "job"), [("job", ""), ("jobset", "-node-0"), ("trainjob", "-node-0")])
+def test_secret_is_named_after_the_job_that_mounts_it_and_not_shown(kind, job):
+    text = emit(kind, setting())
     assert text.startswith(
-        "# Must exist first: Secret bytegpt-9f31c2a0-k7q2mx in namespace gangs"
+        f"# Must exist first: Secret bytegpt-9f31c2a0-k7q2mx{job}.gang in namespace gangs"
         " with the keys checkpoint-key, store-credentials.\n"
     )
+    assert f"secretName: bytegpt-9f31c2a0-k7q2mx{job}.gang\n" in text
     assert "kind: Secret" not in text
 
 

@@ -35,9 +35,9 @@ def test_images_that_must_be_there_already_have_no_field_in_any_trainer():
 @pytest.mark.parametrize("podset", [CPU, NORMAL, PLACED], ids=["cpu", "gpu", "placed"])
 @pytest.mark.parametrize("spelling", ["podTemplateOverrides", "runtimePatches"])
 def test_runtime_and_trainjob_together_make_the_pod_of_any_gang(spelling, podset):
-    given = setting(podset, pod=replace(GPU_SITE, pull_secrets=("registry",)))
+    given = setting(podset, pod=replace(GPU_SITE, pull_secrets=("gangline-pull",)))
     made = applied(shared_runtime(setting(), "shared"), overriding_trainjob(given, "shared", spelling), spelling)
-    wanted = pod_template(given, master=f"{podset.name}-node-0-0.{podset.name}")
+    wanted = pod_template(given, job=f"{podset.name}-node-0")
     wanted["spec"]["terminationGracePeriodSeconds"] = 600
     wanted["spec"].pop("priorityClassName")
     (container,) = wanted["spec"]["containers"]
@@ -46,7 +46,7 @@ def test_runtime_and_trainjob_together_make_the_pod_of_any_gang(spelling, podset
         del container[field]
         made["spec"]["containers"][0].pop(field, None)
     assert made == wanted
-    assert violations(made) == ()
+    assert violations(made, job=f"{podset.name}-node-0") == ()
 
 
 def applied(runtime, trainjob, spelling):

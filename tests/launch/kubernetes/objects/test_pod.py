@@ -29,7 +29,7 @@ def expanded(text):
 
 
 def spec_of(found):
-    return pod_template(found, master="m")["spec"]
+    return pod_template(found, job="gang")["spec"]
 
 
 def test_keeper_reads_its_environment():
@@ -103,7 +103,7 @@ def test_rdma_without_a_name_is_refused():
 
 def test_gang_without_secrets_mounts_none():
     found = setting(replace(CPU, secrets=()))
-    assert "secrets" not in {each["name"] for each in (*volumes(found), *volume_mounts(found))}
+    assert "secrets" not in {each["name"] for each in (*volumes(found, job="gang"), *volume_mounts(found))}
 
 
 def test_secrets_are_mounted_whole_so_that_they_are_renewed():
@@ -117,7 +117,7 @@ def test_secrets_are_mounted_whole_so_that_they_are_renewed():
 
 def test_every_mount_has_its_volume():
     found = setting(GPU, pod=GPU_SITE)
-    assert [each["name"] for each in volumes(found)] == [each["name"] for each in volume_mounts(found)]
+    assert [each["name"] for each in volumes(found, job="gang")] == [each["name"] for each in volume_mounts(found)]
 
 
 def test_pool_is_label_and_taint():

@@ -92,10 +92,11 @@ def test_pods_find_node_zero_by_the_name_their_root_gives_it(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pods_differ_by_master_and_subdomain_alone(kind):
+def test_pods_differ_by_master_subdomain_and_secret_alone(kind):
     def plain(template):
         spec = dict(template["spec"])
         spec.pop("subdomain", None)
+        spec["volumes"] = [each for each in spec["volumes"] if each["name"] != "secrets"]
         (container,) = spec.pop("containers")
         env = [each for each in container["env"] if "MASTER_ADDR" not in each["name"]]
         return template["metadata"], spec, container | {"env": env}
@@ -157,7 +158,9 @@ def test_root_goes_with_the_workflow_that_drives():
 
 
 def test_secret_holds_the_values_that_the_gang_names_and_no_other():
-    found = secret(CPU, {"checkpoint-key": b"\x00\xff", "store-credentials": b"a:b", "other": b"no"})
+    values = {"checkpoint-key": b"\x00\xff", "store-credentials": b"a:b", "other": b"no"}
+    found = secret(CPU, values, job="gang-node-0")
+    assert found["metadata"]["name"] == "gang-node-0.gang"
     assert {name: base64.b64decode(value) for name, value in found["data"].items()} == {
         "checkpoint-key": b"\x00\xff",
         "store-credentials": b"a:b",
@@ -166,7 +169,7 @@ def test_secret_holds_the_values_that_the_gang_names_and_no_other():
 
 def test_secret_without_a_value_is_refused():
     with pytest.raises(ConfigError, match="found none of store-credentials"):
-        secret(CPU, {"checkpoint-key": b"k"})
+        secret(CPU, {"checkpoint-key": b"k"}, job="gang")
 
 
 def test_rendering_does_not_change_what_it_was_given():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from tests.launch.kubernetes.gangs import cases
 from tests.launch.kubernetes.mutations import MUTATIONS, good_pod, mutated
-from tests.launch.kubernetes.templates import template_of
+from tests.launch.kubernetes.templates import pod_of
 from tests.oracles.restricted_pods import violations
 
 from gangline.launch.kubernetes.objects.render import render_as
@@ -12,7 +12,7 @@ from gangline.launch.kubernetes.objects.render import render_as
 
 @pytest.mark.parametrize("name", sorted(cases()))
 def test_pods_of_gangs_are_allowed(name):
-    assert violations(template_of(render_as(*cases()[name]))) == ()
+    assert violations(pod_of(render_as(*cases()[name]))) == ()
 
 
 @pytest.mark.row("A3")

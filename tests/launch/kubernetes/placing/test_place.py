@@ -49,7 +49,7 @@ def test_with_room_for_three_of_four_pods_none_starts_until_there_is_room():
     assert stand.waits() is None
 
 
-@pytest.mark.row("K6")
+@pytest.mark.row("K6", full="200 gangs in turn")
 @pytest.mark.parametrize("number", [20, pytest.param(200, marks=pytest.mark.slow)])
 def test_of_many_gangs_none_ever_starts_in_part_and_each_has_its_turn(seed, number):
     dice = random.Random(seed)

@@ -134,7 +134,7 @@ TestPlacing = Placing.TestCase
 
 
 @pytest.mark.slow
-@pytest.mark.row("C6")
+@pytest.mark.row("C6", full="15,000 steps of two placers")
 class TestPlacingLonger(Placing.TestCase):
     settings = settings(
         max_examples=300, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)

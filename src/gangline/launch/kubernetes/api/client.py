@@ -3,6 +3,7 @@
 What becomes of a write whose answer is lost:
     create          sent again; `Conflict` then may mean this very call, so read the object by its name and compare
     delete by uid   sent again: the second finds nothing
+    replace         sent again, where no resource version is named: the second writes the same
     other writes    `Away`: read, then decide
 """
 
@@ -112,7 +113,8 @@ class Client:
         return None if answer.status == 404 else answer.body
 
     def replace(self, path: str, body: Object) -> Object | None:
-        request = Request(verb="update", method="PUT", path=path, query=_STRICT, body=body)
+        repeatable = "resourceVersion" not in body["metadata"]
+        request = Request(verb="update", method="PUT", path=path, query=_STRICT, body=body, repeatable=repeatable)
         answer = self._send(request, accept=(404,))
         return None if answer.status == 404 else answer.body
 

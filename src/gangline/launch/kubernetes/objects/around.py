@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.api.protocol import Object
 from gangline.launch.kubernetes.objects.pod_environment import CONTROL_PORT, RENDEZVOUS_PORT
-from gangline.launch.kubernetes.objects.setting import GANG, Setting, collection, labels, metadata
+from gangline.launch.kubernetes.objects.setting import GANG, Setting, collection, labels, metadata, secret_name
 from gangline.spec.podset import PodSet
 
 
@@ -26,8 +26,8 @@ def service(setting: Setting) -> Object:
     }
 
 
-def secret(podset: PodSet, values: Mapping[str, bytes]) -> Object:
-    """The values behind the names of `podset.secrets`; the namespace is that of the path it is sent to.
+def secret(podset: PodSet, values: Mapping[str, bytes], *, job: str) -> Object:
+    """What the pods of `job` mount: the values behind the names of `podset.secrets`.
 
     Raises:
         ConfigError: A name is without a value.
@@ -37,13 +37,14 @@ def secret(podset: PodSet, values: Mapping[str, bytes]) -> Object:
             f"gang {podset.name}: wanted values of the secrets {', '.join(podset.secrets)},"
             f" found none of {', '.join(missing)}"
         )
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": podset.name, "labels": labels(podset)},
-        "type": "Opaque",
-        "data": {name: base64.b64encode(values[name]).decode() for name in podset.secrets},
-    }
+    data = {name: base64.b64encode(values[name]).decode() for name in podset.secrets}
+    return empty_secret(podset, job=job) | {"data": data}
+
+
+def empty_secret(podset: PodSet, *, job: str) -> Object:
+    """It without a value; the namespace is that of the path it is sent to."""
+    named = {"name": secret_name(job), "labels": labels(podset)}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": named, "type": "Opaque"}
 
 
 def services_path(namespace: str) -> str:

@@ -7,9 +7,11 @@ from typing import Any
 import yaml
 
 from gangline.launch.kubernetes.api.protocol import Api, Conflict, Object
+from gangline.launch.kubernetes.objects.jobset import job_of
 from gangline.launch.kubernetes.objects.overrides import shared_runtime
 from gangline.launch.kubernetes.objects.render import Rendered, Root, render_as
-from gangline.launch.kubernetes.objects.setting import Setting
+from gangline.launch.kubernetes.objects.setting import Setting, secret_name
+from gangline.sanitize import visible
 
 
 def emit(kind: Root, setting: Setting) -> str:
@@ -23,7 +25,7 @@ def emit(kind: Root, setting: Setting) -> str:
         ConfigError: Something of it cannot be said to a cluster.
     """
     rendered = render_as(kind, setting)
-    return _heading(setting) + to_yaml(in_order(rendered))
+    return _heading(kind, setting) + to_yaml(in_order(rendered))
 
 
 def emit_runtime(setting: Setting, name: str) -> str:
@@ -68,9 +70,19 @@ def merge(thing: Any, patch: Any) -> Any:
 
 
 def to_yaml(objects: Iterable[Object]) -> str:
-    """Fields in the order of the objects, nothing by reference."""
+    """Fields in the order of the objects, nothing by reference; reading it gives the objects again.
+
+    Other letters than ASCII are left as they are, unless one is invisible: YAML takes U+0085 for the end of a line, and
+    a terminal obeys others.
+    """
+    many = list(objects)
+    text = _dump(many, allow_unicode=True)
+    return text if visible(text) == text else _dump(many, allow_unicode=False)
+
+
+def _dump(objects: list[Object], *, allow_unicode: bool) -> str:
     text: str = yaml.dump_all(
-        objects, Dumper=_Plain, sort_keys=False, explicit_start=True, allow_unicode=True, width=120
+        objects, Dumper=_Plain, sort_keys=False, explicit_start=True, allow_unicode=allow_unicode, width=120
     )
     return text
 
@@ -80,11 +92,12 @@ class _Plain(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML comes without typ
         return True
 
 
-def _heading(setting: Setting) -> str:
+def _heading(kind: Root, setting: Setting) -> str:
     podset = setting.podset
     if not podset.secrets:
         return ""
+    job = podset.name if kind == "job" else job_of(podset.name)
     return (
-        f"# Must exist first: Secret {podset.name} in namespace {setting.namespace}"
+        f"# Must exist first: Secret {secret_name(job)} in namespace {setting.namespace}"
         f" with the keys {', '.join(podset.secrets)}.\n"
     )

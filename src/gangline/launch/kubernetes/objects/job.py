@@ -17,7 +17,7 @@ def jobs_path(namespace: str) -> str:
 def job(setting: Setting) -> Object:
     """Suspended; runs when `suspend` is taken away."""
     name = setting.podset.name
-    spec = job_spec(setting, pod_template(setting, master=f"{name}-0.{name}", subdomain=name))
+    spec = job_spec(setting, pod_template(setting, job=name, subdomain=name))
     return {
         "apiVersion": GROUP_VERSION,
         "kind": "Job",

@@ -23,9 +23,9 @@ def jobset(setting: Setting) -> Object:
     }
 
 
-def master_of(gang: str) -> str:
-    """Host name of node 0's pod under JobSet."""
-    return f"{gang}-{CHILD}-0-0.{gang}"
+def job_of(gang: str) -> str:
+    """Name of the Job that JobSet makes for a gang."""
+    return f"{gang}-{CHILD}-0"
 
 
 def jobset_spec(setting: Setting, *, job_labels: dict[str, str] | None = None) -> Object:
@@ -39,7 +39,7 @@ def jobset_spec(setting: Setting, *, job_labels: dict[str, str] | None = None) -
         job_labels: More labels of the Job.
     """
     name = setting.podset.name
-    template = pod_template(setting, master=master_of(name))
+    template = pod_template(setting, job=job_of(name))
     child = {
         "name": CHILD,
         "replicas": 1,

@@ -8,7 +8,7 @@ from gangline.errors import ConfigError
 from gangline.launch.kubernetes.api.facts import TrainerSpelling
 from gangline.launch.kubernetes.api.protocol import Object
 from gangline.launch.kubernetes.api.rights import TRAINER
-from gangline.launch.kubernetes.objects.jobset import jobset_spec, master_of
+from gangline.launch.kubernetes.objects.jobset import job_of, jobset_spec
 from gangline.launch.kubernetes.objects.pod import pod_template
 from gangline.launch.kubernetes.objects.setting import CHILD, MANAGED_BY, MOST_GRACE_SECONDS, Setting, metadata
 from gangline.launch.kubernetes.objects.trainjob import ANCESTOR, GROUP_VERSION
@@ -45,7 +45,7 @@ def overriding_trainjob(setting: Setting, runtime: str, spelling: TrainerSpellin
     Raises:
         ConfigError: This Trainer has no field for something the gang wants; it is named.
     """
-    template = pod_template(setting, master=master_of(setting.podset.name))
+    template = pod_template(setting, job=job_of(setting.podset.name))
     _demand_sayable(setting, runtime, spelling, template)
     return {
         "apiVersion": GROUP_VERSION,

@@ -21,6 +21,7 @@ from gangline.launch.kubernetes.objects.setting import (
     Setting,
     annotations,
     labels,
+    secret_name,
 )
 
 TMP_BYTES = 2 * 1024**3
@@ -28,12 +29,12 @@ LOST_NODE_SECONDS = 60
 """How long pods stay bound to a server that went away; Kubernetes' own 5 minutes hold the other servers idle."""
 
 
-def pod_template(setting: Setting, *, master: str, subdomain: str | None = None) -> Object:
+def pod_template(setting: Setting, *, job: str, subdomain: str | None = None) -> Object:
     """`template` of a Job.
 
     Args:
         setting: Of the gang.
-        master: Host name of node 0's pod.
+        job: Name of that Job: of its first pod, which is node 0, and of the Secret of its pods.
         subdomain: Of the pods, where the root does not give them one.
     """
     spec: Object = {
@@ -45,8 +46,8 @@ def pod_template(setting: Setting, *, master: str, subdomain: str | None = None)
         "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]},
         "securityContext": _security(setting),
         "tolerations": _tolerations(setting),
-        "containers": [_container(setting, master)],
-        "volumes": volumes(setting),
+        "containers": [_container(setting, f"{job}-0.{setting.podset.name}")],
+        "volumes": volumes(setting, job=job),
     }
     if subdomain is not None:
         spec["subdomain"] = subdomain
@@ -72,14 +73,14 @@ def resources(setting: Setting) -> Object:
     return {"requests": asked, "limits": dict(asked)}
 
 
-def volumes(setting: Setting) -> list[Object]:
+def volumes(setting: Setting, *, job: str) -> list[Object]:
     found: list[Object] = [
         {"name": "work", "emptyDir": {"sizeLimit": str(int(setting.pod.disk_bytes))}},
         {"name": "tmp", "emptyDir": {"sizeLimit": str(TMP_BYTES)}},
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(_shm_bytes(setting))}},
     ]
     if setting.podset.secrets:
-        found.append({"name": "secrets", "secret": {"secretName": setting.podset.name, "defaultMode": 0o440}})
+        found.append({"name": "secrets", "secret": {"secretName": secret_name(job), "defaultMode": 0o440}})
     return found
 
 

@@ -169,6 +169,11 @@ def owner_reference(owner: Object) -> Object:
     }
 
 
+def secret_name(job: str) -> str:
+    """Of the one Secret that pods of this Job may mount; `manifests/base/cluster/admission.yaml` holds them to it."""
+    return f"{job}.gang"
+
+
 def collection(group_version: str, plural: str, namespace: str) -> str:
     """Path of a namespaced collection; core ones are `v1`."""
     root = "api" if group_version == "v1" else "apis"

@@ -58,11 +58,13 @@ class Snapshot:
         return sorted(found, key=lambda event: event_time(event, self.now))
 
     def waiting_containers(self) -> Iterator[tuple[Object, Object]]:
-        """(pod, its container's waiting state) of the pods whose container does not run."""
+        """(pod, its container's waiting state) of the pods whose container does not run, or one that runs before it."""
         for pod in self.pods:
-            for status in (pod.get("status") or {}).get("containerStatuses") or ():
-                waits = (status.get("state") or {}).get("waiting")
-                if status.get("name") == CONTAINER and waits:
+            status = pod.get("status") or {}
+            mine = [each for each in status.get("containerStatuses") or () if each.get("name") == CONTAINER]
+            for each in (*(status.get("initContainerStatuses") or ()), *mine):
+                waits = (each.get("state") or {}).get("waiting")
+                if waits and waits.get("reason") != "PodInitializing":
                     yield pod, waits
 
     @property

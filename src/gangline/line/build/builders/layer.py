@@ -27,7 +27,7 @@ class PipLayer:
     name = "layer"
 
     def build(self, recipe: Recipe, bench: Bench) -> str:
-        registry = Registry.open(recipe.base, bench.environ)
+        registry = Registry.open(recipe.base, bench.environ, named_by_site=recipe.is_of_site(recipe.base))
         _, base = registry.image(recipe.base, recipe.platform)
         python = base_python(base, str(recipe.base))
         site = bench.folder / "site"
@@ -38,7 +38,8 @@ class PipLayer:
         layout = Layout.create(bench.folder / "image")
         layer = layout.add_layer(members(site, python), compress=True)
         image = layout.add_image([layer], base=base, settings=settings(base))
-        Registry.open(recipe.image, bench.environ).push(layout, image, tag=recipe.tag, base=registry)
+        target = Registry.open(recipe.image, bench.environ, named_by_site=True)
+        target.push(layout, image, tag=recipe.tag, base=registry)
         return image.digest
 
 

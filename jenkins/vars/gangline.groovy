@@ -1,0 +1,30 @@
+/** The whole pipeline: Jenkins holds a ticket, never the training, and every stage is one command of the line. */
+def call() {
+    pipeline {
+        agent none
+        options {
+            skipDefaultCheckout()
+            disableConcurrentBuilds(abortPrevious: true)
+            durabilityHint('MAX_SURVIVABILITY')
+            buildDiscarder(logRotator(numToKeepStr: '100'))
+            timeout(time: 7, unit: 'DAYS')
+        }
+        stages {
+            stage('Resolve') { steps { gangResolve() } }
+            stage('Build') { steps { gangFollow('build') } }
+            stage('Plan') { steps { gangFollow('plan') } }
+            stage('Submit') { steps { gangFollow('submit') } }
+            stage('Train') { steps { gangFollow('train') } }
+            stage('Evaluate') { steps { gangFollow('evaluate') } }
+            stage('Gate') { steps { gangFollow('gate') } }
+            stage('Prove') { steps { gangFollow('prove') } }
+            stage('Publish') { steps { gangFollow('publish') } }
+            stage('Report') { steps { gangFollow('report') } }
+        }
+        post {
+            aborted { gangCancel('the build was aborted') }
+            notBuilt { gangCancel('a newer build took its place') }
+            cleanup { gangReport() }
+        }
+    }
+}

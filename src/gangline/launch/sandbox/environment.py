@@ -1,0 +1,35 @@
+"""The environment of model code: names that are passed on from the driver's, a home of its own, nothing else."""
+
+import os
+import re
+import site
+import sys
+from pathlib import Path
+
+_PASSED_ON = re.compile(r"PATH|HOME|LANG|LC_.*|TMPDIR|CUDA_.*|NVIDIA_.*|LD_LIBRARY_PATH|VIRTUAL_ENV|PYTHONPATH")
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL")
+"""NVIDIA_API_KEY is no setting of a driver."""
+
+
+def is_secret(name: str) -> bool:
+    """A variable of this name holds a secret, or says where one is."""
+    return _SECRET.search(name) is not None
+
+
+def passed_on() -> dict[str, str]:
+    """What programs of ours see of the driver's environment."""
+    return {name: value for name, value in os.environ.items() if _PASSED_ON.fullmatch(name) and not is_secret(name)}
+
+
+def model_environ(*, home: Path, tmp: Path) -> dict[str, str]:
+    """What model code sees of the driver's environment, with home and temporary folder of its own."""
+    found = passed_on() | {"HOME": str(home), "TMPDIR": str(tmp)}
+    if (packages := user_packages()) is not None:  # found by way of the home, which is another one now
+        found["PYTHONUSERBASE"] = str(packages)
+    return found
+
+
+def user_packages() -> Path | None:
+    """Base folder of what `pip install --user` laid out, where this interpreter imports from it."""
+    folder = site.getusersitepackages() if site.ENABLE_USER_SITE else ""
+    return Path(site.getuserbase()) if folder in sys.path else None

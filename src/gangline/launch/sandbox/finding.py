@@ -1,0 +1,79 @@
+"""Which engine works on this machine. It is tried: it runs this interpreter on a view, and imports gangline there."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from gangline.launch.sandbox.engines import UIDS, Bubblewrap, Engine, OtherUser, Program, Unconfined
+from gangline.launch.sandbox.environment import model_environ
+from gangline.launch.sandbox.machine import hidden_paths, python_paths, system_paths
+from gangline.launch.sandbox.ownership import is_reachable
+from gangline.launch.sandbox.view import View
+
+Mode = Literal["auto", "required", "off"]
+_TRY_SECONDS = 20.0
+
+
+def find_engine(mode: Mode, *, wide: bool, places: tuple[Path, ...] = ()) -> Engine:
+    """The best engine that works here for views of this kind.
+
+    Args:
+        mode: Of the site.
+        wide: Of the view.
+        places: Folders that model code has to come by.
+    """
+    if mode == "off":
+        return Unconfined("site.toml says sandbox.mode = off")
+    return _find(wide, places, os.environ.get("PATH", ""))
+
+
+@cache
+def _find(wide: bool, places: tuple[Path, ...], search: str) -> Engine:
+    if not sys.platform.startswith("linux"):
+        return Unconfined(f"{sys.platform} has no namespaces")
+    path, is_root = shutil.which("bwrap", path=search), os.geteuid() == 0
+    why = "bubblewrap is not installed"
+    if path is not None:
+        bubblewrap = Bubblewrap(str(Path(path).absolute()), UIDS[wide] if is_root else None)
+        if (problem := _trial(bubblewrap, wide=wide)) is None:
+            return bubblewrap
+        why = f"bubblewrap does not work here: {problem}"
+    if not is_root:
+        return Unconfined(why)
+    if (problem := _trial(other := OtherUser(UIDS[wide]), wide=wide, places=places)) is None:
+        return other
+    return Unconfined(f"{why}; another user does not work either: {problem}")
+
+
+def _trial(engine: Engine, *, wide: bool, places: Sequence[Path] = ()) -> str | None:
+    """Why it does not work; None: it does."""
+    if (closed := next((each for each in places if not is_reachable(each)), None)) is not None:
+        return f"{closed} is closed to others"
+    with tempfile.TemporaryDirectory(prefix="gangline-try-") as name:
+        folder = Path(name).resolve()
+        folder.chmod(0o755)  # another user comes by
+        hidden = hidden_paths()
+        view = View(
+            wide=wide, network=wide, tmp=folder, read=(*system_paths(), *python_paths(hidden)), write=(folder,),
+            hidden=hidden,
+        )  # fmt: skip
+        argv = (sys.executable, "-c", "import gangline.errors")
+        program = Program(argv=argv, environ=model_environ(home=folder, tmp=folder), cwd=folder, with_parent=True)
+        try:
+            command = engine.command(program, view)
+            done = subprocess.run(
+                command.argv, env=command.environ, capture_output=True, stdin=subprocess.DEVNULL, check=False,
+                timeout=_TRY_SECONDS,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+    if done.returncode == 0:
+        return None
+    said = done.stderr.decode(errors="replace").strip().splitlines()
+    return said[-1][:200] if said else f"exit {done.returncode}"

@@ -1,0 +1,120 @@
+"""The runner of this machine: a folder that goes away, a process in a sandbox, bounded in time and in what it says."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from gangline import procfs
+from gangline.errors import StorageError
+from gangline.launch.sandbox.engines import Command, Program
+from gangline.launch.sandbox.ownership import give, is_reachable, is_readable
+from gangline.launch.sandbox.policy import Sandbox
+from gangline.launch.sandbox.runner import Done, Job
+from gangline.spec.record import Trust
+from gangline.storage.layer import unpack
+
+MOST_BYTES = 64 * 2**20
+"""Of each of its two streams that are read."""
+_DYING_SECONDS = 10.0
+_MARK = "GANGLINE_SCRATCH"
+"""In the environment of all that it starts."""
+
+
+class LocalRunner:
+    """Implements `Runner` with a process."""
+
+    def __init__(self, sandbox_of: Callable[[Trust], Sandbox]) -> None:
+        self._sandbox_of = sandbox_of
+
+    def run(self, job: Job) -> Done:
+        sandbox = self._sandbox_of(job.trust)
+        sandbox.demand()
+        with tempfile.TemporaryDirectory(prefix=f"gangline-{job.module.rpartition('.')[2]}-") as name:
+            folder = Path(name).resolve()
+            folder.chmod(0o711)  # another user has to come by; what is its own lies below
+            work = folder / "work"
+            shown = _lay_out(job, work, sandbox)
+            give(work, sandbox.engine.uid)
+            try:
+                return _run(_command(sandbox, job, work, shown), job.seconds, folder)
+            finally:
+                _end_all(work)
+
+
+def _lay_out(job: Job, work: Path, sandbox: Sandbox) -> tuple[Path, ...]:
+    """Code and files where the module looks for them: the large ones by links, to the paths that are returned."""
+    (work / "tmp").mkdir(parents=True)
+    if job.code is None:
+        (work / "code").mkdir()
+    else:
+        unpack(job.code, work / "code")
+    shown = []
+    for name, data in job.files.items():
+        if isinstance(data, bytes):
+            (work / name).write_bytes(data)
+        elif _may_stay(path := data.resolve(), sandbox):
+            (work / name).symlink_to(path)
+            shown.append(path)
+        else:
+            (shutil.copytree if path.is_dir() else shutil.copyfile)(path, work / name)
+    return tuple(shown)
+
+
+def _may_stay(path: Path, sandbox: Sandbox) -> bool:
+    """The user that model code runs as reads it where it lies."""
+    return sandbox.engine.uid is None or (is_readable(path) and (sandbox.engine.hides or is_reachable(path)))
+
+
+def _command(sandbox: Sandbox, job: Job, work: Path, shown: tuple[Path, ...]) -> Command:
+    environ, code = sandbox.environ(work), work / "code"
+    own = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", _MARK: str(work)}
+    own["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), environ.get("PYTHONPATH")]))
+    argv = (sys.executable, "-m", job.module, *job.arguments)
+    if sandbox.is_open:
+        return Command(argv=argv, environ=environ | own, cwd=code)
+    program = Program(argv=argv, environ=environ | own, cwd=code, with_parent=True)
+    return sandbox.command(program, sandbox.view(tmp=work / "tmp", write=(work,), read=shown))
+
+
+def _run(command: Command, seconds: float, folder: Path) -> Done:
+    """What it says goes to files that it does not reach by name: pipes would fill the memory of this process."""
+    out, err = folder / "stdout", folder / "stderr"
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        try:
+            process = subprocess.Popen(
+                command.argv, env=dict(command.environ), cwd=command.cwd, stdin=subprocess.DEVNULL, stdout=stdout,
+                stderr=stderr, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise StorageError(f"cannot start {command.argv[0]!r}: {error.strerror}") from error
+        try:
+            code: int | None = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            process.kill()
+            process.wait()
+    code = 128 - code if code is not None and code < 0 else code  # as a shell tells of a signal
+    return Done(exit_code=code, stdout=_head(out), stderr=_head(err))
+
+
+def _end_all(work: Path) -> None:
+    """Kill what it left running, where it had no processes of its own that go with it."""
+    patience = time.monotonic() + _DYING_SECONDS
+    while (pids := list(procfs.with_variable(_MARK, str(work)))) and time.monotonic() < patience:
+        for pid in pids:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MOST_BYTES)

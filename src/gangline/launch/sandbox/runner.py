@@ -1,0 +1,56 @@
+"""What runs a module of gangline once, apart from everything else, with the code of a commit: a launcher's other half.
+
+Arguments and answer are plain data, so that a process of this machine and a pod of a cluster do the same with them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from gangline.spec.record import Trust
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """One module, started as `python -m MODULE ARGUMENTS...` in the folder of the code layer."""
+
+    module: str
+    arguments: tuple[str, ...] = ()
+    code: bytes | None = None
+    """Code layer; None: an empty folder."""
+    files: Mapping[str, bytes | Path] = field(default_factory=dict)
+    """Read as `../NAME`: small ones as they are, large files and folders of this machine by their path."""
+    seconds: float
+    """It is ended then."""
+    trust: Trust
+    """Whose commit the code is of."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done:
+    """How it went."""
+
+    exit_code: int | None
+    """None: its time was up."""
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def last_words(self) -> str:
+        """The last line of what it said, or its code."""
+        lines = self.stderr.decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"exit {self.exit_code}"
+
+
+class Runner(Protocol):
+    def run(self, job: Job) -> Done:
+        """Run `job` to its end, or to the end of its time; nothing of it is left.
+
+        Raises:
+            IntegrityError: Code of such a commit does not run here: there is nothing that keeps it apart.
+            StorageError: It could not be started.
+            CapacityError: There is no room for it now.
+            ConfigError: Something that it needs is not set up.
+        """
+        ...

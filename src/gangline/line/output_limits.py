@@ -1,0 +1,32 @@
+"""How much of what a gang wrote is read: known before any content is, and the same for a driver and the service.
+
+Chosen for 256 ranks and a million steps. A line of metrics.jsonl has 150 to 300 bytes, a step in the events of a rank
+300 to 700; both have room for as much again of a program's own. What decides (metrics, result, manifest) is refused
+where it is larger; what only informs (events, profiles, logs) is left out, and the record says so.
+"""
+
+MIB = 2**20
+MOST_METRIC_BYTES = 1024 * MIB
+"""metrics.jsonl of all attempts of a stage together."""
+MOST_EVENT_BYTES = 1024 * MIB
+"""ranks/<rank>.jsonl: of rank 0 over all attempts, of another rank in its last."""
+MOST_STEPS = 2_000_000
+"""With a loss of their own; each costs some 200 bytes of memory."""
+MOST_NAMES = 64
+"""Of numbers in a row of metrics.jsonl."""
+MOST_RESULT_BYTES = 32 * MIB
+"""4,096 losses of 100 seeds are 12 MiB, names of 100,000 tensors 20."""
+MOST_JOBS = 1000
+MOST_METRICS = 256
+"""Named by one job of a result."""
+MOST_NAME = 200
+"""Characters of such a name."""
+MOST_SUMMARY_BYTES = 4 * MIB
+"""Of one rank's profile; 100 steps of 100 operators are 1 MiB."""
+MOST_TRACE_BYTES = 64 * MIB
+"""A rank keeps no larger one."""
+MOST_PROFILES = 4096
+"""Files: 32 windows of 64 ranks."""
+MOST_PICTURE_BYTES = 16 * MIB
+MOST_LOG_BYTES = 8 * MIB
+"""As a pod leaves of each rank's log, its last."""

@@ -1,0 +1,68 @@
+"""Text of strangers as people may see it: nothing in it steers a terminal, reorders, hides or breaks lines.
+
+Commits, branches, programs, forges and records of others are data wherever they are shown. Each surface has one place
+that comes here: what the command line prints, what a report is drawn of, what a log says. Markup (HTML, markdown) is
+escaped by whoever writes it.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+Document = TypeVar("Document")
+STEERING = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, but tab and newline
+    "\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f"  # direction, ends of lines, no width
+    "\xad\u180e\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff"  # invisible
+    "\ud800-\udfff\ufffe\uffff"  # no characters
+)
+"""Set of a regular expression."""
+
+_SEQUENCE = (
+    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"  # of a terminal: colours, cursor, screen
+    "|(?:\x1b[\\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]{0,400}(?:\x07|\x1b\\\\|\x9c)"  # title, clipboard, links
+)
+_INVISIBLE = re.compile(f"{_SEQUENCE}|[{STEERING}]")
+_ESCAPED = re.compile(f"[{STEERING}]")
+
+
+def visible(text: str) -> str:
+    """`text` without what steers; tabs and newlines stay."""
+    return text if text.isprintable() else _INVISIBLE.sub("", text)
+
+
+def one_line(text: str) -> str:
+    """`visible`, on one line without doubled blanks."""
+    return " ".join(visible(text).split())
+
+
+def shown(document: Document) -> Document:
+    """A document (dataclasses, dicts, tuples, lists) each text of which is one visible line; itself where all are."""
+    made: Any = _shown(document)
+    return made  # type: ignore[no-any-return]  # of the same class
+
+
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    """JSON of plain data that may be printed: what is invisible is escaped, other letters are not."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, indent=indent, default=str)
+    return _ESCAPED.sub(lambda match: json.dumps(match[0])[1:-1], text)
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        line = one_line(value)
+        return value if line == value else line
+    if isinstance(value, Mapping):
+        made = {_shown(key): _shown(each) for key, each in value.items()}
+        return value if made == value else made
+    if type(value) in (tuple, list):
+        several = type(value)(map(_shown, value))
+        return value if several == value else several
+    if is_dataclass(value) and not isinstance(value, type):
+        changed = {
+            each.name: new for each in fields(value) if (new := _shown(old := getattr(value, each.name))) is not old
+        }
+        return replace(value, **changed) if changed else value
+    return value

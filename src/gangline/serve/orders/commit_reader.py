@@ -1,0 +1,168 @@
+"""What a commit asks for, read by a process of its own: whatever somebody wrote there costs the service nothing.
+
+That process has a share of memory and of time, and runs nothing of the commit. It answers in one JSON text, which is
+read in bounds as well.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gangline.errors import ConfigError, GanglineError
+from gangline.line import identity
+from gangline.line.bounded_process import Bounds, run_bounded
+from gangline.line.git import Repository
+from gangline.line.question import Origin, ask
+from gangline.line.strangers import clean
+from gangline.serve.types import Order
+from gangline.spec.codec import Document, canonical
+from gangline.spec.line import Line
+from gangline.spec.load import line_digest, load_line_text
+from gangline.spec.record import CommitInfo
+from gangline.spec.toml_text import MOST_BYTES
+from gangline.units import format_bytes
+
+READ_SECONDS = 180.0
+CPU_SECONDS = 20
+MEMORY_BYTES = 800_000_000
+MOST_ANSWER_BYTES = 4 << 20
+_PASSED = ("PATH", "HOME", "TMPDIR", "PYTHONPATH")
+"""Of the environment: no key, no token."""
+_SPENT = {-signal.SIGXCPU, -signal.SIGSEGV, -signal.SIGABRT}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked(Document):
+    """What names the runs that answer one question."""
+
+    project: str
+    commit: CommitInfo
+    line: str
+    """Digest of the effective line."""
+
+    def run_id(self, attempt: int) -> str:
+        return identity.run_id(self.project, self.commit, line=self.line, attempt=attempt)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadCommit(Document):
+    """What an order is about."""
+
+    line: Line | None
+    """None: the commit has no line.toml, or one that does not hold."""
+    question: Asked | None
+    """None: nothing can be run."""
+    trouble: str = ""
+    """Why there is no line, or no question."""
+    age_seconds: float = 0.0
+    """Since the commit was made, as it says itself."""
+
+    def demand_line(self) -> Line | None:
+        """None where the commit has none; raises ConfigError where it does not hold."""
+        if self.line is None and self.trouble:
+            raise ConfigError(self.trouble)
+        return self.line
+
+    def demand_question(self) -> Asked:
+        """Raises ConfigError where nothing can be run."""
+        if self.question is None:
+            raise ConfigError(self.trouble)
+        return self.question
+
+
+def read_commit(place: Path, commit: str, order: Order, *, is_over: Callable[[], bool] = lambda: False) -> ReadCommit:
+    """What `order` asks of `commit`, which is checked out at `place`.
+
+    Raises:
+        ConfigError: Reading it takes more than anybody is given for that.
+        GanglineError: It could not be read now.
+        Stopped: `is_over`.
+    """
+    asked = canonical({"overrides": order.overrides, **_origin(order)}).decode()
+    command = [sys.executable, "-P", "-m", __name__, str(place), commit, asked]
+    environ = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    bounds = Bounds(
+        seconds=READ_SECONDS, most_bytes=MOST_ANSWER_BYTES, memory_bytes=MEMORY_BYTES, cpu_seconds=CPU_SECONDS,
+        file_bytes=0, is_over=is_over,
+    )  # fmt: skip
+    done = run_bounded(command, name="reading the line", folder=Path("/"), environ=environ, bounds=bounds)
+    if done.returncode in _SPENT:
+        raise ConfigError(_spent(commit))
+    if done.returncode:
+        said = clean(done.stderr.decode(errors="replace")[-300:], limit=300)
+        raise GanglineError(f"commit {commit[:12]} could not be read: {said or f'exit {done.returncode}'}")
+    return ReadCommit.from_json(done.stdout)
+
+
+def read_line(place: Path, commit: str, overrides: tuple[str, ...] = ()) -> Line | None:
+    """The effective line of a commit; None where it has no line.toml.
+
+    Raises:
+        ConfigError: It has one that does not hold.
+    """
+    repository = Repository.at(place)
+    tree = repository.tree(commit)
+    data = repository.file(tree, "line.toml", most_bytes=MOST_BYTES)
+    if data is None:
+        return None
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError("line.toml: wanted UTF-8 text, found other bytes; save the file as UTF-8") from error
+    return load_line_text(text, file="line.toml", overrides=overrides, reader=lambda path: repository.file(tree, path))
+
+
+def _origin(order: Order) -> dict[str, object]:
+    return {"branch": order.branch, "pull_request": order.pull_request, "trust": order.trust}
+
+
+def _spent(commit: str) -> str:
+    return (
+        f"commit {commit[:12]}: line.toml and the module of its task were not read within {CPU_SECONDS} s and"
+        f" {format_bytes(MEMORY_BYTES)}; write less in them"
+    )
+
+
+def _read(place: Path, commit: str, asked: dict[str, object]) -> ReadCommit:
+    """In the process of its own."""
+    overrides = tuple(str(each) for each in _list(asked.pop("overrides")))
+    age_seconds = Repository.at(place).age_seconds(commit)
+    line: Line | None = None
+    try:
+        line = read_line(place, commit, overrides)
+        question = None if line is None else _question(place, commit, overrides, Origin(**asked))  # type: ignore[arg-type]
+    except ConfigError as error:
+        return ReadCommit(line=line, question=None, trouble=str(error)[:8000], age_seconds=age_seconds)
+    except MemoryError:
+        return ReadCommit(line=None, question=None, trouble=_spent(commit), age_seconds=age_seconds)
+    return ReadCommit(line=line, question=question, age_seconds=age_seconds)
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _question(place: Path, commit: str, overrides: tuple[str, ...], origin: Origin) -> Asked:
+    found = ask(place, commit=commit, overrides=overrides, strategy=None, origin=origin)
+    return Asked(project=found.line.project.name, commit=found.built, line=line_digest(found.line))
+
+
+def main() -> int:
+    """Arguments: the folder, the commit, what is asked of it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the git that it asks ends with it
+    place, commit, asked = sys.argv[1:]
+    try:
+        answer = _read(Path(place), commit, json.loads(asked))
+    except GanglineError as error:
+        sys.stderr.write(str(error))
+        return error.exit_code
+    sys.stdout.buffer.write(answer.to_json())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

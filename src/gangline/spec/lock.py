@@ -1,0 +1,160 @@
+"""Locks of packages: `name[extras]==version ; marker --hash=sha256:...`, one requirement a logical line.
+
+A lock is the file that pip installs from, so it has to say the same to pip as to us. Everything beyond the form above
+is refused by line: addresses, paths, options, ranges, environment variables, and text that pip would decode or split
+otherwise than it looks (other encodings, control characters, backslashes that are no continuation).
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from packaging.markers import InvalidMarker, Marker
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from gangline.spec.problems import FileError, Problem, show
+
+MOST_BYTES = 4 << 20
+WANTED = "NAME==VERSION with a --hash=sha256: for each of its files"
+WORKS = "uv pip compile --generate-hashes writes that"
+
+_LONGEST_MARKER = 500
+_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+_PIN = re.compile(
+    r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)"
+    r"(?:\[[A-Za-z0-9._-]+(?:,[A-Za-z0-9._-]+)*\])?"
+    r"==(?P<version>[0-9][a-z0-9.!+]*)"
+)
+_ARCHIVE = re.compile(r"\+.*\.[a-z]+(\.|\Z)")
+"""A local version that ends like a file name: pip takes `x==1+a.zip` for a file."""
+_CONTINUED = re.compile(r"[^#\\]* \\")
+_COMMENT = re.compile(r"(^| )#.*")
+_NOT_IN_MARKERS = re.compile(r"[^\w .,<>=!~()'\"+*-]")
+_DECLARES_ENCODING = re.compile(r"#.*coding[:=]")
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One package of a lock."""
+
+    name: str
+    """As indexes spell it: lower case, dashes."""
+    version: str
+    marker: str | None
+    """Condition on the environment (PEP 508), where the package is not for all."""
+    sha256: tuple[str, ...]
+    """Of the files that may be installed."""
+    line: int
+    """Where it begins in the file, from 1."""
+
+
+def read_lock(data: bytes, *, file: str) -> tuple[Pin, ...]:
+    """The packages of a lock, in its order.
+
+    Args:
+        data: Content of the lock.
+        file: Its name, for the message.
+
+    Raises:
+        FileError: A ConfigError that names the first line that says anything else.
+    """
+    if len(data) > MOST_BYTES:
+        raise FileError(file, [Problem("", f"a lock of at most {MOST_BYTES} bytes", f"{len(data)}", "use fewer")])
+    pins: list[Pin] = []
+    for number, text in _logical_lines(data, file):
+        pins.append(_pin(text, file=file, number=number))
+    _demand_one_each(pins, file)
+    return tuple(pins)
+
+
+def _logical_lines(data: bytes, file: str) -> Iterator[tuple[int, str]]:
+    """Requirements with the number of their first line: comments gone, continued lines joined, as pip does it."""
+    start, joined, number = 0, "", 0
+    for number, raw in enumerate(data.split(b"\n"), start=1):
+        line = _plain(raw.removesuffix(b"\r"), file=file, number=number)
+        start = start if joined else number
+        is_comment = line.lstrip(" ").startswith("#")
+        if line.endswith("\\") and not is_comment:
+            if not _CONTINUED.fullmatch(line):
+                _refuse(file, number, f"{show(line)}, a backslash after something else than a space")
+            joined += line[:-1]
+            continue
+        if text := _COMMENT.sub("", joined + (f" {line}" if is_comment else line)).strip(" "):
+            yield start, text
+        joined = ""
+    if joined:
+        _refuse(file, number, "a backslash at the end of the file")
+
+
+def _plain(raw: bytes, *, file: str, number: int) -> str:
+    """A line that every encoding and every way of splitting lines leaves as it is."""
+    line = raw.decode("ascii", "replace")
+    if not line.replace("\t", " ").isprintable() or "\ufffd" in line:
+        _refuse(file, number, "characters that are not printable ASCII", "leave them out, also of comments")
+    if number <= 2 and _DECLARES_ENCODING.match(line):
+        _refuse(file, number, "a declared encoding, by which pip would read other text", "leave the comment out")
+    return line
+
+
+def _pin(text: str, *, file: str, number: int) -> Pin:
+    head, option, tail = text.partition(" --hash=")
+    hashes = [_HASH.fullmatch(word) for word in f"{option}{tail}".split()]
+    digests = tuple(each[1] for each in hashes if each)
+    pin, semicolon, marker = (part.strip(" ") for part in head.partition(";"))
+    match = _PIN.fullmatch(pin)
+    if match is None or _ARCHIVE.search(match["version"]) or not _is_version(match["version"]):
+        _refuse(file, number, _what(text))
+    if semicolon and not _is_marker(marker):
+        _refuse(file, number, f"{show(marker)} as its condition", "python_version >= '3.11' is one")
+    if not digests or len(digests) < len(hashes):
+        _refuse(file, number, f"{show(pin)} {'with something else behind it' if digests else 'without one'}")
+    return Pin(canonicalize_name(match["name"]), match["version"], marker or None, digests, number)
+
+
+def _what(text: str) -> str:
+    """What a line is instead; an address is not repeated, it may hold a password."""
+    if text.startswith("-"):
+        return f"the option {re.split('[^a-z-]', text, maxsplit=1)[0] if text.startswith('--') else text[:2]}"
+    if "://" in text or "@" in text:
+        return f"{show(re.split('[^A-Za-z0-9._-]', text, maxsplit=1)[0])} from an address"
+    return show(text)
+
+
+def _is_version(text: str) -> bool:
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True
+
+
+def _is_marker(text: str) -> bool:
+    if len(text) > _LONGEST_MARKER or " -" in f" {text}" or _NOT_IN_MARKERS.search(text):
+        return False
+    try:
+        Marker(text)
+    except (InvalidMarker, RecursionError):
+        return False
+    return True
+
+
+def _demand_one_each(pins: Sequence[Pin], file: str) -> None:
+    """A package stands once, or once for each of several conditions."""
+    seen: dict[str, dict[str | None, Pin]] = {}
+    for pin in pins:
+        others = seen.setdefault(pin.name, {})
+        other = (
+            others.get(pin.marker)
+            or others.get(None)
+            or (next(iter(others.values()), None) if not pin.marker else None)
+        )
+        if other is not None:
+            found = f"{pin.name} again, of which line {other.line} names {other.version}"
+            raise FileError(f"{file}:{pin.line}", [Problem("", "each package once", found, "keep one")])
+        others[pin.marker] = pin
+
+
+def _refuse(file: str, number: int, found: str, works: str = WORKS) -> NoReturn:
+    raise FileError(f"{file}:{number}", [Problem("", WANTED, found, works)])

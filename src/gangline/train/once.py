@@ -1,0 +1,123 @@
+"""A pod that runs one module of gangline once, with the code of a commit: first the files, then the module.
+
+    python -m gangline.train.once fetch     brings the bundle that GANGLINE_BUNDLE_FILE names, by one URL
+    python -m gangline.train.once           runs the module, and tells its answer on stdout
+
+They are two containers: whoever runs model code never sees the URL. Both know GANGLINE_HOME, the folder they share.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import stamina
+import urllib3
+
+from gangline.errors import GanglineError, IntegrityError, StorageError
+from gangline.spec.once import CALL, CODE, FILES, MOST_STDERR_BYTES, MOST_STDOUT_BYTES, Answer, Bundle, Call, to_lines
+from gangline.storage.layer import unpack
+
+FETCH_SECONDS = 120.0
+"""In which a store that is away has to come back."""
+_TIMEOUT = urllib3.Timeout(connect=10.0, read=60.0)
+_PIECE_BYTES = 2**20
+
+
+def main(arguments: list[str]) -> int:
+    """0: files were brought, or an answer was told; else the number of what went wrong, its reason on stderr."""
+    home = Path(os.environ["GANGLINE_HOME"])
+    try:
+        if arguments == ["fetch"]:
+            fetch(Bundle.from_json(Path(os.environ["GANGLINE_BUNDLE_FILE"]).read_bytes()), home)
+            return 0
+        answer = run(Call.from_json((home / CALL).read_bytes()), home)
+    except GanglineError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    for line in to_lines(answer):
+        sys.stdout.write(f"{line}\n")
+    return 0
+
+
+def fetch(bundle: Bundle, home: Path) -> None:
+    """Lay the bundle out below `home`, the code in the folder where the module starts.
+
+    Raises:
+        StorageError: The store is away for too long, or refuses the URL.
+        IntegrityError: What it holds is not what the driver put there.
+    """
+    path = home / "bundle.tar"
+    for attempt in stamina.retry_context(on=urllib3.exceptions.HTTPError, attempts=None, timeout=FETCH_SECONDS):
+        with attempt:
+            found = _download(bundle.url, path)
+    if found != bundle.sha256:
+        raise IntegrityError(f"bundle: wanted digest {bundle.sha256[:12]}, found {found[:12]}: it was changed")
+    with tarfile.open(path) as tar:
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Python has it from 3.11.4 on
+        tar.extractall(home)  # noqa: S202  # the driver's own, by its digest
+    path.unlink()
+    (home / FILES).mkdir(exist_ok=True)
+    code = home / CODE
+    if code.exists():
+        unpack(code.read_bytes(), home / FILES / "code")
+        code.unlink()
+    else:
+        (home / FILES / "code").mkdir()
+
+
+def run(call: Call, home: Path) -> Answer:
+    """Run the module to its end, or to the end of its time."""
+    code, own = home / FILES / "code", home / "home"
+    own.mkdir(exist_ok=True)
+    environ = {**os.environ, "HOME": str(own), "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0",
+               "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
+    environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), os.environ.get("PYTHONPATH")]))
+    out, err = home / "stdout", home / "stderr"
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-m", call.module, *call.arguments], cwd=code, env=environ, stdin=subprocess.DEVNULL,
+            stdout=stdout, stderr=stderr,
+        )  # fmt: skip
+        try:
+            exit_code: int | None = process.wait(call.seconds)
+        except subprocess.TimeoutExpired:
+            exit_code = None
+        process.kill()  # what it started ends with the container
+        process.wait()
+    exit_code = 128 - exit_code if exit_code is not None and exit_code < 0 else exit_code
+    return Answer(exit_code=exit_code, stdout=_head(out), stderr=_tail(err))
+
+
+def _download(url: str, path: Path) -> str:
+    """Its digest."""
+    digest = hashlib.sha256()
+    with urllib3.PoolManager(retries=False, timeout=_TIMEOUT) as pool, path.open("wb") as file:
+        answer = pool.request("GET", url, preload_content=False)
+        if answer.status >= 500:
+            raise urllib3.exceptions.HTTPError(f"the store answers {answer.status}")
+        if answer.status != 200:
+            raise StorageError(
+                f"bundle: the store answers {answer.status}: {answer.read(300).decode(errors='replace')}"
+            )
+        for piece in answer.stream(_PIECE_BYTES):
+            digest.update(piece)
+            file.write(piece)
+    return digest.hexdigest()
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MOST_STDOUT_BYTES)
+
+
+def _tail(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - MOST_STDERR_BYTES))
+        return file.read(MOST_STDERR_BYTES)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,133 @@
+"""I4, A2: 60 s after its run has ended a gang's credential does nothing any more, however the run ended."""
+
+import time
+from secrets import token_hex
+
+import pytest
+from tests.line import repositories
+from tests.line.conftest import Desk
+
+from gangline.errors import StorageError
+from gangline.line import states
+from gangline.line.cancel import cancel_run
+from gangline.line.launchers import gang_credentials
+from gangline.line.sweep import sweep
+from gangline.line.trust import rights_of
+from gangline.spec.site import Site, StoreTable
+from gangline.storage import lent_accounts
+from gangline.storage.scoped import lent_owners
+
+pytestmark = [pytest.mark.row("A2"), pytest.mark.tools]
+TELLS_ITS_CREDENTIAL = (
+    repositories.PROGRAM
+    + """
+told = pathlib.Path(os.environ["GANGLINE_STORE_CREDENTIALS_FILE"]).read_text()
+pathlib.Path(os.environ["GANGLINE_OUT"], "stolen").write_text(told)
+"""
+)
+SECONDS = 60.0
+
+
+@pytest.fixture
+def at(tmp_path):
+    """A desk whose site keeps everything on this server."""
+
+    def make(server, **options):
+        url = f"s3://{server.bucket}/{token_hex(4)}"
+        table = StoreTable(url=url, endpoint=server.endpoint, credentials="secret:env:S3_KEY", **options)
+        environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config"), "S3_KEY": server.credentials}
+        return Desk(repositories.make_repository(tmp_path / "repo"), Site(store=table), environ)
+
+    return make
+
+
+def stolen(desk, server, program=TELLS_ITS_CREDENTIAL):
+    """The store as a rank of the run that this drives opens it, by what it read in its own file."""
+    repositories.commit(desk.repo, {"answer.py": program})
+    record = desk.run()
+    (file,) = desk.repo.glob(".gangline/gangs/*/**/out/stolen")
+    prefix = desk.site.store.url.removeprefix(f"s3://{server.bucket}/")
+    return record, server.store(prefix, credentials=file.read_text())
+
+
+def test_what_a_rank_kept_of_its_credential_is_dead_when_its_run_has_ended(at, minio_server):
+    desk = at(minio_server)
+    record, thief = stolen(desk, minio_server)
+    ended = time.monotonic()
+    assert record.run.verdict == "passed"
+    refused = [
+        lambda: thief.put(f"{record.prefix}/metrics.jsonl", b"forged"),
+        lambda: thief.get(f"{record.prefix}/metrics.jsonl"),
+        lambda: thief.list(f"{record.prefix}/"),
+    ]
+    for call in refused:
+        with pytest.raises(StorageError, match="InvalidAccessKeyId"):
+            call()
+    assert time.monotonic() - ended < SECONDS
+    assert lent_owners(desk.store) == frozenset()
+    assert not [event for event in record.events if event.kind == "credential"]
+
+
+def test_it_is_dead_when_its_run_has_failed(at, minio_server):
+    desk = at(minio_server)
+    with pytest.raises(Exception, match="answer"):
+        stolen(desk, minio_server, TELLS_ITS_CREDENTIAL + "raise SystemExit('answer')\n")
+    (record,) = desk.records()
+    assert record.run.verdict == "failed"
+    assert lent_owners(desk.store) == frozenset()
+
+
+@pytest.mark.parametrize("lends", ["session", "none"])
+def test_a_run_says_once_what_outlives_it(at, minio_server, monkeypatch, lends):
+    desk = at(minio_server, scoped=lends == "session")
+    monkeypatch.setattr(lent_accounts, "add", unavailable)
+    record, _ = stolen(desk, minio_server)
+    (event,) = [event for event in record.events if event.kind == "credential"]
+    assert ("up to 900 s after its end" if lends == "session" else "the site's own") in event.text
+
+
+def unavailable(*_, **__):
+    raise lent_accounts.Unavailable("the store's key may not handle access keys of its own")
+
+
+def open_run(desk):
+    """A run that is planned and no more, and a credential that was lent to it."""
+    record = desk.run(until="plan")
+    server_store = desk.store
+    gang_credentials(server_store, desk.site, desk.environ, rights_of(record))
+    assert lent_owners(server_store) == {record.prefix}
+    return record
+
+
+def test_cancelling_a_run_that_nobody_drives_ends_its_credential(at, minio_server):
+    desk = at(minio_server)
+    record = open_run(desk)
+    assert cancel_run(desk.repo, record.run.id, **desk.where, reason="enough").run.verdict == "cancelled"
+    assert lent_owners(desk.store) == frozenset()
+
+
+def test_cancelling_again_ends_what_a_driver_left(at, minio_server):
+    desk = at(minio_server)
+    record = open_run(desk)
+    end(desk, record)
+    cancel_run(desk.repo, record.run.id, **desk.where, reason="enough")
+    assert lent_owners(desk.store) == frozenset()
+
+
+def test_sweep_ends_what_a_driver_that_died_left_and_nothing_of_a_run_that_goes_on(at, minio_server):
+    desk = at(minio_server)
+    record = open_run(desk)
+    for dry_run in (True, False):
+        sweep(desk.repo, **desk.where, dry_run=dry_run)
+        assert lent_owners(desk.store) == {record.prefix}
+    end(desk, record)
+    sweep(desk.repo, **desk.where, dry_run=True)
+    assert lent_owners(desk.store) == {record.prefix}
+    sweep(desk.repo, **desk.where)
+    assert lent_owners(desk.store) == frozenset()
+
+
+def end(desk, record):
+    """As a driver does that dies in the next moment."""
+    ended = states.end_run(record, "failed", now="2026-01-01T00:00:00Z", reason="died", exit_code=1)
+    desk.store.put(f"{record.prefix}/record.json", ended.to_json())

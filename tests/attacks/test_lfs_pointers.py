@@ -1,0 +1,60 @@
+"""F1, a file that the commit holds as Git LFS pointer alone: a gang never trains on 130 bytes in place of a file."""
+
+import pytest
+from tests.line import repositories
+
+from gangline.data.lfs import pointed_size
+from gangline.data.resolve import Source, resolve_text
+from gangline.errors import ConfigError
+from gangline.line.build import code_layer
+from gangline.line.git import Repository
+from gangline.spec.data_keys import DataAccess
+from gangline.spec.line import ProjectTable
+
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'4d' * 32}\nsize 3200000\n"
+FORMS = {
+    "as git lfs writes it": POINTER,
+    "of an extension": POINTER.replace("oid", f"ext-0-case sha256:{'5e' * 32}\noid"),
+    "of the time before its name": POINTER.replace("git-lfs", "hawser"),
+    "with the line ends of Windows": POINTER.replace("\n", "\r\n"),
+    "without its last line end": POINTER.rstrip("\n"),
+}
+FILES = {
+    "a text about it": f"A pointer looks like this:\n\n{POINTER}",
+    "a text that begins like it": POINTER + "and that is all.\n",
+    "its first line": "version https://git-lfs.github.com/spec/v1\n",
+    "a long one": POINTER + "\n" * 2000,
+    "nothing": "",
+}
+
+
+@pytest.fixture
+def repo(tmp_path):
+    return repositories.make_repository(tmp_path / "repo", {"line.toml": repositories.LINE, "model.py": "a"})
+
+
+def pack(repo, **fields):
+    found = Repository.at(repo)
+    return code_layer.pack(found, found.tree("HEAD"), ProjectTable(name="a", command=("python",), **fields))
+
+
+@pytest.mark.row("F1")
+@pytest.mark.parametrize("pointer", FORMS.values(), ids=FORMS.keys())
+def test_a_pointer_enters_no_code_layer_and_no_data(repo, pointer):
+    repositories.commit(repo, {"weights.bin": pointer})
+    with pytest.raises(
+        ConfigError, match=r"weights\.bin: .* Git LFS pointer to 3\.2 MB .*exclude = \[\"weights\.bin\"\]"
+    ):
+        pack(repo)
+    assert pack(repo, exclude=("weights.bin",)).files == 1
+    source = Source(len(pointer), pointer.encode)
+    with pytest.raises(ConfigError, match=r"data\.text: .*weights\.bin, found a Git LFS pointer to 3\.2 MB"):
+        resolve_text(["repo:*.bin"], tracked={"weights.bin": source}, access=DataAccess())
+
+
+@pytest.mark.row("F1")
+@pytest.mark.parametrize("text", FILES.values(), ids=FILES.keys())
+def test_files_that_only_mention_one_pass(repo, text):
+    repositories.commit(repo, {"notes.txt": text})
+    assert pack(repo).files == 2
+    assert pointed_size(text.encode()) is None

@@ -1,0 +1,136 @@
+"""A record that somebody rewrote between two stages: no driver goes on with it, whatever it says."""
+
+from dataclasses import replace
+
+import pytest
+from tests.line import repositories
+
+from gangline.errors import IntegrityError
+from gangline.line.question import Origin
+from gangline.line.record_store import RecordStore
+from gangline.line.registry.verify import verify
+from gangline.line.states import stage
+from gangline.line.trust import approve
+from gangline.spec.record import Gate, Record, Seal
+from gangline.storage.protocol import list_all
+
+pytestmark = [pytest.mark.row("P5"), pytest.mark.row("I2")]
+FORK = Origin(branch="their-idea", pull_request=7, trust="fork")
+LATER = ("evaluate", "gate", "prove", "publish", "report")
+
+
+def commit(record, **fields):
+    return replace(record, commit=replace(record.commit, **fields))
+
+
+def outputs(record, **fields):
+    train = stage(record, "train")
+    return replace(record, stages=record.stages | {"train": replace(train, outputs=train.outputs | fields)})
+
+
+REWRITTEN = {
+    "trust": lambda r: commit(r, trust="own", branch="main", protected=True),
+    "branch": lambda r: commit(r, branch="main"),
+    "protected": lambda r: commit(r, protected=True),
+    "base": lambda r: commit(r, base=None, subject="fine"),
+    "approval": lambda r: replace(r, run=replace(r.run, approved="the maintainer, 2026-01-01")),
+    "gates": lambda r: replace(r, gates=(Gate(name="quality:loss", verdict="yes", reason="fine"),)),
+    "checkpoint": lambda r: outputs(r, checkpoint="runs/other/a/b/gang/checkpoints/step-00000004"),
+    "metrics": lambda r: outputs(r, metrics={"loss": 0.0}),
+    "inputs": lambda r: replace(r, inputs=replace(r.inputs, overrides=("gate.parity=1",))),
+    "drills": lambda r: replace(r, drills=()),
+    "driver": lambda r: replace(r, run=replace(r.run, driver=replace(r.run.driver, token=1))),
+    "verdict": lambda r: replace(r, run=replace(r.run, state="ended", verdict="passed", exit_code=0)),
+    "stage": lambda r: replace(r, stages=r.stages | {"prove": replace(stage(r, "train"), message="fine")}),
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A desk whose fork's run was approved and has trained; its record."""
+    from tests.line.conftest import Desk
+
+    from gangline.spec.site import Site
+
+    folder = tmp_path_factory.mktemp("trained")
+    environ = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
+    desk = Desk(repositories.make_repository(folder / "repo"), Site(), environ)
+    desk.run(origin=FORK, until="plan")
+    approve(desk.store, desk.records()[0], who="maintainer", sealer=desk.sealer)
+    desk.run(origin=FORK, until="train", overrides=())
+    return desk, desk.records()[0]
+
+
+def rewritten(desk, record, change):
+    """Put the record back as it was, changed; True where that changes what it says."""
+    changed = change(record)
+    desk.store.put(f"{record.prefix}/record.json", changed.to_json())
+    return changed != record
+
+
+@pytest.mark.parametrize("what", REWRITTEN)
+def test_no_driver_goes_on_with_a_record_that_somebody_rewrote(trained, what):
+    desk, record = trained
+    if not rewritten(desk, record, REWRITTEN[what]):
+        record = RecordStore.of(desk.store, record, desk.sealer).change(_fill)
+        assert rewritten(desk, record, REWRITTEN[what])
+    for name in LATER:
+        with pytest.raises(IntegrityError, match="changed after key"):
+            desk.stage(name, record.run.id)
+    with pytest.raises(IntegrityError, match="changed after key"):
+        desk.run(origin=FORK)
+    assert not list(list_all(desk.store, "models/"))
+    found = verify(record.run.id, store=desk.store, repo=desk.repo, **desk.where)
+    assert [each.name for each in found if not each.ok] == ["record"]
+
+
+def _fill(record: Record) -> Record:
+    """With something to take away."""
+    from gangline.spec.record import Drill
+
+    drill = Drill(name="kill-rank", row="T1", result="held")
+    return replace(record, drills=(drill,))
+
+
+@pytest.mark.parametrize("seal", [None, Seal(key_id="0badbeef", signature="AAAA")], ids=["none", "of a stranger"])
+def test_no_driver_goes_on_without_the_seal_of_a_trusted_key(trained, seal):
+    desk, record = trained
+    rewritten(desk, record, lambda each: replace(REWRITTEN["trust"](each), seal=seal))
+    for name in LATER:
+        with pytest.raises(IntegrityError, match="has no seal" if seal is None else "sealed by key 0badbeef"):
+            desk.stage(name, record.run.id)
+
+
+def test_a_seal_of_another_run_does_not_fit(trained):
+    desk, record = trained
+    other = desk.run(until="plan")
+    rewritten(desk, record, lambda each: replace(REWRITTEN["trust"](each), seal=other.seal))
+    with pytest.raises(IntegrityError, match="changed after key"):
+        desk.stage("evaluate", record.run.id)
+
+
+def test_a_key_that_is_trusted_does_not_make_a_forks_run_one_of_the_project(trained):
+    """The run id says whose commit it is: a driver with the key that was talked into another trust is found out."""
+    desk, record = trained
+    rewritten(desk, record, lambda each: desk.sealer.seal(REWRITTEN["trust"](each)))
+    with pytest.raises(IntegrityError, match="its commit, trust, line and attempt make"):
+        desk.stage("evaluate", record.run.id)
+
+
+def test_a_whole_number_of_seconds_breaks_no_seal(trained):
+    """A record is read back with 0.0 where it was written with 0."""
+    desk, record = trained
+    whole = desk.sealer.seal(
+        replace(record, stages=record.stages | {"train": replace(stage(record, "train"), seconds=0)})
+    )
+    desk.sealer.check(whole)
+    desk.sealer.check(Record.from_json(whole.to_json()))
+
+
+def test_the_record_as_its_driver_left_it_goes_to_its_end(trained):
+    desk, record = trained
+    rewritten(desk, record, lambda each: each)
+    for name in LATER:
+        desk.stage(name, record.run.id)
+    ended = desk.record(record.run.id)
+    assert (ended.run.verdict, stage(ended, "publish").state) == ("passed", "skipped")

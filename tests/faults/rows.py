@@ -1,0 +1,68 @@
+"""Rows of the goal sheet that tests and mutations answer for, by family, and what the page of protections says of them.
+
+A row has a smoke slice, a full size and a mutation of our code that the smoke slice notices. Where it lacks one of the
+last two, or cannot be shown here at all, the reason stands below and on the page.
+"""
+
+FAMILIES = {
+    "Trainer and node": ("T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "T10", "T11"),
+    "Storage": ("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S10", "S11", "S12"),
+    "Controller": ("C1", "C2", "C4", "C5", "C6", "C7", "C8"),
+    "Kubernetes API": ("K1", "K2", "K3", "K4", "K6", "K7"),
+    "Network": ("N1", "N2", "N3"),
+    "Load": ("L1", "L2", "L3", "L4", "L5"),
+    "Supply chain and code execution": ("P1", "P2", "P3", "P5", "P6", "P8", "P9", "P10", "P11"),
+    "Tenancy": ("A1", "A2", "A3", "A4", "A5"),
+}
+ROWS = tuple(row for rows in FAMILIES.values() for row in rows)
+
+NOT_SHOWN = {
+    "L4": "A soak of 24 hours: the longest test is the two hours of T5, and nothing measures memory over a day",
+}
+"""Rows without any test, and why."""
+
+NOT_OURS = {"S7": "none of ours: the store heals its drives"}
+"""Rows where what protects is no code of ours, and whose it is."""
+
+SMALL_IS_ALL = {
+    "T10": "the smoke slice has every code",
+    "S11": "the smoke slice is all",
+    "K4": "every kind of end in the smoke slice; on a cluster two evictions, not 100",
+    "K7": "the smoke slice is all: outages of seconds stand for those of minutes",
+    "P1": "3 kinds of pickle at each of 6 places and in each file of a checkpoint, not 500 files",
+    "P2": "45 archives, and 300 with a changed byte",
+    "P3": "every form of URL and address that is known here; no network namespace",
+    "P5": "the smoke slice is all",
+    "P6": "200 changed bodies of each recorded delivery, 150 drawn ones",
+    "P9": "every escape of the corpus",
+    "P10": "the smoke slice is all",
+    "P11": "the smoke slice is all",
+    "A1": "every route, role and tenant",
+    "A2": "more than 500 requests off the prefix",
+    "A4": "every pair of places and every port, in a model of network policies",
+}
+"""Rows whose smoke slice is as large as it gets, and what it comes to."""
+
+WHAT = {
+    "C1": "a driver, a submit or a placer is killed before or after any durable effect; the next one comes to the same"
+    " end, once.",
+    "C6": "a driver, an agent or its controller is lost: who comes back finds the run and its gang, and trains nothing"
+    " twice.",
+    "K1": "timeouts, 429 and 5xx of the API server: calls come to their end, and Retry-After is obeyed.",
+    "K2": "an answer of the API server is lost: nothing is created or patched twice.",
+    "K3": "watches end, fall silent, lose or reorder events: what is held equals the server's list again.",
+    "K4": "a pod is evicted, preempted or drained: it is replaced, and no restart is charged.",
+    "K6": "a gang does not fit, or a server refuses its pod: none of it starts, and it tries again later.",
+    "K7": "the API server is away: trainings go on, what is known stays, the queue is kept.",
+    "P2": "archives that lead out of their folder, link, lie or hide something: nothing is written.",
+    "P3": "addresses that somebody else steers: no byte reaches a decoy.",
+    "P5": "what a fork's commit may not: secrets, approval, publishing, rules of its own.",
+    "P6": "deliveries that are forged, changed or sent again do nothing.",
+    "P8": "packages and images that are not what was locked stop the build or the promotion.",
+    "P9": "hostile pipelines are refused, and builds get no secret of others.",
+    "A1": "ids of other tenants answer like absent ones, and each route has a rule.",
+    "A2": "a gang's credential reaches its own prefix, and ends with its run.",
+    "A3": "pods and accounts that ask for more than they may are refused.",
+    "A4": "a gang reaches itself, name servers and its store, and nobody else reaches it.",
+}
+"""What happens in rows whose first test file does not say it in its first line."""
