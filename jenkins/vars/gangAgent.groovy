@@ -8,7 +8,7 @@ def call(String kind, Closure body) {
         node("gangline-${kind}") {
             // Every branch: which of them holds the commit, and the rules of the default one, decide what is published.
             def remote = scm.userRemoteConfigs.first()
-            String all = '+HEAD:refs/remotes/origin/HEAD +refs/heads/*:refs/remotes/origin/*'
+            String all = '+HEAD:refs/gangline/default +refs/heads/*:refs/remotes/origin/*'
             checkout(scmGit(branches: scm.branches, extensions: scm.extensions, userRemoteConfigs: [[
                 url: remote.url, credentialsId: remote.credentialsId, refspec: [remote.refspec, all].join(' ')]]))
             if (plain) {

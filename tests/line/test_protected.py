@@ -118,11 +118,13 @@ def test_a_clone_knows_the_default_branch_of_its_origin(repo, tmp_path):
 def test_a_build_servers_checkout_knows_the_default_branch_by_the_commit_of_head(repo, tmp_path):
     """It is made by a fetch; another branch with a usual name is not taken for it."""
     repositories.git(repo, "branch", "--quiet", "-m", "main", "trunk")
-    checkout = fetched(repo, tmp_path / "checkout", "+HEAD:refs/remotes/origin/HEAD")
+    checkout = fetched(repo, tmp_path / "checkout", "+HEAD:refs/gangline/default")
     assert Repository.at(checkout).default_branch().name == "trunk"
     sha = on_branch(repo, "master", {"line.toml": LAX})
     repositories.git(repo, "checkout", "--quiet", "trunk")
-    checkout = fetched(repo, tmp_path / "again", "+HEAD:refs/remotes/origin/HEAD")
+    repositories.git(checkout, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/master")
+    assert Repository.at(checkout).default_branch().name == "trunk"
+    checkout = fetched(repo, tmp_path / "again", "+HEAD:refs/gangline/default")
     assert Repository.at(checkout).default_branch().name == "trunk"
     repositories.git(checkout, "checkout", "--quiet", "--detach", sha)
     assert [gate.limit for gate in question(checkout).line.gate.quality] == [2.5]

@@ -37,6 +37,8 @@ MOST_FILE_BYTES = 16_000_000
 MOST_SUBJECT_BYTES = 4096
 MOST_CHANGED = 10_000
 _LOCAL, _REMOTE = "refs/heads/", "refs/remotes/origin/"
+_FETCHED_HEAD = "refs/gangline/default"
+"""HEAD of the remote, as `jenkins/vars/gangAgent.groovy` fetches it; `origin/HEAD` is symbolic in a clone."""
 _DEFAULTS = ("main", "master")
 
 
@@ -268,13 +270,13 @@ class Repository:
         return [Branch(ref.removeprefix(start), ref, commit) for commit, _, ref in found if ref != f"{_REMOTE}HEAD"]
 
     def _head_of_origin(self, theirs: Mapping[str, Branch]) -> str | None:
-        """By its name, as a clone knows it; by its commit, as a fetch of `HEAD` leaves it."""
-        done = self._git("symbolic-ref", "--quiet", f"{_REMOTE}HEAD")
-        if done.returncode == 0:
-            return done.stdout.decode(errors="replace").strip("\n").removeprefix(_REMOTE)
-        head = self._ask("for-each-ref", "--format=%(objectname)", f"{_REMOTE}HEAD").decode().strip()
+        """By its commit, where a build server fetched that; by its name, as a clone knows it."""
+        head = self._ask("for-each-ref", "--format=%(objectname)", _FETCHED_HEAD).decode().strip()
         same = [name for name, branch in theirs.items() if branch.commit == head]
-        return next((name for name in (*_DEFAULTS, *same) if name in same), None)
+        if same:
+            return next(name for name in (*_DEFAULTS, *same) if name in same)
+        done = self._git("symbolic-ref", "--quiet", f"{_REMOTE}HEAD")
+        return done.stdout.decode(errors="replace").strip("\n").removeprefix(_REMOTE) if done.returncode == 0 else None
 
     def _listed(self, tree: str) -> list[TreeEntry]:
         asked = ("ls-tree", "-r", "-z", "--full-tree", "--long", "--end-of-options", tree)
