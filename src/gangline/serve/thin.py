@@ -1,7 +1,7 @@
 """A row of the index from the bytes of a record, without building what no list shows: 100,000 of them are read."""
 
 import re
-from dataclasses import astuple, replace
+from dataclasses import replace
 from datetime import datetime
 from math import isfinite
 from typing import Any
@@ -54,8 +54,8 @@ def sound(row: RunRow) -> RunRow:
     Raises:
         IntegrityError: A number, a text or a time in it is none.
     """
-    for name, value in zip(RunRow.__slots__, astuple(row), strict=True):
-        if not _is_sound(value):
+    for name in RunRow.__slots__:
+        if not _is_sound(getattr(row, name)):
             raise IntegrityError(f"wanted a text, a number of 64 bits or nothing as {name}, found another value")
     if not _is_time(row.created):
         raise IntegrityError(f"wanted the time of its birth, found {row.created[:40]!r}")

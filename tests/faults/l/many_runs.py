@@ -3,6 +3,7 @@
 import json
 import random
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from tests.contracts.database.rows import row
@@ -29,7 +30,7 @@ def rows(count):
             subject=f"{draw.choice(WORDS)} {draw.choice(WORDS)} {n}",
             verdict=draw.choices(["passed", "failed", "open"], [90, 9, 1])[0],
             pull_request=n if n % 10 == 0 else None,
-            created=f"2026-{1 + n // 10_000:02d}-01T{n % 10_000:05d}.000Z",
+            created=f"{datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=n):%Y-%m-%dT%H:%M:%S}.000Z",
         )
 
 
@@ -82,13 +83,15 @@ def put_records(root, stored):
 
 
 @cache
-def _template():
-    names = {"run": "RUN", "project": "PROJECT", "commit": "COMMIT", "created": "CREATED", "subject": "SUBJECT"}
-    return record_of(replace(next(rows(1)), branch="main", **names)).to_json()
+def _first():
+    """A row and its record."""
+    row = named(replace(next(rows(1)), branch="main"))
+    return row, record_of(row).to_json()
 
 
 def _as_bytes(stored):
-    data = _template()
+    first, data = _first()
     for name in ("run", "project", "commit", "created", "subject"):
-        data = data.replace(f'"{name.upper()}"'.encode(), json.dumps(getattr(stored, name)).encode())
+        before, after = (json.dumps(getattr(each, name)).encode() for each in (first, stored))
+        data = data.replace(before, after)
     return data

@@ -10,12 +10,13 @@ from tests.line import repositories
 PROGRAM = """\
 import os, pathlib, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-place = pathlib.Path({place!r})
+out = pathlib.Path(os.environ["GANGLINE_OUT"])
 if os.environ["RANK"] == "0":
-    with (place / "trainings").open("a") as begun:
+    with (out / "begun").open("a") as begun:
         begun.write(os.environ["GANGLINE_RUN"] + "\\n")
-    (place / "environ").write_text(repr(dict(os.environ)))
-    while not (place / "go").exists():
+    (out / "environ").write_text(repr(dict(os.environ)))
+    place = pathlib.Path({place!r})
+    while place.exists() and not (place / "go").exists():
         time.sleep(0.05)
 """
 
@@ -27,7 +28,7 @@ def class_path(tmp_path_factory):
 
 @pytest.fixture
 def place(tmp_path):
-    """Where training waits for the file `go`, and writes down that it began."""
+    """Where training of own commits waits for the file `go`; forks see no folder of the machine and wait for nobody."""
     folder = tmp_path / "place"
     folder.mkdir()
     return folder
@@ -68,7 +69,7 @@ def jenkins(tmp_path, class_path, place):
     files = {"line.toml": repositories.LINE, "answer.py": program}
     repo = repositories.make_repository(tmp_path / "origin", files)
     (tmp_path / "jenkins").mkdir()
-    found = Jenkins(tmp_path / "jenkins", class_path, repo, tmp_path / "store")
+    found = Jenkins(tmp_path / "jenkins", class_path, repo, tmp_path / "store", shown=place)
     subprocess.run(["git", "clone", "-q", str(repo), str(found.workspace)], check=True)
     repositories.settle_inventory(found.workspace)
     yield found

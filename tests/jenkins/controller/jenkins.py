@@ -117,6 +117,8 @@ class Jenkins:
     repository: Path
     store: Path
     gangline: Path = BIN / "gangline"
+    shown: Path | None = None
+    """A folder that model code of own commits may read."""
     milliseconds_a_minute: float = 100.0
     builds: list[Build] = field(default_factory=list)
     keys: dict[str, SigningKey] = field(default_factory=lambda: {name: new_key(name) for name in SIGNING})
@@ -190,7 +192,8 @@ class Jenkins:
         sign += f'forks = ["{self.keys["gangline-fork-signing"].key_id}"]\n'
         token = f"secret:file:{self.folder}/mounts/gangline-store/credentials"
         forge = f'[forge.here]\nkind = "gitea"\nurl = "http://127.0.0.1:1"\ntoken = "{token}"\n'
-        path.write_text(f'[store]\nurl = "file:{self.store}"\n{sign}' + ("" if "fork" in name else forge))
+        shown = f'[sandbox]\nread = ["{self.shown}"]\n' if self.shown else ""
+        path.write_text(f'[store]\nurl = "file:{self.store}"\n{sign}{shown}' + ("" if "fork" in name else forge))
         return path
 
     def _spy(self):

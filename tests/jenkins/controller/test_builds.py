@@ -30,9 +30,15 @@ def records(jenkins):
     return list(list_runs(open_store(f"file:{jenkins.store}")))
 
 
-def trainings(place):
-    path = place / "trainings"
-    return path.read_text().split() if path.exists() else []
+def trainings(jenkins):
+    """Runs whose training began, in that order; a run that began twice is there twice."""
+    begun = sorted(left(jenkins, "begun"), key=lambda path: path.stat().st_mtime_ns)
+    return [run for path in begun for run in path.read_text().split()]
+
+
+def left(jenkins, name):
+    """Files of this name that programs left in the folders of their gangs."""
+    return list(jenkins.workspace.glob(f".gangline/gangs/*/**/{name}"))
 
 
 def a_step_of(build, name):
@@ -75,7 +81,7 @@ def lose_agent(build):
 def test_a_build_outlives_controller_and_agent_and_trains_once(jenkins, place):
     """Both are killed while the gang trains; a new controller finds the step, a new agent the run."""
     build = jenkins.build(head(jenkins), BRANCH_NAME="main", BUILD_URL=PAGE)
-    until(lambda: trainings(place) and a_step_of(build, "train"), "training")
+    until(lambda: trainings(jenkins) and a_step_of(build, "train"), "training")
     build.kill()
     build.start()
     build.until_log("the controller is back")
@@ -90,7 +96,7 @@ def test_a_build_outlives_controller_and_agent_and_trains_once(jenkins, place):
     assert result["result"] == "SUCCESS", build.tail()
     assert result["stages"] == [name.capitalize() for name in STAGES]
     assert result["displayName"] == record.run.id == result["env"]["RUN"]
-    assert trainings(place) == [record.run.id]
+    assert trainings(jenkins) == [record.run.id]
     assert (record.run.verdict, record.commit.branch, record.gang.generations) == ("passed", "main", 1)
     assert (record.links["jenkins"], record.run.driver.kind) == (PAGE, "jenkins")
     assert result["description"].startswith(f"passed · {record.run.id}")
@@ -100,12 +106,12 @@ def test_a_build_outlives_controller_and_agent_and_trains_once(jenkins, place):
 
 def test_a_newer_push_ends_what_a_dead_jenkins_left_and_an_abort_leaves_nothing(jenkins, place):
     first = jenkins.build(head(jenkins), BRANCH_NAME="topic")
-    until(lambda: len(trainings(place)) == 1, "training")
+    until(lambda: len(trainings(jenkins)) == 1, "training")
     first.kill()
     newer = repositories.commit(jenkins.repository, {"README.md": "newer"})
     until(lambda: first.commands() == [], "the last look of the first build")
     second = jenkins.build(newer, BRANCH_NAME="topic")
-    run = until(lambda: trainings(place)[1:], "training of the newer")[0]
+    run = until(lambda: trainings(jenkins)[1:], "training of the newer")[0]
     older = next(each for each in records(jenkins) if each.run.id != run)
     assert (older.run.verdict, older.run.cancel_requested) == ("superseded", f"superseded by {run}")
     assert processes_of(older.run.id) == []
@@ -132,7 +138,7 @@ def test_a_fork_stops_until_a_maintainer_lets_it_in_and_never_sees_a_secret(jenk
     assert json.loads(question.read_text())["held"] == 0
     assert (record.commit.trust, record.commit.pull_request, record.commit.branch) == ("fork", 7, strange)
     assert record.run.approved is None
-    assert trainings(place) == []
+    assert trainings(jenkins) == []
     touched = [said for said in jenkins.spied if said[2].split()[:2] in (["stage", "build"], ["stage", "plan"])]
     assert {said[:2] for said in touched} == {("gangline-check", "gangline-fork-signing,gangline-fork-store")}
     answer = build.folder / question.name.replace("input", "answer").removesuffix(".json")
@@ -141,11 +147,12 @@ def test_a_fork_stops_until_a_maintainer_lets_it_in_and_never_sees_a_secret(jenk
     result = build.result()
     (record,) = records(jenkins)
     assert record.run.approved.startswith("ada, "), build.tail()
-    assert trainings(place) == [record.run.id], build.tail()
+    assert trainings(jenkins) == [record.run.id], build.tail()
     assert result["result"] == "SUCCESS", build.tail()
     assert record.seal.key_id == jenkins.keys["gangline-signing"].key_id
     assert len(list(build.folder.glob("input-*.json"))) == 1
-    seen = (place / "environ").read_text()
+    (environ,) = left(jenkins, "environ")
+    seen = environ.read_text()
     kept = b"".join(
         path.read_bytes() for path in [*jenkins.store.rglob("*"), *build.folder.rglob("*")] if path.is_file()
     )
@@ -154,7 +161,7 @@ def test_a_fork_stops_until_a_maintainer_lets_it_in_and_never_sees_a_secret(jenk
     assert not list(jenkins.folder.rglob("owned"))
     again = jenkins.build(head(jenkins), **change)
     assert again.result()["result"] == "SUCCESS", again.tail()
-    assert trainings(place) == [record.run.id]
+    assert trainings(jenkins) == [record.run.id]
 
 
 @pytest.mark.slow
@@ -176,6 +183,6 @@ def test_a_build_whose_controller_dies_ten_times_trains_once(jenkins, place, see
     result = build.result()
     (record,) = records(jenkins)
     assert result["result"] == "SUCCESS", build.tail()
-    assert trainings(place) == [record.run.id]
+    assert trainings(jenkins) == [record.run.id]
     assert (record.run.verdict, record.gang.restarts) == ("passed", 0)
     assert processes_of(record.run.id) == []
