@@ -103,7 +103,7 @@ class FolderLayout:
             return None
         for part in key.split("/")[:-1]:
             name = f"{name}{_SLASH}{part}" if name else part
-            if os.path.isdir(f"{sections}/{name}"):  # noqa: PTH112
+            if os.path.isdir(f"{sections}/{name}"):  # noqa: PTH112  # as above
                 return name.replace(_SLASH, "/")
         return None
 

@@ -9,7 +9,7 @@ from tests.line import repositories
 from tests.line.kfp import stub as pipelines
 from tests.line.kfp.driving import story
 from tests.line.kfp.pods import IMAGE, Pods, server_run
-from tests.line.records import record as small_record
+from tests.line.records import driven
 
 from gangline.errors import CancelledError, ConfigError, TrainingError
 from gangline.line.emit import emit_pipeline
@@ -127,8 +127,8 @@ def test_cancel_stops_the_pipeline_before_the_gang_and_leaves_nothing(cluster, p
 def test_a_link_to_another_runs_pipeline_stops_nothing_there(cluster, pods):
     theirs = {"parameters": {"run": "dear-9f31c2a0-aaaaaa"}}
     pods.rows["runs"].append({"run_id": "theirs", "display_name": "x", "state": "RUNNING", "runtime_config": theirs})
-    mine = replace(small_record("cheap-9f31c2a0-aaaaaa"), links={"kfp": "http://ui.example/#/runs/details/theirs"})
-    RecordStore.of(cluster.store, mine).birth(mine)
+    mine = replace(driven(), links={"kfp": "http://ui.example/#/runs/details/theirs"})
+    RecordStore.of(cluster.store, mine, cluster.sealer).birth(mine)
     record = cancel_kfp_run(cluster.repo, mine.run.id, **cluster.where, reason="by hand")
     assert record.run.verdict == "cancelled"
     assert [path for _, path in pods.asked if path.endswith(":terminate")] == []

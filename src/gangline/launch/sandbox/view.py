@@ -52,7 +52,8 @@ def kind_at(entries: dict[Path, Kind], path: Path) -> Kind | None:
 
 def temporary_folders() -> list[Path]:
     """Those of the machine, where links lead: what others keep there is no business of a sandbox."""
-    return [each for each in dict.fromkeys(path.resolve() for path in (TMP, Path("/var/tmp"))) if is_there(each)]  # noqa: S108
+    usual = (TMP, Path("/var/tmp"))  # noqa: S108  # as above
+    return [each for each in dict.fromkeys(path.resolve() for path in usual) if is_there(each)]
 
 
 def is_there(path: Path) -> bool:

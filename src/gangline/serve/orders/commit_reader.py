@@ -134,7 +134,8 @@ def _read(place: Path, commit: str, asked: dict[str, object]) -> ReadCommit:
     line: Line | None = None
     try:
         line = read_line(place, commit, overrides)
-        question = None if line is None else _question(place, commit, overrides, Origin(**asked))  # type: ignore[arg-type]
+        origin = Origin(**asked)  # type: ignore[arg-type]  # as `_origin` wrote it
+        question = None if line is None else _question(place, commit, overrides, origin)
     except ConfigError as error:
         return ReadCommit(line=line, question=None, trouble=str(error)[:8000], age_seconds=age_seconds)
     except MemoryError:
