@@ -88,8 +88,18 @@ class Racing(RuleBasedStateMachine):
     @rule(ref=refs)
     def drop(self, ref):
         for each in self.database.orders.drop(project="alpha", ref=ref, note="gone"):
-            _, end = self.leases.pop(each.id, ("", 0.0))
-            assert end <= self.now, "a driven order was dropped"
+            self._taken_from_its_driver(each)
+
+    @rule(held=claimed)
+    def withdraw(self, held):
+        if held[0] is None:
+            return
+        before = self.database.orders.get(held[0].id)
+        after = self.database.orders.withdraw(held[0].id, note="gone")
+        if after != before:
+            assert (before.state not in {"done", "dropped"}, after.state) == (True, "dropped")
+            self.ended.pop(after.id, None)  # a quarantined one ends once more: by a word of somebody who looked at it
+            self._taken_from_its_driver(after)
 
     @rule(seconds=st.sampled_from([1.0, 31.0, 61.0]))
     def wait(self, seconds):
@@ -111,6 +121,11 @@ class Racing(RuleBasedStateMachine):
     def whoever_is_driven_has_a_driver(self):
         driven = {each.id for each in self.database.orders.list(states=["driving"], projects=None, limit=1000)}
         assert driven == set(self.leases) - self._taken_back()
+
+    def _taken_from_its_driver(self, dropped):
+        """Legal while no run has begun for it: the driver is told at its next word."""
+        _, end = self.leases.pop(dropped.id, ("", 0.0))
+        assert dropped.run is None or end <= self.now, "an order whose run is driven was dropped"
 
     def _taken_back(self):
         """Orders whose lease ran out and that a claim has returned to the queue meanwhile."""
