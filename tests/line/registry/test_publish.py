@@ -11,11 +11,11 @@ from tests.line.registry.desk import git
 
 from gangline.errors import GateError, IntegrityError, StorageError, TrainingError
 from gangline.launch.sandbox.runner import Done
-from gangline.line.marks import UNDER_WAY
 from gangline.line.registry.tags import read_tag
 from gangline.line.registry.types import Published, Skipped, Version
 from gangline.line.registry.versions import digest_of, list_versions, read_version
 from gangline.spec.line import PublishTable
+from gangline.spec.marks import UNDER_WAY
 from gangline.spec.record import Drill, Gate
 from gangline.storage.protocol import list_all
 
