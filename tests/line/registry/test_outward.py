@@ -4,12 +4,14 @@ import socket
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from tests.line.registry.desk import git
 
 from gangline.errors import IntegrityError
 from gangline.line.clones import Clones
+from gangline.line.kfp import server
 from gangline.line.registry import tags
 from gangline.line.registry.checks import Evidence, check_version
 from gangline.line.registry.keys import trusted_keys
@@ -159,6 +161,21 @@ def test_an_origin_that_lacks_a_pushed_tag_is_told_and_one_that_contradicts_it_i
     found = tag_check(desk)
     assert not found.ok
     assert "origin has another" in found.text
+
+
+@pytest.mark.parametrize("push", [False, True])
+def test_the_driver_of_a_pipelines_server_pushes_by_the_same_key(published, origin, push):
+    """Its tasks publish and have no repository: the tag is made, and pushed or not, where the driver is."""
+    desk, said = published[0], []
+    git(desk.repo, "tag", "-d", NAME)
+    record, inputs = desk.record, desk.record.inputs
+    made = replace(record.stages["publish"], outputs={"model": "bytegpt", "version": 1})
+    values = {**inputs.values, "publish.push": push}
+    record = replace(record, stages={**record.stages, "publish": made}, inputs=replace(inputs, values=values))
+    server._second_leg(desk.repo, record, desk.store, SimpleNamespace(note=said.append))
+    assert git(desk.repo, "tag") == NAME
+    assert git(origin, "tag") == (NAME if push else "")
+    assert len(said) == push
 
 
 def test_a_clone_of_the_service_keeps_its_tags_in_the_mirror_without_the_key(published, tmp_path):
