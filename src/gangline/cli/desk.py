@@ -9,8 +9,8 @@ from pathlib import Path
 from gangline.cli.logs import set_up_logs
 from gangline.errors import ConfigError, UsageError
 from gangline.line import runs
-from gangline.line.marks import was_cut_short
 from gangline.spec.load import load_site
+from gangline.spec.marks import was_cut_short
 from gangline.spec.record import Record
 from gangline.spec.site import Site
 from gangline.storage.protocol import ObjectStore

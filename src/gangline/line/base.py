@@ -1,16 +1,17 @@
 """Which run is a commit compared with, and whose results may be taken: runs of the same commit and its ancestors.
 
 The base is the nearest ancestor with a run that passed, at most 50 back. A run that a drill struck is neither: what it
-trained must not be published under another run's name. Nor is a record whose seal does not hold. An experiment, a run
-with keys set on the command line, is no base: its commit would do something else.
+trained must not be published under another run's name. Nor is a record whose seal does not hold. An experiment (keys
+set on the command line) and a run of a dirty tree are no base: their commit would do something else. Of several runs of
+one commit the newest with a noise band is the base: without a band nothing can be judged.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gangline.line.git import Repository
-from gangline.line.marks import is_experiment, was_cut_short, was_drilled
 from gangline.line.runs import list_runs
+from gangline.spec.marks import marks_of, was_cut_short, was_drilled
 from gangline.spec.record import Record
 from gangline.storage.protocol import ObjectStore
 
@@ -37,13 +38,17 @@ def look_back(
         donors += of_ancestor
         passed = [each for each in of_ancestor if _is_base(each)]
         if passed:
-            base = max(passed, key=lambda each: (each.run.created, each.run.id))
-            return Past(base, tuple(donors[:MAX_DONORS]))
+            return Past(max(passed, key=_usefulness), tuple(donors[:MAX_DONORS]))
     return Past(None, tuple(donors[:MAX_DONORS]))
 
 
 def _is_base(record: Record) -> bool:
-    return record.run.verdict == "passed" and not was_cut_short(record) and not is_experiment(record)
+    return record.run.verdict == "passed" and not was_cut_short(record) and not marks_of(record)
+
+
+def _usefulness(record: Record) -> tuple[bool, str, str]:
+    has_band = any(metric.band is not None for metric in record.metrics.values())
+    return has_band, record.run.created, record.run.id
 
 
 def sound_runs(store: ObjectStore, project: str, commit: str) -> Iterator[Record]:

@@ -37,6 +37,8 @@ MOST_SAID_BYTES = 16 << 20
 LEAST_BYTES = 1 << 20
 """Room that a fetch needs at all."""
 _THEIRS = "refs/remotes/origin/"
+ORIGIN_IS_MIRROR = "gangline.originIsMirror"
+"""Setting of a repository that was lent objects: tags may go to its `origin`, which is the mirror on the same disk."""
 _FETCH = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--end-of-options")
 
 
@@ -134,6 +136,7 @@ class Mirror:
         alternates = fresh / ".git" / "objects" / "info" / "alternates"
         alternates.write_text(f"{self.path.resolve() / 'objects'}\n", "utf-8")
         self._must(fresh, "remote", "add", "origin", str(self.path.resolve()))
+        self._must(fresh, "config", ORIGIN_IS_MIRROR, "true")
         self._must(fresh, "update-ref", "--no-deref", "HEAD", commit)
         self._must(fresh, "config", "core.sparseCheckout", "true")
         (fresh / ".git" / "info").mkdir(exist_ok=True)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from gangline.errors import UsageError
 from gangline.line.git import Repository
-from gangline.line.marks import was_cut_short
 from gangline.line.runs import find_run, list_runs
+from gangline.spec.marks import marks_of, was_cut_short
 from gangline.spec.record import Record
 from gangline.storage.protocol import ObjectStore
 
@@ -18,8 +18,9 @@ def find_named(store: ObjectStore, repo: Path, name: str) -> Record:
     Args:
         store: Where records lie.
         repo: Whose commits, branches and tags may be named.
-        name: Run id or its beginning; a commit as git names it, then the newest of its runs counts, undisturbed ones
-            before drilled ones; `base:NAME` for the run that NAME was judged against.
+        name: Run id or its beginning; a commit as git names it, then the newest of its runs counts, those of
+            the commit as it is before experiments, dirty and drilled ones; `base:NAME` for the run that NAME was
+            judged against.
 
     Raises:
         UsageError: There is none; what makes one is named.
@@ -48,5 +49,5 @@ def base_of(store: ObjectStore, record: Record) -> Record:
 
 
 def _soundness(record: Record) -> tuple[bool, bool, str]:
-    """Undisturbed and whole before drilled or cut short, then the newest."""
-    return not record.drills, not was_cut_short(record), record.run.created
+    """Of the commit as it is, and whole, before marked or cut short; then the newest."""
+    return not marks_of(record), not was_cut_short(record), record.run.created

@@ -6,10 +6,10 @@ from gangline.errors import GanglineError
 from gangline.line import lease, states
 from gangline.line.cancel import conclude_cancelled
 from gangline.line.context import Context
-from gangline.line.marks import was_cut_short
 from gangline.line.record_store import RecordStore
 from gangline.line.runs import open_runs
 from gangline.spec.globs import any_matches
+from gangline.spec.marks import was_cut_short
 from gangline.spec.record import Record
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
+from gangline.spec.marks import marks_of
 from gangline.spec.measured import Band, Ledger, Metric
 from gangline.spec.mesh import Mesh
 from gangline.spec.record import SLOW, STAGES, Gate, Record, StageInfo
@@ -86,6 +87,14 @@ def verdict_reason(record: Record) -> str:
         return record.run.reason
     refusing = [gate.reason for gate in record.gates if gate.verdict == "no"]
     return refusing[0] if refusing else ""
+
+
+def mark_words(record: Record) -> str:
+    """What sets the run apart from its commit, and what follows; nothing where it stands for it."""
+    keys = ", ".join(each.partition("=")[0] for each in record.inputs.overrides)
+    words = {"experiment": f"experiment with {keys}", "dirty": "uncommitted changes", "drilled": "drilled"}
+    said = " · ".join(words[mark] for mark in marks_of(record))
+    return f"{said} · never a base, never published" if said else ""
 
 
 def gate_order(gates: tuple[Gate, ...]) -> list[Gate]:

@@ -43,6 +43,7 @@ def told(record: Record, base: Record | None = None) -> dict[str, Any]:
         "record": record,
         "word": facts.verdict_word(record),
         "reason": facts.verdict_reason(record),
+        "marked": facts.mark_words(record),
         "tiles": _tiles(record),
         "gates": facts.gate_order(record.gates),
         "stages": _stage_rows(record),

@@ -17,6 +17,7 @@ from gangline.report.facts import (
     held_up,
     judge,
     ledger_rows,
+    mark_words,
     mesh_words,
     reproduce_commands,
     slowest_rank,
@@ -57,6 +58,8 @@ def render_markdown(record: Record, *, limit: int = LIMIT) -> str:
 
 def _head(record: Record) -> str:
     lines = [_verdict(record)]
+    if marked := mark_words(record):
+        lines.append(f"**{markdown(marked, 300)}**")
     if gates := " · ".join(_gate(gate) for gate in gate_order(record.gates)[:20]):
         lines.append(gates)
     if (step := first_outside(record)) is not None:

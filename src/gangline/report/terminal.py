@@ -11,6 +11,7 @@ from gangline.report.facts import (
     held_up,
     judge,
     ledger_rows,
+    mark_words,
     mesh_words,
     stages_in_order,
     total_seconds,
@@ -74,8 +75,10 @@ def _head(record: Record) -> list[str]:
     where = f" on {clean(commit.branch, 80)}" if commit.branch else ""
     dirty = " with uncommitted changes" if commit.patch else ""
     base = f"base      {commit.base.run}" if commit.base else "base      none"
+    marked = mark_words(record)
     return [
         f"{verdict_word(record).upper():<10}{record.run.id}" + (f" · {reason}" if reason else ""),
+        *([f"marked    {clean(marked, 300)}"] if marked else []),
         f"commit    {short(commit.sha)}{where}{dirty}: {clean(commit.subject, 120)}",
         f"{base} · created {record.run.created} · attempt {record.run.attempt}",
     ]

@@ -8,11 +8,11 @@ import threading
 from bisect import insort
 from collections.abc import Iterable
 
-from gangline.line.marks import was_cut_short
 from gangline.metrics.book import Book
 from gangline.metrics.money import Price
 from gangline.metrics.times import ended_at
 from gangline.metrics.told import tell_end
+from gangline.spec.marks import was_cut_short
 from gangline.spec.record import Record
 
 NEWEST = 50

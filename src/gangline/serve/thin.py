@@ -13,8 +13,8 @@ from gangline.spec.record import Record
 
 _SEEN = {
     "run": ("id", "project", "attempt", "created", "state", "verdict", "reason", "exit_code"),
-    "commit": ("sha", "tree", "branch", "pull_request", "subject", "trust"),
-    "inputs": ("line",),
+    "commit": ("sha", "tree", "branch", "pull_request", "subject", "trust", "patch"),
+    "inputs": ("line", "overrides"),
 }
 _SEEN_OF_EACH = {"stages": ("state", "seconds"), "metrics": ("value", "better", "base", "base_band")}
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})")
@@ -34,6 +34,7 @@ def thin_row(prefix: str, data: bytes) -> RunRow:
         for table, fields in _SEEN_OF_EACH.items():
             seen[table] = {key: _some(each, fields) for key, each in plain.get(table, {}).items()}
         gates = [_some(each, ("name", "verdict", "reason")) for each in plain.get("gates", ())]
+        drills = [_some(each, ("name", "row", "result", "reason")) for each in plain.get("drills", ())]
         plan = plain.get("plan")
         plan_name = plan["name"] if plan else None
         stop = plain["inputs"].get("values", {}).get("train.stop_at")
@@ -41,7 +42,13 @@ def thin_row(prefix: str, data: bytes) -> RunRow:
         schema = plain["schema"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise IntegrityError(f"wanted a record, found {data[:40]!r}: {type(error).__name__} {error}") from error
-    whole = seen | {"gates": gates, "seq": plain.get("seq", 0), "gang": plain.get("gang"), "schema": schema}
+    whole = seen | {
+        "gates": gates,
+        "drills": drills,
+        "seq": plain.get("seq", 0),
+        "gang": plain.get("gang"),
+        "schema": schema,
+    }
     record = from_plain(Record, whole)
     if record.prefix != prefix:
         raise IntegrityError(f"it calls itself {record.prefix[:200]}: a record is the run of its key")

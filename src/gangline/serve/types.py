@@ -5,6 +5,7 @@ from typing import Literal
 
 from gangline.errors import IntegrityError
 from gangline.report.facts import Side, headline, plan_words, stages_in_order, total_seconds, verdict_word
+from gangline.spec.marks import marks_of
 from gangline.spec.record import Record, Trust, run_prefix
 
 Role = Literal["reader", "runner", "maintainer", "admin"]
@@ -102,6 +103,8 @@ class RunRow:
     exit_code: int | None
     seq: int
     """Of the record that the row was made from; a row never goes back."""
+    marks: str = ""
+    """`experiment`, `dirty`, `drilled`: it is never a base and never published."""
 
     def __post_init__(self) -> None:
         if project_of(self.run) != self.project:
@@ -147,6 +150,7 @@ def row_of(record: Record) -> RunRow:
         waiting=waiting.who if waiting else None,
         exit_code=record.run.exit_code,
         seq=record.seq,
+        marks=" · ".join(marks_of(record)),
     )
 
 

@@ -211,6 +211,8 @@ class PublishTable:
     """Globs of branches whose runs are published."""
     smoke: bool = True
     """A fresh process loads the published folder and answers one batch."""
+    push: bool = False
+    """Whether the git tag of a version is pushed to the remote `origin`; otherwise it stays in the repository."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -211,16 +211,6 @@ def test_a_signature_of_a_stranger_is_never_promoted(published, tmp_path):
     assert point(desk, environ=stranger, site=trusting).version == 1
 
 
-def test_a_tag_that_the_remote_lacks_is_never_promoted(published, tmp_path):
-    desk, _ = published
-    git(tmp_path, "init", "--quiet", "--bare", "origin.git")
-    git(desk.repo, "remote", "add", "origin", str(tmp_path / "origin.git"))
-    with pytest.raises(IntegrityError, match="git push origin model/bytegpt/v1"):
-        point(desk)
-    git(desk.repo, "push", "--quiet", "origin", "model/bytegpt/v1")
-    assert point(desk).version == 1
-
-
 def test_another_clone_promotes_by_the_remotes_tag(published, tmp_path):
     desk, _ = published
     git(tmp_path, "clone", "--quiet", "--bare", str(desk.repo), "origin.git")

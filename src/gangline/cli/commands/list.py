@@ -13,6 +13,7 @@ from gangline.cli.terminal import say
 from gangline.line.runs import list_runs
 from gangline.report.facts import headline, plan_words, total_seconds, verdict_word
 from gangline.report.text import clean
+from gangline.spec.marks import marks_of
 from gangline.spec.record import Record
 from gangline.units import format_number, format_seconds
 
@@ -62,8 +63,9 @@ def _row(record: Record) -> tuple[str, ...]:
     metric = f"{judged.name} {format_number(judged.metric.value)}" if judged else "-"
     spent = format_seconds(total_seconds(record))
     created = record.run.created[:16].replace("T", " ")
+    verdict = " · ".join((verdict_word(record), *marks_of(record)))
     return (
-        record.run.id, verdict_word(record), dash(record.commit.branch), dash(plan_words(record)), metric, spent,
+        record.run.id, verdict, dash(record.commit.branch), dash(plan_words(record)), metric, spent,
         created, record.commit.subject,
     )  # fmt: skip
 
@@ -72,6 +74,7 @@ def _summary(record: Record) -> dict[str, object]:
     return {
         "run": record.run.id,
         "verdict": verdict_word(record),
+        "marks": list(marks_of(record)),
         "reason": record.run.reason,
         "exit_code": record.run.exit_code,
         "commit": record.commit.sha,

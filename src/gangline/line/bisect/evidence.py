@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gangline.errors import BuildError, ConfigError, NonFiniteError, TrainingError
-from gangline.line.marks import was_drilled
+from gangline.spec.marks import was_drilled
 from gangline.spec.record import Record
 
 _ANY = ("evaluate.", "gate.", "prove.", "publish.", "trigger.", "plan.")

@@ -17,10 +17,10 @@ from gangline.line.drill.rig import Rig
 from gangline.line.drill.samples import Samples, count
 from gangline.line.drill.standing import half_listed, unsound
 from gangline.line.drill.strike import NotStruckError, availability_of, describe_strike, strike, watch
-from gangline.line.marks import UNDER_WAY
 from gangline.line.registry.keys import signing_key, trusted_keys
 from gangline.line.seal import Sealer
 from gangline.line.trust import checkpoint_owner
+from gangline.spec.marks import UNDER_WAY
 from gangline.spec.plan import Plan
 from gangline.spec.record import Drill, Record
 from gangline.spec.site import Site

@@ -165,14 +165,17 @@ def _demand_end(record: Record, ended: PipelineRun) -> None:
 
 
 def _second_leg(repo: Path, record: Record, store: ObjectStore, observer: Observer) -> None:
-    """The tag of a version that a task published: tasks have no repository to keep it."""
+    """The tag of a version that a task published: tasks have no repository to keep it, and none to push from."""
     made = stage(record, "publish").outputs
     version = read_version(store, str(made["model"]), int(made["version"])) if "version" in made else None
     if version is None:
         return
     try:
         tag = tags.create_tag(repo, version)
-        refused = tags.push_tag(repo, tag) if tags.has_remote(repo) else None
+        origin = tags.open_origin(repo, wanted=record.inputs.values.get("publish.push") is True)
+        if origin is not None and not origin.is_mirror:
+            observer.note(tags.announcement(origin))
+        refused = tags.push_tag(origin, tag) if origin else None
     except StorageError as error:
         refused = f"the tag of {version.model} {version.version} could not be made, promote waits for it: {error}"
     if refused:

@@ -54,7 +54,7 @@ def check_version(version: Version, evidence: Evidence) -> tuple[Check, ...]:
             check("provenance", lambda: _only_if(fetched, lambda: _provenance(version, folder))),
             check("record", lambda: _record(version, evidence)),
             check("image", lambda: _image(version, evidence)),
-            check("tag", lambda: _tag(version, evidence.repo)),
+            check("tag", lambda: _tag(version, evidence)),
         )
 
 
@@ -143,18 +143,36 @@ def _image(version: Version, evidence: Evidence) -> str:
     return verify_image(record.inputs.image, provenance=found[-1], store=evidence.store, keys=evidence.keys)
 
 
-def _tag(version: Version, repo: Path | None) -> str:
-    name = tag_name(version.model, version.version)
+def _tag(version: Version, evidence: Evidence) -> str:
+    """By the tag here, which is brought from `origin` where it is missing; a tag there can only contradict it.
+
+    `origin` is asked for nothing else, and not at all where the tag is here and the run's line did not push it.
+    """
+    name, repo = tag_name(version.model, version.version), evidence.repo
     if repo is None:
         raise IntegrityError(f"no repository here to look for the tag {name}; run it inside the model's repository")
-    remote = tags.remote_tag_object(repo, name) if tags.has_remote(repo) else None
-    if remote is not None and tags.read_tag(repo, name) is None:
-        tags.fetch_tag(repo, name)
     tag = tags.read_tag(repo, name)
+    origin = tags.open_origin(repo, wanted=tag is None or _was_to_be_pushed(version, evidence))
+    if tag is None and origin is not None:
+        tag = tags.fetch_tag(origin, name)
     if tag is None:
         raise IntegrityError(f"there is no tag {name}: git does not know of {digest_of(version)[:12]}")
     tags.check_tag(tag, version)
-    if tags.has_remote(repo) and remote != tag.object:
-        found = remote[:12] if remote else "none"
-        raise IntegrityError(f"{tags.REMOTE} has another {name}: {found}; git push {tags.REMOTE} {name}")
-    return f"{name} on {tag.commit[:8]}" + (f", here and on {tags.REMOTE}" if remote else ", here")
+    return f"{name} on {tag.commit[:8]}, here" + (_at_origin(origin, tag) if origin else "")
+
+
+def _at_origin(origin: tags.Origin, tag: tags.Tag) -> str:
+    ref = f"refs/tags/{tag.name}"
+    refs = origin.refs(ref)
+    if refs is None:
+        return f"; {tags.REMOTE} does not answer: what it holds is unknown"
+    if ref not in refs:
+        return f"; {tags.REMOTE} lacks it: git push {tags.REMOTE} {tag.name}"
+    if refs[ref] != tag.object:
+        raise IntegrityError(f"{tags.REMOTE} has another {tag.name}: {refs[ref][:12]}, here is {tag.object[:12]}")
+    return f" and on {tags.REMOTE}"
+
+
+def _was_to_be_pushed(version: Version, evidence: Evidence) -> bool:
+    record = RecordStore(evidence.store, version.record).read()
+    return record is not None and record.inputs.values.get("publish.push") is True

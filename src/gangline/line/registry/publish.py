@@ -47,6 +47,7 @@ class _Job:
     names: Mapping[str, str]
     model: str
     still_driving: Callable[[], object]
+    origin: tags.Origin | None
 
     @property
     def manifest_sha256(self) -> str:
@@ -73,6 +74,7 @@ def publish(
     checkpoint: str | None,
     names: Mapping[str, str] = MappingProxyType({}),
     still_driving: Callable[[], object] = lambda: None,
+    announce: Callable[[str], object] = lambda _: None,
     runner: Runner,
 ) -> Published | Skipped:
     """Make `record`'s model a version, or find the one that an earlier try made.
@@ -87,6 +89,7 @@ def publish(
         checkpoint: Store prefix of the step to export; None where the program saved none.
         names: Name of a tensor in the model -> its name in the version; the others keep theirs.
         still_driving: Raises once another driver has the run; asked right before the version is claimed.
+        announce: Told, before it is done, what leaves this machine for a git remote.
         runner: Runs the model's code, for the smoke test.
 
     Raises:
@@ -106,8 +109,10 @@ def publish(
     demand_owned(store, model, record.run.project)
     job = _Job(
         store=store, record=record, line=line, key=key, repo=repo, folder=workdir / "model", checkpoint=checkpoint,
-        names=names, model=model, still_driving=still_driving,
+        names=names, model=model, still_driving=still_driving, origin=tags.open_origin(repo, wanted=line.publish.push),
     )  # fmt: skip
+    if job.origin is not None and not job.origin.is_mirror:
+        announce(tags.announcement(job.origin))
     weights = _export(job)
     version, answer = _standing(job, weights), None
     if version is None:
@@ -151,7 +156,7 @@ def _claim(job: _Job, weights: str, approve: Callable[[], object]) -> Version:
     `approve` is called before anything is uploaded and raises where the model may not become a version.
     """
     for _ in range(TRIES):
-        taken = {0, *version_numbers(job.store, job.model), *tags.taken_numbers(job.repo, job.model)}
+        taken = {0, *version_numbers(job.store, job.model), *tags.taken_numbers(job.repo, job.model, job.origin)}
         number = max(taken) + 1
         describe(
             job.folder, job.record, job.line, model=job.model, version=number, checkpoint=job.checkpoint, key=job.key
@@ -193,14 +198,14 @@ def write_version(store: ObjectStore, version: Version) -> bool:
 
 
 def _tag(job: _Job, version: Version) -> tuple[str | None, tuple[str, ...]]:
-    """The git leg; what could not be done now is a sentence, and `promote` refuses until it is done."""
+    """The git leg: the tag here, and one sentence on what could not be done now."""
     name = tag_name(version.model, version.version)
     try:
         tag = tags.create_tag(job.repo, version)
-        refused = tags.push_tag(job.repo, tag) if tags.has_remote(job.repo) else None
+        refused = tags.push_tag(job.origin, tag) if job.origin else None
     except StorageError as error:
-        refused = f"tag {name} could not be made: {error}"
-    return (None, (refused,)) if refused else (name, ())
+        return None, (f"tag {name} could not be made, promote waits for it: {error}",)
+    return name, (refused,) if refused else ()
 
 
 def _published(

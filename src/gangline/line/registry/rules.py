@@ -1,10 +1,10 @@
 """Which runs become versions. Pure: read from record and line alone."""
 
 from gangline.errors import GateError
-from gangline.line.marks import is_experiment, was_cut_short, was_drilled
 from gangline.line.registry.types import Skipped
 from gangline.spec.globs import any_matches
 from gangline.spec.line import Line
+from gangline.spec.marks import is_experiment, was_cut_short, was_drilled
 from gangline.spec.record import Record
 
 

@@ -1,7 +1,8 @@
 """The second leg of a version: an annotated git tag on the trained commit that holds the digest of `<version>.json`.
 
-Tags are only ever created, here and on the remote `origin` where there is one. The same version gives the same tag
-object, so a retry, another clone and the remote can be compared by object name.
+A tag is created in this repository and never moved. The remote `origin` is asked only through `Origin`, which is opened
+where the line (`publish.push`) or a person's command wants it. The same version gives the same tag object, so a retry,
+another clone and the remote can be compared by object name.
 """
 
 import os
@@ -11,11 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gangline.errors import IntegrityError, StorageError
+from gangline.line.bounded_process import Bounds, Slow, run_bounded
+from gangline.line.mirror import ORIGIN_IS_MIRROR
 from gangline.line.registry.types import Version, tag_name
 from gangline.line.registry.versions import digest_of
 
 REMOTE = "origin"
+REMOTE_SECONDS = 5.0
+"""For one answer of a remote; the first that does not come is the last that is waited for."""
 TIMEOUT_SECONDS = 60.0
+"""For git on this disk."""
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
+_QUERY = re.compile(r"(://[^\s?]*)\?\S*")
+_TOO_SLOW = 124
 _DIGEST = re.compile(r"^version-digest: ([0-9a-f]{64})$", re.MULTILINE)
 _OBJECT = re.compile(r"[0-9a-f]{40,64}")
 _OPTIONS = ("-c", "core.hooksPath=/dev/null", "-c", "tag.gpgSign=false", "-c", "push.gpgSign=false", "-c",
@@ -26,7 +35,7 @@ _ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "file:git:http
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """An annotated tag, as it stands at the remote."""
+    """An annotated tag of this repository."""
 
     name: str
     object: str
@@ -35,10 +44,56 @@ class Tag:
     """Of the version's file; None where the message holds none: not ours."""
 
 
-def taken_numbers(repo: Path, model: str) -> set[int]:
-    """Version numbers that a tag here or on the remote has taken; an unreachable remote takes none."""
+class Origin:
+    """The remote `origin` of a repository. Once it has not answered in time, it is not asked again."""
+
+    def __init__(self, repo: Path, *, is_mirror: bool) -> None:
+        self.repo = repo
+        self.is_mirror = is_mirror
+        """A folder of this machine that gangline made: pushing there sends nothing outward."""
+        self._seconds = TIMEOUT_SECONDS if is_mirror else REMOTE_SECONDS
+        self._silence: subprocess.CompletedProcess[str] | None = None
+
+    @property
+    def urls(self) -> str:
+        """Where git pushes to, without credentials."""
+        found = _ask(self.repo, "remote", "get-url", "--push", "--all", REMOTE).split("\n")
+        return ", ".join(_without_credentials(url) for url in found if url)
+
+    def refs(self, pattern: str) -> dict[str, str] | None:
+        """Refs by name; None where it does not answer."""
+        done = self.ask("ls-remote", "--refs", REMOTE, pattern)
+        if done.returncode:
+            return None
+        rows = (line.split("\t", 1) for line in done.stdout.splitlines())
+        return {ref: found for found, ref in rows}
+
+    def ask(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        if self._silence is not None:
+            return self._silence
+        done = _git(self.repo, *arguments, seconds=self._seconds)
+        if done.returncode == _TOO_SLOW:
+            self._silence = done
+        return done
+
+
+def open_origin(repo: Path, *, wanted: bool) -> Origin | None:
+    """The remote, where there is one that is `wanted`, or is the mirror that this clone was made of."""
+    is_mirror = _git(repo, "config", "--local", "--get", ORIGIN_IS_MIRROR).stdout.strip() == "true"
+    if not (wanted or is_mirror) or REMOTE not in _ask(repo, "remote").split():
+        return None
+    return Origin(repo, is_mirror=is_mirror)
+
+
+def announcement(origin: Origin) -> str:
+    return f"publish.push: the tag of the version goes to the git remote {REMOTE}, {origin.urls}"
+
+
+def taken_numbers(repo: Path, model: str, origin: Origin | None = None) -> set[int]:
+    """Version numbers that a tag here or on `origin` has taken; a remote that does not answer takes none."""
     refs = _ask(repo, "for-each-ref", "--format=%(refname)", f"refs/tags/model/{model}/").split()
-    refs += _remote_refs(repo, f"refs/tags/model/{model}/v*") or {}
+    if origin is not None:
+        refs += origin.refs(f"refs/tags/model/{model}/v*") or {}
     numbers = (ref.rpartition("/v")[2] for ref in refs)
     return {int(number) for number in numbers if number.isdecimal()}
 
@@ -80,43 +135,35 @@ def read_tag(repo: Path, name: str) -> Tag | None:
     return Tag(name, found, commit, digest[1] if digest else None)
 
 
-def has_remote(repo: Path) -> bool:
-    return REMOTE in _ask(repo, "remote").split()
-
-
-def push_tag(repo: Path, tag: Tag) -> str | None:
-    """Create `tag` on the remote; None once it stands there, else one sentence why not.
+def push_tag(origin: Origin, tag: Tag) -> str | None:
+    """Create `tag` on the remote; None once it is there, else one sentence: why not, and how to push it later.
 
     Raises:
         IntegrityError: The remote's tag of that name is another object: the name is taken.
     """
     ref = f"refs/tags/{tag.name}"
-    done = _git(repo, "push", "--porcelain", f"--force-with-lease={ref}:", REMOTE, f"{ref}:{ref}")
-    standing = _remote_refs(repo, ref)
-    if standing is None:
-        return f"tag {tag.name} could not be pushed: {_said(done)}"
-    if ref not in standing:
-        return f"tag {tag.name} could not be pushed: {_said(done)}; try: git push {REMOTE} {tag.name}"
+    done = origin.ask("push", "--porcelain", f"--force-with-lease={ref}:", REMOTE, f"{ref}:{ref}")
+    standing = origin.refs(ref)
+    if standing is None or ref not in standing:
+        why = _said(done)
+        later = f"push it later: git push {REMOTE} {tag.name}"
+        return f"tag {tag.name} is here, {REMOTE} did not confirm it: {why}; {later}"
     if standing[ref] != tag.object:
         raise IntegrityError(f"{tag.name} is taken on {REMOTE} by {standing[ref][:12]}, ours is {tag.object[:12]}")
     return None
 
 
-def remote_tag_object(repo: Path, name: str) -> str | None:
-    """Object name of the remote's tag; None where it has none.
+def fetch_tag(origin: Origin, name: str) -> Tag | None:
+    """Bring the remote's tag here, where none of that name is; None where the remote has none.
 
     Raises:
         StorageError: The remote does not answer.
     """
-    standing = _remote_refs(repo, f"refs/tags/{name}")
-    if standing is None:
-        raise StorageError(f"wanted to read the tag {name} from {REMOTE}, it does not answer; try again")
-    return standing.get(f"refs/tags/{name}")
-
-
-def fetch_tag(repo: Path, name: str) -> None:
-    """Bring the remote's tag here; one that stands here is never moved."""
-    _git(repo, "fetch", "--quiet", "--no-tags", REMOTE, f"refs/tags/{name}:refs/tags/{name}")
+    done = origin.ask("fetch", "--quiet", "--no-tags", REMOTE, f"refs/tags/{name}:refs/tags/{name}")
+    tag = read_tag(origin.repo, name)
+    if tag is None and origin.refs(f"refs/tags/{name}") is None:
+        raise StorageError(f"there is no tag {name} here, and {REMOTE} does not answer: {_said(done)}")
+    return tag
 
 
 def _write_tag(repo: Path, name: str, version: Version) -> None:
@@ -124,17 +171,6 @@ def _write_tag(repo: Path, name: str, version: Version) -> None:
     identity = ("-c", "user.name=gangline", "-c", f"user.email={version.key_id}@gangline.invalid")
     date = {"GIT_COMMITTER_DATE": version.created}
     _git(repo, "tag", "--annotate", "-m", message, "--", name, version.commit, options=identity, env=date)
-
-
-def _remote_refs(repo: Path, pattern: str) -> dict[str, str] | None:
-    """Refs of the remote by name; empty without a remote, None where it does not answer."""
-    if not has_remote(repo):
-        return {}
-    done = _git(repo, "ls-remote", "--refs", REMOTE, pattern)
-    if done.returncode:
-        return None
-    rows = (line.split("\t", 1) for line in done.stdout.splitlines())
-    return {ref: found for found, ref in rows}
 
 
 def _ask(repo: Path, *arguments: str) -> str:
@@ -146,18 +182,28 @@ def _ask(repo: Path, *arguments: str) -> str:
 
 def _said(done: subprocess.CompletedProcess[str]) -> str:
     lines = [line for line in (*done.stderr.splitlines(), *done.stdout.splitlines()) if line.strip()]
-    return re.sub(r"[^\x20-\x7e]+", " ", " ".join(lines))[:200] or f"exit {done.returncode}"
+    text = re.sub(r"[^\x20-\x7e]+", " ", " ".join(lines))
+    return _without_credentials(text)[:200] or f"exit {done.returncode}"
+
+
+def _without_credentials(text: str) -> str:
+    return _QUERY.sub(r"\1", _CREDENTIALS.sub("", text))
 
 
 def _git(
-    repo: Path, *arguments: str, options: tuple[str, ...] = (), env: dict[str, str] | None = None
+    repo: Path,
+    *arguments: str,
+    options: tuple[str, ...] = (),
+    env: dict[str, str] | None = None,
+    seconds: float = TIMEOUT_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
+    """One git process, ended with all that it started once `seconds` are over."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    command = ["git", *_OPTIONS, *options, *arguments]
+    command, environ = ["git", *_OPTIONS, *options, *arguments], {**inherited, **_ENVIRONMENT, **(env or {})}
+    bounds = Bounds(seconds=seconds)
     try:
-        return subprocess.run(
-            command, cwd=repo, env={**inherited, **_ENVIRONMENT, **(env or {})}, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, errors="replace", check=False, timeout=TIMEOUT_SECONDS,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 124, "", f"no answer within {TIMEOUT_SECONDS:.0f} s")
+        done = run_bounded(command, name=f"git {arguments[0]}", folder=repo, environ=environ, bounds=bounds)
+    except Slow:
+        return subprocess.CompletedProcess(command, _TOO_SLOW, "", f"no answer within {seconds:.0f} s")
+    said, complaint = (each.decode(errors="replace") for each in (done.stdout, done.stderr))
+    return subprocess.CompletedProcess(command, done.returncode, said, complaint)

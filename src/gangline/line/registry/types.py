@@ -101,7 +101,7 @@ class Published:
     smoke: str | None = None
     """What a fresh process answered; None where the line asks for no smoke test."""
     tagged: str | None = None
-    """Git tag, once it stands here and, where there is one, on the remote."""
+    """Git tag, once it is in this repository."""
     events: tuple[str, ...] = ()
     """Sentences for the record, e.g. a tag that could not be pushed."""
     artifacts: tuple[Artifact, ...] = ()

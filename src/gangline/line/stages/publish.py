@@ -32,6 +32,7 @@ def publish(ctx: Context) -> StageResult:
             names={} if names is None else json.loads(get_blob(ctx.store, str(names))),
             runner=runner_of(Subject.of(ctx.record), ctx.repo, site=ctx.site, environ=ctx.environ, store=ctx.store),
             still_driving=lambda: ctx.change(unchanged),
+            announce=lambda sentence: ctx.remember("publish", "registry", sentence),
         )
     if isinstance(made, Skipped):
         return StageResult(state="skipped", message=made.reason)

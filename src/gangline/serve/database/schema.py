@@ -57,7 +57,9 @@ _SECOND = (
     """,
 )
 """Rows of one project's runs under another, from when records were believed; a full pass makes the right ones."""
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)
+_THIRD = ("DELETE FROM runs",)
+"""Rows from when they held no marks of experiments; a full pass makes them again."""
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND, _THIRD)
 """Statements that lead from each version to the next, beginning at nothing."""
 VERSION = len(MIGRATIONS)
 

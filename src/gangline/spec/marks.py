@@ -1,4 +1,4 @@
-"""What happened to a run that keeps others from building on it. Pure: read from its record."""
+"""What sets a run apart from its commit, so that no other run builds on it. Pure: read from its record."""
 
 from gangline.spec.record import Record
 
@@ -14,6 +14,16 @@ def was_drilled(record: Record) -> bool:
 def is_experiment(record: Record) -> bool:
     """Were keys of the line set on the command line? Then it says nothing about its commit alone."""
     return bool(record.inputs.overrides)
+
+
+def marks_of(record: Record) -> tuple[str, ...]:
+    """`experiment`, `dirty`, `drilled`, as far as they hold: such a run is never a base and never published."""
+    found = (
+        ("experiment", is_experiment(record)),
+        ("dirty", record.commit.patch is not None),
+        ("drilled", was_drilled(record)),
+    )
+    return tuple(mark for mark, holds in found if holds)
 
 
 def was_cut_short(record: Record) -> bool:
