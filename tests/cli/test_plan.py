@@ -73,3 +73,8 @@ def test_model_code_that_runs_in_a_pod_is_told():
     pod = Apart(engine="pod", text="a pod of the cluster", gaps="")
     assert "model     looked at in a pod of the cluster" in page(sandbox=pod).splitlines()
     assert "looked at" not in page()
+
+
+def test_the_page_is_printed(gangline, monkeypatch):
+    monkeypatch.setattr("gangline.cli.commands.plan.preview", lambda *_, **__: preview_of(strategy="ddp"))
+    assert "chosen    " in gangline("plan").stdout

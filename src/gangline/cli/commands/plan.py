@@ -9,6 +9,7 @@ import typer
 from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, CommitOption, JsonOption, PathArgument, SetOption, SiteOption, StrategyOption
 from gangline.cli.output import print_json, terminal_width
+from gangline.cli.terminal import say
 from gangline.cli.view.candidates import candidate_table
 from gangline.cli.view.waiting import waiting
 from gangline.errors import GateError
@@ -41,7 +42,7 @@ def command(
     """Show the plans that were considered, the one that won, and a reason for every one that lost."""
     desk = open_desk(path, site)
     overrides = tuple(set_ or ())
-    with waiting("packing the code") as say:
+    with waiting("packing the code") as tell:
         found = preview(
             desk.repo,
             site=with_target(desk.site, target),
@@ -50,7 +51,7 @@ def command(
             overrides=overrides,
             strategy=strategy,
             memory_run=memory_run,
-            say=say,
+            say=tell,
         )
     if json:
         print_json(_document(found))
