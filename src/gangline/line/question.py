@@ -122,5 +122,9 @@ def _read_line(
 
     rules = ruled.text if ruled else None
     line = load_line_text(decoded, file="line.toml", rules=rules, overrides=overrides, reader=reader)
-    check_task(line.project.task, lambda path: repository.file(tree, path, most_bytes=MOST_MODULE_BYTES))
+
+    def module(path: str) -> bytes | None:
+        return repository.file(tree, path, most_bytes=MOST_MODULE_BYTES)
+
+    check_task(line.project.task, module, optimizer=line.optimizer)
     return line
