@@ -133,6 +133,13 @@ class Repository:
         tree = self.tree(whole) if self.prefix else whole
         return None if tree == self.tree("HEAD") else tree
 
+    def uncommitted(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Paths that were changed since HEAD, and those that git does not track; a folder of such is one."""
+        text = self._ask("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal", "--", ".")
+        rows = [part.decode(errors="replace") for part in text.split(b"\0") if part]
+        changed = tuple(row[3:] for row in rows if not row.startswith("??"))
+        return changed, tuple(row[3:] for row in rows if row.startswith("??"))
+
     def patch(self, old: str, new: str) -> bytes:
         """Binary difference of two trees, as `git apply` reads it."""
         return self._ask("diff", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-renames", old, new)
