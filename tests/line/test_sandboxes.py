@@ -10,8 +10,9 @@ from gangline.errors import ConfigError, IntegrityError, TrainingError
 from gangline.launch.sandbox import find_engine
 from gangline.launch.sandbox.engines import Unconfined
 from gangline.line import sandboxes
+from gangline.line.git import Repository
 from gangline.line.question import Origin
-from gangline.line.sandboxes import missed_path, sandbox_of
+from gangline.line.sandboxes import left_out_path, missed_path, sandbox_of
 from gangline.spec.site import ForgeTable, SandboxTable, ServeTable, Site, StoreTable
 
 FORK = Origin(branch="their-idea", pull_request=7, trust="fork")
@@ -119,6 +120,30 @@ def test_a_program_that_misses_a_hidden_path_is_told_how_it_is_shown(desk, tmp_p
     sandbox = sandbox_of(desk.repo, "own", **desk.where)
     assert missed_path(["FileNotFoundError: [Errno 2] No such file: '/no/such/file'"], sandbox) == ""
     assert missed_path([f"FileNotFoundError: '{tmp_path}'"], replace(sandbox, trust="fork")) == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("words.csv", "words.csv is in the folder, but git ignores it: a run has the files of the commit"),
+        ("/gangs/mine/code/words.csv", "words.csv is in the folder, but git ignores it"),
+        ("/pods/code/0123abcd/new/words.txt", "new/words.txt is in the folder, but it is not committed"),
+        ("answer.py", ""),
+        ("../repo/words.csv", ""),
+        ("nowhere.csv", ""),
+        ("/elsewhere/words.csv", ""),
+    ],
+)
+def test_a_program_that_misses_a_file_that_its_commit_lacks_is_told_why(tmp_path, asked, says):
+    repo = repositories.make_repository(tmp_path / "repo")
+    repositories.commit(repo, {".gitignore": "*.csv\n"})
+    (repo / "words.csv").write_text("words")
+    (repo / "new").mkdir()
+    (repo / "new" / "words.txt").write_text("words")
+    repository = Repository.at(repo)
+    lines = [f"FileNotFoundError: [Errno 2] No such file or directory: '{asked}'", "and more"]
+    found = left_out_path(lines, repository, repository.tree("HEAD"))
+    assert says in found if says else found == ""
 
 
 @needs_engine

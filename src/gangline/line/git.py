@@ -160,6 +160,10 @@ class Repository:
         """Is there an object of this full name here?"""
         return self._git("cat-file", "-e", name).returncode == 0
 
+    def ignores(self, path: str) -> bool:
+        """Do the rules of .gitignore leave `path` of the folder out?"""
+        return self._git("check-ignore", "--quiet", "--", path).returncode == 0
+
     def is_ancestor(self, old: str, new: str) -> bool:
         return self._git("merge-base", "--is-ancestor", "--end-of-options", old, new).returncode == 0
 
