@@ -44,3 +44,12 @@ def test_time_series_hold_the_values_of_the_record():
     families = text_string_to_metric_families(render_openmetrics([record]))
     samples = {s.labels.get("metric"): s.value for f in families for s in f.samples if s.name == "gangline_eval_value"}
     assert samples == {name: metric.value for name, metric in record.metrics.items()}
+
+
+def test_a_useful_share_that_no_rank_told_is_unknown_everywhere():
+    record = records.passed()
+    record = replace(record, ledger=replace(record.ledger, seconds={"other": record.ledger.allocated_seconds}))
+    assert "useful share unknown" in page(record)
+    assert "**useful share** unknown · **lost** an unknown share of" in render_markdown(record)
+    assert '"useful share" value="unknown"' in render_junit(record)
+    assert "<span>useful share</span> <b>unknown</b> <small>effective time unknown" in render_html(record)

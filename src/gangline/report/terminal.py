@@ -18,7 +18,7 @@ from gangline.report.facts import (
     verdict_word,
 )
 from gangline.report.step_parts import part_words
-from gangline.report.text import clean, percent, quantity, short, step_time
+from gangline.report.text import clean, percent, quantity, share_words, short, step_time
 from gangline.report.training import training_rows
 from gangline.sanitize import shown
 from gangline.spec.record import Record
@@ -145,7 +145,7 @@ def _time(record: Record) -> list[str]:
     causes = " · ".join(f"{cause} {percent(share)}" for cause, _, share in ledger_rows(record.ledger)[:6])
     held = f"{format_seconds(record.ledger.allocated_seconds)} of {record.ledger.resource.upper()} time"
     slow = [f"slow      {clean(said)}" for said in held_up(record)]
-    return [f"time      {held}: {causes}", f"          useful share {percent(record.ledger.useful_share)}", *slow]
+    return [f"time      {held}: {causes}", f"          useful share {share_words(record.ledger.useful_share)}", *slow]
 
 
 def _rest(record: Record) -> list[str]:
