@@ -235,7 +235,8 @@ def _of_plan(record: Record) -> tuple[Candidate, ...]:
 
 
 def _ranks(record: Record) -> str:
-    head = ["| rank | node | step | wait | memory |", "|---:|---|---:|---:|---:|"]
+    held = "memory of its process" if record.plan and record.plan.device == "cpu" else "memory"
+    head = [f"| rank | node | step | wait | {held} |", "|---:|---|---:|---:|---:|"]
     rows = [
         f"| {row.rank} | {markdown(place(row.node), 60)} | {step_time(row.step_seconds) if row.step_seconds else '-'} "
         f"| {format_seconds(row.phases.get('wait', 0.0))} "

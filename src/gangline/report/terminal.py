@@ -132,7 +132,8 @@ def _plan(record: Record) -> list[str]:
     if plan.measured.step_seconds:
         off = forecast_off(record)
         known = f", {percent(off, signed=True)} against forecast" if off is not None else ", no forecast"
-        memory = f" · {format_bytes(plan.measured.memory_bytes)} a rank" if plan.measured.memory_bytes else ""
+        held = "a rank" if plan.device == "cuda" else "a rank's whole process"
+        memory = f" · {format_bytes(plan.measured.memory_bytes)} {held}" if plan.measured.memory_bytes else ""
         lines.append(f"          step {step_time(plan.measured.step_seconds)}{known}{memory}")
     if parts := part_words(record):
         lines.append(f"          forecast {parts}")

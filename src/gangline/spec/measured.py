@@ -84,6 +84,7 @@ class RankRow:
     step_seconds: float | None = None
     """Median."""
     peak_memory_bytes: int | None = None
+    """Of tensors on a GPU; on a CPU of the whole process, Python and torch with it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
