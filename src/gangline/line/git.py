@@ -209,6 +209,11 @@ class Repository:
         done = self._git("cat-file", "blob", f"{tree}:{path}")
         return done.stdout if done.returncode == 0 else None
 
+    def mentions(self, tree: str, text: str, *, besides: Sequence[str] = ()) -> bool:
+        """Is `text` in any file of `tree`, those that match `besides` left out?"""
+        left_out = [f":(exclude){each}" for each in besides]
+        return self._git("grep", "--quiet", "--fixed-strings", "-e", text, tree, "--", ".", *left_out).returncode == 0
+
     def blobs(self, names: list[str]) -> Iterator[bytes]:
         """Contents of many objects in one call, in order, one held at a time.
 
