@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.line import repositories
@@ -10,9 +11,11 @@ from gangline.errors import ConfigError, IntegrityError, TrainingError
 from gangline.launch.sandbox import find_engine
 from gangline.launch.sandbox.engines import Unconfined
 from gangline.line import sandboxes
+from gangline.line.gangs import _missed
 from gangline.line.git import Repository
 from gangline.line.question import Origin
 from gangline.line.sandboxes import left_out_path, missed_path, sandbox_of
+from gangline.spec.gang import GangEnd
 from gangline.spec.site import ForgeTable, SandboxTable, ServeTable, Site, StoreTable
 
 FORK = Origin(branch="their-idea", pull_request=7, trust="fork")
@@ -144,6 +147,20 @@ def test_a_program_that_misses_a_file_that_its_commit_lacks_is_told_why(tmp_path
     lines = [f"FileNotFoundError: [Errno 2] No such file or directory: '{asked}'", "and more"]
     found = left_out_path(lines, repository, repository.tree("HEAD"))
     assert says in found if says else found == ""
+
+
+def test_a_fork_is_not_told_what_lies_in_the_folder(tmp_path):
+    repo = repositories.make_repository(tmp_path / "repo")
+    (repo / "private.txt").write_text("words")
+    repository = Repository.at(repo)
+    end = GangEnd(exit_code=1, retry="never", reason="", evidence={"log": ["FileNotFoundError: 'private.txt'"]})
+    said = {}
+    for trust in ("own", "fork"):
+        commit = SimpleNamespace(trust=trust, tree=repository.tree("HEAD"))
+        record = SimpleNamespace(commit=commit, run=SimpleNamespace(target="kubernetes"))
+        said[trust] = _missed(SimpleNamespace(record=record, repository=repository), end)
+    assert "private.txt is in the folder, but it is not committed" in said["own"]
+    assert said["fork"] == ""
 
 
 @needs_engine
