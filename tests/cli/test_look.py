@@ -245,3 +245,9 @@ def test_store_copy_refuses_a_literal_secret_and_an_unknown_scheme(gangline):
     assert secret.exit_code == 10
     assert "hush" not in message(secret)
     assert gangline("store", "copy", "--to", "ftp://x").exit_code == 10
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "list", "show", "report", "diff"])
+def test_every_command_of_a_repository_takes_it_by_the_same_option(gangline, command, tmp_path):
+    result = gangline(command, "-C", str(tmp_path / "nowhere"))
+    assert (result.exit_code, str(result.exception)) == (2, f"wanted a folder, found nothing at {tmp_path / 'nowhere'}")

@@ -2,9 +2,11 @@
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from gangline.cli import templates
 from gangline.errors import UsageError
 from gangline.spec.load import load_line
 
@@ -63,3 +65,14 @@ def test_an_unknown_template_names_those_there_are(gangline, tmp_path, monkeypat
     result = gangline("new", "demo", "--template", "rocket")
     assert "model" in str(result.exception)
     assert not (tmp_path / "demo").exists()
+
+
+def test_templates_are_listed_with_what_is_in_them(gangline):
+    folders = {each.name for each in Path(templates.__file__).parent.iterdir() if each.is_dir() and each.name[0] != "_"}
+    assert folders == templates.TEMPLATES.keys()
+    refused = gangline("new", "demo", "--template", "nosuch")
+    assert refused.exit_code == 2
+    helped = " ".join(gangline("new", "--help").stdout.split())
+    for name, text in templates.TEMPLATES.items():
+        assert f"{name:<10} {text}" in str(refused.exception)
+        assert f"{name}, {text}" in helped

@@ -140,9 +140,10 @@ def test_sigterm_leaves_the_gang_running_and_cancel_stops_it(toy):
     run = toy.newest()["run"]
     assert f"gangline run goes on with {run}" in err
     assert all(map(living, ranks))
-    code, out, _ = toy.call("cancel", str(run)[:12], "--reason", "enough")
+    code, out, err = toy.call("cancel", str(run)[:12], "--reason", "enough")
     assert code == CancelledError.exit_code
     assert "nothing of it is left running" in out
+    assert "next: gangline run --again" in err
     wait_until_gone(ranks)
     code, out, _ = toy.call("cancel", str(run))
     assert code == CancelledError.exit_code

@@ -99,9 +99,9 @@ def test_pods_with_secrets_are_for_the_seeded_job_alone():
 
 @pytest.mark.row("P9")
 def test_nothing_that_a_repository_gets_is_a_jenkinsfile():
-    from gangline.cli.templates import render, template_names
+    from gangline.cli.templates import TEMPLATES, render
 
-    written = [path for name in template_names() for path in render(name, name="demo")]
+    written = [path for name in TEMPLATES for path in render(name, name="demo")]
     assert not [path for path in written if "jenkins" in path.lower()]
 
 

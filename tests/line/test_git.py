@@ -76,6 +76,7 @@ def test_a_dirty_tree_has_new_changed_and_deleted_files_and_leaves_the_index_alo
     assert repositories.git(repo, "status", "--porcelain") == before
     assert git.dirty_tree() == tree
     assert b"changed" in git.patch(git.tree("HEAD"), tree)
+    assert git.uncommitted() == (("answer.py", "line.toml"), (".gitignore", "new.txt"))
 
 
 def test_a_file_that_was_only_touched_is_not_dirty(repo):

@@ -29,6 +29,11 @@ def test_what_no_cause_explains_is_other_and_unknown_causes_are_too():
     assert ledger.useful_share == 0.6
 
 
+def test_where_no_rank_told_a_step_the_useful_share_is_unknown():
+    ledger = merge("cpu", [Share(10.0, {"build": 1.0})])
+    assert (ledger.useful_share, ledger.effective_time) == (None, None)
+
+
 def test_merging_again_with_another_gang_keeps_the_first():
     first = merge("cuda", [Share(10.0, {"compute": 6.0, "wait": 4.0})])
     both = merge("cuda", [Share(first.allocated_seconds, first.seconds), Share(5.0, {"compute": 5.0})])

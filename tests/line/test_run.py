@@ -99,9 +99,11 @@ def test_changed_code_is_trained(desk):
 
 def test_a_dirty_tree_runs_marked_and_is_refused_by_the_gate(desk):
     (desk.repo / "new.txt").write_text("not committed")
-    with pytest.raises(GateError, match="uncommitted changes"):
+    with pytest.raises(GateError, match=r"uncommitted changes; git add and git commit .* git stash -u"):
         desk.run()
     (record,) = desk.records()
+    assert "will not be published: the tree is dirty (1 untracked, e.g. new.txt)" in desk.seen.notes[0]
+    assert desk.seen.notes[0] in [event.text for event in record.events if event.stage == "resolve"]
     assert record.run.verdict == "refused"
     assert b"not committed" in desk.store.get(record.commit.patch).data
     assert stage(record, "publish").state == "skipped"

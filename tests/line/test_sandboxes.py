@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.line import repositories
@@ -10,8 +11,11 @@ from gangline.errors import ConfigError, IntegrityError, TrainingError
 from gangline.launch.sandbox import find_engine
 from gangline.launch.sandbox.engines import Unconfined
 from gangline.line import sandboxes
+from gangline.line.gangs import _missed
+from gangline.line.git import Repository
 from gangline.line.question import Origin
-from gangline.line.sandboxes import missed_path, sandbox_of
+from gangline.line.sandboxes import left_out_path, missed_path, sandbox_of
+from gangline.spec.gang import GangEnd
 from gangline.spec.site import ForgeTable, SandboxTable, ServeTable, Site, StoreTable
 
 FORK = Origin(branch="their-idea", pull_request=7, trust="fork")
@@ -119,6 +123,44 @@ def test_a_program_that_misses_a_hidden_path_is_told_how_it_is_shown(desk, tmp_p
     sandbox = sandbox_of(desk.repo, "own", **desk.where)
     assert missed_path(["FileNotFoundError: [Errno 2] No such file: '/no/such/file'"], sandbox) == ""
     assert missed_path([f"FileNotFoundError: '{tmp_path}'"], replace(sandbox, trust="fork")) == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("words.csv", "words.csv is in the folder, but git ignores it: a run has the files of the commit"),
+        ("/gangs/mine/code/words.csv", "words.csv is in the folder, but git ignores it"),
+        ("/pods/code/0123abcd/new/words.txt", "new/words.txt is in the folder, but it is not committed"),
+        ("answer.py", ""),
+        ("../repo/words.csv", ""),
+        ("nowhere.csv", ""),
+        ("/elsewhere/words.csv", ""),
+    ],
+)
+def test_a_program_that_misses_a_file_that_its_commit_lacks_is_told_why(tmp_path, asked, says):
+    repo = repositories.make_repository(tmp_path / "repo")
+    repositories.commit(repo, {".gitignore": "*.csv\n"})
+    (repo / "words.csv").write_text("words")
+    (repo / "new").mkdir()
+    (repo / "new" / "words.txt").write_text("words")
+    repository = Repository.at(repo)
+    lines = [f"FileNotFoundError: [Errno 2] No such file or directory: '{asked}'", "and more"]
+    found = left_out_path(lines, repository, repository.tree("HEAD"))
+    assert says in found if says else found == ""
+
+
+def test_a_fork_is_not_told_what_lies_in_the_folder(tmp_path):
+    repo = repositories.make_repository(tmp_path / "repo")
+    (repo / "private.txt").write_text("words")
+    repository = Repository.at(repo)
+    end = GangEnd(exit_code=1, retry="never", reason="", evidence={"log": ["FileNotFoundError: 'private.txt'"]})
+    said = {}
+    for trust in ("own", "fork"):
+        commit = SimpleNamespace(trust=trust, tree=repository.tree("HEAD"))
+        record = SimpleNamespace(commit=commit, run=SimpleNamespace(target="kubernetes"))
+        said[trust] = _missed(SimpleNamespace(record=record, repository=repository), end)
+    assert "private.txt is in the folder, but it is not committed" in said["own"]
+    assert said["fork"] == ""
 
 
 @needs_engine

@@ -44,3 +44,24 @@ def test_time_series_hold_the_values_of_the_record():
     families = text_string_to_metric_families(render_openmetrics([record]))
     samples = {s.labels.get("metric"): s.value for f in families for s in f.samples if s.name == "gangline_eval_value"}
     assert samples == {name: metric.value for name, metric in record.metrics.items()}
+
+
+def test_a_useful_share_that_no_rank_told_is_unknown_everywhere():
+    record = records.passed()
+    record = replace(record, ledger=replace(record.ledger, seconds={"other": record.ledger.allocated_seconds}))
+    assert "useful share unknown" in page(record)
+    assert "**useful share** unknown · **lost** an unknown share of" in render_markdown(record)
+    assert '"useful share" value="unknown"' in render_junit(record)
+    assert "<span>useful share</span> <b>unknown</b> <small>effective time unknown" in render_html(record)
+
+
+def test_memory_of_a_process_is_not_put_beside_a_forecast_of_tensors():
+    on_cpu = records.passed()
+    on_gpu = replace(on_cpu, plan=replace(on_cpu.plan, device="cuda"))
+    row = r">measured</th>\s*(?:<td.*?</td>\s*){2}<td class=\"num\">%s</td>"
+    assert "414 MB a rank's whole process" in page(on_cpu)
+    assert re.search(row % "-", render_html(on_cpu), re.S)
+    assert "process held 414 MB at its peak" in render_html(on_cpu)
+    assert "414 MB a rank\n" in page(on_gpu)
+    assert re.search(row % "414 MB", render_html(on_gpu), re.S)
+    assert "process held" not in render_html(on_gpu)

@@ -86,6 +86,8 @@ def _describe(store: ObjectStore, question: Question, attempt: int, base: Record
 
 def _notes(question: Question) -> Iterator[str]:
     """What people have to know of how the run will be judged."""
+    if dirty := question.dirty_note:
+        yield dirty
     if question.rules is not None:
         yield (
             f"this commit is part of no branch that publishes: {', '.join(RULES)} are those of commit"

@@ -23,7 +23,7 @@ from gangline.line.output_limits import (
     MOST_RESULT_BYTES,
 )
 from gangline.line.podsets import podset_for
-from gangline.line.sandboxes import missed_path, sandbox_of
+from gangline.line.sandboxes import left_out_path, missed_path, sandbox_of
 from gangline.line.step_table import step_of
 from gangline.spec.codec import from_json
 from gangline.spec.gang import GangEnd, GangResult
@@ -198,11 +198,16 @@ def _next_plan(ctx: Context, stage: str, plan: Plan, end: GangEnd, *, charged: i
 
 
 def _missed(ctx: Context, end: GangEnd) -> str:
-    """What its sandbox hid from a program that failed on this machine."""
-    if end.exit_code == 0 or ctx.record.run.target != "local":
+    """What a program that failed did not find, though it is here: its commit lacks it, or its sandbox hid it."""
+    commit = ctx.record.commit
+    if end.exit_code == 0 or commit.trust != "own":
         return ""
-    sandbox = sandbox_of(ctx.repo, ctx.record.commit.trust, site=ctx.site, environ=ctx.environ)
-    return missed_path([str(line) for line in end.evidence.get("log") or ()], sandbox)
+    lines = [str(line) for line in end.evidence.get("log") or ()]
+    if left_out := left_out_path(lines, ctx.repository, commit.tree):
+        return left_out
+    if ctx.record.run.target != "local":
+        return ""
+    return missed_path(lines, sandbox_of(ctx.repo, commit.trust, site=ctx.site, environ=ctx.environ))
 
 
 def _error(end: GangEnd, missed: str) -> GanglineError | None:

@@ -133,6 +133,13 @@ class Repository:
         tree = self.tree(whole) if self.prefix else whole
         return None if tree == self.tree("HEAD") else tree
 
+    def uncommitted(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Paths that were changed since HEAD, and those that git does not track; a folder of such is one."""
+        text = self._ask("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal", "--", ".")
+        rows = [part.decode(errors="replace") for part in text.split(b"\0") if part]
+        changed = tuple(row[3:] for row in rows if not row.startswith("??"))
+        return changed, tuple(row[3:] for row in rows if row.startswith("??"))
+
     def patch(self, old: str, new: str) -> bytes:
         """Binary difference of two trees, as `git apply` reads it."""
         return self._ask("diff", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-renames", old, new)
@@ -152,6 +159,10 @@ class Repository:
     def has(self, name: str) -> bool:
         """Is there an object of this full name here?"""
         return self._git("cat-file", "-e", name).returncode == 0
+
+    def ignores(self, path: str) -> bool:
+        """Do the rules of .gitignore leave `path` of the folder out?"""
+        return self._git("check-ignore", "--quiet", "--", path).returncode == 0
 
     def is_ancestor(self, old: str, new: str) -> bool:
         return self._git("merge-base", "--is-ancestor", "--end-of-options", old, new).returncode == 0
@@ -197,6 +208,11 @@ class Repository:
             raise TooLarge(f"{clean(path, limit=200)}: {wanted}; move data out of the file")
         done = self._git("cat-file", "blob", f"{tree}:{path}")
         return done.stdout if done.returncode == 0 else None
+
+    def mentions(self, tree: str, text: str, *, besides: Sequence[str] = ()) -> bool:
+        """Is `text` in any file of `tree`, those that match `besides` left out?"""
+        left_out = [f":(exclude){each}" for each in besides]
+        return self._git("grep", "--quiet", "--fixed-strings", "-e", text, tree, "--", ".", *left_out).returncode == 0
 
     def blobs(self, names: list[str]) -> Iterator[bytes]:
         """Contents of many objects in one call, in order, one held at a time.

@@ -77,7 +77,7 @@ def preview(
     return Preview(
         question=question, run=run, choice=found.choice, inventory=found.inventory, profile=found.profile,
         budget=found.budget, band=found.band, sandbox=sandbox,
-        troubles=(*filter(None, [sandbox.warning]), *found.troubles, *found.notes),
+        troubles=(*filter(None, [question.dirty_note, sandbox.warning]), *found.troubles, *found.notes),
     )  # fmt: skip
 
 

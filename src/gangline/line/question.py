@@ -8,12 +8,15 @@ from gangline.errors import ConfigError
 from gangline.line import identity
 from gangline.line.git import Repository
 from gangline.line.protected import Protection, is_protected, read_protection
-from gangline.line.strangers import shown_name
+from gangline.line.strangers import clean, shown_name
 from gangline.line.tasks import MOST_MODULE_BYTES, check_task
 from gangline.spec.line import Line
 from gangline.spec.load import line_digest, load_line_text
 from gangline.spec.record import CommitInfo, Trust
 from gangline.spec.toml_text import MOST_BYTES
+
+CLEAN_TREE = "git add and git commit what belongs to it, .gitignore what does not, or git stash -u"
+"""What a person does about a dirty tree."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +56,17 @@ class Question:
         """As far as it names the runs."""
         patch = "dirty" if self.is_dirty else None
         return CommitInfo(sha=self.commit, tree=self.tree, trust=self.trust, protected=self.protected, patch=patch)
+
+    @property
+    def dirty_note(self) -> str:
+        """What the changes on disk mean for the run, and what ends that; empty for a commit as it is."""
+        if not self.is_dirty:
+            return ""
+        changed, untracked = self.repository.uncommitted()
+        kinds = ((len(changed), "changed"), (len(untracked), "untracked"))
+        counts = ", ".join(f"{number} {kind}" for number, kind in kinds if number)
+        example = f" ({counts}, e.g. {clean((*changed, *untracked)[0], limit=100)})" if counts else ""
+        return f"this run will not be published: the tree is dirty{example}; {CLEAN_TREE}"
 
     def run_id(self, attempt: int) -> str:
         """Equal for every driver that asks the same."""
@@ -122,5 +136,9 @@ def _read_line(
 
     rules = ruled.text if ruled else None
     line = load_line_text(decoded, file="line.toml", rules=rules, overrides=overrides, reader=reader)
-    check_task(line.project.task, lambda path: repository.file(tree, path, most_bytes=MOST_MODULE_BYTES))
+
+    def module(path: str) -> bytes | None:
+        return repository.file(tree, path, most_bytes=MOST_MODULE_BYTES)
+
+    check_task(line.project.task, module, optimizer=line.optimizer)
     return line

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gangline.errors import ConfigError
@@ -16,11 +16,14 @@ from gangline.launch.sandbox.once import LocalRunner
 from gangline.launch.sandbox.runner import Runner
 from gangline.launch.sandbox.view import holds_any, is_there
 from gangline.line import places
+from gangline.line.git import Repository
+from gangline.spec.grammar import is_inside
 from gangline.spec.record import Trust
 from gangline.spec.secrets import is_reference, parse_reference
 from gangline.spec.site import Site
 
 _MISSED = re.compile(r"(?:FileNotFoundError|PermissionError|No such file or directory).*?['\"](/[^'\"]+)['\"]")
+_ABSENT = re.compile(r"(?:FileNotFoundError|No such file or directory).*?['\"]([^'\"]+)['\"]")
 _USERS_FOLDERS = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR",
                   "TMPDIR", "GANGLINE_CACHE", "DOCKER_CONFIG", "GNUPGHOME", "CREDENTIALS_DIRECTORY", "JENKINS_HOME",
                   "JENKINS_AGENT_WORKDIR", "WORKSPACE_TMP")  # fmt: skip
@@ -59,6 +62,28 @@ def missed_path(lines: Sequence[str], sandbox: Sandbox) -> str:
     found = (match[1] for line in reversed(lines) if (match := _MISSED.search(line)))
     path = next((each for each in found if is_there(Path(each))), None)
     return f"; {path} is on this machine, hidden from model code: sandbox.read in site.toml shows it" if path else ""
+
+
+def left_out_path(lines: Sequence[str], repository: Repository, tree: str) -> str:
+    """A sentence on a file that a program did not find, and that the folder has but `tree` lacks."""
+    names = (match[1] for line in reversed(lines) if (match := _ABSENT.search(line)))
+    for path in (each for name in names for each in _in_layer(name)):
+        if is_inside(path) and is_there(repository.root / path) and not repository.has(f"{tree}:{path}"):
+            why = "git ignores it" if repository.ignores(path) else "it is not committed"
+            return f"; {path} is in the folder, but {why}: a run has the files of the commit"
+    return ""
+
+
+def _in_layer(name: str) -> Iterator[str]:
+    """What a path of a rank may be called in the commit: ranks work in a folder `code`, or in `code/DIGEST`."""
+    path = PurePosixPath(name)
+    if not path.is_absolute():
+        yield str(path)
+        return
+    for index, part in enumerate(path.parts):
+        if part == "code":
+            rest = path.parts[index + 1 :]
+            yield from (str(PurePosixPath(*each)) for each in (rest, rest[1:]) if each)
 
 
 def _shown(site: Site, hidden: tuple[Path, ...]) -> Iterator[Path]:

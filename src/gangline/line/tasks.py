@@ -1,17 +1,22 @@
-"""Is the task of a line there? Looked up in the source text: user code is not imported where lines are driven."""
+"""Is the task of a line there, and what does it build? Looked up in the source text: user code is not imported where
+lines are driven."""
 
 import ast
 import difflib
 from collections.abc import Callable
+from typing import Any
 
 from gangline.errors import ConfigError
+from gangline.spec.optimizer import read_optimizer
 
 MOST_MODULE_BYTES = 500_000
 """Of the module that a task is looked up in."""
 
 
-def check_task(task: str | None, reader: Callable[[str], bytes | None]) -> None:
-    """Refuse a `module:Class` whose module or name is not in the tree.
+def check_task(
+    task: str | None, reader: Callable[[str], bytes | None], *, optimizer: dict[str, Any] | None = None
+) -> None:
+    """Refuse a `module:Class` that is not in the tree, and an `[optimizer]` that its ranks would refuse.
 
     Raises:
         ConfigError: It names what was looked for, and the nearest name that is there.
@@ -30,6 +35,24 @@ def check_task(task: str | None, reader: Callable[[str], bytes | None]) -> None:
         near = difflib.get_close_matches(name, names, n=1)
         works = f"write {module}:{near[0]}" if near else f"its classes: {', '.join(_classes(text)[:8]) or 'none'}"
         raise ConfigError(f"line.toml: project.task: wanted {name} in {file}, found no such name; {works}")
+    if optimizer and _leaves_optimizer(text, name):
+        read_optimizer(optimizer)
+
+
+def _leaves_optimizer(text: bytes, name: str) -> bool:
+    """Does the class surely not build its own optimizer: neither it nor a base, all of them here in sight?"""
+    if b"build_optimizer" in text:
+        return False
+    classes = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)}
+    waiting, seen = [name], set[str]()
+    while waiting:
+        found = classes.get(each := waiting.pop())
+        if found is None or found.keywords or found.decorator_list:
+            return False
+        seen.add(each)
+        bases = [base.id if isinstance(base, ast.Name) else "" for base in found.bases]
+        waiting += [base for base in bases if base not in seen]
+    return True
 
 
 def _classes(text: bytes) -> list[str]:

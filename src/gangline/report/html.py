@@ -14,7 +14,7 @@ from markupsafe import Markup
 from gangline.report import facts, palette, svg
 from gangline.report.compare import compare
 from gangline.report.step_parts import part_rows
-from gangline.report.text import clean, percent, place, quantity, short, step_time
+from gangline.report.text import clean, percent, place, quantity, share_words, short, step_time
 from gangline.report.training import training_rows
 from gangline.sanitize import shown
 from gangline.spec.measured import PHASES, RankRow
@@ -76,7 +76,7 @@ def template_environment(*loaders: BaseLoader) -> Environment:
     )
     environment.filters |= {
         "bytes": format_bytes, "count": format_count, "number": format_number, "seconds": format_seconds,
-        "percent": percent, "short": short, "step": step_time,
+        "percent": percent, "share_words": share_words, "short": short, "step": step_time,
         "quantity": quantity, "place": place,
     }  # fmt: skip
     environment.globals |= {
@@ -118,8 +118,8 @@ def _tiles(record: Record) -> list[Tile]:
             note = f"{percent(off, signed=True)} against forecast" if off is not None else "median, measured"
             tiles.append(Tile("step", step_time(record.plan.measured.step_seconds), note))
     if record.ledger:
-        note = f"effective time {percent(record.ledger.effective_time)}"
-        tiles.append(Tile("useful share", percent(record.ledger.useful_share), note))
+        note = f"effective time {share_words(record.ledger.effective_time)}"
+        tiles.append(Tile("useful share", share_words(record.ledger.useful_share), note))
     tiles.append(Tile("time", format_seconds(facts.total_seconds(record)), "all stages up to the report"))
     return tiles
 

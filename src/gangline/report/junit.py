@@ -3,7 +3,7 @@
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from gangline.report.facts import band_of, headline, stages_in_order, verdict_word
-from gangline.report.text import clean, percent, quantity, step_time
+from gangline.report.text import clean, percent, quantity, share_words, step_time
 from gangline.sanitize import shown
 from gangline.spec.record import Gate, Record, StageInfo
 from gangline.units import format_number
@@ -41,7 +41,7 @@ def _properties(suite: Element, record: Record) -> None:
         if record.plan.measured.step_seconds:
             told["step"] = step_time(record.plan.measured.step_seconds)
     if record.ledger:
-        told["useful share"] = percent(record.ledger.useful_share)
+        told["useful share"] = share_words(record.ledger.useful_share)
     properties = SubElement(suite, "properties")
     for name, value in told.items():
         SubElement(properties, "property", name=name, value=value)

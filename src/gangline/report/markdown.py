@@ -27,7 +27,7 @@ from gangline.report.facts import (
     verdict_word,
 )
 from gangline.report.step_parts import part_words
-from gangline.report.text import APART, clean, code, markdown, percent, place, quantity, short, step_time
+from gangline.report.text import APART, clean, code, markdown, percent, place, quantity, share_words, short, step_time
 from gangline.report.training import training_rows
 from gangline.sanitize import shown
 from gangline.spec.plan import Candidate
@@ -162,8 +162,10 @@ def _lost(record: Record) -> str:
     causes = [f"{markdown(cause, 30)} {percent(share)}" for cause, share in lost[:4]]
     if rest := sum(share for _, share in lost[4:]):
         causes.append(f"other causes {percent(rest)}")
-    whole = f"**lost** {percent(1 - record.ledger.useful_share)} of {record.ledger.resource.upper()} time"
-    text = f"**useful share** {percent(record.ledger.useful_share)} · "
+    useful = record.ledger.useful_share
+    lost_share = percent(1 - useful) if useful is not None else "an unknown share"
+    whole = f"**lost** {lost_share} of {record.ledger.resource.upper()} time"
+    text = f"**useful share** {share_words(useful)} · "
     text += f"{whole}: {' · '.join(causes)}" if causes else whole
     slowest = slowest_rank(record)
     if slow := held_up(record):
@@ -236,7 +238,8 @@ def _of_plan(record: Record) -> tuple[Candidate, ...]:
 
 
 def _ranks(record: Record) -> str:
-    head = ["| rank | node | step | wait | memory |", "|---:|---|---:|---:|---:|"]
+    held = "memory of its process" if record.plan and record.plan.device == "cpu" else "memory"
+    head = [f"| rank | node | step | wait | {held} |", "|---:|---|---:|---:|---:|"]
     rows = [
         f"| {row.rank} | {markdown(place(row.node), 60)} | {step_time(row.step_seconds) if row.step_seconds else '-'} "
         f"| {format_seconds(row.phases.get('wait', 0.0))} "

@@ -19,7 +19,7 @@ from gangline.report.facts import (
     verdict_word,
 )
 from gangline.report.step_parts import part_words
-from gangline.report.text import clean, percent, quantity, short, step_time
+from gangline.report.text import clean, percent, quantity, share_words, short, step_time
 from gangline.report.training import training_rows
 from gangline.sanitize import shown
 from gangline.spec.record import Record
@@ -135,7 +135,8 @@ def _plan(record: Record) -> list[str]:
     if plan.measured.step_seconds:
         off = forecast_off(record)
         known = f", {percent(off, signed=True)} against forecast" if off is not None else ", no forecast"
-        memory = f" · {format_bytes(plan.measured.memory_bytes)} a rank" if plan.measured.memory_bytes else ""
+        held = "a rank" if plan.device == "cuda" else "a rank's whole process"
+        memory = f" · {format_bytes(plan.measured.memory_bytes)} {held}" if plan.measured.memory_bytes else ""
         lines.append(f"          step {step_time(plan.measured.step_seconds)}{known}{memory}")
     if parts := part_words(record):
         lines.append(f"          forecast {parts}")
@@ -148,7 +149,7 @@ def _time(record: Record) -> list[str]:
     causes = " · ".join(f"{cause} {percent(share)}" for cause, _, share in ledger_rows(record.ledger)[:6])
     held = f"{format_seconds(record.ledger.allocated_seconds)} of {record.ledger.resource.upper()} time"
     slow = [f"slow      {clean(said)}" for said in held_up(record)]
-    return [f"time      {held}: {causes}", f"          useful share {percent(record.ledger.useful_share)}", *slow]
+    return [f"time      {held}: {causes}", f"          useful share {share_words(record.ledger.useful_share)}", *slow]
 
 
 def _rest(record: Record) -> list[str]:

@@ -51,6 +51,11 @@ def percent(share: float, *, signed: bool = False) -> str:
     return f"{value:{sign}.{digits}f} %"
 
 
+def share_words(share: float | None) -> str:
+    """As `percent`; what nothing told is unknown."""
+    return "unknown" if share is None else percent(share)
+
+
 def short(digest: str | None, size: int = 8) -> str:
     """Head of a digest or commit, `-` where there is none."""
     return digest.removeprefix("sha256:")[:size] if digest else "-"

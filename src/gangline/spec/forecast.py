@@ -27,7 +27,7 @@ class Forecast:
 
     parameters: int | None = None
     memory_bytes: int | None = None
-    """Peak of the busiest rank."""
+    """Peak of the busiest rank: of tensors; measured on a CPU, of its whole process."""
     memory_origin: str = "formula"
     """Where that comes from: `formula`, `memory run`."""
     step_seconds: float | None = None

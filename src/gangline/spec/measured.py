@@ -84,6 +84,7 @@ class RankRow:
     step_seconds: float | None = None
     """Median."""
     peak_memory_bytes: int | None = None
+    """Of tensors on a GPU; on a CPU of the whole process, Python and torch with it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,10 +133,15 @@ class Ledger:
     """By cause of LEDGER_CAUSES; absent is zero."""
 
     @property
-    def useful_share(self) -> float:
-        return self.seconds.get("compute", 0.0) / self.allocated_seconds if self.allocated_seconds else 0.0
+    def useful_share(self) -> float | None:
+        """Of the allocation, computed in; None: no rank told a step, as programs need not."""
+        return self._share("compute")
 
     @property
-    def effective_time(self) -> float:
-        working = sum(self.seconds.get(cause, 0.0) for cause in ("compute", "data", "wait", "bubble"))
-        return working / self.allocated_seconds if self.allocated_seconds else 0.0
+    def effective_time(self) -> float | None:
+        return self._share("compute", "data", "wait", "bubble")
+
+    def _share(self, *causes: str) -> float | None:
+        if not self.seconds.get("compute") or not self.allocated_seconds:
+            return None
+        return sum(self.seconds.get(cause, 0.0) for cause in causes) / self.allocated_seconds

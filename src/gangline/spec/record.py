@@ -222,9 +222,10 @@ class Drill:
     name: str
     row: str
     """Row of the goal sheet, e.g. T1."""
-    result: Literal["held", "broken", "not_struck"]
+    result: Literal["held", "held_late", "broken", "not_struck"]
+    """held_late: nothing was lost, but recovery took longer than its target."""
     reason: str = ""
-    """Why it broke or did not strike."""
+    """Why it broke, came late or did not strike."""
     seen: str = ""
     """Who noticed what, in a sentence."""
     detect_seconds: float | None = None

@@ -8,13 +8,9 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from gangline.errors import ConfigError
+from gangline.spec.optimizer import read_optimizer
 from gangline.spec.plan import Precision
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "adamw": {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01},
-    "sgd": {"lr": 1e-2, "momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0, "nesterov": False},
-}
-"""Rule to its options and their defaults."""
 _CLASSES: dict[str, type[torch.optim.Optimizer]] = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 
 
@@ -24,7 +20,7 @@ def make_optimizer(model: nn.Module, table: dict[str, Any], *, precision: Precis
     Raises:
         ConfigError: A rule or option that is not there, named with what is.
     """
-    rule, options = _read(table)
+    rule, options = read_optimizer(table)
     require_gradients(model)
     parameters = [each for each in model.parameters() if each.requires_grad]
     fused = precision != "fp16" and all(each.is_floating_point() for each in parameters)
@@ -57,33 +53,3 @@ def require_optimizer(found: Any, source: str) -> torch.optim.Optimizer:
             "step are computed once, on all ranks; use an optimizer that steps without"
         )
     return found
-
-
-def _read(table: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    if unknown := sorted(table.keys() - {"elementwise"}):
-        raise ConfigError(
-            f"optimizer.{unknown[0]}: this runtime has optimizer.elementwise only, rules {sorted(OPTIONS)}"
-        )
-    given = dict(table.get("elementwise", {}))
-    rule = given.pop("rule", "adamw")
-    if rule not in OPTIONS:
-        raise ConfigError(f"optimizer.elementwise.rule: wanted one of {sorted(OPTIONS)}, found {rule!r}")
-    known = OPTIONS[rule]
-    if unknown := sorted(given.keys() - known.keys()):
-        raise ConfigError(f"optimizer.elementwise.{unknown[0]}: {rule} has no such option; it has {sorted(known)}")
-    options = {name: _option(name, given.get(name, default), default) for name, default in known.items()}
-    return rule, options
-
-
-def _option(name: str, value: Any, default: Any) -> Any:
-    if isinstance(default, tuple):
-        if not isinstance(value, (list, tuple)) or len(value) != len(default):
-            raise ConfigError(f"optimizer.elementwise.{name}: wanted {len(default)} numbers, found {value!r}")
-        return tuple(map(float, value))
-    if isinstance(default, bool):
-        if not isinstance(value, bool):
-            raise ConfigError(f"optimizer.elementwise.{name}: wanted true or false, found {value!r}")
-        return value
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
-        raise ConfigError(f"optimizer.elementwise.{name}: wanted a number, 0 or more, found {value!r}")
-    return float(value)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gangline.cli.templates import render, template_names
+from gangline.cli.templates import TEMPLATES, render
 from gangline.data.resolve import resolve_text
 from gangline.errors import UsageError
 from gangline.spec.data_keys import DataAccess
@@ -14,7 +14,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "bytegpt"
 
 
 def test_new_repository_has_the_files_a_user_expects():
-    assert template_names() == ["model"]
+    assert list(TEMPLATES) == ["model"]
     assert set(render("model", name="demo")) == {".gitignore", "README.md", "line.toml", "model.py"}
 
 

@@ -46,6 +46,12 @@ def test_a_step_that_a_peer_still_finishes_after_the_kill_is_no_recovery():
     assert (after.recover_seconds, after.lost_seconds) == (None, None)
 
 
+def test_a_generation_that_takes_no_notice_of_a_request_to_stop_went_on():
+    ignored = History(ranks=(*KILLED.ranks[:5], step(5, 5.0), step(6, 6.0)), keepers=KILLED.keepers[:1])
+    assert aftermath(ignored, KILL).went_on_to == 6
+    assert aftermath(KILLED, KILL).went_on_to is None
+
+
 def test_without_a_checkpoint_everything_is_lost():
     ranks = tuple(e for e in KILLED.ranks if e["event"] == "step" and e["generation"] == 0)
     anew = tuple(step(number, 6.0 + number, 1) for number in range(1, 6))

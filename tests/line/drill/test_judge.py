@@ -14,19 +14,43 @@ from gangline.line.drill.availability import Availability
 from gangline.line.drill.catalogue import DRILLS, choose
 from gangline.line.drill.history import Aftermath, Strike, aftermath
 from gangline.line.drill.judge import Held, Seen, charge, judge, not_struck, with_drill
+from gangline.line.drill.run import EXIT_CODES
 from gangline.line.drill.samples import Samples
+from gangline.line.drill.table import verdict
 from gangline.spec.measured import LEDGER_CAUSES, Ledger
 from gangline.spec.site import DrillTable, LaunchTable, Site, StoreTable
 
 KIND = DRILLS["kill-rank"]
 FREEZE = DRILLS["freeze-rank"]
 STOP = Strike(rank=1, step=4, generation=0, mono=4.5, seconds=5.0)
+IGNORED = (
+    "the program ignores stop requests: rank 1 was asked to leave and trained on to step 9; one that sees stop_asked "
+    "saves and leaves"
+)
 
 
 def test_a_kill_that_came_back_within_an_interval_held():
     drill = judge(KIND, KILL, aftermath(KILLED, KILL), Seen(), interval=2, seed=7)
     assert (drill.result, drill.reason, drill.lost_steps) == ("held", "", 2)
     assert drill.arguments == {"rank": 1, "step": 4, "seed": 7}
+
+
+@pytest.mark.parametrize(
+    ("kind", "done", "times", "reason"),
+    [
+        (KIND, KILL, (0.1, 15.1), "recovered in 15.1 s, target <= 15 s"),
+        (KIND, KILL, (0.1, 14.9), ""),
+        (FREEZE, STOP, (20.0, 31.0), "recovered in 11.0 s, target <= 10 s past the watchdog"),
+        (FREEZE, STOP, (20.0, 29.0), ""),
+        (FREEZE, STOP, (None, 31.0), ""),
+    ],
+)
+def test_a_recovery_beyond_its_target_held_late(kind, done, times, reason):
+    after = Aftermath(detect_seconds=times[0], recover_seconds=times[1])
+    drill = judge(kind, done, after, Seen(), interval=2, seed=7)
+    assert (drill.result, drill.reason) == ("held_late" if reason else "held", reason)
+    assert verdict(drill) == ("HELD LATE" if reason else "HELD")
+    assert EXIT_CODES[drill.result] == 0
 
 
 @pytest.mark.parametrize(
@@ -49,6 +73,14 @@ def test_a_kill_that_came_back_within_an_interval_held():
         ),
         (DRILLS["hang-rank"], KILL, {"detected": "rank 0 hangs"}, 2, (), "rank 1 hung, said was: rank 0 hangs"),
         (DRILLS["kill-twice"], KILL, {"charged": 3}, 2, (), "two kills cost 3 restarts of the budget"),
+        (
+            DRILLS["stop"],
+            KILL,
+            {"went_on_to": 9, "recover_seconds": None, "lost_steps": None, "charged": 0},
+            2,
+            (),
+            IGNORED,
+        ),
         (DRILLS["stop"], KILL, {"lost_steps": 0}, 2, (), "1 restarts were charged, promised none"),
         (
             DRILLS["resize"],

@@ -125,6 +125,8 @@ def test_numbers_of_a_run_have_names_that_stay_and_are_finite(tmp_path):
         ledger=Ledger(resource="cpu", allocated_seconds=10.0, seconds={"compute": 5.0}),
     )
     assert numbers(record) == {"allocated_seconds": 10.0, "loss": 2.5, "useful_share": 0.5}
+    untold = replace(record, ledger=Ledger(resource="cpu", allocated_seconds=10.0, seconds={"other": 10.0}))
+    assert numbers(untold) == {"allocated_seconds": 10.0, "loss": 2.5}
     shown = Logs()
     write(record, None, {"metrics": shown, "verdict": shown})
     assert shown.metrics["loss"] == 2.5

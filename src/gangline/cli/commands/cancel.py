@@ -36,5 +36,7 @@ def command(
     else:
         ended = record.run.verdict or record.run.state
         say(f"{record.run.id} {ended}: nothing of it is left running")
+        if record.run.exit_code == CancelledError.exit_code:
+            say("next: gangline run --again starts the next attempt, gangline run only repeats this", err=True)
     if record.run.exit_code == CancelledError.exit_code:
         raise typer.Exit(CancelledError.exit_code)

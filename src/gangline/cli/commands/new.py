@@ -8,17 +8,19 @@ import typer
 
 from gangline.cli.options import JsonOption
 from gangline.cli.output import print_json
-from gangline.cli.templates import render
+from gangline.cli.templates import TEMPLATES, render
 from gangline.cli.terminal import say
 from gangline.errors import StorageError, UsageError
 from gangline.spec.grammar import SLUG
 from gangline.units import format_bytes
 
+_TEMPLATES = "Which one to start from: " + "; ".join(f"{name}, {text}" for name, text in TEMPLATES.items()) + "."
+
 
 def command(
     name: Annotated[str, typer.Argument(help="Folder to make, and the project's name.")],
     *,
-    template: Annotated[str, typer.Option("--template", help="Which one to start from.")] = "model",
+    template: Annotated[str, typer.Option("--template", help=_TEMPLATES)] = "model",
     json: JsonOption = False,
 ) -> None:
     """Make a git repository with a model, its line.toml and a first commit."""

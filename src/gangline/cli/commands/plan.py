@@ -7,7 +7,16 @@ from typing import Annotated
 import typer
 
 from gangline.cli.desk import open_desk
-from gangline.cli.options import HERE, CommitOption, JsonOption, PathArgument, SetOption, SiteOption, StrategyOption
+from gangline.cli.options import (
+    HERE,
+    CommitOption,
+    JsonOption,
+    PathArgument,
+    RepoOption,
+    SetOption,
+    SiteOption,
+    StrategyOption,
+)
 from gangline.cli.output import print_json, terminal_width
 from gangline.cli.terminal import say
 from gangline.cli.view.candidates import candidate_table
@@ -36,11 +45,12 @@ def command(
         bool, typer.Option("--memory-run", help="Follow the memory of the best two plans, however much room they have.")
     ] = False,
     why: Annotated[bool, typer.Option("--why", help="All plans, and where each number comes from.")] = False,
+    repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show the plans that were considered, the one that won, and a reason for every one that lost."""
-    desk = open_desk(path, site)
+    desk = open_desk(repo / path, site)
     overrides = tuple(set_ or ())
     with waiting("packing the code") as tell:
         found = preview(

@@ -13,6 +13,7 @@ from gangline.cli.options import (
     CommitOption,
     JsonOption,
     PathArgument,
+    RepoOption,
     SetOption,
     SiteOption,
     StrategyOption,
@@ -55,6 +56,7 @@ def command(
         str | None, typer.Option("--profile", metavar="A:B", help="Profile these steps on rank 0.")
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Drive it in the background and return.")] = False,
+    repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -63,7 +65,7 @@ def command(
     Ctrl-C stops a gang of this machine with a checkpoint, a second one leaves at once; a gang on a cluster goes on.
     SIGTERM leaves every gang running.
     """
-    desk = open_desk(path, site)
+    desk = open_desk(repo / path, site)
     there = with_target(desk.site, target)
     driving = who_drives(driver, there)
     if detach:

@@ -7,11 +7,9 @@ from importlib.resources import files
 
 from gangline.errors import UsageError
 
+TEMPLATES = {"model": "a byte-level GPT in one file, a task that trains on CPUs within a minute"}
+"""Folder to what is in it."""
 _NAME = "__NAME__"
-
-
-def template_names() -> list[str]:
-    return sorted(each.name for each in files(__name__).iterdir() if each.is_dir() and not each.name.startswith("_"))
 
 
 def render(template: str, *, name: str) -> dict[str, str]:
@@ -20,7 +18,8 @@ def render(template: str, *, name: str) -> dict[str, str]:
     Raises:
         UsageError: There is no such template.
     """
-    if template not in template_names():
-        raise UsageError(f"wanted one of {', '.join(template_names())}, found {template!r}")
+    if template not in TEMPLATES:
+        lines = "".join(f"\n  {each:<10} {text}" for each, text in TEMPLATES.items())
+        raise UsageError(f"wanted one of {', '.join(TEMPLATES)}, found {template!r}:{lines}")
     found = [each for each in (files(__name__) / template).iterdir() if each.name.endswith(".in")]
     return {each.name.removesuffix(".in"): each.read_text("utf-8").replace(_NAME, name) for each in found}

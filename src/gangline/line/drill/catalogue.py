@@ -19,6 +19,10 @@ class Kind:
     """What happens."""
     target: str
     """What detection and recovery should take."""
+    recover_seconds: float | None = None
+    """Of the target; None: it bounds something else, which is a promise."""
+    past_detection: bool = False
+    """Those seconds begin when the fault is found, not when it strikes."""
     seconds: float | None = None
     """How long it lasts, where nobody says otherwise; None: it is over at once, or lasts until somebody acts."""
     stalls: bool = True
@@ -32,15 +36,15 @@ DRILLS: dict[str, Kind] = {
     for each in (
         Kind(
             name="kill-rank", row="T1", text="SIGKILL to a rank at a step; its gang resumes from the last checkpoint",
-            target="target <= 15 s",
+            target="target <= 15 s", recover_seconds=15.0,
         ),
         Kind(
             name="kill-twice", row="T2", text="SIGKILL to a rank, and again while the gang starts anew",
-            target="target <= 30 s, at most two charges",
+            target="target <= 30 s, at most two charges", recover_seconds=30.0,
         ),
         Kind(
             name="freeze-rank", row="T3", text="stops a rank and thaws it; a short stop passes, a long one is declared",
-            target="target <= 10 s past the watchdog", seconds=5.0,
+            target="target <= 10 s past the watchdog", recover_seconds=10.0, past_detection=True, seconds=5.0,
         ),
         Kind(
             name="hang-rank", row="T4", text="a rank stands still for good, its process alive; the watchdog ends it",

@@ -77,6 +77,8 @@ class Aftermath:
     checkpoint_step: int | None = None
     """Where the new generation resumed; 0: from the beginning."""
     lost_steps: int | None = None
+    went_on_to: int | None = None
+    """Last step after the strike, where a generation that was to end went on as if nothing had been asked."""
     lost_seconds: float | None = None
     """Until the training was past the step it had reached."""
     reached: int = 0
@@ -134,6 +136,7 @@ def aftermath(history: History, strike: Strike) -> Aftermath:
         checkpoint_step=resumed if goes_back and first else None,
         lost_steps=max(0, reached - resumed) if first or (strike.ends is not None and ended is not None) else None,
         lost_seconds=past["mono"] - strike.mono if past else None,
+        went_on_to=_went_on_to(history, strike, reached) if anew and not generations and not restarts else None,
         reached=reached,
         durable=durable,
         saves_failed=saves_failed,
@@ -147,6 +150,12 @@ def aftermath(history: History, strike: Strike) -> Aftermath:
         world_size=generations[-1].get("world_size") if generations else None,
         breaks=tuple(went_back(history)),
     )
+
+
+def _went_on_to(history: History, strike: Strike, reached: int) -> int | None:
+    same = (e["step"] for e in history.steps(after=strike.mono) if e["generation"] == strike.generation)
+    last = max(same, default=reached)
+    return last if last > reached else None
 
 
 def went_back(history: History) -> list[str]:

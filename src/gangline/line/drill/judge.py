@@ -1,4 +1,4 @@
-"""From what followed a strike to a result: held, broken with the promise that broke, or not struck. Pure."""
+"""From what followed a strike to a result: held, in time or late, broken with the promise, or not struck. Pure."""
 
 from dataclasses import dataclass, replace
 
@@ -48,11 +48,12 @@ def judge(kind: Kind, strike: Strike, after: Aftermath, seen: Seen, *, interval:
     """
     broken = _broken(kind, strike, after, interval) + _broken_beside(kind, strike, after, seen)
     detect, recover = _times(kind, after, seen.felt)
+    late = _late(kind, detect, recover)
     return Drill(
         name=kind.name,
         row=kind.row,
-        result="broken" if broken else "held",
-        reason="; ".join(broken),
+        result="broken" if broken else "held_late" if late else "held",
+        reason="; ".join(broken) or late,
         seen=after.detected if seen.felt is None else describe_felt(seen.felt),
         detect_seconds=_rounded(detect),
         recover_seconds=_rounded(recover),
@@ -71,6 +72,14 @@ def _times(kind: Kind, after: Aftermath, felt: Availability | None) -> tuple[flo
         return detect, felt.durable_seconds
     goes_on = kind.stalls or after.answer in ("skip", "rollback")
     return after.detect_seconds, after.recover_seconds if goes_on else None
+
+
+def _late(kind: Kind, detect: float | None, recover: float | None) -> str:
+    """That it took longer than its target to recover; empty: it did not, or a pause ended before anybody noticed."""
+    if kind.recover_seconds is None or recover is None or (kind.past_detection and detect is None):
+        return ""
+    took = recover - (detect or 0.0) if kind.past_detection else recover
+    return f"recovered in {took:.1f} s, {kind.target}" if took > kind.recover_seconds else ""
 
 
 def not_struck(kind: Kind, reason: str, *, seed: int) -> Drill:
@@ -107,7 +116,12 @@ def charge(ledger: Ledger, seconds: float) -> Ledger:
 
 def _broken(kind: Kind, strike: Strike, after: Aftermath, interval: int) -> list[str]:
     found = list(after.breaks)
-    if after.recover_seconds is None and kind.stalls:
+    if kind.name == "stop" and after.went_on_to is not None:
+        found.append(
+            f"the program ignores stop requests: rank {strike.rank} was asked to leave and trained on to step "
+            f"{after.went_on_to}; one that sees stop_asked saves and leaves"
+        )
+    elif after.recover_seconds is None and kind.stalls:
         found.append("no new step came")
     if after.lost_steps is not None and after.lost_steps > interval and not was_saving(after, interval):
         found.append(f"lost {after.lost_steps} steps, promised at most {interval}")

@@ -12,7 +12,7 @@ from gangline.line.drill.aim import Wish
 from gangline.line.drill.rehearse import Desk, Done, rehearse, settle
 from gangline.line.drill.rig import Rig, opening, rigged
 from gangline.line.observer import Silent
-from gangline.line.question import ask
+from gangline.line.question import Question, ask
 from gangline.line.run import run_line
 from gangline.spec.line import Line
 from gangline.spec.record import Drill, Record, StageInfo
@@ -51,9 +51,11 @@ def _overrides(desk: Desk, wish: Wish) -> tuple[str, ...]:
     Its longest time without a save differs by less than a second from the line's: another plan, so no earlier run's
     training can be taken for it, and nothing that training depends on.
     """
-    line = ask(desk.repo, commit=None, overrides=(), strategy=None).line
+    question = ask(desk.repo, commit=None, overrides=(), strategy=None)
+    line = question.line
     train = line.train
     _demand(wish, line)
+    _demand_steps(wish, question)
     if wish.step is not None and wish.step >= train.steps:
         raise UsageError(f"--step {wish.step}: the run has {train.steps} steps; strike between 1 and {train.steps - 1}")
     unsaved = train.checkpoint.max_unsaved_seconds + secrets.randbelow(999_999) / 1_000_000
@@ -75,6 +77,18 @@ def _demand(wish: Wish, line: Line) -> None:
         )
     if wish.kind.rig == "nodes" and line.train.ranks == 1:
         raise ConfigError("drill lose-node is refused: one rank is no two nodes; train.ranks = 2 in line.toml works")
+
+
+def _demand_steps(wish: Wish, question: Question) -> None:
+    """Refuse a program that cannot tell its steps, for they are told through gangline alone."""
+    command = question.line.project.command
+    if command is None or any("gangline" in each for each in command):
+        return
+    if not question.repository.mentions(question.tree, "gangline", besides=("line.toml", "*.md", ".gitignore")):
+        raise ConfigError(
+            f"drill {wish.kind.name} is refused: it strikes at a step, and no file of the commit names gangline, so "
+            "project.command tells no steps; gangline.train.Program or Session in it tells them, or use project.task"
+        )
 
 
 def _when_begun(desk: Desk, wish: Wish, begun: "Future[Record | None]", rig: Rig) -> Done | None:

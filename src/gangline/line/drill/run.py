@@ -17,7 +17,9 @@ from gangline.line.drill.table import Found, Skipped, describe_seconds, table, v
 from gangline.spec.record import Drill, Record
 from gangline.spec.site import Site
 
-EXIT_CODES: dict[Literal["held", "broken", "not_struck"], int] = {"held": 0, "broken": 60, "not_struck": 10}
+EXIT_CODES: dict[Literal["held", "held_late", "broken", "not_struck"], int] = {
+    "held": 0, "held_late": 0, "broken": 60, "not_struck": 10
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,5 +169,5 @@ def _replay(found: Drill, wish: Wish, run: str | None) -> str:
 
 
 def _result_line(found: Drill, again: str) -> str:
-    said = {"held": "HELD", "broken": f"BROKEN {found.reason}", "not_struck": f"NOT STRUCK {found.reason}"}
-    return f"result   {said[found.result]}    replay: {again}"
+    said = f"{verdict(found)} {found.reason}".rstrip()
+    return f"result   {said}    replay: {again}"

@@ -35,7 +35,8 @@ def strike(home: Path, aim: Aim, *, rig: Rig, plan: Plan) -> Strike:
     folder = GangFolder(home)
     while (reached := last_step(home, aim.rank)) is None or reached < aim.step:
         if folder.end(0) is not None:
-            raise NotStruckError(f"the gang ended before rank {aim.rank} reached step {aim.step}")
+            told = "; its program told no step, and only what tells steps can be struck" if reached is None else ""
+            raise NotStruckError(f"the gang ended before rank {aim.rank} reached step {aim.step}{told}")
         time.sleep(POLL_SECONDS / 5)
     status = folder.keeper(0)
     generation = status.generation if status else 0

@@ -11,6 +11,7 @@ _HEAD = ("drill", "row", "promised", "seen", "detect", "recover", "verdict")
 _FIXED = (11, 3, 0, 0, 7, 7, 10)
 """Columns of the narrow ones; the two texts share what is left."""
 _LEAST = 22
+_VERDICTS = ("HELD", "HELD LATE", "BROKEN", "NOT STRUCK", "SKIPPED")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +76,7 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 def _sum(found: Sequence[Found]) -> str:
     words = [verdict(each) for each in found]
-    counts = [f"{words.count(word)} {word.lower()}" for word in ("HELD", "BROKEN", "NOT STRUCK", "SKIPPED")]
+    counts = [f"{words.count(word)} {word.lower()}" for word in _VERDICTS]
     drills = [each for each in found if isinstance(each, Drill)]
     lost = sum(each.lost_samples or 0 for each in drills)
     twice = sum(each.repeated_samples or 0 for each in drills)

@@ -23,7 +23,8 @@ def numbers(record: Record) -> dict[str, float]:
     found = {name: metric.value for name, metric in record.metrics.items()} | _judged_on(record)
     if record.ledger is not None:
         found["allocated_seconds"] = record.ledger.allocated_seconds
-        found["useful_share"] = record.ledger.useful_share
+        if record.ledger.useful_share is not None:
+            found["useful_share"] = record.ledger.useful_share
     if record.gang is not None:
         found["restarts"] = float(record.gang.restarts)
     if record.plan is not None:

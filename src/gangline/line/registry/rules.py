@@ -38,7 +38,7 @@ def why_never(record: Record) -> str | None:
     if record.commit.trust != "own":
         return "the commit comes from a fork: what it trains is never published; merge it first"
     if record.commit.patch:
-        return "the tree was dirty: commit the changes and run again to publish"
+        return "the tree was dirty: git add and git commit, or git stash -u, and run again to publish"
     if was_drilled(record):
         return "a drilled run stays a candidate: run again without drill to publish"
     if is_experiment(record):

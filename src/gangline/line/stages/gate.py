@@ -7,6 +7,7 @@ from dataclasses import replace
 from gangline.errors import GateError
 from gangline.line import band
 from gangline.line.context import Context, StageResult
+from gangline.line.question import CLEAN_TREE
 from gangline.spec.codec import digest
 from gangline.spec.line import GateTable, QualityGate
 from gangline.spec.measured import Band, Curve, CurvePoint, Metric
@@ -52,7 +53,7 @@ def _reproducible(table: GateTable, commit: CommitInfo) -> Gate:
     if commit.patch is None:
         return Gate(name="reproducible", verdict="yes", reason="commit, line, code, environment and data by digest")
     verdict: Answer = "no" if table.reproducible else "unknown"
-    reason = "the tree has uncommitted changes; git commit -am ... and run again"
+    reason = f"the tree has uncommitted changes; {CLEAN_TREE}, then run again"
     return Gate(name="reproducible", verdict=verdict, reason=reason, evidence={"patch": commit.patch})
 
 

@@ -8,8 +8,11 @@ from gangline.storage.blobs import put_blob
 
 
 def resolve(ctx: Context) -> StageResult:
-    """Reads the record as it was born; its commit, base and line digest are fixed already."""
+    """Reads the record as it was born, its commit, base and line digest fixed; repeats its notes."""
     record = ctx.record
+    for event in record.events:
+        if event.stage == "resolve":
+            ctx.observer.note(event.text)
     supersede(ctx)
     base = f"base {record.commit.base.commit[:8]}" if record.commit.base else "base none"
     rules = f" · rules of {record.commit.rules[:8]}" if record.commit.rules else ""
