@@ -42,7 +42,9 @@ def told(record: Record, base: Record | None = None) -> dict[str, Any]:
     return {
         "record": record,
         "word": facts.verdict_word(record),
+        "verdict": facts.verdict_text(record),
         "reason": facts.verdict_reason(record),
+        "unreported": facts.unreported(record),
         "tiles": _tiles(record),
         "gates": facts.gate_order(record.gates),
         "stages": _stage_rows(record),

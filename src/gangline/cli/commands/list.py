@@ -11,7 +11,7 @@ from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import columns, dash, print_json
 from gangline.cli.terminal import say
 from gangline.line.runs import list_runs
-from gangline.report.facts import headline, plan_words, total_seconds, verdict_word
+from gangline.report.facts import headline, plan_words, total_seconds, verdict_reason, verdict_text, verdict_word
 from gangline.report.text import clean
 from gangline.spec.record import Record
 from gangline.units import format_number, format_seconds
@@ -63,7 +63,7 @@ def _row(record: Record) -> tuple[str, ...]:
     spent = format_seconds(total_seconds(record))
     created = record.run.created[:16].replace("T", " ")
     return (
-        record.run.id, verdict_word(record), dash(record.commit.branch), dash(plan_words(record)), metric, spent,
+        record.run.id, verdict_text(record), dash(record.commit.branch), dash(plan_words(record)), metric, spent,
         created, record.commit.subject,
     )  # fmt: skip
 
@@ -72,7 +72,8 @@ def _summary(record: Record) -> dict[str, object]:
     return {
         "run": record.run.id,
         "verdict": verdict_word(record),
-        "reason": record.run.reason,
+        "verdict_text": verdict_text(record),
+        "reason": verdict_reason(record),
         "exit_code": record.run.exit_code,
         "commit": record.commit.sha,
         "branch": record.commit.branch,
