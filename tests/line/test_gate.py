@@ -144,3 +144,9 @@ def test_a_training_loss_is_judged_over_its_whole_course(values, verdict):
     found = verdicts(table, of)["quality:loss"]
     assert found[0] == verdict
     assert verdict == "yes" or "from step 20" in found[1]
+
+
+def test_a_name_that_is_no_keyword_is_reported_all_the_same():
+    gate = replace(LOWER, metric="val/loss")
+    reason = verdicts(GateTable(quality=(gate,)), record())["quality:val/loss"][1]
+    assert "program.report(**{'val/loss': ...})" in reason

@@ -26,10 +26,6 @@ def commit(desk, text: str, *tables: str) -> None:
     repositories.commit(desk.repo, {"answer.py": text, "line.toml": repositories.LINE + "".join(tables)})
 
 
-def newest(desk):
-    return max(desk.records(), key=lambda record: (record.run.created, record.seq))
-
-
 def test_a_gate_on_a_metric_that_no_one_reports_refuses_the_run(desk):
     commit(desk, program(accuracy=0.9), GATE.format(metric="acuracy"))
     with pytest.raises(GateError, match=r"no one reported acuracy; reported: accuracy, loss, .*mean accuracy\?"):
@@ -107,3 +103,15 @@ def test_a_wanted_metric_that_a_program_does_not_report_is_refused(desk):
     commit(desk, SILENT, '[evaluate]\nmetrics = ["accuracy"]\n')
     with pytest.raises(ConfigError, match=r"evaluate\.metrics: no one reported accuracy; reported: nothing"):
         desk.run()
+
+
+def test_a_tolerance_is_of_one_run_and_handed_on_to_none(desk):
+    table = GATE.format(metric="accuracy")
+    commit(desk, program(accuracy=0.9), table + "tolerance_percent = 2\n")
+    desk.run()
+    commit(desk, program(accuracy=0.89), table + "tolerance_percent = 2\n")
+    assert desk.run().metrics["accuracy"].base_band.n == 1
+    commit(desk, program(accuracy=0.5), table)
+    record = desk.run()
+    assert (record.metrics["accuracy"].base, record.metrics["accuracy"].base_band) == (0.89, None)
+    assert verdict_text(record) == "passed, 1 gate could not judge"

@@ -33,16 +33,20 @@ def missing_metric(wanted: str, reported: Collection[str], form: Form) -> str:
     )
 
 
-def how_to_report(metrics: Iterable[str], form: Form) -> str:
-    """What to write, and where, so that `metrics` are in the record."""
+def how_to_report(metrics: Iterable[str], form: Form, *, curve: bool = False) -> str:
+    """What to write, and where, so that `metrics`, and losses for the curve, are in the record."""
     given = ", ".join(f"{name}=..." if name.isidentifier() else f"**{{{name!r}: ...}}" for name in metrics)
     match form:
         case "task":
             return "return it from evaluate(model, batch) of the task"
         case "joined":
-            return f"call program.report({given}) of a Program, session.report({given}) of a Session"
+            steps = ["call program.step(loss=...) after each step, or session.step(optimizer)"] if curve else []
+            ends = [f"call program.report({given}) of a Program, session.report({given}) of a Session"] if given else []
+            return "; ".join(steps + ends)
         case "other":
-            return f"from gangline.train import Program; with Program() as program: program.report({given})"
+            steps = ["program.step(loss=...) after each step"] if curve else []
+            ends = [f"program.report({given})"] if given else []
+            return f"from gangline.train import Program; with Program() as program: {', '.join(steps + ends)}"
 
 
 def lacking(metrics: Iterable[str], *, has_curve: bool, form: Form) -> str:
@@ -51,14 +55,8 @@ def lacking(metrics: Iterable[str], *, has_curve: bool, form: Form) -> str:
     wanted = ([] if has_curve else ["no loss for the curve"]) + [f"no {name}, which a gate judges" for name in names]
     if not wanted:
         return ""
-    calls = ([] if has_curve else [_how_to_draw(form)]) + ([how_to_report(names, form)] if names else [])
-    return f"the program ended with exit 0 and reported {' and '.join(wanted)}; {'; '.join(calls)}"
-
-
-def _how_to_draw(form: Form) -> str:
-    if form == "joined":
-        return "call program.step(loss=...) after each step, or session.step(optimizer)"
-    return "from gangline.train import Program; with Program() as program: program.step(loss=...) after each step"
+    works = how_to_report(names, form, curve=not has_curve)
+    return f"the program ended with exit 0 and reported {' and '.join(wanted)}; {works}"
 
 
 def _listed(names: Collection[str]) -> str:

@@ -122,9 +122,10 @@ def _is_unjudged(metrics: tuple[Number, ...]) -> bool:
 def _why_not(base: Record, this: Record, metrics: tuple[Number, ...]) -> str:
     if base.run.project != this.run.project:
         return f"two projects: {base.run.project} and {this.run.project}"
-    for record in (base, this):
+    for record, other in ((base, this), (this, base)):
         if not record.metrics:
-            return f"{record.run.id} has no metrics: it {record.run.verdict or 'has not ended'}"
+            alone = f" beside {', '.join(sorted(other.metrics))}" if other.metrics else ""
+            return f"{record.run.id} has no metrics{alone}: it {_ended(record)}"
     if base.inputs.data != this.inputs.data:
         return f"the data differ: {short(base.inputs.data)} and {short(this.inputs.data)}"
     if not metrics:
@@ -132,6 +133,11 @@ def _why_not(base: Record, this: Record, metrics: tuple[Number, ...]) -> str:
     if _is_unjudged(metrics):
         return f"no band: {'a program trains one seed' if _is_program(base) else _FEW_SEEDS}"
     return ""
+
+
+def _ended(record: Record) -> str:
+    verdict = record.run.verdict or "has not ended"
+    return verdict if verdict in ("passed", "failed", "has not ended") else f"was {verdict}"
 
 
 def _is_program(record: Record) -> bool:
