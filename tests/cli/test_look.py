@@ -24,7 +24,8 @@ def message(result) -> str:
 def test_list_shows_the_newest_first(gangline):
     lines = gangline("list").stdout.splitlines()
     assert lines[0].split()[:3] == ["RUN", "VERDICT", "BRANCH"]
-    assert [line.split()[1] for line in lines[1:]] == ["refused", "failed", "passed"]
+    assert [line.split()[1] for line in lines[1:]] == ["refused", "failed", "passed,"]
+    assert "  passed, 1 gate could not judge  " in lines[3]
 
 
 @pytest.mark.parametrize(
@@ -115,6 +116,14 @@ def test_diff_judges_the_second_run_against_the_first(gangline):
     assert result.exit_code == 0
     assert gangline("diff", records.BASE_RUN, "--fail-on-worse").exit_code == 60
     assert gangline("diff", records.BASE_RUN, records.BASE_RUN, "--fail-on-worse").exit_code == 0
+
+
+def test_diff_that_compared_nothing_does_not_pass_for_no_worse(gangline):
+    result = gangline("diff", records.BASE_RUN, "bytegpt-9f31c2a0-zzzzzz", "--fail-on-worse")
+    assert result.stdout.startswith("NOT COMPARABLE")
+    assert result.exception.exit_code == 60
+    assert "wanted BETTER or SAME, found NOT COMPARABLE: bytegpt-9f31c2a0-zzzzzz has no metrics" in message(result)
+    assert gangline("diff", records.BASE_RUN, "bytegpt-9f31c2a0-zzzzzz").exit_code == 0
 
 
 def test_diff_json_holds_numbers_and_changes(gangline):

@@ -47,7 +47,7 @@ def read_terminal(text: str, metric: str) -> Seen:
     value, center, half = _found(rf"^[✓✗ ] {metric} (\S+).* against (\S+) ± (\S+ %)$", text)
     return Seen(
         value=value, center=center, half=half,
-        verdict=_found(r"^([A-Z]+) +\S+-[0-9a-f]{8}-", text)[0].lower(),
+        verdict=_found(r"^([A-Z]+)(?:,.* ·)? +\S+-[0-9a-f]{8}-", text)[0].lower(),
         plan=_found(r"^plan +(\S+), ", text)[0],
         step=_found(r"^ +step (\S+ m?s),", text)[0],
         useful=_found(r"^ +useful share (\S+ %)$", text)[0],
@@ -62,7 +62,7 @@ def read_comment(text: str, metric: str) -> Seen:
     cells = _found(rf"^\| {metric}\S* \| (\S+).* \| (\S+).* \| .* \| ±(\S+ %) \|", text)
     return Seen(
         value=cells[1], center=cells[0], half=cells[2],
-        verdict=_found(r"^\*\*\S (\w+)\*\*", text)[0],
+        verdict=_found(r"^\*\*\S (\w+)(?:, [^*]*)?\*\*", text)[0],
         plan=_found(r"^\*\*plan\*\* (\S+):", text)[0],
         step=_found(r" · step (\d+ m?s)", text)[0],
         useful=_found(r"^\*\*useful share\*\* (\S+ %)", text)[0],
@@ -76,7 +76,8 @@ def read_junit(text: str, metric: str) -> Seen:
     (gates,) = (suite for suite in root.iter("testsuite") if suite.attrib["name"].endswith(".gates"))
     center, half = told["band"].split(" ± ")
     return Seen(
-        value=told[f"metric:{metric}"].split()[0], center=center, half=half, verdict=told["verdict"], plan=told["plan"],
+        value=told[f"metric:{metric}"].split()[0], center=center, half=half, verdict=_word(told["verdict"]),
+        plan=told["plan"],
         step=told["step"], useful=told["useful share"],
         gates=_gates((_outcome(case), case.attrib["name"]) for case in gates.iter("testcase")),
     )  # fmt: skip
@@ -89,10 +90,15 @@ def read_html(text: str, metric: str) -> Seen:
     tiles = {tile[0]: tile[1:] for tile in page.tiles}
     center, half = _found(r"^base (\S+) ± (\S+ %)$", tiles[metric][1])
     return Seen(
-        value=tiles[metric][0].split()[0], center=center, half=half, verdict=page.verdict[-1],
+        value=tiles[metric][0].split()[0], center=center, half=half, verdict=_word(page.verdict[-1]),
         plan=tiles["plan"][0], step=tiles["step"][0], useful=tiles["useful share"][0],
         gates=_gates((row[0], row[1]) for row in page.gates),
     )  # fmt: skip
+
+
+def _word(verdict: str) -> str:
+    """`passed` of `passed, 1 gate could not judge`: which gates those are, the gates say."""
+    return verdict.partition(",")[0]
 
 
 def read_pipeline(metrics: Mapping[str, float], verdict: str, metric: str) -> Seen:

@@ -8,7 +8,7 @@ from tests.line.records import record
 from gangline.line.stages.gate import judge
 from gangline.spec.line import GateTable, QualityGate
 from gangline.spec.measured import Band, Curve, CurvePoint, Metric
-from gangline.spec.record import Base
+from gangline.spec.record import Base, StageInfo
 
 LOWER = QualityGate(metric="eval_loss", better="lower")
 HIGHER = QualityGate(metric="eval_loss", better="higher")
@@ -67,9 +67,16 @@ def test_without_base_a_line_may_refuse():
 
 
 def test_a_base_without_band_judges_nothing():
-    verdict, reason = quality(LOWER, with_metric(value=9.9, base=2.37))
-    assert verdict == "unknown"
-    assert "evaluate.seeds = 3" in reason
+    of = with_metric(value=9.9, base=2.37)
+    assert quality(LOWER, of)[0] == "unknown"
+
+
+def test_what_learns_a_band_is_named_for_tasks_and_what_needs_none_for_programs():
+    of = with_metric(value=9.9, base=2.37)
+    trained = replace(of, inputs=replace(of.inputs, values={"project.task": "model:Demo"}))
+    assert "evaluate.seeds = 3" in quality(LOWER, trained)[1]
+    assert "tolerance_percent or limit judges" in quality(LOWER, of)[1]
+    assert "seeds" not in quality(LOWER, of)[1]
 
 
 @pytest.mark.parametrize(
@@ -85,8 +92,39 @@ def test_what_is_no_number_is_refused(value):
     assert quality(LOWER, with_metric(value=value))[0] == "no"
 
 
-def test_a_metric_that_nobody_reports_is_unknown():
-    assert quality(LOWER, record())[0] == "unknown"
+@pytest.mark.parametrize("gate", [LOWER, replace(LOWER, limit=2.5), replace(LOWER, tolerance_percent=2.0)])
+def test_a_metric_that_nobody_reports_is_refused_and_the_nearest_one_is_named(gate):
+    of = replace(record(), metrics={"eval_los": Metric(value=2.4), "loss": Metric(value=2.5)})
+    verdict, reason = quality(gate, of)
+    assert verdict == "no"
+    assert "no one reported eval_loss; reported: eval_los, loss, did you mean eval_los?" in reason
+
+
+@pytest.mark.parametrize("base_data", [None, "other"])
+def test_a_metric_that_nobody_reports_is_refused_whatever_the_base(base_data):
+    assert verdicts(GateTable(quality=(LOWER,)), record(), base_data)["quality:eval_loss"][0] == "no"
+
+
+@pytest.mark.parametrize(
+    ("values", "joined", "works"),
+    [
+        ({"project.task": "model:Demo"}, True, "evaluate(model, batch) of the task"),
+        ({"project.command": ["python"]}, True, "program.report(eval_loss=...) of a Program, session.report("),
+        ({"project.command": ["python"]}, False, "from gangline.train import Program; with Program() as program:"),
+    ],
+)
+def test_who_reports_nothing_is_told_where_by_the_form_of_the_program(values, joined, works):
+    of = replace(record(), inputs=replace(record().inputs, values=values))
+    of = replace(of, stages={"train": StageInfo(state="done", outputs={"joined": joined})})
+    assert works in quality(LOWER, of)[1]
+
+
+def test_a_tolerance_judges_on_the_value_of_one_run():
+    gate = replace(LOWER, tolerance_percent=2.0)
+    around = Band(center=2.0, half=0.04, n=1, origin="base")
+    verdict, reason = quality(gate, with_metric(value=2.03, base=2.0, base_band=around))
+    assert (verdict, reason) == ("yes", "2.03 is within the tolerance 2 ± 2.0 % around the base base")
+    assert quality(gate, with_metric(value=2.05, base=2.0, base_band=around))[0] == "no"
 
 
 def test_a_dirty_tree_is_not_reproducible():
@@ -106,3 +144,9 @@ def test_a_training_loss_is_judged_over_its_whole_course(values, verdict):
     found = verdicts(table, of)["quality:loss"]
     assert found[0] == verdict
     assert verdict == "yes" or "from step 20" in found[1]
+
+
+def test_a_name_that_is_no_keyword_is_reported_all_the_same():
+    gate = replace(LOWER, metric="val/loss")
+    reason = verdicts(GateTable(quality=(gate,)), record())["quality:val/loss"][1]
+    assert "program.report(**{'val/loss': ...})" in reason

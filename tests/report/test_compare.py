@@ -14,7 +14,7 @@ from gangline.report.compare_markdown import render_markdown_comparison
 from gangline.report.compare_text import render_comparison
 from gangline.report.compare_types import Beyond, FileChange
 from gangline.spec.measured import Curve, CurvePoint, Metric
-from gangline.spec.record import Base
+from gangline.spec.record import Base, Gate
 
 BASE = records.passed()
 
@@ -171,6 +171,37 @@ def test_without_a_band_nothing_is_claimed_and_the_way_to_one_is_named():
     comparison = compare(bandless, with_loss(2.0))
     assert comparison.outcome == "NOT COMPARABLE"
     assert "evaluate.seeds = 3" in comparison.next_command
+
+
+def test_a_program_is_told_of_a_tolerance_as_it_ignores_seeds():
+    metric = replace(BASE.metrics["eval_loss"], band=None)
+    values = {**BASE.inputs.values, "project.command": ["python", "train.py"]}
+    bandless = replace(BASE, metrics={"eval_loss": metric}, inputs=replace(BASE.inputs, values=values))
+    this = with_loss(2.0)
+    comparison = compare(bandless, replace(this, inputs=bandless.inputs))
+    assert comparison.outcome == "NOT COMPARABLE"
+    assert "tolerance_percent" in comparison.next_command
+    assert "seeds" not in comparison.next_command
+
+
+def test_a_judged_metric_without_counterpart_is_named_and_not_comparable():
+    gate = Gate(name="quality:accuracy", verdict="yes", reason="0.9, wanted at least 0.8")
+    metrics = {"eval_loss": BASE.metrics["eval_loss"], "accuracy": Metric(value=0.9, better="higher")}
+    more = replace(BASE, metrics=metrics, gates=(*BASE.gates, gate))
+    comparison = compare(more, with_loss(2.37))
+    assert (comparison.outcome, comparison.only_base) == ("NOT COMPARABLE", ("accuracy",))
+    assert comparison.why == f"accuracy of the base has no counterpart in {comparison.this}"
+    for text in (render_comparison(comparison), render_markdown_comparison(comparison)):
+        assert "only in base: accuracy" in text
+    assert compare(more, with_loss(3.0)).outcome == "WORSE"
+
+
+def test_a_metric_that_is_new_or_never_judged_hinders_no_comparison():
+    more = replace(BASE, metrics={**BASE.metrics, "accuracy": Metric(value=0.9)})
+    assert compare(more, with_loss(2.37)).outcome == "SAME"
+    judged = replace(with_loss(2.37), metrics={**with_loss(2.37).metrics, "f1": Metric(value=1.0, better="higher")})
+    comparison = compare(BASE, judged)
+    assert (comparison.outcome, comparison.only_this) == ("SAME", ("f1",))
 
 
 def test_values_are_written_as_a_line_writes_them_and_courses_share_a_scale():

@@ -28,6 +28,20 @@ def test_value_band_verdict_and_plan_are_the_same_on_every_surface(name):
     assert f"eval_loss {metric.value:g}" in render_junit(record)
 
 
+def test_a_gate_that_could_not_judge_is_told_on_every_surface():
+    record = records.passed()
+    unjudged = [replace(gate, verdict="unknown") if gate.name == "budget" else gate for gate in record.gates]
+    for of, said in (
+        (record, "1 gate could not judge"),
+        (replace(record, gates=tuple(unjudged)), "2 gates could not judge"),
+    ):
+        for text in (page(of), one_line(of), render_markdown(of), render_html(of), render_junit(of)):
+            assert said in text
+    judged = replace(record, gates=tuple(gate for gate in record.gates if gate.verdict == "yes"))
+    for text in (page(judged), one_line(judged), render_markdown(judged), render_html(judged), render_junit(judged)):
+        assert "could not judge" not in text
+
+
 def test_time_of_a_run_is_the_same_before_and_after_its_report_was_drawn():
     after = records.passed()
     report = replace(after.stages["report"], state="running", seconds=None)

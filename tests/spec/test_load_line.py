@@ -250,6 +250,25 @@ def test_a_value_that_is_missing_is_proposed(overrides, works):
     assert works in problem
 
 
+def test_seeds_of_a_command_are_refused_as_it_trains_one():
+    command = LEAST.replace('task = "model:Demo"', 'command = ["python", "train.py"]')
+    (problem,) = problems(command + "[evaluate]\nseeds = 3\n")
+    assert problem.startswith("evaluate.seeds: wanted 1 for a command, found 3; it trains one seed")
+    load_line_text(LEAST + "[evaluate]\nseeds = 3\n", file="line.toml")
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ("tolerance_percent = 2\nlimit = 3\n", "wanted one of limit and tolerance_percent, found both; keep one"),
+        ("tolerance_percent = -1\n", "wanted at least 0, found -1"),
+    ],
+)
+def test_a_tolerance_is_a_share_and_stands_instead_of_a_limit(keys, says):
+    (problem,) = problems(LEAST + '[[gate.quality]]\nmetric = "eval_loss"\nbetter = "lower"\n' + keys)
+    assert problem.startswith(f"gate.quality[0].tolerance_percent: {says}")
+
+
 def test_a_command_is_not_evaluated_behind_its_back():
     """Its loop is its own; a number that nobody obeys is refused."""
     text = LEAST.replace('task = "model:Demo"', 'command = ["python", "train.py"]') + "[evaluate]\nevery_steps = 3\n"

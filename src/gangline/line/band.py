@@ -30,6 +30,11 @@ def learn(values: Sequence[float], *, floor_percent: float, origin: str) -> Band
     return Band(center=center, half=max(abs(center) * floor_percent / 100, spread), n=n, origin=origin)
 
 
+def tolerated(value: float, *, percent: float, origin: str) -> Band:
+    """What a gate's `tolerance_percent` allows around the value of one run."""
+    return Band(center=value, half=abs(value) * percent / 100, n=1, origin=origin)
+
+
 def learn_curve(
     by_seed: Mapping[str, Sequence[float]], *, floor_percent: float, origin: str
 ) -> tuple[Band | None, ...]:

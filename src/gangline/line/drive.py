@@ -27,6 +27,7 @@ from gangline.line.follow import Interrupted, LostSight
 from gangline.line.stages import STAGE_FUNCTIONS
 from gangline.line.states import FINAL, GOOD, stage
 from gangline.line.trust import checkpoint_owner
+from gangline.report.facts import passed_reason
 from gangline.spec.record import STAGES, Record, Verdict
 from gangline.storage.collect import abort_left_uploads
 from gangline.storage.scoped import revoke_credentials
@@ -63,7 +64,7 @@ def finish(ctx: Context) -> None:
         if left is not None:
             run, state = ctx.record.run.id, stage(ctx.record, left).state
             raise UsageError(f"{run} has not ended, {left} is {state}; gangline report {run} draws it as it stands")
-        _end(ctx, lambda _: "passed", reason="every stage is done and no gate said no", exit_code=0)
+        _end(ctx, lambda _: "passed", reason=passed_reason(ctx.record.gates), exit_code=0)
     if stage(ctx.record, "report").state not in FINAL:
         perform(ctx, "report")
 

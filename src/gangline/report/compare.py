@@ -18,7 +18,8 @@ _AS_COST = {"step_seconds": "step_seconds", "memory_peak_bytes": "memory_bytes"}
 """Metrics of every training that a plan's measurement holds, too."""
 
 
-_MEASURED = {*_AS_COST, "tokens_per_second"}
+_FEW_SEEDS = "the base evaluated fewer than three seeds"
+_MEASURED = {*_AS_COST, "tokens_per_second", "mfu"}
 """Speed and memory: by chance equal or not, they decide nothing."""
 
 
@@ -30,6 +31,7 @@ def compare(base: Record, this: Record, beyond: Beyond | None = None) -> Compari
         for name, metric in sorted(base.metrics.items())
         if name in this.metrics
     )
+    only_base, only_this = _alone(base, this), _alone(this, base)
     outcome, why = _outcome(base, this, metrics)
     costs = _costs(base, this)
     curves = curves_of(base, this, more.bands)
@@ -40,6 +42,8 @@ def compare(base: Record, this: Record, beyond: Beyond | None = None) -> Compari
         why=why,
         metrics=_shown(metrics, costs),
         costs=costs,
+        only_base=only_base,
+        only_this=only_this,
         changes=tuple(changes_between(base, this, more)),
         plan=_plan_words(base, this),
         outside_from=curves.apart_from if curves else None,
@@ -49,6 +53,15 @@ def compare(base: Record, this: Record, beyond: Beyond | None = None) -> Compari
         labels=(_label(base), _label(this)),
     )
     return shown(found)
+
+
+def _is_judged(record: Record, name: str) -> bool:
+    return record.metrics[name].band is not None or any(gate.name == f"quality:{name}" for gate in record.gates)
+
+
+def _alone(record: Record, other: Record) -> tuple[str, ...]:
+    """Metrics without counterpart; of a run that measured nothing its missing metrics are told otherwise."""
+    return tuple(sorted(record.metrics.keys() - other.metrics.keys() - _MEASURED)) if other.metrics else ()
 
 
 def _label(record: Record) -> RunLabel:
@@ -84,6 +97,8 @@ def _outcome(base: Record, this: Record, metrics: tuple[Number, ...]) -> tuple[O
     worse = [number.name for number in metrics if number.side == "worse"]
     if worse:
         return "WORSE", f"{', '.join(worse)} outside the band"
+    if judged := [name for name in _alone(base, this) if _is_judged(base, name)]:
+        return "NOT COMPARABLE", f"{', '.join(judged)} of the base has no counterpart in {this.run.id}"
     better = [number.name for number in metrics if number.side == "better"]
     if better:
         return "BETTER", f"{', '.join(better)} outside the band"
@@ -107,16 +122,27 @@ def _is_unjudged(metrics: tuple[Number, ...]) -> bool:
 def _why_not(base: Record, this: Record, metrics: tuple[Number, ...]) -> str:
     if base.run.project != this.run.project:
         return f"two projects: {base.run.project} and {this.run.project}"
-    for record in (base, this):
+    for record, other in ((base, this), (this, base)):
         if not record.metrics:
-            return f"{record.run.id} has no metrics: it {record.run.verdict or 'has not ended'}"
+            alone = f" beside {', '.join(sorted(other.metrics))}" if other.metrics else ""
+            return f"{record.run.id} has no metrics{alone}: it {_ended(record)}"
     if base.inputs.data != this.inputs.data:
         return f"the data differ: {short(base.inputs.data)} and {short(this.inputs.data)}"
     if not metrics:
         return f"no metric in common: {', '.join(sorted(base.metrics))} and {', '.join(sorted(this.metrics))}"
     if _is_unjudged(metrics):
-        return "no band: the base evaluated fewer than three seeds"
+        return f"no band: {'a program trains one seed' if _is_program(base) else _FEW_SEEDS}"
     return ""
+
+
+def _ended(record: Record) -> str:
+    verdict = record.run.verdict or "has not ended"
+    return verdict if verdict in ("passed", "failed", "has not ended") else f"was {verdict}"
+
+
+def _is_program(record: Record) -> bool:
+    """Of one seed, whatever the line asks for: no band is learned."""
+    return bool(record.inputs.values.get("project.command"))
 
 
 def _costs(base: Record, this: Record) -> tuple[Number, ...]:
@@ -143,6 +169,8 @@ def _next(outcome: Outcome, base: Record, this: Record, metrics: tuple[Number, .
         return f"gangline bisect {worse} --good {short(base.commit.sha)} --bad {short(this.commit.sha)}"
     if outcome != "NOT COMPARABLE":
         return f"gangline report {this.run.id} --open"
+    if metrics and _is_unjudged(metrics) and _is_program(base):
+        return "set tolerance_percent in [[gate.quality]], commit, then: gangline run; gangline diff"
     if metrics and _is_unjudged(metrics):
         return f"set evaluate.seeds = 3, then: gangline run --commit {short(base.commit.sha)} --again"
     if metrics and base.run.project == this.run.project:

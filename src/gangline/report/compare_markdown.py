@@ -1,6 +1,6 @@
 """A comparison as markdown: for a build's summary page or a comment."""
 
-from gangline.report.compare_text import both_courses, curve_words
+from gangline.report.compare_text import alone_lines, both_courses, curve_words
 from gangline.report.compare_types import Comparison, Number
 from gangline.report.facts import SIDE_MARKS
 from gangline.report.text import code, markdown, percent, quantity
@@ -14,7 +14,13 @@ def render_markdown_comparison(comparison: Comparison) -> str:
     """Outcome, table, courses, changes; text of strangers is escaped."""
     parts = [f"**{_MARKS[comparison.outcome]} {comparison.outcome}** {markdown(comparison.why)}"]
     parts.append(_sides(comparison))
-    parts += [_numbers(comparison), _curves(comparison), _changes(comparison), _files(comparison)]
+    parts += [
+        _numbers(comparison),
+        *map(markdown, alone_lines(comparison)),
+        _curves(comparison),
+        _changes(comparison),
+        _files(comparison),
+    ]
     parts.append(f"next: {code(comparison.next_command)}")
     return "\n\n".join(part for part in parts if part) + "\n"
 

@@ -20,7 +20,7 @@ def render_comparison(comparison: Comparison, *, width: int = WIDTH) -> str:
     room = width - len(comparison.outcome) - 2
     blocks = [
         [f"{comparison.outcome}  {clean(comparison.why, room)}", *_labels(comparison, width)],
-        _table(comparison),
+        [*_table(comparison), *(clean(line, width) for line in alone_lines(comparison))],
         _curve_lines(comparison.curves, width),
         change_lines(comparison.changes, comparison.files, width=width),
         [f"next  {comparison.next_command}"],
@@ -44,6 +44,12 @@ def _table(comparison: Comparison) -> list[str]:
     rows.insert(0, ("", "", "base", "this", "change", ""))
     rows.append(("", "plan", comparison.plan, "", "", ""))
     return _aligned(rows)
+
+
+def alone_lines(comparison: Comparison) -> list[str]:
+    """Metrics that one run alone has, a line a run."""
+    sides = (("base", comparison.only_base), ("this", comparison.only_this))
+    return [f"only in {name}: {', '.join(names)}" for name, names in sides if names]
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -97,6 +97,10 @@ class Comparison:
     metrics: tuple[Number, ...]
     costs: tuple[Number, ...]
     """Step time, memory, GPU-hours, as measured."""
+    only_base: tuple[str, ...] = ()
+    """Metrics that this run has not; where one of them was judged, the runs are not comparable."""
+    only_this: tuple[str, ...] = ()
+    """Metrics that the base has not."""
     changes: tuple[Change, ...]
     plan: str
     outside_from: int | None

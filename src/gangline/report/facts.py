@@ -1,5 +1,6 @@
 """What every surface says alike about a record: judgements, shares, ratios. Pure arithmetic on the record."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -7,10 +8,14 @@ from typing import Literal
 from gangline.spec.marks import marks_of
 from gangline.spec.measured import Band, Ledger, Metric
 from gangline.spec.mesh import Mesh
-from gangline.spec.record import SLOW, STAGES, Gate, Record, StageInfo
+from gangline.spec.record import SLOW, STAGES, UNREPORTED, Gate, Record, StageInfo
 
 Side = Literal["better", "same", "worse", "unknown"]
 
+ALL_GOOD = "every stage is done and no gate said no"
+"""Reason of a run that passed, where every gate judged."""
+LONGEST = 500
+"""Characters of a reason; lists and databases take no longer ones."""
 MARKS = {"yes": "✓", "no": "✗", "unknown": "?"}
 SIDE_MARKS: dict[Side, str] = {"better": "✓", "same": "✓", "worse": "✗", "unknown": "?"}
 STAGE_MARKS = {
@@ -81,8 +86,34 @@ def verdict_word(record: Record) -> str:
     return record.run.verdict or "open"
 
 
+def verdict_text(record: Record) -> str:
+    """The verdict as people read it: `passed, 1 gate could not judge`."""
+    word, unjudged = verdict_word(record), unjudged_text(record.gates)
+    return f"{word}, {unjudged}" if word == "passed" and unjudged else word
+
+
+def verdict_head(record: Record, width: int = 10) -> str:
+    """The verdict as a line of a terminal begins: `PASSED    `, or `PASSED, 1 gate could not judge · `."""
+    word, said = verdict_word(record), verdict_text(record)
+    return f"{word.upper():<{width}}" if said == word else f"{word.upper()}{said.removeprefix(word)} · "
+
+
+def unjudged_text(gates: Iterable[Gate]) -> str:
+    """`2 gates could not judge`; empty where all did."""
+    count = sum(gate.verdict == "unknown" for gate in gates)
+    return f"{count} gate{'s' if count > 1 else ''} could not judge" if count else ""
+
+
+def passed_reason(gates: Iterable[Gate]) -> str:
+    """Why a run passed, and what passing does not say."""
+    unknown = "; ".join(f"{gate.name}, {gate.reason}" for gate in gates if gate.verdict == "unknown")
+    return f"no gate said no; not judged: {unknown}"[:LONGEST] if unknown else ALL_GOOD
+
+
 def verdict_reason(record: Record) -> str:
     """One sentence: the run's own, else that of the first gate that said no."""
+    if record.run.verdict == "passed":  # of records that were written before their reason told of unknown gates, too
+        return passed_reason(record.gates)
     if record.run.reason:
         return record.run.reason
     refusing = [gate.reason for gate in record.gates if gate.verdict == "no"]
@@ -127,6 +158,11 @@ def slowest_rank(record: Record) -> tuple[int, str, float] | None:
         return None
     seconds, rank, node = max(timed)
     return rank, node, seconds / median(t[0] for t in timed) - 1
+
+
+def unreported(record: Record) -> list[str]:
+    """What the program should have reported and did not, a sentence each."""
+    return [event.text for event in record.events if event.kind == UNREPORTED]
 
 
 def held_up(record: Record) -> list[str]:

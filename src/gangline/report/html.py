@@ -42,8 +42,10 @@ def told(record: Record, base: Record | None = None) -> dict[str, Any]:
     return {
         "record": record,
         "word": facts.verdict_word(record),
+        "verdict": facts.verdict_text(record),
         "reason": facts.verdict_reason(record),
         "marked": facts.mark_words(record),
+        "unreported": facts.unreported(record),
         "tiles": _tiles(record),
         "gates": facts.gate_order(record.gates),
         "stages": _stage_rows(record),

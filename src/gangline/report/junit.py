@@ -2,7 +2,7 @@
 
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from gangline.report.facts import band_of, headline, stages_in_order, verdict_word
+from gangline.report.facts import band_of, headline, stages_in_order, unreported, verdict_text
 from gangline.report.text import clean, percent, quantity, share_words, step_time
 from gangline.sanitize import shown
 from gangline.spec.record import Gate, Record, StageInfo
@@ -31,7 +31,7 @@ def _suite(root: Element, name: str, record: Record) -> Element:
 
 def _properties(suite: Element, record: Record) -> None:
     """What the other surfaces show at their head, in the same words."""
-    told = {"run": record.run.id, "commit": record.commit.sha, "verdict": verdict_word(record)}
+    told = {"run": record.run.id, "commit": record.commit.sha, "verdict": verdict_text(record)}
     if judged := headline(record):
         told[f"metric:{clean(judged.name, 60)}"] = quantity(judged.metric.value, judged.metric.unit)
         if (band := band_of(judged.metric)) and band.center:
@@ -42,6 +42,8 @@ def _properties(suite: Element, record: Record) -> None:
             told["step"] = step_time(record.plan.measured.step_seconds)
     if record.ledger:
         told["useful share"] = share_words(record.ledger.useful_share)
+    if silent := unreported(record):
+        told["unreported"] = clean("; ".join(silent))
     properties = SubElement(suite, "properties")
     for name, value in told.items():
         SubElement(properties, "property", name=name, value=value)

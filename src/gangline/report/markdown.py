@@ -23,7 +23,9 @@ from gangline.report.facts import (
     slowest_rank,
     stages_in_order,
     total_seconds,
+    unreported,
     verdict_reason,
+    verdict_text,
     verdict_word,
 )
 from gangline.report.step_parts import part_words
@@ -62,6 +64,7 @@ def _head(record: Record) -> str:
         lines.append(f"**{markdown(marked, 300)}**")
     if gates := " · ".join(_gate(gate) for gate in gate_order(record.gates)[:20]):
         lines.append(gates)
+    lines += [f"**unreported** {markdown(said)}" for said in unreported(record)[:4]]
     if (step := first_outside(record)) is not None:
         lines.append(f"{markdown(record.curve.metric, 60)} outside the base band from step {step:,}")
     return "  \n".join(lines)
@@ -71,7 +74,7 @@ def _verdict(record: Record) -> str:
     """How it ended; of a run that is open who holds what it waits for, or how far it is."""
     word = verdict_word(record)
     if word != "open":
-        return f"**{VERDICT_MARKS[word]} {word}** {markdown(verdict_reason(record))}".rstrip()
+        return f"**{VERDICT_MARKS[word]} {verdict_text(record)}** {markdown(verdict_reason(record))}".rstrip()
     return f"**{VERDICT_MARKS[word]} {'waits' if (why := _waits(record)) else 'open'}** {why or _stands(record)}"
 
 
@@ -185,7 +188,8 @@ def _training(record: Record) -> str:
 def _next(record: Record) -> str:
     """The command that a reader would type now."""
     base, run = record.commit.base, record.run.id
-    refused = [g.name.removeprefix("quality:") for g in record.gates if g.verdict == "no" and ":" in g.name]
+    named = [g.name.removeprefix("quality:") for g in record.gates if g.verdict == "no" and ":" in g.name]
+    refused = [name for name in named if name in record.metrics]  # of what no one reported nothing can be bisected
     word = verdict_word(record)
     if refused and base and _NAME.fullmatch(refused[0]):
         return f"**next** {code(f'gangline bisect {refused[0]} --good {short(base.commit)}')}"

@@ -15,7 +15,10 @@ from gangline.report.facts import (
     mesh_words,
     stages_in_order,
     total_seconds,
+    unreported,
+    verdict_head,
     verdict_reason,
+    verdict_text,
     verdict_word,
 )
 from gangline.report.step_parts import part_words
@@ -37,12 +40,12 @@ def one_line(record: Record, *, doing: str = "") -> str:
     if record.run.state == "open":
         return " · ".join(["open", record.run.id, doing or _now_at(record)])
     judged = headline(record)
-    words = [verdict_word(record), record.run.id]
+    words = [verdict_text(record), record.run.id]
     words += [_value_words(judged)] if judged else []
     words += [record.plan.name] if record.plan else []
     words += [format_seconds(total_seconds(record))]
     reason = clean(verdict_reason(record), 120)
-    return " · ".join(words + ([reason] if reason and words[0] != "passed" else []))
+    return " · ".join(words + ([reason] if reason and verdict_word(record) != "passed" else []))
 
 
 def _now_at(record: Record) -> str:
@@ -76,11 +79,13 @@ def _head(record: Record) -> list[str]:
     dirty = " with uncommitted changes" if commit.patch else ""
     base = f"base      {commit.base.run}" if commit.base else "base      none"
     marked = mark_words(record)
+    silent = [f"unreported {clean(said)}" for said in unreported(record)]
     return [
-        f"{verdict_word(record).upper():<10}{record.run.id}" + (f" · {reason}" if reason else ""),
+        f"{verdict_head(record)}{record.run.id}" + (f" · {reason}" if reason else ""),
         *([f"marked    {clean(marked, 300)}"] if marked else []),
         f"commit    {short(commit.sha)}{where}{dirty}: {clean(commit.subject, 120)}",
         f"{base} · created {record.run.created} · attempt {record.run.attempt}",
+        *silent,
     ]
 
 

@@ -4,7 +4,15 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gangline.errors import IntegrityError
-from gangline.report.facts import Side, headline, plan_words, stages_in_order, total_seconds, verdict_word
+from gangline.report.facts import (
+    Side,
+    headline,
+    plan_words,
+    stages_in_order,
+    total_seconds,
+    verdict_reason,
+    verdict_word,
+)
 from gangline.spec.marks import marks_of
 from gangline.spec.record import Record, Trust, run_prefix
 
@@ -137,7 +145,7 @@ def row_of(record: Record) -> RunRow:
         trust=record.commit.trust,
         state=record.run.state,
         verdict=verdict_word(record),
-        reason=record.run.reason,
+        reason=verdict_reason(record),
         attempt=record.run.attempt,
         created=record.run.created,
         plan=plan_words(record),

@@ -175,6 +175,8 @@ class QualityGate:
     """A band is never narrower than this share of its centre."""
     limit: float | None = None
     """Judged on this value instead of the base's band."""
+    tolerance_percent: float | None = None
+    """Judged on the base's value and this share of it instead of a band: for programs, which train one seed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

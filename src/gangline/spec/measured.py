@@ -16,11 +16,12 @@ PHASES = ("data", "forward", "backward", "wait", "bubble", "optimizer", "checkpo
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Band:
-    """Interval in which one new run of the same commit lies, 95 times of 100."""
+    """Interval in which one new run of the same commit lies, 95 times of 100; or what a gate tolerates."""
 
     center: float
     half: float
     n: int
+    """Seeds it was learned from; 1: it was not learned, `tolerance_percent` of a gate says how wide it is."""
     origin: str
     """Run it was learned in."""
 

@@ -18,6 +18,8 @@ STAGES = ("resolve", "build", "plan", "submit", "train", "evaluate", "gate", "pr
 """Every run has these, in this order."""
 SLOW = "straggler"
 """Kind of an event that names a rank which held the gang up."""
+UNREPORTED = "unreported"
+"""Kind of an event that names what a program should have reported and did not."""
 
 StageState = Literal["waiting", "running", "done", "taken", "skipped", "failed", "cancelled"]
 RunState = Literal["open", "ended"]

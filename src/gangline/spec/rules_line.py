@@ -19,6 +19,7 @@ from gangline.spec.line import (
     ProjectTable,
     ProveTable,
     PublishTable,
+    QualityGate,
     TriggerTable,
 )
 from gangline.spec.problems import FileError, Problem, at_least, one_of, show
@@ -42,6 +43,9 @@ def line_rules(line: Line, reader: Reader | None) -> Iterator[Problem]:
     if line.project.command is not None and line.evaluate.every_steps is not None:
         works = "its loop is its own: session.report(...) where it likes; a project.task is evaluated as often as said"
         yield Problem("evaluate.every_steps", "nothing for a command", show(line.evaluate.every_steps), works)
+    if line.project.command is not None and line.evaluate.seeds > 1:
+        works = "it trains one seed, train.seed; limit or tolerance_percent in [[gate.quality]] judges without a band"
+        yield Problem("evaluate.seeds", "1 for a command", show(line.evaluate.seeds), works)
 
 
 def project_rules(table: ProjectTable) -> Iterator[Problem]:
@@ -105,10 +109,17 @@ def gate_rules(table: GateTable) -> Iterator[Problem]:
     for index, quality in enumerate(table.quality):
         key = f"gate.quality[{index}].floor_percent"
         yield from at_least(key, quality.floor_percent, 0, "0.1 is the default")
+        yield from _tolerance_rules(f"gate.quality[{index}].tolerance_percent", quality)
     metrics = [quality.metric for quality in table.quality]
     for metric in sorted({each for each in metrics if metrics.count(each) > 1}):
         yield Problem("gate.quality", "one gate a metric", f"{metrics.count(metric)} for {show(metric)}", "keep one")
     yield from at_least("gate.parity", table.parity, 0, "1e-4 is the default")
+
+
+def _tolerance_rules(key: str, quality: QualityGate) -> Iterator[Problem]:
+    yield from at_least(key, quality.tolerance_percent, 0, "leave it out: the base's band judges")
+    if quality.tolerance_percent is not None and quality.limit is not None:
+        yield Problem(key, "one of limit and tolerance_percent", "both", "keep one")
 
 
 def prove_rules(table: ProveTable) -> Iterator[Problem]:

@@ -28,6 +28,12 @@ def test_a_run_that_passed_is_green():
     assert set(states(records.passed()).values()) == {"success"}
 
 
+def test_a_gate_that_could_not_judge_is_told_first():
+    (gate,) = (each for each in statuses(records.passed()) if each.context == "gangline/gate")
+    assert gate.description.startswith("1 gate could not judge: ")
+    assert "**✓ passed, 1 gate could not judge** " in comment_text(records.passed(), None)
+
+
 def test_a_refused_run_is_red_at_its_gate_and_says_what_was_not_reached():
     record = records.refused()
     assert states(record) == {"build": "success", "train": "success", "gate": "failure", "publish": "error"}

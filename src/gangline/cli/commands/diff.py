@@ -25,7 +25,9 @@ def command(
     ] = BASE,
     b: Annotated[str | None, typer.Argument(help="What is judged.", metavar="B", show_default="the newest run")] = None,
     *,
-    fail_on_worse: Annotated[bool, typer.Option("--fail-on-worse", help="Exit 60 when B is worse.")] = False,
+    fail_on_worse: Annotated[
+        bool, typer.Option("--fail-on-worse", help="Exit 60 when B is worse, or not comparable.")
+    ] = False,
     format_: Annotated[str, typer.Option("--format", help="text, markdown or html.")] = "text",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write instead of stdout.")] = None,
     repo: RepoOption = HERE,
@@ -46,7 +48,15 @@ def command(
         print_json(comparison)
     else:
         print_or_write(_render(comparison, format_), out)
-    if fail_on_worse and comparison.outcome == "WORSE":
+    if fail_on_worse:
+        _demand_no_worse(comparison)
+
+
+def _demand_no_worse(comparison: Comparison) -> None:
+    """Only what was compared and is no worse goes on: a build that cannot tell must not look green."""
+    if comparison.outcome == "NOT COMPARABLE":
+        raise GateError(f"--fail-on-worse: wanted BETTER or SAME, found NOT COMPARABLE: {comparison.why}")
+    if comparison.outcome == "WORSE":
         raise typer.Exit(GateError.exit_code)
 
 

@@ -11,7 +11,7 @@ from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import columns, dash, print_json
 from gangline.cli.terminal import say
 from gangline.line.runs import list_runs
-from gangline.report.facts import headline, plan_words, total_seconds, verdict_word
+from gangline.report.facts import headline, plan_words, total_seconds, verdict_reason, verdict_text, verdict_word
 from gangline.report.text import clean
 from gangline.spec.marks import marks_of
 from gangline.spec.record import Record
@@ -63,7 +63,7 @@ def _row(record: Record) -> tuple[str, ...]:
     metric = f"{judged.name} {format_number(judged.metric.value)}" if judged else "-"
     spent = format_seconds(total_seconds(record))
     created = record.run.created[:16].replace("T", " ")
-    verdict = " · ".join((verdict_word(record), *marks_of(record)))
+    verdict = " · ".join((verdict_text(record), *marks_of(record)))
     return (
         record.run.id, verdict, dash(record.commit.branch), dash(plan_words(record)), metric, spent,
         created, record.commit.subject,
@@ -75,7 +75,8 @@ def _summary(record: Record) -> dict[str, object]:
         "run": record.run.id,
         "verdict": verdict_word(record),
         "marks": list(marks_of(record)),
-        "reason": record.run.reason,
+        "verdict_text": verdict_text(record),
+        "reason": verdict_reason(record),
         "exit_code": record.run.exit_code,
         "commit": record.commit.sha,
         "branch": record.commit.branch,

@@ -1,7 +1,7 @@
 """Lines that every view says alike: one per ended stage, and the verdict with what to do next."""
 
 from gangline.errors import CancelledError, ConfigError, GateError, IntegrityError
-from gangline.report.facts import stages_in_order, total_seconds, verdict_reason, verdict_word
+from gangline.report.facts import stages_in_order, total_seconds, verdict_head, verdict_reason, verdict_text
 from gangline.report.text import clean
 from gangline.sanitize import shown
 from gangline.spec.record import STAGES, Record, StageInfo
@@ -39,11 +39,10 @@ def stage_line(name: str, info: StageInfo, width: int, *, cut: bool = False) -> 
 def closing_lines(record: Record) -> list[str]:
     """Verdict, time, reason; then the next command, on the same line where it fits."""
     record = shown(record)
-    word = verdict_word(record)
     reason = clean(verdict_reason(record))
     said = [format_seconds(total_seconds(record)), *_proven(record)]
-    said += [reason] if reason and word != "passed" else []
-    first = f"{word.upper():<{NAME_WIDTH}}{' · '.join(said)}"
+    said += [reason] if reason and verdict_text(record) != "passed" else []
+    first = f"{verdict_head(record, NAME_WIDTH)}{' · '.join(said)}"
     after = f"next: {' · '.join(next_steps(record))}"
     return [f"{first} · {after}"] if len(first) + len(after) < WIDTH else [first, f"{'':<{NAME_WIDTH}}{after}"]
 
@@ -54,6 +53,12 @@ def _proven(record: Record) -> list[str]:
     return [f"{record.plan.name} and {record.proof.plan}: same loss within the band"]
 
 
+def _unreported_gates(record: Record) -> bool:
+    """A gate refused what no one reported: no comparison tells more."""
+    named = [gate.name.removeprefix("quality:") for gate in record.gates if gate.verdict == "no" and ":" in gate.name]
+    return any(name not in record.metrics for name in named)
+
+
 def next_steps(record: Record) -> list[str]:
     """What a person does after this ending, by the class of its error."""
     run = record.run.id
@@ -62,6 +67,8 @@ def next_steps(record: Record) -> list[str]:
     if record.run.verdict == "passed":
         return ["gangline report --open", "gangline drill kill-rank"]
     report = f"gangline report {run} --open"
+    if _unreported_gates(record):
+        return ["report that metric, or name another in gate.quality", "gangline run for a new commit"]
     by_code = {
         ConfigError.exit_code: ["put it right", "gangline run for a new commit", "gangline run --again for this one"],
         GateError.exit_code: [f"gangline diff {record.commit.base.run} {run}", report]

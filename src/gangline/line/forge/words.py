@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gangline.line.forge.protocol import COMMENT_LIMIT, STATUS_CONTEXTS, Status, StatusState
 from gangline.line.states import GOOD, stage
-from gangline.report.facts import verdict_word
+from gangline.report.facts import unjudged_text, verdict_word
 from gangline.report.markdown import render_markdown
 from gangline.report.text import clean
 from gangline.spec.record import Record, StageInfo
@@ -47,7 +47,9 @@ def _judged(record: Record, infos: dict[str, StageInfo], running: str | None, li
     if record.run.state == "ended" and record.run.verdict != "passed" and _not_reached(infos):
         return "error", f"not reached, as the run was {verdict_word(record)}"
     if all(info.state in GOOD for info in infos.values()):
-        return "success", next((i.message for i in infos.values() if i.state in {"done", "taken"} and i.message), "")
+        said = next((i.message for i in infos.values() if i.state in {"done", "taken"} and i.message), "")
+        unjudged = unjudged_text(record.gates) if "gate" in infos else ""
+        return "success", f"{unjudged}: {said}" if unjudged else said
     if running in infos:
         return "pending", live or f"{running} runs"
     begun = any(info.state != "waiting" for info in infos.values())

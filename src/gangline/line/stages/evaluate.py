@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gangline.errors import ConfigError
-from gangline.line import band
+from gangline.line import band, reporting
 from gangline.line.context import Context, StageResult
 from gangline.line.cost import failed, with_shares
 from gangline.line.course import Course
@@ -15,7 +15,8 @@ from gangline.line.taken import find_donor, origin
 from gangline.planner.assemble import evaluate_plan
 from gangline.spec.codec import digest
 from gangline.spec.gang import GangResult, JobResult
-from gangline.spec.measured import Band, Curve, Metric
+from gangline.spec.line import QualityGate
+from gangline.spec.measured import Curve, Metric
 from gangline.spec.record import Record
 from gangline.units import format_number
 
@@ -48,10 +49,13 @@ def evaluate(ctx: Context) -> StageResult:
 def _by_itself(ctx: Context, key: str) -> StageResult:
     """A program of the user's own is not started again: what it reported at its end counts."""
     reported = dict(ctx.output("train", "metrics") or {})
+    if missing := sorted(set(ctx.line.evaluate.metrics) - reported.keys() - Course.METRICS):
+        said = reporting.missing_metric(missing[0], reported, reporting.form_of(ctx.record))
+        raise ConfigError(f"line.toml: evaluate.metrics: {said}")
     if not reported:
         return StageResult(state="skipped", message="the program reports no metrics", key=key)
     job = JobResult(seed=ctx.line.train.seed, step=int(ctx.output("train", "final_step")), metrics=reported)
-    metrics = judge_metrics(ctx, GangResult(final_step=job.step, jobs=(job,)))
+    metrics = own_metrics(ctx, GangResult(final_step=job.step, jobs=(job,)))
     message = f"{_message(metrics)} · measured by the program itself"
     return StageResult(
         message=message, key=key, change=lambda record: replace(record, metrics=record.metrics | metrics)
@@ -64,39 +68,58 @@ def judge_metrics(ctx: Context, result: GangResult) -> dict[str, Metric]:
     Raises:
         ConfigError: The line asks for a metric that the task does not return.
     """
-    own = next((job for job in result.jobs if job.seed == ctx.line.train.seed), None)
-    found = {} if own is None else own.metrics
-    wanted = {*ctx.line.evaluate.metrics, *(gate.metric for gate in ctx.line.gate.quality if gate.limit is None)}
+    found = own_metrics(ctx, result)
+    wanted = {*ctx.line.evaluate.metrics, *(gate.metric for gate in ctx.line.gate.quality)}
     if missing := sorted(wanted - found.keys() - Course.METRICS):
         raise ConfigError(
             f"line.toml: evaluate.metrics and gate.quality: wanted {', '.join(missing)},"
             f" the task returns {', '.join(sorted(found)) or 'none'}"
         )
-    return {name: _metric(ctx, name, own, result) for name in sorted(found)} if own else {}
+    return found
+
+
+def own_metrics(ctx: Context, result: GangResult) -> dict[str, Metric]:
+    """What the job of the run's own seed reported, whoever asks for it."""
+    own = next((job for job in result.jobs if job.seed == ctx.line.train.seed), None)
+    return {name: _metric(ctx, name, own, result) for name in sorted(own.metrics)} if own else {}
 
 
 def _metric(ctx: Context, name: str, own: JobResult, result: GangResult) -> Metric:
-    gate = next((each for each in ctx.line.gate.quality if each.metric == name), None)
+    gate = _gate_of(ctx, name)
     floor = gate.floor_percent if gate else 0.1
     seeds = {str(job.seed): job.metrics[name] for job in result.jobs if name in job.metrics}
     learned = band.learn(list(seeds.values()), floor_percent=floor, origin=ctx.record.run.id)
-    base_value, base_band = base_of(ctx, name)
-    return Metric(
+    metric = Metric(
         value=own.metrics[name],
         unit=result.metric_units.get(name, ""),
         step=own.step,
         better=gate.better if gate else None,
         seeds=seeds,
         band=learned,
-        base=base_value,
-        base_band=base_band,
     )
+    return beside_base(ctx, name, metric)
 
 
-def base_of(ctx: Context, name: str) -> tuple[float | None, Band | None]:
-    """Value and band of the base run; a base that learned none hands on the band it was judged by."""
+def beside_base(ctx: Context, name: str, metric: Metric) -> Metric:
+    """`metric` with the base's value and the band that it is judged on.
+
+    A gate's tolerance stands instead of the band. A base that learned none hands on the band it was judged by, but no
+    tolerance: that lies around the value of one run.
+    """
     standing = ctx.base.metrics.get(name) if ctx.base else None
-    return (standing.value, standing.band or standing.base_band) if standing else (None, None)
+    if ctx.base is None or standing is None:
+        return replace(metric, base=None, base_band=None)
+    gate = _gate_of(ctx, name)
+    judged = standing.band or standing.base_band
+    if gate is not None and gate.tolerance_percent is not None:
+        judged = band.tolerated(standing.value, percent=gate.tolerance_percent, origin=ctx.base.run.id)
+    elif judged is not None and judged.n < band.MIN_SEEDS:
+        judged = None
+    return replace(metric, better=gate.better if gate else metric.better, base=standing.value, base_band=judged)
+
+
+def _gate_of(ctx: Context, name: str) -> QualityGate | None:
+    return next((each for each in ctx.line.gate.quality if each.metric == name), None)
 
 
 def _learn(record: Record, finished: Finished, metrics: Mapping[str, Metric]) -> Record:
@@ -123,11 +146,7 @@ def _with_seeds(curve: Curve, finished: Finished) -> Curve:
 def _taken(ctx: Context, key: str, donor: Record) -> StageResult:
     names = donor.metrics.keys() - Course.METRICS
 
-    def mine(name: str) -> Metric:
-        base_value, base_band = base_of(ctx, name)
-        return replace(donor.metrics[name], base=base_value, base_band=base_band)
-
-    metrics = {name: mine(name) for name in sorted(names)}
+    metrics = {name: beside_base(ctx, name, donor.metrics[name]) for name in sorted(names)}
 
     def change(record: Record) -> Record:
         curve = replace(record.curve, seed_points=donor.curve.seed_points)

@@ -8,6 +8,8 @@ from gangline.errors import GateError
 from gangline.line import band
 from gangline.line.context import Context, StageResult
 from gangline.line.question import CLEAN_TREE
+from gangline.line.reporting import Form, form_of, missing_metric
+from gangline.line.stages.evaluate import beside_base
 from gangline.spec.codec import digest
 from gangline.spec.line import GateTable, QualityGate
 from gangline.spec.measured import Band, Curve, CurvePoint, Metric
@@ -21,30 +23,42 @@ def gate(ctx: Context) -> StageResult:
     """Cheap and always judged anew; fails with GateError (60), every verdict recorded."""
     standing = [each for each in ctx.record.gates if each.name == "budget"]
     base = ctx.base
-    gates = (*standing, *judge(ctx.line.gate, ctx.record, base_data=base.inputs.data if base else None))
+    beside = _beside_base(ctx)
+    record = replace(ctx.record, metrics=ctx.record.metrics | beside)
+    gates = (*standing, *judge(ctx.line.gate, record, base_data=base.inputs.data if base else None))
     refused = [each for each in gates if each.verdict == "no"]
     text = " · ".join(_say(each) for each in gates)
     return StageResult(
         state="failed" if refused else "done",
         message=text,
         key=digest([ctx.line.gate, ctx.record.metrics, ctx.record.commit]),
-        change=lambda record: replace(record, gates=gates),
+        change=lambda record: replace(record, gates=gates, metrics=record.metrics | beside),
         error=GateError("; ".join(f"{each.name}: {each.reason}" for each in refused)) if refused else None,
     )
+
+
+def _beside_base(ctx: Context) -> dict[str, Metric]:
+    """Metrics that a gate judges, as the line judges them now: what training measured has no base before."""
+    names = {each.metric for each in ctx.line.gate.quality} & ctx.record.metrics.keys()
+    return {name: beside_base(ctx, name, ctx.record.metrics[name]) for name in sorted(names)}
 
 
 def judge(table: GateTable, record: Record, *, base_data: str | None) -> Iterator[Gate]:
     """Verdicts over what the record holds by now; `base_data` is the data digest of the base, where there is one."""
     yield _reproducible(table, record.commit)
     for wanted in table.quality:
+        if wanted.metric not in record.metrics:
+            yield _unreported(wanted, record)
+            continue
         if wanted.limit is None and base_data not in (None, record.inputs.data):
             yield _other_data(wanted, require_base=table.require_base)
             continue
-        on_curve = wanted.metric == record.curve.metric and wanted.limit is None and _base_bands(record.curve)
-        if on_curve:
+        by_band = wanted.limit is None and wanted.tolerance_percent is None
+        if by_band and wanted.metric == record.curve.metric and _base_bands(record.curve):
             yield _by_curve(wanted, record.curve)
         else:
-            yield _quality(wanted, record.metrics.get(wanted.metric), require_base=table.require_base)
+            form = form_of(record)
+            yield _quality(wanted, record.metrics[wanted.metric], form=form, require_base=table.require_base)
     if table.require_base and record.commit.base is None and not table.quality:
         yield Gate(name="base", verdict="no", reason="no ancestor has passed, and gate.require_base asks for one")
 
@@ -57,10 +71,14 @@ def _reproducible(table: GateTable, commit: CommitInfo) -> Gate:
     return Gate(name="reproducible", verdict=verdict, reason=reason, evidence={"patch": commit.patch})
 
 
-def _quality(wanted: QualityGate, metric: Metric | None, *, require_base: bool) -> Gate:
+def _unreported(wanted: QualityGate, record: Record) -> Gate:
+    """What no one reported would be judged in no run to come either: a gate that can never say no says it now."""
+    reason = missing_metric(wanted.metric, record.metrics, form_of(record))
+    return Gate(name=f"quality:{wanted.metric}", verdict="no", reason=reason)
+
+
+def _quality(wanted: QualityGate, metric: Metric, *, form: Form, require_base: bool) -> Gate:
     name = f"quality:{wanted.metric}"
-    if metric is None:
-        return Gate(name=name, verdict="unknown", reason=f"the program reports no {wanted.metric}")
     if not math.isfinite(metric.value):
         return Gate(name=name, verdict="no", reason=f"{wanted.metric} is {metric.value}, no finite number")
     if wanted.limit is not None:
@@ -70,7 +88,8 @@ def _quality(wanted: QualityGate, metric: Metric | None, *, require_base: bool) 
         why = "gate.require_base asks for one" if require_base else "this run becomes the base"
         return Gate(name=name, verdict=verdict, reason=f"no base yet: {why}")
     if metric.base_band is None:
-        reason = f"the base has no band, only {format_number(metric.base)}; evaluate.seeds = 3 learns one"
+        works = "evaluate.seeds = 3 learns one" if form == "task" else "tolerance_percent or limit judges without one"
+        reason = f"the base has no band, only {format_number(metric.base)}; {works}"
         return Gate(name=name, verdict="unknown", reason=reason)
     return _by_band(name, wanted, metric)
 
@@ -98,11 +117,14 @@ def _by_band(name: str, wanted: QualityGate, metric: Metric) -> Gate:
     worse = band.is_worse(metric.value, judged, wanted.better)
     percent = abs(judged.half / judged.center) * 100 if judged.center else 0.0
     where = "outside" if worse else "within"
-    shown = f"{format_number(judged.center)} ± {percent:.1f} % ({judged.n} seeds of {judged.origin})"
+    spread = f"{format_number(judged.center)} ± {percent:.1f} %"
+    shown = f"base band {spread} ({judged.n} seeds of {judged.origin})"
+    if judged.n < band.MIN_SEEDS:
+        shown = f"tolerance {spread} around the base {judged.origin}"
     return Gate(
         name=name,
         verdict="no" if worse else "yes",
-        reason=f"{format_number(metric.value)} is {where} the base band {shown}",
+        reason=f"{format_number(metric.value)} is {where} the {shown}",
         evidence={"value": metric.value, "center": judged.center, "half": judged.half, "n": judged.n},
     )
 

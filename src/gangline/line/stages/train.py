@@ -1,8 +1,9 @@
 """train: follows the gang to its end and reads what it left: checkpoint, curve, rank times, ledger."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
-from gangline.line import ledger
+from gangline.line import ledger, reporting
 from gangline.line.clock import now
 from gangline.line.context import Context, StageResult
 from gangline.line.course import Course, read_course
@@ -11,7 +12,7 @@ from gangline.line.stages.submit import train_key, with_gang
 from gangline.line.states import stage
 from gangline.line.taken import find_donor, origin
 from gangline.spec.codec import canonical
-from gangline.spec.record import Record
+from gangline.spec.record import UNREPORTED, Record
 from gangline.storage.blobs import put_blob
 from gangline.units import format_count, format_number, sparkline
 
@@ -21,12 +22,15 @@ def train(ctx: Context) -> StageResult:
     key = train_key(ctx)
     donor = find_donor(ctx, "train", key) if ctx.record.gang is None else None
     if donor is not None:
-        return _taken(key, donor)
+        return _taken(ctx, key, donor)
     target = ctx.record.run.target
     finished = run_to_end(
         ctx, "train", ctx.plan, on_started=lambda gang: ctx.change(lambda record: with_gang(record, gang, target))
     )
     course = read_course(ctx, finished)
+    own = _own_metrics(finished, ctx.line.train.seed)
+    if finished.error is None:
+        _note_unreported(ctx, {*own, *course.metrics}, has_curve=bool(course.curve.points), joined=_joined(finished))
     return StageResult(
         state="failed" if finished.error else "done",
         message=finished.end.reason if finished.error else _message(finished, course),
@@ -36,7 +40,8 @@ def train(ctx: Context) -> StageResult:
             "checkpoint": finished.result.checkpoint if finished.result else None,
             "export_names": _keep_names(ctx, finished),
             "final_step": course.final_step,
-            "metrics": _own_metrics(finished, ctx.line.train.seed),
+            "metrics": own,
+            reporting.JOINED: _joined(finished),
             "attempts": finished.attempts,
             "save_seconds": course.save_seconds,
         },
@@ -54,6 +59,20 @@ def _own_metrics(finished: Finished, seed: int) -> dict[str, float]:
     """What the program measured at its end."""
     jobs = finished.result.jobs if finished.result else ()
     return next((dict(job.metrics) for job in jobs if job.seed == seed), {})
+
+
+def _joined(finished: Finished) -> bool:
+    """Program and Session leave a result, other programs do not."""
+    return finished.result is not None
+
+
+def _note_unreported(ctx: Context, reported: Collection[str], *, has_curve: bool, joined: bool) -> None:
+    """A program's silence is no failure of its own: what it costs, and how to end it, stands in the record."""
+    if ctx.line.project.task is not None:
+        return
+    names = [gate.metric for gate in ctx.line.gate.quality if gate.metric not in reported]
+    if said := reporting.lacking(names, has_curve=has_curve, form="joined" if joined else "other"):
+        ctx.remember("train", UNREPORTED, said)
 
 
 def _learn(record: Record, finished: Finished, course: Course) -> Record:
@@ -78,9 +97,12 @@ def _learn(record: Record, finished: Finished, course: Course) -> Record:
     )
 
 
-def _taken(key: str, donor: Record) -> StageResult:
+def _taken(ctx: Context, key: str, donor: Record) -> StageResult:
     """Everything that training leaves, from the run that did it; no time was spent, so there is no ledger."""
     outputs = stage(donor, "train").outputs
+    reported = {*(outputs.get("metrics") or {}), *(donor.metrics.keys() & Course.METRICS)}
+    joined = outputs.get(reporting.JOINED, True)
+    _note_unreported(ctx, reported, has_curve=bool(donor.curve.points), joined=joined)
 
     def change(record: Record) -> Record:
         plan = record.plan

@@ -122,6 +122,8 @@ class Line(NamedTuple):
     mark: str
     took: str
     """Its stages, or of an open run the time since it began."""
+    why: str
+    """Why it ended as it did; of a run that passed only where a gate could not judge."""
 
 
 def _line(row: RunRow, now: float) -> Line:
@@ -136,6 +138,7 @@ def _line(row: RunRow, now: float) -> Line:
         base=format_number(row.base) if row.base is not None else "",
         mark=facts.SIDE_MARKS[row.side] if row.side != "unknown" else "",
         took=format_seconds(took) if took else "",
+        why="" if row.verdict == "open" or row.reason == facts.ALL_GOOD else row.reason,
     )
 
 
