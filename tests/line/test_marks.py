@@ -14,6 +14,7 @@ from gangline.line.forge.words import comment_text
 from gangline.line.git import Repository
 from gangline.line.naming import find_named
 from gangline.line.registry.rules import why_never
+from gangline.report.facts import verdict_text
 from gangline.report.html import render_html
 from gangline.report.markdown import render_markdown
 from gangline.report.terminal import page
@@ -135,7 +136,7 @@ def test_the_lists_say_so(later, kind):
     place(later, records.passed(), "c", day=1)
     said = CliRunner().invoke(app, ["list", "--repo", str(later.repo)])
     rows = said.stdout.splitlines()
-    assert f"passed · {kind}" in next(row for row in rows if marked.run.id in row)
+    assert f"{verdict_text(marked)} · {kind}" in next(row for row in rows if marked.run.id in row)
     assert sum(kind in row for row in rows) == 1
     row = row_of(marked)
     assert row.marks == kind
