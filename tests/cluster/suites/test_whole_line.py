@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 from tests.cluster.driver import driving, kubeconfig
 from tests.cluster.rig.wait import await_true
-from tests.line.repositories import commit, git
+from tests.line.repositories import commit, git, line_with
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[3]
-SHORT = {
-    "train.steps": "12", "train.ranks": "2", "train.global_batch": "8", "model.layers": "2", "model.width": "32",
-    "model.context": "32", "evaluate.seeds": "2", "prove.replay_steps": "4", "publish.smoke": "false",
-}  # fmt: skip
+SHORT = (
+    "train.steps=12", "train.ranks=2", "train.global_batch=8", "model.layers=2", "model.width=32", "model.context=32",
+    "evaluate.seeds=2", "prove.replay_steps=4", "publish.smoke=false",
+)  # fmt: skip
 """The example as it is, but for its size: what is tested is the way, not the model."""
 WAYS = {
     "here": ["--target", "local"],
@@ -39,7 +39,9 @@ def repo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bytegpt")
     shutil.copytree(ROOT / "examples" / "bytegpt", folder, dirs_exist_ok=True)
     git(folder, "init", "--quiet", "--initial-branch=main")
-    commit(folder, {"src/text.py": (ROOT / "src" / "gangline" / "errors.py").read_text("utf-8") * 4}, "learn")
+    line = line_with((folder / "line.toml").read_text("utf-8"), *SHORT)
+    text = (ROOT / "src" / "gangline" / "errors.py").read_text("utf-8") * 4
+    commit(folder, {"line.toml": line, "src/text.py": text}, "learn")
     return folder
 
 
@@ -89,8 +91,7 @@ class Desk:
 
     def run(self, way):
         """The record of the whole line."""
-        settings = [word for key, value in SHORT.items() for word in ("--set", f"{key}={value}")]
-        self.ask("run", str(self.repo), *WAYS[way], *settings, "--json")
+        self.ask("run", str(self.repo), *WAYS[way], "--json")
         return json.loads(self.ask("show", "--repo", str(self.repo), "--json"))
 
     def doctor(self):

@@ -27,7 +27,9 @@ TAG = "model/bytegpt/v1"
 def gpt(desk, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     shutil.copytree(BYTEGPT, desk.repo, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-    repositories.commit(desk.repo, {"src/text.py": "the quick brown fox jumps over the lazy dog\n" * 400})
+    line = repositories.line_with((BYTEGPT / "line.toml").read_text("utf-8"), *SMALL)
+    text = "the quick brown fox jumps over the lazy dog\n" * 400
+    repositories.commit(desk.repo, {"line.toml": line, "src/text.py": text})
     return desk
 
 
@@ -43,7 +45,7 @@ def demand_version(desk, record):
 
 
 def test_under_the_local_runner(gpt):
-    demand_version(gpt, kfp_run(gpt, overrides=SMALL))
+    demand_version(gpt, kfp_run(gpt))
 
 
 @pytest.mark.tools
@@ -55,5 +57,5 @@ def test_by_tasks_of_a_server_that_have_a_store_and_no_repository(gpt, cluster, 
         url=f"s3://{minio_server.bucket}/{token_hex(4)}", endpoint=minio_server.endpoint, credentials="secret:env:STORE"
     )
     cluster.site = replace(cluster.site, store=store)
-    record = server_run(cluster, overrides=SMALL)
+    record = server_run(cluster)
     demand_version(cluster, record)
