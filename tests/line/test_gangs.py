@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.line import repositories
 
-from gangline.errors import CapacityError, ConfigError, NonFiniteError, OutOfMemoryError, TrainingError
+from gangline.errors import CapacityError, GateError, NonFiniteError, OutOfMemoryError, TrainingError
 from gangline.launch.local import LocalLauncher
 from gangline.line.states import stage
 from gangline.line.sweep import sweep
@@ -139,13 +139,13 @@ def test_what_a_program_reports_of_itself_is_judged(desk):
     assert other.metrics["score"].value == 0.5
 
 
-def test_a_metric_that_no_program_reports_is_named_before_the_gate(desk):
+def test_a_gate_on_a_metric_that_no_program_reports_refuses_by_name(desk):
     reports = repositories.PROGRAM.replace(
         '"final_step": 4}', '"final_step": 4, "jobs": [{"seed": 1, "step": 4, "metrics": {"score": 0.5}}]}'
     )
     line = repositories.LINE + '[[gate.quality]]\nmetric = "scroe"\nbetter = "higher"\n'
     repositories.commit(desk.repo, {"answer.py": reports, "line.toml": line})
-    with pytest.raises(ConfigError, match="wanted scroe, the task returns score"):
+    with pytest.raises(GateError, match=r"no one reported scroe; reported: .*did you mean score"):
         desk.run()
 
 

@@ -50,16 +50,9 @@ _FIRST = (
         digest {text} PRIMARY KEY, created {real} NOT NULL, expires {real}, body {text} NOT NULL, seal {text} NOT NULL)
     """,
 )
-_SECOND = (
-    """
-    DELETE FROM runs
-    WHERE length(run) <> length(project) + 16 OR substr(run, 1, length(project) + 1) <> project || '-'
-    """,
-)
-"""Rows of one project's runs under another, from when records were believed; a full pass makes the right ones."""
-_THIRD = ("DELETE FROM runs",)
-"""Rows from when they held no marks of experiments; a full pass makes them again."""
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND, _THIRD)
+_SECOND = ("DELETE FROM runs",)
+"""Rows from when records were believed, and held no marks of experiments; a full pass makes them again."""
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)
 """Statements that lead from each version to the next, beginning at nothing."""
 VERSION = len(MIGRATIONS)
 
