@@ -167,7 +167,7 @@ def test_a_command_that_cannot_tell_steps_is_refused_before_anything_starts(repo
     (repo / "plain.py").write_text("print('training')\n")
     (repo / "README.md").write_text("run it with gangline\n")
     for name in ("kill-rank", "stop", "kill-store"):
-        with pytest.raises(ConfigError, match=f"drill {name} is refused: .* project.command tells no steps"):
+        with pytest.raises(ConfigError, match=f"drill {name} is refused: .* no file of the commit names gangline"):
             rehearse(repo, name)
     assert not (repo / ".gangline" / "gangs").exists()
     (repo / "plain.py").write_text("from gangline.train import Program\n")

@@ -80,14 +80,15 @@ def _demand(wish: Wish, line: Line) -> None:
 
 
 def _demand_steps(wish: Wish, question: Question) -> None:
-    """Refuse a program that cannot tell its steps, for they are told through gangline alone."""
+    """Refuse a program of which nothing says that it tells its steps: they are told through gangline alone."""
     command = question.line.project.command
     if command is None or any("gangline" in each for each in command):
         return
     if not question.repository.mentions(question.tree, "gangline", besides=("line.toml", "*.md", ".gitignore")):
         raise ConfigError(
-            f"drill {wish.kind.name} is refused: it strikes at a step, and no file of the commit names gangline, so "
-            "project.command tells no steps; gangline.train.Program or Session in it tells them, or use project.task"
+            f"drill {wish.kind.name} is refused: it strikes at a step, which gangline.train.Program or Session tells, "
+            "and no file of the commit names gangline; use one of them, or project.task. Where an installed package "
+            "tells them, a comment that names gangline will do"
         )
 
 
