@@ -6,9 +6,10 @@ otherwise than it looks (other encodings, control characters, backslashes that a
 """
 
 import re
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, Literal, NoReturn
 
 from packaging.markers import InvalidMarker, Marker
 from packaging.utils import canonicalize_name
@@ -17,6 +18,7 @@ from packaging.version import InvalidVersion, Version
 from gangline.spec.problems import FileError, Problem, show
 
 MOST_BYTES = 4 << 20
+Kind = Literal["requirements", "uv", "pylock"]
 WANTED = "NAME==VERSION with a --hash=sha256: for each of its files"
 WORKS = "uv pip compile --generate-hashes writes that"
 
@@ -48,6 +50,40 @@ class Pin:
     """Of the files that may be installed."""
     line: int
     """Where it begins in the file, from 1."""
+
+
+def kind_of(file: str) -> Kind:
+    """By its name, as the tools that write locks call them (PEP 751: `pylock.toml`, `pylock.NAME.toml`)."""
+    name = file.rpartition("/")[2]
+    if name == "uv.lock":
+        return "uv"
+    return "pylock" if name.startswith("pylock.") and name.endswith(".toml") else "requirements"
+
+
+def check_lock(data: bytes, *, file: str) -> None:
+    """Raises FileError as far as a lock of its kind can be read here; what a `uv.lock` selects, uv alone knows."""
+    if kind_of(file) == "requirements":
+        read_lock(data, file=file)
+    elif kind_of(file) == "pylock":
+        from gangline.spec.pylock import read_pylock
+
+        read_pylock(data, file=file)
+    else:
+        read_toml(data, file=file)
+
+
+def read_toml(data: bytes, *, file: str) -> dict[str, Any]:
+    """Raises FileError where a lock is no TOML, or no version of it that is known."""
+    if len(data) > MOST_BYTES:
+        raise FileError(file, [Problem("", f"a lock of at most {MOST_BYTES} bytes", f"{len(data)}", "use fewer")])
+    try:
+        found = tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise FileError(file, [Problem("", "a lock in TOML", str(error)[:200], "lock again")]) from error
+    version = found.get("version", found.get("lock-version"))
+    if version not in (1, "1.0"):
+        raise FileError(file, [Problem("", "version 1 of its format", show(version), "lock again with an older tool")])
+    return found
 
 
 def read_lock(data: bytes, *, file: str) -> tuple[Pin, ...]:

@@ -18,7 +18,8 @@ from gangline.storage.layer import LayerFile, pack
 from gangline.storage.open import open_store
 
 KEEPS = """
-import os, pathlib
+import multiprocessing, os, pathlib
+from multiprocessing.shared_memory import SharedMemory
 from gangline.storage.open import open_store
 import helper
 word = helper.hunt("rank")
@@ -31,6 +32,10 @@ for key in ("runs/p/c/run-1/record.json", "blobs/x", "runs/other/x"):
         print("WROTE", key)
     except Exception as error:
         print(type(error).__name__)
+multiprocessing.Lock()                                    # as every DataLoader with workers wants
+shared = SharedMemory(create=True, size=1 << 20)
+shared.unlink()
+print("SHARED")
 """
 
 

@@ -103,6 +103,7 @@ def test_engine(place, canaries, user, bubblewrap, trust):
     assert (told["exit"], told["kept"], told["owner"]) == (0, "kept", owner), told["reason"]
     assert told["log"].count("StorageError") == 3, "of the store it writes its own prefix alone"
     assert "WROTE" not in told["log"]
+    assert "SHARED" in told["log"], "workers of a rank share memory and semaphores"
     assert canaries.carried_off(place) == []
 
 

@@ -10,13 +10,21 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
-def make_wheel(name: str, version: str, *, body: str = "", script: bool = False) -> tuple[str, bytes]:
+def make_wheel(
+    name: str,
+    version: str,
+    *,
+    body: str = "",
+    script: bool = False,
+    files: dict[str, str] | None = None,
+    tag: str = "py3-none-any",
+) -> tuple[str, bytes]:
     """File name and bytes of a wheel with one module."""
     info = f"{name}-{version}.dist-info"
-    files = {
+    files = (files or {}) | {
         f"{name}/__init__.py": f"VERSION = {version!r}\n{body}",
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n",
     }
     if script:
         files[f"{info}/entry_points.txt"] = f"[console_scripts]\n{name} = {name}:main\n"
@@ -26,7 +34,7 @@ def make_wheel(name: str, version: str, *, body: str = "", script: bool = False)
     with zipfile.ZipFile(out, "w") as archive:
         for path, text in files.items():
             archive.writestr(zipfile.ZipInfo(path), text)
-    return f"{name}-{version}-py3-none-any.whl", out.getvalue()
+    return f"{name}-{version}-{tag}.whl", out.getvalue()
 
 
 def lock_of(*wheels: tuple[str, bytes]) -> bytes:
@@ -43,14 +51,16 @@ class Index:
         self.url = url
         self.files: dict[str, bytes] = {}
         self.asked: list[str] = []
+        self.logins: set[str] = set()
 
     def add(self, *wheels: tuple[str, bytes]) -> None:
         self.files.update(wheels)
 
     @property
     def environ(self) -> dict[str, str]:
-        """For pip, with nothing else to find wheels in."""
-        return {"PIP_INDEX_URL": f"{self.url}/simple", "PIP_CONFIG_FILE": "/dev/null"}
+        """For pip and uv, with nothing else to find wheels in."""
+        simple = f"{self.url}/simple"
+        return {"PIP_INDEX_URL": simple, "PIP_CONFIG_FILE": "/dev/null", "UV_DEFAULT_INDEX": simple}
 
 
 @contextmanager
@@ -58,6 +68,7 @@ def index() -> Iterator[Index]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             served.asked.append(self.path)
+            served.logins.add(base64.b64decode(self.headers.get("Authorization", "").partition(" ")[2]).decode())
             kind, data = _answer(served, self.path)
             self.send_response(200 if kind else 404)
             self.send_header("Content-Type", kind or "text/plain")

@@ -71,7 +71,7 @@ def test_a_changed_file_of_the_code_builds_nothing_and_a_changed_lock_does(clust
     assert third.inputs.environment != first.inputs.environment
 
 
-def test_a_run_of_this_machine_builds_no_image(clustered):
+def test_a_run_of_this_machine_installs_its_lock_and_builds_no_image(clustered):
     record = clustered.run(until="build")
     assert record.inputs.image is None
-    assert "no image" in stage(record, "build").message
+    assert "(lock.txt: 1 package, Python 3" in stage(record, "build").message

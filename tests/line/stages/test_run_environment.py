@@ -7,25 +7,31 @@ import pytest
 from tests.line import repositories
 from tests.line.build.wheels import lock_of, make_wheel
 
-from gangline.errors import ConfigError, IntegrityError
+from gangline.errors import CapacityError, ConfigError, IntegrityError
 from gangline.line.build import environment, images
 from gangline.line.build.reference import Reference
 from gangline.line.build.vouched import BuiltImage
 from gangline.line.git import Repository
+from gangline.line.observer import Silent
 from gangline.line.stages import run_environment
 from gangline.line.stages.run_environment import environment_of
 from gangline.spec.line import EnvTable
-from gangline.spec.site import RegistryTable, Site
+from gangline.spec.site import EnvironmentsTable, RegistryTable, Site
 from gangline.storage.open import open_store
 
 BASE = f"registry.example/base/python@sha256:{'b' * 64}"
-LOCK = lock_of(make_wheel("spam", "1.0"))
+SPAM = make_wheel("spam", "1.0")
+LOCK = lock_of(SPAM)
 BUILDS = RegistryTable(image="registry.example/team/env", base=BASE, builder="layer")
 
 
 @pytest.fixture
-def asked(tmp_path):
+def asked(tmp_path, monkeypatch):
     """What a stage sees, as far as it matters here; `of` changes it."""
+    monkeypatch.setenv("GANGLINE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels" / SPAM[0]).write_bytes(SPAM[1])
+    links = EnvironmentsTable(find_links=(str(tmp_path / "wheels"),))
     repo = repositories.make_repository(
         tmp_path / "repo", {"line.toml": repositories.LINE, "a.py": "", "lock.txt": LOCK.decode()}
     )
@@ -34,12 +40,14 @@ def asked(tmp_path):
     def of(*, target="kubernetes", registry=RegistryTable(), lock="lock.txt", base=None, trust="own"):  # noqa: B008  # frozen
         commit = SimpleNamespace(sha="a" * 40, tree=repository.tree("HEAD"), trust=trust)
         return SimpleNamespace(
-            record=SimpleNamespace(run=SimpleNamespace(target=target), commit=commit),
-            line=SimpleNamespace(env=EnvTable(lock=lock, base=base)),
-            site=replace(Site(), registry=registry),
+            record=SimpleNamespace(run=SimpleNamespace(target=target, id="r", approved=None), commit=commit),
+            line=SimpleNamespace(env=EnvTable(lock=lock, base=base), project=SimpleNamespace(task=None)),
+            site=replace(Site(), registry=registry, environments=links),
+            home=tmp_path,
+            observer=Silent(),
             repository=repository,
             store=open_store(f"file:{tmp_path / 'store'}"),
-            environ={"HOME": str(tmp_path)},
+            environ={"HOME": str(tmp_path), "UV_OFFLINE": "1"},
         )
 
     return of
@@ -64,11 +72,36 @@ def builds(monkeypatch):
     return seen
 
 
-def test_ranks_of_this_machine_have_its_venv_whatever_the_site_builds(asked, builds):
+def test_ranks_of_this_machine_have_what_the_lock_says_whatever_the_site_builds(asked, builds):
     found = environment_of(asked(target="local", registry=BUILDS))
-    assert (found.digest, found.image) == (environment.of_lock(LOCK), None)
-    assert environment_of(asked(target="local", lock=None)).digest == environment.of_this_interpreter()
+    assert (found.lock, found.image) == ("lock.txt", None)
+    assert found.own.made.packages["spam"] == "1.0"
+    assert found.digest == found.own.digest
+    assert environment_of(asked(target="local")).source.endswith("cached")
     assert builds == []
+
+
+def test_without_a_lock_the_run_says_that_it_is_not_locked(asked):
+    found = environment_of(asked(target="local", lock=None))
+    assert (found.digest, found.lock, found.own) == (environment.of_this_interpreter(), None, None)
+    assert found.source.startswith("environment not locked")
+    assert found.outputs == {"lock": None}
+
+
+@pytest.mark.row("P8")
+def test_for_a_fork_nothing_is_installed_before_somebody_approves_it(asked):
+    fork = asked(target="local", trust="fork")
+    with pytest.raises(CapacityError, match="gangline approve"):
+        environment_of(fork)
+    fork.record.run.approved = "me"
+    assert environment_of(fork).own.made.packages["spam"] == "1.0"
+
+
+def test_a_fork_has_what_an_own_commit_with_the_same_lock_had_installed(asked):
+    own = environment_of(asked(target="local"))
+    fork = environment_of(asked(target="local", trust="fork"))
+    assert (fork.digest, fork.own.folder) == (own.digest, own.own.folder)
+    assert fork.own.is_cached
 
 
 def test_without_a_builder_pods_have_the_base_as_it_is_and_its_choice_is_signed(asked):

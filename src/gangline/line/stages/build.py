@@ -8,6 +8,7 @@ from typing import Any
 from gangline.data.resolve import Source, data_source, resolve_text
 from gangline.data.shards import resolve_shards
 from gangline.line.build import code_layer
+from gangline.line.build.editable import installed_from, refuse_work_tree
 from gangline.line.context import Context, StageResult
 from gangline.line.stages.run_environment import RunEnvironment, environment_of
 from gangline.line.taken import find_donor, origin
@@ -22,16 +23,20 @@ READ_AT_ONCE_BYTES = 64 * 1024 * 1024
 
 
 def build(ctx: Context) -> StageResult:
-    """Raises ConfigError for a lock, code or data that is not there, or other data than the line demands.
+    """Raises ConfigError for a lock, code or data that is not there, code that only the work tree has, or other data
+    than the line demands.
 
     BuildError where the image of the lock could not be built; what the log said last is in its message.
     """
-    layer = code_layer.pack(ctx.repository, ctx.record.commit.tree, ctx.line.project)
+    commit = ctx.record.commit
+    layer = code_layer.pack(ctx.repository, commit.tree, ctx.line.project, commit=commit.sha)
     for link in layer.links[:5]:
         ctx.remember("build", "copied", f"{link} is a link: the code layer holds a copy of what it points at")
     code_key = put_blob(ctx.store, layer.data)
     code_digest = code_key.rsplit("/", 1)[1]
     environment = environment_of(ctx)
+    if ctx.record.run.target == "local" and environment.own is None:  # ranks run in this interpreter's environment
+        refuse_work_tree(layer.data, ctx.line.project, installed_from(ctx.repository.work_tree), folder=layer.folder)
     data = _data(ctx)
     key = digest({"environment": environment.digest, "code": code_digest, "data": data.digest})
     donor = find_donor(ctx, "build", key)
@@ -47,18 +52,29 @@ def build(ctx: Context) -> StageResult:
     return StageResult(
         state="taken" if donor else "done",
         taken_from=origin(donor, "build") if donor else None,
-        message=f"environment {environment.digest[:8]} ({environment.source}) · code layer {code_digest[:8]}:"
+        message=f"{_said(environment)} · code layer {code_digest[:8]}:"
         f" {layer.files} files, {format_bytes(layer.size_bytes)}"
         + (f" · unchanged since {donor.run.id}" if donor else ""),
         key=key,
-        outputs={"code": code_key, "data": put_blob(ctx.store, canonical(data)), **_image_outputs(environment)},
+        outputs={"code": code_key, "data": put_blob(ctx.store, canonical(data)), **_told(ctx, environment)},
         change=change,
     )
 
 
-def _image_outputs(environment: RunEnvironment) -> dict[str, Any]:
-    image = environment.image
-    return {} if image is None else {"image": image.reference, "image_log": image.log_key}
+def _said(environment: RunEnvironment) -> str:
+    return f"environment {environment.digest[:8]} ({environment.source})"
+
+
+def _told(ctx: Context, environment: RunEnvironment) -> dict[str, Any]:
+    """For later stages and the record: the lock, and of an environment that was made of it what is installed."""
+    if (own := environment.own) is None:
+        return environment.outputs
+    return {
+        **environment.outputs,
+        "python": own.python,
+        "packages": put_blob(ctx.store, canonical(own.made.packages)),
+        "runtime": dict(own.made.added),
+    }
 
 
 def _data(ctx: Context) -> DataSource:

@@ -1,17 +1,28 @@
-"""Which environment a run's ranks have: this venv, the site's base image as it is, or an image built for the lock."""
+"""Which environment a run's ranks have: one made of the lock, the site's base image, or an image built for the lock.
+
+Without a lock ranks on this machine run in the environment of gangline itself, and the run says that it is not locked.
+"""
 
 from dataclasses import dataclass
+from typing import Any
 
-from gangline.errors import ConfigError, IntegrityError
+from gangline.errors import CapacityError, ConfigError, IntegrityError
 from gangline.line.build import environment
 from gangline.line.build.builders import open_builder
 from gangline.line.build.images import build_image, find_image
 from gangline.line.build.recipe import Recipe, make_recipe
+from gangline.line.build.venv import Environment, Lock, Uv
+from gangline.line.build.venv.locks import read_commit_lock
 from gangline.line.build.vouched import BuiltImage, Office, take_base
 from gangline.line.context import Context
+from gangline.line.local_environment import LockOf, local_environment
 from gangline.line.registry.keys import signing_key, trusted_keys
+from gangline.line.trust import awaits_approval
+from gangline.spec.lock import kind_of
 from gangline.spec.record import Artifact
 from gangline.storage.blobs import PREFIX
+
+NOT_LOCKED = "environment not locked: that of gangline itself"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,7 +33,17 @@ class RunEnvironment:
     source: str
     """Where it comes from, for people."""
     image: BuiltImage | None = None
-    """None: ranks run in the venv of their driver."""
+    """None: ranks run on the machine of their driver."""
+    lock: str | None = None
+    """Name of the lock in the commit; None: it is not locked."""
+    own: Environment | None = None
+    """Made of the lock on this machine; None: ranks run in an image, or in the environment of gangline."""
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """What later stages are told, beside the digest."""
+        image = {} if self.image is None else {"image": self.image.reference, "image_log": self.image.log_key}
+        return {"lock": self.lock, **image}
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
@@ -46,24 +67,40 @@ def environment_of(ctx: Context) -> RunEnvironment:
         IntegrityError: A fork asks for an image that nobody built yet.
         BuildError: It could not be built.
     """
-    lock = _lock(ctx)
     if ctx.record.run.target == "local":
-        return _of_this_venv(ctx, lock)
+        return _of_this_machine(ctx)
+    lock = read_commit_lock(ctx.repository, ctx.record.commit.tree, ctx.line.env, _uv(ctx))
     if ctx.site.registry.builder == "none":
         return _of_base(ctx, lock)
     return _of_image(ctx, _recipe(ctx, lock))
 
 
-def _of_this_venv(ctx: Context, lock: bytes | None) -> RunEnvironment:
-    if lock is None:
-        return RunEnvironment(digest=environment.of_this_interpreter(), source="this venv, no image")
-    return RunEnvironment(digest=environment.of_lock(lock), source=f"{ctx.line.env.lock}, no image")
+def _of_this_machine(ctx: Context) -> RunEnvironment:
+    """Of a fork nothing is fetched that no own commit had installed, until somebody approves it."""
+    commit = ctx.record.commit
+
+    def demand() -> None:
+        if awaits_approval(ctx.record):
+            run = ctx.record.run.id
+            raise CapacityError(
+                f"{run} is of a fork: the packages of its {ctx.line.env.lock} would be installed here, which a"
+                f" maintainer reads first; then: gangline approve {run}"
+            )
+
+    own = local_environment(
+        LockOf(repository=ctx.repository, tree=commit.tree, line=ctx.line, trust=commit.trust),
+        site=ctx.site, environ=ctx.environ, home=ctx.home, with_s3=ctx.store.url.startswith("s3:"),
+        say=ctx.observer.note, before=demand,
+    )  # fmt: skip
+    if own is None:
+        return RunEnvironment(digest=environment.of_this_interpreter(), source=NOT_LOCKED)
+    return RunEnvironment(digest=own.digest, source=own.source, lock=own.lock, own=own)
 
 
-def _of_base(ctx: Context, lock: bytes | None) -> RunEnvironment:
+def _of_base(ctx: Context, lock: Lock | None) -> RunEnvironment:
     base = _base(ctx)
     if base is None:
-        return _of_this_venv(ctx, lock)
+        return RunEnvironment(digest=environment.of_this_interpreter(), source=NOT_LOCKED)
     image = take_base(base, office=_office(ctx), commit=ctx.record.commit.sha)
     unread = f"; {ctx.line.env.lock} is not installed: registry.builder is none" if lock is not None else ""
     return RunEnvironment(digest=image.key, source=f"image {_short(image)} as it is{unread}", image=image)
@@ -86,10 +123,10 @@ def _of_image(ctx: Context, recipe: Recipe) -> RunEnvironment:
         if image.cached
         else f"image {recipe.tag} built by {image.builder} in {image.seconds:.1f} s"
     )
-    return RunEnvironment(digest=recipe.key, source=how, image=image)
+    return RunEnvironment(digest=recipe.key, source=how, image=image, lock=ctx.line.env.lock)
 
 
-def _recipe(ctx: Context, lock: bytes | None) -> Recipe:
+def _recipe(ctx: Context, lock: Lock | None) -> Recipe:
     registry, base = ctx.site.registry, _base(ctx)
     if lock is None:
         raise ConfigError(
@@ -100,7 +137,7 @@ def _recipe(ctx: Context, lock: bytes | None) -> Recipe:
         missing = "registry.image" if registry.image is None else "registry.base"
         raise ConfigError(f"site.toml: {missing}: registry.builder = {registry.builder} wanted one, found nothing")
     return make_recipe(
-        lock, base=base, image=registry.image, site_base=registry.base, file=str(ctx.line.env.lock)
+        lock.requirements, base=base, image=registry.image, site_base=registry.base, file=lock.file
     )  # fmt: skip
 
 
@@ -110,14 +147,9 @@ def _base(ctx: Context) -> str | None:
     return own or ctx.site.registry.base
 
 
-def _lock(ctx: Context) -> bytes | None:
-    path = ctx.line.env.lock
-    if path is None:
-        return None
-    found = ctx.repository.file(ctx.record.commit.tree, path)
-    if found is None:
-        raise ConfigError(f"line.toml: env.lock: wanted {path} in the commit, found none; git add it")
-    return found
+def _uv(ctx: Context) -> Uv | None:
+    """Where it reads the lock."""
+    return Uv.find(ctx.environ) if ctx.line.env.lock and kind_of(ctx.line.env.lock) == "uv" else None
 
 
 def _office(ctx: Context) -> Office:

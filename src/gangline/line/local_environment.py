@@ -1,0 +1,59 @@
+"""The environment of a commit on this machine, made of its lock in the user's cache, for runs and those who ask."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gangline.line.build.venv import FOLDER, Environment, Uv, ask_environment, find_kept, keep_environment
+from gangline.line.build.venv.locks import read_commit_lock
+from gangline.line.git import Repository
+from gangline.line.rates import cache_folder
+from gangline.spec.line import Line
+from gangline.spec.record import Trust
+from gangline.spec.site import Site
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockOf:
+    """The commit whose lock it is."""
+
+    repository: Repository
+    tree: str
+    line: Line
+    trust: Trust
+
+
+def root_of(environ: Mapping[str, str], home: Path) -> Path:
+    """Folder of the environments of all repositories of this user."""
+    return (cache_folder(environ, home) / FOLDER).absolute()
+
+
+def local_environment(
+    of: LockOf, *, site: Site, environ: Mapping[str, str], home: Path, with_s3: bool, say: Callable[[str], None],
+    before: Callable[[], None] = lambda: None,
+) -> Environment | None:  # fmt: skip
+    """The environment, made now where it was not yet; None where the line names no lock.
+
+    Args:
+        of: The commit.
+        site: Says where packages come from.
+        environ: Of the driver.
+        home: Of the repository, where nobody knows the user's cache.
+        with_s3: The store of its ranks is a server.
+        say: Told what takes seconds.
+        before: Called before anything is installed; what it raises stops that.
+
+    Raises:
+        ConfigError, IntegrityError, StorageError, BuildError: As `build.venv` says.
+    """
+    if of.line.env.lock is None:
+        return None
+    uv = Uv.find(environ, site, is_own=of.trust == "own")
+    lock = read_commit_lock(of.repository, of.tree, of.line.env, uv)
+    assert lock is not None, "the line names one"
+    asked = ask_environment(lock, uv=uv, for_task=of.line.project.task is not None, with_s3=with_s3)
+    root = root_of(environ, home)
+    if found := find_kept(asked, root):
+        return found
+    before()
+    return keep_environment(asked, root, uv=uv, say=say)

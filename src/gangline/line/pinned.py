@@ -1,0 +1,138 @@
+"""What of a run is pinned, item by item: who runs it again gets the same of it, or does not, or nobody knows. Pure.
+
+Most items are the driver's own knowledge; those on packages, modules and files rest on what the ranks told of
+themselves (`line.ran`), and are unknown where they told nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from gangline.line.question import CLEAN_TREE
+from gangline.line.ran import reads_words
+from gangline.line.states import stage
+from gangline.spec.ran import Ran
+from gangline.spec.record import Answer, Record
+from gangline.units import format_count
+
+NATIVE = frozenset({
+    "av", "cudf", "decord", "deeplake", "duckdb", "faiss-cpu", "h5py", "imageio-ffmpeg", "lmdb", "netcdf4",
+    "nvidia-dali",
+    "opencv-python", "opencv-python-headless", "polars", "pyarrow", "rasterio", "safetensors", "tables", "tensorflow",
+    "tensorstore", "torchaudio", "torchcodec", "xgboost", "zarr",
+})  # fmt: skip
+"""Packages that open files in native code, where no audit hook of Python sees it."""
+_NO_TOLD = "no rank told what it ran: none was a Python that reads PYTHONPATH (python -I, -E and -S do not)"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Item:
+    """One thing that a result depends on."""
+
+    name: str
+    pinned: Answer
+    """no: it contradicts the record."""
+    by: str
+    """What pins it, or what does not."""
+
+
+def items(record: Record, built: Mapping[str, str] | None = None) -> tuple[Item, ...]:
+    """Of a run that has trained. `built`: the versions that the build stage installed, where it made an environment."""
+    return (
+        _commit(record),
+        Item(name="line", pinned="yes", by=f"digest {record.inputs.line[:12]}"),
+        Item(name="code", pinned="yes", by=f"layer {record.inputs.code[:12]}"),
+        *_environment(record, built),
+        _modules(record.ran),
+        _data(record),
+        *_network(record.ran),
+        Item(name="seeds", pinned="yes", by=", ".join(map(str, record.inputs.seeds)) or "train.seed"),
+    )
+
+
+def lock_of(record: Record) -> str | None:
+    """The lock that the environment was made from; None: there is none."""
+    outputs = stage(record, "build").outputs
+    lock = outputs["lock"] if "lock" in outputs else record.inputs.values.get("env.lock")
+    return str(lock) if lock else None
+
+
+def _commit(record: Record) -> Item:
+    if record.commit.patch is None:
+        return Item(name="commit", pinned="yes", by=record.commit.sha[:12])
+    return Item(
+        name="commit", pinned="no", by=f"the tree has uncommitted changes; {CLEAN_TREE}, then run again"
+    )  # fmt: skip
+
+
+def _environment(record: Record, built: Mapping[str, str] | None) -> Iterator[Item]:
+    lock, ran = lock_of(record), record.ran
+    if (image := record.inputs.image) is not None:
+        yield Item(name="image", pinned="yes", by=image.rpartition("@")[2][:19])
+    elif lock is None:
+        yield Item(name="environment", pinned="unknown", by=f"not locked; {_imported(ran)}; env.lock locks it")
+        return
+    if ran is None:
+        yield Item(name="environment", pinned="unknown", by=_NO_TOLD)
+    elif built is not None and (other := _others(ran, built)):
+        shown = ", ".join(other[:5]) + (f" and {len(other) - 5} more" if len(other) > 5 else "")
+        yield Item(
+            name="environment", pinned="no", by=f"other versions than {lock or 'its build'} were imported: {shown}"
+        )
+    elif built is not None or image is not None:
+        yield Item(name="environment", pinned="yes", by=f"{lock or 'image'}; {_imported(ran)}")
+    else:
+        yield Item(name="environment", pinned="unknown", by=f"{lock} was not installed for this run; {_imported(ran)}")
+
+
+def _others(ran: Ran, built: Mapping[str, str]) -> list[str]:
+    """`numpy 2.4.6 for 1.26.4`, of packages that were imported in another version than the one that was built."""
+    wanted = {_plain(name): version for name, version in built.items()}
+    found = ((name, version, wanted.get(_plain(name))) for name, version in ran.packages.items())
+    return [f"{name} {version} for {want}" for name, version, want in found if want not in (None, version)]
+
+
+def _imported(ran: Ran | None) -> str:
+    """`Python 3.12.3, numpy 2.4.6, torch 2.15.0 and 12 other packages as they were`."""
+    if ran is None:
+        return "nobody told what was imported"
+    first = [name for name in ("torch", "numpy", "jax", "tensorflow", "xgboost") if name in ran.packages]
+    names = (first + [name for name in ran.packages if name not in first])[:3]
+    more = len(ran.packages) - len(names)
+    others = f" and {format_count(more)} other package{'s' if more > 1 else ''}" if more else ""
+    return ", ".join([f"Python {ran.python}", *(f"{name} {ran.packages[name]}" for name in names)]) + others
+
+
+def _modules(ran: Ran | None) -> Item:
+    if ran is None or not ran.modules:
+        return Item(name="modules", pinned="unknown", by=_NO_TOLD if ran is None else "no rank told which it loaded")
+    if ran.elsewhere:
+        first, more = ran.elsewhere[0], len(ran.elsewhere) - 1
+        shown = f"{first.name} of {first.file}" + (f" and {more} more" if more else "")
+        return Item(name="modules", pinned="unknown", by=f"neither in the commit nor in the environment: {shown}")
+    counts = ", ".join(f"{number} {name}" for name, number in sorted(ran.modules.items()))
+    cut = "" if ran.is_whole else "; as told before a rank ended without a last word"
+    return Item(name="modules", pinned="yes", by=f"of code layer and environment: {counts}{cut}")
+
+
+def _data(record: Record) -> Item:
+    ran = record.ran
+    declared = bool(record.inputs.values.get("data.text") or record.inputs.values.get("data.shards"))
+    by = f"digest {record.inputs.data[:12]}" if declared else "none declared"
+    if ran is None:
+        return Item(name="data", pinned="unknown", by=f"{by}; what else was read is not known: {_NO_TOLD}")
+    if said := reads_words(ran):
+        return Item(name="data", pinned="unknown", by=f"{by}; {said}")
+    unseen = sorted(NATIVE & set(ran.packages))
+    if not declared and unseen:
+        return Item(name="data", pinned="unknown", by=f"{by}; what {', '.join(unseen[:3])} read is not seen")
+    return Item(name="data", pinned="yes", by=f"{by}; no file was seen to be read beside commit and environment")
+
+
+def _network(ran: Ran | None) -> Iterator[Item]:
+    if ran is not None and ran.hosts:
+        more = f" and {len(ran.hosts) - 3} more" if len(ran.hosts) > 3 else ""
+        yield Item(name="network", pinned="unknown", by=f"asked for {', '.join(ran.hosts[:3])}{more}")
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "-").replace(".", "-").lower()
