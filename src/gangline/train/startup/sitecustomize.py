@@ -1,0 +1,64 @@
+"""Runs at the start of every Python program of a rank, by way of PYTHONPATH; then the next `sitecustomize` as usual.
+
+Standard library alone, and nothing of it may break a program: what goes wrong here costs a report, never a run.
+"""
+
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _code_first() -> None:
+    """Finders that editable installs put before the path come after it: the code of the commit is on the path."""
+    on_path = next((each for each in sys.meta_path if getattr(each, "__name__", "") == "PathFinder"), None)
+    if on_path is None:
+        return
+    place = sys.meta_path.index(on_path)
+    early = [each for each in sys.meta_path[:place] if "editable" in _origin_of(each)]
+    for each in early:
+        sys.meta_path.remove(each)
+    place = sys.meta_path.index(on_path) + 1
+    sys.meta_path[place:place] = early
+
+
+def _origin_of(finder: object) -> str:
+    kind = finder if isinstance(finder, type) else type(finder)
+    return f"{kind.__module__}.{kind.__name__}".lower()
+
+
+def _watch() -> None:
+    if os.environ.get("GANGLINE_RAN"):
+        from importlib.util import module_from_spec, spec_from_file_location
+
+        spec = spec_from_file_location("_gangline_ran", os.path.join(_HERE, "ran.py"))
+        if spec is not None and spec.loader is not None:
+            module = module_from_spec(spec)
+            sys.modules[spec.name] = module
+            spec.loader.exec_module(module)
+            module.begin(os.environ)
+
+
+def _next() -> None:
+    """The `sitecustomize` that this one stands before; errors of it are its own."""
+    this = sys.modules.pop("sitecustomize")
+    try:
+        __import__("sitecustomize")  # the next one on the path
+    except ModuleNotFoundError as error:
+        if error.name != "sitecustomize":
+            raise
+        sys.modules["sitecustomize"] = this
+
+
+def _start() -> None:
+    for each in (_code_first, _watch):
+        try:
+            each()
+        except Exception:  # noqa: S112  # a program starts, whatever became of its report
+            continue
+    sys.path[:] = [each for each in sys.path if os.path.abspath(each) != _HERE]
+    _next()
+
+
+if __name__ == "sitecustomize":
+    _start()
