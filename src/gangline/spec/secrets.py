@@ -10,6 +10,9 @@ from typing import Literal
 from gangline.errors import ConfigError
 
 FORMS = "secret:env:NAME, secret:file:PATH or secret:k8s:NAME/KEY"
+VARIABLE = "env."
+"""Before the name of a variable, among the names of a gang's secrets."""
+_SCHEME = "secret:"
 _REFERENCE = re.compile(r"secret:(env:[A-Za-z_][A-Za-z0-9_]*|file:[^\0\n]+|k8s:[a-z0-9][a-z0-9.-]*/[A-Za-z0-9._-]+)")
 
 
@@ -24,6 +27,16 @@ class SecretReference:
 
 def is_reference(text: str) -> bool:
     return _REFERENCE.fullmatch(text) is not None
+
+
+def plain_of(env: Mapping[str, str]) -> dict[str, str]:
+    """Variables that say what they are."""
+    return {name: value for name, value in env.items() if not value.startswith(_SCHEME)}
+
+
+def references_of(env: Mapping[str, str]) -> dict[str, str]:
+    """Variables that say where their value is."""
+    return {name: value for name, value in env.items() if value.startswith(_SCHEME)}
 
 
 def parse_reference(text: str) -> SecretReference:
