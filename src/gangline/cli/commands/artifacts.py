@@ -1,0 +1,56 @@
+"""`gangline artifacts`: what a run left, and how to have it here."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gangline.cli.desk import open_desk
+from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
+from gangline.cli.output import columns, print_json
+from gangline.cli.terminal import say
+from gangline.errors import UsageError
+from gangline.line.artifacts import Item, chosen, fetch, items_of
+from gangline.units import format_bytes
+
+
+def command(
+    run: LastRunArgument = None,
+    *,
+    get: Annotated[
+        str | None, typer.Option("--get", metavar="PATTERN", help="Fetch the files of this path or glob: 'out/**'.")
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="FOLDER", help="Where they go.", show_default="this folder")
+    ] = None,
+    kind: Annotated[str | None, typer.Option("--kind", help="Only these: output, metrics, checkpoint, model.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace other files that are in the way.")] = False,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List what a run left, its program's outputs too; with --get fetch files, each verified by its digest."""
+    if get is None and (to is not None or overwrite):
+        raise UsageError("--to and --overwrite are for --get, which says what to fetch: --get 'out/**'")
+    desk = open_desk(repo, site)
+    record = desk.run(run)
+    items = [each for each in items_of(desk.store, record) if kind in (None, each.kind)]
+    if get is None:
+        _show(record.run.id, items, json=json)
+        return
+    fetched = []
+    for item, path in fetch(desk.store, chosen(items, get), to or Path(), overwrite=overwrite):
+        fetched.append({"path": str(path), "size_bytes": item.size_bytes, "sha256": item.sha256})
+        if not json:
+            say(f"{path}  {format_bytes(item.size_bytes)}  {item.sha256[:12]} as recorded")
+    if json:
+        print_json({"run": record.run.id, "fetched": fetched})
+
+
+def _show(run: str, items: list[Item], *, json: bool) -> None:
+    if json:
+        print_json({"run": run, "artifacts": items})
+    elif items:
+        say(columns([(each.kind, format_bytes(each.size_bytes), each.sha256[:12], each.path) for each in items]))
+    else:
+        say(f"{run} left nothing yet")
