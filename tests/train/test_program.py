@@ -8,10 +8,12 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 from tests.train.gang import KEY, make_plan
 
+from gangline.checkpoint.envelope import BLOCK_BYTES
 from gangline.errors import IntegrityError, UsageError
 from gangline.spec.codec import from_json
 from gangline.spec.gang import GangResult
@@ -93,6 +95,42 @@ def test_the_next_generation_goes_on_from_the_newest_save(in_gang):
     assert (result.final_step, result.jobs[0].metrics, len(result.jobs[0].losses)) == (6, {"eval_loss": 0.5}, 6)
     events = [json.loads(line) for line in (home / "out" / "ranks" / "0.jsonl").read_text().splitlines()]
     assert [each["reason"] for each in events if each["event"] == "done"] == ["ValueError: its own mistake", "finished"]
+
+
+SCRIPT = """
+import sys
+from gangline.train import Program
+
+program = Program().start()
+for number in range(6):
+    program.step(loss=1 / (number + 1))
+{end}
+program.report(eval_loss=0.5)
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "metrics", "said"),
+    [
+        ("pass", 0, {"eval_loss": 0.5}, []),
+        ("raise ValueError('its own mistake')", 1, None, ["ValueError: its own mistake"]),
+        ("program.report(bound=float('-inf'))", 0, {"eval_loss": 0.5}, []),
+        ("program.stop_asked = True; program.leave()", 143, None, []),
+    ],
+)
+def test_a_script_joins_without_a_block_until_its_interpreter_ends(in_gang, end, code, metrics, said):
+    home = in_gang(0)
+    ended = subprocess.run([sys.executable, "-c", SCRIPT.format(end=end)], capture_output=True, text=True, check=False)
+    assert ended.returncode == code, ended.stderr
+    assert ("its own mistake" in ended.stderr) == bool(said)
+    result = home / "out" / "result.json"
+    assert result.exists() == (metrics is not None)
+    if metrics:
+        (job,) = from_json(GangResult, result.read_bytes()).jobs
+        assert (job.metrics, job.not_finite) == (metrics, {"bound": "-inf"} if "inf" in end else {})
+    events = [json.loads(line) for line in (home / "out" / "ranks" / "0.jsonl").read_text().splitlines()]
+    assert [each["reason"] for each in events if each["event"] == "done"] == said
+    assert [each["step"] for each in events if each["event"] == "step"] == [1, 2, 3, 4, 5, 6]
 
 
 def test_other_ranks_save_and_tell_no_result(in_gang):
@@ -181,3 +219,57 @@ def test_pods_are_found_by_their_numbers(master):
     wanted = [f"{master}:29600", f"{master}:29601", f"{other}:29600", f"{other}:29601"]
     assert json.loads(environ["TF_CONFIG"]) == {"cluster": {"worker": wanted}, "task": {"type": "worker", "index": 3}}
     assert environ["JAX_COORDINATOR_ADDRESS"] == f"{master}:29599"
+
+
+def test_folders_and_files_on_disk_come_back_as_they_were(in_gang, tmp_path):
+    home = in_gang(0)
+    large = os.urandom(BLOCK_BYTES + 5)
+    tree = tmp_path / "out" / "checkpoint-2"
+    (tree / "deep").mkdir(parents=True)
+    for path, data in {"deep/weights.bin": large, "empty": b"", "config.json": b"{}"}.items():
+        (tree / path).write_bytes(data)
+    (tree / "link").symlink_to("/etc/hostname")
+    with Program() as program:
+        program.step(loss=1.0)
+        program.step(loss=1.0)
+        program.save({"model": tree, "log.csv": str(tree / "config.json"), "note": b"by hand"})
+    in_gang(0, generation=1)
+    (home / "restored" / "0").mkdir(parents=True)
+    (home / "restored" / "0" / "stale").touch()
+    with Program() as program:
+        folder = program.resume()
+        assert program.step_number == 2
+    found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert found == {
+        "model/deep/weights.bin": large, "model/empty": b"", "model/config.json": b"{}", "log.csv": b"{}",
+        "note": b"by hand",
+    }  # fmt: skip
+
+
+def test_the_curve_up_to_a_save_outlives_the_process(in_gang):
+    home = in_gang(0)
+    with Program() as program:
+        program.step(loss=1.0)
+        program.step(loss=0.5)
+        program.save({"state.txt": b"2"})
+        lines = (home / "out" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2]
+
+
+@pytest.mark.parametrize("where", ["gang", "desk"])
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({"paths.json": b""}, "written by gangline"),
+        ({"gone": Path("/nowhere/at/all")}, "found nothing at /nowhere/at/all"),
+        ({"gone": "nowhere/at/all"}, "found nothing at nowhere/at/all"),
+        ({"state": [1.0]}, r"save\('state'\): wanted bytes or a path, found list"),
+        ({"a/b": b""}, "plain name"),
+        ({}, "at least one file"),
+    ],
+)
+def test_what_cannot_be_saved_is_refused(in_gang, files, reason, where):
+    if where == "gang":
+        in_gang(0)
+    with Program() as program, pytest.raises(UsageError, match=reason):
+        program.save(files)

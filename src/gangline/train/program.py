@@ -1,4 +1,4 @@
-"""For programs of any framework: what a gang knows and wants to know, without torch.
+"""For programs of any framework: rank, steps, data, saves and metrics of a gang, without torch.
 
     with Program(steps=200) as program:
         folder = program.resume()                      # files of the newest save, or None
@@ -9,16 +9,21 @@
                 program.save({"state.npz": data})      # rank 0's is kept
         program.report(eval_loss=...)
 
+A script whose loop should stay where it is joins by `program = Program().start()` instead, until the interpreter ends.
+
 Started by a keeper it obeys the plan; at a desk it is a gang of one, saves nothing and takes the arguments given.
 A rank that is asked to stop sees `stop_asked`: the program carries that to the others with its own collectives, so that
 all leave after the same step, and calls `leave`.
 """
 
+import atexit
 import os
 import signal
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from gangline.errors import SIGTERM_CODE, UsageError
@@ -31,7 +36,7 @@ from gangline.train.account.events import EventLog
 from gangline.train.account.lines import LineFile
 from gangline.train.environment import RankEnvironment, in_gang
 from gangline.train.materialise import data_paths, materialise
-from gangline.train.program_saves import ProgramSaves
+from gangline.train.program_saves import Content, ProgramSaves, flatten
 from gangline.train.results import METRICS, losses_of, write_result
 from gangline.train.serving import serve_metrics
 
@@ -40,10 +45,10 @@ SAVE_SECONDS = 600.0
 
 
 class Program:
-    """One process's part in a gang; nothing here is collective, the program's own framework does that."""
+    """One process of a gang, for programs of any framework; no call is collective."""
 
     def __init__(self, *, steps: int = 100, global_batch: int = 16, seed: int = 1) -> None:
-        """The arguments count at a desk; in a gang the plan says."""
+        """The arguments apply when the program runs by itself; in a gang the values of the line do."""
         self.steps, self.global_batch, self.seed = steps, global_batch, seed
         self.rank, self.world_size = 0, 1
         self.step_number = 0
@@ -60,6 +65,21 @@ class Program:
         self._reported: dict[str, float] = {}
         self._events = EventLog(None, rank=0, generation=0)
         self._began = time.monotonic()
+        self._left = False
+
+    def start(self) -> "Program":
+        """Join until the interpreter ends, without a `with` block; an uncaught error is reported as from the block."""
+        before = sys.excepthook
+
+        def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+            self.__exit__(kind, error, trace)
+            atexit.unregister(self._finish)
+            before(kind, error, trace)
+
+        self.__enter__()
+        sys.excepthook = report
+        atexit.register(self._finish)
+        return self
 
     def __enter__(self) -> "Program":
         if in_gang(os.environ):
@@ -73,6 +93,15 @@ class Program:
             self._write_result()
         reason = {0: "finished", SIGTERM_CODE: "stopped as asked"}.get(code, _first_line(error))
         self._events.emit("done", exit=code, reason=reason)
+        self._close()
+
+    def _finish(self) -> None:
+        """As the interpreter ends, which does not say with which exit code: the keeper sees that."""
+        if not self._left:
+            self._write_result()
+        self._close()
+
+    def _close(self) -> None:
         self._events.close()
         if self._metrics is not None:
             self._metrics.close()
@@ -82,13 +111,27 @@ class Program:
         return self.step_number < self.steps
 
     @property
+    def in_gang(self) -> bool:
+        """The process was started by `gangline run`; else it runs by itself, as one rank."""
+        return self._plan is not None
+
+    @property
+    def shared_folder(self) -> Path:
+        """Folder shared by the ranks of this node, for files that several write before a save; in a gang only."""
+        return self._home / "shared"
+
+    @property
+    def save_every(self) -> int:
+        """Steps between saves."""
+        return self._plan.checkpoint.every if self._plan is not None else self.steps
+
+    @property
     def save_due(self) -> bool:
-        """After the step just finished; alike on all ranks."""
-        every = self._plan.checkpoint.every if self._plan is not None else self.steps
-        return self.step_number % every == 0 or not self.has_more
+        """A save is due after the step just finished; the same on all ranks."""
+        return self.step_number % self.save_every == 0 or not self.has_more
 
     def resume(self) -> Path | None:
-        """Folder with the files of the newest good save, where `step_number` stands from now on; None: begin.
+        """Folder with the files of the newest save that verifies, and `step_number` set to its step; None: no save.
 
         Raises:
             IntegrityError: There are saves, and none of them verifies.
@@ -107,7 +150,7 @@ class Program:
         return folder
 
     def step(self, *, loss: float, **numbers: float) -> None:
-        """One more step is done: tell watchdog, record and curve; `loss` and `numbers` are those of the whole gang."""
+        """Report a finished step to watchdog, record and curve; `loss` and `numbers` are those of all ranks."""
         self.step_number += 1
         now = time.monotonic()
         seconds, self._began = now - self._began, now
@@ -120,20 +163,28 @@ class Program:
             line = {"seed": self.seed, "job": None, "step": self.step_number, "loss": loss, "step_seconds": seconds}
             self._metrics.add(line | numbers)
 
-    def save(self, files: Mapping[str, bytes]) -> None:
+    def save(self, files: Mapping[str, Content]) -> None:
         """Keep `files` as the state after the step just finished; rank 0's count, others return at once.
 
+        Args:
+            files: By plain name: bytes, or the path of a file or a folder, which is kept whole below that name.
+
         Raises:
-            StorageError: The store failed; older saves stand.
+            StorageError: The store failed; older saves are kept.
+            UsageError: `files` cannot be saved; at a desk, too.
         """
-        if self._saves is None or self.rank != 0:
+        if self.rank != 0:
+            return
+        if self._saves is None:
+            flatten(files)
             return
         began = time.monotonic()
+        if self._metrics is not None:
+            self._metrics.flush()  # a restart begins after this step: its line must not die with this process
         heartbeat.expect(SAVE_SECONDS)
         heartbeat.beat(phase="checkpoint")
         self._events.emit("busy", step=self.step_number, phase="checkpoint")
-        key = self._saves.save(self.step_number, files)
-        size = sum(map(len, files.values()))
+        key, size = self._saves.save(self.step_number, files)
         self._began = time.monotonic()
         seconds = self._began - began
         self._events.emit(
@@ -146,19 +197,25 @@ class Program:
         self._events.emit("evaluated", step=self.step_number, seed=self.seed, metrics=dict(self._reported))
 
     def leave(self) -> None:
-        """End as a rank that was asked to stop and has saved; every rank after the same step.
+        """End this rank after a stop request, once it has saved; all ranks call it after the same step.
 
         Raises:
-            UsageError: Nobody asked.
+            UsageError: There was no stop request.
         """
         if not self.stop_asked and self.world_size == 1:
             raise UsageError("leave() is for a program that was asked to stop: stop_asked says so")
         self._events.emit("stopping", step=self.step_number, reason="SIGTERM: saved and left")
+        self._left = True
         raise SystemExit(SIGTERM_CODE)
 
     def expect(self, seconds: float) -> None:
-        """Announce that nothing will be heard of this rank for so long: a compilation, an evaluation."""
+        """Announce up to `seconds` without a step, for a compilation or an evaluation: the watchdog waits as long."""
         heartbeat.expect(seconds)
+
+    def listen(self) -> None:
+        """Install the SIGTERM handler that sets `stop_asked`; call it again after a library replaced it."""
+        if self.in_gang:
+            signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def _join(self, environment: RankEnvironment) -> None:
         env, plan = environment, Plan.from_json(environment.plan.read_bytes())
@@ -171,10 +228,10 @@ class Program:
         store = open_store(env.store, credentials=env.store_credentials_file)
         self._fetch(plan, store)
         self._saves = ProgramSaves(
-            store, f"{plan.run_prefix}/program", run=plan.run, plan_digest=plan.digest, generation=env.generation,
+            store, f"{plan.own_prefix}/program", run=plan.run, plan_digest=plan.digest, generation=env.generation,
             key=env.key_file.read_bytes(), keep=plan.checkpoint.keep,
         )  # fmt: skip
-        signal.signal(signal.SIGTERM, self._on_sigterm)
+        self.listen()
         serve_metrics(env, plan, self._events)
         heartbeat.beat(phase="joined")
         self._events.emit("joined", seconds=time.monotonic() - self._began)
@@ -189,7 +246,8 @@ class Program:
     def _write_result(self) -> None:
         losses = losses_of(self._metrics, seed=self.seed, job=None)
         job = JobResult(seed=self.seed, step=self.step_number, metrics=self._reported, losses=losses)
-        write_result(self._metrics, GangResult(role="train", final_step=self.step_number, jobs=(job,)))
+        role = self._plan.role if self._plan is not None else "train"
+        write_result(self._metrics, GangResult(role=role, final_step=self.step_number, jobs=(job,)))
 
     def _refused(self, file: str, reason: str) -> None:
         self._events.emit("checkpoint_refused", file=file, reason=reason)
