@@ -72,7 +72,10 @@ def test_templates_are_listed_with_what_is_in_them(gangline):
     assert folders == templates.TEMPLATES.keys()
     refused = gangline("new", "demo", "--template", "nosuch")
     assert refused.exit_code == 2
+    listed = gangline("new", "--template")
+    assert listed.exit_code == 0
     helped = " ".join(gangline("new", "--help").stdout.split())
     for name, text in templates.TEMPLATES.items():
         assert f"{name:<10} {text}" in str(refused.exception)
+        assert f"{name:<10} {text}" in listed.stdout
         assert f"{name}, {text}" in helped

@@ -2,19 +2,34 @@
 
 import subprocess
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from gangline.cli.options import JsonOption
 from gangline.cli.output import print_json
-from gangline.cli.templates import TEMPLATES, render
+from gangline.cli.templates import TEMPLATES, listing, render
 from gangline.cli.terminal import say
 from gangline.errors import StorageError, UsageError
 from gangline.spec.grammar import SLUG
 from gangline.units import format_bytes
 
-_TEMPLATES = "Which one to start from: " + "; ".join(f"{name}, {text}" for name, text in TEMPLATES.items()) + "."
+_TEMPLATES = (
+    "Which one to start from, alone a list of them: "
+    + "; ".join(f"{name}, {text}" for name, text in TEMPLATES.items())
+    + "."
+)
+
+
+class Command(TyperCommand):
+    """A bare `--template` lists what there is."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args[-1:] == ["--template"]:
+            say(listing())
+            raise typer.Exit
+        return list(super().parse_args(ctx, args))
 
 
 def command(

@@ -12,6 +12,11 @@ TEMPLATES = {"model": "a byte-level GPT in one file, a task that trains on CPUs 
 _NAME = "__NAME__"
 
 
+def listing() -> str:
+    """A line for each template."""
+    return "\n".join(f"  {name:<10} {text}" for name, text in TEMPLATES.items())
+
+
 def render(template: str, *, name: str) -> dict[str, str]:
     """Path to text of every file of a new repository.
 
@@ -19,7 +24,6 @@ def render(template: str, *, name: str) -> dict[str, str]:
         UsageError: There is no such template.
     """
     if template not in TEMPLATES:
-        lines = "".join(f"\n  {each:<10} {text}" for each, text in TEMPLATES.items())
-        raise UsageError(f"wanted one of {', '.join(TEMPLATES)}, found {template!r}:{lines}")
+        raise UsageError(f"wanted one of {', '.join(TEMPLATES)}, found {template!r}:\n{listing()}")
     found = [each for each in (files(__name__) / template).iterdir() if each.name.endswith(".in")]
     return {each.name.removesuffix(".in"): each.read_text("utf-8").replace(_NAME, name) for each in found}

@@ -1,0 +1,120 @@
+"""`gangline init`: a line for a repository that is there already, guessed from its files."""
+
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gangline.cli.options import JsonOption, PathArgument
+from gangline.cli.output import print_json
+from gangline.cli.terminal import say
+from gangline.errors import StorageError, UsageError
+from gangline.line.git import Repository
+from gangline.line.init.guess import Guess, guess_line
+from gangline.line.init.script import KINDS
+from gangline.line.init.toml import line_text
+from gangline.spec.load import load_line
+
+LINE = "line.toml"
+_MOST_FILES = 2_000
+_MOST_BYTES = 1 << 20
+_READ = (".py", ".ipynb", ".lock", ".txt", ".toml")
+
+
+def command(
+    path: PathArgument = Path(),
+    *,
+    script: Annotated[
+        str | None, typer.Option("--script", help="The script that trains.", show_default="the likeliest")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a line.toml that is there.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the line, write nothing.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Write the line.toml of a repository that has scripts of its own; none of its code runs."""
+    repository, target = Repository.at(path), path / LINE
+    if target.exists() and not (force or dry_run):
+        raise UsageError(
+            f"wanted a repository without {LINE}, found {target}; --force writes over it, gangline plan reads it"
+        )
+    guess = guess_line(
+        _files(repository, script),
+        folder=path.resolve().name,
+        script=script,
+        has_gpu=Path("/dev/nvidiactl").exists(),
+        branch=default.name if (default := repository.default_branch()) else None,
+    )
+    text = line_text(guess)
+    if not dry_run:
+        _write(target, text)
+        load_line(target)
+    following = _next(repository, path)
+    if json:
+        print_json(_document(guess, text, written=not dry_run, following=following))
+        return
+    say("\n".join(_page(guess, text, target=target, dry_run=dry_run, dirty=_dirty(repository), following=following)))
+
+
+def _files(repository: Repository, script: str | None) -> Mapping[str, bytes]:
+    """Tracked files that tell something, the shallow ones first; before the first commit all that are there."""
+    names = sorted(repository.files(), key=lambda name: (name.count("/"), name))
+    wanted = [name for name in names if name.endswith(_READ) or name == script][:_MOST_FILES]
+    found = {}
+    for name in wanted:
+        file = repository.root / name
+        if file.is_file() and not file.is_symlink() and file.stat().st_size <= _MOST_BYTES:
+            found[name] = file.read_bytes()
+    return found
+
+
+def _write(target: Path, text: str) -> None:
+    staged = target.with_name(f".{LINE}.{os.getpid()}")
+    try:
+        staged.write_text(text, "utf-8")
+        staged.replace(target)
+    except OSError as error:
+        raise StorageError(f"wanted to write {target}, found: {error.strerror}; try --dry-run") from error
+
+
+def _next(repository: Repository, path: Path) -> str:
+    inside = "" if path == Path() else f"cd {shlex.quote(str(path))} && "
+    adds = f"git add {LINE}" if repository.has("HEAD") else "git add --all"
+    return f'{inside}{adds} && git commit -m "A line" && gangline run'
+
+
+def _dirty(repository: Repository) -> tuple[str, ...]:
+    if not repository.has("HEAD"):
+        return ()
+    changed = sorted({each for names in repository.uncommitted() for each in names} - {LINE})
+    if not changed:
+        return ()
+    return (f"not committed: {', '.join(changed[:4])}: commit or stash them: a run has what its commit has",)
+
+
+def _page(guess: Guess, text: str, *, target: Path, dry_run: bool, dirty: tuple[str, ...], following: str) -> list[str]:
+    seen, others = guess.script, ", ".join(f"{each.path} ({each.kind})" for each in guess.others)
+    where = f", line {seen.line}" if seen.line else ""
+    lines = [f"script    {seen.path}: {KINDS[seen.kind][0]}{where}"]
+    lines += [f"          others: {others}; --script chooses"] if others else []
+    lines += [f"{'would be' if dry_run else 'wrote':<10}{target}", *(f"          {each}" for each in text.splitlines())]
+    lines += [f"{'?':<10}{each.name}: {each.why.removeprefix('? ')}" for each in guess.keys if not each.is_known]
+    lines += [f"note      {each}" for each in (*guess.notes, *dirty)]
+    return [*lines, f"next      {following}"]
+
+
+def _document(guess: Guess, text: str, *, written: bool, following: str) -> dict[str, object]:
+    return {
+        "script": {"path": guess.script.path, "kind": guess.script.kind, "line": guess.script.line},
+        "others": [{"path": each.path, "kind": each.kind} for each in guess.others],
+        "keys": [
+            {"key": f"{each.table}.{each.name}", "value": each.value, "known": each.is_known, "why": each.why}
+            for each in guess.keys
+        ],
+        "notes": list(guess.notes),
+        "line": text,
+        "written": written,
+        "next": following,
+    }

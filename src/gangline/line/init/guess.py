@@ -1,0 +1,218 @@
+"""From what a repository has to the line that it most likely wants, each guess with its reason.
+
+What cannot be known from files alone is told as a question, with the value that stands in for it.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from gangline.errors import ConfigError, UsageError
+from gangline.line.init.script import KINDS, Option, Script, read_script
+from gangline.spec.line import PublishTable
+from gangline.spec.lock import check_lock
+
+_LEFT_OUT = frozenset({"tests", "test", "docs", "doc", "examples", "setup.py", "conftest.py", "noxfile.py"})
+_LIKELY = ("train", "main", "finetune", "pretrain", "run", "fit")
+_RANKS_HERE = 2
+_LOCKS = re.compile(r"uv\.lock|pylock\.toml|requirements[^/]*\.(txt|lock)")
+_METRICS = re.compile(r"[\w./-]*(metric|result|score)\w*\.(json|jsonl|csv)")
+_OUTPUT = re.compile(r"(\*\*/)?([\w-]+/)*[\w*-]+\.(pt|pth|ckpt|bin|npz|npy|safetensors|pkl|json|csv|png)|([\w-]+/)+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Key:
+    """One key of the line."""
+
+    table: str
+    name: str
+    value: object
+    why: str
+    """Where it comes from; a `?` first: it is not known, and the value stands in."""
+
+    @property
+    def is_known(self) -> bool:
+        return not self.why.startswith("?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Guess:
+    """The line of a repository, as far as its files tell."""
+
+    script: Script
+    others: tuple[Script, ...]
+    keys: tuple[Key, ...]
+    notes: tuple[str, ...]
+    """What else its owner should know before the first run."""
+
+
+def guess_line(
+    files: Mapping[str, bytes],
+    *,
+    folder: str,
+    script: str | None = None,
+    has_gpu: bool = False,
+    branch: str | None = None,
+) -> Guess:
+    """The line for `files`, path to content, of a repository in a folder called `folder`.
+
+    Args:
+        files: Tracked files that matter: Python, locks.
+        folder: Its name becomes the project's.
+        script: The one to train, where it is known; None: the likeliest.
+        has_gpu: This machine has one.
+        branch: The repository's default branch, as far as it is known.
+
+    Raises:
+        ConfigError: Nothing here looks like a training, or `script` is none of the files, or no Python.
+    """
+    chosen, others = _choose(files, script)
+    keys = [
+        Key(table="project", name="name", value=_slug(folder), why="the folder's name"),
+        *_command(chosen),
+        *_path(files, chosen),
+        *_written(chosen),
+        *_alone(chosen),
+        *_lock(files),
+        *_numbers(chosen),
+        *_branches(branch),
+    ]
+    return Guess(script=chosen, others=others, keys=tuple(keys), notes=tuple(_notes(files, chosen, has_gpu)))
+
+
+def _choose(files: Mapping[str, bytes], wanted: str | None) -> tuple[Script, tuple[Script, ...]]:
+    if wanted is not None and wanted not in files:
+        raise UsageError(f"--script: wanted a tracked file, found no {wanted!r}; git add it, or name another")
+    paths = [wanted] if wanted else [path for path in files if path.endswith(".py") and not _is_left_out(path)]
+    found = [script for path in paths if (script := read_script(path, files[path])) is not None]
+    if wanted and not found:
+        raise ConfigError(f"--script {wanted}: wanted Python that this interpreter reads, found a syntax error")
+    likely = sorted((each for each in found if wanted or _score(each) > 0), key=lambda each: (-_score(each), each.path))
+    if not likely:
+        notebooks = sorted(path for path in files if path.endswith(".ipynb"))
+        works = f"jupyter nbconvert --to script {notebooks[0]}, git add it" if notebooks else "--script FILE names one"
+        raise ConfigError(f"wanted a script that trains, found none among {len(paths)} Python files; {works}")
+    return likely[0], tuple(likely[1:4])
+
+
+def _is_left_out(path: str) -> bool:
+    parts = PurePosixPath(path).parts
+    return any(part in _LEFT_OUT or part.startswith((".", "test_")) for part in parts)
+
+
+def _score(script: Script) -> int:
+    """How much it looks like the training that is meant; 0 and less: not at all."""
+    stem = PurePosixPath(script.path).stem.lower()
+    framework = {"plain": 0, "torch": 3, "sklearn": 3, "xgboost": 4, "jax": 4}.get(script.kind, 8)
+    name = next((6 - place for place, word in enumerate(_LIKELY) if word in stem), 0)
+    starts = 4 if script.has_main else 0
+    if script.only_defines:
+        return 0
+    if not script.trains and framework < 8:
+        return 0 if not (name and starts) else 1
+    return framework + name + starts - 2 * (len(PurePosixPath(script.path).parts) - 1)
+
+
+def _slug(folder: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", folder.lower()).lstrip("-0123456789")[:20].strip("-") or "model"
+
+
+def _command(script: Script) -> Iterable[Key]:
+    path = PurePosixPath(script.path)
+    module = script.relative and len(path.parts) > 1
+    start = ["-m", ".".join(path.with_suffix("").parts)] if module else [script.path]
+    required = [word for each in script.required for word in _given(each)]
+    seed = [script.seed_option, "{seed}"] if script.seed_option else []
+    line = f", line {script.line}" if script.line else ""
+    why = f"{KINDS[script.kind][0]}{line}"
+    if unknown := [each.name for each in script.required if _stand_in(each) == "?"]:
+        why = f"? a value for {', '.join(unknown)}: {script.path} does not start without"
+    elif required:
+        why += f"; it wants {', '.join(each.name for each in script.required)}"
+    yield Key(table="project", name="command", value=["python", *start, *required, *seed], why=why)
+
+
+def _path(files: Mapping[str, bytes], script: Script) -> Iterable[Key]:
+    """Of a `src` layout whose package the script imports by name."""
+    found = {
+        path.split("/")[1].removesuffix(".py") for path in files if path.startswith("src/") and path.endswith(".py")
+    }
+    if used := sorted(found & script.imports):
+        yield Key(table="project", name="path", value=["src"], why=f"{used[0]} is imported from src")
+
+
+def _written(script: Script) -> Iterable[Key]:
+    """Where it leaves numbers and files, as far as their names are written out."""
+    texts = sorted(set(script.texts))
+    metrics = next((each for each in texts if _METRICS.fullmatch(each)), None)
+    if metrics:
+        yield Key(table="project", name="metrics", value=metrics, why="it writes that")
+    files = [each for each in texts if _OUTPUT.fullmatch(each) and each != metrics]
+    globs = sorted({f"{each}**" if each.endswith("/") else each for each in files})
+    if globs:
+        yield Key(table="project", name="outputs", value=globs[:4], why="it writes these")
+
+
+def _given(option: Option) -> list[str]:
+    return [option.name, _stand_in(option)] if option.name.startswith("-") else [_stand_in(option)]
+
+
+def _stand_in(option: Option) -> str:
+    """Of an option that has no default: short, so that the first run is."""
+    for words, value in ((("epoch",), "2"), (("step", "iter"), "100"), (("save", "every", "interval"), "1"),
+                         (("batch",), "32"), (("seed",), "{seed}")):  # fmt: skip
+        if any(word in option.word for word in words):
+            return value
+    return "?"
+
+
+def _lock(files: Mapping[str, bytes]) -> Iterable[Key]:
+    for path in sorted(files):
+        if not _LOCKS.fullmatch(path) or (path.startswith("req") and b"--hash=sha256:" not in files[path]):
+            continue
+        try:
+            check_lock(files[path], file=path)
+        except ConfigError:
+            continue
+        yield Key(table="env", name="lock", value=path, why="its packages have hashes")
+        return
+
+
+def _numbers(script: Script) -> Iterable[Key]:
+    steps, epochs, batch = script.number("steps"), script.number("epochs"), script.number("batch")
+    if steps:
+        yield Key(table="train", name="steps", value=steps[0], why=f"{steps[1]} of {script.path}")
+    else:
+        told = f"it counts {epochs[0]} epochs" if epochs else "it does not say"
+        yield Key(table="train", name="steps", value=100, why=f"? {told}; for progress, the program ends by itself")
+    if batch:
+        value, where = batch[0] * (_RANKS_HERE if KINDS[script.kind][1] else 1), f"{batch[1]} of {script.path}"
+        where += f", on {_RANKS_HERE} ranks" if value != batch[0] else ""
+        yield Key(table="train", name="global_batch", value=value, why=where)
+    else:
+        yield Key(
+            table="train", name="global_batch", value=_RANKS_HERE, why="? samples of a step: the program has its own"
+        )
+
+
+def _alone(script: Script) -> Iterable[Key]:
+    if not KINDS[script.kind][1]:
+        why = f"{script.path} shares no work between processes that it did not start"
+        yield Key(table="project", name="distributed", value=False, why=why)
+
+
+def _branches(default: str | None) -> Iterable[Key]:
+    if default and default not in PublishTable().branches:
+        yield Key(table="publish", name="branches", value=[default], why="the repository's default branch")
+
+
+def _notes(files: Mapping[str, bytes], script: Script, has_gpu: bool) -> Iterable[str]:
+    if script.needs_nccl and not has_gpu:
+        yield 'its backend is "nccl", and there is no GPU here: "gloo" works on CPUs'
+    if script.seed_option is None and script.kind != "gangline":
+        yield "no --seed among its options: read GANGLINE_SEED, or every seed of a band trains alike"
+    if script.kind != "gangline" and not any(key.name == "metrics" for key in _written(script)):
+        yield "no metric is reported: three lines of gangline.train.Program give curve, saves and gates"
+    if not list(_lock(files)):
+        yield "no lock of packages: uv pip compile --generate-hashes makes one"

@@ -1,0 +1,70 @@
+"""`gangline init`: a line for a repository that is there, written once, and its code never run."""
+
+import json
+import subprocess
+
+import pytest
+from tests.line import repositories
+
+from gangline.errors import UsageError
+from gangline.spec.load import load_line
+
+SCRIPT = """\
+import torch.distributed as dist
+raise SystemExit("it was run")
+dist.init_process_group("gloo")
+"""
+
+
+@pytest.fixture
+def repo(tmp_path, monkeypatch):
+    folder = repositories.make_repository(tmp_path / "mine", {"train.py": SCRIPT})
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_a_line_is_written_and_what_was_guessed_is_said(gangline, repo):
+    result = gangline("init")
+    assert result.exit_code == 0, result.output
+    assert load_line(repo).project.command == ("python", "train.py")
+    assert "script    train.py: torch.distributed, as torchrun starts it, line 3" in result.stdout
+    assert "?         steps:" in result.stdout
+    assert result.stdout.splitlines()[-1] == 'next      git add line.toml && git commit -m "A line" && gangline run'
+
+
+def test_a_line_that_is_there_is_kept_unless_forced(gangline, repo):
+    (repo / "line.toml").write_text("mine")
+    result = gangline("init")
+    assert isinstance(result.exception, UsageError)
+    assert (repo / "line.toml").read_text() == "mine"
+    assert gangline("init", "--dry-run").exit_code == 0
+    assert (repo / "line.toml").read_text() == "mine"
+    assert gangline("init", "--force").exit_code == 0
+    assert load_line(repo).project.name == "mine"
+
+
+def test_json_has_the_line_and_a_dry_run_writes_nothing(gangline, repo):
+    document = json.loads(gangline("init", "--dry-run", "--json").stdout)
+    assert document["script"] == {"path": "train.py", "kind": "torchrun", "line": 3}
+    assert {key["key"] for key in document["keys"]} >= {"project.command", "train.steps"}
+    assert not document["written"]
+    assert not (repo / "line.toml").exists()
+
+
+def test_what_is_not_committed_is_told(gangline, repo):
+    (repo / "train.py").write_text(SCRIPT + "x = 1\n")
+    assert "note      not committed: train.py: commit or stash them" in gangline("init").stdout
+
+
+def test_before_the_first_commit_all_files_count(gangline, tmp_path, monkeypatch):
+    subprocess.run(["git", "init", "-q", str(tmp_path / "new")], check=True)
+    (tmp_path / "new" / "train.py").write_text(SCRIPT)
+    result = gangline("init", str(tmp_path / "new"))
+    assert result.exit_code == 0, result.output
+    assert "&& git add --all && git commit" in result.stdout
+
+
+def test_a_folder_that_is_no_repository_says_what_works(gangline, tmp_path):
+    result = gangline("init", str(tmp_path))
+    assert isinstance(result.exception, UsageError)
+    assert "git init" in str(result.exception)

@@ -1,0 +1,187 @@
+"""The line that is guessed for scripts of every kind, from their text alone."""
+
+import tomllib
+
+import pytest
+
+from gangline.errors import ConfigError, UsageError
+from gangline.line.init.guess import guess_line
+from gangline.line.init.toml import line_text
+from gangline.spec.load import load_line
+
+MAIN = '\nif __name__ == "__main__":\n    main()\n'
+DDP = """\
+import argparse, os, torch
+import torch.distributed as dist
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--seed", type=int, default=0)
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    rank = int(os.environ["LOCAL_RANK"])
+    loss.backward()
+"""
+SCRIPTS = {
+    "torchrun": DDP,
+    "transformers": "from transformers import Trainer, TrainingArguments\ndef main():\n"
+    "    args = TrainingArguments(output_dir='out', max_steps=40, per_device_train_batch_size=8)\n"
+    "    Trainer(args=args).train()\n",
+    "lightning": "import lightning as L\ndef main():\n    L.Trainer(max_epochs=2).fit(model)\n",
+    "accelerate": "from accelerate import Accelerator\ndef main():\n    accelerator = Accelerator()\n"
+    "    accelerator.backward(loss)\n",
+    "spawns": "import torch, torch.multiprocessing as mp\nimport torch.distributed as dist\n"
+    "def main():\n    mp.spawn(work, nprocs=2)\n    dist.init_process_group('gloo')\n    loss.backward()\n",
+    "jax": "import jax\ndef main():\n    jax.value_and_grad(loss)(w)\n",
+    "xgboost": "import xgboost as xgb\ndef main():\n    xgb.train({}, data, num_boost_round=30)\n",
+    "sklearn": "from sklearn.linear_model import LogisticRegression\ndef main():\n    LogisticRegression().fit(x, y)\n",
+    "torch": "import torch\nmax_steps = 70\ndef main():\n    loss.backward()\n",
+    "gangline": "from gangline.train import Program\ndef main():\n    with Program() as p:\n        p.step(loss=1.0)\n",
+}
+SHARE = {"torchrun", "transformers", "accelerate", "gangline"}
+
+
+def of(files, **more):
+    return guess_line({path: text.encode() for path, text in files.items()}, folder="My Model_2", **more)
+
+
+def values(guess):
+    return {f"{key.table}.{key.name}": key.value for key in guess.keys}
+
+
+@pytest.mark.parametrize("kind", SCRIPTS)
+def test_each_kind_of_script_is_known_and_its_line_holds(kind, tmp_path):
+    guess = of({"train.py": SCRIPTS[kind] + MAIN})
+    assert guess.script.kind == kind
+    text = line_text(guess)
+    (tmp_path / "line.toml").write_text(text)
+    line = load_line(tmp_path)
+    assert line.project.command[:2] == ("python", "train.py")
+    assert line.project.distributed == (kind in SHARE), "a script that shares nothing runs once"
+    assert len([each for each in text.splitlines() if each and not each.startswith("#")]) <= 10
+
+
+def test_options_of_the_command_line_give_batch_and_seed_and_what_is_not_known_is_asked():
+    guess = of({"train.py": DDP + MAIN})
+    assert values(guess) == {
+        "project.name": "my-model-2", "project.command": ["python", "train.py", "--seed", "{seed}"],
+        "train.steps": 100, "train.global_batch": 64,
+    }  # fmt: skip
+    assert [key.name for key in guess.keys if not key.is_known] == ["steps"]
+
+
+def test_steps_are_read_from_arguments_and_names():
+    assert values(of({"train.py": SCRIPTS["transformers"] + MAIN}))["train.steps"] == 40
+    assert values(of({"train.py": SCRIPTS["torch"] + MAIN}))["train.steps"] == 70
+
+
+def test_a_module_that_only_defines_is_no_script():
+    adder = "from mingpt.trainer import Trainer\n" + SCRIPTS["torch"] + MAIN
+    guess = of({"mingpt/trainer.py": SCRIPTS["torch"], "projects/adder/adder.py": adder})
+    assert (guess.script.path, guess.others) == ("projects/adder/adder.py", ())
+
+
+def test_arguments_that_the_script_demands_are_given_short_values():
+    demands = DDP.replace('"--epochs", type=int, default=3', '"total_epochs", type=int').replace(
+        '"--seed", type=int, default=0', '"save_every", type=int'
+    )
+    assert values(of({"train.py": demands + MAIN}))["project.command"] == ["python", "train.py", "2", "1"]
+
+
+def test_a_demand_that_nobody_can_guess_is_a_question():
+    guess = of({"train.py": DDP.replace('"--seed", type=int, default=0', '"--corpus", required=True') + MAIN})
+    assert guess.keys[1].value[2:] == ["--corpus", "?"]
+    assert guess.keys[1].why.startswith("? a value for --corpus")
+
+
+def test_the_likeliest_of_several_is_taken_the_others_are_named_and_one_may_be_chosen():
+    files = {
+        "evaluate.py": "import torch\ndef main(): model.fit()\n" + MAIN,
+        "src/deep/pretrain.py": DDP + MAIN,
+        "tests/train.py": DDP + MAIN,
+        "setup.py": "from setuptools import setup\nsetup()\n",
+        "train.py": DDP + MAIN,
+        "broken.py": "print 1\n",
+    }
+    guess = of(files)
+    assert guess.script.path == "train.py"
+    assert [each.path for each in guess.others] == ["src/deep/pretrain.py", "evaluate.py"]
+    assert of(files, script="evaluate.py").script.path == "evaluate.py"
+    with pytest.raises(UsageError, match=r"found no 'gone\.py'"):
+        of(files, script="gone.py")
+    with pytest.raises(ConfigError, match="syntax error"):
+        of(files, script="broken.py")
+
+
+def test_a_script_inside_a_package_starts_as_a_module():
+    guess = of({"mine/train.py": "from .model import Net\n" + DDP + MAIN})
+    assert values(guess)["project.command"][:3] == ["python", "-m", "mine.train"]
+
+
+def test_a_lock_with_hashes_is_taken_and_one_without_is_not():
+    pinned = "numpy==2.0.0 --hash=sha256:" + "a" * 64 + "\n"
+    assert values(of({"train.py": DDP + MAIN, "requirements.txt": pinned}))["env.lock"] == "requirements.txt"
+    assert "env.lock" not in values(of({"train.py": DDP + MAIN, "requirements.txt": "numpy\n"}))
+    assert "env.lock" not in values(of({"train.py": DDP + MAIN, "requirements.txt": pinned + "-e .\n"}))
+
+
+def test_a_backend_that_this_machine_lacks_is_told():
+    nccl = DDP.replace('"nccl" if torch.cuda.is_available() else "gloo"', 'backend="nccl"') + MAIN
+    assert any("gloo" in note for note in of({"train.py": nccl}).notes)
+    assert not any("gloo" in note for note in of({"train.py": nccl}, has_gpu=True).notes)
+
+
+def test_nothing_that_trains_is_refused_with_what_works():
+    with pytest.raises(ConfigError, match=r"none among 1 Python files; jupyter nbconvert --to script a\.ipynb"):
+        of({"hello.py": "print('hello')\n", "a.ipynb": "{}"})
+
+
+def test_names_of_folders_and_paths_cannot_break_the_text():
+    guess = guess_line({'a "b"\n.py': (DDP + MAIN).encode()}, folder='12"\n[x]')
+    assert tomllib.loads(line_text(guess))["project"]["command"][1] == 'a "b"\n.py'
+
+
+def test_what_it_writes_and_where_its_package_lies_are_keys():
+    more = "import json, mine\nimport numpy as np\n"
+    writes = (
+        "    json.dump({}, open('metrics.json', 'w'))\n    torch.save(1, f'out/{epoch}.pt')\n"
+        "    torch.save(1, 'last.pt')\n    np.save('/tmp/x.npy', 1)\n    model.save_pretrained(output_dir='out')\n"
+    )
+    guess = of({"train.py": more + DDP + writes + MAIN, "src/mine/__init__.py": ""})
+    found = values(guess)
+    assert found["project.path"] == ["src"]
+    assert found["project.metrics"] == "metrics.json"
+    assert found["project.outputs"] == ["last.pt", "out/**", "out/*.pt"]
+    assert not any("no metric" in note for note in guess.notes)
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ("os.path.join(out_dir, 'ckpt.pt')", "runs/a/ckpt.pt"),
+        ("Path(out_dir) / 'ckpt.pt'", "runs/a/ckpt.pt"),
+        ("f'{out_dir}/ckpt.pt'", "runs/a/ckpt.pt"),
+        ("str(out_dir + '/ckpt.pt')", "runs/a/ckpt.pt"),
+        ("args.save_to + '/ckpt.pt'", "saved/ckpt.pt"),
+        ("os.path.join(unknown(), 'ckpt.pt')", "**/ckpt.pt"),
+        ("os.path.join(ambiguous, 'ckpt.pt')", "**/ckpt.pt"),
+        ("f'ckpt-{step}.pt'", "ckpt-*.pt"),
+        ("'./ckpt.pt'", "ckpt.pt"),
+    ],
+)
+def test_a_path_is_put_together_as_far_as_the_script_says_it(given, path):
+    writes = (
+        "    parser.add_argument('--save-to', default='saved')\n    out_dir = 'runs/a'\n"
+        f"    ambiguous = 'a'\n    ambiguous = 'b'\n    torch.save(1, {given})\n"
+    )
+    assert values(of({"train.py": DDP + writes + MAIN}))["project.outputs"] == [path]
+
+
+def test_a_path_of_a_thousand_parts_is_no_path():
+    writes = f"    torch.save(1, {'+'.join(['x'] * 2000)} + '.pt')\n"
+    assert "project.outputs" not in values(of({"train.py": DDP + writes + MAIN}))
+
+
+def test_a_default_branch_of_another_name_publishes():
+    assert values(of({"train.py": DDP + MAIN}, branch="trunk"))["publish.branches"] == ["trunk"]
+    assert "publish.branches" not in values(of({"train.py": DDP + MAIN}, branch="main"))
