@@ -1,0 +1,75 @@
+"""A loop over an `Accelerator` in a gang.
+
+with GanglineRun() as run:
+    accelerator = Accelerator()
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    run.resume(accelerator)                          # goes on from the newest save: run.step_number
+    for batch in endless(loader, skip=run.step_number):
+        loss = ...
+        accelerator.backward(loss)
+        optimizer.step()
+        run.step(accelerator, loss)                  # curve, save where due; leaves if a rank was asked to stop
+        if not run.has_more:
+            break
+    run.report(eval_loss=...)                        # what gates judge
+"""
+
+import shutil
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import set_seed
+
+from gangline.integrations.joined import Joined, all_are_here, heard_by_all, mean_over_ranks, restored
+
+STATE = "state"
+"""Name of the folder in a save."""
+
+
+class GanglineRun(Joined):
+    """Enter it before the `Accelerator` is made; every rank makes the same calls in the same order."""
+
+    def __enter__(self) -> "GanglineRun":
+        super().__enter__()
+        set_seed(self.seed)
+        return self
+
+    @property
+    def step_number(self) -> int:
+        """Last finished step."""
+        return self.program.step_number
+
+    @property
+    def has_more(self) -> bool:
+        return self.program.has_more
+
+    def resume(self, accelerator: Accelerator) -> int:
+        """Load the newest save that verifies into what was prepared; the step to go on from, 0: begin."""
+        folder = restored(self.program, STATE)
+        if folder is not None:
+            accelerator.load_state(str(folder))
+        return self.step_number
+
+    def step(self, accelerator: Accelerator, loss: "torch.Tensor | float", **numbers: float) -> None:
+        """Report the mean loss over ranks of a finished step; save where due; end after a stop request."""
+        value = float(loss.detach()) if isinstance(loss, torch.Tensor) else float(loss)
+        self.program.step(loss=mean_over_ranks(value), **numbers)
+        if not self.in_gang:
+            return
+        self._leaving = heard_by_all(self.program.stop_asked)
+        if self._leaving or self.program.save_due:
+            self._save(accelerator)
+        if self._leaving:
+            self.program.leave()
+
+    def report(self, **metrics: float) -> None:
+        """Metrics of the finished training, equal on all ranks."""
+        self._report(metrics)
+
+    def _save(self, accelerator: Accelerator) -> None:
+        folder = self.program.shared_folder / STATE
+        accelerator.save_state(str(folder))
+        all_are_here()
+        self.program.save({STATE: folder})
+        all_are_here()
+        shutil.rmtree(folder, ignore_errors=True)
