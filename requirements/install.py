@@ -4,6 +4,7 @@
     python3 requirements/install.py dev        the same and the tools of `make test`
 
 Safe to interrupt and to run again: the stamp inside `.venv` is written last, and names the locks it was made from.
+`TORCH_VERSION` (2.11, 2.13) takes an older torch: its lock beside this file has what differs from the others.
 `TORCH_BACKEND` (cpu, cu130, rocm6.4, auto, ...) is passed on to the installer, which then takes torch from that
 backend's own index; torch's wheels are then vouched for by that index, not by our hashes; everything else still is.
 """
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import NoReturn
@@ -23,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
-TORCH_FAMILY = re.compile(r"^(torch|triton|cuda-|nvidia-)")
+TORCH_FAMILY = re.compile(r"^(torch==|triton==|cuda-|nvidia-)")
 SIZE = "about 2.9 GB to download, 5.4 GB on disk, nearly all of it torch's CUDA libraries (Linux, x86-64)"
 
 
@@ -33,15 +35,14 @@ def main(profile: str) -> None:
         stop(
             f"gangline needs Python 3.11 or newer, found {found} at {sys.executable}; run `make PYTHON=python3.12 ...`"
         )
-    backend = os.environ.get("TORCH_BACKEND", "")
+    backend, locks = os.environ.get("TORCH_BACKEND", ""), locks_of(profile, os.environ.get("TORCH_VERSION", ""))
     if stamped(profile, backend):
         return
     began = time.monotonic()
-    lock = HERE / f"{profile}.txt"
-    packages = len(re.findall(r"^\S+==", lock.read_text(), re.MULTILINE))
-    say(f"{packages} packages with hashes; {'torch from ' + backend if backend else SIZE}")
+    wanted = together(*map(entries, locks))
+    say(f"{len(wanted)} packages with hashes; {'torch from ' + backend if backend else SIZE}")
     make_environment()
-    install(lock, backend)
+    install(wanted, backend)
     stamp_path(profile).write_text(stamp(profile, backend))
     say(f".venv ready, hashes checked, torch {torch_version()}", time.monotonic() - began)
 
@@ -61,30 +62,51 @@ def make_environment() -> None:
     run("the installer", [PYTHON, "-m", "pip", "install", "-q", "--require-hashes", "-r", HERE / "bootstrap.txt"])
 
 
-def install(lock: Path, backend: str) -> None:
-    """Everything the lock names, then gangline itself, editable."""
+def install(wanted: list[str], backend: str) -> None:
+    """Everything the locks name, then gangline itself, editable."""
     uv = [VENV / "bin" / "uv", "pip", "install", "--quiet", "--python", PYTHON]
     held = VENV / "torch-backend"
     if held.exists() and held.read_text() != backend:
         uv += ["--reinstall-package", "torch"]
+    hashed = [entry for entry in wanted if not (backend and TORCH_FAMILY.match(entry))]
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / "requirements.txt"
+        file.write_text("".join(hashed))
+        run("packages", [*uv, "--compile-bytecode", "--require-hashes", "--no-deps", "-r", file])
     if backend:
-        with tempfile.TemporaryDirectory() as scratch:
-            rest = Path(scratch) / "rest.txt"
-            rest.write_text("".join(entry for entry in entries(lock) if not TORCH_FAMILY.match(entry)))
-            run("packages", [*uv, "--compile-bytecode", "--require-hashes", "--no-deps", "-r", rest])
-        run(
-            f"torch for {backend}",
-            [*uv, "--compile-bytecode", f"--torch-backend={backend}", f"torch=={locked_torch()}"],
-        )
-    else:
-        run("packages", [*uv, "--compile-bytecode", "--require-hashes", "-r", lock])
+        torch = version_of(wanted, "torch")
+        run(f"torch for {backend}", [*uv, "--compile-bytecode", f"--torch-backend={backend}", f"torch=={torch}"])
     held.write_text(backend)
     run("gangline", [*uv, "--no-deps", "--no-build-isolation", "-e", ROOT])
+
+
+def locks_of(profile: str, torch: str) -> list[Path]:
+    """That of the profile, then that of the torch that was asked for."""
+    newest = version_of(entries(HERE / f"{profile}.txt"), "torch").rpartition(".")[0]
+    others = {path.stem.removeprefix("torch-"): path for path in sorted(HERE.glob("torch-*.txt"))}
+    if torch not in ("", newest, *others):
+        stop(f"TORCH_VERSION: wanted one that has a lock ({', '.join([*others, newest])}), found {torch}", code=2)
+    return [HERE / f"{profile}.txt", *([others[torch]] if torch in others else [])]
+
+
+def together(locked: list[str], other: Sequence[str] = ()) -> list[str]:
+    """`locked` with a torch of its own; or with that of `other`, and whatever else that lock has."""
+    names = {name_of(entry) for entry in other}
+    kept = [entry for entry in locked if not (other and TORCH_FAMILY.match(entry)) and name_of(entry) not in names]
+    return [*kept, *other]
 
 
 def entries(lock: Path) -> list[str]:
     """The lock's requirements, each with its hashes."""
     return re.findall(r"^\S+==.*\n(?:[ \t]+.*\n)*", lock.read_text(), re.MULTILINE)
+
+
+def name_of(entry: str) -> str:
+    return entry.partition("==")[0]
+
+
+def version_of(wanted: list[str], name: str) -> str:
+    return next(entry for entry in wanted if name_of(entry) == name).split()[0].partition("==")[2]
 
 
 def stamped(profile: str, backend: str) -> bool:
@@ -100,13 +122,9 @@ def stamp_path(profile: str) -> Path:
 
 
 def stamp(profile: str, backend: str) -> str:
-    parts = [HERE / "bootstrap.txt", HERE / f"{profile}.txt", ROOT / "pyproject.toml"]
+    locks = locks_of(profile, os.environ.get("TORCH_VERSION", ""))
+    parts = [HERE / "bootstrap.txt", *locks, ROOT / "pyproject.toml"]
     return sha256(b"".join(part.read_bytes() for part in parts) + f"{backend} {ROOT}".encode()).hexdigest()
-
-
-def locked_torch() -> str:
-    found = re.search(r"^torch==([0-9.]+)", (HERE / "run.txt").read_text(), re.MULTILINE)
-    return found[1] if found else stop("requirements/run.txt names no torch")
 
 
 def torch_version() -> str:

@@ -1,7 +1,10 @@
 """Write the hashed locks beside this file from pyproject.toml: names, versions and hashes, never addresses."""
 
 import subprocess
+import tempfile
 from pathlib import Path
+
+from install import TORCH_FAMILY, entries
 
 HERE = Path(__file__).resolve().parent
 UV = HERE.parent / ".venv" / "bin" / "uv"
@@ -9,10 +12,29 @@ COMMON = ["--universal", "--python-version", "3.11", "--generate-hashes", "--no-
 PROJECT = ["pyproject.toml", "--no-emit-package", "gangline", "--no-emit-index-url"]
 BUILD = "hatchling\neditables\n"
 """What installs gangline itself; pip would fetch it unhashed otherwise."""
+OTHER_TORCHES = ("2.11", "2.13")
+"""That `TORCH_VERSION` takes besides the newest: the oldest that gangline works with, and one between."""
 
 
 def lock(name: str, *arguments: str, text: str = "") -> None:
-    command = [UV, "pip", "compile", *arguments, *COMMON, "-o", HERE / f"{name}.txt"]
+    compile_into(HERE / f"{name}.txt", *arguments, text=text)
+
+
+def lock_torch(version: str) -> None:
+    """What differs from dev.txt with that torch: itself, its libraries, and whatever it wants older."""
+    dev = HERE / "dev.txt"
+    with tempfile.TemporaryDirectory() as scratch:
+        whole, demand = Path(scratch) / "whole.txt", Path(scratch) / "demand.txt"
+        whole.write_text(dev.read_text())  # uv keeps these versions wherever it can
+        demand.write_text(f"torch=={version}.*\n")
+        compile_into(whole, *PROJECT, "--extra", "dev", "-c", str(demand))
+        known = {*entries(dev)}
+        found = [each for each in entries(whole) if TORCH_FAMILY.match(each) or each not in known]
+    (HERE / f"torch-{version}.txt").write_text("".join(found))
+
+
+def compile_into(file: Path, *arguments: str, text: str = "") -> None:
+    command = [UV, "pip", "compile", *arguments, *COMMON, "-o", file]
     subprocess.run(command, cwd=HERE.parent, input=text, text=True, check=True)
 
 
@@ -21,3 +43,5 @@ if __name__ == "__main__":
     lock("dev", *PROJECT, "--extra", "dev")
     extras = [word for extra in ("train", "publish", "s3", "serve") for word in ("--extra", extra)]
     lock("run", *PROJECT, "-", *extras, "-c", "requirements/dev.txt", text=BUILD)
+    for each in OTHER_TORCHES:
+        lock_torch(each)
