@@ -4,15 +4,13 @@ import pytest
 import torch
 from tests.oracles.one_process import train
 from tests.train.gang import KEY, load_tiny, stored_model, tiny_plan
+from tests.train.gpu import DEVICE, on_gpu
 
 from gangline.checkpoint.stored import stored_digests
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
-]
+pytestmark = on_gpu
 STEPS = 14
 MODEL = {"width": 8, "layers": 3}
 LOSS_TOLERANCE = {"fp32": 1e-4, "bf16": 5e-2}
@@ -28,7 +26,7 @@ def oracle():
 
 
 def gpu_plan(strategy, precision, **changes):
-    given = {"device": "cuda", "precision": precision, "model": MODEL, "steps": STEPS, "deterministic": False}
+    given = {"device": DEVICE, "precision": precision, "model": MODEL, "steps": STEPS, "deterministic": False}
     return tiny_plan(strategy, **{"mesh": Mesh(), "micro_batch": 4} | given | changes)
 
 

@@ -1,0 +1,58 @@
+"""Sizes of everything that a session runs: in full for a GPU of 80 GB and more, small for its rehearsal on CPUs.
+
+Models are those of `train/large/llama.py`. The one of the 1B class has the shape of torchtitan's Llama 3 "1B" (16
+blocks of width 2,048; head and embedding apart: 1.5 billion parameters), the other one blocks of its "8B" (width
+4,096), as many as one device trains.
+"""
+
+from dataclasses import dataclass
+
+Model = dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shapes:
+    device: str
+    precision: str
+    billion: Model
+    """Of the 1B class."""
+    wide: Model
+    """Of 8B's blocks."""
+    unseen: dict[str, Model]
+    """That no rate was measured for."""
+    micro_batch: int
+    blocks: int
+    """Of steps, of each side, in a comparison."""
+    block_steps: int
+    saved_parameters: float
+    """Of what a save and a load are timed on."""
+    rounds: int
+    stream_bytes: int
+    """Of a tensor that no cache holds."""
+    product: int
+    """Side of a large product of square matrices."""
+    restart_ranks: int
+
+
+_LLAMA = {"vocabulary": 128256, "context": 4096}
+_TINY = {"layers": 2, "width": 64, "hidden": 128, "heads": 4, "kv_heads": 2, "vocabulary": 512, "context": 64}
+
+FULL = Shapes(
+    device="cuda", precision="bf16",
+    billion={"layers": 16, "width": 2048, "hidden": 8192, "heads": 32, "kv_heads": 8, **_LLAMA},
+    wide={"layers": 4, "width": 4096, "hidden": 14336, "heads": 32, "kv_heads": 8, **_LLAMA},
+    unseen={
+        "narrow": {"layers": 24, "width": 1280, "hidden": 5120, "heads": 20, "kv_heads": 4, "vocabulary": 50304,
+                   "context": 2048},
+        "wide": {"layers": 3, "width": 5120, "hidden": 13824, "heads": 40, "kv_heads": 8, "vocabulary": 32000,
+                 "context": 4096},
+    },
+    micro_batch=2, blocks=8, block_steps=10, saved_parameters=512e6, rounds=3, stream_bytes=2**32, product=8192,
+    restart_ranks=1,
+)  # fmt: skip
+SMALL = Shapes(
+    device="cpu", precision="bf16", billion=_TINY, wide=_TINY | {"layers": 1},
+    unseen={"narrow": _TINY | {"width": 32, "hidden": 64}, "wide": _TINY | {"layers": 1, "width": 128, "hidden": 256}},
+    micro_batch=2, blocks=3, block_steps=2, saved_parameters=2e6, rounds=1, stream_bytes=2**24, product=256,
+    restart_ranks=1,
+)  # fmt: skip
