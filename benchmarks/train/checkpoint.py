@@ -1,13 +1,14 @@
 """Saving and loading against plain torch DCP, which verifies nothing, in the same run and of the same tensors.
 
-    python benchmarks/train/checkpoint.py [--parameters 64e6] [--ranks 1] [--rounds 3] [--folder DIR]
+    python benchmarks/train/checkpoint.py [--parameters 64e6] [--ranks 1] [--rounds 5] [--folder DIR]
 
 AdamW (12 bytes a parameter), sharded over the ranks (FSDP2) where there are several, a folder as store: one in memory
 shows what the code costs, one on a disk what is waited for. Bound: a load takes at most 1.3 of plain DCP's. What is
-compared alternates, so that a busy machine strikes both alike; processor seconds of all ranks stand beside the wall,
-and say the same on a machine that is shared. The rates of one core, in bytes a second, are the floor of what a verified
-load can cost. What an asynchronous save blocks is a copy in memory: whether that is little beside the save is the
-store's doing, and judged by `beside.py`.
+compared alternates, in turn first and second, so that a busy machine and what the one leaves to the other strike both
+alike; a ratio is the median of those of neighbours, after a round that counts for nothing. Processor seconds of all
+ranks stand beside the wall, and say the same on a machine that is shared. The rates of one core, in bytes a second,
+are the floor of what a verified load can cost. What an asynchronous save blocks is a copy in memory: whether that is
+little beside the save is the store's doing, and judged by `beside.py`.
 """
 
 import argparse
@@ -19,8 +20,9 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -41,13 +43,15 @@ KEY = b"benchmark"
 PREFIX = "runs/b/c/r/checkpoints"
 WIDTH = 1024
 LOADING = 1.3
+Pair = tuple[float, float]
+"""Seconds of the wall and of processors."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--parameters", type=float, default=64e6)
     parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path)
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(dir=asked.folder))
@@ -88,25 +92,32 @@ def rank_main(rank: int, ranks: int, folder: Path, layers: int, rounds: int, ans
         dist.destroy_process_group()
 
 
-def measure(folder: Path, layers: int, rounds: int, group: Any) -> dict[str, Any]:
+def measure(folder: Path, layers: int, rounds: int, group: Any, *, device: str = "cpu") -> dict[str, Any]:
     store = FolderStore(folder / "store")
-    model, optimizer = trained(layers, is_sharded=group is not None)
+    model, optimizer = trained(layers, is_sharded=group is not None, device=device)
     saver = Saver(store=store, prefix=PREFIX, run="r", plan_digest="d", generation=1, key=KEY, group=group, keep=1)
     first = saver.save(model, optimizer, {}, step=1, wait=False)
-    saver.wait()
-    blocking, saves, plain_saves, loads, plain_loads = [], [], [], [], []
-    for step in range(2, 2 * rounds + 1, 2):
-        report = saver.save(model, optimizer, {}, step=step, wait=False)
+    [done] = saver.wait()
+    steps = count(2)
+
+    def save_at_once() -> None:
+        saver.save(model, optimizer, {}, step=next(steps), wait=True)
+
+    def block() -> float:
+        report = saver.save(model, optimizer, {}, step=next(steps), wait=False)
         [done] = saver.wait()
         assert done.error is None
-        blocking.append(report.blocking_seconds)
-        saves.append(timed(partial(saver.save, model, optimizer, {}, step=step + 1, wait=True)))
-        plain_saves.append(timed(lambda: plain_save(model, optimizer, folder / "plain")))
+        return report.blocking_seconds
+
+    blocking = [block() for _ in range(rounds)]
+    saves = alternated(save_at_once, partial(plain_save, model, optimizer, folder / "plain"), rounds)
     saver.close()
-    for _ in range(rounds):
-        loads.append(timed(lambda: load(store, PREFIX, model, optimizer, key=KEY, group=group)))
-        plain_loads.append(timed(lambda: plain_load(model, optimizer, folder / "plain")))
-    rows = {"save": saves, "plain_save": plain_saves, "load": loads, "plain_load": plain_loads}
+    loads = alternated(
+        lambda: load(store, PREFIX, model, optimizer, key=KEY, group=group),
+        partial(plain_load, model, optimizer, folder / "plain"),
+        2 * rounds,
+    )
+    rows = {"save": saves[0], "plain_save": saves[1], "load": loads[0], "plain_load": loads[1]}
     seconds = {name: median(wall for wall, _ in row) for name, row in rows.items()}
     cpu = {name: median(used for _, used in row) for name, row in rows.items()}
     return {
@@ -116,15 +127,35 @@ def measure(folder: Path, layers: int, rounds: int, group: Any) -> dict[str, Any
         **{f"{name}_seconds": round(each, 4) for name, each in seconds.items()},
         **{f"{name}_cpu_seconds": round(each, 4) for name, each in cpu.items()},
         "blocking_ratio": round(median(blocking) / seconds["save"], 4),
-        "save_ratio": round(seconds["save"] / seconds["plain_save"], 3),
-        "save_cpu_ratio": round(cpu["save"] / cpu["plain_save"], 3),
-        "load_ratio": round(seconds["load"] / seconds["plain_load"], 3),
-        "load_cpu_ratio": round(cpu["load"] / cpu["plain_load"], 3),
+        **ratios("save", *saves),
+        **ratios("load", *loads),
     }
 
 
-def trained(layers: int, *, is_sharded: bool) -> tuple[nn.Module, torch.optim.Optimizer]:
-    model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(layers)))
+def alternated(ours: Callable[[], object], plain: Callable[[], object], rounds: int) -> tuple[list[Pair], list[Pair]]:
+    """Wall and processor seconds of both, `rounds` times side by side; who is first changes."""
+    found: tuple[list[Pair], list[Pair]] = ([], [])
+    for number in range(rounds + 1):
+        order = ((0, ours), (1, plain)) if number % 2 else ((1, plain), (0, ours))
+        for place, work in order:
+            took = timed(work)
+            if number:
+                found[place].append(took)
+    return found
+
+
+def ratios(name: str, ours: Sequence[Pair], plain: Sequence[Pair]) -> dict[str, float]:
+    each = [(a[0] / b[0], a[1] / b[1]) for a, b in zip(ours, plain, strict=True)]
+    wall, cpu = (median(column) for column in zip(*each, strict=True))
+    spread = sorted(ratio for ratio, _ in each)
+    return {
+        f"{name}_ratio": round(wall, 3), f"{name}_ratio_least": round(spread[0], 3),
+        f"{name}_ratio_most": round(spread[-1], 3), f"{name}_cpu_ratio": round(cpu, 3),
+    }  # fmt: skip
+
+
+def trained(layers: int, *, is_sharded: bool, device: str = "cpu") -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, device=device) for _ in range(layers)))
     if is_sharded:
         for layer in (*model, model):
             fully_shard(layer)
@@ -158,6 +189,9 @@ def timed(work: Callable[[], object]) -> tuple[float, float]:
 
 
 def meet() -> None:
+    """What was asked of a device is done, by all ranks."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
     if dist.is_initialized():
         dist.barrier()
 

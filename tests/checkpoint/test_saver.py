@@ -1,6 +1,7 @@
 """Saving beside training: never in its way, never two at once, never silent."""
 
 import math
+import sys
 import threading
 import time
 
@@ -11,6 +12,7 @@ from tests.checkpoint.small import KEY, PREFIX, Wrapped, saver, step, trained
 from gangline.checkpoint.envelope import list_checkpoints
 from gangline.checkpoint.latest import Latest, StaleGeneration, claim, read_latest
 from gangline.checkpoint.loader import load
+from gangline.checkpoint.one_save import Writing
 from gangline.checkpoint.prove import tensor_digests
 from gangline.checkpoint.staging import Staging
 from gangline.checkpoint.stored import stored_digests
@@ -65,6 +67,42 @@ def test_save_returns_before_it_is_durable_and_keeps_what_was_staged(store):
         entry.size_bytes for entry in store.list(report.key) if "manifest" not in entry.key
     )
     assert stored_digests(store, report.key, KEY, optimizer=True) == wanted
+
+
+@pytest.fixture
+def busy_writing(monkeypatch):
+    """Writing begins with a second of Python, in which other threads get no turn unless they have it already."""
+    before, write = sys.getswitchinterval(), Writing.write
+
+    def spin_and_write(self, flight):
+        until = time.monotonic() + 1.0
+        while time.monotonic() < until:
+            pass
+        return write(self, flight)
+
+    monkeypatch.setattr(Writing, "write", spin_and_write)
+    sys.setswitchinterval(30.0)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("busy_writing")
+def test_save_whose_writing_begins_with_much_python_returns_before_it(store):
+    model, optimizer = trained()
+    made = saver(store)
+    report = made.save(model, optimizer, {}, step=1, wait=False)
+    [finished] = made.wait()
+    assert report.blocking_seconds < 0.5 < 1.0 <= finished.seconds
+
+
+def test_what_a_save_blocks_counts_the_start_of_its_thread(store, monkeypatch):
+    start = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda self: (time.sleep(0.2), start(self)))
+    model, optimizer = trained()
+    made = saver(store)
+    report = made.save(model, optimizer, {}, step=1, wait=False)
+    [finished] = made.wait()
+    assert finished.blocking_seconds == report.blocking_seconds >= 0.2
 
 
 def test_periodic_save_that_meets_one_in_flight_is_skipped_and_counted(store):

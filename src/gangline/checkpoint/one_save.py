@@ -22,8 +22,8 @@ class SaveReport:
     step: int
     key: str
     """Folder of the checkpoint in the store."""
-    blocking_seconds: float
-    """Training stood still."""
+    blocking_seconds: float = 0.0
+    """Training stood still; 0.0 while that lasts."""
     seconds: float = 0.0
     """From the call until the manifest was read back; 0.0 while it is still in flight."""
     copied_seconds: float | None = None
@@ -50,6 +50,8 @@ class Flight:
     copied: Manifest | None = None
     """Of the copies, once they are kept."""
     failure: BaseException | None = None
+    blocking_seconds: float = 0.0
+    """From the call until the writing thread was under way."""
 
 
 class Writing:

@@ -8,7 +8,7 @@ same ranks, from the training thread.
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import torch
@@ -98,12 +98,10 @@ class Saver:
         state = live_state(model, optimizer)
         own = own_head(self._peers.rank, self._peers.size)
         staged = self._staging.copy(state.tensors | _under(EXTRA, extra) | _under(own, rank_extra))
-        report = SaveReport(
-            step=step, key=checkpoint_folder(self._to.prefix, step), blocking_seconds=time.monotonic() - started
-        )
+        report = SaveReport(step=step, key=checkpoint_folder(self._to.prefix, step))
         flight = Flight(report, started, staged, state.numbers, numbers, rank_numbers)
         self._launch(flight)
-        return self._see_through(flight) if wait else report
+        return self._see_through(flight) if wait else replace(report, blocking_seconds=flight.blocking_seconds)
 
     def poll(self) -> list[SaveReport]:
         """Saves that finished since last asked, failed ones too; local. Waiting saves report by their return alone.
@@ -143,12 +141,16 @@ class Saver:
         return bool(in_flight)
 
     def _launch(self, flight: Flight) -> None:
-        self._flight = flight
-        self._thread = Thread(target=self._write, args=(flight,), name=f"save-{flight.report.step}", daemon=True)
+        """Begin to write; the thread waits until this one goes on, for `start` returns only when it lets go."""
+        self._flight, gate = flight, Event()
+        self._thread = Thread(target=self._write, args=(flight, gate), name=f"save-{flight.report.step}", daemon=True)
         self._thread.start()
+        flight.blocking_seconds = time.monotonic() - flight.started
+        gate.set()
 
-    def _write(self, flight: Flight) -> None:
+    def _write(self, flight: Flight, gate: Event) -> None:
         """Body of the thread: leaves its outcome in the flight, whatever happens."""
+        gate.wait()
         try:
             flight.report = self._writing.write(flight)
         except BaseException as error:
@@ -158,6 +160,7 @@ class Saver:
         """Take in the outcome of the thread that ended."""
         flight, self._flight, self._thread = self._flight, None, None
         assert flight is not None
+        flight.report = replace(flight.report, blocking_seconds=flight.blocking_seconds)
         if flight.failure is None:
             self._last_good, self._good_at, self._failing = flight.report, time.monotonic(), False
         else:
