@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gangline.launch.local import LocalLauncher
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import CheckpointPolicy, Plan, Program, Recovery
+from gangline.spec.plan import CheckpointPolicy, Device, Plan, Program, Recovery
 from gangline.spec.podset import PodSet
 from gangline.storage.blobs import put_blob
 from gangline.storage.layer import LayerFile, pack
@@ -55,17 +55,19 @@ def launch(
     environ: dict[str, str] | None = None,
     grace_seconds: float = 20.0,
     deadline_seconds: float | None = None,
+    device: Device = "cpu",
+    ranks: int = RANKS,
 ) -> LocalLauncher:
-    """Start DDP on two ranks under the name `NAME`; `files` lie beside `small.py`, which holds `SMALL`."""
+    """Start DDP under the name `NAME`; `files` lie beside `small.py`, which holds `SMALL`."""
     store = open_store(f"file:{folder / 'store'}")
     plan = Plan(
-        run=NAME, project=NAME, name="ddp-2", run_prefix="runs/bench/0/bench", program=program, strategy="ddp",
-        mesh=Mesh(dp_replicate=RANKS), steps=steps, global_batch=16, micro_batch=8, checkpoint=checkpoint,
-        recovery=recovery or Recovery(),
+        run=NAME, project=NAME, name=f"ddp-{ranks}", run_prefix="runs/bench/0/bench", program=program, strategy="ddp",
+        mesh=Mesh(dp_replicate=ranks), steps=steps, global_batch=16, micro_batch=8, checkpoint=checkpoint,
+        recovery=recovery or Recovery(), device=device, deterministic=device == "cpu",
     )  # fmt: skip
     layer = pack(LayerFile(name, text.encode()) for name, text in {**files, "small.py": SMALL}.items())
     podset = PodSet(
-        name=NAME, run=NAME, project=NAME, commit="0", procs_per_node=RANKS, code=put_blob(store, layer),
+        name=NAME, run=NAME, project=NAME, commit="0", procs_per_node=ranks, code=put_blob(store, layer),
         plan=put_blob(store, plan.to_json()), store=store.url, env=environ or {}, secrets=("checkpoint-key",),
         grace_seconds=grace_seconds, deadline_seconds=deadline_seconds,
     )  # fmt: skip

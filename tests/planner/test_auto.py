@@ -47,6 +47,12 @@ def test_a_batch_too_small_for_all_ranks_leaves_them_stages():
     assert (verdict, "wanted rules in hints.tensor" in reason) == ("unsupported", True)
 
 
+def test_a_program_that_is_not_distributed_is_one_process_whatever_is_there():
+    alone = ProjectTable(name="p", command=("python", "train.py"), distributed=False)
+    choice = choose(replace(line(batch=64), project=alone), SITE, gpus(8), model(0.1))
+    assert choice.mesh.world_size == 1
+
+
 def test_products_are_the_last_way_to_share():
     choice = choose(line(batch=1), SITE, gpus(8, 2), model(12, blocks=4, tensor_cuts=8))
     assert (choice.mesh.tp > 1, choice.mesh.pp > 1) == (True, True)

@@ -58,3 +58,11 @@ def test_bound_above_the_site_is_a_mistake_of_the_file(name):
 def test_verdict_is_the_comparison(bound, known, band):
     gate = check(PlanTable(budget_money=bound), OPEN, Forecast(money=known), band=band)
     assert (gate.verdict == "no") == (known * (1 + band) > bound)
+
+
+def test_every_seed_costs_as_much_as_the_first():
+    bounds = PlanTable(budget_gpu_hours=10, deadline_seconds=100)
+    forecast = Forecast(gpu_hours=4, wall_seconds=90)
+    assert check(bounds, OPEN, forecast, seeds=2).verdict == "yes"
+    gate = check(bounds, OPEN, forecast, seeds=3)
+    assert (gate.verdict, gate.reason) == ("no", "GPU-hours: 12 forecast, above 10; 3 seeds are in it")

@@ -1,11 +1,13 @@
 """DDP or FSDP by what is there: the table of the reference, each choice with its words."""
 
+from dataclasses import replace
+
 import pytest
 from tests.planner.cases import SITE, SMALL, cpu, gpus, line, model_of
 
 from gangline.errors import ConfigError
 from gangline.planner.choose import choose
-from gangline.spec.line import MemoryTable, MeshTable
+from gangline.spec.line import MemoryTable, MeshTable, ProjectTable
 from gangline.spec.mesh import Mesh
 from gangline.spec.profile import Measured, ModelProfile
 
@@ -232,3 +234,21 @@ def test_micro_batch_of_the_line_has_to_divide_the_share():
     assert choose(line(batch=16, micro=4), SITE, cpu(2), SMALL).micro_batch == 4
     with pytest.raises(ConfigError, match="found 3; 2 or 4 works"):
         choose(line(batch=16, micro=3, ranks=2), SITE, cpu(2), SMALL)
+
+
+def command_line(**train):
+    asked = line(batch=64, **train)
+    return replace(asked, project=ProjectTable(name="demo", command=("python", "train.py")))
+
+
+@pytest.mark.parametrize(("ranks", "name"), [(1, "1 process"), (2, "2 processes")])
+def test_a_program_gets_processes_and_no_strategy(ranks, name):
+    choice = choose(command_line(ranks=ranks), SITE, cpu(2))
+    assert (choice.name, choice.reason) == (name, "the program decides how")
+    assert [each.name for each in choice.candidates] == [name]
+    assert choice.is_the_programs
+
+
+def test_a_strategy_that_is_asked_of_a_program_keeps_its_name():
+    choice = choose(command_line(ranks=2, strategy="fsdp"), SITE, cpu(2))
+    assert (choice.name, choice.is_the_programs) == ("fsdp-2", False)

@@ -166,7 +166,7 @@ def _be_program(rank: RankStart) -> None:
 def start_warm(folder: Path) -> WarmParent:
     folder.mkdir(parents=True, exist_ok=True)
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    warm = WarmParent(environ=environ, log=folder / "warm.log", timeout_seconds=120)
+    warm = WarmParent(python=sys.executable, environ=environ, log=folder / "warm.log", timeout_seconds=120)
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not warm.ready():
         assert time.monotonic() < deadline, (folder / "warm.log").read_text()

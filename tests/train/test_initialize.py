@@ -126,3 +126,46 @@ def test_meta_module_without_reset_is_refused_by_name():
 def test_blocks_that_are_not_there_are_refused_with_the_names_that_are():
     with pytest.raises(ConfigError, match=r"'blocks.\*' matches no module; .*'first', 'layers', 'norm'"):
         find_blocks(Plain(), ParallelHints(blocks="blocks.*"))
+
+
+def pretrained(load):
+    torch.manual_seed(5)
+    kept = Plain().state_dict()
+
+    def make():
+        model = Plain()
+        load(model, kept)
+        return model
+
+    return make, kept
+
+
+def replace_parameters(model, kept):
+    for name in dict(model.named_parameters()):
+        (module, _, own), each = name.rpartition("."), kept[name]
+        setattr(model.get_submodule(module), own, nn.Parameter(each.clone()))
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        lambda model, kept: model.load_state_dict(kept),
+        lambda model, kept: model.load_state_dict(kept, assign=True),
+        replace_parameters,
+    ],
+    ids=["copied", "assigned", "replaced"],
+)
+def test_weights_that_were_loaded_are_those_that_are_trained(load):
+    make, kept = pretrained(load)
+    found = weights(make, 1).state_dict()
+    assert all(torch.equal(found[name], each) for name, each in kept.items())
+
+
+def test_a_pretrained_model_of_transformers_keeps_weights_and_ties(tmp_path):
+    transformers = pytest.importorskip("transformers", reason="the extra gangline[transformers] is not installed")
+    config = transformers.GPT2Config(n_layer=2, n_embd=32, n_head=2, vocab_size=64, n_positions=32)
+    model = transformers.GPT2LMHeadModel(config)
+    model.save_pretrained(tmp_path)
+    found = weights(lambda: transformers.GPT2LMHeadModel.from_pretrained(tmp_path), 1)
+    assert found.lm_head.weight is found.transformer.wte.weight
+    assert all(torch.equal(found.state_dict()[name], each) for name, each in model.state_dict().items())

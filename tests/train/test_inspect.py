@@ -41,3 +41,13 @@ def test_reason_is_the_last_line_and_the_code_its_class(tmp_path, monkeypatch, c
     assert said.out == ""
     assert "noise" in said.err
     assert reason in said.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("last", "code"), [("1.0", 0), ("float('nan')", 10)])
+def test_a_schedule_is_asked_about_its_steps(tmp_path, monkeypatch, capsys, last, code):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    name = f"rates_of_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(f"def rate(step, steps): return {last} if step == 12 else 0.5\n")
+    assert main(["--schedule", f"{name}:rate", "--steps", "12"]) == code
+    assert ("(12, 12): wanted a finite ratio" in capsys.readouterr().err) == bool(code)

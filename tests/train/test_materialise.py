@@ -37,6 +37,11 @@ def test_file_arrives_whole_and_is_not_fetched_again(tmp_path, store, data):
     materialise(plan, tmp_path / "data", store)
 
 
+def test_a_plan_without_files_leaves_a_folder(tmp_path, store):
+    materialise(planned(), tmp_path / "data", store)
+    assert list((tmp_path / "data").iterdir()) == []
+
+
 def test_changed_file_is_refused_and_does_not_appear(tmp_path, store):
     file = stored(store, "a.py", b"text")
     store.put(file.key, b"next")

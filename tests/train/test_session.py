@@ -84,3 +84,52 @@ def test_desk_needs_no_gang(tmp_path):
     environ = {name: value for name, value in environ.items() if not name.startswith("GANGLINE_")}
     subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=environ, check=True)
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+OWN = """
+from torch.optim import Adadelta
+from gangline.train import Session, parallelize
+from model import Net, Points
+
+class Backwards(Points):
+    def epoch_order(self, epoch):
+        return range(len(self) - 1, -1, -1)
+
+seen = []
+with Session(steps=6, global_batch=8) as session:
+    model = parallelize(Net(), session)
+    optimizer = session.optimizer(model, lambda net: Adadelta([{"params": list(net.parameters()), "lr": 0.5}]))
+    assert type(optimizer) is Adadelta
+    for batch in session.batches(Backwards(0, 37)):
+        seen += batch["index"].tolist()
+        session.backward(((model(batch["x"]) - batch["y"]) ** 2).mean())
+        session.step(optimizer)
+    if session.world_size == 1:
+        assert seen == [*range(36, -1, -1), *range(36, 25, -1)], seen
+"""
+
+
+def test_a_program_may_bring_its_optimizer_and_an_order_of_samples(make_gang):
+    found = {}
+    for strategy, micro_batch in (("none", 8), ("ddp", 2)):
+        gang = make_gang()
+        (gang.code / "train.py").write_text(OWN)
+        assert set(gang.run_program(command_plan(strategy, micro_batch=micro_batch))) == {0}, gang.log()
+        found[strategy] = [loss for _, loss in gang.result().jobs[0].losses]
+    assert found["none"] == pytest.approx(found["ddp"], rel=1e-5)
+
+
+def test_an_optimizer_that_is_none_is_refused_by_name(gang):
+    text = OWN.replace('Adadelta([{"params": list(net.parameters()), "lr": 0.5}])', "net.parameters()")
+    (gang.code / "train.py").write_text(text)
+    assert gang.run_program(command_plan("none", micro_batch=8)) == [10]
+    assert "session.optimizer(model, make): wanted a torch.optim.Optimizer, found generator" in gang.log()
+
+
+def test_a_rate_that_the_program_sets_is_refused_where_it_would_have_no_effect(gang):
+    text = OWN.replace("        session.step(optimizer)", "        session.step(optimizer)\n        rates.step()")
+    text = text.replace("    for batch in", "    rates = ExponentialLR(optimizer, 0.5)\n    for batch in")
+    (gang.code / "train.py").write_text("from torch.optim.lr_scheduler import ExponentialLR\n" + text)
+    assert gang.run_program(command_plan("none", micro_batch=8)) == [10]
+    assert "the program set the learning rates [0.25] where the last step had [0.5]" in gang.log()
+    assert gang.events(event="step")[-1]["step"] == 1

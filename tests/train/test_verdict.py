@@ -84,6 +84,12 @@ def test_spent_budget_is_a_training_error_that_says_so():
     assert "all 1 restarts" in verdict.reason
 
 
+@pytest.mark.parametrize("number", [None, 15])
+def test_keeper_that_nobody_asked_never_leaves_with_the_code_of_those_that_were(number):
+    verdict = judged(outcome(died(143, number=number), progressed=False), max_events=0)
+    assert (verdict.restart, verdict.exit_code) == (False, 30), "a Job would replace its pods for ever"
+
+
 @pytest.mark.parametrize(
     ("codes", "code", "retry"), [((143, 143), 143, "free"), ((143, 137), 143, "same"), ((0, 0), 0, "never")]
 )

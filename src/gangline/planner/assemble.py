@@ -13,15 +13,21 @@ from gangline.spec.profile import ModelProfile
 from gangline.spec.site import Site
 
 
-def make_plan(line: Line, choice: Choice, *, run: str, run_prefix: str, data: DataSource) -> Plan:
-    """What the train gang obeys: equal questions give equal bytes."""
+def make_plan(line: Line, choice: Choice, *, run: str, run_prefix: str, data: DataSource, folder: str = "") -> Plan:
+    """What the train gang obeys: equal questions give equal bytes. `folder`: of the line in the code layer."""
     train = line.train
     return Plan(
         run=run,
         project=line.project.name,
         name=choice.name,
         run_prefix=run_prefix,
-        program=Program(task=line.project.task, command=line.project.command or ()),
+        program=Program(
+            task=line.project.task,
+            command=line.project.command or (),
+            distributed=line.project.distributed,
+            path=line.project.path,
+            folder=folder,
+        ),
         strategy=choice.strategy,
         mesh=choice.mesh,
         device=choice.device,
@@ -77,6 +83,11 @@ def evaluate_plan(plan: Plan, seeds: Sequence[int], checkpoint: str) -> Plan:
     own = Job(seed=plan.seed, train=False, checkpoint=checkpoint)
     others = (Job(seed=seed) for seed in sorted(set(seeds) - {plan.seed}))
     return replace(plan, role="evaluate", jobs=(own, *others), sizes=())
+
+
+def seed_plan(plan: Plan, seed: int) -> Plan:
+    """The gang that trains a program once more, with another seed; nobody but the program evaluates it."""
+    return replace(plan, role="evaluate", seed=seed, sizes=())
 
 
 def prove_plan(

@@ -22,7 +22,9 @@ class Excess:
     words: str
 
 
-def excess(bounds: PlanTable, limits: LimitsTable, forecast: Forecast, *, band: float = 0.0) -> Excess | None:
+def excess(
+    bounds: PlanTable, limits: LimitsTable, forecast: Forecast, *, band: float = 0.0, seeds: int = 1
+) -> Excess | None:
     """The bound that `forecast` is furthest beyond, also by a first forecast; None: it is beyond none, or nobody knows.
 
     Arguments are those of `check`.
@@ -33,13 +35,15 @@ def excess(bounds: PlanTable, limits: LimitsTable, forecast: Forecast, *, band: 
             kind="late" if word == "seconds" else "over_budget", ratio=known * edge / bound if bound else inf,
             words=f"{word}: {format_number(known * edge)} forecast, at most {format_number(bound)}",
         )
-        for word, bound, known in _bounds(bounds, limits, forecast)
+        for word, bound, known in _bounds(bounds, limits, forecast, seeds)
         if known is not None and known * edge > bound
     ]  # fmt: skip
     return max(beyond, key=lambda each: each.ratio, default=None)
 
 
-def check(bounds: PlanTable, limits: LimitsTable, forecast: Forecast, *, band: float = 0.0, nearest: str = "") -> Gate:
+def check(
+    bounds: PlanTable, limits: LimitsTable, forecast: Forecast, *, band: float = 0.0, nearest: str = "", seeds: int = 1
+) -> Gate:
     """Yes, no or unknown: the tightest bound of each kind against the forecast's upper edge.
 
     Args:
@@ -48,12 +52,13 @@ def check(bounds: PlanTable, limits: LimitsTable, forecast: Forecast, *, band: f
         forecast: Of the chosen plan.
         band: Share by which a forecast of time may be short.
         nearest: Name of the plan, where others were weighed and are further beyond.
+        seeds: Trainings of this length that the line asks for: each costs as much as the first.
 
     Raises:
         ConfigError: The line's own bound is above the site's.
     """
     _require_within(bounds, limits)
-    answers = list(_answers(bounds, limits, forecast, band))
+    answers = list(_answers(bounds, limits, forecast, band, seeds))
     if not answers:
         return Gate(name="budget", verdict="yes", reason="no bound is set")
     refused = [reason for verdict, reason in answers if verdict == "no"]
@@ -62,7 +67,7 @@ def check(bounds: PlanTable, limits: LimitsTable, forecast: Forecast, *, band: f
     reasons = refused or unknown or [reason for _, reason in answers]
     evidence = {"origin": forecast.origin, "band": band}
     reason = f"no plan is within the bounds, {nearest} comes nearest: " if refused and nearest else ""
-    reason += "; ".join(reasons)
+    reason += "; ".join(reasons) + (f"; {seeds} seeds are in it" if seeds > 1 else "")
     return Gate(name="budget", verdict=verdict, reason=reason, evidence=evidence)  # type: ignore[arg-type]  # one of three literals
 
 
@@ -76,9 +81,11 @@ def _require_within(bounds: PlanTable, limits: LimitsTable) -> None:
             raise ConfigError(f"{key}: wanted at most the site's limit of {limit:g}, found {bound:g}; lower it")
 
 
-def _answers(bounds: PlanTable, limits: LimitsTable, forecast: Forecast, band: float) -> Iterator[tuple[str, str]]:
+def _answers(
+    bounds: PlanTable, limits: LimitsTable, forecast: Forecast, band: float, seeds: int
+) -> Iterator[tuple[str, str]]:
     first = _is_first(forecast)
-    for word, bound, known in _bounds(bounds, limits, forecast):
+    for word, bound, known in _bounds(bounds, limits, forecast, seeds):
         yield _guess(word, bound, known) if first and known else _answer(word, bound, known, band)
 
 
@@ -87,11 +94,14 @@ def _is_first(forecast: Forecast) -> bool:
     return forecast.origin.startswith("rates")
 
 
-def _bounds(bounds: PlanTable, limits: LimitsTable, forecast: Forecast) -> Iterator[tuple[str, float, float | None]]:
-    """What is bounded, the tightest bound, and what the forecast says of it."""
+def _bounds(
+    bounds: PlanTable, limits: LimitsTable, forecast: Forecast, seeds: int
+) -> Iterator[tuple[str, float, float | None]]:
+    """What is bounded, the tightest bound, and what is forecast: of time one training, of what is paid all of them."""
+    hours, money = (each if each is None else each * seeds for each in (forecast.gpu_hours, forecast.money))
     for word, bound, limit, known in (
-        ("GPU-hours", bounds.budget_gpu_hours, limits.gpu_hours_per_run, forecast.gpu_hours),
-        ("money", bounds.budget_money, limits.money_per_run, forecast.money),
+        ("GPU-hours", bounds.budget_gpu_hours, limits.gpu_hours_per_run, hours),
+        ("money", bounds.budget_money, limits.money_per_run, money),
         ("seconds", bounds.deadline_seconds, None, forecast.wall_seconds),
     ):
         tightest = min((each for each in (bound, limit) if each is not None), default=None)

@@ -43,15 +43,31 @@ class Shape:
         return sum(degree > 1 for degree in self.mesh.axes.values())
 
 
+def decides_itself(line: Line) -> bool:
+    """A program of the line's own that is left to itself: how it trains is not the planner's to choose."""
+    return line.project.command is not None and line.train.strategy == "auto"
+
+
+def told_name(line: Line, shape: Shape) -> str:
+    """What people see of `shape`: of a program that decides itself the number of its processes, and no strategy."""
+    if not decides_itself(line):
+        return shape.name
+    count = shape.mesh.world_size
+    return "1 process" if count == 1 else f"{count} processes"
+
+
 def data_parallel_shapes(line: Line, pool: Pool, profile: ModelProfile | None) -> list[Shape]:
     """Every way to share a batch over as many ranks as there are; in the fixed order.
 
     Those that need less traffic come first, but for two: zero2 holds more than fsdp and sends less, which only a
-    forecast can weigh, and zero1, which holds more and sends no less, is for models that cannot be sharded.
+    forecast can weigh, and zero1, which holds more and sends no less, is for models that cannot be sharded. A program
+    that decides itself gets its processes, and a `Session` in it copies of the model.
     """
     world = choose_world(line, pool)
     if world == 1:
         return [Shape("none", Mesh())]
+    if decides_itself(line):
+        return [shape_of("ddp", world)]
     nodes = num_nodes(pool, world)
     hybrid = ["hsdp"] if 1 < nodes < world else []
     shapes = [shape_of(name, world, nodes) for name in ("ddp", *hybrid, "fsdp", "zero2", "zero1")]

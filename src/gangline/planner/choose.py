@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gangline.planner.beside import Loss, closeness, runner_up, why_behind, why_first
-from gangline.planner.candidates import Shape
+from gangline.planner.candidates import Shape, decides_itself, told_name
 from gangline.planner.judge import Judged, fitting, judge
 from gangline.planner.memory_options import Setting
 from gangline.planner.pipeline import choose_schedule, idle_share, require_stages
 from gangline.planner.question import Question
-from gangline.planner.reasons import chosen_reason, loser_reason, no_fit_reason, refuse_all
+from gangline.planner.reasons import PROGRAM_DECIDES, chosen_reason, loser_reason, no_fit_reason, refuse_all
 from gangline.planner.save_interval import SaveCosts, costs_of
 from gangline.planner.sizes import other_sizes
 from gangline.planner.smallest_change import smallest_change
@@ -51,6 +51,11 @@ class Choice:
     """The best and the runner-up, and how each would be run."""
     save_costs: SaveCosts | None = None
     """As earlier runs of this shape had them; None: not known."""
+
+    @property
+    def is_the_programs(self) -> bool:
+        """A program of its own decides how it trains: there was nothing to choose."""
+        return self.reason.startswith(PROGRAM_DECIDES)
 
     @property
     def procs_per_node(self) -> int:
@@ -101,13 +106,15 @@ def choose(
 def _candidate(question: Question, shape: Shape, judged: Judged) -> Candidate:
     setting, ranked = question.setting(shape), judged.ranked
     candidate = Candidate(
-        name=shape.name,
+        name=told_name(question.line, shape),
         strategy=shape.strategy,
         mesh=shape.mesh,
         verdict="no_fit",
         reason=no_fit_reason(setting.fit),
         forecast=question.forecast(shape),
     )
+    if shape == ranked[0] and decides_itself(question.line):
+        return replace(candidate, verdict="chosen", reason=PROGRAM_DECIDES)
     if shape == ranked[0]:
         asked = question.line.train.strategy != "auto"
         alone = len(judged.order) + len(judged.refused) == 1
@@ -154,7 +161,7 @@ def _choice(question: Question, judged: Judged, candidates: tuple[Candidate, ...
     )  # fmt: skip
     missing = f"; never on {', '.join(map(str, too_few))} ranks, which cannot hold it" if too_few else ""
     return Choice(
-        name=winner.name,
+        name=told_name(line, winner),
         strategy=winner.strategy,
         mesh=winner.mesh,
         micro_batch=setting.micro_batch,

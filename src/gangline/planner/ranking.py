@@ -102,4 +102,5 @@ def _leaves_idle(question: Question, shape: Shape) -> bool:
 
 def _beyond(question: Question, shape: Shape) -> Excess | None:
     site = question.site
-    return excess(question.line.plan, site.limits, question.forecast(shape), band=site.plan.band)
+    forecast, seeds = question.forecast(shape), question.line.evaluate.seeds
+    return excess(question.line.plan, site.limits, forecast, band=site.plan.band, seeds=seeds)

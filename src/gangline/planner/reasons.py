@@ -12,6 +12,7 @@ from gangline.spec.plan import Memory
 from gangline.spec.profile import ModelProfile
 from gangline.units import format_bytes, format_count
 
+PROGRAM_DECIDES = "the program decides how"
 _NOTHING = Memory()
 _ALONE = "one rank has nothing to share"
 

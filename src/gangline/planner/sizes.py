@@ -6,7 +6,7 @@ Only data parallelism grows and shrinks: what a model is cut into (stages, tenso
 from collections.abc import Callable
 from dataclasses import replace
 
-from gangline.planner.candidates import Shape
+from gangline.planner.candidates import Shape, told_name
 from gangline.planner.micro_batch import micro_batches
 from gangline.spec.line import Line
 from gangline.spec.mesh import Mesh
@@ -73,7 +73,7 @@ def _size(line: Line, strategy: Strategy, mesh: Mesh, micro_batch: int) -> Size:
     is_auto = line.train.mesh.micro_batch == "auto"
     fewer = (size for size in micro_batches(line, mesh) if size <= micro_batch) if is_auto and divides else iter(())
     own = next(fewer, micro_batch)
-    return Size(name=Shape(named, mesh).name, strategy=named, mesh=mesh, micro_batch=min(own, share))
+    return Size(name=told_name(line, Shape(named, mesh)), strategy=named, mesh=mesh, micro_batch=min(own, share))
 
 
 def _strategy(strategy: Strategy, mesh: Mesh) -> Strategy:

@@ -17,7 +17,7 @@ def choose_world(line: Line, pool: Pool) -> int:
     Raises:
         ConfigError: The line asks for ranks that are not there, or that do not divide the batch.
     """
-    ranks = line.train.ranks
+    ranks = line.train.ranks if line.project.distributed else 1
     if isinstance(ranks, int):
         check_world(line, pool, ranks)
         return ranks

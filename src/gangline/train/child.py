@@ -5,10 +5,14 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 from gangline.errors import GanglineError, TrainingError
+from gangline.spec.code_path import CODE_PATH
+from gangline.train.startup import ran
 
 STACKS_SIGNAL = signal.SIGUSR1
 """Makes a rank write the stacks of its threads to its log."""
@@ -25,11 +29,24 @@ def run_task(environ: Mapping[str, str]) -> None:
     faulthandler.register(STACKS_SIGNAL, file=sys.stderr, all_threads=True)
     code = environ["GANGLINE_CODE"]
     os.chdir(code)
-    sys.path[:] = [code, *(each for each in sys.path if each not in ("", code))]
+    folders = environ.get(CODE_PATH, code).split(os.pathsep)
+    sys.path[:] = [*folders, *(each for each in sys.path if each not in ("", *folders))]
+    end_watch = _watch(environ)
     exit_code = _rank_main()
+    end_watch()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(exit_code)  # no destructors: threads of a dead gang's collectives must not keep this one
+
+
+def _watch(environ: Mapping[str, str]) -> Callable[[], None]:
+    """Have this rank tell what it runs, as a fresh interpreter does from its start; what has it tell the rest."""
+    if (begun := sys.modules.get("_gangline_ran")) is not None:
+        return cast(Callable[[], None], begun.end)
+    if environ.get("GANGLINE_RAN"):
+        with suppress(Exception):  # it costs the record a report, never a run
+            ran.begin(environ)
+    return ran.end
 
 
 def _rank_main() -> int:

@@ -112,7 +112,7 @@ class Context:
     @property
     def checkpoints(self) -> str:
         """Prefix of this run's checkpoints."""
-        return f"{self.plan.run_prefix}/checkpoints"
+        return f"{self.plan.own_prefix}/checkpoints"
 
     def phase(self, name: str) -> None:
         """Switch the clock and beat."""

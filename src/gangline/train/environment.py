@@ -4,15 +4,27 @@ A launcher gives a keeper what `KeeperEnvironment` names; the keeper adds for ea
 beside it. Standard library alone, so that a keeper starts at once.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
-from gangline.errors import ConfigError
+from gangline.errors import ConfigError, IntegrityError
+from gangline.spec.interpreter import environ_of
+from gangline.spec.outputs import ASKED, OutputsAsked
 
 T = TypeVar("T")
 StartMethod = Literal["auto", "fork", "spawn"]
+
+
+TORCHRUN = (
+    "RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    "TORCHELASTIC_USE_AGENT_STORE",
+)  # fmt: skip
+"""What says that there are other ranks, in torchrun's names."""
+OWN_NAME = "GANGLINE_"
+"""In front of them for a program that is not told."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,6 +97,18 @@ class KeeperEnvironment(GangEnvironment):
     """How long a pod tries to get plan and code from its store."""
     termination_log: Path | None
     """Where a pod leaves its last word; None: this is no pod."""
+    outputs: OutputsAsked | None
+    """What of the code folder is collected at the end; None: nothing."""
+    python: str | None
+    """Interpreter of the ranks, the commit's own; None: the keeper's."""
+
+    @property
+    def rank_python(self) -> str:
+        return self.python or sys.executable
+
+    def of_ranks(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """`environ`, which is the keeper's, for what runs in the Python of the ranks."""
+        return environ_of(self.python, environ) if self.python else dict(environ)
 
     @property
     def ping_seconds(self) -> float:
@@ -124,6 +148,8 @@ class KeeperEnvironment(GangEnvironment):
             silence_seconds=_read(environ, "GANGLINE_SILENCE_SECONDS", _positive, 30.0),
             fetch_seconds=_read(environ, "GANGLINE_FETCH_SECONDS", _positive, 120.0),
             termination_log=_read(environ, "GANGLINE_TERMINATION_LOG", Path, None),
+            outputs=_read(environ, ASKED, _outputs, None),
+            python=_read(environ, "GANGLINE_PYTHON", str, None),
         )
 
 
@@ -140,6 +166,7 @@ class RankEnvironment(GangEnvironment):
     @staticmethod
     def read(environ: Mapping[str, str]) -> "RankEnvironment":
         """Raises `ConfigError` that names the variable."""
+        environ = {name: environ[OWN_NAME + name] for name in TORCHRUN if OWN_NAME + name in environ} | dict(environ)
         gang = _read_gang(environ)
         rank = _read(environ, "RANK", _count)
         if rank >= gang.world_size:
@@ -241,6 +268,13 @@ def _positive(text: str) -> float:
     if not 0 < value < float("inf"):
         raise ValueError("seconds above 0")
     return value
+
+
+def _outputs(text: str) -> OutputsAsked:
+    try:
+        return OutputsAsked.from_json(text)
+    except IntegrityError as error:
+        raise ValueError(f"what to collect, as JSON: {error}") from error
 
 
 def _start_method(text: str) -> StartMethod:

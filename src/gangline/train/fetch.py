@@ -69,7 +69,7 @@ def restore(store: ObjectStore, environment: KeeperEnvironment, plan: Plan) -> N
 
 def _fence(store: ObjectStore, environment: KeeperEnvironment, plan: Plan) -> None:
     """Where all pods of a gang were replaced, nobody else remembers which generation saved last."""
-    latest = read_latest(store, f"{plan.run_prefix}/checkpoints") if plan.role == "train" else None
+    latest = None if plan.jobs else read_latest(store, f"{plan.own_prefix}/checkpoints")
     if latest is not None:
         replace(environment.home / FIRST_GENERATION, str(latest.generation + 1).encode(), durable=False)
 

@@ -9,6 +9,7 @@ A program of its own beats by `from gangline.train import heartbeat; heartbeat.b
 import mmap
 import os
 import struct
+import sys
 import time
 from dataclasses import dataclass
 from functools import cache
@@ -49,7 +50,7 @@ class HeartbeatWriter:
     def beat(self, step: int | None = None, phase: str | None = None) -> None:
         """Say that this rank moves: `step` is the last finished one, `phase` at most 16 ASCII letters.
 
-        The first `step` of a process tells where it resumed and counts as no step of its own.
+        The first `step` of a process is the one it resumed at and is not counted as a step.
         """
         if step is not None and step != self._step:
             self._steps_taken += self._step != NO_STEP
@@ -60,7 +61,7 @@ class HeartbeatWriter:
         self._write()
 
     def expect(self, seconds: float) -> None:
-        """Announce that the next step may end `seconds` from now; an earlier, later word stands until then."""
+        """Announce that the next step may end `seconds` from now; a later time announced before is kept."""
         self._until = max(self._until, time.monotonic() + seconds)
         self._write()
 
@@ -72,6 +73,7 @@ class HeartbeatWriter:
         self._map[:] = _LAYOUT.pack(
             _MAGIC, os.getpid(), self._step, self._steps_taken, time.monotonic(), self._until, phase
         )
+        sys.audit("gangline.beat")  # a step without any other event would not be watched (`startup.ran`)
 
 
 class HeartbeatReader:

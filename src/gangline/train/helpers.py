@@ -1,10 +1,13 @@
-"""Processes beside the ranks of a node: rendezvous store, uploader, and the warm parent that ranks are forked from."""
+"""Processes beside the ranks of a node: rendezvous store, uploader, warm parent, and at the end the collector."""
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from gangline.errors import GanglineError
 from gangline.spec.plan import Plan
+from gangline.train.collecting import collect
 from gangline.train.environment import KeeperEnvironment
 from gangline.train.mirroring import Mirroring
 from gangline.train.rank_starts import shared_environ
@@ -34,6 +37,7 @@ class Helpers:
         self, environment: KeeperEnvironment, plan: Plan, environ: Mapping[str, str], *, keeper: Waiting
     ) -> None:
         self._env, self._plan, self._environ, self._keeper = environment, plan, environ, keeper
+        self._began = time.time()
         self._store: RendezvousStore | None = None
         self._mirroring: Mirroring | None = None
         self.starter: Starter = Spawner()
@@ -44,7 +48,10 @@ class Helpers:
         if self._env.node_rank == 0:
             host = "127.0.0.1" if self._env.on_loopback else ""
             eager = self._plan.program.task is not None
-            self._store = RendezvousStore(host, self._env.master_port, log=self._log("rendezvous"), eager=eager)
+            self._store = RendezvousStore(
+                host, self._env.master_port, log=self._log("rendezvous"), eager=eager, python=self._env.rank_python,
+                environ=self._env.of_ranks(self._environ),
+            )  # fmt: skip
 
     def open_store(self) -> int:
         """A fresh rendezvous store; its port."""
@@ -57,8 +64,10 @@ class Helpers:
         self.starter = Spawner()
         if self._plan.program.task is None or self._env.start_method == "spawn":
             return
-        environ = shared_environ(self._environ)
-        self.starter = warm = WarmParent(environ=environ, log=self._log("warm"), timeout_seconds=self._env.limits.start)
+        environ, seconds = shared_environ(self._env.of_ranks(self._environ)), self._env.limits.start
+        self.starter = warm = WarmParent(
+            python=self._env.rank_python, environ=environ, log=self._log("warm"), timeout_seconds=seconds
+        )
         while not warm.ready() and self._keeper.own_order() is None:
             self._keeper.wait(0.5)
         self._keeper.event("warm_ready", seconds=warm.import_seconds, threads=warm.threads)
@@ -91,13 +100,24 @@ class Helpers:
             self._store.close()
         if self._mirroring is None:
             return verdict
+        end_orphans({self._mirroring.process.pid})
+        lost = self._collect()
         failure = self._mirroring.finish()
         self._keeper.event("uploaded", complete=failure is None, reason=str(failure or ""))
         end_orphans(())
+        failure = failure or lost
         if failure is None or verdict.exit_code:
             return verdict
         reason = f"all ranks are done, but {failure}"
         return Verdict(restart=False, exit_code=failure.exit_code, retry=failure.retry, reason=reason)
+
+    def _collect(self) -> GanglineError | None:
+        """What rank 0's program wrote, where somebody asked for it and ranks ran; what went wrong."""
+        if self._env.outputs is None or self._env.node_rank:
+            return None
+        failure = collect(self._environ, log=self._log("collector"), began=self._began, keeper=self._keeper)
+        self._keeper.event("collected", complete=failure is None, reason=str(failure or ""))
+        return failure
 
     def _log(self, name: str) -> Path:
         """Of a helper; nodes may share one folder."""

@@ -6,6 +6,7 @@ holds more than one whole block. A model that initialises itself in another way 
 computed buffers) is built whole on the CPU from the seed instead; slower and larger, never different.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -70,7 +71,8 @@ def _build_whole(make: Callable[[], nn.Module], seed: int) -> nn.Module:
 def _build_on_meta(make: Callable[[], nn.Module]) -> nn.Module | None:
     """The model on the meta device; None: asking its modules again would not give what its constructor gives."""
     try:
-        with torch.device("meta"), _count_writes() as built:
+        with torch.device("meta"), _count_writes() as built, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "for .*: copying from a non-meta parameter")  # it is built again, whole
             model = make()
     except RuntimeError:  # it wants values while it is built; its own mistakes show up again below
         return None

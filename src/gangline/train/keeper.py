@@ -19,6 +19,7 @@ from gangline.train.journal import Journal
 from gangline.train.keeping import Keeper
 from gangline.train.last_word import end_by, refuse
 from gangline.train.leash import adopt_orphans
+from gangline.train.secret_variables import secret_environ
 
 
 def main() -> int:
@@ -37,6 +38,7 @@ def _keep(environment: KeeperEnvironment) -> int:
     os.chdir(environment.home)
     with _only_one(environment), copy_folder() as copies:
         own = {} if copies is None else {"GANGLINE_COPIES": str(copies)}
+        own |= secret_environ(environment.key_file.parent)
         try:
             keeper = Keeper(environment, _read_plan(environment), {**os.environ, **own})
         except ConfigError as error:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from gangline.errors import GanglineError
+from gangline.sanitize import conceal
 from gangline.spec.gang import GangEnd, GangState
 from gangline.spec.plan import Plan
 from gangline.train.ending import gang_end, spans_of
@@ -31,6 +32,7 @@ from gangline.train.peers.shape import Shape
 from gangline.train.rank_files import last_lines, last_word
 from gangline.train.rank_starts import rank_starts
 from gangline.train.resize import ResizeWish
+from gangline.train.secret_variables import secret_values
 from gangline.train.starters import RankStart
 from gangline.train.stop import StopOrder, StopWatch
 from gangline.train.verdict import Verdict
@@ -43,7 +45,8 @@ class Keeper:
     def __init__(self, environment: KeeperEnvironment, plan: Plan, environ: Mapping[str, str]) -> None:
         self._env, self._plan, self._environ = environment, plan, dict(environ)
         self._start = time.monotonic()
-        self._outside = Outside(environment, _possible_ranks(environment, plan))
+        secrets = secret_values(self._environ)
+        self._outside = Outside(environment, _possible_ranks(environment, plan), secrets=secrets)
         seconds = environment.deadline_seconds
         deadline = None if seconds is None else self._start + seconds
         self._stop = StopWatch(environment.home, deadline=deadline, deadline_seconds=seconds)
@@ -212,7 +215,9 @@ class Keeper:
             return "", []
         log = self._env.home / "logs" / f"{culprit.rank}.log"
         word = last_word(self._env.out / "ranks" / f"{culprit.rank}.jsonl", self._turn.generation)
-        return word or parting_line(log), last_lines(log, LOG_LINES)
+        secrets = secret_values(self._environ)
+        lines = [conceal(line, secrets) for line in last_lines(log, LOG_LINES)]
+        return conceal(word or parting_line(log), secrets), lines
 
     # -- its end
 
@@ -222,6 +227,7 @@ class Keeper:
         if self._company is not None:
             self._company.close(verdict)
         verdict = self._helpers.close(verdict)
+        self._outside.conceal()
         self.event("ended", exit_code=verdict.exit_code)
         end = gang_end(
             verdict,

@@ -22,12 +22,13 @@ def data_paths(plan: Plan, folder: Path) -> list[str]:
 
 
 def materialise(plan: Plan, folder: Path, store: ObjectStore) -> None:
-    """Bring what is not there yet; one rank of a node calls.
+    """Bring what is not there yet into `folder`, which is made; one rank of a node calls.
 
     Raises:
         StorageError: The store failed, or lacks a file.
         IntegrityError: A file of the store is not what the plan names.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     for each in plan.data.files:
         place = _place(folder, each)
         if not (place.exists() and place.stat().st_size == each.size_bytes):  # it appeared verified, by rename

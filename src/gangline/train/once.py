@@ -17,6 +17,7 @@ import stamina
 import urllib3
 
 from gangline.errors import GanglineError, IntegrityError, StorageError
+from gangline.spec.code_path import code_folders, python_path
 from gangline.spec.once import CALL, CODE, FILES, MOST_STDERR_BYTES, MOST_STDOUT_BYTES, Answer, Bundle, Call, to_lines
 from gangline.storage.layer import unpack
 
@@ -72,9 +73,9 @@ def run(call: Call, home: Path) -> Answer:
     """Run the module to its end, or to the end of its time."""
     code, own = home / FILES / "code", home / "home"
     own.mkdir(exist_ok=True)
-    environ = {**os.environ, "HOME": str(own), "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0",
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", **call.env, "HOME": str(own), "PYTHONHASHSEED": "0",
                "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
-    environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), os.environ.get("PYTHONPATH")]))
+    environ["PYTHONPATH"] = python_path(code_folders(code, call.path), environ.get("PYTHONPATH"))
     out, err = home / "stdout", home / "stderr"
     with out.open("wb") as stdout, err.open("wb") as stderr:
         process = subprocess.Popen(

@@ -21,11 +21,12 @@ SPEAK_SECONDS = 5.0
 
 
 class Outside:
-    def __init__(self, environment: KeeperEnvironment, ranks: Sequence[int]) -> None:
-        """`ranks`: all that this node may ever have."""
-        env = self._env = environment
+    def __init__(self, environment: KeeperEnvironment, ranks: Sequence[int], *, secrets: Sequence[str]) -> None:
+        """`ranks`: all that this node may ever have; `secrets`: what no log is to show."""
+        env, self._secrets = environment, secrets
+        self._env = env
         speaks = env.termination_log is not None
-        self._speaker = Speaker(env.node_rank, ranks, home=env.home) if speaks else None
+        self._speaker = Speaker(env.node_rank, ranks, home=env.home, secrets=secrets) if speaks else None
         self._journal = Journal(env.home, env.node_rank, speaker=self._speaker)
         self._readiness = Readiness(env.ready_port)
         self._logs = [env.home / "logs" / f"{rank}.log" for rank in ranks]
@@ -68,6 +69,10 @@ class Outside:
         if time.monotonic() - self._logs_seen >= LOGS_SECONDS:
             self._logs_seen = time.monotonic()
             log_files.bound(self._logs)
+
+    def conceal(self) -> None:
+        """Take secrets out of the logs; once all ranks have ended."""
+        log_files.conceal(self._logs, [each.encode() for each in self._secrets])
 
     def end(self, end: GangEnd) -> None:
         """The last word, wherever somebody looks for it; durable when it returns."""

@@ -1,11 +1,12 @@
 """The environment and program of each rank of a generation, made from the keeper's own."""
 
-import sys
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from gangline.spec.code_path import CODE_PATH, code_folders, python_path
 from gangline.spec.plan import Plan
-from gangline.train.environment import KeeperEnvironment
+from gangline.train.environment import OWN_NAME, TORCHRUN, KeeperEnvironment
 from gangline.train.frameworks import framework_environ
 from gangline.train.journal import replace
 from gangline.train.log_files import mark
@@ -37,17 +38,21 @@ def rank_starts(
         fork: The warm parent needs no program.
     """
     shared = (
-        shared_environ(environ)
+        shared_environ(environment.of_ranks(environ))
         | _of_generation(environment, plan, shape=shape, generation=generation, port=port)
+        | _of_code(environment, plan, environment.of_ranks(environ))
         | collectives_environ(plan)
     )
-    argv = () if fork else _argv(plan)
+    argv = () if fork else _argv(plan, environment.rank_python)
     starts = []
     for local_rank, rank in enumerate(shape.ranks(environment.node_rank)):
         own = _of_rank(environment, plan, shape=shape, rank=rank, local_rank=local_rank, port=port)
         log = environment.home / "logs" / f"{rank}.log"
         mark(log, rank=rank, generation=generation)
-        starts.append(RankStart(rank=rank, argv=argv, environ=shared | own, cwd=environment.code, log=log))
+        found = shared | own if plan.program.distributed else as_at_a_desk(shared | own)
+        starts.append(
+            RankStart(rank=rank, argv=argv, environ=found, cwd=environment.code / plan.program.folder, log=log)
+        )
     return starts
 
 
@@ -61,6 +66,18 @@ def _of_generation(environment: KeeperEnvironment, plan: Plan, *, shape: Shape, 
         "GANGLINE_GENERATION": str(generation),
         "GANGLINE_OUT": str(environment.out),
         "MASTER_PORT": str(port),
+    } | ({} if plan.jobs else {"GANGLINE_SEED": str(plan.seed)})  # jobs have a seed each
+
+
+def _of_code(environment: KeeperEnvironment, plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
+    """The code of the commit comes first, whatever else is installed."""
+    start = environment.code / plan.program.folder
+    folders = code_folders(start, plan.program.path)
+    return {
+        "GANGLINE_CODE": str(start),
+        CODE_PATH: os.pathsep.join(folders),
+        "PYTHONPATH": python_path(folders, environ.get("PYTHONPATH")),
+        "GANGLINE_LAYER": str(environment.code),
     }
 
 
@@ -71,12 +88,20 @@ def _of_rank(environment: KeeperEnvironment, plan: Plan, *, shape: Shape, rank: 
         "LOCAL_RANK": str(local_rank),
         "GANGLINE_HEARTBEAT": str(environment.home / "heartbeat" / str(rank)),
     }
-    if plan.program.command:
+    if local_rank == 0:  # the others run the same code in the same environment
+        own["GANGLINE_RAN"] = str(environment.out / "ranks" / f"ran-{rank}.jsonl")
+    if plan.program.command and plan.program.distributed:
         own |= framework_environ(
             rank=rank, nodes=shape.nodes, per_node=shape.per_node, master_addr=environment.master_addr,
             master_port=port, on_loopback=environment.on_loopback,
         )  # fmt: skip
     return own
+
+
+def as_at_a_desk(environ: Mapping[str, str]) -> dict[str, str]:
+    """`environ` with names of ours for torchrun's, which some programs take for an order to look for other ranks."""
+    hidden = {OWN_NAME + name: environ[name] for name in TORCHRUN if name in environ}
+    return {name: value for name, value in environ.items() if name not in TORCHRUN} | hidden
 
 
 def _plan_file(environment: KeeperEnvironment, plan: Plan) -> Path:
@@ -111,8 +136,9 @@ def collectives_environ(plan: Plan) -> dict[str, str]:
     return {"NCCL_ALGO": plan.collectives.capitalize()}
 
 
-def _argv(plan: Plan) -> tuple[str, ...]:
+def _argv(plan: Plan, python: str) -> tuple[str, ...]:
     command = plan.program.command
     if not command:
-        return (sys.executable, *TASK_MODULE)
-    return (sys.executable, *command[1:]) if command[0] in ("python", "python3") else command
+        return (python, *TASK_MODULE)
+    words = tuple(word.replace("{seed}", str(plan.seed)) for word in command)
+    return (python, *words[1:]) if words[0] in ("python", "python3") else words

@@ -14,7 +14,15 @@ from torch.distributed import DistStoreError, ProcessGroup
 
 from gangline.errors import LostPeerError
 from gangline.spec.plan import Device
-from gangline.train.compat import HashStore, PrefixStore, Store, TCPStore, abort_all_groups, set_timeout
+from gangline.train.compat import (
+    HashStore,
+    PrefixStore,
+    Store,
+    TCPStore,
+    abort_all_groups,
+    name_groups_from_zero,
+    set_timeout,
+)
 from gangline.train.environment import RankEnvironment
 
 TIMEOUT = timedelta(minutes=30)
@@ -122,6 +130,7 @@ def _names(ranks: list[int]) -> str:
 
 def _make_groups(store: Store, device: Device, *, rank: int, world_size: int, links: timedelta = TIMEOUT) -> Groups:
     """Collectives wait for `TIMEOUT`, the links that they are to run over for `links`."""
+    name_groups_from_zero()
     dist.init_process_group(BACKENDS[device], store=store, rank=rank, world_size=world_size, timeout=links)
     groups = Groups(control=_all_ranks(links), checkpoint=_all_ranks(links))
     if links != TIMEOUT:

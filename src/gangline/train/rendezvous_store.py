@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,14 +25,19 @@ _BACKLOG = 4096
 class RendezvousStore:
     """The keeper's end."""
 
-    def __init__(self, host: str, port: int, *, log: Path, eager: bool) -> None:
-        """Nothing listens before `open`. `port` 0: any free one, a new one each time."""
+    def __init__(
+        self, host: str, port: int, *, log: Path, eager: bool, python: str, environ: Mapping[str, str]
+    ) -> None:
+        """Nothing listens before `open`. `port` 0: any free one, a new one each time.
+
+        Served by the torch of `python`, the ranks' own: both ends are of one version.
+        """
         self._host, self._port = host, port
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-m", __name__, str(theirs.fileno()), str(os.getpid()), *["--eager"][: int(eager)]]
+        command = [python, "-m", __name__, str(theirs.fileno()), str(os.getpid()), *["--eager"][: int(eager)]]
         with theirs, log.open("ab") as out:
             self.process = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=out, stderr=out
+                command, env=dict(environ), pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=out, stderr=out
             )
 
     def open(self) -> int:

@@ -5,9 +5,11 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
+from math import isfinite
 
 from gangline.spec.codec import canonical
-from gangline.spec.gang import GangResult
+from gangline.spec.gang import GangResult, JobResult
 from gangline.storage.durable import sync_folder, write_synced
 from gangline.train.account.lines import LineFile
 
@@ -33,6 +35,12 @@ def thin(losses: Sequence[tuple[int, float]], most: int = MAX_LOSSES) -> tuple[t
     return tuple(losses[index * (len(losses) - 1) // (most - 1)] for index in range(most))
 
 
+def _with_numbers_only(job: JobResult) -> JobResult:
+    wild = {name: str(value) for name, value in job.metrics.items() if not isfinite(value)}
+    metrics = {name: value for name, value in job.metrics.items() if name not in wild}
+    return replace(job, metrics=metrics, not_finite=wild) if wild else job
+
+
 def write_result(metrics: LineFile | None, result: GangResult) -> None:
     """Durable when it returns."""
     if metrics is None:
@@ -40,6 +48,7 @@ def write_result(metrics: LineFile | None, result: GangResult) -> None:
     path = metrics.path.with_name("result.json")
     part = path.with_suffix(".part")
     part.unlink(missing_ok=True)
-    write_synced(part, canonical(result))
+    jobs = tuple(_with_numbers_only(job) for job in result.jobs)
+    write_synced(part, canonical(replace(result, jobs=jobs)))
     part.replace(path)
     sync_folder(path.parent)

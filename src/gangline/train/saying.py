@@ -8,10 +8,11 @@ import os
 import select
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gangline.sanitize import conceal
 from gangline.spec.gang import KeeperStatus, read_event
 from gangline.spec.pod import MAX_LINE_BYTES, event_line, keeper_line, log_line, status_line
 from gangline.train.tailing import LineTail
@@ -31,9 +32,11 @@ _CHUNK_BYTES = 4096
 class Speaker:
     """The voice of one keeper."""
 
-    def __init__(self, node: int, ranks: Iterable[int], *, home: Path, handle: int = 1) -> None:
-        """Speaks of what is written from now on; `handle`: where to."""
-        self._node, self._handle = node, handle
+    def __init__(
+        self, node: int, ranks: Iterable[int], *, home: Path, handle: int = 1, secrets: Sequence[str] = ()
+    ) -> None:
+        """Speaks of what is written from now on, logs without `secrets`; `handle`: where to."""
+        self._node, self._handle, self._secrets = node, handle, secrets
         self._logs = {rank: LineTail(home / "logs" / f"{rank}.log", longest=MAX_LINE_BYTES) for rank in ranks}
         events = home / "out" / "ranks"
         self._events = {rank: LineTail(events / f"{rank}.jsonl", longest=1 << 20) for rank in self._logs}
@@ -76,7 +79,7 @@ class Speaker:
             if left_out := log.skip_to_last(LOG_BYTES_PER_SECOND // len(self._logs)):
                 self.word(f"{format_bytes(left_out)} of rank {rank}'s log are left out here: it prints too fast")
             for line in log.lines(most=max(share, 1)):
-                self._say(log_line(rank, line))
+                self._say(log_line(rank, conceal(line, self._secrets)))
         for rank, events in self._events.items():
             for event in filter(None, map(read_event, events.lines(most=1 << 20))):
                 self._tell(rank, event)

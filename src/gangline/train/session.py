@@ -40,7 +40,7 @@ from gangline.train.loop.evaluation import mean_over
 from gangline.train.loop.order import Span
 from gangline.train.loop.random import seed_everything
 from gangline.train.materialise import data_paths
-from gangline.train.optimizer import make_optimizer
+from gangline.train.optimizer import make_optimizer, require_optimizer
 from gangline.train.parallel.apply import wrap
 from gangline.train.parallel.context import SequenceCut
 from gangline.train.parallel.model import ParallelModel
@@ -52,10 +52,10 @@ from gangline.train.task import Batch, Loss, ParallelHints
 
 
 class Session:
-    """One process's part in a gang, from rendezvous to result; every rank makes the same calls in the same order."""
+    """One process of a gang, from rendezvous to result; every rank makes the same calls in the same order."""
 
     def __init__(self, *, steps: int = 100, global_batch: int = 16, seed: int = 1) -> None:
-        """The arguments count at a desk; in a gang the plan says."""
+        """The arguments apply when the program runs by itself; in a gang the values of the line do."""
         self._clock = Clock("start")
         self._desk = {"steps": steps, "global_batch": global_batch, "seed": seed}
         self._context: Context | None = None
@@ -129,31 +129,41 @@ class Session:
 
     @property
     def step_number(self) -> int:
-        """Last finished step: after `optimizer` that of the checkpoint it goes on from, 0 without one."""
+        """Last finished step; after `optimizer` that of the checkpoint that was opened, 0 without one."""
         return self._engine.progress.step if self._engine is not None else 0
 
     @property
     def loss(self) -> float:
-        """Mean loss of the step that this process finished last, over all ranks; not a number before the first."""
+        """Mean loss of the last step of this process, over all ranks; NaN before the first."""
         done = self._engine.last if self._engine is not None else None
         return math.nan if done is None else done.loss
 
     @property
     def stop_asked(self) -> bool:
-        """This rank got SIGTERM: `batches` ends with the step under way or the next one, the same on all ranks."""
+        """This rank received SIGTERM: `batches` ends with the step under way or the next one, the same on all ranks."""
         return self.context.stop_asked
 
     @property
     def stopped(self) -> bool:
-        """The gang was asked to stop: `batches` has ended early, everything is saved, the program should end."""
+        """There was a stop request: `batches` ended early, the last step is saved, the program should end."""
         return self._engine is not None and self._engine.stopped
 
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """Optimizer of the line for `model`, as `parallelize` returned it."""
+    def optimizer(
+        self, model: nn.Module, make: Callable[[nn.Module], torch.optim.Optimizer] | None = None
+    ) -> torch.optim.Optimizer:
+        """Optimizer of the line for `model`, as `parallelize` returned it; goes on from the newest checkpoint.
+
+        Args:
+            model: What `parallelize` returned.
+            make: Makes the program's own optimizer, with the names of parameters that the program's model has; the
+                table `[optimizer]` then has no effect.
+
+        Raises:
+            ConfigError: `make` returned no optimizer, or one whose step wants a closure.
+        """
         if self._wrapped is None or model is not self._wrapped.model:
             raise UsageError("session.optimizer wants the model that parallelize(model, session) returned")
-        optimizer = make_optimizer(model, self.plan.optimizer, precision=self.plan.precision)
-        optimizer = place_state(optimizer, self.context)
+        optimizer = place_state(self._make_optimizer(model, make), self.context)
         steps = (self._job.steps or self.plan.last_step) if self._job.train else 0
         course = Course(seed=self.seed, steps=steps, job=0 if self.plan.jobs else None)
         self._engine = Engine(self.context, self._wrapped, optimizer, course)
@@ -164,7 +174,7 @@ class Session:
         return optimizer
 
     def batches(self, dataset: Any) -> Iterator[Batch]:
-        """This rank's micro-batches of `dataset` (length, samples by number), step after step, from where it stands."""
+        """This rank's micro-batches of `dataset` (length, samples by number), from the step after `step_number` on."""
         engine, context, plan = self._need_engine(), self.context, self.plan
         steps = StepData(
             dataset, seed=self.seed, global_batch=plan.global_batch, ranks=context.data_ranks, rank=context.data_rank,
@@ -192,9 +202,9 @@ class Session:
         self._samples = 0
 
     def step(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Update, save, hear the others; nothing before the last micro-batch of a step. Whether one more is done.
+        """Update, and save where due, after the last micro-batch of a step; else do nothing. True: a step is finished.
 
-        A loop may be left after it, by all ranks after the same step: what was done last is saved then.
+        The loop may be left after it, by all ranks after the same step: the last step is saved then.
         """
         del optimizer  # the session's own: the argument keeps the loop readable
         engine, before = self._need_engine(), self.step_number
@@ -203,16 +213,16 @@ class Session:
         return self.step_number > before
 
     def save(self) -> None:
-        """Have a checkpoint of the step under way or, between steps, of the next one, and wait for it there.
+        """Save a checkpoint at the end of the step under way or, between steps, of the next one.
 
-        All ranks save when one of them has asked.
+        All ranks save, and wait until it is durable, when one of them has asked.
         """
         self._need_engine().save_asked = True
 
     def evaluate(
         self, dataset: Any, measure: Callable[[Batch], Mapping[str, tuple[float | Tensor, float | Tensor]]]
     ) -> dict[str, float]:
-        """Means over `dataset`, whose samples all ranks share; they all call, between two steps or after the last.
+        """Means over `dataset`, whose samples the ranks share; collective, between two steps or after the last.
 
         Args:
             dataset: Has a length, and samples by number.
@@ -227,16 +237,24 @@ class Session:
         return mean_over(dataset, measure, context=self.context, model=self._wrapped.model, cut=self._cut)
 
     def report(self, **metrics: float) -> None:
-        """Metrics as they stand after this step; the last ones go into the gang's result.
+        """Report metrics of the model after this step; the last values of each name are the run's.
 
-        Equal on all ranks, rank 0's count.
+        They are equal on all ranks; those of rank 0 are recorded.
         """
         self._metrics |= {name: float(value) for name, value in metrics.items()}
         self.context.events.emit("evaluated", step=self.step_number, seed=self.seed, metrics=dict(self._metrics))
 
     def expect(self, seconds: float) -> None:
-        """Announce that nothing will be heard of this rank for so long."""
+        """Announce up to `seconds` without a step: the watchdog waits as long."""
         heartbeat.expect(seconds)
+
+    def _make_optimizer(
+        self, model: nn.Module, make: Callable[[nn.Module], torch.optim.Optimizer] | None
+    ) -> torch.optim.Optimizer:
+        if make is None:
+            return make_optimizer(model, self.plan.optimizer, precision=self.plan.precision)
+        assert self._wrapped is not None, "optimizer asks for the model first"
+        return require_optimizer(make(self._wrapped.bare), "session.optimizer(model, make)")
 
     @property
     def _job(self) -> Job:

@@ -9,7 +9,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -96,9 +95,9 @@ class Spawner:
 class WarmParent:
     """The keeper's end of `warm`: starts it at once, waits for it at the first generation."""
 
-    def __init__(self, *, environ: dict[str, str], log: Path, timeout_seconds: float) -> None:
+    def __init__(self, *, python: str, environ: dict[str, str], log: Path, timeout_seconds: float) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-m", "gangline.train.warm", str(theirs.fileno()), str(os.getpid())]
+        command = [python, "-m", "gangline.train.warm", str(theirs.fileno()), str(os.getpid())]
         with theirs, log.open("ab") as out:
             self._process = subprocess.Popen(
                 command, env=environ, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=out, stderr=out

@@ -78,10 +78,10 @@ class Struck:
             return Loss(total=loss.total * float("nan"), weight=loss.weight)
         return loss
 
-    def worst(self, num_samples: int) -> int:
+    def worst(self, data: Any) -> int:
         """Which sample of the step after the order's its rank takes first; peers of one layer take it together."""
         plan = Plan.from_json(self._gang.plan.read_bytes())
-        order = SampleOrder(num_samples=num_samples, seed=plan.seed)
+        order = SampleOrder.of(data, seed=plan.seed)
         first, _ = share(plan.global_batch, plan.world_size, self._order.rank)
         return order.sample(self._order.step * plan.global_batch + first)
 
@@ -115,7 +115,7 @@ class _Poisoned:
 
     def __init__(self, data: Any, task: Struck) -> None:
         self._data, self._task = data, task
-        self._worst = task.worst(len(data))
+        self._worst = task.worst(data)
 
     def __len__(self) -> int:
         return len(self._data)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gangline.errors import StorageError
+from gangline.sanitize import CONCEALED
 from gangline.spec.plan import Plan
 from gangline.storage.growing import Growing
 from gangline.storage.open import open_store
@@ -21,6 +22,7 @@ from gangline.storage.protocol import ObjectStore
 from gangline.train.environment import KeeperEnvironment
 from gangline.train.leash import die_with_parent
 from gangline.train.log_files import last_bytes
+from gangline.train.secret_variables import secret_environ, secret_values
 
 EVERY_SECONDS = 30.0
 LAST_SECONDS = 60.0
@@ -80,7 +82,7 @@ class Mirror:
 
 def output_prefix(plan: Plan) -> str:
     """Where the out folder of a gang lies in the store."""
-    return plan.run_prefix if plan.role == "train" else f"{plan.run_prefix}/{plan.role}"
+    return plan.output_prefix
 
 
 def log_key(prefix: str, rank: int) -> str:
@@ -91,9 +93,12 @@ def log_key(prefix: str, rank: int) -> str:
 def put_logs(store: ObjectStore, environment: KeeperEnvironment, prefix: str) -> None:
     """The end of the log of each rank of this node. Raises `StorageError`, and may be called again."""
     others = _files_of_others(environment)
+    secrets = secret_values(secret_environ(environment.key_file.parent))
     for path in sorted((environment.home / "logs").glob("*.log")):
         is_mine = path.stem.isdecimal() and f"ranks/{path.stem}.jsonl" not in others
         if is_mine and (data := last_bytes(path, LOG_BYTES)):
+            for secret in secrets:
+                data = data.replace(secret.encode(), CONCEALED.encode())
             store.put(log_key(prefix, int(path.stem)), data)
 
 

@@ -106,6 +106,7 @@ def _again(budget: RestartBudget, *, now: float, code: int, retry: RetryClass, r
             pause_seconds=pause,
         )
     if budget.max_events == 0:
+        code = TrainingError.exit_code if code == SIGTERM_CODE else code  # that one says: asked to leave, start another
         return Verdict(restart=False, exit_code=code, retry=retry, reason=f"{reason}; {where}", culprit=rank)
     spent = f"{reason}; all {budget.max_events} restarts of train.recovery.max_events are spent, {where}"
     return Verdict(restart=False, exit_code=TrainingError.exit_code, retry="never", reason=spent, culprit=rank)

@@ -40,5 +40,6 @@ def gradients(mesh_and_hook):
 
 
 def shapes_of(module):
-    (group,) = module._get_fsdp_state()._fsdp_param_groups
+    state = module._get_fsdp_state()
+    (group,) = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]  # torch 2.11 has one
     return [tuple(each.padded_sharded_param_size) for each in group.fsdp_params]

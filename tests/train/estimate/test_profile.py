@@ -178,5 +178,20 @@ def test_nobody_waits_for_a_task_that_hangs_or_dies():
     assert traces_of(Dead(), {}) == nothing | {"untraced": "the process that followed a step died"}
 
 
+class Named(Task):
+    def build_data(self, split, options):
+        self.seen = [path.rpartition("/")[2] for path in options["text"]]
+        return [{"x": torch.zeros(WIDTH)}]
+
+
+def test_stand_ins_are_called_like_the_files_of_the_data():
+    task = Named()
+    sample_of(task, {}, ["b/two.csv", "a/one.csv", "c.shard", *(f"z/{number}.csv" for number in range(100))])
+    assert task.seen[:2] == ["one.csv", "two.csv"]
+    assert len(task.seen) == 8
+    sample_of(task, {})
+    assert task.seen == ["text.txt"]
+
+
 def test_a_task_may_show_a_sample_instead_of_its_data():
     assert sample_of(Own(), {"width": 5})["x"].shape == (5,)

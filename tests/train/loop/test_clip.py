@@ -1,5 +1,7 @@
 """Norm, clipping and correction of gradients, against torch's own."""
 
+import math
+
 import pytest
 import torch
 from tests.train.parallel.peers import made_up
@@ -28,6 +30,27 @@ def test_clipping_meets_the_bound_and_leaves_small_gradients_alone(parameters):
     assert all(torch.equal(each.grad, old) for each, old in zip(parameters, before, strict=False))
     clip(parameters, global_norm(parameters), max_norm=0.5)
     assert global_norm(parameters).item() == pytest.approx(0.5, rel=1e-4)
+
+
+def test_gradients_that_are_clearly_small_enough_are_not_written_to(parameters):
+    written = parameters[0].grad._version
+    clip(parameters, global_norm(parameters), max_norm=1e3)
+    assert parameters[0].grad._version == written
+
+
+@pytest.mark.parametrize("max_norm", [1e-7, 2e-6])
+@pytest.mark.parametrize("ratio", [0.0, 0.5, 0.9989, 0.9991, 0.9999999, 1.0, 1.0000001, 1.1, 30.0, math.inf, math.nan])
+@pytest.mark.parametrize("scale_of", [1.0, 1e6])
+def test_clipping_equals_that_of_torch_bit_for_bit(parameters, max_norm, ratio, scale_of):
+    max_norm *= scale_of
+    norm = torch.tensor(ratio * max_norm)
+    wanted = [torch.nn.Parameter(torch.zeros_like(each)) for each in parameters[:2]]
+    for each, own in zip(wanted, parameters, strict=False):
+        each.grad = own.grad.clone()
+    torch.nn.utils.clip_grads_with_norm_(wanted, max_norm, norm)
+    clip(parameters, norm, max_norm=max_norm)
+    for each, own in zip(wanted, parameters, strict=False):
+        torch.testing.assert_close(own.grad, each.grad, rtol=0, atol=0, equal_nan=True)
 
 
 def test_scaling_multiplies_every_gradient(parameters):

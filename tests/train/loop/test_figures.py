@@ -10,7 +10,7 @@ from tests.train.gang import make_plan, tiny_plan
 from gangline.spec.forecast import Forecast
 from gangline.spec.model_picture import ModelPicture
 from gangline.spec.plan import CheckpointPolicy
-from gangline.train.loop.figures import WireMeter, arithmetic, forget_peak, peak_bytes
+from gangline.train.loop.figures import FIRST_STEPS, Figures, WireMeter, arithmetic, forget_peak, peak_bytes
 
 CPU = torch.device("cpu")
 
@@ -48,6 +48,13 @@ def test_peak_of_a_process_begins_anew():
     now = peak_bytes(CPU)
     held = torch.ones(16 << 20)
     assert peak_bytes(CPU) - now == pytest.approx(held.nbytes, rel=0.2)
+
+
+def test_the_peak_is_looked_at_in_first_steps_every_tenth_and_the_last():
+    plan = make_plan("ddp", steps=25)
+    figures = Figures(plan, CPU)
+    looked = [step for step in range(5, 26) if figures.of_step(step, 0.1).get("peak_bytes")]
+    assert looked == [*range(5, 5 + FIRST_STEPS), 10, 20, 25]
 
 
 def test_arithmetic_is_said_as_far_as_the_plan_knows():

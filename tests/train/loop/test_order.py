@@ -1,6 +1,7 @@
 """Order of samples: a function of seed and cursor, dealt to any number of ranks without loss."""
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,3 +60,38 @@ def test_shares_differ_by_one_at_most(count, parts):
 def test_empty_train_split_is_refused():
     with pytest.raises(ConfigError, match="has no samples"):
         SampleOrder(num_samples=0, seed=1)
+
+
+class Ordered:
+    """Data whose epochs are as given."""
+
+    def __init__(self, size, *epochs):
+        self.size, self.epochs = size, epochs
+
+    def __len__(self):
+        return self.size
+
+    def epoch_order(self, epoch):
+        return self.epochs[epoch]
+
+
+def test_data_with_an_order_of_their_own_are_taken_in_it():
+    order = SampleOrder.of(Ordered(3, [2, 2, 0], torch.tensor([0, 1, 2])), seed=1)
+    assert [order.sample(place) for place in range(6)] == [2, 2, 0, 0, 1, 2]
+    assert [order.sample(place) for place in (0, 4)] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "reason"),
+    [
+        ([0, 1], "wanted 3 numbers of samples, 0 to 2, found 2 numbers from 0 to 1"),
+        ([0, 1, 3], "found 3 numbers from 0 to 3"),
+        ([0, -1, 1], "found 3 numbers from -1 to 1"),
+        ([], "found 0 numbers"),
+        ([0, 1.5, 2], "wanted numbers of samples, 'float'"),
+        (None, "wanted numbers of samples, 'NoneType'"),
+    ],
+)
+def test_an_order_that_is_none_of_the_samples_is_refused(epoch, reason):
+    with pytest.raises(ConfigError, match=reason):
+        SampleOrder.of(Ordered(3, epoch), seed=1).sample(0)

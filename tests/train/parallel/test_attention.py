@@ -3,6 +3,7 @@
 import pytest
 import torch
 from tests.checkpoint.forked import run_gang
+from tests.train.gpu import DEVICE, needs_device
 from tests.train.parallel.attending import largest_difference, message_of, saved_bytes, tensors
 from tests.train.parallel.long import TASKS
 from torch.nn.functional import scaled_dot_product_attention
@@ -137,11 +138,11 @@ def test_compiled_block_still_attends_over_ranks(alone):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@needs_device
 @pytest.mark.parametrize("causal", [True, False])
 def test_flash_attention_of_a_gpu_agrees_with_plain_products(causal):
     """In bf16: eight bits of mantissa."""
-    query, key, value, grad = (each.cuda() for each in tensors(length=64, width=32, dtype=torch.bfloat16))
+    query, key, value, grad = (each.to(DEVICE) for each in tensors(length=64, width=32, dtype=torch.bfloat16))
     exact, how = Given(query.float(), key.float(), value.float()), How(causal, scale=0.2)
     wanted, found = attend(exact, how), attend(Given(query, key, value), how)
     torch.testing.assert_close(found.out.float(), wanted.out, atol=2e-2, rtol=2e-2)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.checkpoint.forked import run_gang
 from tests.train.parallel.deep import CODE, MODEL, TASKS, deep_plan
 from torch import nn
 
@@ -261,8 +262,13 @@ class SkipsTask:
         return Loss(total=(outputs - batch["y"]).square().sum(), weight=len(outputs))
 
 
+def followed(rank, group):
+    """In a process that has run no backward pass: torch follows none in the fork of one that has."""
+    return traces_of(SkipsTask(), {})
+
+
 def test_a_planner_hears_of_it_before_anything_is_queued():
-    found = traces_of(SkipsTask(), {})
+    (found,) = run_gang(1, followed)
     assert "forward of Skips does something else" in found["unstaged"]
     assert found["traces"], "all else is known of it"
 

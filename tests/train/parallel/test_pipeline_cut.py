@@ -76,6 +76,19 @@ def test_parts_keep_names_share_modules_and_come_back_together():
     assert "layers.2.norm.weight" in model.state_dict()
 
 
+def test_hooks_of_one_part_are_not_called_by_another():
+    """FSDP2 has hooks on each stage: stages of one rank that shared them reduced each other's gradients halfway."""
+    model, called = TASKS.Deep(layers=2), []
+    model.register_forward_pre_hook(lambda *_: called.append("model"))
+    first, rest = part_of(model, {"first", "shift", "layers.0"}), part_of(model, {"last", "layers.1"})
+    first.register_forward_pre_hook(lambda *_: called.append("first"))
+    first.forward = rest.forward = lambda: None
+    rest()
+    assert called == ["model"]
+    first()
+    assert called == ["model", "model", "first"]
+
+
 class Tied(TASKS.Deep):
     def head(self, x, scale):
         return self.last(x) + self.first.weight.sum() * scale

@@ -8,7 +8,12 @@ from tests.train.parallel.deep import CODE, MODEL, TASKS, deep_plan
 from tests.train.trained import gaps, trained
 
 from gangline.spec.mesh import Mesh
+from gangline.train.compat import torch_release
 
+pytestmark = pytest.mark.skipif(
+    torch_release() < (2, 13),
+    reason="pipelines are refused: stages of torch 2.11 send back gradients of all they received",
+)
 SCHEDULES = ["gpipe", "1f1b", "interleaved_1f1b", "looped_bfs", "interleaved_zero_bubble", "zbv", "dualpipev"]
 ALONE, BESIDE = ["gpipe", "1f1b", "looped_bfs", "dualpipev"], ["interleaved_1f1b", "interleaved_zero_bubble", "zbv"]
 """The latter run by default, too, around another axis."""

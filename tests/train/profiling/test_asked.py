@@ -4,8 +4,8 @@ import gzip
 import json
 
 import pytest
-import torch
 from tests.train.gang import tiny_plan
+from tests.train.gpu import DEVICE, needs_device
 
 from gangline.errors import StorageError
 from gangline.spec.mesh import Mesh
@@ -99,14 +99,14 @@ def test_the_lookout_tells_each_request_once_and_bears_a_store_that_is_away():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@needs_device
 def test_on_a_gpu_its_kernels_are_told(make_gang):
     gang = make_gang()
     plan = tiny_plan(
-        "none", steps=30, mesh=Mesh(), device="cuda", deterministic=False, checkpoint=CheckpointPolicy(every=30)
+        "none", steps=30, mesh=Mesh(), device=DEVICE, deterministic=False, checkpoint=CheckpointPolicy(every=30)
     )
     ask(gang, plan, 10, 12, (0,))
     assert gang.run(plan) == [0], gang.log()
     summary = ProfileSummary.from_json(answer(gang, "10-12", 0).read_bytes())
-    assert summary.device == "cuda"
+    assert summary.device == DEVICE
     assert summary.categories["matmul"] > 0

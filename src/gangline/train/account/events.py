@@ -3,13 +3,16 @@
 Events of steps may wait a moment, all others go out at once, with those before them.
 """
 
+import os
 import re
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gangline.sanitize import conceal
 from gangline.train.account.lines import LineFile
+from gangline.train.secret_variables import secret_values
 
 _STEP = re.compile(rb'\{"event": "step", "rank": \d+, "generation": \d+, "step": (\d+),')
 """As `emit` writes it; a line that its rank was killed in may end before."""
@@ -24,6 +27,8 @@ class EventLog:
         self.listeners: list[Listener] = []
 
     def emit(self, event: str, *, step: int | None = None, **fields: Any) -> None:
+        if isinstance(reason := fields.get("reason"), str):  # it may quote what the program was given
+            fields["reason"] = conceal(reason, secret_values(os.environ))
         entry = {"event": event, **self._head, "step": step, "mono": time.monotonic(), "time": time.time(), **fields}
         for listener in self.listeners:
             listener(entry)

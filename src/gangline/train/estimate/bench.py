@@ -31,9 +31,11 @@ MESSAGES = 20
 """Of each kind and size."""
 MOVED_BYTES = tuple(2**power for power in (12, 15, 18, 20, 22, 24))
 STREAMED_BYTES = 2**26
-"""More than caches hold."""
+"""More than caches of processors hold."""
 RING_BYTES = 2**25
 """Of operands that an operation goes round, so that none is where it was last time."""
+STREAMED_CACHES, RING_CACHES = 32, 4
+"""Of a GPU: as many times what its cache holds, where that is more."""
 MOST_HEADS, ENOUGH_FLOPS = 16, 2e8
 """Of attention in one call: a millisecond's work, more where a single head takes more."""
 ROW = 512
@@ -62,6 +64,9 @@ class Bench:
     def __init__(self, asked: Asked, device: torch.device) -> None:
         self._asked, self._device = asked, device
         self._dtype = _WIDTHS[asked.precision]
+        cache = cache_bytes(device)
+        self._streamed = max(STREAMED_BYTES, STREAMED_CACHES * cache)
+        self._ring = max(RING_BYTES, RING_CACHES * cache)
         self._made = 0
         """Bytes of what was last measured on."""
 
@@ -76,7 +81,7 @@ class Bench:
             ranks=asked.ranks,
             precision=asked.precision,
             backend=backend if asked.ranks > 1 else "",
-            memory_bytes_per_second=STREAMED_BYTES / self._stream(),
+            memory_bytes_per_second=self._streamed / self._stream(),
             products=tuple(self._products()),
             attention=tuple(self._attended()),
             moves=tuple(Move(size_bytes=size, seconds=self._move(size)) for size in MOVED_BYTES),
@@ -122,7 +127,7 @@ class Bench:
         """Two tensors read, one of them written."""
 
         def add_in_place() -> Call:
-            some = self._some(STREAMED_BYTES // (3 * self._dtype.itemsize))
+            some = self._some(self._streamed // (3 * self._dtype.itemsize))
             other = some.clone()
             return lambda: some.add_(other)
 
@@ -180,7 +185,9 @@ class Bench:
         return lambda: dist.send(whole, 1) if rank == 0 else dist.recv(whole, 0)
 
     def _some(self, *shape: int) -> Tensor:
-        made = torch.ones(shape, dtype=self._dtype, device=self._device)
+        """Random on a GPU, whose products are quicker where values are equal: it draws less power."""
+        make = torch.randn if self._device.type == "cuda" else torch.ones
+        made = make(shape, dtype=self._dtype, device=self._device)
         self._made += made.nbytes
         return made
 
@@ -202,7 +209,7 @@ class Bench:
         """As many as a ring has room for."""
         self._made = 0
         calls = [make()]
-        count = min(MOST_CALLS, RING_BYTES // self._made)
+        count = min(MOST_CALLS, self._ring // self._made)
         return calls + [make() for _ in range(count - 1)]
 
     def _message_seconds(self, call: Call) -> float:
@@ -232,6 +239,13 @@ class Bench:
         found = torch.tensor([seconds], dtype=torch.float64, device=self._device)
         dist.all_reduce(found)
         return float(found) / self._asked.ranks
+
+
+def cache_bytes(device: torch.device) -> int:
+    """Of a GPU's last cache; 0: of a processor, whose caches the constants here are larger than."""
+    if device.type != "cuda":
+        return 0
+    return int(torch.cuda.get_device_properties(device).L2_cache_size)
 
 
 def _name(device: torch.device) -> str:

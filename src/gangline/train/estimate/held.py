@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, UntypedStorage
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
@@ -48,6 +49,7 @@ class Held(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hooks hav
         self.device, self.host = Memory(), Memory()
         """Where the rank computes, and what it has moved away from there."""
         self._place = self.device
+        self._counts_none = False
         self._sizes: Any = WeakIdKeyDictionary(ref_type=weakref.ref)  # storage -> its bytes as counted, and where
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -63,6 +65,8 @@ class Held(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hooks hav
 
     def count(self, tensors: Iterable[Tensor]) -> None:
         """Storages of `tensors`, each once; those of a subclass that holds others are its own affair."""
+        if self._counts_none:
+            return
         for each in tensors:
             if isinstance(each, FakeTensor) and each.fake_mode is self._fake:
                 self._take(each.untyped_storage())
@@ -113,6 +117,28 @@ class Held(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hooks hav
             yield
         finally:
             UntypedStorage.resize_ = original  # type: ignore[method-assign]  # likewise
+
+    @contextmanager
+    def shapes(self) -> Iterator[None]:
+        """Inside, what torch makes to find out the shapes of results in pieces is no memory, though it is of `fake`.
+
+        It does so whole, for every operation that it does not remember, as updates of torch 2.11.
+        """
+        original = ShardingPropagator._propagate_tensor_meta_non_cached  # noqa: SLF001  # the only place that knows it
+
+        @wraps(original)
+        def propagate(propagator: ShardingPropagator, schema: Any) -> Any:
+            self._counts_none, before = True, self._counts_none
+            try:
+                return original(propagator, schema)
+            finally:
+                self._counts_none = before
+
+        ShardingPropagator._propagate_tensor_meta_non_cached = propagate  # type: ignore[assignment,method-assign]  # noqa: SLF001  # for as long as this runs
+        try:
+            yield
+        finally:
+            ShardingPropagator._propagate_tensor_meta_non_cached = original  # type: ignore[method-assign]  # noqa: SLF001  # as it was before
 
     def _take(self, storage: UntypedStorage) -> None:
         if storage in self._sizes:

@@ -1,6 +1,6 @@
 """A child process that looks at this machine and, where one is named, at a task's model; prints one JSON object.
 
-    python -m gangline.train.estimate.inspect [--task module:Class] [--options JSON]
+    python -m gangline.train.estimate.inspect [--task module:Class] [--options JSON] [--schedule module:function]
 
     {"torch": "2.15.0", "nccl": null, "cores": 2, "memory_bytes": ..., "devices": [{"kind", "name", "memory_bytes",
      "count", "has_bf16"}], "parameters": ..., "parameter_bytes": ..., "largest_block_parameters": ...,
@@ -17,7 +17,7 @@ import os
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from gangline.errors import ConfigError, GanglineError, TrainingError
 from gangline.train.estimate.obstacles import obstacles
 from gangline.train.estimate.traced import raised, traces_of
 from gangline.train.initialize import Initializer
+from gangline.train.loop.schedule import check_function
 from gangline.train.parallel.blocks import find_blocks
 from gangline.train.parallel.expert import common_experts
 from gangline.train.parallel.tensor_rules import common_degree
@@ -36,11 +37,17 @@ from gangline.train.task import Task, hints_of, load_task
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="gangline.train.estimate.inspect")
     parser.add_argument("--task", help="module:Class in the current folder")
+    parser.add_argument("--schedule", help="module:function in the current folder")
+    parser.add_argument("--steps", type=int, default=1, help="of the training that the schedule is for")
     parser.add_argument("--options", default="{}", help="the table [model] as JSON")
+    parser.add_argument("--data", default="[]", help="names of files of the data as JSON")
     chosen = parser.parse_args(arguments)
     try:
         with contextlib.redirect_stdout(sys.stderr):
-            found = machine() | (model(chosen.task, json.loads(chosen.options)) if chosen.task else {})
+            sys.path.insert(0, str(Path.cwd()))
+            if chosen.schedule:
+                check_function(chosen.schedule, steps=chosen.steps)
+            found = machine() | (_chosen(chosen) if chosen.task else {})
     except GanglineError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
@@ -50,6 +57,10 @@ def main(arguments: list[str]) -> int:
         return TrainingError.exit_code
     sys.stdout.write(json.dumps(found) + "\n")
     return 0
+
+
+def _chosen(chosen: argparse.Namespace) -> dict[str, Any]:
+    return model(chosen.task, json.loads(chosen.options), json.loads(chosen.data))
 
 
 def machine() -> dict[str, Any]:
@@ -64,17 +75,16 @@ def machine() -> dict[str, Any]:
     }
 
 
-def model(name: str, options: dict[str, Any]) -> dict[str, Any]:
+def model(name: str, options: dict[str, Any], names: Sequence[str] = ()) -> dict[str, Any]:
     """Size of the task's model, and into how many parts it may be cut.
 
     Raises:
         ConfigError: No such task, or `build_model` refuses the options.
     """
-    sys.path.insert(0, str(Path.cwd()))
     task = load_task(name)
     built = _build(task, options, name)
     parameters = {id(each): each for each in built.parameters()}.values()
-    traced = traces_of(task, options)
+    traced = traces_of(task, options, names=names)
     unstaged = traced.pop("unstaged")
     blocks = [sum(each.numel() for each in block.parameters()) for _, block in find_blocks(built, hints_of(task))]
     return {

@@ -99,7 +99,9 @@ def batch_of(task: Task, context: Context) -> Batch:
     """One micro-batch of this rank."""
     plan = context.plan
     cut = SequenceCut.of(context, hints_of(task))
-    batch: Batch = default_collate([sample_of(task, plan.model)] * plan.micro_batch)
+    batch: Batch = default_collate(
+        [sample_of(task, plan.model, [each.path for each in plan.data.files])] * plan.micro_batch
+    )
     return cut(batch) if cut is not None else batch
 
 

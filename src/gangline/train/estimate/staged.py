@@ -4,6 +4,7 @@ What passes between stages is found out first, by running one micro-batch throug
 """
 
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from gangline.planner.orders import stages_of
+from gangline.train.compat import step_in_micro_batches
 from gangline.train.context import Context
 from gangline.train.estimate.passes import batch_of, inputs_of, meta_model
 from gangline.train.initialize import Initializer
@@ -57,7 +59,7 @@ class Staged:
 
     def run(self) -> None:
         inputs = [inputs_of(each, self._takes) if 0 in self._parts else {} for each in self._batches]
-        self._schedule.step(kwarg_mbs=inputs, target_mbs=list(self._batches), return_outputs=False)
+        step_in_micro_batches(self._schedule, inputs, list(self._batches))
 
     def _loss(self, flat: Any, batch: Any) -> Tensor:
         """On the rank of the last stage."""
@@ -99,6 +101,13 @@ class _Stage(TimedStage):
     def _output_slot_is_releasable(self, output: Any) -> tuple[bool, str]:
         del output
         return not self.is_last, ""
+
+    def _warmup_forward_vote(self, *args: Any, **kwargs: Any) -> None:
+        """Before 2.15 stages agree by messages, which bring no values here, on whether shapes are known; these are."""
+
+    def _warmup_backward_result(self, *args: Any, **kwargs: Any) -> Any:
+        del args, kwargs
+        return SimpleNamespace(item=lambda: 1)
 
 
 def _wrapped(builder: StageBuilder, numbers: Sequence[int]) -> tuple[dict[int, nn.Module], dict[int, ParallelModel]]:

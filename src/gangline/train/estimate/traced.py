@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import traceback
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,13 @@ PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 _MOST_LETTERS = 300
 
 
-def traces_of(task: Task, options: dict[str, Any], *, seconds: float = SECONDS) -> dict[str, Any]:
+def traces_of(
+    task: Task, options: dict[str, Any], *, names: Sequence[str] = (), seconds: float = SECONDS
+) -> dict[str, Any]:
     """`traces`, and the `sequence` of a sample; `untraced`: why there are none, in one line, and `unstaged`: why no
     pipeline can train the model; empty where it can, or nobody could tell. What user code does in it stays there."""
     here, there = multiprocessing.Pipe(duplex=False)
-    child = multiprocessing.get_context("fork").Process(target=_answer, args=(there, task, options), daemon=True)
+    child = multiprocessing.get_context("fork").Process(target=_answer, args=(there, task, options, names), daemon=True)
     child.start()
     there.close()
     try:
@@ -53,10 +56,10 @@ def raised(error: Exception) -> str:
     return f"{who} raised {type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _answer(there: Connection, task: Task, options: dict[str, Any]) -> None:
+def _answer(there: Connection, task: Task, options: dict[str, Any], names: Sequence[str]) -> None:
     unstaged = ""
     try:
-        sample = sample_of(task, options)
+        sample = sample_of(task, options, names)
         unstaged = _unstaged(task, options, sample)
         found = {"traces": _traces(task, options, sample), "untraced": "", "sequence": _sequence(task, sample)}
     except Exception as error:  # whatever the user's model does under fake tensors is a reason, no failure

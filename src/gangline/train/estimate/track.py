@@ -121,7 +121,7 @@ def peak_of(task: Task, plan: Plan, rank: int) -> Peak:
         passes = _passes(task, context)
         with FakeTensorMode(allow_non_fake_inputs=True) as fake:
             held = Held(fake, gloo=gloo)
-            with held, held.resizes(), two_memories(held) if waits else contextlib.nullcontext():
+            with held, held.resizes(), held.shapes(), two_memories(held) if waits else contextlib.nullcontext():
                 passes.fill()
                 if waits:
                     held.move_to_host(map(local, passes.model.parameters()))

@@ -61,7 +61,7 @@ class StepData:
     ) -> None:  # fmt: skip
         """`ranks` and `rank` count data-parallel peers; `cut` leaves this rank's part of each sequence."""
         self._data, self._device, self._cut = data, device, cut
-        self._order = SampleOrder(num_samples=len(data), seed=seed)
+        self._order = SampleOrder.of(data, seed=seed)
         self._global_batch = global_batch
         self._spans_of = partial(micro_batches, global_batch, ranks=ranks, rank=rank, micro_batch=micro_batch)
         self._shares: Shares = ()

@@ -16,6 +16,10 @@ from torch.distributed.tensor import DTensor, Partial, Replicate
 from torch.nn.utils import get_total_norm
 
 Groups = tuple[ProcessGroup, ...]
+_SMALL = 1e-6
+"""Added to a norm before it divides, as torch does."""
+_CLEARLY_LESS = 0.999
+"""Share of the largest norm below which the factor is 1.0 however it is rounded: a pass over all gradients is saved."""
 
 
 def settle(parameters: Sequence[Tensor]) -> None:
@@ -50,8 +54,9 @@ def global_norm(parameters: Sequence[Tensor], *, stages: ProcessGroup | None = N
 
 
 def clip(parameters: Sequence[Tensor], norm: Tensor, *, max_norm: float) -> None:
-    """Scale gradients whose global norm is `norm` down to `max_norm`; local."""
-    _multiply(parameters, torch.clamp(max_norm / (norm + 1e-6), max=1.0))
+    """Scale gradients whose global norm is `norm` down to `max_norm`; local, and where it is clearly less, no work."""
+    if not float(norm) + _SMALL < _CLEARLY_LESS * max_norm:  # NaN is not less
+        _multiply(parameters, torch.clamp(max_norm / (norm + _SMALL), max=1.0))
 
 
 def scale(parameters: Sequence[Tensor], factor: float) -> None:
@@ -79,12 +84,12 @@ def _by_groups(grads: Sequence[Tensor]) -> dict[Groups, list[Tensor]]:
     """What this rank holds, by the groups whose other members hold other pieces."""
     found: dict[Groups, list[Tensor]] = {}
     for grad in grads:
-        groups: Groups = ()
         if isinstance(grad, DTensor):
-            groups = tuple(
-                grad.device_mesh.get_group(axis) for axis, each in enumerate(grad.placements) if not each.is_replicate()
-            )
-        found.setdefault(groups, []).append(_local(grad))
+            cut = [axis for axis, each in enumerate(grad.placements) if not each.is_replicate()]
+            groups = tuple(grad.device_mesh.get_group(axis) for axis in cut)
+            found.setdefault(groups, []).append(grad.to_local())
+        else:
+            found.setdefault((), []).append(grad)
     return found
 
 

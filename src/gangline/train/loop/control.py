@@ -5,7 +5,7 @@ at the end of the same step, and it costs no message of its own.
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Word:
 
     def counts(self) -> list[float]:
         """As numbers that are added up over all ranks."""
-        return [float(each) for each in astuple(self)]
+        return [float(self.stop), float(self.save), float(self.profile)]
 
     @staticmethod
     def heard(sums: Sequence[float]) -> "Word":

@@ -23,7 +23,7 @@ from gangline.train.loop.order import Shares, Span
 from gangline.train.loop.outer import is_due, outer_every
 from gangline.train.loop.random import generator_state
 from gangline.train.loop.saves import Progress, Saves
-from gangline.train.loop.schedule import rate_ratio
+from gangline.train.loop.schedule import rate_function
 from gangline.train.loop.step import StepSums, Update
 from gangline.train.moe import MoE, use_of_experts
 from gangline.train.parallel.groups import one_mesh_a_group
@@ -62,6 +62,7 @@ class Engine:
         self.saves = Saves(context, wrapped.bare, optimizer)
         if self._outer is not None:
             self.saves.carry(self._outer)
+        self._rate_ratio = rate_function(plan.schedule)
         self.scaler = grad_scaler(plan.precision, context.device)
         self.update = Update(
             wrapped, optimizer, context, scaler=self.scaler, reference=float(plan.global_batch), word=self._word
@@ -123,7 +124,7 @@ class Engine:
             self.context.events.emit("non_finite", step=step, answer="stop", reason=str(error))
             raise
         if answer == "apply":
-            self.update.apply(rate_ratio=rate_ratio(self.context.plan.schedule, step, steps=self.context.plan.steps))
+            self.update.apply(rate_ratio=self._rate_ratio(step, self.context.plan.steps))
         else:
             self.update.drop()
             self.context.events.emit("non_finite", step=step, answer=answer, samples=list(span))
@@ -270,6 +271,7 @@ class Engine:
         """Go on from `found`; local."""
         self.progress = found
         self.update.buffers.forget()
+        self.update.loaded()
         if self._answers is not None:
             self._answers.resumed(found)
         self._finite.skipped, self._finite.rollbacks = list(found.skipped), found.rollbacks

@@ -1,7 +1,6 @@
 """What a step amounted to, besides its loss: memory at its peak, arithmetic in a second, bytes to other ranks."""
 
 import os
-import resource
 import socket
 import stat
 import struct
@@ -11,8 +10,10 @@ import torch
 
 from gangline.spec.plan import Plan
 
-WIRE_STEPS = 10
-"""Looking at every connection takes a while."""
+LOOK_STEPS = 10
+"""Asking the kernel for the peak or looking at every connection takes a while."""
+FIRST_STEPS = 3
+"""Of a process: in these its memory grows, if no batch is larger than they."""
 _ACKED = struct.Struct("=120xQ")
 """Of Linux's tcp_info: bytes that the other side has."""
 
@@ -23,23 +24,19 @@ class Figures:
     def __init__(self, plan: Plan, device: torch.device) -> None:
         self._plan, self._device = plan, device
         self._wire: WireMeter | None = None
-        self._grown = self._peak = 0
+        self._first = FIRST_STEPS
 
     def of_step(self, step: int, seconds: float) -> dict[str, float]:
-        """What the event of `step` says beside its loss: `wire_bytes` every tenth step, from the first one on."""
-        found: dict[str, float] = {"peak_bytes": self._peak_bytes(step), **arithmetic(self._plan, seconds)}
+        """What the event of `step` says beside its loss; `wire_bytes` counts from the first one on."""
+        looks, found = step % LOOK_STEPS == 0, arithmetic(self._plan, seconds)
+        if looks or self._first or step == self._plan.last_step or self._device.type == "cuda":
+            found["peak_bytes"] = peak_bytes(self._device)
+        self._first = max(0, self._first - 1)
         if self._wire is None:
             self._wire = WireMeter()
-        elif step % WIRE_STEPS == 0:
+        elif looks:
             found["wire_bytes"] = self._wire.take()
         return found
-
-    def _peak_bytes(self, step: int) -> int:
-        """The kernel is quick to tell that a peak has grown (kB, of what came before `exec`, too), not which it is."""
-        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        if grown != self._grown or step % WIRE_STEPS == 0 or self._device.type == "cuda":
-            self._grown, self._peak = grown, peak_bytes(self._device)
-        return self._peak
 
 
 def forget_peak() -> None:

@@ -1,11 +1,14 @@
 """Which samples a step takes: a function of seed, cursor and nothing else, so no world size changes it.
 
 Positions count samples from the start of training, epoch after epoch. The step at `cursor` takes the next
-`global_batch` positions; its ranks share them in order. Pure, but for the permutation.
+`global_batch` positions; its ranks share them in order. An epoch is a permutation from the seed, unless the data have
+an order of their own. Pure, but for that order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import index
+from typing import Any
 
 import torch
 
@@ -20,10 +23,12 @@ Shares = tuple[int, ...]
 
 @dataclass(slots=True)
 class SampleOrder:
-    """Positions to samples: each epoch is a permutation of its own."""
+    """Positions to samples: each epoch is a permutation from the seed, or what `order_of` gives."""
 
     num_samples: int
     seed: int
+    order_of: Callable[[int], Sequence[int]] | None = None
+    """Epoch, from 0, to the numbers of its samples: as many as there are samples, repetitions allowed."""
     _epoch: int = -1
     _order: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
@@ -31,18 +36,48 @@ class SampleOrder:
         if self.num_samples < 1:
             raise ConfigError("the train split has no samples; build_data must give at least one")
 
+    @staticmethod
+    def of(data: Any, *, seed: int) -> "SampleOrder":
+        """Order of `data`: its own `epoch_order(epoch)` where it has one."""
+        return SampleOrder(num_samples=len(data), seed=seed, order_of=getattr(data, "epoch_order", None))
+
     def sample(self, position: int) -> int:
-        """Index of the sample at `position`; holds 8 bytes a sample of one epoch."""
+        """Index of the sample at `position`; holds 8 bytes a sample of one epoch.
+
+        Raises:
+            ConfigError: The order of the data names samples that are not there, or another number of them.
+        """
         epoch, offset = divmod(position, self.num_samples)
         if epoch != self._epoch:
-            generator = torch.Generator().manual_seed(derived_seed(self.seed, "order", epoch))
-            self._order = torch.randperm(self.num_samples, generator=generator)
+            self._order = self._order_in(epoch)
             self._epoch = epoch
         return int(self._order[offset])
+
+    def _order_in(self, epoch: int) -> torch.Tensor:
+        if self.order_of is None:
+            generator = torch.Generator().manual_seed(derived_seed(self.seed, "order", epoch))
+            return torch.randperm(self.num_samples, generator=generator)
+        order = torch.tensor(_numbers(self.order_of(epoch), epoch), dtype=torch.int64)
+        if len(order) != self.num_samples or not bool(((order >= 0) & (order < self.num_samples)).all()):
+            found = f"{len(order)} numbers" + (f" from {order.min()} to {order.max()}" if len(order) else "")
+            raise ConfigError(
+                f"epoch_order({epoch}) of the data: wanted {self.num_samples} numbers of samples, "
+                f"0 to {self.num_samples - 1}, found {found}"
+            )
+        return order
+
+
+def _numbers(order: Any, epoch: int) -> list[int]:
+    try:
+        return [index(each) for each in order]
+    except TypeError as error:
+        raise ConfigError(f"epoch_order({epoch}) of the data: wanted numbers of samples, {error}") from error
 
 
 def next_positions(cursor: int, count: int, skipped: Sequence[Span] = ()) -> tuple[list[int], int]:
     """The next `count` positions from `cursor` that are in none of `skipped`, and the cursor after them."""
+    if not skipped:
+        return list(range(cursor, cursor + count)), cursor + count
     positions: list[int] = []
     while len(positions) < count:
         hole = next((stop for start, stop in skipped if start <= cursor < stop), None)

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
+from torch.distributed.tensor import DTensor
 
 from gangline.errors import ConfigError
 from gangline.train.context import Context
@@ -45,10 +46,12 @@ class GlobalSums:
     """
 
     def __init__(self, total: Tensor, weight: float | Tensor, *, grown: bool, word: Word, world_size: int) -> None:
-        numbers = [0.0, 0.0, float(grown), *word.counts()]
+        known = 0.0 if isinstance(weight, Tensor) else float(weight)
+        numbers = [0.0, known, float(grown), *word.counts()]
         self._sums = torch.tensor(numbers, dtype=torch.float64, device=total.device)
-        self._sums[0] += total
-        self._sums[1] += weight
+        self._sums[0] = total
+        if isinstance(weight, Tensor):
+            self._sums[1] = weight
         self._work = dist.all_reduce(self._sums, async_op=True) if world_size > 1 else None
 
     def read(self) -> tuple[float, float, bool, Word]:
@@ -69,10 +72,14 @@ class Update:
         """`word`: what this rank has to say to all, asked once a step."""
         self._wrapped, self._optimizer, self._scaler = wrapped, optimizer, scaler
         self._context, self._clip_norm = context, context.plan.clip_norm
+        self._counts_loss = context.counts_loss
         self.reference, self._word = reference, word
         self._parameters: list[nn.Parameter] = [each for each in wrapped.bare.parameters() if each.requires_grad]
+        self._sharded = [each for each in self._parameters if isinstance(each, DTensor)]
         self._rates = [group["lr"] for group in optimizer.param_groups]
-        self._total: Tensor = torch.zeros((), device=context.device)
+        self._given: list[float] = []
+        """Rates of the last update; none: there was none since the optimizer was made or loaded."""
+        self._total = self._none = torch.zeros((), device=context.device)
         self._weight: float | Tensor = 0.0
         self._sums: GlobalSums | None = None
         self.buffers, self._grown = ChangingBuffers(context, wrapped.bare), False
@@ -93,7 +100,7 @@ class Update:
         """Take in the loss of one micro-batch; what its backward pass starts from. Local."""
         _check(loss)
         total = whole(loss.total)
-        if self._context.counts_loss:
+        if self._counts_loss:
             self._total = self._total + total.detach()
             self._weight = self._weight + loss.weight
         return self._scaler.scale(total * (self._context.grad_divisor / self.reference))
@@ -117,7 +124,7 @@ class Update:
         if weight <= 0:
             raise ConfigError(f"the weights of one step sum to {weight}; a batch must weigh more than 0")
         self._context.phase("optimizer")
-        settle(self._parameters)
+        settle(self._sharded)
         self._scaler.unscale_(self._optimizer)
         if not math.isfinite(weight):  # as its loss is then: a step to be judged, of which nothing is kept
             return StepSums(loss=math.nan, weight=self.reference, norm=math.nan, heard=heard)
@@ -128,26 +135,44 @@ class Update:
         return StepSums(loss=total / weight, weight=weight, norm=float(self._norm), heard=heard)
 
     def apply(self, *, rate_ratio: float) -> None:
-        """Clip, update, forget the gradients; what needs a peer comes before the update, which is made or is not."""
+        """Clip, update, forget the gradients; what needs a peer comes before the update, which is made or is not.
+
+        Raises:
+            ConfigError: A program set a rate, which would have no effect.
+        """
+        self._require_given_rates()
         self.buffers.settle(grown=self._grown)
         if self._clip_norm is not None:
             clip(self._parameters, self._norm, max_norm=self._clip_norm)
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * rate_ratio
-        self.learning_rate = self._rates[0] * rate_ratio
+        self._given = [group["lr"] for group in self._optimizer.param_groups]
+        self.learning_rate = self._given[0]
         self._scaler.step(self._optimizer)
         self._book_wait("optimizer")
         self._forget()
+
+    def loaded(self) -> None:
+        """The optimizer has the state of a checkpoint, with the rates of its step."""
+        self._given = []
 
     def drop(self) -> None:
         """Leave everything as it was before this step."""
         self.buffers.take_back()
         self._forget()
 
+    def _require_given_rates(self) -> None:
+        found = [group["lr"] for group in self._optimizer.param_groups]
+        if self._given and found != self._given:
+            raise ConfigError(
+                f"the program set the learning rates {found} where the last step had {self._given}: each step takes "
+                'them from train.schedule; give a schedule of your own as kind = "module:function"'
+            )
+
     def _forget(self) -> None:
         self._scaler.update() if self._scaler.is_enabled() else None
         self._optimizer.zero_grad(set_to_none=True)
-        self._total, self._weight, self._sums = torch.zeros((), device=self._context.device), 0.0, None
+        self._total, self._weight, self._sums = self._none, 0.0, None
 
     def _book_wait(self, phase: str) -> None:
         waited = self._context.waits.take()

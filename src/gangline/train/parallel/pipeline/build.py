@@ -12,6 +12,7 @@ from gangline.planner.in_stages import conflicts_of_plan
 from gangline.planner.orders import num_stages, stages_of
 from gangline.planner.stage_cut import cut
 from gangline.spec.plan import Plan
+from gangline.train.compat import torch_release
 from gangline.train.context import Context
 from gangline.train.initialize import ROOT, Initializer
 from gangline.train.parallel.blocks import BlockWrapper, find_blocks
@@ -21,6 +22,8 @@ from gangline.train.parallel.pipeline.ends import Ends, find_ends, kept_of, reso
 from gangline.train.parallel.pipeline.model import Pipelined
 from gangline.train.parallel.pipeline.parts import StageForward, part_of, put
 from gangline.train.task import ParallelHints
+
+_OLDEST_TORCH = (2, 13)
 
 
 def build(initializer: Initializer, context: Context, hints: ParallelHints) -> Pipelined:
@@ -58,8 +61,9 @@ def require_pipeline(plan: Plan) -> None:
 
     Raises:
         ConfigError: A smaller micro-batch is left over, for stages exchange one shape; the schedule wants other numbers
-            of them; or something in the plan does not work in stages.
+            of them; something in the plan does not work in stages; or torch is too old.
     """
+    _require_torch()
     share, rest = divmod(plan.global_batch, plan.mesh.data_parallel)
     if rest or share % plan.micro_batch:
         works = [str(size) for size in range(1, share + 1) if share % size == 0]
@@ -72,6 +76,14 @@ def require_pipeline(plan: Plan) -> None:
     require_schedule(plan.pp_schedule, plan.mesh.pp, plan.accumulation, share=share)
     for reason in conflicts_of_plan(plan):
         raise ConfigError(reason)
+
+
+def _require_torch() -> None:
+    if (release := torch_release()) < _OLDEST_TORCH:
+        raise ConfigError(
+            f"a pipeline wants torch 2.13 or newer, found {release[0]}.{release[1]}, whose stages send back a gradient "
+            "of every tensor that they received, also of those that have none; other strategies work"
+        )
 
 
 class StageBuilder:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from gangline.errors import ConfigError
 from gangline.planner.orders import owner_of
+from gangline.train.compat import step_in_micro_batches
 from gangline.train.context import Context
 from gangline.train.parallel.pipeline.composition import Composition
 from gangline.train.parallel.pipeline.parcel import Post
@@ -74,7 +75,7 @@ class Pipelined:
         """
         schedule = self._schedule_for(inputs, batches, loss_of)
         arguments: list[Inputs] = list(inputs) if 0 in self._parts else [{} for _ in inputs]
-        schedule.step(kwarg_mbs=arguments, target_mbs=list(batches), return_outputs=False)
+        step_in_micro_batches(schedule, arguments, list(batches))
 
     def outputs(self, flat: Any) -> Any:
         """What the model's own forward gives, of what leaves the last stage."""

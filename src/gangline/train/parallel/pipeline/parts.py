@@ -19,9 +19,11 @@ Value = Any
 def part_of(model: nn.Module, kept: Collection[str], *, path: str = "") -> nn.Module:
     """A twin of `model` that has what lies at or below the paths `kept`; None stands where anything else was.
 
-    Modules that are kept are shared with `model`, those on the way to them are twins.
+    Modules that are kept are shared with `model`, those on the way to them are twins, with hooks of their own: those of
+    FSDP2 are registered at each stage, and a rank may have several.
     """
     twin: Any = copy(model)
+    twin.__dict__.update({name: copy(each) for name, each in vars(model).items() if name.endswith("_hooks")})
     prefix = f"{path}." if path else ""
     for store in ("_parameters", "_buffers"):
         own = getattr(model, store)
