@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.errors import IntegrityError
-from gangline.spec.codec import canonical, digest, from_json
+from gangline.spec.codec import canonical, canonical_of_set_fields, digest, from_json
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate, CheckpointPolicy, Job, Plan, Program
 
@@ -104,3 +104,28 @@ def test_plan_keeps_every_field_and_counts_its_micro_batches():
 def test_newer_document_is_refused_by_its_version_before_its_fields():
     with pytest.raises(IntegrityError, match=r"Plan\.schema: wanted at most 1, found 2; read it with a newer gangline"):
         from_json(Plan, '{"schema": 2, "unheard_of": 1}')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Before:
+    seconds: float
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Later(Before):
+    added: Before | None = None
+    more: dict[str, int] = field(default_factory=dict)
+
+
+def test_what_is_said_beyond_the_defaults_outlives_new_fields_and_being_read_back():
+    old = canonical_of_set_fields(Before(seconds=0, names=("a",)))
+    assert old == canonical_of_set_fields(Later(seconds=0.0, names=("a",)))
+    assert old != canonical_of_set_fields(Later(seconds=0.0, names=("a",), more={"b": 0}))
+    assert canonical_of_set_fields(Later(seconds=1, added=Before(seconds=2))) == b'{"added":{"seconds":2},"seconds":1}'
+
+
+@pytest.mark.parametrize("number", [0.5, 1e300, -(2**60), 3.0, 3, -0.0])
+def test_a_number_is_the_same_before_and_after_it_was_written(number):
+    said = Before(seconds=number)
+    assert canonical_of_set_fields(said) == canonical_of_set_fields(from_json(Before, canonical(said)))

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from gangline.errors import ConfigError
-from gangline.spec.load import effective, line_digest, load_line, load_line_text, table_digests
+from gangline.spec.codec import digest, to_plain
+from gangline.spec.load import LATER, effective, line_digest, load_line, load_line_text, table_digests
 from gangline.spec.problems import FileError
 
 LEAST = """
@@ -147,7 +148,7 @@ def test_rules_judge_the_rest_of_a_table_with_a_wrong_type():
         ("project.name", ["project.name=Big"]),
         ("project.task", ["project.command=['python']"]),
         ("project.task", ["project.task=model"]),
-        ("project.include", ["project.include=['../x']"]),
+        ("project.include", ["project.include=['/etc/x']"]),
         ("project.exclude", ["project.exclude=['/etc/*']"]),
         ("env.lock", ["env.lock='../lock.txt'"]),
         ("env.base", ["env.base='python:3.11'"]),
@@ -209,6 +210,10 @@ def test_rules_judge_the_rest_of_a_table_with_a_wrong_type():
         ("train.checkpoint.max_unsaved_seconds", ["train.checkpoint.max_unsaved_seconds=0"]),
         ("train.schedule.warmup_steps", ["train.schedule.warmup_steps=101"]),
         ("train.schedule.final_ratio", ["train.schedule.final_ratio=1.1"]),
+        ("train.schedule.kind", ["train.schedule.kind=zigzag"]),
+        ("train.schedule.kind", ["train.schedule.kind='a file:rate'"]),
+        ("train.schedule.warmup_steps", ["train.schedule.kind='rates:rate'", "train.schedule.warmup_steps=10"]),
+        ("train.schedule.final_ratio", ["train.schedule.kind='rates:rate'", "train.schedule.final_ratio=0.2"]),
         ("train.recovery.mode", ["train.strategy=fsdp", "train.recovery.mode=live"]),
         ("train.recovery.max_events", ["train.recovery.max_events=-1"]),
         ("plan.budget_money", ["plan.budget_money=-1"]),
@@ -250,11 +255,11 @@ def test_a_value_that_is_missing_is_proposed(overrides, works):
     assert works in problem
 
 
-def test_seeds_of_a_command_are_refused_as_it_trains_one():
+def test_a_command_is_trained_for_as_many_seeds_as_gangs_have_numbers():
     command = LEAST.replace('task = "model:Demo"', 'command = ["python", "train.py"]')
-    (problem,) = problems(command + "[evaluate]\nseeds = 3\n")
-    assert problem.startswith("evaluate.seeds: wanted 1 for a command, found 3; it trains one seed")
-    load_line_text(LEAST + "[evaluate]\nseeds = 3\n", file="line.toml")
+    load_line_text(command + "[evaluate]\nseeds = 99\n", file="line.toml")
+    (problem,) = problems(command + "[evaluate]\nseeds = 100\n")
+    assert problem.startswith("evaluate.seeds: wanted at most 99 for a command, found 100")
 
 
 @pytest.mark.parametrize(
@@ -276,6 +281,15 @@ def test_a_command_is_not_evaluated_behind_its_back():
     assert problem.startswith("evaluate.every_steps: wanted nothing for a command, found 3; its loop is its own")
 
 
+def test_one_process_is_what_a_command_may_be_and_nothing_else():
+    alone = LEAST.replace('task = "model:Demo"', 'command = ["python", "train.py"]\ndistributed = false')
+    assert not load_line_text(alone, file="line.toml").project.distributed
+    (problem,) = problems(alone.replace("[train]", "[train]\nranks = 2"))
+    assert problem == "train.ranks: wanted 1 with project.distributed = false, found 2; leave one of the two out"
+    (problem,) = problems(LEAST.replace('task = "model:Demo"', 'task = "model:Demo"\ndistributed = false'))
+    assert problem.startswith("project.distributed: wanted true for a task, found false; ranks = 1 in [train]")
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -285,6 +299,7 @@ def test_a_command_is_not_evaluated_behind_its_back():
         ["train.strategy=diloco", "train.compression.outer_steps=8", "train.compression.outer_lr=0.7"],
         ["train.env.GANGLINE_WATCHDOG_FIRST_SECONDS='900'", "train.env.GANGLINE_START_METHOD='spawn'"],
         ["train.ranks=[1, 4]", "train.schedule.warmup_steps=100"],
+        ["train.schedule.kind='package.rates:rate'"],
         ["train.strategy=none", "train.ranks=[1, 4]"],
         ["train.strategy=pp", "train.mesh.pp_schedule=zbv"],
         ["train.strategy=cp", "train.mesh.context=ulysses"],
@@ -340,3 +355,35 @@ def test_a_hundred_problems_are_kept_but_not_all_printed():
         load_line_text(LEAST + "".join(f"[a{i}]\n" for i in range(100)), file="line.toml")
     assert len(caught.value.problems) == 100
     assert str(caught.value).endswith("and 50 problems more")
+
+
+def test_keys_that_came_later_change_no_digest_where_they_are_not_set():
+    line, command = load_line_text(LEAST, file="line.toml"), LEAST.replace('task = "model:Demo"', 'command = ["x"]')
+    plain = to_plain(line)
+    for key in LATER:
+        table, _, name = key.partition(".")
+        assert plain[table].pop(name) == LATER[key]
+    assert line_digest(line) == digest(plain)
+    assert table_digests(line)["project"] == digest(plain["project"])
+    digests = {
+        line_digest(load_line_text(command, file="line.toml", overrides=[each]))
+        for each in ("train.seed=1", 'project.outputs=["out/**"]', "project.metrics=metrics.json")
+    }
+    assert len(digests) == 3
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"),
+    [
+        ("project.metrics=metrics.yaml", "a file that ends in .json, .jsonl, .csv"),
+        ('project.metrics="../metrics.json"', "one file inside the folder"),
+        ('project.outputs=["/tmp/**"]', "a path inside the repository"),
+    ],
+)
+def test_what_a_program_writes_lies_in_its_folder(override, wanted):
+    command = LEAST.replace('task = "model:Demo"', 'command = ["x"]')
+    assert any(wanted in each for each in problems(command, overrides=[override]))
+
+
+def test_a_task_returns_its_metrics():
+    assert any("nothing for a task" in each for each in override_problems("project.metrics=metrics.json"))

@@ -25,9 +25,7 @@ _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
 def canonical(value: Any) -> bytes:
     """The one JSON form of `value` (a dataclass or plain data): sorted keys, no spaces, finite numbers only."""
-    return json.dumps(
-        to_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    ).encode()
+    return _dump(to_plain(value))
 
 
 def digest(value: Any) -> str:
@@ -44,6 +42,36 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [to_plain(item) for item in value]
     return value
+
+
+def canonical_of_set_fields(value: Any) -> bytes:
+    """The one JSON form of what `value` says beyond the defaults of its dataclasses.
+
+    It stays the same when a later version adds fields with defaults, and when a value is written and read back: 0 and
+    0.0 are one number.
+    """
+    return _dump(_set_fields(value))
+
+
+def _set_fields(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        found = ((name, getattr(value, name), default) for name, default in _defaults(type(value)))
+        return {name: _set_fields(item) for name, item, default in found if item != default}
+    if isinstance(value, dict):
+        return {str(key): _set_fields(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_set_fields(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+@cache
+def _defaults(cls: type) -> tuple[tuple[str, Any], ...]:
+    """Each field with its default; one without has a default that nothing equals."""
+    return tuple((f.name, f.default_factory() if f.default_factory is not MISSING else f.default) for f in fields(cls))
+
+
+def _dump(plain: Any) -> bytes:
+    return json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 class Document:

@@ -78,6 +78,8 @@ class JobResult:
     step: int
     metrics: dict[str, float] = field(default_factory=dict)
     """Held-out metrics at `step`."""
+    not_finite: dict[str, str] = field(default_factory=dict)
+    """Metrics that are `nan`, `inf` or `-inf`, which JSON has no numbers for."""
     losses: tuple[tuple[int, float], ...] = ()
     """(step, training loss), every step up to 4,096, then evenly thinned."""
 

@@ -18,11 +18,31 @@ class ProjectTable:
     task: str | None = None
     """`module:Class`: the runtime owns the loop."""
     command: tuple[str, ...] | None = None
-    """Any program; exactly one of task and command."""
+    """Any program, `{seed}` in its words is the seed; exactly one of task and command."""
+    distributed: bool = True
+    """Whether a command is told of its gang as by torchrun (RANK, WORLD_SIZE, MASTER_ADDR); false: one process."""
     include: tuple[str, ...] = ()
-    """Globs of the code layer; empty: all tracked files."""
+    """Globs of the code layer; empty: all tracked files. `../common/**` adds files of a folder beside the line's, of
+    the same repository: the layer then has all files at their places in it."""
     exclude: tuple[str, ...] = ("docs/**", "*.md")
     """Globs that are left out of it: a change there changes no code."""
+    outputs: tuple[str, ...] = ()
+    """Globs of what ranks write, collected at the end from the folder that rank 0 started in: `["out/**", "*.pt"]`; of
+    several nodes that of node 0 alone."""
+    metrics: str | None = None
+    """File in which a command leaves its numbers: .json, .jsonl or .csv, such as `metrics.json`."""
+    path: tuple[str, ...] = ()
+    """Folders of the code layer that Python imports from beside its top, in order: `["src"]`."""
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Globs of `include` below the line's folder."""
+        return tuple(each for each in self.include if not each.startswith("../"))
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Those of folders beside it, or above."""
+        return tuple(each for each in self.include if each.startswith("../"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +50,11 @@ class EnvTable:
     """What ranks run in."""
 
     lock: str | None = None
-    """Requirements file with hashes, inside the repository."""
+    """Lock of the packages that ranks run with: hashed requirements, a `uv.lock` or a `pylock.toml` of the commit."""
+    extras: tuple[str, ...] = ()
+    """Extras of the project that are installed, too; of a `uv.lock` alone."""
+    python: str | None = None
+    """Version of Python, as `3.12`, where the lock does not say; none: that of gangline."""
     base: str | None = None
     """Base image with `@sha256:`."""
 
@@ -122,7 +146,8 @@ class TrainTable:
     ranks: int | tuple[int, int] | Auto = "auto"
     """How many; a pair [min, max] is elastic; auto: two on CPU, else every GPU."""
     env: dict[str, str] = field(default_factory=dict)
-    """Variables of the ranks; names that the gang itself sets are refused."""
+    """Variables of model code; names that the gang itself sets are refused. `secret:env:NAME` and `secret:file:/PATH`
+    are read by the driver, where `secrets.train_env` of the site allows it, and set in ranks of own commits."""
     stop_at: int | None = None
     """End after so many steps of a schedule that goes on to `steps`; such a run is no base and never published."""
     clip_norm: float | None = None
@@ -158,7 +183,7 @@ class EvaluateTable:
     metrics: tuple[str, ...] = ()
     """Empty: all that the task returns."""
     seeds: int = 1
-    """Three or more learn a band."""
+    """Three or more learn a band; a program is trained once for each, and has to read its seed."""
     every_steps: int | None = None
     """None: at the end only."""
 
@@ -176,7 +201,7 @@ class QualityGate:
     limit: float | None = None
     """Judged on this value instead of the base's band."""
     tolerance_percent: float | None = None
-    """Judged on the base's value and this share of it instead of a band: for programs, which train one seed."""
+    """Judged on the base's value and this share of it instead of a band: for programs that cannot be repeated."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,8 +212,8 @@ class GateTable:
     """A gate for each metric that may stop a commit."""
     require_base: bool = False
     """Refuse where no base run has the metric; false: such a run becomes the base."""
-    reproducible: bool = True
-    """Refuse a dirty tree."""
+    reproducible: bool | Literal["strict"] = True
+    """Refuse what contradicts the record, as a dirty tree does; strict: refuse what is not pinned, too."""
     parity: float = 1e-4
     """Largest loss difference in a replay."""
 
@@ -211,6 +236,8 @@ class PublishTable:
     """None: the project's name."""
     branches: tuple[str, ...] = ("main",)
     """Globs of branches whose runs are published."""
+    files: tuple[str, ...] = ()
+    """Of a command: globs of its outputs, or of its newest save, that are published as they are: `["out/model.pt"]`."""
     smoke: bool = True
     """A fresh process loads the published folder and answers one batch."""
     push: bool = False

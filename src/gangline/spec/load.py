@@ -20,6 +20,11 @@ from gangline.spec.toml_text import MOST_BYTES, read_toml
 
 RULES = ("gate", "publish", "env.base", "data.holdout")
 """Keys of a line that say how a run is judged and what becomes of it: the protected branch's hold."""
+LATER: dict[str, Any] = {
+    "project.distributed": True, "project.outputs": [], "project.metrics": None, "project.path": [],
+    "publish.files": [],
+}  # fmt: skip
+"""Keys that lines have had since after the first runs, with their defaults."""
 _KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){1,8}")
 _BARE_WORD = re.compile(r"(?!(true|false|inf|nan)$)[A-Za-z_][\w./:@-]*")
 
@@ -98,12 +103,23 @@ def effective(line: Line) -> dict[str, Any]:
 
 def line_digest(line: Line) -> str:
     """SHA-256 of the effective line: a default written out changes nothing."""
-    return digest(line)
+    return digest(_digested(line))
 
 
 def table_digests(line: Line) -> dict[str, str]:
     """Digest of each table, so that a stage is keyed by those it reads."""
-    return {field.name: digest(getattr(line, field.name)) for field in fields(line)}
+    plain = _digested(line)
+    return {field.name: digest(plain[field.name]) for field in fields(line)}
+
+
+def _digested(line: Line) -> dict[str, Any]:
+    """Every key with its value, but for `LATER` ones at their defaults: runs keep the names that they had before."""
+    plain: dict[str, Any] = to_plain(line)
+    for key, default in LATER.items():
+        table, _, name = key.partition(".")
+        if plain[table][name] == default:
+            del plain[table][name]
+    return plain
 
 
 def _rule(plain: dict[str, Any], rules: dict[str, Any]) -> None:

@@ -24,6 +24,8 @@ class Band:
     """Seeds it was learned from; 1: it was not learned, `tolerance_percent` of a gate says how wide it is."""
     origin: str
     """Run it was learned in."""
+    equal: bool = False
+    """All seeds gave the same in everything that was measured: the program does not use its seed."""
 
     @property
     def low(self) -> float:

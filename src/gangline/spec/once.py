@@ -11,7 +11,7 @@ Whatever else the log holds was written by model code, which may also write line
 import binascii
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gangline.spec.codec import Document
 from gangline.spec.pod import RECORD_SEPARATOR
@@ -37,6 +37,9 @@ class Call(Document):
     module: str
     arguments: tuple[str, ...]
     seconds: float
+    env: dict[str, str] = field(default_factory=dict)
+    path: tuple[str, ...] = ()
+    """Folders of the code layer that are on the path beside its top."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,6 +19,8 @@ PipelineSchedule = Literal[
 ]
 V_SCHEDULES: frozenset[PipelineSchedule] = frozenset({"zbv", "dualpipev"})
 """Stages run down the ranks and up again: the first rank holds the first and the last."""
+SCHEDULES = ("constant", "linear", "cosine")
+"""Shapes of a learning rate that need no function."""
 ContextExchange = Literal["ring", "ulysses"]
 Collectives = Literal["auto", "ring", "tree"]
 Device = Literal["cpu", "cuda"]
@@ -44,7 +46,13 @@ class Program:
     task: str | None = None
     """`module:Class`, found in the code layer; the runtime owns the loop."""
     command: tuple[str, ...] = ()
-    """Argument vector of any program, started in the code layer with the gang's environment."""
+    """Argument vector of any program, started in the code layer with the gang's environment; `{seed}` is the seed."""
+    distributed: bool = True
+    """A command is told of its gang in the variables of torchrun; false: it is one process, as at a desk."""
+    path: tuple[str, ...] = ()
+    """Folders of the code layer that are on the path behind the one that the program is started in."""
+    folder: str = ""
+    """Of the code layer, in which ranks start; empty: at its top."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,12 +81,18 @@ class DataFile:
 class Schedule:
     """Learning rate over steps: linear warm-up, then `kind` down to `final_ratio` of the peak at the last step."""
 
-    kind: Literal["constant", "linear", "cosine"] = "constant"
-    """Shape after the warm-up."""
+    kind: str = "constant"
+    """Shape after the warm-up, `constant`, `linear` or `cosine`; or `module:function`, a function of the repository,
+    called with (step, steps), step from 1, that answers the ratio to the peak: it decides alone."""
     warmup_steps: int = 0
     """Steps from zero to the peak."""
     final_ratio: float = 0.1
     """Learning rate of the last step, as a share of the peak."""
+
+    @property
+    def function(self) -> str | None:
+        """`module:function` of the repository; None: a shape of ours."""
+        return self.kind if ":" in self.kind else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,7 +232,7 @@ class Plan(Document):
     evaluate_metrics: tuple[str, ...] = ()
     """Empty: all that the task returns."""
     jobs: tuple[Job, ...] = ()
-    """Of evaluate and prove gangs; a train gang has none."""
+    """Of evaluate and prove gangs of a task; a gang that trains one seed from its saves on has none."""
     sizes: tuple[Size, ...] = ()
     """Of an elastic gang: the other world sizes it may go on with; empty: it stays as it is."""
     reason: str = ""
@@ -228,6 +242,21 @@ class Plan(Document):
     @property
     def world_size(self) -> int:
         return self.mesh.world_size
+
+    @property
+    def is_seed(self) -> bool:
+        """Of a program that is trained once more, with another seed than the run's."""
+        return self.role == "evaluate" and not self.jobs
+
+    @property
+    def own_prefix(self) -> str:
+        """Where what is trained here saves, and finds its saves: those of one seed are none of another's."""
+        return f"{self.run_prefix}/seeds/{self.seed}" if self.is_seed else self.run_prefix
+
+    @property
+    def output_prefix(self) -> str:
+        """Where the out folder of the gang lies in the store."""
+        return self.own_prefix if self.role == "train" or self.is_seed else f"{self.run_prefix}/{self.role}"
 
     @property
     def loss_place(self) -> int:

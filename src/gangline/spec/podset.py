@@ -33,7 +33,9 @@ class PodSet(Document):
     num_nodes: int = 1
     procs_per_node: int
     image: str | None = None
-    """By digest; None: the environment that runs gangline."""
+    """By digest; None: the environment that runs gangline, or that of `python`."""
+    python: str | None = None
+    """Interpreter of ranks on this machine, the commit's own; None: that of gangline."""
     code: str
     """Store key of the code layer, `blobs/sha256/<digest>`: a ZIP of regular files."""
     plan: str

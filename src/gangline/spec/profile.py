@@ -163,7 +163,7 @@ class Measured:
     save_seconds: float | None = None
     """Training stood still so long for one save, on average; None: it saved nothing."""
     train_seconds: float | None = None
-    """Of the whole training, its restarts among them."""
+    """The gang had its places so long, its restarts among them; without the time in a queue."""
     failures: int = 0
     """Restarts it went through."""
     parts: Mapping[str, float] = field(default_factory=dict)

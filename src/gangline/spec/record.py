@@ -12,7 +12,9 @@ from gangline.spec.codec import Document
 from gangline.spec.forecast import Forecast
 from gangline.spec.measured import Curve, Ledger, Metric, RankRow, Training
 from gangline.spec.mesh import Mesh
+from gangline.spec.outputs import LeftOut, OutputFile
 from gangline.spec.plan import Candidate
+from gangline.spec.ran import Ran
 
 STAGES = ("resolve", "build", "plan", "submit", "train", "evaluate", "gate", "prove", "publish", "report")
 """Every run has these, in this order."""
@@ -20,6 +22,8 @@ SLOW = "straggler"
 """Kind of an event that names a rank which held the gang up."""
 UNREPORTED = "unreported"
 """Kind of an event that names what a program should have reported and did not."""
+UNDECLARED = "undeclared"
+"""Kind of an event that names files which were read, and that the line does not declare."""
 
 StageState = Literal["waiting", "running", "done", "taken", "skipped", "failed", "cancelled"]
 RunState = Literal["open", "ended"]
@@ -158,6 +162,7 @@ class GangInfo:
     """Digest of the PodSet."""
     servers: tuple[str, ...] = ()
     admitted: str | None = None
+    """When a driver first saw that it had servers: from Kueue, a placer or the scheduler. Not when it was submitted."""
     released: str | None = None
     waiting: Waiting | None = None
     generations: int = 1
@@ -174,7 +179,9 @@ class StageInfo:
     started: str | None = None
     ended: str | None = None
     seconds: float | None = None
-    """By the monotonic clock of the driver that ended it."""
+    """While a driver was at work on it, and between two drivers or looks for as long as its gang went on."""
+    counted_until: str | None = None
+    """Of a stage that runs: what came later is not in `seconds` yet."""
     tries: int = 0
     exit: int | None = None
     message: str = ""
@@ -246,11 +253,31 @@ class Artifact:
     """Something that the run left in the store."""
 
     kind: str
-    """model, checkpoint, metrics, report, junit, log, sbom, provenance, signature, card, config, patch, code, plan."""
+    """model, checkpoint, save, metrics, outputs, report, junit, log, sbom, provenance, signature, card, config, patch,
+    code, plan."""
     key: str
     media_type: str
     size_bytes: int
     sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputsInfo:
+    """What the program wrote and the line asked for: how much it is, and where the list of it lies."""
+
+    key: str
+    """Of the list, an artifact of kind `outputs`; each file lies beside it as `outputs/<sha256>`."""
+    num_files: int = 0
+    size_bytes: int = 0
+    files: tuple[OutputFile, ...] = ()
+    """At most 32, by path; the list has all."""
+    left_out: tuple[LeftOut, ...] = ()
+    """At most 10: what was asked for and not kept, with the reason."""
+    num_left_out: int = 0
+    refused: str = ""
+    """Why nothing was kept."""
+    unused: tuple[str, ...] = ()
+    """Globs that named no file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -270,6 +297,8 @@ class Seal:
     key_id: str
     signature: str
     """Elliptic signature, base64."""
+    form: int = 2
+    """How the signed bytes are made of the record."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -294,12 +323,16 @@ class Record(Document):
     ranks: tuple[RankRow, ...] = ()
     """At most 64: slowest 32, fastest 8, a sample of the rest."""
     training: Training | None = None
+    ran: Ran | None = None
+    """What the training's ranks told of themselves; None: nobody did."""
     ledger: Ledger | None = None
     gates: tuple[Gate, ...] = ()
     proof: Proof | None = None
     drills: tuple[Drill, ...] = ()
     links: dict[str, str] = field(default_factory=dict)
     artifacts: tuple[Artifact, ...] = ()
+    outputs: OutputsInfo | None = None
+    """None: the line asks for none, or its training has left none yet."""
     events: tuple[Event, ...] = ()
     """Last 200."""
 

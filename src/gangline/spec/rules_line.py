@@ -29,7 +29,10 @@ Reader = Callable[[str], bytes | None]
 """Bytes of a file of the repository; None: it is not there."""
 
 SLUG = "a name of [a-z][a-z0-9-]{0,19}"
+MOST_SEEDS = 99
+"""Of a program, which trains each in a gang of its own."""
 INSIDE = "a path inside the repository"
+METRICS_ENDINGS = (".json", ".jsonl", ".csv")
 
 
 def line_rules(line: Line, reader: Reader | None) -> Iterator[Problem]:
@@ -40,12 +43,28 @@ def line_rules(line: Line, reader: Reader | None) -> Iterator[Problem]:
         found = f"{line.prove.replay_steps}"
         yield Problem("prove.replay_steps", f"at most train.steps = {line.train.steps}", found, "replay fewer steps")
     yield from _judged_rules(line.evaluate.metrics, line.gate)
+    if not line.project.distributed:
+        yield from _alone_rules(line)
+    if line.project.task is not None and line.publish.files:
+        works = "leave it out: a task's checkpoint is published"
+        yield Problem("publish.files", "nothing for a task", show(line.publish.files), works)
     if line.project.command is not None and line.evaluate.every_steps is not None:
         works = "its loop is its own: session.report(...) where it likes; a project.task is evaluated as often as said"
         yield Problem("evaluate.every_steps", "nothing for a command", show(line.evaluate.every_steps), works)
-    if line.project.command is not None and line.evaluate.seeds > 1:
-        works = "it trains one seed, train.seed; limit or tolerance_percent in [[gate.quality]] judges without a band"
-        yield Problem("evaluate.seeds", "1 for a command", show(line.evaluate.seeds), works)
+    if line.project.command is not None and line.evaluate.seeds > MOST_SEEDS:
+        yield Problem(
+            "evaluate.seeds", f"at most {MOST_SEEDS} for a command", show(line.evaluate.seeds), "3 learn a band"
+        )
+
+
+def _alone_rules(line: Line) -> Iterator[Problem]:
+    if line.project.task is not None:
+        yield Problem(
+            "project.distributed", "true for a task", "false", "ranks = 1 in [train] trains it in one process"
+        )
+    if line.train.ranks not in ("auto", 1):
+        works = "leave one of the two out"
+        yield Problem("train.ranks", "1 with project.distributed = false", show(line.train.ranks), works)
 
 
 def project_rules(table: ProjectTable) -> Iterator[Problem]:
@@ -59,13 +78,39 @@ def project_rules(table: ProjectTable) -> Iterator[Problem]:
         yield Problem("project.task", '"module:Class"', show(table.task), "name a class of a module of the repository")
     if table.command is not None and (not table.command or not table.command[0].strip()):
         yield Problem("project.command", "a program and its arguments", "an empty one", '["python", "train.py"] works')
-    yield from _inside("project.include", table.include)
+    yield from _inside("project.include", map(_below, table.include))
     yield from _inside("project.exclude", table.exclude)
+    yield from _inside("project.path", map(_below, table.path))
+    yield from _written_rules(table)
+
+
+def _written_rules(table: ProjectTable) -> Iterator[Problem]:
+    """What a program writes, relative to the folder that it starts in."""
+    yield from _inside("project.outputs", table.outputs)
+    if len(table.outputs) > MOST_ENTRIES:
+        yield Problem("project.outputs", f"at most {MOST_ENTRIES} globs", f"{len(table.outputs)}", '"out/**" is many')
+    if table.metrics is None:
+        return
+    if not grammar.is_inside(table.metrics) or "*" in table.metrics:
+        yield Problem("project.metrics", "one file inside the folder", show(table.metrics), "metrics.json works")
+    if not table.metrics.endswith(METRICS_ENDINGS):
+        wanted = f"a file that ends in {', '.join(METRICS_ENDINGS)}"
+        yield Problem("project.metrics", wanted, show(table.metrics), "write JSON, JSON lines or CSV with a header")
+    if table.task is not None:
+        works = "return it from evaluate(model, batch) of the task"
+        yield Problem("project.metrics", "nothing for a task, which returns its metrics", show(table.metrics), works)
 
 
 def env_rules(table: EnvTable) -> Iterator[Problem]:
     if table.lock is not None:
         yield from _inside("env.lock", [table.lock])
+    for index, extra in enumerate(table.extras):
+        if not grammar.NAME.fullmatch(extra):
+            yield Problem(f"env.extras[{index}]", "the name of an extra", show(extra))
+    if table.extras and not (table.lock or "").endswith("uv.lock"):
+        yield Problem("env.extras", "a uv.lock beside it", show(table.lock), "other locks have chosen already")
+    if table.python is not None and not grammar.PYTHON.fullmatch(table.python):
+        yield Problem("env.python", "a version of Python", show(table.python), '"3.12" works')
     if table.base is not None and not grammar.IMAGE.fullmatch(table.base):
         yield Problem("env.base", "an image with @sha256:", show(table.base), "name it as IMAGE@sha256:DIGEST")
 
@@ -132,6 +177,7 @@ def publish_rules(table: PublishTable) -> Iterator[Problem]:
     if table.model is not None and not grammar.SLUG.fullmatch(table.model):
         yield Problem("publish.model", SLUG, show(table.model), "leave it out: the project's name")
     yield from _inside("publish.branches", table.branches)
+    yield from _inside("publish.files", table.files)
 
 
 def trigger_rules(table: TriggerTable) -> Iterator[Problem]:
@@ -154,6 +200,11 @@ TABLE_RULES: dict[str, Callable[..., Iterator[Problem]]] = {
     "publish": publish_rules,
     "trigger": trigger_rules,
 }
+
+
+def _below(path: str) -> str:
+    """`path` without the way up to a folder beside the line's: how far that may lead, only the repository tells."""
+    return re.sub(r"^(\.\.(/|$))+", "", path) or "."
 
 
 def _inside(key: str, paths: Iterable[str]) -> Iterator[Problem]:
@@ -190,10 +241,10 @@ def _lock_rules(lock: str | None, reader: Reader | None) -> Iterator[Problem]:
     if content is None:
         yield Problem("env.lock", "a file of the commit", f"none called {show(lock)}", "commit it")
         return
-    from gangline.spec.lock import read_lock  # packaging is not cheap to import, and most lines have no lock
+    from gangline.spec.lock import check_lock  # packaging is not cheap to import, and most lines have no lock
 
     try:
-        read_lock(content, file=lock)
+        check_lock(content, file=lock)
     except FileError as error:
         for problem in error.problems:
             yield replace(problem, key="env.lock", found=f"{problem.found} at {error.file}")

@@ -7,8 +7,10 @@ from gangline.spec.data_keys import RESERVED, is_data_prefix
 from gangline.spec.problems import Problem, at_least, show
 from gangline.spec.secrets import FORMS, is_reference
 from gangline.spec.site import (
+    EnvironmentsTable,
     ForgeTable,
     GpuTable,
+    IndexTable,
     KfpTable,
     LaunchTable,
     LimitsTable,
@@ -23,6 +25,8 @@ from gangline.spec.site import (
 )
 
 _WITH_SECRETS = frozenset({"", "root", "home", "run", "var", "var/run", "var/lib", "etc", "proc", "sys", "dev"})
+MOST_OUTPUT_FILES = 100_000
+"""A driver holds the list of them in memory."""
 WEB = "an http or https URL without a password in it"
 
 
@@ -36,12 +40,13 @@ def site_rules(site: Site) -> Iterator[Problem]:
     if not (len(site.money.currency) == 3 and site.money.currency.isalpha() and site.money.currency.isupper()):
         yield Problem("money.currency", "three capital letters", show(site.money.currency), '"EUR" works')
     yield from _sandbox_rules(site.sandbox)
+    yield from _environment_rules(site.environments)
+    yield from _index_rules(site.index)
     yield from _sign_rules(site.sign)
     yield from _limit_rules(site.limits)
     yield from _forge_rules(site.forge)
     yield from _serve_rules(site.serve)
     yield from _metrics_rules(site.metrics)
-    yield from _url("jenkins.url", site.jenkins.url)
     yield from _kfp_rules(site.kfp)
 
 
@@ -122,6 +127,23 @@ def _sandbox_rules(sandbox: SandboxTable) -> Iterator[Problem]:
             yield Problem(f"sandbox.read[{index}]", "a folder without secrets", show(path), "name what is needed of it")
 
 
+def _environment_rules(table: EnvironmentsTable) -> Iterator[Problem]:
+    for index, path in enumerate(table.find_links):
+        if not path.startswith("/") or ".." in path.split("/") or not path.isprintable():
+            yield Problem(f"environments.find_links[{index}]", "an absolute path", show(path), '"/srv/wheels" works')
+    yield from at_least("environments.keep_days", table.keep_days, 0)
+
+
+def _index_rules(indexes: dict[str, IndexTable]) -> Iterator[Problem]:
+    for name, index in indexes.items():
+        if not grammar.SLUG.fullmatch(name):
+            yield Problem(f"index.{name}", "a name of [a-z][a-z0-9-]{0,19}", show(name))
+        yield from _url(f"index.{name}.url", index.url)
+        yield from _reference(f"index.{name}.credentials", index.credentials)
+    if len(default := [name for name, index in indexes.items() if index.default]) > 1:
+        yield Problem(f"index.{default[1]}.default", "one index in place of the public one", f"{default[0]}, too")
+
+
 def _sign_rules(sign: SignTable) -> Iterator[Problem]:
     yield from _reference("sign.key", sign.key)
     for name in ("identities", "forks"):
@@ -138,6 +160,11 @@ def _limit_rules(limits: LimitsTable) -> Iterator[Problem]:
     yield from at_least("limits.active_runs", limits.active_runs, 1)
     yield from at_least("limits.run_seconds", limits.run_seconds, 1)
     yield from at_least("limits.orphan_seconds", limits.orphan_seconds, 0)
+    yield from at_least("limits.output_files", limits.output_files, 1)
+    yield from at_least("limits.output_bytes", limits.output_bytes, 1)
+    if limits.output_files > MOST_OUTPUT_FILES:
+        wanted = f"at most {MOST_OUTPUT_FILES}"
+        yield Problem("limits.output_files", wanted, show(limits.output_files), "pack them: one archive is one file")
 
 
 def _forge_rules(forges: dict[str, ForgeTable]) -> Iterator[Problem]:
@@ -174,12 +201,10 @@ def _serve_rules(serve: ServeTable) -> Iterator[Problem]:
 
 
 def _metrics_rules(metrics: MetricsTable) -> Iterator[Problem]:
-    yield from at_least("metrics.max_ranks", metrics.max_ranks, 1)
     yield from _port("metrics.port_base", metrics.port_base, "9400 is the default")
     yield from _port("metrics.driver_port", metrics.driver_port, "9399 works")
     if metrics.targets is not None and not metrics.targets.startswith(("/", "~")):
         yield Problem("metrics.targets", "an absolute folder", show(metrics.targets), '"~/.gangline-targets" works')
-    yield from _url("metrics.prometheus_url", metrics.prometheus_url)
     yield from _url("metrics.grafana_url", metrics.grafana_url)
 
 

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 
 from gangline.spec import grammar
 from gangline.spec.line import CheckpointTable, MemoryTable, TrainTable
+from gangline.spec.plan import SCHEDULES, Schedule
 from gangline.spec.problems import Problem, at_least, one_of, show
 from gangline.spec.rules_options import option_rules
+from gangline.spec.secrets import is_reference, parse_reference, references_of
 
 STRATEGIES = (
     "none", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp", "cp", "ep", "pp", "3d", "local_sgd", "diloco",
@@ -102,6 +104,21 @@ def _environment_rules(env: dict[str, str]) -> Iterator[Problem]:
             yield Problem(key, "a name of your own", "one that the gang sets", "choose another")
         if "\0" in value:
             yield Problem(key, "text", "a NUL character")
+        elif name in references_of(env):
+            yield from _secret_rules(key, value)
+
+
+def _secret_rules(key: str, value: str) -> Iterator[Problem]:
+    works = "write secret:env:NAME or secret:file:/PATH"
+    if not is_reference(value):
+        yield Problem(key, "a reference to a secret", "another text that begins so", works)
+        return
+    reference = parse_reference(value)
+    if reference.kind == "k8s":
+        found = "one that only pods of the cluster may read, where pods mount no Secret but that of their own gang"
+        yield Problem(key, "a secret that the driver reads", found, works)
+    if reference.kind == "file" and (not reference.name.startswith("/") or ".." in reference.name.split("/")):
+        yield Problem(key, "an absolute path without ..", show(reference.name), works)
 
 
 def _memory_rules(memory: MemoryTable) -> Iterator[Problem]:
@@ -121,6 +138,13 @@ def _checkpoint_rules(checkpoint: CheckpointTable) -> Iterator[Problem]:
 
 def _schedule_rules(table: TrainTable) -> Iterator[Problem]:
     schedule = table.schedule
+    if schedule.kind not in SCHEDULES and not grammar.TASK.fullmatch(schedule.kind):
+        yield Problem("train.schedule.kind", f'{one_of(SCHEDULES)} or "module:function"', show(schedule.kind))
+    if schedule.function is not None:
+        works = f"leave it out: {schedule.function} decides alone"
+        for key in ("warmup_steps", "final_ratio"):
+            if (found := getattr(schedule, key)) != getattr(Schedule(), key):
+                yield Problem(f"train.schedule.{key}", "nothing beside a function", show(found), works)
     yield from at_least("train.schedule.warmup_steps", schedule.warmup_steps, 0)
     if schedule.warmup_steps > table.steps >= 1:
         wanted = f"at most train.steps = {table.steps}"

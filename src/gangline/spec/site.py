@@ -150,6 +150,38 @@ class SandboxTable:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SecretsTable:
+    """Secrets of this site that lines may name; whoever may push a branch writes a line."""
+
+    train_env: tuple[str, ...] = ()
+    """Patterns of what `[train.env]` may refer to: `env:HF_TOKEN`, `env:WANDB_*`, `file:/run/keys/*`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnvironmentsTable:
+    """Environments that gangline makes of locks, on the machine that ranks run on."""
+
+    find_links: tuple[str, ...] = ()
+    """Absolute paths of folders with wheels, beside the indexes."""
+    keep_days: float = 30.0
+    """`gangline sweep` deletes an environment that no run used for so long."""
+    python_downloads: bool = False
+    """A Python that this machine lacks is fetched."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexTable:
+    """One index of packages, as `[index.NAME]`; those of the file come before the public one, in their order."""
+
+    url: str
+    """Of its simple API."""
+    credentials: str | None = None
+    """Reference; the value is `USER:PASSWORD`. Never used for a commit of a fork."""
+    default: bool = False
+    """In place of the public index."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SignTable:
     """Who signs models here, and whose signature counts."""
 
@@ -175,6 +207,10 @@ class LimitsTable:
     """Longest run."""
     orphan_seconds: float = 86_400.0
     """When a gang that nobody follows is swept."""
+    output_files: int = 10_000
+    """Most files that are collected of one gang, by project.outputs; with more, nothing is."""
+    output_bytes: float = 20e9
+    """Likewise all of them together."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -227,24 +263,12 @@ class MetricsTable:
 
     port_base: int = 9400
     """First port of the ranks' exporters."""
-    max_ranks: int = 256
-    """Ranks that export; the others are summed."""
-    prometheus_url: str | None = None
-    """For links and finals."""
     grafana_url: str | None = None
     """For links."""
     driver_port: int | None = None
     """Port on which a driver serves the series of its run, or the next free one; none: it serves none."""
     targets: str | None = None
     """Folder of files that tell a Prometheus of this machine what to scrape; none: in the repository's `.gangline`."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JenkinsTable:
-    """The Jenkins that drives lines here."""
-
-    url: str | None = None
-    """For links."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -276,10 +300,12 @@ class Site:
     money: MoneyTable = MoneyTable()
     drill: DrillTable = DrillTable()
     sandbox: SandboxTable = SandboxTable()
+    secrets: SecretsTable = SecretsTable()
+    environments: EnvironmentsTable = EnvironmentsTable()
+    index: dict[str, IndexTable] = field(default_factory=dict)
     sign: SignTable = SignTable()
     limits: LimitsTable = LimitsTable()
     forge: dict[str, ForgeTable] = field(default_factory=dict)
     serve: ServeTable = ServeTable()
     metrics: MetricsTable = MetricsTable()
-    jenkins: JenkinsTable = JenkinsTable()
     kfp: KfpTable = KfpTable()

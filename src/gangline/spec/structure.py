@@ -30,6 +30,8 @@ Hook = Callable[[Any, Any], Any]
 _NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string", type(None): "nothing"}
 _PLURALS = {int: "integers", float: "numbers", str: "strings"}
 _LONGEST_NAME = 60
+_GONE = frozenset({"jenkins", "metrics.max_ranks", "metrics.prometheus_url"})
+"""Keys of earlier versions that no code read."""
 
 
 class Mismatch(ValueError):
@@ -180,6 +182,8 @@ def _place(key: str, note: AttributeValidationNote | IterableValidationNote) -> 
 
 
 def unknown_key(name: str, cls: type, key: str) -> Problem:
+    if _join(key, name) in _GONE:
+        return Problem(_join(key, name), "no such key any more", "it", "nothing ever read it: delete it")
     known = [each.name for each in fields(cls)]
     near = get_close_matches(name[:_LONGEST_NAME], known, n=1, cutoff=0.5)
     works = f"did you mean {_join(key, near[0])}?" if near else f"there are {', '.join(known)}"
