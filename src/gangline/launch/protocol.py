@@ -76,6 +76,9 @@ class Swept:
     run: str
     life: Life
     deleted: bool
+    uncollected_files: int = 0
+    """That its program wrote and nobody collected; they keep its folder, unless they are to go, too."""
+    uncollected_bytes: int = 0
 
 
 class Launcher(Protocol):
@@ -85,6 +88,14 @@ class Launcher(Protocol):
         Raises:
             IntegrityError: A gang of this name stands with another PodSet digest; the fields that differ are named.
             CapacityError: No room now.
+        """
+        ...
+
+    def demand_place(self) -> None:
+        """Is all that was submitted here still where it was put?
+
+        Raises:
+            GangGone: A gang's place was deleted, and is missing for longer than a mount may be away.
         """
         ...
 
@@ -118,6 +129,9 @@ class Launcher(Protocol):
         """How it ended. Raises `StillRunning` before that, `UsageError` where there is no such gang."""
         ...
 
-    def sweep(self, *, now: datetime, life: Callable[[str], Life]) -> list[Swept]:
-        """Delete what belongs to an ended or orphaned run; `life` is asked with the run id."""
+    def sweep(self, *, now: datetime, life: Callable[[str], Life], with_outputs: bool = False) -> list[Swept]:
+        """Delete what belongs to an ended or orphaned run; `life` is asked with the run id.
+
+        A folder with files that a program wrote and nobody collected stays, unless `with_outputs`.
+        """
         ...

@@ -76,6 +76,17 @@ def test_a_newer_event_of_a_ref_makes_the_queued_one_needless(database):
     assert [each.id for each in queued(database)] == [dropped.id + 1]
 
 
+def test_an_order_that_yields_displaces_nobody_who_waits(database):
+    """A sweep that saw a head before somebody ordered it must not take that order away."""
+    asked = database.orders.add(order(), now=1.0)
+    mark = {"forge": "sweep", "delivery": "d", "body_digest": "b", "now": 2.0, "yields": True}
+    assert database.deliveries.take_in(order=order(), **mark)
+    assert [each.id for each in queued(database)] == [asked.id]
+    other = {**mark, "delivery": "d2", "body_digest": "b2"}
+    assert database.deliveries.take_in(order=order(ref="refs/heads/other"), **other)
+    assert len(queued(database)) == 2
+
+
 def test_what_was_asked_for_by_name_is_never_made_needless(database):
     named = database.orders.add(order(commit="a" * 40), now=1.0)
     with_key = database.orders.add(order(overrides=("train.seed=2",)), now=1.0)

@@ -1,12 +1,14 @@
 """What every launcher promises, by its protocol alone."""
 
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 from tests.contracts.launcher.gangs import HEAD, SAVER, SLEEPER, STEPPER, poll
 
 from gangline.errors import IntegrityError, StillRunning, UsageError
+from gangline.spec.outputs import ASKED, Outputs, OutputsAsked
 
 
 def end_of(stand, name="run-1"):
@@ -29,6 +31,36 @@ def test_gang_runs_to_its_end_and_follow_tells_all_of_it(stand):
     assert stand.launcher.collect("run-1") == events[-1].end
     assert stand.store.get("runs/p/c/run-1/ranks/1.jsonl").data.count(b"\n") == 5
     poll(lambda: not stand.processes())
+
+
+WRITER = (
+    HEAD
+    + """
+import pathlib
+pathlib.Path("out").mkdir(exist_ok=True)
+if rank == 0:
+    pathlib.Path("out/model.pt").write_text(f"weights of generation {generation}")
+    pathlib.Path("metrics.json").write_text("{}")
+step(0)
+if generation == 0:
+    pathlib.Path("out/of-the-first").write_text("stays")
+    sys.exit(34 if rank == 0 else time.sleep(60))
+"""
+)
+
+
+def test_what_rank_0_wrote_is_in_the_store_when_the_gang_has_ended(stand):
+    podset = stand.podset(WRITER)
+    asked = OutputsAsked(
+        globs=("out/**",), metrics="metrics.json", code=podset.code, most_files=10, most_bytes=1000
+    )  # fmt: skip
+    stand.launcher.submit(replace(podset, env={ASKED: asked.to_json().decode()}))
+    assert end_of(stand).exit_code == 0
+    found = Outputs.from_json(stand.store.get("runs/p/c/run-1/outputs.json").data)
+    assert (found.gang, [file.path for file in found.files]) == ("run-1", ["out/model.pt", "out/of-the-first"])
+    data = stand.store.get(f"runs/p/c/run-1/outputs/{found.files[0].sha256}").data
+    assert data == b"weights of generation 1"
+    assert found.metrics.path == "metrics.json"
 
 
 def test_second_submit_adopts_also_after_the_end(stand):

@@ -181,3 +181,21 @@ def test_more_gpus_than_there_are_is_no_room(stand):
     with pytest.raises(CapacityError, match="wants 64 GPUs"):
         stand.launcher.submit(stand.podset(SLEEPER, resources=Resources(gpus=64)))
     assert stand.launcher.status("run-1").state == "absent"
+
+
+def test_a_log_is_shown_without_secrets_while_its_rank_writes(stand):
+    """What stands in the file goes once the gang has ended."""
+    script = (
+        HEAD + "print('got', os.environ['HUB_TOKEN'], flush=True)\nwhile not os.path.exists('go'): time.sleep(0.02)"
+    )
+    value = "value of env.HUB_TOKEN"
+    stand.launcher.submit(replace(stand.podset(script), secrets=("env.HUB_TOKEN",)))
+    poll(lambda: any("got" in line.text for line in stand.launcher.logs("run-1")))
+    shown = [line.text for line in stand.launcher.logs("run-1")]
+    assert "got ***" in shown
+    assert not any(value in line for line in shown)
+    (stand.root / "run-1" / "code" / "go").touch()
+    *_, end = stand.launcher.follow("run-1")
+    assert end.end.exit_code == 0
+    assert value not in (stand.root / "run-1" / "logs" / "0.log").read_text()
+    assert any(line.text.startswith("got ***") for line in stand.launcher.logs("run-1"))

@@ -100,6 +100,24 @@ def is_held(root) -> bool:
     return root["spec"]["suspend"] and "gangline/queued" not in root["metadata"]["annotations"]
 
 
+@pytest.mark.row("K4")
+def test_gang_that_its_queue_suspends_waits_and_goes_on_in_the_same_job(alive):
+    gang = alive.gang(num_nodes=1)
+    uid = alive.again().submit(gang).uid
+    poll(lambda: alive.again().status(gang.name).state == "running")
+    path = f"/apis/batch/v1/namespaces/{alive.api.namespace}/jobs/{gang.name}"
+    for _ in range(2):  # preempted, admitted, and once more
+        alive.api.patch(path, {"spec": {"suspend": True}})
+        poll(lambda: not alive.all_of("pods"))
+        assert alive.again().status(gang.name).state == "waiting"
+        alive.api.patch(path, {"spec": {"suspend": False}})
+        poll(lambda: alive.again().status(gang.name).state == "running")
+    job = alive.api.get(path)
+    assert job["metadata"]["uid"] == uid
+    assert alive.again().status(gang.name).restarts == 0
+    alive.again().cancel(gang.name, reason="seen")
+
+
 @pytest.mark.row("C1")
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_cancel_that_dies_at_any_write_is_completed_by_the_next(alive, when):

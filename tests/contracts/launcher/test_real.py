@@ -14,7 +14,10 @@ from tests.contracts.launcher.gangs import HEAD, SAVER, SLEEPER, STEPPER, poll
 from tests.contracts.launcher.stands import ClusterStand
 
 from gangline.launch.kubernetes.api.client import connect
+from gangline.launch.kubernetes.api.facts import read_facts
+from gangline.launch.kubernetes.roots import find_root, root_kinds
 from gangline.spec.podset import Resources
+from gangline.spec.site import LaunchTable
 
 pytestmark = pytest.mark.cluster
 PATIENCE_SECONDS = 120.0
@@ -39,13 +42,17 @@ def pods(stand, name="run-1"):
 
 
 @pytest.mark.row("K4")
-def test_evicted_pod_is_replaced_and_the_gang_is_not_charged(stand):
+@pytest.mark.parametrize("how", ["evicted", "deleted"])
+def test_pod_that_is_taken_is_replaced_and_the_gang_is_not_charged(stand, how):
     stand.launcher.submit(stand.podset(SAVER))
     poll(lambda: is_running(stand), PATIENCE_SECONDS)
     (first,) = pods(stand)
     path = f"/api/v1/namespaces/{stand.api.namespace}/pods/{first['metadata']['name']}"
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": first["metadata"]["name"]}}
-    stand.api.create(f"{path}/eviction", eviction)
+    if how == "evicted":
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": first["metadata"]["name"]}}
+        stand.api.create(f"{path}/eviction", eviction)
+    else:
+        stand.api.delete(path)
     poll(lambda: [pod for pod in pods(stand) if pod["metadata"]["uid"] != first["metadata"]["uid"]], PATIENCE_SECONDS)
     poll(lambda: is_running(stand), PATIENCE_SECONDS)
     assert stand.launcher.status("run-1").restarts == 0
@@ -53,14 +60,22 @@ def test_evicted_pod_is_replaced_and_the_gang_is_not_charged(stand):
     assert stand.leftovers("run-1") == []
 
 
-def test_pod_that_a_stranger_deletes_ends_the_gang_as_a_loss(stand):
-    stand.launcher.submit(stand.podset(SLEEPER))
+@pytest.mark.row("K4")
+def test_gang_that_its_queue_suspends_goes_on_under_the_same_root(stand):
+    """As Kueue preempts, drains a queue, or puts a gang back: its root is suspended, and resumed some time later."""
+    gang = stand.launcher.submit(stand.podset(SAVER))
     poll(lambda: is_running(stand), PATIENCE_SECONDS)
-    (pod,) = pods(stand)
-    stand.api.delete(f"/api/v1/namespaces/{stand.api.namespace}/pods/{pod['metadata']['name']}", grace_seconds=5)
-    end = list(stand.launcher.follow("run-1"))[-1].end
-    assert end.retry in ("same", "free"), end
-    assert stand.launcher.collect("run-1") == end
+    root = find_root(stand.api, "run-1", root_kinds(LaunchTable(launcher=stand.kind), read_facts(stand.api)))
+    for _ in range(2):
+        stand.api.patch(root.path, {"spec": {"suspend": True}})
+        poll(lambda: not pods(stand), PATIENCE_SECONDS)
+        assert stand.launcher.status("run-1").state == "waiting"
+        stand.api.patch(root.path, {"spec": {"suspend": False}})
+        poll(lambda: is_running(stand), PATIENCE_SECONDS)
+    assert stand.api.get(root.path)["metadata"]["uid"] == gang.uid
+    assert stand.launcher.status("run-1").restarts == 0
+    stand.launcher.cancel("run-1", reason="seen")
+    assert stand.leftovers("run-1") == []
 
 
 def test_memory_limit_is_told_as_out_of_memory(stand):
@@ -153,6 +168,8 @@ DRIVER = """
 import sys
 from pathlib import Path
 from gangline.launch.kubernetes.api.client import connect
+from gangline.launch.kubernetes.api.facts import read_facts
+from gangline.launch.kubernetes.roots import find_root, root_kinds
 from gangline.launch.kubernetes.api.facts import read_facts
 from gangline.launch.kubernetes.launcher import KubernetesLauncher
 from gangline.spec.podset import PodSet

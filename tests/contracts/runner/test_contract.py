@@ -57,6 +57,13 @@ print(json.dumps([sys.argv[1:], [read(each) for each in sys.argv[1:4]], pathlib.
     assert json.loads(done.stdout) == [list(arguments), [100_000, 3, 2], "code"], done.stderr
 
 
+def test_variables_of_the_line_are_there_and_change_nothing_of_the_runner(stand):
+    program = "import os; print(*(os.environ[each] for each in ('OF_LINE', 'OMP_NUM_THREADS', 'PYTHONHASHSEED')))"
+    env = {"OF_LINE": "a b", "OMP_NUM_THREADS": "2", "PYTHONHASHSEED": "7"}
+    assert stand.runner.run(job(program, env=env)).stdout == b"a b 2 0\n"
+    assert stand.runner.run(job(program.replace("'OF_LINE', ", ""))).stdout == b"1 0\n"
+
+
 def test_without_code_it_is_a_module_of_gangline_in_an_empty_folder(stand):
     done = stand.runner.run(Job(module="gangline.units", seconds=60.0, trust="own"))
     assert (done.exit_code, done.stdout) == (0, b""), done.stderr

@@ -65,8 +65,9 @@ def test_first_death_speaks_to_the_millisecond():
 @pytest.mark.parametrize("silent", [
     pod(0, 34, at="12:00:01", end=said(34, "same", time="12:00:01.000", reason="lost a peer")),
     pod(0, 143, at="12:00:01", deleted=True),
+    pod(0, 143, at="12:00:01"),
     pod(0, 137, at="12:00:01", disrupted=True),
-], ids=["lost a peer", "was stopped", "was taken and replaced"])  # fmt: skip
+], ids=["lost a peer", "was stopped", "was asked to leave", "was taken and replaced"])  # fmt: skip
 def test_pod_that_says_nothing_is_no_culprit_although_it_died_first(silent):
     end = end_of(silent, pod(1, 32, end=said(32, "changed", time="12:00:09.000", reason="rank 9 had no memory")))
     assert (end.exit_code, end.reason) == (32, "rank 9 had no memory")

@@ -43,6 +43,12 @@ def with_phase(told, *conditions):
     return pod(0, "a") | {"status": status}
 
 
+def exited(code):
+    ended = with_phase("Failed")
+    ended["status"]["containerStatuses"] = [{"name": "node", "state": {"terminated": {"exitCode": code}}}]
+    return ended
+
+
 @pytest.mark.parametrize(
     ("first", "state"),
     [
@@ -50,8 +56,10 @@ def with_phase(told, *conditions):
         (with_phase("Running"), "starting"),
         (with_phase("Failed"), "stopping"),
         (with_phase("Failed", "DisruptionTarget"), "starting"),
+        (exited(143), "starting"),
+        (exited(137), "stopping"),
     ],
-    ids=["ready", "not ready", "failed", "taken by the platform"],
+    ids=["ready", "not ready", "failed", "taken by the platform", "asked to leave", "killed"],
 )
 def test_pod_that_failed_stops_a_gang_whose_root_says_nothing_yet(first, state):
     root = Root("/apis/trainer.kubeflow.org/v1alpha1/namespaces/n/trainjobs/g", {"metadata": {}, "spec": {}})

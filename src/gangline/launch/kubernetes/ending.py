@@ -64,12 +64,17 @@ def pod_end(pod: Object) -> PodEnd | None:
         time=end.time,
         end=end,
         disrupted=is_disrupted(pod),
-        stopped=pod["metadata"].get("deletionTimestamp") is not None,
+        stopped=pod["metadata"].get("deletionTimestamp") is not None or was_asked_to_leave(pod),
     )
 
 
 def is_disrupted(pod: Object) -> bool:
     return true_condition(pod, DISRUPTION) is not None
+
+
+def was_asked_to_leave(pod: Object) -> bool:
+    """Its container left by a SIGTERM: its Job makes another."""
+    return (_terminated(pod) or {}).get("exitCode") == SIGTERM_CODE
 
 
 def gang_end(root: Root | None, ends: Iterable[PodEnd]) -> GangEnd:

@@ -71,6 +71,9 @@ class KubernetesLauncher:
         submitter = Submitter(api=self._api, kinds=self._kinds, render=self._render, secrets=self._secrets)
         return submitter.submit(podset)
 
+    def demand_place(self) -> None:
+        """Objects of a cluster have no place that a user deletes with a repository."""
+
     def status(self, name: str) -> GangStatus:
         _demand_name(name)
         try:
@@ -132,7 +135,8 @@ class KubernetesLauncher:
             raise _unknown(name, self._api)
         return kept.end
 
-    def sweep(self, *, now: datetime, life: Callable[[str], Life]) -> list[Swept]:
+    def sweep(self, *, now: datetime, life: Callable[[str], Life], with_outputs: bool = False) -> list[Swept]:
+        del with_outputs  # a pod's files are gone with it
         return sweep_gangs(self._api, facts=self._facts, now=now, life=life)
 
     def _render(self, podset: PodSet, now: datetime) -> Rendered:

@@ -46,6 +46,8 @@ def look(api: Api, root: Root, pods: list[Object], *, num_nodes: int, facts: Fac
         pending=_pending(api, workload, facts),
     )
     waiting = explain(seen)
+    if waiting is not None and waiting.kind == "queue-inactive":
+        return replace(seen, cluster_queue=_cluster_queue(api, workload, facts))
     if waiting is None or waiting.kind not in _HELD_BY_OTHERS:
         return seen
     return replace(seen, others=_others(api, root.object["metadata"]["name"]))
@@ -89,6 +91,13 @@ def _workload(api: Api, root: Root, facts: Facts) -> Object | None:
         return [] if found is None else [found]
 
     return next(iter(_allowed(read)), None)
+
+
+def _cluster_queue(api: Api, workload: Object | None, facts: Facts) -> Object | None:
+    """Behind the queue of `workload`; one request, by whoever has the reader's rights."""
+    name = facts.queues.get(str(((workload or {}).get("spec") or {}).get("queueName")))
+    path = f"/apis/{GROUP}/{kueue_version(facts)}/clusterqueues/{name}"
+    return next(iter(_allowed(lambda: [found] if name and (found := api.get(path)) else [])), None)
 
 
 def _pending(api: Api, workload: Object | None, facts: Facts) -> list[Object]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gangline.launch.kubernetes.api.protocol import Object
-from gangline.launch.kubernetes.ending import is_disrupted, pod_end
+from gangline.launch.kubernetes.ending import is_disrupted, pod_end, was_asked_to_leave
 from gangline.launch.kubernetes.pods import is_living, is_ready, node_rank, phase
 from gangline.launch.kubernetes.roots import Root
 from gangline.launch.protocol import GangStatus
@@ -27,7 +27,7 @@ def gang_state(root: Root, pods: list[Object], num_nodes: int) -> GangState:
 
 def _ends_the_gang(pod: Object) -> bool:
     """By the failure policy of its Job, which under JobSet and Trainer is not the root that is read."""
-    return phase(pod) == "Failed" and not is_disrupted(pod)
+    return phase(pod) == "Failed" and not is_disrupted(pod) and not was_asked_to_leave(pod)
 
 
 def status_of(state: GangState, pods: list[Object], podset: PodSet, *, given: Sequence[str] = ()) -> GangStatus:

@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from gangline.errors import IntegrityError
+from gangline.sanitize import concealable
 from gangline.spec.codec import canonical, from_json
 from gangline.spec.gang import GangEnd, KeeperStatus
 from gangline.spec.podset import PodSet
+from gangline.spec.secrets import VARIABLE
 from gangline.storage.beneath import read_below
 
 T = TypeVar("T")
@@ -74,16 +76,16 @@ class GangFolder:
 
     def lock(self) -> AbstractContextManager[None]:
         """One launcher at a time changes this folder; a dead one holds nothing."""
+        self.home.mkdir(parents=True, exist_ok=True)
         return self._locked("lock")
 
     def keepers_lock(self) -> AbstractContextManager[None]:
         """Who says that a keeper is gone, and who puts another in its place, exclude each other; may be taken in
-        `lock`."""
+        `lock`. Raises FileNotFoundError where the folder was deleted."""
         return self._locked("keepers.lock")
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
-        self.home.mkdir(parents=True, exist_ok=True)
         with (self.home / name).open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -119,6 +121,11 @@ class GangFolder:
 
     def log(self, rank: int) -> Path:
         return self.inside / "logs" / f"{rank}.log"
+
+    def secret_values(self) -> tuple[str, ...]:
+        """Of the variables that are secret, and their single lines; none once the gang was collected."""
+        values = [path.read_text("utf-8") for path in self.secrets.glob(f"{VARIABLE}*")]
+        return concealable(each for value in values for each in (value, *value.splitlines()))
 
     def keeper_log(self, node: int) -> Path:
         return self.home / "logs" / f"keeper-{node}.log"

@@ -16,6 +16,7 @@ from gangline.errors import IntegrityError
 from gangline.launch.local.folder import GangFolder
 from gangline.launch.sandbox import Sandbox, View
 from gangline.launch.sandbox.engines import Command, Program
+from gangline.launch.sandbox.machine import interpreter_paths
 from gangline.launch.sandbox.ownership import give, make_own
 from gangline.launch.sandbox.policy import close
 from gangline.spec.podset import PodSet
@@ -50,8 +51,9 @@ class Entrance:
             seen = replace(seen, read=(*seen.read, relay))
         for each in (folder.inside, folder.secrets):
             give(each, uid)
+        own = interpreter_paths(podset.python) if podset.python else ()
         view = sandbox.view(
-            tmp=folder.inside / "tmp", write=(folder.inside, *seen.write), read=(folder.secrets, *seen.read),
+            tmp=folder.inside / "tmp", write=(folder.inside, *seen.write), read=(folder.secrets, *seen.read, *own),
             hidden=seen.hidden, empty=seen.empty,
         )  # fmt: skip
         return Entrance(sandbox=sandbox, view=view, cwd=folder.inside, relay=relay if sandbox.engine.hides else None)
@@ -78,6 +80,7 @@ class _Seen:
 def demand_sandbox(sandbox: Sandbox, podset: PodSet) -> None:
     """Raises IntegrityError where this gang may not run without a sandbox that it cannot have."""
     sandbox.demand()
+    sandbox.demand_python(podset.python)
     if not sandbox.is_own and podset.num_nodes > 1:
         raise IntegrityError(
             f"wanted one virtual node for a fork's gang, found {podset.num_nodes}: each has a network of its own here,"

@@ -10,14 +10,16 @@ from pathlib import Path
 from gangline.errors import GanglineError, StillRunning, UsageError
 from gangline.launch.adoption import demand_equal
 from gangline.launch.local.folder import GangFolder, Launched, write_file
-from gangline.launch.local.follow import POLL_SECONDS, Follower
+from gangline.launch.local.follow import GONE_SECONDS, POLL_SECONDS, Follower
 from gangline.launch.local.inside import demand_sandbox
 from gangline.launch.local.processes import end_everything, living_keepers, notice_dead_keepers, send
 from gangline.launch.local.start import demand_room, materialise, start_keepers, write_secrets
 from gangline.launch.local.tail import Tail
 from gangline.launch.local.targets import announce, free_ports, withdraw
+from gangline.launch.local.uncollected import uncollected
 from gangline.launch.protocol import Gang, GangEvent, GangGone, GangStatus, Life, LogLine, Swept
 from gangline.launch.sandbox import Sandbox
+from gangline.sanitize import conceal
 from gangline.spec.gang import GangEnd, GangState, KeeperStatus
 from gangline.spec.podset import PodSet
 from gangline.storage.protocol import ObjectStore
@@ -45,16 +47,19 @@ class LocalLauncher:
         self._secrets = secrets
         self._targets = targets or self._root.parent / "targets"
         self._sandbox = sandbox
+        self._submitted: list[str] = []
 
     def submit(self, podset: PodSet) -> Gang:
         folder = self._folder(podset.name)
         if not self._root.parent.is_dir():
+            self.demand_place()
             raise GangGone(f"gang {podset.name} has no place: {self._root.parent} was deleted; {_ANEW}")
         with folder.lock():
             adopted = folder.exists
             if adopted:
                 demand_equal(folder.podset(), podset)
             launched = folder.launched() or self._start(folder, podset)
+            self._submitted.append(podset.name)
         return Gang(name=podset.name, uid=launched.uid, podset=podset.digest, adopted=adopted)
 
     def _start(self, folder: GangFolder, podset: PodSet) -> Launched:
@@ -69,21 +74,26 @@ class LocalLauncher:
         write_file(folder.home / "podset.json", podset.to_json(), mode=0o644)
         return start_keepers(folder, podset, metrics_port=self._announce(podset), entrance=entrance)
 
+    def demand_place(self) -> None:
+        until = time.monotonic() + GONE_SECONDS
+        while gone := [name for name in self._submitted if not self._folder(name).exists]:
+            if time.monotonic() > until:
+                raise [self._end_deleted(name) for name in gone][-1]
+            time.sleep(POLL_SECONDS)
+
+    def _end_deleted(self, name: str) -> GangGone:
+        """Nothing of a gang whose folder was deleted runs any more; why, to be raised."""
+        folder = self._folder(name)
+        end_everything(folder)
+        withdraw(self._targets, name)
+        return GangGone(f"gang {name} has ended: {folder.home}, where it ran, was deleted; {_ANEW}")
+
     def status(self, name: str) -> GangStatus:
         folder = self._folder(name)
-        if not folder.exists:
+        try:
+            return _status(folder) if folder.exists else GangStatus(state="absent")
+        except FileNotFoundError:  # deleted since the look
             return GangStatus(state="absent")
-        podset = folder.podset()
-        notice_dead_keepers(folder, podset.num_nodes)
-        statuses = [status for node in range(podset.num_nodes) if (status := folder.keeper(node)) is not None]
-        joined = sum(len(status.joined) for status in statuses)
-        return GangStatus(
-            state=_state(folder, podset, statuses, joined),
-            joined=joined,
-            ranks=_world_size(podset, statuses),
-            generation=max((status.generation for status in statuses), default=0),
-            restarts=max((status.restarts for status in statuses), default=0),
-        )
 
     def follow(self, name: str, *, after: dict[int, int] | None = None) -> Iterator[GangEvent]:
         """As the protocol says; `after` tells how many events of a rank were seen already."""
@@ -92,17 +102,19 @@ class LocalLauncher:
         follower = Follower(folder, world_size=podset.world_size, num_nodes=podset.num_nodes, after=after or {})
         yield from follower.events(lambda: self.status(name))
         if not folder.exists:
-            end_everything(folder)
-            withdraw(self._targets, name)
-            raise GangGone(f"gang {name} has ended: {folder.home}, where it ran, was deleted; {_ANEW}")
+            raise self._end_deleted(name)
         end = self.collect(name)
         yield GangEvent(kind="end", text=end.reason, end=end)
 
     def logs(
         self, name: str, *, ranks: Sequence[int] | None = (0,), since_seconds: float | None = None, follow: bool = False
     ) -> Iterator[LogLine]:
-        """As the protocol says. Lines carry no times: `since_seconds` leaves out logs that nobody wrote to since."""
+        """As the protocol says. Lines carry no times: `since_seconds` leaves out logs that are older.
+
+        Secrets of the gang are left out of them: here while ranks write, in the files once it has ended.
+        """
         folder = self._existing(name)
+        secrets = folder.secret_values()
         wanted = sorted({*range(folder.podset().world_size), *folder.ranks()}) if ranks is None else ranks
         logs = {rank: folder.log(rank) for rank in wanted}
         tails = {
@@ -111,7 +123,7 @@ class LocalLauncher:
         while True:
             ended = self.status(name).state == "ended"
             for rank, tail in tails.items():
-                yield from (LogLine(rank=rank, text=line) for line in tail.lines())
+                yield from (LogLine(rank=rank, text=conceal(line, secrets)) for line in tail.lines())
             if ended or not follow:
                 return
             time.sleep(POLL_SECONDS)
@@ -159,7 +171,7 @@ class LocalLauncher:
         withdraw(self._targets, name)
         return _merge(ends)
 
-    def sweep(self, *, now: datetime, life: Callable[[str], Life]) -> list[Swept]:
+    def sweep(self, *, now: datetime, life: Callable[[str], Life], with_outputs: bool = False) -> list[Swept]:
         """As the protocol says; while a run's life is unknown, only what is past its own end goes."""
         swept = []
         for path in sorted(self._root.glob("*/podset.json")):
@@ -173,8 +185,17 @@ class LocalLauncher:
             if over:
                 self.cancel(podset.name, reason=f"swept: its run is {known}", save=False)
                 withdraw(self._targets, podset.name)
+            left = uncollected(folder)
+            deleted = over and (with_outputs or not left.files)
+            if deleted:
+                self._submitted = [each for each in self._submitted if each != folder.home.name]
                 shutil.rmtree(folder.home)
-            swept.append(Swept(name=podset.name, run=podset.run, life=known, deleted=over))
+            swept.append(
+                Swept(
+                    name=podset.name, run=podset.run, life=known, deleted=deleted, uncollected_files=left.files,
+                    uncollected_bytes=left.size_bytes,
+                )
+            )  # fmt: skip
         return swept
 
     def _announce(self, podset: PodSet) -> int | None:
@@ -193,8 +214,24 @@ class LocalLauncher:
     def _existing(self, name: str) -> GangFolder:
         folder = self._folder(name)
         if not folder.exists:
+            self.demand_place()
             raise UsageError(f"there is no gang {name!r} in {self._root}; `gangline list` shows the runs")
         return folder
+
+
+def _status(folder: GangFolder) -> GangStatus:
+    """Raises FileNotFoundError where the folder is deleted meanwhile."""
+    podset = folder.podset()
+    notice_dead_keepers(folder, podset.num_nodes)
+    statuses = [status for node in range(podset.num_nodes) if (status := folder.keeper(node)) is not None]
+    joined = sum(len(status.joined) for status in statuses)
+    return GangStatus(
+        state=_state(folder, podset, statuses, joined),
+        joined=joined,
+        ranks=_world_size(podset, statuses),
+        generation=max((status.generation for status in statuses), default=0),
+        restarts=max((status.restarts for status in statuses), default=0),
+    )
 
 
 def _state(folder: GangFolder, podset: PodSet, statuses: Sequence[KeeperStatus], joined: int) -> GangState:

@@ -18,13 +18,14 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 from gangline import procfs
-from gangline.errors import CapacityError, StorageError
+from gangline.errors import CapacityError, IntegrityError, StorageError
 from gangline.launch.local.folder import SANDBOXED, GangFolder, Launched, Process, write_file
 from gangline.launch.local.inside import Entrance
 from gangline.launch.sandbox import Sandbox
 from gangline.launch.sandbox.engines import CLEAN, INFO_FD, Command
 from gangline.launch.sandbox.environment import passed_on
 from gangline.spec.gang import FIRST_GENERATION
+from gangline.spec.plan import Plan
 from gangline.spec.podset import PodSet
 from gangline.storage.blobs import get_blob
 from gangline.storage.layer import fetch_layer
@@ -86,9 +87,9 @@ def _first_generation(store: ObjectStore, plan: bytes) -> int:
 
     What does not read is the keeper's to refuse, or binds nobody.
     """
-    with suppress(ValueError, KeyError, TypeError):
-        told = json.loads(plan)
-        latest = store.get(f"{told['run_prefix']}/checkpoints/latest.json") if told["role"] == "train" else None
+    with suppress(ValueError, KeyError, TypeError, IntegrityError):
+        told = Plan.from_json(plan)
+        latest = None if told.jobs else store.get(f"{told.own_prefix}/checkpoints/latest.json")
         return int(json.loads(latest.data)["generation"]) + 1 if latest else 0
     return 0
 
@@ -244,5 +245,7 @@ def keeper_environ(
         own |= {"GANGLINE_CONTROL_PORT": control_port, "GANGLINE_REJOIN_SECONDS": REJOIN_SECONDS}
     if podset.deadline_seconds is not None:
         own["GANGLINE_DEADLINE_SECONDS"] = podset.deadline_seconds
+    if podset.python is not None:
+        own["GANGLINE_PYTHON"] = podset.python
     passed = passed_on() if environ is None else dict(environ)
     return passed | podset.env | {name: str(value) for name, value in own.items()}

@@ -144,7 +144,7 @@ CLEAN = {"PATH": _TOOLS, "LANG": "C.UTF-8"}
 def mounts(view: View) -> list[str]:
     """Options of bwrap that make `view`, in order: of two mounts at one place the later one counts."""
     argv = ["--ro-bind", "/", "/"] if view.wide else []
-    argv += ["--dev", "/dev", "--proc", "/proc"]
+    argv += ["--dev", "/dev", "--perms", "1777", "--tmpfs", "/dev/shm", "--proc", "/proc"]  # noqa: S108  # workers share memory
     argv += [word for path in devices() for word in ("--dev-bind-try", str(path), str(path))]
     covers, temporary = [] if view.wide else [Path("/")], temporary_folders()
     for path, kind in view.entries():

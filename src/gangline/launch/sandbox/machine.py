@@ -73,6 +73,19 @@ def python_paths(hidden: Sequence[Path]) -> tuple[Path, ...]:
     return (*dict.fromkeys(paths), Path(str(gangline.__file__)).parent.parent)
 
 
+def interpreter_paths(python: str) -> tuple[Path, ...]:
+    """A commit's own environment, and the Python that it stands on, as `pyvenv.cfg` names it."""
+    program = Path(python)
+    prefix, found = program.parent.parent, []
+    with suppress(OSError):
+        for line in (prefix / "pyvenv.cfg").read_text("utf-8").splitlines():
+            name, _, value = line.partition("=")
+            found += [Path(value.strip()).parent] if name.strip() == "home" else []
+    hops = [hop.parent for hop in _hops(program)]
+    bases = [path for base in found for path in _of_prefix(base, hidden_paths())]
+    return (*dict.fromkeys([prefix, *hops, *bases]),)
+
+
 def devices() -> list[Path]:
     """Of accelerators and their network."""
     return [path for name in _DEVICES for path in sorted(Path("/dev").glob(name))]

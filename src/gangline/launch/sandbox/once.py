@@ -14,9 +14,12 @@ from pathlib import Path
 from gangline import procfs
 from gangline.errors import StorageError
 from gangline.launch.sandbox.engines import Command, Program
+from gangline.launch.sandbox.machine import interpreter_paths
 from gangline.launch.sandbox.ownership import give, is_reachable, is_readable
 from gangline.launch.sandbox.policy import Sandbox
 from gangline.launch.sandbox.runner import Done, Job
+from gangline.spec.code_path import code_folders, python_path
+from gangline.spec.interpreter import environ_of
 from gangline.spec.record import Trust
 from gangline.storage.layer import unpack
 
@@ -36,6 +39,7 @@ class LocalRunner:
     def run(self, job: Job) -> Done:
         sandbox = self._sandbox_of(job.trust)
         sandbox.demand()
+        sandbox.demand_python(job.python)
         with tempfile.TemporaryDirectory(prefix=f"gangline-{job.module.rpartition('.')[2]}-") as name:
             folder = Path(name).resolve()
             folder.chmod(0o711)  # another user has to come by; what is its own lies below
@@ -74,9 +78,12 @@ def _may_stay(path: Path, sandbox: Sandbox) -> bool:
 
 def _command(sandbox: Sandbox, job: Job, work: Path, shown: tuple[Path, ...]) -> Command:
     environ, code = sandbox.environ(work), work / "code"
-    own = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", _MARK: str(work)}
-    own["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), environ.get("PYTHONPATH")]))
-    argv = (sys.executable, "-m", job.module, *job.arguments)
+    environ |= {"OMP_NUM_THREADS": "1"} | dict(job.env)
+    if job.python:
+        environ, shown = environ_of(job.python, environ), (*shown, *interpreter_paths(job.python))
+    own = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", _MARK: str(work)}
+    own["PYTHONPATH"] = python_path(code_folders(code, job.path), environ.get("PYTHONPATH"))
+    argv = (job.python or sys.executable, "-m", job.module, *job.arguments)
     if sandbox.is_open:
         return Command(argv=argv, environ=environ | own, cwd=code)
     program = Program(argv=argv, environ=environ | own, cwd=code, with_parent=True)

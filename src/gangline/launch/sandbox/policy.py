@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from gangline.errors import IntegrityError
+from gangline.errors import ConfigError, IntegrityError
 from gangline.launch.sandbox.engines import WHAT_WORKS, Command, Engine, Program, Unconfined
 from gangline.launch.sandbox.environment import model_environ, passed_on
 from gangline.launch.sandbox.machine import hidden_paths, python_paths, system_paths
-from gangline.launch.sandbox.ownership import make_own
+from gangline.launch.sandbox.ownership import is_reachable, make_own
 from gangline.launch.sandbox.view import TMP, View
 from gangline.spec.record import Trust
 
@@ -41,6 +41,14 @@ class Sandbox:
             whose = "an own commit, as sandbox.mode = required says" if self.is_own else "a fork's commit"
             raise IntegrityError(
                 f"wanted a sandbox for the model code of {whose}, found {self.engine.text}; {WHAT_WORKS}"
+            )
+
+    def demand_python(self, python: str | None) -> None:
+        """Raises ConfigError where the user that code runs as cannot enter the commit's own environment."""
+        if python and self.engine.uid is not None and not self.engine.hides and not is_reachable(Path(python).parent):
+            raise ConfigError(
+                f"wanted an environment that uid {self.engine.uid} may enter, found {Path(python).parent.parent} closed"
+                f" to others; {WHAT_WORKS}, or GANGLINE_CACHE names a folder that others may enter"
             )
 
     @property

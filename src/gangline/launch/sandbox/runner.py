@@ -19,12 +19,18 @@ class Job:
     arguments: tuple[str, ...] = ()
     code: bytes | None = None
     """Code layer; None: an empty folder."""
+    path: tuple[str, ...] = ()
+    """Folders of it that are on the path, too."""
     files: Mapping[str, bytes | Path] = field(default_factory=dict)
     """Read as `../NAME`: small ones as they are, large files and folders of this machine by their path."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the line sets; no secrets."""
     seconds: float
     """It is ended then."""
     trust: Trust
     """Whose commit the code is of."""
+    python: str | None = None
+    """The commit's own interpreter, where it runs on this machine; None: that of gangline."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -80,7 +80,7 @@ def test_only_queue_of_a_namespace_is_taken():
     facts = Facts(queues={"shared": "cluster"}, topologies=("default",))
     found = render_as("job", setting(route="kueue", facts=facts))
     assert found.release == {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "shared"}}}
-    assert template_of(found)["metadata"]["annotations"]["kueue.x-k8s.io/podset-unconstrained-topology"] == "true"
+    assert not [key for key in template_of(found)["metadata"]["annotations"] if "topology" in key]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -123,12 +123,16 @@ def test_jobset_brings_its_own_service():
 
 @pytest.mark.row("K4")
 @pytest.mark.parametrize("kind", KINDS)
-def test_disrupted_pods_are_replaced_and_failed_ones_are_not(kind):
+def test_pods_that_were_asked_to_leave_are_replaced_and_failed_ones_are_not(kind):
     found = render_as(kind, setting())
     spec = found.before[0][1]["spec"]["template"]["spec"] if found.before else found.root["spec"]
     job = spec["replicatedJobs"][0]["template"]["spec"] if "replicatedJobs" in spec else spec
-    rules = [(each["action"], *(set(each) - {"action"})) for each in job["podFailurePolicy"]["rules"]]
-    assert rules == [("Ignore", "onPodConditions"), ("FailJob", "onExitCodes")]
+    disrupted, asked, failed = job["podFailurePolicy"]["rules"]
+    assert disrupted == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    container = job["template"]["spec"]["containers"][0]["name"]
+    codes = {"containerName": container, "operator": "In", "values": [143]}
+    assert asked == {"action": "Ignore", "onExitCodes": codes}
+    assert failed == {"action": "FailJob", "onExitCodes": codes | {"operator": "NotIn", "values": [0]}}
     assert (job["backoffLimit"], job["podReplacementPolicy"]) == (0, "Failed")
 
 

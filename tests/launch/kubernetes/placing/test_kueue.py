@@ -44,11 +44,16 @@ def test_a_queue_that_is_not_there_is_refused_with_those_that_are(wanted, queues
     (replace(WISH, tile=4), {"podset-required-topology": LEVEL}),
     (replace(WISH, tile=2), {"podset-preferred-topology": LEVEL, "podset-slice-required-topology": LEVEL,
                              "podset-slice-size": "2"}),
-    (None, {"podset-unconstrained-topology": "true"}),
+    (None, {}),
+    (replace(WISH, labels=()), {}),
 ])  # fmt: skip
 def test_wishes_for_consecutive_pods_are_annotations_of_the_template(wish, annotations):
     found = wishes(wish).pod_annotations
     assert found == {f"kueue.x-k8s.io/{key}": value for key, value in annotations.items()}
+
+
+def test_one_pod_wishes_for_nothing_so_that_flavors_without_a_topology_take_it():
+    assert wishes(podset=replace(GPU, num_nodes=1)).pod_annotations == {}
 
 
 def test_without_a_topology_nothing_is_wished_for():

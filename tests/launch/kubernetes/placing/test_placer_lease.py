@@ -50,7 +50,7 @@ def test_it_is_renewed_a_few_times_a_duration_only(api):
 def test_the_loop_places_until_it_is_stopped_and_outlasts_a_cluster_that_is_away(monkeypatch):
     monkeypatch.setattr(place, "TROUBLE_SECONDS", 0.01)
     monkeypatch.setattr(place, "IDLE_SECONDS", 0.01)
-    stand, stop, turns = Stand({"a": 1}), threading.Event(), []
+    stand, stop, turns, passes = Stand({"a": 1}), threading.Event(), [], []
     stand.submit("g", 1)
 
     def hook(request, proceed):
@@ -63,5 +63,6 @@ def test_the_loop_places_until_it_is_stopped_and_outlasts_a_cluster_that_is_away
         return proceed()
 
     stand.placing.hooks.append(hook)
-    run_placer(stand.placing, holder="one", stop=stop)
+    run_placer(stand.placing, holder="one", stop=stop, passed=lambda: passes.append(len(turns)))
     assert stand.bound("g") == {0: "a"}
+    assert passes[0] == 2, "a pass that met a cluster that is away counts, too"

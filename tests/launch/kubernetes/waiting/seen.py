@@ -26,5 +26,6 @@ def snapshot(kept: dict[str, Any]) -> Snapshot:
         others=kept["others"],
         nodes=kept["nodes"],
         workload=kept["workload"],
+        cluster_queue=kept.get("cluster_queue"),
         pending=kept.get("pending", []),
     )

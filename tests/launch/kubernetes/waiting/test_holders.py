@@ -32,8 +32,12 @@ def test_a_running_gang_ends_by_its_own_time_since_its_first_pod_started():
     assert datetime.fromisoformat(found) == wanted
 
 
-def test_one_that_has_not_started_or_has_no_deadline_ends_as_it_is_marked():
-    assert until(pod("0", seconds="3600.0")) == "2026-11-29T12:00:00Z"
+def test_one_that_is_about_to_start_ends_by_its_own_time_from_now_on_without_the_week_it_might_have_waited():
+    wanted = NOW + timedelta(seconds=3600 + 60 + STARTING_SECONDS)
+    assert datetime.fromisoformat(until(pod("0", seconds="3600.0"))) == wanted
+
+
+def test_one_without_a_deadline_ends_as_it_is_marked():
     assert until(pod("0", started="2026-11-21T11:00:00Z")) == "2026-11-29T12:00:00Z"
     assert until(pod("0", started="2026-11-21T11:00:00Z", seconds="soon")) == "2026-11-29T12:00:00Z"
     assert until(pod("0", marked="")) == ""

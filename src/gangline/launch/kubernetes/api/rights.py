@@ -58,6 +58,7 @@ READER = (
     Right(group="scheduling.k8s.io", resource="priorityclasses", verbs=("list",)),
     Right(group=KUEUE, resource="topologies", verbs=("list",)),
     Right(group=KUEUE, resource="resourceflavors", verbs=("get",)),
+    Right(group=KUEUE, resource="clusterqueues", verbs=("get",)),
     Right(resource="services", verbs=("get",), names=("kubernetes",)),
     Right(group="discovery.k8s.io", resource="endpointslices", verbs=("get",), names=("kubernetes",)),
 )

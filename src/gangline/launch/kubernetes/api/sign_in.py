@@ -64,6 +64,14 @@ def sign_in(environ: Mapping[str, str], *, context: str | None = None) -> Sessio
     return _session(configuration, namespace)
 
 
+def own_namespace() -> str | None:
+    """Namespace of the pod that this process runs in; None: it runs in none, or in one without an account's token."""
+    try:
+        return (_ACCOUNT / "namespace").read_text().strip() or None
+    except OSError:
+        return None
+
+
 def _is_any(where: str) -> bool:
     return any(Path(each).expanduser().is_file() for each in where.split(":") if each)
 
@@ -92,7 +100,7 @@ def _from_pod(configuration: Any, environ: Mapping[str, str]) -> str:
         token_filename=str(_ACCOUNT / "token"), cert_filename=str(_ACCOUNT / "ca.crt"), environ=environ
     )
     loader.load_and_set(configuration)
-    return (_ACCOUNT / "namespace").read_text().strip() or "default"
+    return own_namespace() or "default"
 
 
 def _use_proxy(configuration: Any, environ: Mapping[str, str]) -> None:

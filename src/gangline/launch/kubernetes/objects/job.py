@@ -1,5 +1,6 @@
 """The Indexed Job of a gang: the root itself, and what JobSet and Trainer make of their templates."""
 
+from gangline.errors import SIGTERM_CODE
 from gangline.launch.kubernetes.api.protocol import Object
 from gangline.launch.kubernetes.objects.pod import pod_template
 from gangline.launch.kubernetes.objects.setting import CONTAINER, Setting, collection, metadata
@@ -27,7 +28,11 @@ def job(setting: Setting) -> Object:
 
 
 def job_spec(setting: Setting, template: Object) -> Object:
-    """One pod a node, none of them restarted but by a disruption: keepers restart ranks, the line restarts gangs."""
+    """One pod a node, none replaced but one that was asked to leave: keepers restart ranks, the line restarts gangs.
+
+    A pod that is evicted has a condition. One that is deleted, by a queue that suspends its Job as by a person, has
+    none: only the exit code tells, and a keeper leaves with that one where it was asked to, alone.
+    """
     spec: Object = {
         "completionMode": "Indexed",
         "completions": setting.podset.num_nodes,
@@ -37,10 +42,8 @@ def job_spec(setting: Setting, template: Object) -> Object:
         "podFailurePolicy": {
             "rules": [
                 {"action": "Ignore", "onPodConditions": [{"type": DISRUPTION, "status": "True"}]},
-                {
-                    "action": "FailJob",
-                    "onExitCodes": {"containerName": CONTAINER, "operator": "NotIn", "values": [0]},
-                },
+                {"action": "Ignore", "onExitCodes": _exit_code("In", SIGTERM_CODE)},
+                {"action": "FailJob", "onExitCodes": _exit_code("NotIn", 0)},
             ]
         },
         "template": template,
@@ -48,3 +51,7 @@ def job_spec(setting: Setting, template: Object) -> Object:
     if setting.deadline_seconds is not None:
         spec["activeDeadlineSeconds"] = setting.deadline_seconds
     return spec
+
+
+def _exit_code(operator: str, code: int) -> Object:
+    return {"containerName": CONTAINER, "operator": operator, "values": [code]}

@@ -7,6 +7,8 @@ from gangline.spec.podset import PodSet
 RENDEZVOUS_PORT, CONTROL_PORT, READY_PORT = 29_500, 29_501, 29_502
 SECRETS_FOLDER = "/var/run/gangline/secrets"
 HOME = "/gangline"
+USER = "gangline"
+"""Its uid has no name in images of others, and torch before 2.12 asks for one when it is imported."""
 CHECKPOINT_KEY, STORE_CREDENTIALS = "checkpoint-key", "store-credentials"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
@@ -20,7 +22,7 @@ def pod_environment(setting: Setting, *, master: str) -> list[Object]:
     """
     podset = setting.podset
     fabric = podset.placement.environment if podset.placement else {}
-    plain = _network(setting) | fabric | podset.env | _gang(setting) | _rendezvous(podset, master)
+    plain = {"LOGNAME": USER} | _network(setting) | fabric | podset.env | _gang(setting) | _rendezvous(podset, master)
     rank = {"fieldRef": {"fieldPath": f"metadata.annotations['{COMPLETION_INDEX}']"}}
     referred = [{"name": name, "valueFrom": rank} for name in ("NODE_RANK", "PET_NODE_RANK")]
     mine = {each["name"] for each in referred}

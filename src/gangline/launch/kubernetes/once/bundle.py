@@ -20,7 +20,9 @@ def put_bundle(store: ObjectStore, key: str, job: Job) -> str:
         IntegrityError: A folder holds links or devices.
         StorageError: The store failed.
     """
-    call = Call(module=job.module, arguments=job.arguments, seconds=job.seconds)
+    call = Call(
+        module=job.module, arguments=job.arguments, seconds=job.seconds, path=job.path, env=dict(job.env)
+    )  # fmt: skip
     with store.upload(key) as upload:
         parts = _Parts(upload)
         with tarfile.open(fileobj=parts, mode="w|", bufsize=_PART_BYTES) as tar:  # type: ignore[call-overload]  # it writes

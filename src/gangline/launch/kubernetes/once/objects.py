@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from gangline.launch.kubernetes.api.protocol import Object
-from gangline.launch.kubernetes.objects.pod_environment import HOME, SECRETS_FOLDER
+from gangline.launch.kubernetes.objects.pod_environment import HOME, SECRETS_FOLDER, USER
 from gangline.launch.kubernetes.objects.render import Rendered, render_as
 from gangline.launch.kubernetes.objects.setting import END, ROLE, Setting, rfc3339
 
@@ -17,7 +17,9 @@ BUNDLE = "bundle"
 COMMAND = ("python", "-m", "gangline.train.once")
 KEPT_SECONDS = 60
 """How long a Job that ended stays where its driver died."""
-_ENVIRONMENT = {"GANGLINE_HOME": HOME, "HOME": HOME, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
+_ENVIRONMENT = {
+    "GANGLINE_HOME": HOME, "HOME": HOME, "LOGNAME": USER, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"
+}  # fmt: skip
 
 
 def render_once(setting: Setting) -> Rendered:

@@ -16,7 +16,6 @@ GROUP = KUEUE
 QUEUE_NAME = f"{GROUP}/queue-name"
 REQUIRED = f"{GROUP}/podset-required-topology"
 PREFERRED = f"{GROUP}/podset-preferred-topology"
-UNCONSTRAINED = f"{GROUP}/podset-unconstrained-topology"
 SLICE_REQUIRED = f"{GROUP}/podset-slice-required-topology"
 SLICE_SIZE = f"{GROUP}/podset-slice-size"
 
@@ -60,10 +59,11 @@ def choose_queue(wanted: str | None, facts: Facts) -> str:
 
 
 def _topology(podset: PodSet, wish: Placement | None) -> dict[str, str]:
-    level = wish.labels[0] if wish and wish.labels else None
-    if level is None or podset.num_nodes == 1:
-        return {UNCONSTRAINED: "true"}
-    tile = wish.tile if wish else 1
+    """Nothing where nothing is wished for: any such annotation bars every flavor without a topology, and a queue whose
+    flavors all have one assigns servers unasked."""
+    if wish is None or not wish.labels or podset.num_nodes == 1:
+        return {}
+    level, tile = wish.labels[0], wish.tile
     if tile == podset.num_nodes:
         return {REQUIRED: level}
     if tile > 1:

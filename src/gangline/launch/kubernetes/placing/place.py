@@ -6,6 +6,7 @@ another, completes; `pool_round` has the rules.
 """
 
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import structlog
@@ -68,8 +69,8 @@ class Placer:
         return Placed(gang=name, what="waits", sentence=bad.why) if say(self._api, bad.root, bad.why) else None
 
 
-def run_placer(api: Api, *, holder: str, stop: threading.Event) -> None:
-    """Place gangs until `stop`; a second placer of the namespace stands by.
+def run_placer(api: Api, *, holder: str, stop: threading.Event, passed: Callable[[], object] = lambda: None) -> None:
+    """Place gangs until `stop`; a second placer of the namespace stands by. `passed` is called after each pass.
 
     Raises:
         Denied: This account lacks a right.
@@ -85,3 +86,4 @@ def run_placer(api: Api, *, holder: str, stop: threading.Event) -> None:
         except (Away, Gone, Refused, CapacityError, IntegrityError) as error:
             log.warning("placer_trouble", why=str(error))
             seconds = TROUBLE_SECONDS
+        passed()

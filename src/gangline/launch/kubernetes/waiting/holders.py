@@ -31,7 +31,7 @@ def holders(seen: Snapshot, resource: str) -> Holders | None:
             continue
         owner = _owner(pod)
         amounts[owner] = add(amounts.get(owner, {}), pod_needs(pod.get("spec") or {}))
-        known = [end for end in (ends.get(owner, ""), _end(pod)) if end]
+        known = [end for end in (ends.get(owner, ""), _end(pod, seen.now)) if end]
         ends[owner] = min(known, key=lambda end: read_time(end) or datetime.max.replace(tzinfo=UTC), default="")
     held = sorted(
         ((needs.get(resource, 0), owner) for owner, needs in amounts.items()), key=lambda one: (-one[0], one[1])
@@ -44,11 +44,17 @@ def holders(seen: Snapshot, resource: str) -> Holders | None:
     return Holders(sentence=", ".join(told) + rest, first=held[0][1], until=ends[held[0][1]])
 
 
-def _end(pod: Object) -> str:
-    """When it is over at the latest: its own time counts from its start, the mark on it still has the waiting in it."""
-    marked = (pod["metadata"].get("annotations") or {}).get(END, "")
-    started, seconds = read_time((pod.get("status") or {}).get("startTime")), _seconds(pod.get("spec") or {})
-    return marked if started is None or seconds is None else rfc3339(started + timedelta(seconds=seconds))
+def _end(pod: Object, now: datetime) -> str:
+    """When it is over at the latest: by its own time since it started, or from now on where it is about to.
+
+    The mark on it, which has a week of waiting in it, counts only where the pod does not say how long it may take.
+    """
+    marked = str((pod["metadata"].get("annotations") or {}).get(END, ""))
+    seconds = _seconds(pod.get("spec") or {})
+    if seconds is None:
+        return marked
+    started = read_time((pod.get("status") or {}).get("startTime"))
+    return rfc3339((started or now) + timedelta(seconds=seconds))
 
 
 def _seconds(spec: Object) -> float | None:

@@ -12,8 +12,14 @@ _NEVER = re.compile(r"insufficient quota for (\S+) in flavor (\S+?),.*> maximum 
 _SCATTERED = re.compile(
     r'topology "([^"]+)" (?:allows to fit only (\d+) out of (\d+) pod|doesn\'t allow to fit any of (\d+) pod)'
 )
-_NO_FLAVOR = re.compile(r"no flavor|flavor \S+ (?:doesn't|does not) match", re.IGNORECASE)
-_STOPPED = ("Suspended", "OnHold", "AdmissionGated")
+_NOT_COVERED = re.compile(r"resource (\S+) unavailable in ClusterQueue")
+_OTHER_NAMESPACE = "namespace doesn't match ClusterQueue selector"
+_NO_FLAVOR = re.compile(
+    r"no flavor|flavor \S+ (?:doesn't|does not) match|untolerated taint .* in flavor", re.IGNORECASE
+)
+_NO_TOPOLOGY = re.compile(r'Flavor "([^"]+)" does not (?:support TopologyAwareScheduling|contain the requested level)')
+_ONLY_TOPOLOGY = re.compile(r'Flavor "([^"]+)" supports only TopologyAwareScheduling')
+_HELD = ("OnHold", "AdmissionGated")
 _FINAL_SECONDS = 30.0
 """Kueue's cache may lag behind what an administrator just made."""
 
@@ -23,19 +29,53 @@ def impossible(seen: Snapshot) -> Waiting | None:
     condition = _not_reserved(seen)
     if condition is None:
         return None
-    reason, text = condition.get("reason"), str(condition.get("message") or "")
-    queue = _queue(seen)
+    reason, text = str(condition.get("reason") or ""), str(condition.get("message") or "")
+    sentence = _wrong_queue(_queue(seen), reason, text)
+    if not sentence and not _SHORT.search(text) and not _SCATTERED.search(text):  # one flavor may give it yet
+        sentence = _too_small(_queue(seen), reason, text)
+    return (
+        Waiting(kind="queue-never", sentence=sentence, raw=text, final_after_seconds=_FINAL_SECONDS)
+        if sentence
+        else None
+    )
+
+
+def _wrong_queue(queue: str, reason: str, text: str) -> str:
+    """Why this queue takes no such gang, whatever is free; empty: it does."""
+    if found := _NOT_COVERED.search(text):
+        return (
+            f"queue {queue} has no quota for {found[1]} at all: name another one in launch.queue, or have the resource"
+            " added to its ClusterQueue"
+        )
+    if _OTHER_NAMESPACE in text:
+        return (
+            f"queue {queue} takes no gangs of this namespace: label the namespace as spec.namespaceSelector of its"
+            " ClusterQueue wants"
+        )
+    if "doesn't exist" in text or reason == "Misconfigured":
+        return f"no queue {queue}: {one_line(text)}; see launch.queue in site.toml"
+    return ""
+
+
+def _too_small(queue: str, reason: str, text: str) -> str:
+    """Why no flavor of the queue can ever give it; empty: one can."""
     if found := _NEVER.search(text):
-        sentence = f"queue {queue} can never give it: more {found[1]} than the {found[3]} of flavor {found[2]}"
-    elif reason == "ExceedsMaxQuota":
-        sentence = f"queue {queue} can never give it: {one_line(text)}"
-    elif reason == "NoMatchingFlavor" or _NO_FLAVOR.search(text):
-        sentence = f"no flavor of queue {queue} fits: {one_line(text)}"
-    elif "doesn't exist" in text or reason == "Misconfigured":
-        sentence = f"no queue {queue}: {one_line(text)}; see launch.queue in site.toml"
-    else:
-        return None
-    return Waiting(kind="queue-never", sentence=sentence, raw=text, final_after_seconds=_FINAL_SECONDS)
+        return f"queue {queue} can never give it: more {found[1]} than the {found[3]} of flavor {found[2]}"
+    if reason == "ExceedsMaxQuota":
+        return f"queue {queue} can never give it: {one_line(text)}"
+    if found := _NO_TOPOLOGY.search(text):
+        return (
+            f"flavor {found[1]} of queue {queue} knows no such topology level: name a queue whose flavors have the"
+            ' Topology in launch.queue, or use launch.route = "gates"'
+        )
+    if found := _ONLY_TOPOLOGY.search(text):
+        return (
+            f"flavor {found[1]} of queue {queue} takes only gangs that wish for a topology level: name another queue in"
+            " launch.queue"
+        )
+    if reason == "NoMatchingFlavor" or _NO_FLAVOR.search(text):
+        return f"no flavor of queue {queue} fits: {one_line(text)}"
+    return ""
 
 
 def queued(seen: Snapshot) -> Waiting | None:
@@ -46,14 +86,30 @@ def queued(seen: Snapshot) -> Waiting | None:
 
 
 def _held(seen: Snapshot) -> Waiting | None:
-    workload = seen.workload or {}
+    """Somebody holds it, or its queue admits nothing: stopped, or made of parts that are missing."""
     condition = _not_reserved(seen) or {}
-    text = str(condition.get("message") or "")
-    stopped = (workload.get("spec") or {}).get("active") is False or condition.get("reason") in _STOPPED
-    if not stopped and "is inactive" not in text and "is stopped" not in text:
+    text, queue = str(condition.get("message") or ""), _queue(seen)
+    if "is inactive" in text or condition.get("reason") == "Suspended":
+        return _inactive(seen, text)
+    is_off = ((seen.workload or {}).get("spec") or {}).get("active") is False
+    if not is_off and condition.get("reason") not in _HELD and "is stopped" not in text:
         return None
-    sentence = f"queue {_queue(seen)} is stopped by its administrator"
+    sentence = f"queue {queue} is stopped by its administrator"
     return Waiting(kind="queue-stopped", sentence=f"{sentence}: {one_line(text)}" if text else sentence, raw=text)
+
+
+def _inactive(seen: Snapshot, text: str) -> Waiting:
+    """Kueue says no more in the Workload; the condition of the ClusterQueue says why, to those who may read it."""
+    queue, active = _queue(seen), _condition(seen.cluster_queue, "Active")
+    if text.startswith("LocalQueue") or (active and active.get("reason") == "Stopped"):
+        return Waiting(
+            kind="queue-stopped", sentence=f"queue {queue} is stopped by its administrator: {one_line(text)}", raw=text
+        )
+    if active and active.get("status") == "False":
+        sentence = f"queue {queue} admits nothing until it is mended: {one_line(active.get('message'))}"
+        return Waiting(kind="queue-broken", sentence=sentence, raw=f"{text}; {active.get('message')}")
+    sentence = f"queue {queue} admits nothing: {one_line(text)}, which is stopped or lacks a flavor, check or topology"
+    return Waiting(kind="queue-inactive", sentence=f"{sentence}; kubectl describe clusterqueue says which", raw=text)
 
 
 def _put_back(seen: Snapshot) -> Waiting | None:
@@ -113,8 +169,13 @@ def _ahead(seen: Snapshot) -> str:
 
 
 def _not_reserved(seen: Snapshot) -> Object | None:
-    for each in ((seen.workload or {}).get("status") or {}).get("conditions") or ():
-        if each.get("type") == "QuotaReserved" and each.get("status") == "False":
+    found = _condition(seen.workload, "QuotaReserved")
+    return found if found and found.get("status") == "False" else None
+
+
+def _condition(thing: Object | None, kind: str) -> Object | None:
+    for each in ((thing or {}).get("status") or {}).get("conditions") or ():
+        if each.get("type") == kind:
             found: Object = each
             return found
     return None

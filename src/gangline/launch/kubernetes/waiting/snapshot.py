@@ -43,6 +43,8 @@ class Snapshot:
     nodes: list[Object] = field(default_factory=list)
     workload: Object | None = None
     """Kueue's, of this gang."""
+    cluster_queue: Object | None = None
+    """Kueue's, behind the gang's queue; read where the queue is said to be inactive."""
     pending: list[Object] = field(default_factory=list)
     """Kueue's pending workloads of the same queue, in order."""
 
