@@ -8,7 +8,7 @@ def call() {
             sh('gangline report "$RUN" --format junit --out junit.xml')
             junit(testResults: 'junit.xml', allowEmptyResults: true)
             archiveArtifacts(artifacts: 'report.html')
-            currentBuild.description = sh(returnStdout: true, script: 'gangline show "$RUN" --oneline || true').trim()
+            gangDescribe()
         }
     }
 }

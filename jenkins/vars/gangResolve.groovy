@@ -1,21 +1,21 @@
 /** Names the run in env.RUN: the same commit has the same one, whoever asks and however often. */
 def call() {
+    int pause = 5
     String last = ''
     while (last in ['', 'ended 20', 'ended 40']) {
-        if (last != '') {
-            sleep(time: 4, unit: 'MINUTES')
-        }
+        pause = last == '' ? pause : gangPause(pause)
         gangAgent(env.CHANGE_FORK ? 'check' : 'line') {
-            String said = sh(returnStdout: true, script: 'gangline stage resolve --commit HEAD' +
+            String said = sh(returnStdout: true, script:
+                'case "$AGAIN" in true) set -- --again ;; *) set -- --pushed ;; esac;' +
+                ' gangline stage resolve --commit HEAD --driver jenkins "$@"' +
                 ' ${BRANCH_NAME:+--branch="${CHANGE_BRANCH:-$BRANCH_NAME}"}' +
-                ' ${CHANGE_ID:+--pull-request="$CHANGE_ID"} ${CHANGE_FORK:+--trust=fork} || echo "ended $?"')
+                ' ${CHANGE_ID:+--pull-request="$CHANGE_ID"} ${CHANGE_FORK:+--trust=fork} 2>&1 || echo "ended $?"')
             echo(said)
-            last = said.trim().tokenize('\n').last()
+            for (String line in said.trim().tokenize('\n')) {
+                last = line
+                currentBuild.description = line.startsWith('error: ') ? line : currentBuild.description
+            }
         }
     }
-    if (!(last ==~ /[a-z][a-z0-9-]{0,19}-[0-9a-f]{8}-[a-z2-7]{6}/)) {
-        error("stage resolve gave no run id, but: ${last}")
-    }
-    env.RUN = last
-    currentBuild.displayName = last
+    gangNamed(last)
 }

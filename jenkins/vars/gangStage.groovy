@@ -7,7 +7,10 @@ int call(String name, List<Integer> later = []) {
             code = sh(returnStatus: true, script: 'gangline stage "$STAGE" --run "$RUN" --max-seconds 30' +
                 ' --driver jenkins ${BUILD_URL:+--url="$BUILD_URL"}')
         }
-        currentBuild.description = sh(returnStdout: true, script: 'gangline show "$RUN" --oneline || true').trim()
+        gangDescribe()
+    }
+    if (code == 70) {
+        currentBuild.result = 'ABORTED'
     }
     if (code != 0 && !later.contains(code)) {
         error("stage ${name} of ${env.RUN} ended with ${code}")

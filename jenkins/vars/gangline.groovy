@@ -4,10 +4,12 @@ def call() {
         agent none
         options {
             skipDefaultCheckout()
-            disableConcurrentBuilds(abortPrevious: true)
             durabilityHint('MAX_SURVIVABILITY')
             buildDiscarder(logRotator(numToKeepStr: '100'))
             timeout(time: 7, unit: 'DAYS')
+        }
+        parameters {
+            booleanParam(name: 'AGAIN', defaultValue: false, description: 'The next attempt, even if this commit was run')
         }
         stages {
             stage('Resolve') { steps { gangResolve() } }
@@ -23,7 +25,6 @@ def call() {
         }
         post {
             aborted { gangCancel('the build was aborted') }
-            notBuilt { gangCancel('a newer build took its place') }
             cleanup { gangReport() }
         }
     }

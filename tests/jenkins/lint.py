@@ -93,7 +93,7 @@ def _judge(
     if after == "(" and name not in steps.WORDS:
         return None if name in _callable(known, declarative) else "step that no plugin of ours has"
     if declarative:
-        return None if name in _directives() | {"none", "true"} else "name"
+        return None if name in _directives() | {"none", "true", "false"} else "name"
     return None if name in known | steps.WORDS | steps.TYPES else "name"
 
 
@@ -105,7 +105,7 @@ def _judge_member(name: str, owner: str, after: str) -> str | None:
 
 def _callable(known: set[str], declarative: bool) -> set[str]:
     if declarative:
-        return steps.OWN | set(steps.OPTIONS) | {"stage"}
+        return steps.OWN | set(steps.OPTIONS) | set(steps.PARAMETERS) | {"stage"}
     return steps.OWN | set(steps.STEPS) | {"call", "body"} & (known | {"call"})
 
 

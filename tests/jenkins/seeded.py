@@ -5,9 +5,14 @@ from tests.jenkins.files import CONTROLLER
 from tests.jenkins.groovy import Block, blocks, strings, tokens
 
 
+def seeded_scripts() -> tuple[str, str]:
+    """What refuses to start, then what makes the job."""
+    refusing, making = yaml.safe_load(CONTROLLER.read_text())["jobs"]
+    return refusing["script"], making["script"]
+
+
 def seeded_job() -> Block:
-    (job,) = yaml.safe_load(CONTROLLER.read_text())["jobs"]
-    (found,) = blocks(tokens(job["script"]))
+    (found,) = blocks(tokens(seeded_scripts()[1]))
     return found
 
 

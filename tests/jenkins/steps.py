@@ -29,30 +29,30 @@ STEPS = {
 """Step to the plugin that has it."""
 OPTIONS = {
     "buildDiscarder": CORE,
-    "disableConcurrentBuilds": "workflow-job",
     "durabilityHint": "workflow-job",
     "logRotator": CORE,
     "skipDefaultCheckout": "pipeline-model-definition",
     "timeout": "workflow-basic-steps",
 }
-SECTIONS = ("agent", "options", "stages", "post")
-"""In this order; nothing else stands in a pipeline, so no environment, parameters, tools or libraries."""
-ENDINGS = ("aborted", "notBuilt", "cleanup")
+PARAMETERS = {"booleanParam": CORE}
+SECTIONS = ("agent", "options", "parameters", "stages", "post")
+"""In this order; nothing else stands in a pipeline, so no environment, tools or libraries."""
+ENDINGS = ("aborted", "cleanup")
 OWN = frozenset(VARS)
-METHODS = {"trim", "tokenize", "first", "last", "contains", "join"}
+METHODS = {"trim", "tokenize", "first", "last", "contains", "join", "startsWith", "toInteger"}
 """Of strings and lists."""
 PROPERTIES = {
-    "env": {"APPROVED", "CHANGE_FORK", "GANGLINE_AGENTS", "RUN"},
-    "currentBuild": {"description", "displayName"},
+    "env": {"APPROVED", "CHANGE_FORK", "CHANGE_URL", "ENDS_IN", "GANGLINE_AGENTS", "RUN"},
+    "currentBuild": {"description", "displayName", "result"},
     "scm": {"branches", "extensions", "userRemoteConfigs"},
     "remote": {"url", "credentialsId", "refspec"},
 }
 """What is read or set of the build; words of strangers are never among them."""
 TYPES = {"String", "int", "boolean", "List", "Integer", "Closure", "def"}
-WORDS = {"if", "else", "while", "return", "in", "true", "false", "scm", "env", "currentBuild"}
+WORDS = {"if", "else", "while", "for", "return", "in", "true", "false", "null", "scm", "env", "currentBuild"}
 NODE = re.compile(r"gangline-(\$\{kind\}|line|build|check)")
-SHOWN = {"env.RUN"}
-"""Of what is not a local: may be put into a message."""
+SHOWN = {"env.RUN", "env.CHANGE_URL"}
+"""Of what is not a local: may be put into a message. The forge makes the address of a change from its number."""
 
 
 def pinned() -> dict[str, str]:

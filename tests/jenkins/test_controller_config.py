@@ -1,12 +1,16 @@
 """The controller as code: builds nothing itself, trusts no fork, knows no secret but by file."""
 
+import os
 import re
+import subprocess
+from string import Template
 
 import pytest
 import yaml
-from tests.jenkins.files import CONTROLLER, PIPELINE
+from tests.jenkins.compiler import groovy_home, java_home
+from tests.jenkins.files import AGENTS, CONTROLLER, PIPELINE, ROOT, VARS
 from tests.jenkins.groovy import blocks, tokens
-from tests.jenkins.seeded import said, script_of_the_job, seeded_job
+from tests.jenkins.seeded import said, script_of_the_job, seeded_job, seeded_scripts
 from tests.jenkins.steps import pinned
 
 TEXT = CONTROLLER.read_text()
@@ -66,13 +70,12 @@ def test_nobody_but_the_administrator_may_change_or_replay_a_job_or_see_credenti
 
 @pytest.mark.row("P5")
 def test_one_job_is_seeded_and_trusts_no_fork():
-    (job,) = CONFIG["jobs"]
-    (seeded,) = blocks(tokens(job["script"]))
+    _, script = seeded_scripts()
+    (seeded,) = blocks(tokens(script))
     assert (seeded.name, seeded.arguments[0].value) == ("multibranchPipelineJob", "gangline")
     (source,) = seeded.named("branchSources")[0].named("branchSource")[0].named("source")[0].named("github")
     (fork,) = source.named("traits")[0].named("gitHubForkDiscovery")
     assert [word.text for word in fork.named("trust")[0].inside] == ["gitHubTrustNobody", "(", ")"]
-    script = job["script"]
     assert script.count("strategyId(2)") == 2, "a change is built as it was pushed: a merge made here is another commit"
     assert "interval('1d')" in script
 
@@ -83,7 +86,7 @@ def test_no_branch_and_no_fork_says_what_its_builds_do():
     (factory,) = seeded_job().named("factory")[0].blocks
     assert factory.name == "inlineDefinitionBranchProjectFactory"
     assert (said(factory, "markerFile"), script_of_the_job()) == ("line.toml", f"{PIPELINE.stem}()")
-    assert "sandbox(true)" in CONFIG["jobs"][0]["script"]
+    assert "sandbox(true)" in seeded_scripts()[1]
     assert not re.search("(?i)scriptPath|workflowBranchProjectFactory|readTrusted", TEXT)
 
 
@@ -94,7 +97,8 @@ def test_pods_with_secrets_are_for_the_seeded_job_alone():
     assert cloud["usageRestricted"] is True
     (allowed,) = seeded_job().named("properties")[0].blocks
     assert " ".join(word.text for word in allowed.inside) == f"permittedClouds ( [ '{cloud['name']}' ] )"
-    assert (allowed.name, len(CONFIG["jobs"])) == ("kubernetes", 1)
+    assert (allowed.name, len(CONFIG["jobs"])) == ("kubernetes", 2)
+    assert "Job" not in seeded_scripts()[0]
 
 
 @pytest.mark.row("P9")
@@ -128,5 +132,51 @@ def test_what_the_configuration_speaks_of_is_installed():
 
 def test_variables_are_those_that_the_head_of_the_file_names():
     used = {name for text in strings(CONFIG) for name in re.findall(r"\$\{([A-Z_]+)\}", text)}
-    head = TEXT.split("jenkins:")[0]
+    head = TEXT.split("jenkins:")[0].replace("CASC_STRICT_SECRET_RESOLUTION", "")
     assert used == set(re.findall(r"\b[A-Z]+_[A-Z]+\b", head))
+
+
+VARIABLES = ("JENKINS_URL", "FORGE_OWNER", "FORGE_REPOSITORY", "LIBRARY_REPOSITORY")
+
+
+@pytest.mark.tools
+@pytest.mark.parametrize("missing", [(), ("FORGE_OWNER",), ("JENKINS_URL", "LIBRARY_REPOSITORY")], ids=len)
+def test_a_jenkins_without_its_variables_does_not_start_and_names_them(tmp_path, missing):
+    """The script as the configuration plugin hands it to Job DSL: a variable that is not set is an empty text."""
+    given = {name: "" if name in missing else "x" for name in VARIABLES}
+    script = tmp_path / "refuse.groovy"
+    script.write_text(Template(seeded_scripts()[0]).substitute(given))
+    environ = {**os.environ, "JAVA_HOME": str(java_home()), "GROOVY_HOME": str(groovy_home())}
+    done = subprocess.run(
+        [groovy_home() / "bin" / "groovy", script], env=environ, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode == 0) == (not missing), done.stderr
+    assert not missing or f"not set in the environment of Jenkins: {', '.join(missing)}" in done.stderr
+
+
+def test_a_closed_change_takes_its_builds_along():
+    (strategy,) = seeded_job().named("orphanedItemStrategy")[0].blocks
+    assert strategy.name == "defaultOrphanedItemStrategy"
+    assert " ".join(word.text for word in strategy.inside).endswith("abortBuilds ( true )")
+
+
+def test_the_realm_for_a_start_has_somebody_who_lets_forks_in():
+    realm, roles = CONFIG["jenkins"]["securityRealm"]["local"], CONFIG["jenkins"]["authorizationStrategy"]["roleBased"]
+    (maintainer,) = [role for role in roles["roles"]["items"] if role["name"] == "maintainer"]
+    users = {entry["user"] for entry in maintainer["entries"] if "user" in entry}
+    assert users <= {user["id"] for user in realm["users"]}
+    assert users
+    asked = VARS["gangApprove"].read_text()
+    assert all(f"{user}" in re.search(r"submitter: '([^']*)'", asked)[1].split(",") for user in users)
+
+
+def test_stages_are_drawn():
+    assert "pipeline-graph-view" in pinned()
+
+
+def test_a_plain_agent_has_every_label_and_one_executor():
+    plain = yaml.safe_load((ROOT / "plain" / "agent.yaml").read_text())["jenkins"]
+    (node,) = [each["permanent"] for each in plain["nodes"]]
+    assert node["numExecutors"] == 1
+    assert set(node["labelString"].split()) == {f"gangline-{name}" for name in AGENTS}
+    assert {"key": "GANGLINE_AGENTS", "value": "plain"} in plain["globalNodeProperties"][0]["envVars"]["env"]

@@ -31,7 +31,7 @@ def test_a_step_uses_what_the_pinned_plugins_have_and_nothing_else(name):
 
 def test_every_plugin_that_is_needed_is_pinned_once():
     pinned = steps.pinned()
-    assert {*steps.STEPS.values(), *steps.OPTIONS.values()} - {steps.CORE} <= set(pinned)
+    assert {*steps.STEPS.values(), *steps.OPTIONS.values(), *steps.PARAMETERS.values()} - {steps.CORE} <= set(pinned)
     assert all(re.fullmatch(r"\d[\w.-]*", version) for version in pinned.values())
     assert len(pinned) == len([line for line in steps.PLUGINS.read_text().splitlines() if not line.startswith("#")])
 

@@ -14,10 +14,15 @@ def stages(Closure body) {
     }
 }
 
+/** The result of a build only gets worse, in the order that Jenkins has. */
 def note(Throwable error) {
     echo("ended by ${error}")
-    build.result = error instanceof Stopped ? error.result : 'FAILURE'
+    List order = ['SUCCESS', 'UNSTABLE', 'FAILURE', 'NOT_BUILT', 'ABORTED']
+    String found = error instanceof Stopped ? error.result : 'FAILURE'
+    build.result = order.indexOf(found) > order.indexOf(build.result) ? found : build.result
 }
+
+def parameters(Closure body) { body() }
 
 def stage(String name, Closure body) {
     echo("== ${name}")
@@ -39,8 +44,6 @@ def ending(Closure body) {
 }
 
 def aborted(Closure body) { if (build.result == 'ABORTED') { ending(body) } }
-
-def notBuilt(Closure body) { if (build.result == 'NOT_BUILT') { ending(body) } }
 
 def cleanup(Closure body) { ending(body) }
 

@@ -11,13 +11,13 @@ import org.codehaus.groovy.control.CompilerConfiguration
  * Arguments: the folder of the build. In it: build.json (what to run), state (the program), log, steps/N, result.json.
  */
 class Controller {
-    static final Set<String> OPTIONS = ['skipDefaultCheckout', 'disableConcurrentBuilds', 'durabilityHint',
+    static final Set<String> OPTIONS = ['skipDefaultCheckout', 'durabilityHint',
                                         'buildDiscarder', 'logRotator', 'timeout'] as Set
     static final Set<String> MARKS = ['kubernetesAgent', 'nonresumable'] as Set
     static final Set<String> STEPS = ['sh', 'echo', 'error', 'sleep', 'input', 'checkout', 'scmGit', 'junit',
-                                      'archiveArtifacts'] as Set
+                                      'archiveArtifacts', 'booleanParam'] as Set
     static final Set<String> BLOCKS = ['pipeline', 'agent', 'options', 'stages', 'stage', 'steps', 'post', 'aborted',
-                                       'notBuilt', 'cleanup', 'node', 'container', 'withEnv', 'retry'] as Set
+                                       'parameters', 'cleanup', 'node', 'container', 'withEnv', 'retry'] as Set
     /** How a script is run: apart from this controller, its end in a file. */
     static final String AROUND = 'echo $$ > "$1/pid"; /bin/sh -xe "$1/script" > "$1/out" 2>> "$1/err"; ' +
         'echo $? > "$1/rc.new"; mv "$1/rc.new" "$1/rc"'
@@ -98,6 +98,7 @@ class Controller {
             case 'sleep': return pause(named)
             case 'input': return ask(named, request.number)
             case 'scmGit': return named
+            case 'booleanParam': return offer(named)
             case 'checkout': return checkOut((Map) named.userRemoteConfigs[0])
             case 'junit': return count(named.testResults)
             case 'archiveArtifacts': return keep(named.artifacts)
@@ -107,15 +108,22 @@ class Controller {
     }
 
     private Object pause(Map how) {
-        assert how.unit == 'MINUTES'
-        long end = System.currentTimeMillis() + (long) (how.time * (double) asked.milliseconds_a_minute)
-        note("sleeps ${how.time} minutes; agents held: ${build.nodes.size()}")
+        assert how.unit == 'SECONDS'
+        long end = System.currentTimeMillis() + (long) (how.time * (double) asked.milliseconds_a_minute / 60)
+        note("sleeps ${how.time} s; agents held: ${build.nodes.size()}")
         while (System.currentTimeMillis() < end) { stopIfAsked(); Thread.sleep(20) }
         return null
     }
 
+    /** A parameter is a variable of the build, as whoever started it filled it in. */
+    private Object offer(Map parameter) {
+        build.env.putIfAbsent(parameter.name.toString(), parameter.defaultValue.toString())
+        return null
+    }
+
     private Object ask(Map how, int number) {
-        write("input-${number}.json", [message: how.message.toString(), submitter: how.submitter, held: build.nodes.size()])
+        write("input-${number}.json", [message: how.message.toString(), submitter: how.submitter, held: build.nodes.size(),
+                                         description: build.description])
         File answer = new File(home, "answer-${number}")
         while (!answer.exists()) { stopIfAsked(); Thread.sleep(20) }
         return answer.text.trim()

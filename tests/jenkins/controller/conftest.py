@@ -42,7 +42,7 @@ case "$1 $2" in
     "stage resolve") code=$(head -n 1 code 2>/dev/null); sed -i 1d code 2>/dev/null; cat resolve; exit "${{code:-0}}" ;;
     "stage "*) code=$(head -n 1 "$2" 2>/dev/null); sed -i 1d "$2" 2>/dev/null; exit "${{code:-0}}" ;;
     "cancel "*) exit 70 ;;
-    "show "*) echo "open | $2" ;;
+    "show "*) echo "open | $2"; head -n 1 ends 2>/dev/null; sed -i 1d ends 2>/dev/null || true ;;
     "report "*) echo "<testsuite><testcase/></testsuite>" > "$OLDPWD/$6" ;;
 esac
 """

@@ -27,12 +27,13 @@ SPY = """#!/bin/sh
 {{ printf '%s|%s|%s\\n' "$AGENT" "$MOUNTED" "$*"; env -0 | tr '\\0\\n' '\\n '; echo; }} >> {log}
 for word in "$@"; do
     shift
-    [ "$word" = {look} ] && word=2
+    [ "$word" = {look} ] && word={looked}
+    [ "$word" = {hidden} ] && continue
     set -- "$@" "$word"
 done
 exec {real} "$@"
 """
-"""Says who called what with which variables; looks at a gang for two seconds instead of thirty."""
+"""Says who called what with which variables; looks at a gang as long as a test wishes, instead of thirty seconds."""
 LOOK_SECONDS = 30
 SIGNING = ("gangline-signing", "gangline-fork-signing")
 
@@ -120,6 +121,9 @@ class Jenkins:
     shown: Path | None = None
     """A folder that model code of own commits may read."""
     milliseconds_a_minute: float = 100.0
+    look_seconds: int = 2
+    hidden: str = "no-option"
+    """An option of gangline that the steps pass in vain."""
     builds: list[Build] = field(default_factory=list)
     keys: dict[str, SigningKey] = field(default_factory=lambda: {name: new_key(name) for name in SIGNING})
     """By the secret that holds it."""
@@ -171,7 +175,7 @@ class Jenkins:
         here = {
             "PATH": f"{self._spy()}:/usr/bin:/bin", "HOME": str(self.folder / f"home-{name}"),
             "AGENT": f"gangline-{name}", "GANGLINE_SITE": str(self._site(site)), "MOUNTED": ",".join(secrets),
-            "OMP_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1", "WORKSPACE": str(self.workspace),
         }  # fmt: skip
         return {each["name"]: each["value"] for each in container["env"]} | here
 
@@ -200,6 +204,10 @@ class Jenkins:
         folder = self.folder / "bin"
         folder.mkdir(exist_ok=True)
         spy = folder / "gangline"
-        spy.write_text(SPY.format(log=self.folder / "spied", real=self.gangline, look=LOOK_SECONDS))
+        spy.write_text(self._words_of_the_spy())
         spy.chmod(0o755)
         return folder
+
+    def _words_of_the_spy(self):
+        words = {"look": LOOK_SECONDS, "looked": self.look_seconds, "hidden": self.hidden}
+        return SPY.format(log=self.folder / "spied", real=self.gangline, **words)

@@ -85,7 +85,7 @@ def test_a_build_outlives_controller_and_agent_and_trains_once(jenkins, place):
     build.kill()
     build.start()
     build.until_log("the controller is back")
-    build.until_log("sleeps 4 minutes; agents held: 0")
+    build.until_log("sleeps 5 s; agents held: 0")
     lose_agent(build)
     (record,) = records(jenkins)
     assert record.run.state == "open"
@@ -99,7 +99,7 @@ def test_a_build_outlives_controller_and_agent_and_trains_once(jenkins, place):
     assert trainings(jenkins) == [record.run.id]
     assert (record.run.verdict, record.commit.branch, record.gang.generations) == ("passed", "main", 1)
     assert (record.links["jenkins"], record.run.driver.kind) == (PAGE, "jenkins")
-    assert result["description"].startswith(f"passed · {record.run.id}")
+    assert result["description"].startswith(f"passed, 1 gate could not judge · {record.run.id}")
     assert "<html" in build.read("artifacts/report.html")
     assert json.loads(build.read("junit.json"))["failures"] == 0
 
@@ -134,7 +134,7 @@ def test_a_fork_stops_until_a_maintainer_lets_it_in_and_never_sees_a_secret(jenk
     until(lambda: list(build.folder.glob("input-*.json")) or build.process.poll() is not None, "a question")
     (question,) = build.folder.glob("input-*.json")
     (record,) = records(jenkins)
-    assert json.loads(question.read_text())["submitter"] == "gangline-maintainers"
+    assert json.loads(question.read_text())["submitter"].split(",")[0] == "gangline-maintainers"
     assert json.loads(question.read_text())["held"] == 0
     assert (record.commit.trust, record.commit.pull_request, record.commit.branch) == ("fork", 7, strange)
     assert record.run.approved is None

@@ -28,7 +28,8 @@ def test_a_stage_that_answers_later_is_asked_again_and_nobody_holds_an_agent_mea
     assert one.result()["containers"] > 10
     assert len([words for words in said(quick) if words.startswith("stage train")]) == 4
     assert len([words for words in said(quick) if words.startswith("stage submit")]) == 2
-    assert one.read("log").count("sleeps 4 minutes; agents held: 0") == 4
+    log = one.read("log")
+    assert [log.count(f"sleeps {seconds} s; agents held: 0") for seconds in (5, 10, 20, 40)] == [2, 1, 1, 0]
     assert not [words for words in said(quick) if words.startswith("cancel")]
 
 
@@ -45,16 +46,35 @@ def test_a_stage_that_fails_ends_the_build_and_the_report_is_drawn(quick, place,
     assert not [words for words in said(quick) if words.startswith("cancel")]
 
 
-@pytest.mark.parametrize(
-    ("result", "reason"), [("ABORTED", "the build was aborted"), ("NOT_BUILT", "a newer build took its place")]
-)
-def test_a_build_that_is_stopped_cancels_its_run(quick, place, result, reason):
+def test_looks_become_rarer_until_there_is_one_in_four_minutes(quick, place):
+    (place / "train").write_text("75\n" * 9)
+    one = build(quick)
+    assert one.result()["result"] == "SUCCESS", one.tail()
+    assert sleeps(one) == [5, 10, 20, 40, 80, 160, 240, 240, 240]
+
+
+def sleeps(one):
+    return [int(line.split()[1]) for line in one.read("log").splitlines() if line.startswith("sleeps")]
+
+
+def test_a_build_sleeps_until_its_gang_should_end_and_then_looks_often(quick, place):
+    """Lines of `ends` are of build, plan and submit, then of the looks at training: what is known of its end there."""
+    (place / "train").write_text("75\n" * 10)
+    (place / "ends").write_text("\n\n\n\n1000\n12\n\n3\n6\n$(id)\n-7\n700\n90\n")
+    one = build(quick)
+    assert one.result()["result"] == "SUCCESS", one.tail()
+    assert sleeps(one) == [5, 10, 12, 5, 5, 5, 10, 20, 40, 80]
+    assert one.result()["description"] == f"open | {RUN}"
+    assert one.read("log").count("agents held: 0") == 10
+
+
+def test_a_build_that_is_aborted_cancels_its_run(quick, place):
     (place / "train").write_text("75\n" * 10_000)
     one = build(quick)
-    one.until_log("sleeps 4 minutes")
-    one.abort(result)
-    assert one.result()["result"] == result, one.tail()
-    assert f"cancel {RUN} --reason={reason}" in said(quick)
+    one.until_log("sleeps 20 s")
+    one.abort()
+    assert one.result()["result"] == "ABORTED", one.tail()
+    assert f"cancel {RUN} --reason=the build was aborted" in said(quick)
     assert said(quick)[-1].startswith(f"report {RUN} --format junit")
 
 
@@ -75,21 +95,72 @@ def test_a_store_that_is_away_is_waited_for_before_there_is_a_run(quick, place):
     one = build(quick)
     assert one.result()["result"] == "SUCCESS", one.tail()
     assert len([words for words in said(quick) if words.startswith("stage resolve")]) == 3
-    assert one.read("log").count("sleeps 4 minutes; agents held: 0") == 2
+    assert one.read("log").count("s; agents held: 0") == 2
+
+
+def test_what_no_push_starts_is_not_built_and_says_why(quick, place):
+    why = "not triggered: trigger.branches leaves topic out"
+    (place / "resolve").write_text(f"{why}\n")
+    one = build(quick)
+    result = one.result()
+    assert (result["result"], result["description"], result["stages"]) == ("NOT_BUILT", why, ["Resolve"])
+    assert [words.split()[:2] for words in said(quick)] == [["stage", "resolve"]]
+    assert "--pushed" in said(quick)[0]
+
+
+def test_a_line_that_does_not_hold_is_the_description_of_the_build(quick, place):
+    (place / "resolve").write_text("resolve 0.1 s\nerror: line.toml: train.stepz: no such key\n  works: train.steps\n")
+    (place / "code").write_text("10\n")
+    result = build(quick).result()
+    assert (result["result"], result["description"]) == ("FAILURE", "error: line.toml: train.stepz: no such key")
+
+
+def test_again_asks_for_the_next_attempt(quick):
+    result = build(quick, AGAIN="true").result()
+    assert result["result"] == "SUCCESS"
+    assert "--again" in said(quick)[0]
+    assert "--pushed" not in said(quick)[0]
+
+
+def test_a_run_that_was_cancelled_elsewhere_aborts_its_build(quick, place):
+    (place / "train").write_text("70\n")
+    one = build(quick)
+    assert one.result()["result"] == "ABORTED", one.tail()
+    assert said(quick)[-1].startswith(f"report {RUN} --format junit")
+
+
+def answered(build, who):
+    """The question that `build` asked, once it was answered; None: by nobody."""
+    (question,) = until(lambda: list(build.folder.glob("input-*.json")), "a question")
+    answer = question.with_name(question.name.replace("input", "answer").removesuffix(".json"))
+    answer.with_suffix(".new").write_text(who)
+    answer.with_suffix(".new").rename(answer)
+    return json.loads(question.read_text())
+
+
+@pytest.mark.row("P5")
+@pytest.mark.parametrize("who", ["", "null", "anonymous"])
+def test_an_approval_without_a_person_approves_nothing(quick, place, who):
+    (place / "plan").write_text("20\n")
+    one = build(quick, CHANGE_ID="7", CHANGE_BRANCH="topic", CHANGE_FORK="stranger", CHANGE_URL="https://forge/7")
+    question = answered(one, who)
+    assert "https://forge/7" in question["message"]
+    assert "https://forge/7" in question["description"]
+    assert "gangline-maintainers" in question["description"]
+    assert one.result()["result"] == "FAILURE"
+    assert "an approval names a person" in one.read("log")
+    assert not [words for words in said(quick) if words.startswith("approve")]
 
 
 @pytest.mark.row("P5")
 def test_a_fork_is_asked_about_once_and_by_name(quick, place):
     (place / "plan").write_text("20\n20\n0\n")
     one = build(quick, CHANGE_ID="7", CHANGE_BRANCH="topic", CHANGE_FORK="stranger")
-    (question,) = until(lambda: list(one.folder.glob("input-*.json")), "a question")
-    answer = question.with_name(question.name.replace("input", "answer").removesuffix(".json"))
-    answer.with_suffix(".new").write_text("ada; touch owned")
-    answer.with_suffix(".new").rename(answer)
+    answered(one, "ada; touch owned")
     assert one.result()["result"] == "SUCCESS", one.tail()
     assert f"approve {RUN} --who=ada; touch owned" in said(quick)
     assert len(list(one.folder.glob("input-*.json"))) == 1
-    assert one.read("log").count("sleeps 4 minutes") == 1
+    assert one.read("log").count("sleeps 5 s") == 1
     touched = {words.split()[1]: agent for agent, _, words in quick.spied if words.startswith("stage")}
     assert [touched[name] for name in ("resolve", "build", "plan")] == [
         "gangline-check",
