@@ -19,7 +19,7 @@ WEEK_SECONDS = 7 * 24 * 3600
 
 def define(*, image: str, run_seconds: int, secrets: Sequence[str] = (), retries: int = 2):
     """The pipeline for tasks in `image`, which mount `secrets` and are stopped after `run_seconds` together."""
-    at_work = partial(prepare, image=image, secrets=secrets, retries=retries)
+    at_work = partial(prepare, image=image, run_seconds=run_seconds, secrets=secrets, retries=retries)
     limits = dsl.PipelineConfig(ttl_seconds_after_finished=WEEK_SECONDS, active_deadline_seconds=run_seconds)
 
     @dsl.pipeline(
@@ -36,10 +36,15 @@ def define(*, image: str, run_seconds: int, secrets: Sequence[str] = (), retries
     return train_line
 
 
-def prepare(task: dsl.PipelineTask, *, image: str, secrets: Sequence[str], retries: int) -> dsl.PipelineTask:
-    """A stage owns its key, so nothing is cached; a lost pod is tried again and adopts what it left."""
+def prepare(
+    task: dsl.PipelineTask, *, image: str, run_seconds: int, secrets: Sequence[str], retries: int
+) -> dsl.PipelineTask:
+    """A stage owns its key, so nothing is cached; a failed pod is tried again and adopts what it left.
+
+    Without `backoff_max_duration`, an hour after its first start no task is tried again, and a second try is stopped.
+    """
     task.set_container_image(image).set_caching_options(False)
-    task.set_retry(retries, backoff_duration="30s")
+    task.set_retry(retries, backoff_duration="30s", backoff_max_duration=f"{run_seconds}s")
     task.set_cpu_request("250m").set_cpu_limit("2").set_memory_request("512Mi").set_memory_limit("2Gi")
     kubernetes.set_security_context(task, run_as_user=USER, run_as_group=USER, run_as_non_root=True)
     for name in secrets:

@@ -21,7 +21,7 @@ class Stub:
         self.work = work
         """Takes a run to its end in a thread of its own; answers its state."""
         self.rows = {name: [] for name in (*PLACES, "pipeline_versions")}
-        self.files = {}
+        self.files, self.logs = {}, {}
         self.asked = []
         self.faults = deque()
         self.token = None
@@ -113,6 +113,9 @@ def answer_to(handler: BaseHTTPRequestHandler, stub: Stub, method: str) -> None:
         say(handler, fault, {"message": "as asked"})
     elif fault == "html":
         send(handler, 200, b"<html>", "text/html")
+    elif path.endswith("/log"):
+        node = path.split("/")[-2]
+        send(handler, 200 if node in stub.logs else 500, stub.logs.get(node, "gone").encode(), "text/plain")
     else:
         status, answer = do(stub, method, path, query, body)
         if fault == "lost":

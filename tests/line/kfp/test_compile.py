@@ -12,6 +12,7 @@ from gangline.errors import ConfigError
 from gangline.line.kfp.compile import compile_line
 from gangline.line.kfp.definitions import find_root
 from gangline.spec.record import STAGES
+from gangline.spec.site import LimitsTable
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kfp" / "train_line.yaml"
 IMAGE = "registry.example/gangline/line@sha256:" + "a1" * 32
@@ -60,6 +61,7 @@ def test_no_task_is_cached_and_a_lost_one_is_tried_twice_again(documents):
         assert task["cachingOptions"] == {}
         assert task["retryPolicy"]["maxRetryCount"] == 2
         assert task["retryPolicy"]["backoffDuration"] == "30s"
+        assert task["retryPolicy"]["backoffMaxDuration"] == f"{LimitsTable().run_seconds:.0f}s"
 
 
 def test_every_container_has_limits_and_installs_nothing(documents):

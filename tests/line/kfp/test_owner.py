@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.cluster.fake.api import FakeApi
 
-from gangline.errors import ConfigError
-from gangline.launch.kubernetes.api.rights import Right
+from gangline.launch.kubernetes.api.rights import DRIVER
 from gangline.line import inventory, launchers, podsets
 from gangline.line.build import environment
 from gangline.line.kfp.config import TaskConfig
@@ -49,7 +48,7 @@ def pod(api, *owners, name="train-line-x7-system-container-impl-1"):
 
 def test_the_workflow_that_made_the_pod_owns_its_gangs_and_is_not_read_itself(api):
     environ = pod(api, WORKFLOW | {"controller": True, "blockOwnerDeletion": True})
-    assert find_workflow(api, environ) == {
+    assert find_workflow(api, environ, here="gangs") == {
         "apiVersion": "argoproj.io/v1alpha1",
         "kind": "Workflow",
         "metadata": {"name": "train-line-x7", "uid": "w-1"},
@@ -59,31 +58,38 @@ def test_the_workflow_that_made_the_pod_owns_its_gangs_and_is_not_read_itself(ap
 
 def test_gangs_in_a_namespace_of_their_own_have_no_owner(api):
     environ = pod(api, WORKFLOW | {"controller": True})
-    assert find_workflow(FakeApi("elsewhere", server=api.server), environ) is None
+    assert find_workflow(FakeApi("elsewhere", server=api.server), environ, here=None) is None
 
 
 def test_a_pod_that_only_has_the_same_name_is_not_ours(api):
     environ = pod(api, WORKFLOW | {"controller": True})
-    assert find_workflow(api, environ | {"KFP_POD_UID": "another"}) is None
+    assert find_workflow(api, environ | {"KFP_POD_UID": "another"}, here="gangs") is None
 
 
 @pytest.mark.parametrize(
     "owners", [(), (WORKFLOW | {"controller": False},), (WORKFLOW | {"kind": "Job", "controller": True},)]
 )
 def test_a_pod_that_no_workflow_controls_gives_no_owner(api, owners):
-    assert find_workflow(api, pod(api, *owners)) is None
+    assert find_workflow(api, pod(api, *owners), here=None) is None
 
 
 def test_a_process_that_is_no_task_of_a_server_asks_nothing(api):
-    assert find_workflow(api, {}) is None
+    assert find_workflow(api, {}, here="gangs") is None
     assert not api.calls
 
 
-def test_an_account_that_may_not_read_pods_is_told_so(api):
+def test_shipped_rights_are_enough_where_gangs_have_a_namespace_of_their_own(api):
+    """The account of tasks has the driver's Role there, which reads no pod by name: it is not asked for."""
     environ = pod(api, WORKFLOW | {"controller": True})
-    mute = FakeApi(server=api.server, rights=[Right(resource="pods", verbs=("list",))])
-    with pytest.raises(ConfigError, match="pods"):
-        find_workflow(mute, environ)
+    driver = FakeApi(server=api.server, rights=DRIVER)
+    assert find_workflow(driver, environ, here="kubeflow") is None
+    assert not driver.calls
+
+
+@pytest.mark.parametrize("here", [None, "gangs"])
+def test_an_account_that_may_not_read_its_pod_starts_gangs_without_an_owner(api, here):
+    environ = pod(api, WORKFLOW | {"controller": True})
+    assert find_workflow(FakeApi(server=api.server, rights=DRIVER), environ, here=here) is None
 
 
 def test_a_gang_that_a_pipeline_starts_goes_with_its_workflow(desk, api, monkeypatch):

@@ -1,6 +1,8 @@
 """What a task is told, and finds: config, secrets, commits, names."""
 
+import os
 import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -14,6 +16,8 @@ from gangline.line.kfp.history import keep_history, lay_out_history
 from gangline.line.kfp.outputs import numbers, write
 from gangline.line.kfp.secrets import for_tasks, mounted_secrets, secret_names, secret_variables
 from gangline.line.kfp.supervise import scrubbed
+from gangline.line.kfp.tagging import highest_tag
+from gangline.line.registry import tags
 from gangline.spec.measured import Band, Ledger, Metric
 from gangline.spec.secrets import resolve_secret
 from gangline.spec.site import ForgeTable, KfpTable, SignTable, Site, StoreTable
@@ -98,6 +102,29 @@ def test_an_older_commit_than_the_newest_is_kept_as_well(tmp_path):
     assert subprocess.run(log, capture_output=True, text=True, check=True).stdout.split() == [first]
 
 
+def test_a_task_numbers_its_version_above_the_tags_that_are_known_where_the_pipeline_was_called(tmp_path):
+    repo = repositories.make_repository(tmp_path / "repo")
+    for tag in ("model/cheap/v2", "model/cheap/v10", "model/other/v99", "model/cheap/vX"):
+        repositories.git(repo, "tag", tag)
+    found = highest_tag(repo, records.record())
+    assert found == ("cheap", 10)
+    store = open_store(f"file:{tmp_path / 'store'}")
+    key = keep_history(Repository.at(repo), repositories.git(repo, "rev-parse", "HEAD"), store, highest=found)
+    lay_out_history(store, key, tmp_path / "task")
+    assert tags.taken_numbers(tmp_path / "task", "cheap") == {10}
+    assert tags.taken_numbers(tmp_path / "task", "other") == set()
+
+
+def test_the_remotes_tags_count_where_the_line_pushes_to_it(tmp_path):
+    remote = repositories.make_repository(tmp_path / "remote")
+    repositories.git(remote, "tag", "model/cheap/v7")
+    repo = repositories.make_repository(tmp_path / "repo")
+    repositories.git(repo, "remote", "add", "origin", str(remote))
+    silent = records.record()
+    pushes = replace(silent, inputs=replace(silent.inputs, values={"publish.push": True}))
+    assert [highest_tag(repo, each) for each in (silent, pushes)] == [("cheap", 0), ("cheap", 7)]
+
+
 @pytest.mark.parametrize("branch", ["main", "feature/x", None, "$(rm -rf)\u202e\n" + "b" * 300])
 def test_names_are_plain_and_lead_back(branch):
     record = records.record(branch=branch)
@@ -139,3 +166,15 @@ def test_the_band_of_the_headline_metric_is_a_number_too():
     assert numbers(replace(records.record(), metrics={"loss": metric}))["loss_band_center"] == 2.0
     judged = numbers(replace(records.record(), metrics={"loss": replace(metric, base_band=base)}))
     assert (judged["loss_band_center"], judged["loss_band_half"]) == (3.0, 0.1)
+
+
+def test_a_task_imports_nothing_that_only_other_drivers_need():
+    """A process for each: structlog alone, there for an event that is rare, brought rich and asyncio along."""
+    rest = ["structlog", "rich", "asyncio", "tomllib", "kubernetes", "gangline.line.birth", "gangline.spec.load"]
+    code = (
+        "import sys, kfp.dsl.executor_main, gangline.line.kfp.run_stage\n"
+        f"print([name for name in {rest!r} if name in sys.modules])"
+    )
+    environ = {**os.environ, "_KFP_RUNTIME": "true"}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

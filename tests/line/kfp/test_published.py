@@ -10,6 +10,7 @@ from tests.line import repositories
 from tests.line.kfp.driving import kfp_run
 from tests.line.kfp.pods import server_run
 
+from gangline.line.kfp.tagging import tag_version
 from gangline.line.registry.versions import read_version
 from gangline.line.states import stage
 from gangline.spec.site import StoreTable
@@ -20,7 +21,6 @@ SMALL = (
     "model.layers=1", "model.width=32", "model.context=32", "train.steps=4", "train.ranks=1", "train.strategy=auto",
     "evaluate.seeds=1", "prove.plan=off", "prove.replay_steps=4", "publish.smoke=false",
 )  # fmt: skip
-TAG = "model/bytegpt/v1"
 
 
 @pytest.fixture
@@ -33,12 +33,12 @@ def gpt(desk, monkeypatch):
     return desk
 
 
-def demand_version(desk, record):
-    """Version 1 is there, signed, and the tag that leads to it stands on the commit."""
+def demand_version(desk, record, number=1):
+    """That version is there, signed, and the tag that leads to it stands on the commit."""
     made = stage(record, "publish").outputs
-    assert (made["model"], made["version"]) == ("bytegpt", 1)
-    assert read_version(desk.store, "bytegpt", 1).commit == record.commit.sha
-    assert repositories.git(desk.repo, "rev-parse", f"{TAG}^{{commit}}") == record.commit.sha
+    assert (made["model"], made["version"]) == ("bytegpt", number)
+    assert read_version(desk.store, "bytegpt", number).commit == record.commit.sha
+    assert repositories.git(desk.repo, "rev-parse", f"model/bytegpt/v{number}^{{commit}}") == record.commit.sha
     kept = {each.kind: each for each in record.artifacts}
     assert desk.store.get(kept["signature"].key).data
     assert all(desk.store.head(each.key) is not None for each in record.artifacts)
@@ -57,5 +57,13 @@ def test_by_tasks_of_a_server_that_have_a_store_and_no_repository(gpt, cluster, 
         url=f"s3://{minio_server.bucket}/{token_hex(4)}", endpoint=minio_server.endpoint, credentials="secret:env:STORE"
     )
     cluster.site = replace(cluster.site, store=store)
+    of_another_store = "model/bytegpt/v1"
+    repositories.git(cluster.repo, "tag", of_another_store)
     record = server_run(cluster)
-    demand_version(cluster, record)
+    demand_version(cluster, record, 2)
+    repositories.git(
+        cluster.repo, "tag", "--force", "model/bytegpt/v2", of_another_store
+    )  # came while the pipeline ran
+    tag_version(cluster.repo, record, cluster.store, cluster.seen)
+    assert "the tag model/bytegpt/v2 is of another" in cluster.seen.notes[-1]
+    assert "gangline run --again" in cluster.seen.notes[-1]

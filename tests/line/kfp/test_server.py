@@ -91,11 +91,33 @@ def test_a_driver_that_comes_back_joins_the_pipeline_and_trains_nothing_twice(cl
 @pytest.mark.slow
 def test_a_pipeline_that_ends_without_a_word_leaves_the_run_open(cluster, pods):
     pods.work = lambda _: "FAILED"
-    with pytest.raises(TrainingError, match="ended as FAILED"):
+    with pytest.raises(TrainingError, match=r"stage plan did not end, and the server has no log.*ended as FAILED"):
         server_run(cluster)
     pods.work = pods.take_through
     assert server_run(cluster).run.verdict == "passed"
     assert len(pods.rows["runs"]) == 2
+
+
+def test_a_run_that_a_pipeline_left_open_says_which_stage_and_what_its_task_wrote_and_no_name_of_a_node(cluster, pods):
+    def ends(row):
+        row["run_details"] = {"task_details": [
+            {"display_name": "root", "pod_name": "wf", "state": "FAILED", "child_tasks": [{"pod_name": "wf-7"}]},
+            {"display_name": "executor", "pod_name": "wf-2", "state": "FAILED"},
+            {"display_name": "plan", "pod_name": "wf-7", "state": "FAILED", "child_tasks": [{"pod_name": "wf-8"}]},
+            {"display_name": "executor", "pod_name": "wf-8", "state": "FAILED", "child_tasks": [{"pod_name": "wf-9"}]},
+            {"display_name": "executor(1)", "pod_name": "wf-9", "state": "FAILED"},
+        ]}  # fmt: skip
+        pods.logs = {
+            "wf-2": "error: another task\n",
+            "wf-9": "starts\nerror: the store\x1b[2J is away\nF1 launcher: exit 40\n",
+        }
+        return "FAILED"
+
+    pods.work = ends
+    with pytest.raises(TrainingError, match=r"stage plan did not end: the store \[2J is away; ") as raised:
+        server_run(cluster)
+    assert "executor" not in str(raised.value)
+    assert "wf-" not in str(raised.value)
 
 
 def test_cancel_stops_the_pipeline_before_the_gang_and_leaves_nothing(cluster, pods):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal, cast, get_args
 
-from gangline.line.kfp.wire import Wire
+from gangline.line.kfp.wire import Unanswered, Wire
 
 State = Literal[
     "unknown", "PENDING", "RUNNING", "SUCCEEDED", "SKIPPED", "FAILED", "CANCELING", "CANCELED", "PAUSED"
@@ -21,6 +21,17 @@ CONTENT_TAG = "file"
 CONTENT_LETTERS = 12
 
 
+@dataclass(frozen=True, slots=True)
+class FailedTask:
+    """A component, or one of the tasks (`train-driver`, `executor`) that it consists of."""
+
+    name: str
+    node: str = ""
+    """By which its log is asked for; empty where the server does not say."""
+    children: tuple[str, ...] = ()
+    """Nodes that it consists of."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PipelineRun:
     id: str
@@ -28,8 +39,8 @@ class PipelineRun:
     state: State
     run: str
     """The `run` it was given as a parameter."""
-    failed: tuple[str, ...] = ()
-    """Tasks that failed, as far as the server names them."""
+    failed: tuple["FailedTask", ...] = ()
+    """As far as the server names them."""
 
     @property
     def is_final(self) -> bool:
@@ -106,6 +117,13 @@ class Client:
         """As it stands."""
         return _run(self.wire.get(f"/runs/{id_}"))
 
+    def log(self, id_: str, node: str) -> str:
+        """What a task wrote, as far as the server still has it."""
+        try:
+            return self.wire.text(f"/apis/v1alpha1/runs/{id_}/nodes/{node}/log")
+        except Unanswered:
+            return ""
+
     def terminate(self, id_: str) -> None:
         """Ask a pipeline run to stop; one that has ended stays as it is. It ends some 20 s later."""
 
@@ -140,15 +158,19 @@ def _upload(name: str, pipeline_id: str, tags: Mapping[str, str]) -> dict[str, s
 
 def _run(row: Mapping[str, Any]) -> PipelineRun:
     tasks = (row.get("run_details") or {}).get("task_details") or ()
-    failed = (str(task.get("display_name") or "unknown") for task in tasks if task.get("state") == "FAILED")
     parameters = (row.get("runtime_config") or {}).get("parameters") or {}
     return PipelineRun(
         id=str(row["run_id"]),
         name=str(row.get("display_name", "")),
         state=_state(row.get("state")),
         run=str(parameters.get("run", "")),
-        failed=tuple(dict.fromkeys(failed)),
+        failed=tuple(_failed(task) for task in tasks if task.get("state") == "FAILED"),
     )
+
+
+def _failed(task: Mapping[str, Any]) -> FailedTask:
+    children = (str(child.get("pod_name") or "") for child in task.get("child_tasks") or ())
+    return FailedTask(str(task.get("display_name") or ""), str(task.get("pod_name") or ""), tuple(children))
 
 
 def _state(text: object) -> State:

@@ -11,6 +11,7 @@ from pathlib import Path
 from gangline.errors import StorageError
 from gangline.line.base import MAX_BACK
 from gangline.line.git import Repository
+from gangline.line.registry.tags import keep_highest
 from gangline.storage.blobs import put_blob
 from gangline.storage.layer import LayerFile, fetch_layer, pack
 from gangline.storage.protocol import ObjectStore
@@ -20,8 +21,16 @@ _SERVING = "git -c uploadpack.allowFilter=true -c uploadpack.allowAnySHA1InWant=
 _LEFT_OUT = ("hooks/", "logs/", "FETCH_HEAD", "description")
 
 
-def keep_history(repository: Repository, commit: str, store: ObjectStore) -> str:
+def keep_history(
+    repository: Repository, commit: str, store: ObjectStore, *, highest: tuple[str, int] | None = None
+) -> str:
     """Key of `commit` and as many ancestors as a base is looked for in.
+
+    Args:
+        repository: Holds them.
+        commit: The newest.
+        store: Gets them.
+        highest: Model and the highest version of it that a tag has taken: a task numbers its version above.
 
     Raises:
         StorageError: git cannot read the repository.
@@ -33,6 +42,8 @@ def keep_history(repository: Repository, commit: str, store: ObjectStore) -> str
         fetch = ("fetch", "--quiet", "--no-tags", f"--depth={MAX_BACK + 1}", "--filter=tree:0")
         _git(folder, *fetch, f"--upload-pack={_SERVING}", f"file://{top}", commit)
         _git(folder, "update-ref", "refs/heads/main", commit)
+        if highest is not None:
+            keep_highest(folder, *highest)
         return put_blob(store, pack(_files(folder / ".git")))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gangline.errors import GanglineError
+from gangline.launch.kubernetes.api.sign_in import own_namespace
 from gangline.line import run_stage as line_run_stage
 from gangline.line import runs
 from gangline.line.kfp import outputs as shown
@@ -67,7 +68,7 @@ def _run(name: str, run: str, task: TaskConfig, tells: Tells | None, outputs: Ma
         record = line_run_stage.run_stage(
             repo, name, run, site=site, environ=environ, observer=tells or Silent(),
             max_seconds=task.patience_seconds, kind="kfp", url=task.url,
-            find_owner=partial(find_workflow, environ=environ),
+            find_owner=partial(find_workflow, environ=environ, here=own_namespace()),
         )  # fmt: skip
         if outputs:
             store = runs.open_site_store(repo, site, environ)

@@ -9,19 +9,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from gangline.errors import CancelledError, ConfigError, StorageError, TrainingError, UsageError
+from gangline.errors import CancelledError, ConfigError, TrainingError, UsageError
 from gangline.line.git import Repository
 from gangline.line.kfp.client import Client, PipelineRun
 from gangline.line.kfp.compile import compile_run
 from gangline.line.kfp.config import TaskConfig
 from gangline.line.kfp.history import keep_history
+from gangline.line.kfp.last_words import last_words
 from gangline.line.kfp.names import experiment_name, link, run_name, run_of_link, version_name
 from gangline.line.kfp.secrets import for_tasks
+from gangline.line.kfp.tagging import highest_tag, tag_version
 from gangline.line.kfp.wire import Wire, check_endpoint
 from gangline.line.observer import Observer
 from gangline.line.record_store import RecordStore
-from gangline.line.registry import tags
-from gangline.line.registry.versions import read_version
 from gangline.line.seal import Sealer
 from gangline.line.states import FINAL, stage
 from gangline.spec.record import STAGES, Artifact, Record
@@ -67,8 +67,8 @@ def run_on_server(
     ended = _wait(client, id_, records, observer)
     record = records.read() or record
     if record.run.state == "open":
-        _demand_end(record, ended)
-    _second_leg(repo, record, store, observer)
+        _demand_end(client, record, ended)
+    tag_version(repo, record, store, observer)
     return record
 
 
@@ -93,7 +93,7 @@ def _start(
     repository = Repository.at(repo)
     config = TaskConfig(
         site=for_tasks(site),
-        history=keep_history(repository, record.commit.sha, records.store),
+        history=keep_history(repository, record.commit.sha, records.store, highest=highest_tag(repo, record)),
         folder=repository.prefix or ".",
         url=site.kfp.ui_url or site.kfp.endpoint,
     )
@@ -153,30 +153,11 @@ def _tell_news(record: Record | None, told: set[str], observer: Observer) -> Non
             observer.stage_ended(name, info)
 
 
-def _demand_end(record: Record, ended: PipelineRun) -> None:
+def _demand_end(client: Client, record: Record, ended: PipelineRun) -> None:
     url = record.links.get("kfp", ended.id)
     if record.run.cancel_requested or ended.state == "CANCELED":
         raise CancelledError(f"{record.run.id}: its pipeline run was stopped; gangline run goes on: {url}")
-    failed = f", failed: {', '.join(ended.failed)}" if ended.failed else ""
     raise TrainingError(
-        f"{record.run.id}: the pipeline run ended as {ended.state}{failed}, and the run is open; see {url},"
-        " then gangline run goes on"
+        f"{record.run.id}: {last_words(client, record, ended)}; the pipeline run ended as {ended.state} and the run is"
+        f" open: see {url}, then gangline run goes on"
     )
-
-
-def _second_leg(repo: Path, record: Record, store: ObjectStore, observer: Observer) -> None:
-    """The tag of a version that a task published: tasks have no repository to keep it, and none to push from."""
-    made = stage(record, "publish").outputs
-    version = read_version(store, str(made["model"]), int(made["version"])) if "version" in made else None
-    if version is None:
-        return
-    try:
-        tag = tags.create_tag(repo, version)
-        origin = tags.open_origin(repo, wanted=record.inputs.values.get("publish.push") is True)
-        if origin is not None and not origin.is_mirror:
-            observer.note(tags.announcement(origin))
-        refused = tags.push_tag(origin, tag) if origin else None
-    except StorageError as error:
-        refused = f"the tag of {version.model} {version.version} could not be made, promote waits for it: {error}"
-    if refused:
-        observer.note(refused)

@@ -14,10 +14,10 @@ from gangline.line.kfp.server import run_on_server
 from gangline.line.lease import HeldError
 from gangline.line.observer import Observer, Silent
 from gangline.line.question import ask
-from gangline.line.run import Asked, outcome, run_line
+from gangline.line.run import Asked, run_line
 from gangline.line.run_stage import run_stage
 from gangline.line.seal import Sealer
-from gangline.line.states import FINAL, stage
+from gangline.line.states import FINAL, outcome, stage
 from gangline.spec.record import Record, StageInfo
 from gangline.spec.site import Site
 

@@ -77,6 +77,20 @@ class Wire:
             raise Unanswered(f"{method} {path}: {type(error).__name__}") from error
         return _read(method, path, answer.status, answer.data)
 
+    def text(self, path: str) -> str:
+        """What one request for a text is answered with.
+
+        Raises:
+            Unanswered: With none.
+        """
+        try:
+            answer = self._send("GET", f"{self.endpoint.rstrip('/')}{path}", None, None)
+        except urllib3.exceptions.HTTPError as error:
+            raise Unanswered(f"GET {path}: {type(error).__name__}") from error
+        if answer.status != 200:
+            raise Unanswered(f"GET {path}: HTTP {answer.status}")
+        return answer.data[-_MOST_BYTES:].decode(errors="replace")
+
     def _send(self, method: str, url: str, body: Any, file: bytes | None) -> urllib3.BaseHTTPResponse:
         headers = {"Accept": "application/json"}
         if token := self.token():
