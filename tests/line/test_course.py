@@ -10,7 +10,7 @@ from gangline.spec.gang import JobResult
 from gangline.storage import growing
 from gangline.storage.local import FolderStore
 
-PLAN = SimpleNamespace(role="train", run_prefix="runs/p/c/r")
+PLAN = SimpleNamespace(role="train", run_prefix="runs/p/c/r", output_prefix="runs/p/c/r")
 
 
 def lines(*rows):

@@ -7,6 +7,7 @@ from tests.line import repositories
 
 from gangline.errors import CapacityError, GateError, NonFiniteError, OutOfMemoryError, TrainingError
 from gangline.launch.local import LocalLauncher
+from gangline.launch.protocol import GangEvent, GangStatus
 from gangline.line.states import stage
 from gangline.line.sweep import sweep
 
@@ -90,6 +91,23 @@ def test_servers_of_a_gang_too_short_to_be_seen_running_are_known_all_the_same(d
     record = desk.run()
     assert record.gang.servers == ("server-7",)
     assert record.gang.released is not None
+
+
+def test_a_gang_is_admitted_when_it_has_servers_and_not_when_it_is_submitted(desk, monkeypatch):
+    events, seen = LocalLauncher.follow, []
+
+    def queued(launcher, name):
+        waiting = GangStatus(state="waiting")
+        for status in (waiting, replace(waiting, state="starting"), replace(waiting, state="starting", servers=("a",))):
+            yield GangEvent(kind="state", text=status.state, status=status)
+            seen.append(desk.records()[0].gang.admitted)
+        yield from events(launcher, name)
+
+    monkeypatch.setattr(LocalLauncher, "follow", queued)
+    record = desk.run()
+    assert seen[:2] == [None, None]
+    assert seen[2] is not None
+    assert record.gang.admitted == seen[2]
 
 
 def test_the_ledger_counts_every_attempt(desk):

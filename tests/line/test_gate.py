@@ -71,12 +71,21 @@ def test_a_base_without_band_judges_nothing():
     assert quality(LOWER, of)[0] == "unknown"
 
 
-def test_what_learns_a_band_is_named_for_tasks_and_what_needs_none_for_programs():
+def test_what_learns_a_band_is_named_and_what_needs_none_for_programs():
     of = with_metric(value=9.9, base=2.37)
     trained = replace(of, inputs=replace(of.inputs, values={"project.task": "model:Demo"}))
     assert "evaluate.seeds = 3" in quality(LOWER, trained)[1]
+    assert "where the program reads its seed" in quality(LOWER, of)[1]
     assert "tolerance_percent or limit judges" in quality(LOWER, of)[1]
-    assert "seeds" not in quality(LOWER, of)[1]
+    assert "GANGLINE_SEED" not in quality(LOWER, trained)[1]
+
+
+def test_a_band_whose_seeds_gave_equal_values_says_so_and_refuses_beyond_its_floor():
+    of = with_metric(value=2.0, base=2.0, base_band=Band(center=2.0, half=0.002, n=3, origin="base", equal=True))
+    verdict, reason = quality(LOWER, of)
+    assert verdict == "yes"
+    assert "the program does not use its seed, the band is its floor only" in reason
+    assert quality(LOWER, replace(of, metrics={"eval_loss": replace(of.metrics["eval_loss"], value=2.1)}))[0] == "no"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +119,7 @@ def test_a_metric_that_nobody_reports_is_refused_whatever_the_base(base_data):
     [
         ({"project.task": "model:Demo"}, True, "evaluate(model, batch) of the task"),
         ({"project.command": ["python"]}, True, "program.report(eval_loss=...) of a Program, session.report("),
-        ({"project.command": ["python"]}, False, "from gangline.train import Program; with Program() as program:"),
+        ({"project.command": ["python"]}, False, "from gangline.train import Program; program = Program().start();"),
     ],
 )
 def test_who_reports_nothing_is_told_where_by_the_form_of_the_program(values, joined, works):
@@ -131,7 +140,7 @@ def test_a_dirty_tree_is_not_reproducible():
     dirty = replace(record(), commit=replace(record().commit, patch="blobs/sha256/x"))
     assert verdicts(GateTable(), dirty)["reproducible"][0] == "no"
     assert verdicts(GateTable(reproducible=False), dirty)["reproducible"][0] == "unknown"
-    assert verdicts(GateTable(), record())["reproducible"][0] == "yes"
+    assert verdicts(GateTable(), record())["reproducible"][0] == "unknown"
 
 
 @pytest.mark.parametrize(

@@ -54,10 +54,12 @@ def test_one_line_of_an_open_run_says_what_it_does(submitted):
     step = {"event": "step", "rank": 0, "step": 2, "loss": 2.71, "seconds": 7.0, "tokens": 70, "time": time.time()}
     events.parent.mkdir(parents=True, exist_ok=True)
     events.write_text(json.dumps(step) + "\n")
-    said = glance(desk.repo, desk.record(run), **desk.where, seconds=2.0).sentence()
+    progress = glance(desk.repo, desk.record(run), **desk.where, seconds=2.0)
+    said = progress.sentence()
     assert "2/4 loss 2.71" in said
     assert "ETA 14 s" in said
-    assert one_line(desk.record(run), doing=f"train {said}").startswith(f"open · {run} · train none 2/4")
+    assert progress.ends_in_seconds == 14.0
+    assert one_line(desk.record(run), doing=f"train {said}").startswith(f"open · {run} · train 1 process 2/4")
 
 
 def test_a_run_without_a_gang_is_at_its_next_stage(desk):

@@ -12,7 +12,7 @@ from gangline.line.history import measured, read_history
 from gangline.line.record_store import RecordStore
 from gangline.spec.forecast import Forecast, Term
 from gangline.spec.mesh import Mesh
-from gangline.spec.record import Drill, PlanInfo
+from gangline.spec.record import Drill, PlanInfo, StageInfo
 from gangline.storage.local import FolderStore
 
 
@@ -79,6 +79,13 @@ def test_what_a_run_forecast_and_measured_by_part_is_part_of_it():
     assert run.parts == {"compute": 0.05}
     assert (run.forecast.step_seconds, run.forecast.device_name) == (0.2, "a processor")
     assert measured([record()]) == ()
+
+
+def test_time_in_a_queue_is_no_time_of_the_gang():
+    waited = trained("a" * 40, 1)
+    waited = replace(waited, stages={"train": StageInfo(state="done", seconds=7200.0)})
+    ran = replace(waited.plan, measured=replace(waited.plan.measured, wall_seconds=600.0))
+    assert [each.train_seconds for each in measured([waited, replace(waited, plan=ran)])] == [7200.0, 600.0]
 
 
 def test_runs_of_forks_and_drilled_ones_teach_nothing(tmp_path):

@@ -77,6 +77,13 @@ def test_another_code_is_another_question(tmp_path):
     assert inventory.answer_file(model_of(repo), tmp_path) != before
 
 
+def test_of_a_program_nothing_runs_and_its_next_commit_is_not_asked_again(tmp_path):
+    model = model_of(repositories.make_repository(tmp_path / "repo"))
+    inventory.look(model, home=tmp_path, runner=Answers(b'{"cores": 2, "devices": []}'))
+    later = replace(model, code=b"another", environment="another")
+    assert inventory.look(later, home=tmp_path, runner=Answers(None)).inventory.cores == 2
+
+
 def test_an_answer_that_is_no_json_is_refused(tmp_path):
     model = model_of(repositories.make_repository(tmp_path / "repo"))
     with pytest.raises(ConfigError, match="Segmentation"):
@@ -105,9 +112,30 @@ def test_code_of_a_commit_is_for_its_model_alone_and_runs_as_whose_it_is(tmp_pat
         assert (runner.job.trust, runner.job.code is None) == wanted
 
 
+def test_the_variables_of_the_line_and_the_names_of_its_data_are_told_but_no_secret(tmp_path):
+    repo = task_repository(tmp_path / "repo", TASK)
+    model = replace(model_of(repo), data=("b/two.csv", "a/one.csv"))
+    table = replace(model.line.train, env={"WIDTH": "3", "TOKEN": "secret:env:TOKEN"})
+    asked = replace(model, line=replace(model.line, train=table))
+    runner = Answers(b'{"cores": 2, "devices": []}')
+    inventory.look(asked, home=tmp_path, runner=runner)
+    assert runner.job.env == {"WIDTH": "3"}
+    assert runner.job.arguments[-2:] == ("--data", '["a/one.csv", "b/two.csv"]')
+    files = {inventory.answer_file(each, tmp_path) for each in (asked, model, replace(asked, data=("other.csv",)))}
+    assert len(files) == 3
+
+
 def test_installed_packages_decide_the_environment():
     assert environment.installed()["pytest"] == pytest.__version__
     assert environment.versions()["gangline"]
     assert len(environment.of_this_interpreter()) == 64
     assert environment.of_lock(b"a") != environment.of_lock(b"b")
     assert json.dumps(environment.versions())
+
+
+def test_a_schedule_of_the_commit_is_asked_for_a_program_too(tmp_path):
+    line = repositories.LINE + '[train.schedule]\nkind = "answer:nothing"\n'
+    model = model_of(repositories.make_repository(tmp_path / "repo", {"line.toml": line, "answer.py": ""}))
+    runner = local_runner(tmp_path / "repo", site=Site(), environ={"HOME": str(tmp_path)})
+    with pytest.raises(ConfigError, match="answer has no function 'nothing'"):
+        inventory.look(model, home=tmp_path, runner=runner)

@@ -79,9 +79,10 @@ def test_nobody_waits_for_it_longer_than_was_said(asked):
 
 class Says:
     def __init__(self, stdout):
-        self.stdout = stdout
+        self.stdout, self.job = stdout, None
 
     def run(self, job):
+        self.job = job
         return Done(exit_code=0, stdout=self.stdout, stderr=b"")
 
 
@@ -91,6 +92,14 @@ def test_what_a_model_says_of_itself_never_stops_a_plan(asked, line):
     weighed = weigh(**given, always=True)
     assert weighed.choice == given["choice"]
     assert all("not known: wanted an answer of the child process, found" in note for note in weighed.notes)
+
+
+def test_the_variables_of_the_line_are_there_but_no_secret(asked):
+    given, runner = asked(), Says(b"")
+    model = given["model"]
+    table = replace(model.line.train, env={"WIDTH": "3", "TOKEN": "secret:env:TOKEN"})
+    weigh(**given | {"runner": runner, "model": replace(model, line=replace(model.line, train=table))}, always=True)
+    assert runner.job.env == {"WIDTH": "3"}
 
 
 def test_unasked_it_follows_only_what_is_tight(asked, monkeypatch):

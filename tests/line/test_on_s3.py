@@ -15,6 +15,7 @@ from tests.line.conftest import Desk, Remembers
 from gangline.checkpoint.envelope import list_checkpoints
 from gangline.errors import IntegrityError, StorageError
 from gangline.line import places
+from gangline.line.artifacts import chosen, fetch, items_of
 from gangline.line.drill.invariants import spellings
 from gangline.line.launchers import gang_credentials
 from gangline.line.run import run_line
@@ -104,6 +105,17 @@ def test_a_command_goes_the_whole_line_and_sees_no_secret(s3_desk, s3_server, tm
     back = s3_server.store(token_hex(4))
     copy_store(FolderStore(tmp_path / "copy"), back, "")
     assert back.get(f"{prefix}/record.json").data == s3_desk.store.get(f"{prefix}/record.json").data
+
+
+def test_outputs_go_to_the_server_in_parts_and_come_back_verified(s3_desk, tmp_path):
+    script = "import os; os.makedirs('out'); open('out/model.pt', 'wb').write(b'x' * (20 << 20))\n"
+    line = repositories.LINE.replace("[train]", 'outputs = ["out/**"]\n[train]', 1)
+    repositories.commit(s3_desk.repo, {"answer.py": script, "line.toml": line})
+    record = s3_desk.run()
+    assert (record.outputs.num_files, record.outputs.size_bytes) == (1, 20 << 20)
+    ((_, path),) = fetch(s3_desk.store, chosen(items_of(s3_desk.store, record), "out/*"), tmp_path, overwrite=False)
+    assert path.read_bytes() == b"x" * (20 << 20)
+    assert list(s3_desk.store.open_uploads("")) == []
 
 
 @pytest.mark.timeout(280)

@@ -2,11 +2,14 @@
 
 import pytest
 from tests.line import repositories
+from tests.line.records import new_sealer
 
 from gangline.errors import ConfigError
+from gangline.line.birth import find_or_bear
 from gangline.line.git import Repository
 from gangline.line.protected import is_protected, read_protection
 from gangline.line.question import Origin, ask
+from gangline.storage.local import FolderStore
 
 GATES = repositories.LINE + '[[gate.quality]]\nmetric = "loss"\nbetter = "lower"\nlimit = 2.5\n'
 LAX = repositories.LINE + '[publish]\nmodel = "other"\nbranches = ["**"]\n[data]\nholdout = 0.01\n'
@@ -170,3 +173,15 @@ def test_history_that_never_met_the_default_branch_is_not_part_of_it(repo):
     sha = repositories.commit(repo, {"line.toml": LAX})
     found = Repository.at(repo)
     assert not is_protected(found, sha, read_protection(found))
+
+
+def test_a_default_branch_that_publish_branches_does_not_name_is_named(repo, tmp_path):
+    repositories.git(repo, "branch", "--move", "main", "master")
+    asked = question(repo)
+    assert (asked.protected, asked.rules) == (False, asked.commit)
+    record = find_or_bear(
+        FolderStore(tmp_path / "store"), asked, again=False, target="local", sealer=new_sealer()
+    ).record
+    assert [each.text for each in record.events] == [
+        "nothing is published from here: publish.branches names main, not the default branch"
+    ]

@@ -41,15 +41,17 @@ def until(holds, what):
     return found
 
 
-def processes_of(run):
-    """Process ids whose environment names a gang of `run`."""
+def processes_of(run, repo=None):
+    """Process ids whose environment names a gang of `run`, or of any, in `repo`, or in any: ids of runs repeat."""
+    marks = [f"GANGLINE_RUN={run}\0".encode()] if run else []
+    marks += [f"GANGLINE_HOME={repo}/".encode()] if repo else []
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             environment = (folder / "environ").read_bytes()
         except OSError:
             continue
-        if f"GANGLINE_RUN={run}\0".encode() in environment and int(folder.name) != os.getpid():
+        if all(mark in environment for mark in marks) and int(folder.name) != os.getpid():
             found.append(int(folder.name))
     return found
 
@@ -78,7 +80,7 @@ def driver(long_desk, tmp_path):
     process.wait()
     process.stdout.close()
     cancel_run(long_desk.repo, run, **long_desk.where, reason="test is over", save=False)
-    until(lambda: not processes_of(run), "no process left")
+    until(lambda: not processes_of(run, long_desk.repo), "no process left")
 
 
 def test_cancel_stops_driver_and_gang_and_leaves_nothing(long_desk, driver):
@@ -87,7 +89,7 @@ def test_cancel_stops_driver_and_gang_and_leaves_nothing(long_desk, driver):
     assert (record.run.verdict, record.run.exit_code) == ("cancelled", 70)
     assert "enough" in record.run.reason
     assert process.wait(DEADLINE_SECONDS) != 0
-    until(lambda: not processes_of(run), "no process left")
+    until(lambda: not processes_of(run, long_desk.repo), "no process left")
     again = cancel_run(long_desk.repo, run, **long_desk.where, reason="once more")
     assert again.run.reason == record.run.reason
     assert stage(long_desk.record(run), "train").state == "cancelled"
@@ -98,10 +100,10 @@ def test_cancel_ends_a_run_that_nobody_drives_and_its_gang(long_desk, driver):
     process, run = driver
     process.kill()
     process.wait()
-    assert processes_of(run)
+    assert processes_of(run, long_desk.repo)
     record = cancel_run(long_desk.repo, run, **long_desk.where, reason="driver died")
     assert record.run.verdict == "cancelled"
-    until(lambda: not processes_of(run), "no process left")
+    until(lambda: not processes_of(run, long_desk.repo), "no process left")
 
 
 def test_a_driver_that_is_not_let_near_its_gang_leaves_the_run_open_and_the_gang_alone(desk, monkeypatch):
@@ -131,13 +133,13 @@ def test_a_second_driver_is_sent_to_follow(long_desk, driver):
 
 def test_a_driver_that_was_killed_is_replaced_and_its_gang_adopted(long_desk, driver):
     process, run = driver
-    before = processes_of(run)
+    before = processes_of(run, long_desk.repo)
     process.kill()
     process.wait()
     taken = threading.Thread(target=swallow, args=(CancelledError, long_desk.run))
     taken.start()
     until(lambda: long_desk.record(run).run.driver.token == 2, "the second driver writes")
-    assert set(processes_of(run)) <= set(before)
+    assert set(processes_of(run, long_desk.repo)) <= set(before)
     cancel_run(long_desk.repo, run, **long_desk.where, reason="enough")
     taken.join(DEADLINE_SECONDS)
     assert not taken.is_alive()
@@ -149,7 +151,7 @@ def test_ctrl_c_stops_the_gang_and_leaves_the_run_to_be_resumed(long_desk, drive
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=DEADLINE_SECONDS)
     assert b"gangline run goes on" in output
-    until(lambda: not processes_of(run), "no process left")
+    until(lambda: not processes_of(run, long_desk.repo), "no process left")
     record = long_desk.record(run)
     assert record.run.state == "open"
     assert not lease.is_held(lease.read_lease(long_desk.store, record.prefix), now=time.time())
@@ -160,7 +162,7 @@ def test_sigterm_leaves_the_gang_running(long_desk, driver):
     process.terminate()
     process.wait(DEADLINE_SECONDS)
     time.sleep(0.5)
-    assert processes_of(run)
+    assert processes_of(run, long_desk.repo)
     assert long_desk.record(run).run.state == "open"
 
 
@@ -187,7 +189,7 @@ def test_a_newer_commit_stops_a_gang_that_trains(long_desk, tmp_path):
         assert process.wait(DEADLINE_SECONDS) != 0
         assert long_desk.record(run).run.verdict == "superseded"
         assert newer.run.verdict == "passed"
-        until(lambda: not processes_of(run), "no process left")
+        until(lambda: not processes_of(run, long_desk.repo), "no process left")
     finally:
         process.kill()
         process.wait()
@@ -215,7 +217,7 @@ def test_sweep_deletes_gangs_of_ended_runs_and_of_orphans_alone(long_desk, drive
     assert [(each.life, each.deleted) for each in sweep(long_desk.repo, **asked)] in ([], [("followed", False)])
     process.kill()
     process.wait()
-    assert processes_of(run)
+    assert processes_of(run, long_desk.repo)
     prefix = long_desk.record(run).prefix
     held = lease.read_lease(long_desk.store, prefix)
     from gangline.spec.codec import canonical
@@ -223,21 +225,21 @@ def test_sweep_deletes_gangs_of_ended_runs_and_of_orphans_alone(long_desk, drive
     long_desk.store.put(f"{prefix}/lease.json", canonical(replace(held, expires=time.time() - 1e6)))
     dry = sweep(long_desk.repo, **asked, dry_run=True)
     assert all(not each.deleted for each in dry)
-    assert processes_of(run)
+    assert processes_of(run, long_desk.repo)
     (swept,) = sweep(long_desk.repo, **asked)
     assert (swept.run, swept.life, swept.deleted) == (run, "orphan", True)
-    until(lambda: not processes_of(run), "no process left")
+    until(lambda: not processes_of(run, long_desk.repo), "no process left")
 
 
 def test_a_run_that_was_left_on_purpose_is_no_orphan_before_its_time(long_desk):
     run = long_desk.run(until="submit").run.id
-    until(lambda: processes_of(run), "the gang runs")
+    until(lambda: processes_of(run, long_desk.repo), "the gang runs")
     (stays,) = sweep(long_desk.repo, **long_desk.where)
     assert (stays.life, stays.deleted) == ("followed", False)
-    assert processes_of(run)
+    assert processes_of(run, long_desk.repo)
     assert life_of(long_desk.store, run, orphan_seconds=3000, now=time.time() + 3600) == "orphan"
     cancel_run(long_desk.repo, run, **long_desk.where, reason="test is over", save=False)
-    until(lambda: not processes_of(run), "no process left")
+    until(lambda: not processes_of(run, long_desk.repo), "no process left")
 
 
 def test_a_bystander_sees_stages_and_the_end(desk):

@@ -1,6 +1,8 @@
 """A repository that is deleted under its run: driver and gang end, and say so where anything is left to say it in."""
 
+import os
 import shutil
+import signal
 import threading
 import time
 from dataclasses import replace
@@ -9,8 +11,9 @@ import pytest
 from tests.line import repositories
 from tests.line.test_stopping import processes_of, until
 
-from gangline.launch.local import follow
+from gangline.launch.local import LocalLauncher, follow, launcher
 from gangline.launch.protocol import GangGone
+from gangline.line import follow as line_follow
 from gangline.line import lease
 from gangline.line.states import stage
 from gangline.spec.site import Site, StoreTable
@@ -18,10 +21,13 @@ from gangline.spec.site import Site, StoreTable
 
 @pytest.fixture
 def long_desk(desk, monkeypatch):
-    monkeypatch.setattr(follow, "GONE_SECONDS", 0.5)
+    for module in (follow, launcher):
+        monkeypatch.setattr(module, "GONE_SECONDS", 0.5)
     repositories.commit(desk.repo, {"answer.py": repositories.LONG_PROGRAM})
     repositories.settle_inventory(desk.repo)
-    return desk
+    yield desk
+    for each in processes_of(None, desk.repo):
+        os.kill(each, signal.SIGKILL)
 
 
 def drive_until_the_repository_is_gone(desk):
@@ -39,7 +45,7 @@ def drive_until_the_repository_is_gone(desk):
     gangs = desk.repo / ".gangline" / "gangs"
     began = until(lambda: next(gangs.glob("**/out/began"), None), "the gang runs")
     run = began.relative_to(gangs).parts[0]
-    assert processes_of(run)
+    assert processes_of(run, desk.repo)
     while desk.repo.exists():  # its uploader may write a file between two looks
         shutil.rmtree(desk.repo, ignore_errors=True)
     driver.join(60)
@@ -52,7 +58,7 @@ def test_a_run_whose_repository_is_deleted_ends_as_failed_and_its_record_says_wh
     run, error = drive_until_the_repository_is_gone(long_desk)
     assert error.exit_code == 10
     assert "was deleted; check the commit out anew" in str(error)
-    assert not processes_of(run)
+    assert not processes_of(run, long_desk.repo)
     assert not long_desk.repo.exists()
     desk = replace(long_desk, repo=repositories.make_repository(tmp_path / "elsewhere"))
     record = desk.record(run)
@@ -66,5 +72,40 @@ def test_a_driver_whose_store_went_with_the_repository_ends_with_the_same_senten
     run, error = drive_until_the_repository_is_gone(long_desk)
     assert isinstance(error, GangGone)
     assert f"gang {run} has ended" in str(error)
-    assert not processes_of(run)
+    assert not processes_of(run, long_desk.repo)
+    assert not long_desk.repo.exists()
+
+
+def late(work, repo):
+    """`work`, begun once the repository is gone."""
+
+    def wait_and_work(*arguments):
+        until(lambda: not repo.exists(), "the repository is gone")
+        return work(*arguments)
+
+    return wait_and_work
+
+
+def submit_and_wait(submit, repo):
+    """`submit`, whose answer comes once the repository is gone."""
+
+    def submit_then_wait(self, podset):
+        gang = submit(self, podset)
+        until(lambda: not repo.exists(), "the repository is gone")
+        return gang
+
+    return submit_then_wait
+
+
+@pytest.mark.parametrize("moment", ["before its gang is written down", "before its start is written down"])
+def test_a_driver_whose_store_fails_first_leaves_no_gang_behind(long_desk, monkeypatch, moment):
+    """A store that went is met before the missing folder of the gang: at the next word of the record."""
+    if moment == "before its gang is written down":
+        monkeypatch.setattr(LocalLauncher, "submit", submit_and_wait(LocalLauncher.submit, long_desk.repo))
+    else:
+        monkeypatch.setattr(line_follow, "_note_start", late(line_follow._note_start, long_desk.repo))
+    run, error = drive_until_the_repository_is_gone(long_desk)
+    assert isinstance(error, GangGone)
+    assert f"gang {run} has ended" in str(error)
+    assert not processes_of(run, long_desk.repo)
     assert not long_desk.repo.exists()

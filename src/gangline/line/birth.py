@@ -88,7 +88,10 @@ def _notes(question: Question) -> Iterator[str]:
     """What people have to know of how the run will be judged."""
     if dirty := question.dirty_note:
         yield dirty
-    if question.rules is not None:
+    if question.rules == question.commit and question.trust == "own":
+        wanted = ", ".join(question.line.publish.branches)
+        yield f"nothing is published from here: publish.branches names {wanted}, not the default branch"
+    elif question.rules is not None:
         yield (
             f"this commit is part of no branch that publishes: {', '.join(RULES)} are those of commit"
             f" {question.rules[:8]} of the default branch"

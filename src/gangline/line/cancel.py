@@ -105,11 +105,17 @@ def conclude_cancelled(records: RecordStore, record: Record, launcher: Launcher,
 
 def stop_gangs(record: Record, launcher: Launcher, *, reason: str, save: bool) -> None:
     """Stop every gang that this run may have, later attempts included; returns when none runs."""
-    for role in _ROLES:
+    chains = [(role, 0) for role in _ROLES]
+    chains += [("evaluate", chain) for chain in range(1, len(identity.seed_gangs(record)) + 1)]
+    for role, chain in chains:
         attempt = 1
-        while launcher.status(gang := identity.gang_name(record.run.id, role, attempt)).state != "absent":
+        while launcher.status(gang := _gang(record, role, chain, attempt)).state != "absent":
             try:
                 launcher.cancel(gang, reason=reason, save=save)
             except UsageError:
                 break
             attempt += 1
+
+
+def _gang(record: Record, role: Role, chain: int, attempt: int) -> str:
+    return identity.gang_name(record.run.id, role, identity.gang_number(chain, attempt))

@@ -13,6 +13,7 @@ from gangline.line.clock import now
 from gangline.line.observer import Observer
 from gangline.line.record_store import Change, RecordStore
 from gangline.line.seal import Sealer
+from gangline.line.stage_time import StageTime
 from gangline.spec.line import Line
 from gangline.spec.plan import Plan
 from gangline.spec.record import Driver, Event, Record, run_prefix
@@ -65,6 +66,8 @@ class Context:
     """Events that go into the record with its next change."""
     follow_until: float | None = None
     """On the monotonic clock: then a driver that only looks in leaves the gang alone, and the run open."""
+    stage_time: StageTime | None = None
+    """Of the stage that runs now."""
 
     @property
     def home(self) -> Path:

@@ -10,18 +10,24 @@ from gangline.spec.measured import Ledger
 from gangline.spec.record import Record
 
 
-def with_shares(record: Record, finished: Finished) -> Ledger:
+def with_shares(record: Record, *finished: Finished) -> Ledger | None:
     """The run's ledger with another stage's gangs in it."""
+    if not finished:
+        return record.ledger
     standing = [Share(record.ledger.allocated_seconds, record.ledger.seconds)] if record.ledger else []
-    return ledger.merge(finished.plan.device, [*standing, *finished.shares])
+    shares = [share for each in finished for share in each.shares]
+    return ledger.merge(finished[0].plan.device, [*standing, *shares])
 
 
-def failed(key: str, finished: Finished) -> StageResult:
-    """The stage of a gang that failed: its error, and the time it took."""
+def failed(key: str, *finished: Finished, who: str = "") -> StageResult:
+    """The stage whose last gang failed: its error, and the time of all of them; `who` failed, where that has a name."""
+    last = finished[-1]
+    named = f"{who}: " if who else ""
+    error = type(last.error)(f"{named}{last.error}") if last.error and named else last.error
     return StageResult(
         state="failed",
-        message=finished.end.reason,
+        message=f"{named}{last.end.reason}",
         key=key,
-        change=lambda record: replace(record, ledger=with_shares(record, finished)),
-        error=finished.error,
+        change=lambda record: replace(record, ledger=with_shares(record, *finished)),
+        error=error,
     )

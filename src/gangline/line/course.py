@@ -7,9 +7,10 @@ from hashlib import sha256
 from itertools import chain
 from math import isfinite
 from statistics import median
+from types import MappingProxyType
 from typing import ClassVar
 
-from gangline.checkpoint.envelope import MANIFEST, MAX_MANIFEST_BYTES, verify_manifest
+from gangline.checkpoint.envelope import MANIFEST, MAX_MANIFEST_BYTES, list_checkpoints, verify_manifest
 from gangline.errors import IntegrityError, StorageError
 from gangline.line import launchers
 from gangline.line.context import Context
@@ -30,6 +31,8 @@ from gangline.storage.bounded import get_bounded
 from gangline.storage.growing import GrownFile, find_grown, join_parts, put_blocks
 from gangline.storage.protocol import ObjectStore
 
+SAVE = "save"
+"""Kind of the artifact that is the manifest of a program's newest save."""
 _NUMBERS = frozenset({"loss", "tokens_per_second", "mfu", "step_seconds", "flops_per_second"})
 """Of metrics.jsonl, all that a record is made from."""
 MOST_PEERS = 8
@@ -56,21 +59,28 @@ class Course:
     artifacts: tuple[Artifact, ...]
 
 
-def read_course(ctx: Context, finished: Finished) -> Course:
-    """Everything that the train stage records."""
+def read_course(ctx: Context, finished: Finished, *, written: Mapping[int, float] = MappingProxyType({})) -> Course:
+    """Everything that the train stage records.
+
+    `written`: losses by step of a program's own file, which count where nothing else told of any.
+    """
     plan = finished.plan
     rows, file = read_metrics(ctx, plan, finished.attempts)
-    losses = losses_of(rows)
+    losses = losses_of(rows) or written
+    if losses is not written and written:
+        ctx.remember(
+            "train", "metrics", "losses by step came both by program.step and by project.metrics: the first count"
+        )
     base = ctx.base
     curve = draw(
         losses,
-        steps=plan.steps,
+        steps=max(plan.steps, *written) if written else plan.steps,
         base=base.curve if base else None,
         floor_percent=_floor(ctx),
         origin=base.run.id if base else "",
     )
     ranks = read_ranks(ctx.store, role_prefix(plan), world_size=plan.world_size)
-    final_step = finished.result.final_step if finished.result else max(rows, default=0)
+    final_step = finished.result.final_step if finished.result else max(losses or rows, default=0)
     training = replace(_training(ctx, finished), flops_per_second=_median(rows, "flops_per_second"))
     measured = replace(
         _measure(ctx, finished, rows, ranks), wire_bytes=training.wire_bytes_per_step, terms=_terms(ctx, plan)
@@ -84,7 +94,12 @@ def read_course(ctx: Context, finished: Finished) -> Course:
         training=training,
         measured=measured,
         save_seconds=read_save_seconds(ctx.store, role_prefix(plan)),
-        artifacts=(*_metrics_artifact(file), *_checkpoint(ctx, finished), *_profiles(ctx, plan)),
+        artifacts=(
+            *_metrics_artifact(file),
+            *_checkpoint(ctx, finished),
+            *_save(ctx, finished),
+            *_profiles(ctx, plan),
+        ),
     )
 
 
@@ -219,6 +234,29 @@ def _checkpoint(ctx: Context, finished: Finished) -> tuple[Artifact, ...]:
     return (
         Artifact(kind="checkpoint", key=key, media_type="application/json", size_bytes=len(blob.data), sha256=digest),
     )
+
+
+def _save(ctx: Context, finished: Finished) -> tuple[Artifact, ...]:
+    """The newest save of a program that is signed, of this run and plan; one that is not is passed over, and told."""
+    if ctx.line.project.task is not None or finished.error is not None:
+        return ()
+    key = launchers.checkpoint_key(ctx.site, ctx.environ, checkpoint_owner(ctx.record))
+    plans = {plan.at(size).digest for plan in (ctx.plan, finished.plan) for size in _world_sizes(plan)}
+    for found in list_checkpoints(ctx.store, f"{finished.plan.own_prefix}/program"):
+        try:
+            blob = get_bounded(ctx.store, found.manifest_key, most_bytes=MAX_MANIFEST_BYTES)
+            manifest = verify_manifest(blob.data if blob else b"", key)
+        except IntegrityError as error:
+            ctx.remember("train", SAVE, f"{found.prefix} is not used: {error}")
+            continue
+        if blob is None or manifest.run != ctx.record.run.id or manifest.plan_sha256 not in plans:
+            ctx.remember("train", SAVE, f"{found.prefix} is not used: it is of another run or plan")
+            continue
+        digest, size = sha256(blob.data).hexdigest(), len(blob.data)
+        return (
+            Artifact(kind=SAVE, key=found.manifest_key, media_type="application/json", size_bytes=size, sha256=digest),
+        )
+    return ()
 
 
 def _world_sizes(plan: Plan) -> set[int]:

@@ -5,8 +5,8 @@ room, Ctrl-C, a gang out of sight: the error is raised and the run stays open, t
 question again.
 """
 
-import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import stamina
 
@@ -24,6 +24,7 @@ from gangline.line import launchers, runs, states
 from gangline.line.clock import now
 from gangline.line.context import Context, StageResult, unchanged
 from gangline.line.follow import Interrupted, LostSight
+from gangline.line.stage_time import StageTime
 from gangline.line.stages import STAGE_FUNCTIONS
 from gangline.line.states import FINAL, GOOD, stage
 from gangline.line.trust import checkpoint_owner
@@ -70,22 +71,42 @@ def finish(ctx: Context) -> None:
 
 
 def perform(ctx: Context, name: str) -> None:
-    """Run one stage and write its end; where that ends the run, write this too."""
+    """Run one stage and write its end; where that ends the run, write this too.
+
+    Raises:
+        GangGone: The repository was deleted, with a store in it: nothing of the run is left to be resumed.
+        GanglineError: One of LEAVE_OPEN; the run is not over.
+    """
+    try:
+        _perform(ctx, name)
+    except StorageError:
+        ctx.launcher.demand_place()
+        raise
+
+
+def _perform(ctx: Context, name: str) -> None:
     ctx.observer.stage_started(name)
-    began = time.monotonic()
+    ctx.stage_time = StageTime.of(ctx.record, name)
     try:
         ctx.change(lambda record: states.start_stage(record, name, now=now()))
         result = _with_patience(ctx, name)
     except LEAVE_OPEN:
+        _leave(ctx, name, ctx.stage_time.seconds)
         raise
     except GanglineError as error:
         result = StageResult(state="failed", message=first_line(error), error=error)
     try:
-        _write_end(ctx, name, result, time.monotonic() - began)
+        _write_end(ctx, name, result, ctx.stage_time.seconds)
     except StorageError as error:
         if isinstance(result.error, GangGone):  # a store beside line.toml went with it
             raise result.error from error
         raise
+
+
+def _leave(ctx: Context, name: str, seconds: float) -> None:
+    """Write down how long the stage took so far; where that fails, the next driver counts from the last time it did."""
+    with suppress(GanglineError):
+        ctx.change(lambda record: states.leave_stage(record, name, now=now(), seconds=seconds))
 
 
 def _with_patience(ctx: Context, name: str) -> StageResult:

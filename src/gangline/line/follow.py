@@ -4,7 +4,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from gangline.errors import CancelledError, ConfigError, GanglineError, StillRunning, StorageError
@@ -66,10 +66,12 @@ def ended_before(ctx: Context, gang: Gang) -> GangEnd | None:
     """How a gang that stood there already has ended: its course was seen by an earlier driver."""
     if not gang.adopted:
         return None
-    try:
-        return ctx.launcher.collect(gang.name)
-    except StillRunning:
-        return None
+    end: GangEnd | None = None
+    with suppress(StillRunning):
+        end = ctx.launcher.collect(gang.name)
+    if ctx.stage_time is not None:
+        ctx.stage_time.gang_found(end.time if end else None)
+    return end
 
 
 def _pass_on(ctx: Context, name: str, gang: str) -> GangEnd:
@@ -126,12 +128,17 @@ def _next_of(box: "queue.Queue[GangEvent | Exception]", ctx: Context) -> GangEve
 
 
 def _note_start(ctx: Context, gang: str, status: GangStatus) -> None:
-    """The record learns once where the training gang runs and since when; it waits no more."""
+    """The record learns once when the training gang was admitted, where it runs and since when; it waits no more."""
     standing = ctx.record.gang
-    if standing is None or standing.name != gang or not _is_news(standing, status):
+    if standing is None or standing.name != gang:
         return
-    known = replace(standing, released=standing.released or now(), servers=status.servers, waiting=None)
-    ctx.change(lambda record: replace(record, gang=known))
+    known = standing
+    if status.state == "running" or status.servers:
+        known = replace(known, admitted=known.admitted or now())
+    if _is_news(standing, status):
+        known = replace(known, released=known.released or now(), servers=status.servers, waiting=None)
+    if known != standing:
+        ctx.change(lambda record: replace(record, gang=known))
 
 
 def _is_news(standing: GangInfo, status: GangStatus) -> bool:

@@ -5,12 +5,15 @@ import re
 from collections.abc import Iterator
 
 from gangline.errors import UsageError
+from gangline.line.identity import seed_gangs
 from gangline.line.output_limits import MOST_LOG_BYTES
 from gangline.spec.record import Record
 from gangline.storage.protocol import ObjectStore
 from gangline.units import format_bytes
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_SEED = "seed-"
+"""Before the number of a program's further seed."""
 _SUFFIXES = {"train": "", "evaluate": "-eval", "prove": "-prove"}
 
 
@@ -21,10 +24,14 @@ def gang_of_role(record: Record, role: str) -> str:
         UsageError: Unknown role, or this run has not started a gang.
     """
     suffix = _SUFFIXES.get(role)
-    if suffix is None:
-        raise UsageError(f"wanted train, evaluate or prove, found --role {role}")
+    seeds = {f"{_SEED}{seed}": gang for seed, gang in seed_gangs(record).items()}
+    if suffix is None and role not in seeds:
+        wanted = ", ".join(["train", *seeds]) if seeds else "train, evaluate or prove"
+        raise UsageError(f"wanted {wanted}, found --role {role}")
     if record.gang is None:
         raise UsageError(f"{record.run.id} has started no gang yet; gangline show {record.run.id} says where it stands")
+    if role in seeds:
+        return seeds[role]
     return record.run.id + suffix if suffix else record.gang.name
 
 
@@ -47,7 +54,8 @@ def stored_lines(store: ObjectStore, prefix: str, role: str, rank: int) -> Itera
 
     Of one that is larger than pods leave them, what is behind its first MOST_LOG_BYTES is left out, and a line says so.
     """
-    folder = prefix if role == "train" else f"{prefix}/{role}"
+    seed = role.removeprefix(_SEED) if role.startswith(_SEED) else None
+    folder = prefix if role == "train" else f"{prefix}/{role}" if seed is None else f"{prefix}/seeds/{seed}"
     key = f"{folder}/logs/{rank}.log"
     blob = store.get(key, 0, MOST_LOG_BYTES)
     if blob is None:

@@ -11,6 +11,8 @@ from math import isfinite
 
 from gangline.errors import CancelledError, CapacityError, GanglineError, IntegrityError, StorageError, error_for
 from gangline.launch.protocol import Gang
+from gangline.line import identity
+from gangline.line.build.editable import installed_from, missing_module
 from gangline.line.context import Context
 from gangline.line.follow import ended_before, follow
 from gangline.line.ledger import Share
@@ -36,7 +38,7 @@ from gangline.units import format_bytes
 
 MAX_CHARGED = 3
 """Gangs of one stage that may be lost for no reason of ours before the stage fails."""
-MAX_ATTEMPTS = 99
+MAX_ATTEMPTS = identity.ATTEMPTS - 1
 METRICS, EVENTS = "metrics.jsonl", "ranks/0.jsonl"
 ATTEMPT_FILES = {METRICS: MOST_METRIC_BYTES, EVENTS: MOST_EVENT_BYTES}
 """What is told of a training over all attempts, as `spec.gang` names them, and how much of it is read."""
@@ -61,13 +63,16 @@ class Finished:
     """Of the class that its exit code names, when no attempt is left."""
 
 
-def run_to_end(ctx: Context, stage: str, plan: Plan, *, on_started: Callable[[Gang], object] | None = None) -> Finished:
+def run_to_end(
+    ctx: Context, stage: str, plan: Plan, *, chain: int = 0, on_started: Callable[[Gang], object] | None = None
+) -> Finished:
     """Start or adopt the gang of `plan`, follow it, start the next attempt where its end allows one.
 
     Args:
         ctx: Of the run.
         stage: Whose progress the observer sees.
         plan: Of the first attempt.
+        chain: Which of the role's gangs, where it has several, each with attempts of its own.
         on_started: Told of each attempt's gang.
 
     Raises:
@@ -78,7 +83,7 @@ def run_to_end(ctx: Context, stage: str, plan: Plan, *, on_started: Callable[[Ga
     shares: list[Share] = []
     charged = 0
     for attempt in range(1, MAX_ATTEMPTS + 1):
-        gang = ctx.launcher.submit(podset_for(ctx, plan, attempt))
+        gang = ctx.launcher.submit(podset_for(ctx, plan, attempt, chain=chain))
         if on_started is not None:
             on_started(gang)
         seen = ended_before(ctx, gang)
@@ -99,7 +104,7 @@ def run_to_end(ctx: Context, stage: str, plan: Plan, *, on_started: Callable[[Ga
 
 def role_prefix(plan: Plan) -> str:
     """Where a gang's output is mirrored to."""
-    return plan.run_prefix if plan.role == "train" else f"{plan.run_prefix}/{plan.role}"
+    return plan.output_prefix
 
 
 def attempt_key(plan: Plan, name: str, attempt: int | None = None) -> str:
@@ -155,10 +160,13 @@ def check_result(result: GangResult, plan: Plan, *, key: str) -> None:
             f"{key}: wanted a checkpoint below {plan.run_prefix}/, or one that the plan names,"
             f" found {result.checkpoint[:200]!r}"
         )
-    names = [name for job in result.jobs for name in job.metrics]
+    names = [name for job in result.jobs for name in (*job.metrics, *job.not_finite)]
     sizes = {
         "jobs": (len(result.jobs), MOST_JOBS),
-        "metrics of a job": (max((len(job.metrics) for job in result.jobs), default=0), MOST_METRICS),
+        "metrics of a job": (
+            max((len(job.metrics) + len(job.not_finite) for job in result.jobs), default=0),
+            MOST_METRICS,
+        ),
         "units of metrics": (len(result.metric_units), MOST_METRICS),
         "characters of a name": (max(map(len, [*names, *result.metric_units]), default=0), MOST_NAME),
     }
@@ -168,6 +176,11 @@ def check_result(result: GangResult, plan: Plan, *, key: str) -> None:
     values = ((name, value) for job in result.jobs for name, value in job.metrics.items())
     if wild := next((name for name, value in values if not isfinite(value)), None):
         raise IntegrityError(f"{key}: wanted finite numbers as metrics, found another as {wild}")
+    said = {what for job in result.jobs for what in job.not_finite.values()}
+    if strange := said - {"nan", "inf", "-inf"}:
+        raise IntegrityError(
+            f"{key}: wanted nan, inf or -inf as numbers that are not finite, found {min(strange)[:40]!r}"
+        )
     steps = [result.final_step, *(job.step for job in result.jobs)]
     if wrong := [step for step in steps if step_of({"step": step}) is None]:
         raise IntegrityError(f"{key}: wanted a step from 0 on, found one of {wrong[0].bit_length()} bits")
@@ -207,6 +220,8 @@ def _missed(ctx: Context, end: GangEnd) -> str:
         return left_out
     if ctx.record.run.target != "local":
         return ""
+    if editable := missing_module(lines, installed_from(ctx.repository.work_tree)):
+        return editable
     return missed_path(lines, sandbox_of(ctx.repo, commit.trust, site=ctx.site, environ=ctx.environ))
 
 

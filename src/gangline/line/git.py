@@ -91,6 +91,12 @@ class Repository:
             raise UsageError(f"{path} is a bare repository; run in a clone of it: git clone {path} work")
         return Repository(path.resolve(), prefix.strip("\n"))
 
+    @property
+    def work_tree(self) -> Path:
+        """All of it, where the line's folder is a part."""
+        depth = len(Path(self.prefix).parts)
+        return self.root.parents[depth - 1] if depth else self.root
+
     def commit(self, name: str = "HEAD") -> str:
         """Full object name of the commit called `name`.
 
@@ -118,6 +124,10 @@ class Repository:
         done = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}:{self.prefix}")
         return None if done.returncode else done.stdout.decode().strip()
 
+    def whole_tree(self, commit: str) -> str:
+        """Object name of all of `commit`, of which the line's folder may be a part."""
+        return self._ask("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}").decode().strip()
+
     def dirty_tree(self) -> str | None:
         """Tree of the folder as it stands on disk, untracked files included; None where it equals HEAD's."""
         if not self._ask("status", "--porcelain", "-z", "--untracked-files=normal", "--", "."):
@@ -132,6 +142,13 @@ class Repository:
             whole = self._ask("write-tree", env=own).decode().strip()
         tree = self.tree(whole) if self.prefix else whole
         return None if tree == self.tree("HEAD") else tree
+
+    def files(self) -> tuple[str, ...]:
+        """Paths in the folder that git tracks; before the first commit also those that it would."""
+        more = () if self.has("HEAD") else ("--others", "--exclude-standard")
+        return tuple(
+            self._ask("ls-files", "-z", "--cached", *more, "--", ".").decode(errors="replace").split("\0")[:-1]
+        )
 
     def uncommitted(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Paths that were changed since HEAD, and those that git does not track; a folder of such is one."""

@@ -15,7 +15,7 @@ from gangline.launch.protocol import GangEvent
 from gangline.line import runs
 from gangline.line.launchers import open_launcher
 from gangline.line.targets import site_of
-from gangline.line.watch import running_gang
+from gangline.line.watch import running_gangs
 from gangline.report.progress import Outlook, Progress
 from gangline.spec.record import Record
 from gangline.spec.site import Site
@@ -35,22 +35,23 @@ def glance(
         environ: For secret references.
         seconds: At most so long.
     """
-    running = running_gang(record)
+    running = running_gangs(record)
     if record.run.state == "ended" or running is None:
         return None
-    stage, gang = running
+    stage, gangs = running
     outlook = Outlook()
     outlook.learn(record)
     progress = outlook.begin(stage)
-    there = site_of(record, site)
+    place = site_of(record, site)
     try:
         store = runs.open_site_store(repo, site, environ)
-        launcher = open_launcher(repo, site=there, environ=environ, store=store)
-        if launcher.status(gang).state == "absent":
+        launcher = open_launcher(repo, site=place, environ=environ, store=store)
+        there = [each for each in gangs if launcher.status(each).state != "absent"]
+        if not there:
             return None
     except GanglineError:
         return None  # the line is drawn without
-    for event in _now(launcher.follow(gang), seconds):
+    for event in _now(launcher.follow(there[-1]), seconds):
         progress.see(event)
     return progress
 

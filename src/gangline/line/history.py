@@ -66,7 +66,7 @@ def _measured(record: Record, plan: PlanInfo, step_seconds: float) -> Measured:
         step_seconds=step_seconds,
         peak_memory_bytes=plan.measured.memory_bytes,
         save_seconds=stage(record, "train").outputs.get("save_seconds"),
-        train_seconds=stage(record, "train").seconds,
+        train_seconds=plan.measured.wall_seconds or stage(record, "train").seconds,
         failures=record.gang.restarts if record.gang is not None else 0,
         parts={term.part: term.seconds for term in plan.measured.terms},
         forecast=plan.forecast,

@@ -11,6 +11,10 @@ from gangline.spec.record import CommitInfo, Record
 
 _ROLE_SUFFIX: dict[Role, tuple[str, str]] = {"train": ("", "t"), "evaluate": ("-eval", "e"), "prove": ("-prove", "p")}
 MAX_GANG_NAME = 42
+ATTEMPTS = 100
+"""Numbers of each chain of gangs: those of the n-th further seed of a program begin at n * 100 + 1."""
+MOST_CHAINS = 100
+"""Of one role: a gang's number has at most four digits."""
 _GANG_TAIL = re.compile("|".join(rf"{first}|-{letter}[0-9]{{1,4}}" for first, letter in _ROLE_SUFFIX.values()))
 _RUN_PREFIX = re.compile(r"runs/(?P<project>[a-z][a-z0-9-]{0,19})/(?P<eight>[0-9a-f]{8})(?:[0-9a-f]{32}|[0-9a-f]{56})"
                          r"/(?P=project)-(?P=eight)-[a-z0-9]{6}")  # fmt: skip
@@ -57,6 +61,24 @@ def gang_name(run: str, role: Role, attempt: int = 1) -> str:
     name = run + (first if attempt == 1 else f"-{letter}{attempt}")
     assert len(name) <= MAX_GANG_NAME, name
     return name
+
+
+def gang_number(chain: int, attempt: int) -> int:
+    """Number of a gang among all of its role."""
+    assert chain < MOST_CHAINS, chain
+    assert attempt < ATTEMPTS, attempt
+    return chain * ATTEMPTS + attempt
+
+
+def seed_gangs(record: Record) -> dict[int, str]:
+    """First gang of each further seed of a program, in the order they train; a task trains them all in one gang."""
+    if record.inputs.values.get("project.task"):
+        return {}
+    first, *others = record.inputs.seeds or (1,)
+    del first  # trained by the train gang
+    return {
+        seed: gang_name(record.run.id, "evaluate", gang_number(chain, 1)) for chain, seed in enumerate(others, start=1)
+    }
 
 
 def is_gang_of(name: str, run: str) -> bool:

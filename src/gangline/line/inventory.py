@@ -12,13 +12,17 @@ from pathlib import Path
 from gangline.errors import BuildError, ConfigError, IntegrityError, error_for
 from gangline.launch.sandbox.runner import Job, Runner
 from gangline.line.places import writing
+from gangline.spec.code_path import from_top
 from gangline.spec.codec import digest, from_plain
 from gangline.spec.inventory import Inventory
 from gangline.spec.line import Line
 from gangline.spec.profile import ModelProfile, Trace
 from gangline.spec.record import Trust
+from gangline.spec.secrets import plain_of
 
 TIMEOUT_SECONDS = 300.0
+MOST_NAMES = 8
+"""Files of the data that stand-ins are made for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +43,19 @@ class Model:
     """Code layer."""
     environment: str
     """Digest."""
+    folder: str = ""
+    """Of the line in its code layer."""
     trust: Trust = "own"
     """Whose commit the code is of."""
+    data: tuple[str, ...] = ()
+    """Names of the files that ranks will read; empty: not known."""
+    python: str | None = None
+    """Of an environment of its own on this machine."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """From the top of the layer, where the child process starts."""
+        return from_top(self.folder, self.line.project.path)
 
 
 def look(model: Model, *, home: Path, runner: Runner) -> Seen:
@@ -61,30 +76,43 @@ def look(model: Model, *, home: Path, runner: Runner) -> Seen:
 
 def answer_file(model: Model, home: Path) -> Path:
     """Where the answer is kept, by everything that it depends on."""
-    question = {
+    task, function = model.line.project.task, model.line.train.schedule.function
+    question: dict[str, object] = {
         "answer": sorted(field.name for field in fields(Trace)),
-        "environment": model.environment,
-        "code": sha256(model.code).hexdigest(),
-        "task": model.line.project.task,
-        "model": model.line.model,
         "cores": len(os.sched_getaffinity(0)),
         "devices": sorted(path.name for path in Path("/dev").glob("nvidia[0-9]*")),
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
     }
+    if task or function:  # else nothing of the commit runs
+        question |= {
+            "environment": model.environment,
+            "code": sha256(model.code).hexdigest(),
+            "task": task,
+            "path": model.line.project.path,
+            "model": model.line.model,
+            "schedule": {"function": function, "steps": model.line.train.steps} if function else None,
+            "env": plain_of(model.line.train.env),
+            "data": sorted(model.data)[:MOST_NAMES] if task else [],
+        }
     return home / "cache" / f"inspect-{digest(question)[:32]}.json"
 
 
 def _inspect(model: Model, runner: Runner) -> bytes:
-    task = model.line.project.task
+    task, function = model.line.project.task, model.line.train.schedule.function
     job = Job(module="gangline.train.estimate.inspect", seconds=TIMEOUT_SECONDS, trust="own")
-    if task:  # else nothing of the commit runs
-        arguments = ("--task", task, "--options", json.dumps(model.line.model))
-        job = replace(job, arguments=arguments, code=model.code, trust=model.trust)
+    if task or function:
+        names = json.dumps(sorted(model.data)[:MOST_NAMES])
+        of_task = ("--task", task, "--options", json.dumps(model.line.model), "--data", names) if task else ()
+        of_schedule = ("--schedule", function, "--steps", str(model.line.train.steps)) if function else ()
+        arguments, env = (*of_task, *of_schedule), plain_of(model.line.train.env)
+        job = replace(
+            job, arguments=arguments, code=model.code, path=model.path, trust=model.trust, env=env, python=model.python
+        )  # fmt: skip
     done = runner.run(job)
     if done.exit_code is None:
         raise BuildError(f"inspecting the model took over {TIMEOUT_SECONDS:.0f} s; is build_model stuck?")
     if done.exit_code:
-        raise error_for(done.exit_code)(f"{task}: {done.last_words}")
+        raise error_for(done.exit_code)(f"{task or function}: {done.last_words}")
     return done.stdout
 
 

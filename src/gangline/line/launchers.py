@@ -12,11 +12,15 @@ from gangline.line import places
 from gangline.line.gang_logs import stored_lines
 from gangline.line.sandboxes import sandbox_of
 from gangline.line.targets import meaning
+from gangline.line.train_secrets import read_secret
 from gangline.line.trust import Rights, demand_scoped
 from gangline.spec.inventory import Inventory
+from gangline.spec.plan import Plan
 from gangline.spec.podset import PodSet
 from gangline.spec.record import gang_prefix, run_prefix
+from gangline.spec.secrets import VARIABLE
 from gangline.spec.site import Site
+from gangline.storage.blobs import get_blob
 from gangline.storage.protocol import ObjectStore
 from gangline.storage.scoped import SHARED_INPUTS, scoped_credentials
 
@@ -114,7 +118,13 @@ def inventory_at(site: Site, environ: Mapping[str, str], here: Inventory) -> Inv
 def stored_logs(store: ObjectStore, podset: PodSet, rank: int) -> Iterator[str]:
     """Lines of a rank's log as its pod left it in the store; none where it left none."""
     prefix = gang_prefix(run_prefix(podset.project, podset.commit, podset.run))
-    return stored_lines(store, prefix, podset.role, rank)
+    role = podset.role if podset.role != "evaluate" else _role_of_seed(store, podset)
+    return stored_lines(store, prefix, role, rank)
+
+
+def _role_of_seed(store: ObjectStore, podset: PodSet) -> str:
+    plan = Plan.from_json(get_blob(store, podset.plan))
+    return f"seed-{plan.seed}" if plan.is_seed else plan.role
 
 
 def secret_reader(
@@ -129,6 +139,8 @@ def secret_reader(
             return checkpoint_key(site, environ, rights.checkpoint_owner)
         if name == STORE_CREDENTIALS:
             return gang_credentials(store, site, environ, rights).encode()
+        if name.startswith(VARIABLE):
+            return read_secret(name, rights, site, environ)
         raise ConfigError(f"a gang asks for the secret {name!r}; there are {CHECKPOINT_KEY} and {STORE_CREDENTIALS}")
 
     return read

@@ -18,6 +18,7 @@ from gangline.spec.codec import from_plain
 from gangline.spec.forecast import Forecast
 from gangline.spec.inventory import Inventory
 from gangline.spec.plan import Plan
+from gangline.spec.secrets import plain_of
 from gangline.spec.site import Site
 from gangline.units import format_bytes
 
@@ -110,7 +111,8 @@ def _follow(model: Model, plans: Sequence[Plan], runner: Runner, seconds: float)
     files = {f"plan-{number}.json": plan.to_json() for number, plan in enumerate(plans)}
     job = Job(
         module="gangline.train.estimate.track", arguments=tuple(f"../{name}" for name in files), code=model.code,
-        files=files, seconds=seconds, trust=model.trust,
+        path=model.path, files=files, seconds=seconds, trust=model.trust,
+        env=plain_of(model.line.train.env), python=model.python,
     )  # fmt: skip
     try:
         done = runner.run(job)

@@ -21,6 +21,10 @@ MOST_METRICS = 256
 """Named by one job of a result."""
 MOST_NAME = 200
 """Characters of such a name."""
+MOST_OUTPUTS_BYTES = 32 * MIB
+"""Of the list of what a program wrote: 100,000 paths of 200 characters."""
+MOST_METRIC_LINES = 100_000
+"""Of a program's own metrics file."""
 MOST_SUMMARY_BYTES = 4 * MIB
 """Of one rank's profile; 100 steps of 100 operators are 1 MiB."""
 MOST_TRACE_BYTES = 64 * MIB

@@ -36,7 +36,14 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         said = error.strerror or str(error)
+        said += f": {error.filename}" if error.filename and Path(error.filename) != path else ""
         raise StorageError(f"wanted to write {path}, found: {said}; make room or allow it, then run again") from error
+
+
+def touch(path: Path) -> None:
+    """Something that goes on says by the time of this file that it does."""
+    with writing(path):
+        path.touch()
 
 
 def targets(repo: Path, site: Site) -> Path:

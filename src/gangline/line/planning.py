@@ -100,7 +100,9 @@ def plan_for(
     seen = look(wanted.model, home=home, runner=wanted.runner)
     inventory = inventory_at(site, environ, seen.inventory)
     chosen = make_choice(line, site, inventory, seen, history, cache=cache_folder(environ, home), say=say)
-    plan = make_plan(line, chosen.choice, run=wanted.run, run_prefix=wanted.run_prefix, data=wanted.data)
+    plan = make_plan(
+        line, chosen.choice, run=wanted.run, run_prefix=wanted.run_prefix, data=wanted.data, folder=wanted.model.folder
+    )  # fmt: skip
     weighed = weigh(
         wanted.model, chosen.choice, plan, site=chosen.site, inventory=inventory, always=memory_run,
         runner=wanted.runner, say=say,
@@ -137,7 +139,12 @@ def make_choice(
     choice = choose(line, trusted, inventory, seen.profile, history.runs, rates=known.rates)
     several = sum(each.verdict not in ("no_fit", "unsupported") for each in choice.candidates) > 1
     budget = check_budget(
-        line.plan, site.limits, choice.forecast, band=trusted.plan.band, nearest=choice.name if several else ""
+        line.plan,
+        site.limits,
+        choice.forecast,
+        band=trusted.plan.band,
+        nearest=choice.name if several else "",
+        seeds=line.evaluate.seeds,
     )
     troubles = tuple(each for each in (known.trouble, history.trouble) if each)
     return Chosen(choice=choice, budget=budget, site=trusted, troubles=troubles)

@@ -5,25 +5,32 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from gangline.errors import ConfigError
 from gangline.line import identity, launchers
+from gangline.line.commits_python import commits_python
 from gangline.line.context import Context
 from gangline.line.states import stage
+from gangline.line.train_secrets import names_for
 from gangline.line.trust import demand_approval
+from gangline.spec.inventory import Inventory
 from gangline.spec.line import Line
+from gangline.spec.outputs import ASKED, OutputsAsked
 from gangline.spec.plan import Plan
 from gangline.spec.podset import PodSet, Resources
 from gangline.spec.record import Record
+from gangline.spec.secrets import plain_of
 from gangline.spec.site import Site
-from gangline.storage.blobs import put_blob
+from gangline.storage.blobs import get_blob, put_blob
 from gangline.storage.protocol import ObjectStore
 
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 POD_COMMAND = ("python", "-m", "gangline.train.pod")
 """In a pod the keeper fetches plan and code itself; on this machine the launcher lays them out."""
 
 
-def podset_for(ctx: Context, plan: Plan, attempt: int = 1) -> PodSet:
+def podset_for(ctx: Context, plan: Plan, attempt: int = 1, *, chain: int = 0) -> PodSet:
     """The gang of an attempt at `plan`, as the run's driver submits it; of a fork only once it is approved."""
     demand_approval(ctx.standing(), "its gang")
-    return make_podset(plan, record=ctx.record, line=ctx.line, site=ctx.site, store=ctx.store, attempt=attempt)
+    number = identity.gang_number(chain, attempt)
+    return make_podset(plan, record=ctx.record, line=ctx.line, site=ctx.site, store=ctx.store, attempt=number)
 
 
 def make_podset(plan: Plan, *, record: Record, line: Line, site: Site, store: ObjectStore, attempt: int = 1) -> PodSet:
@@ -48,14 +55,43 @@ def make_podset(plan: Plan, *, record: Record, line: Line, site: Site, store: Ob
         code=str(stage(record, "build").outputs["code"]),
         plan=put_blob(store, plan.to_json()),
         store=store.url,
-        env=dict(line.train.env),
+        env=threads_of(record, line, site, store)
+        | plain_of(line.train.env)
+        | _asked(plan, record=record, line=line, site=site),
         resources=Resources(gpus=procs if plan.device == "cuda" else 0),
         queue=site.launch.queue,
         deadline_seconds=site.limits.run_seconds,
         metrics_port_base=site.metrics.port_base,
-        secrets=secrets,
+        secrets=(*secrets, *names_for(record, line.train.env)),
     )
-    return podset if record.run.target == "local" else _on_cluster(podset, site)
+    if record.run.target == "local":
+        return replace(podset, python=commits_python(record))
+    return _on_cluster(podset, site)
+
+
+def _asked(plan: Plan, *, record: Record, line: Line, site: Site) -> dict[str, str]:
+    """What its keeper is asked to collect when a program has trained, of further seeds its metrics alone; nothing: the
+    podset is as it ever was."""
+    project = line.project
+    globs = project.outputs if plan.role == "train" else ()
+    trains = plan.role == "train" or (plan.role == "evaluate" and plan.program.task is None)
+    if not trains or not (globs or project.metrics):
+        return {}
+    asked = OutputsAsked(
+        globs=globs, metrics=project.metrics, code=str(stage(record, "build").outputs["code"]),
+        most_files=site.limits.output_files, most_bytes=round(site.limits.output_bytes),
+    )  # fmt: skip
+    return {ASKED: asked.to_json().decode()}
+
+
+def threads_of(record: Record, line: Line, site: Site, store: ObjectStore) -> dict[str, str]:
+    """Threads of a program's ranks: their share of the cores. A task's have one, so that plans of any size agree."""
+    inventory, world = stage(record, "plan").outputs.get("inventory"), record.plan.world_size if record.plan else 1
+    if line.project.task is not None or not inventory:
+        return {}
+    cores = Inventory.from_json(get_blob(store, str(inventory))).cores
+    each = cores // world if record.run.target == "local" else int(site.pod.cpus)
+    return dict.fromkeys(THREADS, str(max(1, each)))
 
 
 def _on_cluster(podset: PodSet, site: Site) -> PodSet:

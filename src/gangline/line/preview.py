@@ -7,10 +7,14 @@ from pathlib import Path
 from gangline.line import places
 from gangline.line.build import code_layer, environment
 from gangline.line.inventory import Model
+from gangline.line.local_environment import LockOf, local_environment
 from gangline.line.planning import Wanted, plan_for
 from gangline.line.question import Question, ask
 from gangline.line.runners import Apart, Subject, kept_apart, runner_of
 from gangline.line.runs import open_site_store
+from gangline.line.stages.run_environment import NOT_LOCKED
+from gangline.line.targets import meaning
+from gangline.line.train_secrets import refused
 from gangline.planner.choose import Choice
 from gangline.spec.inventory import Inventory
 from gangline.spec.profile import ModelProfile
@@ -33,6 +37,8 @@ class Preview:
     """Of its model code."""
     troubles: tuple[str, ...]
     """What the forecast had to do without, and what the memory run said."""
+    environment: str
+    """What ranks on this machine would run in."""
 
 
 def _silent(_: str) -> None:
@@ -60,11 +66,18 @@ def preview(
     """
     question = ask(repo, commit=commit, overrides=overrides, strategy=strategy)
     repository, run = question.repository, question.run_id(1)
-    layer = code_layer.pack(repository, question.tree, question.line.project)
-    model = Model(
-        line=question.line, code=layer.data, environment=environment.of_this_interpreter(), trust=question.trust
-    )  # fmt: skip
+    layer = code_layer.pack(repository, question.tree, question.line.project, commit=question.commit)
     store = open_site_store(repository.root, site, environ)
+    own = None
+    if meaning(site.launch.target)[0] == "local":
+        own = local_environment(
+            LockOf(repository=repository, tree=question.tree, line=question.line, trust=question.trust), site=site,
+            environ=environ, home=places.home(repository.root), with_s3=store.url.startswith("s3:"), say=say,
+        )  # fmt: skip
+    model = Model(
+        line=question.line, code=layer.data, environment=own.digest if own else environment.of_this_interpreter(),
+        trust=question.trust, python=own.python if own else None, folder=layer.folder,
+    )  # fmt: skip
     wanted = Wanted(
         model=model, repository=repository, store=store, commit=question.commit, run=run, run_prefix=f"runs/{run}",
         runner=runner_of(_subject(question, run, site), repository.root, site=site, environ=environ, store=store),
@@ -74,10 +87,12 @@ def preview(
         wanted, site, environ=environ, home=places.home(repository.root), say=say, memory_run=memory_run
     )  # fmt: skip
     sandbox = kept_apart(repository.root, question.trust, site=site, environ=environ)
+    secret = refused(question.line.train.env, site, environ) if question.trust == "own" else ""
     return Preview(
         question=question, run=run, choice=found.choice, inventory=found.inventory, profile=found.profile,
         budget=found.budget, band=found.band, sandbox=sandbox,
-        troubles=(*filter(None, [question.dirty_note, sandbox.warning]), *found.troubles, *found.notes),
+        environment=own.source if own else NOT_LOCKED if question.line.env.lock is None else question.line.env.lock,
+        troubles=(*filter(None, [question.dirty_note, secret, sandbox.warning]), *found.troubles, *found.notes),
     )  # fmt: skip
 
 

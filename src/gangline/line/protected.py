@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from gangline.errors import ConfigError
 from gangline.line.git import Branch, Repository
 from gangline.spec.globs import any_matches
-from gangline.spec.line import Line, PublishTable
+from gangline.spec.line import Line, PublishTable, TriggerTable
 from gangline.spec.load import load_line_text
 from gangline.spec.toml_text import MOST_BYTES
 
@@ -25,6 +25,8 @@ class Protection:
     """Of its line.toml; None where there is none that holds."""
     publishes: tuple[str, ...]
     """Patterns of the branches that publish."""
+    trigger: TriggerTable | None = None
+    """What of that line starts runs; None where it is not known."""
     trouble: str = ""
     """Why there are no rules."""
 
@@ -39,7 +41,7 @@ def read_protection(repository: Repository) -> Protection:
         text, line = _line_of(repository, branch)
     except ConfigError as error:
         return Protection(branch=branch, text=None, publishes=closed, trouble=f"on {branch.name}: {error}")
-    return Protection(branch=branch, text=text, publishes=line.publish.branches)
+    return Protection(branch=branch, text=text, publishes=line.publish.branches, trigger=line.trigger)
 
 
 def is_protected(repository: Repository, commit: str, protection: Protection) -> bool:

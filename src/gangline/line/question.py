@@ -140,5 +140,5 @@ def _read_line(
     def module(path: str) -> bytes | None:
         return repository.file(tree, path, most_bytes=MOST_MODULE_BYTES)
 
-    check_task(line.project.task, module, optimizer=line.optimizer)
+    check_task(line.project.task, module, path=line.project.path, optimizer=line.optimizer)
     return line

@@ -14,6 +14,7 @@ Form = Literal["task", "joined", "other"]
 """What trains: a task, a program that joined its gang by Program or Session, or one that did neither."""
 JOINED = "joined"
 """Output of the train stage: whether the program left a result, which Program and Session do."""
+_BY_FILE = 'write it to a JSON file and name that in line.toml: project.metrics = "metrics.json"'
 _SHOWN = 12
 
 
@@ -41,12 +42,14 @@ def how_to_report(metrics: Iterable[str], form: Form, *, curve: bool = False) ->
             return "return it from evaluate(model, batch) of the task"
         case "joined":
             steps = ["call program.step(loss=...) after each step, or session.step(optimizer)"] if curve else []
-            ends = [f"call program.report({given}) of a Program, session.report({given}) of a Session"] if given else []
-            return "; ".join(steps + ends)
+            calls = f"call program.report({given}) of a Program, session.report({given}) of a Session"
+            ends = [f"{calls}, or let the library of a GanglineCallback evaluate it"] if given else []
+            return "; ".join(steps + ends) + (f"; or {_BY_FILE}" if given else "")
         case "other":
             steps = ["program.step(loss=...) after each step"] if curve else []
             ends = [f"program.report({given})"] if given else []
-            return f"from gangline.train import Program; with Program() as program: {', '.join(steps + ends)}"
+            said = "; ".join(["from gangline.train import Program; program = Program().start()", *steps, *ends])
+            return said + (f"; or {_BY_FILE}" if given else "")
 
 
 def lacking(metrics: Iterable[str], *, has_curve: bool, form: Form) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from gangline.errors import error_for
 from gangline.line import runs, targets
 from gangline.line.birth import find_or_bear
 from gangline.line.drive import drive
@@ -13,7 +12,7 @@ from gangline.line.launchers import OpenLauncher
 from gangline.line.observer import Observer
 from gangline.line.order import chosen, demand_earlier
 from gangline.line.question import Origin, ask
-from gangline.line.states import FINAL, stage
+from gangline.line.states import FINAL, outcome, stage
 from gangline.spec.record import Record
 from gangline.spec.site import Site
 
@@ -95,10 +94,3 @@ def _tell_end(desk: Desk, record: Record) -> Record:
     desk.observer.run_started(record)
     desk.observer.run_ended(record)
     return outcome(record)
-
-
-def outcome(record: Record) -> Record:
-    """The record of a run that passed or is open; else the error that it ended with."""
-    if record.run.exit_code:
-        raise error_for(record.run.exit_code)(record.run.reason or f"{record.run.id} {record.run.verdict}")
-    return record

@@ -14,10 +14,10 @@ from gangline.line.driver import Desk, DriverKind, driving, open_desk
 from gangline.line.launchers import FindOwner
 from gangline.line.observer import Observer
 from gangline.line.order import chosen, demand_earlier
-from gangline.line.states import FINAL, stage
+from gangline.line.states import FINAL, outcome, stage
 from gangline.spec.codec import from_json
 from gangline.spec.line import Line
-from gangline.spec.record import Record
+from gangline.spec.record import Record, StageInfo
 from gangline.spec.site import Site
 from gangline.storage.blobs import get_blob
 from gangline.storage.protocol import ObjectStore
@@ -76,7 +76,12 @@ def run_stage(
     info = stage(record, name)
     if info.exit:
         raise error_for(info.exit)(info.message)
-    return record
+    return outcome(record) if _was_closed(info) else record
+
+
+def _was_closed(info: StageInfo) -> bool:
+    """The run ended before this stage, or under it: then it answers for the run."""
+    return info.state == "cancelled" or info.started is None
 
 
 def _link(ctx: Context, name: str, url: str) -> None:

@@ -9,8 +9,6 @@ One object that is no record keeps nobody from the others: it is passed over, an
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-import structlog
-
 from gangline.errors import IntegrityError, UsageError
 from gangline.line import identity, places
 from gangline.line.record_store import RecordStore
@@ -25,11 +23,12 @@ _PAST_ALL = "zzzzzzzz"
 _MOST_MARKER_BYTES = 64
 OnRefused = Callable[[str, IntegrityError], object]
 """Told of the key of an object that is not the record it should be, and why."""
-log = structlog.get_logger()
 
 
 def log_refused(key: str, error: IntegrityError) -> None:
-    log.warning("record_refused", key=key, cause=str(error))
+    import structlog  # a third of what a task of a pipeline imports, as it brings rich and asyncio along
+
+    structlog.get_logger().warning("record_refused", key=key, cause=str(error))
 
 
 def open_site_store(repo: Path, site: Site, environ: Mapping[str, str]) -> ObjectStore:

@@ -25,8 +25,8 @@ from gangline.spec.site import Site
 _MISSED = re.compile(r"(?:FileNotFoundError|PermissionError|No such file or directory).*?['\"](/[^'\"]+)['\"]")
 _ABSENT = re.compile(r"(?:FileNotFoundError|No such file or directory).*?['\"]([^'\"]+)['\"]")
 _USERS_FOLDERS = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR",
-                  "TMPDIR", "GANGLINE_CACHE", "DOCKER_CONFIG", "GNUPGHOME", "CREDENTIALS_DIRECTORY", "JENKINS_HOME",
-                  "JENKINS_AGENT_WORKDIR", "WORKSPACE_TMP")  # fmt: skip
+                  "TMPDIR", "GANGLINE_CACHE", "UV_CACHE_DIR", "DOCKER_CONFIG", "GNUPGHOME", "CREDENTIALS_DIRECTORY",
+                  "JENKINS_HOME", "JENKINS_AGENT_WORKDIR", "WORKSPACE_TMP")  # fmt: skip
 _USERS_FILES = ("KUBECONFIG", "GANGLINE_SITE", "SSH_AUTH_SOCK", "NETRC", "AWS_CONFIG_FILE", "PIP_CONFIG_FILE",
                 "BUILDKIT_TLS_DIR")  # fmt: skip
 """Further than those whose names say that a secret is in them."""

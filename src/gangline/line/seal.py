@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING
 
 from gangline.errors import IntegrityError
 from gangline.line.identity import check_identity
+from gangline.spec.codec import canonical_of_set_fields
 from gangline.spec.record import Record, Seal
 from gangline.spec.site import Site
 
 if TYPE_CHECKING:
     from gangline.line.registry.keys import PublicKey, SigningKey
 
-_PURPOSE = b"gangline record 2\n"
-PLACEHOLDER = Seal(key_id="0" * 8, signature="0" * 256)
+FORM = 3
+"""How the signed bytes are made; seals of an earlier form are not read."""
+_PURPOSE = b"gangline record %d\n" % FORM
+PLACEHOLDER = Seal(form=FORM, key_id="0" * 8, signature="0" * 256)
 """As large as any seal."""
 
 
@@ -56,7 +59,8 @@ class Sealer:
                 f"wanted a fork's run that nobody has approved, found {record.run.id}: key {self.key.key_id} of this"
                 " site seals no other, as sign.forks says; a driver with the project's key goes on with it"
             )
-        return replace(record, seal=Seal(key_id=self.key.key_id, signature=self.key.sign(_signed_bytes(record))))
+        signature = self.key.sign(_signed_bytes(record))
+        return replace(record, seal=Seal(form=FORM, key_id=self.key.key_id, signature=signature))
 
     def check(self, record: Record) -> Record:
         """As `check_seal`, by the keys that drivers of this site accept."""
@@ -82,8 +86,9 @@ def check_seal(record: Record, trusted: "Mapping[str, PublicKey]") -> Record:
         IntegrityError: It has no seal, one of a key that is not trusted, or was changed after it was sealed.
     """
     run, seal = record.run.id, record.seal
-    if seal is None:
-        raise IntegrityError(f"{run} has no seal: an older gangline wrote it; gangline run --again makes a new run")
+    if seal is None or seal.form != FORM:
+        found = "no seal" if seal is None else f"a seal of form {seal.form}, wanted form {FORM}"
+        raise IntegrityError(f"{run} has {found}: another gangline wrote it; gangline run --again makes a new run")
     key = trusted.get(seal.key_id)
     if key is None:
         raise IntegrityError(
@@ -99,5 +104,4 @@ def check_seal(record: Record, trusted: "Mapping[str, PublicKey]") -> Record:
 
 
 def _signed_bytes(record: Record) -> bytes:
-    written = sealed_part(record).to_json()
-    return _PURPOSE + Record.from_json(written).to_json()  # as it is read back, where a time of 0 seconds is 0.0
+    return _PURPOSE + canonical_of_set_fields(sealed_part(record))

@@ -10,7 +10,7 @@ drills and events may still move.
 from dataclasses import replace
 from typing import Any
 
-from gangline.errors import CancelledError, IntegrityError, UsageError
+from gangline.errors import CancelledError, IntegrityError, UsageError, error_for
 from gangline.spec.forecast import Forecast
 from gangline.spec.record import STAGES, Event, Inputs, Record, StageInfo, StageState, Verdict
 
@@ -30,8 +30,28 @@ def start_stage(record: Record, name: str, *, now: str) -> Record:
         raise UsageError(f"run {record.run.id} has ended ({record.run.verdict}); gangline run --again starts anew")
     if record.run.cancel_requested and name != "report":
         raise CancelledError(f"run {record.run.id} is to stop: {record.run.cancel_requested}")
-    started = info.started or now
-    return _with_stage(record, name, replace(info, state="running", started=started, tries=info.tries + 1))
+    running = replace(
+        info,
+        state="running",
+        started=info.started or now,
+        counted_until=uncounted_since(record, name) or now,
+        tries=info.tries + 1,
+    )
+    return _with_stage(record, name, running)
+
+
+def leave_stage(record: Record, name: str, *, now: str, seconds: float) -> Record:
+    """`name` took `seconds` so far; its driver goes, and somebody looks again."""
+    info = stage(record, name)
+    if info.state != "running":
+        return record
+    return _with_stage(record, name, replace(info, seconds=round(seconds, 3), counted_until=now))
+
+
+def uncounted_since(record: Record, name: str) -> str | None:
+    """Start of the time of `name` that is not counted yet: its gang may run since the stage before."""
+    before = STAGES.index(name) - 1
+    return stage(record, name).counted_until or (stage(record, STAGES[before]).ended if before >= 0 else None)
 
 
 def end_stage(
@@ -41,7 +61,15 @@ def end_stage(
     info = stage(record, name)
     if info.state != "running" or state not in FINAL:
         raise UsageError(f"stage {name} of {record.run.id} is {info.state}: it cannot become {state}")
-    ended = replace(info, state=state, ended=now, seconds=round(seconds, 3), message=message[:MAX_TEXT], **fields)
+    ended = replace(
+        info,
+        state=state,
+        ended=now,
+        seconds=round(seconds, 3),
+        counted_until=None,
+        message=message[:MAX_TEXT],
+        **fields,
+    )
     return _with_stage(record, name, ended)
 
 
@@ -55,11 +83,18 @@ def end_run(record: Record, verdict: Verdict, *, now: str, reason: str, exit_cod
     return replace(record, stages=stages, run=run)
 
 
+def outcome(record: Record) -> Record:
+    """The record of a run that passed or is open; else the error that it ended with."""
+    if record.run.exit_code:
+        raise error_for(record.run.exit_code)(record.run.reason or f"{record.run.id} {record.run.verdict}")
+    return record
+
+
 def _close(info: StageInfo, name: str, left: StageState, now: str) -> StageInfo:
     if name == "report" or info.state in FINAL:
         return info
     message = info.message or ("stopped" if info.state == "running" else "not reached")
-    return replace(info, state=left, ended=now if info.started else None, message=message)
+    return replace(info, state=left, ended=now if info.started else None, counted_until=None, message=message)
 
 
 def request_cancel(record: Record, reason: str) -> Record:

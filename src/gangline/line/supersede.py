@@ -24,7 +24,7 @@ def supersede(ctx: Context) -> None:
     if was_cut_short(ctx.record):  # it measures a commit, it stands for no branch
         return
     for older in list(open_runs(ctx.store, ctx.record.run.project)):
-        if _is_older(ctx.record, older):
+        if _is_older(ctx.record, older) and not _is_newer_commit(ctx, older):
             try:
                 _stop(ctx, older)
             except GanglineError as error:
@@ -39,6 +39,11 @@ def _is_older(mine: Record, other: Record) -> bool:
         and other.commit.sha != mine.commit.sha
         and other.run.created <= mine.run.created
     )
+
+
+def _is_newer_commit(ctx: Context, other: Record) -> bool:
+    """Two pushes may be resolved in the other order: the later commit is not stopped by the earlier one."""
+    return ctx.repository.has(other.commit.sha) and ctx.repository.is_ancestor(ctx.record.commit.sha, other.commit.sha)
 
 
 def _stop(ctx: Context, older: Record) -> None:

@@ -2,14 +2,17 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from gangline.checkpoint.retention import collect_left_files
 from gangline.errors import IntegrityError, UsageError
 from gangline.launch.protocol import Life, Swept
-from gangline.line import lease, runs
+from gangline.line import lease, places, runs
+from gangline.line.build.venv import Unused, sweep_environments
 from gangline.line.launchers import checkpoint_key, open_launcher
+from gangline.line.local_environment import root_of
 from gangline.line.record_store import RecordStore
 from gangline.line.targets import meaning, with_target
 from gangline.line.trust import checkpoint_owner
@@ -20,10 +23,13 @@ from gangline.storage.protocol import ObjectStore, list_all
 from gangline.storage.scoped import lent_owners, revoke_credentials
 
 
-def sweep(repo: Path, *, site: Site, environ: Mapping[str, str], dry_run: bool = False) -> list[Swept]:
+def sweep(
+    repo: Path, *, site: Site, environ: Mapping[str, str], dry_run: bool = False, with_outputs: bool = False
+) -> list[Swept]:
     """Gangs that were found, and whether they were deleted; what crashed uploads and saves left goes, too.
 
-    With `dry_run` nothing is deleted.
+    With `dry_run` nothing is deleted; folders with files that a program wrote and nobody collected go `with_outputs`
+    alone.
     """
     store = runs.open_site_store(repo, site, environ)
     lives: dict[str, Life] = {}
@@ -40,13 +46,21 @@ def sweep(repo: Path, *, site: Site, environ: Mapping[str, str], dry_run: bool =
     found = [
         swept
         for each in _sites(site)
-        for swept in open_launcher(repo, site=each, environ=environ, store=store).sweep(now=datetime.now(UTC), life=ask)
+        for swept in open_launcher(repo, site=each, environ=environ, store=store).sweep(
+            now=datetime.now(UTC), life=ask, with_outputs=with_outputs
+        )
     ]
     for run in {each.run for each in found if each.deleted and lives[each.run] == "ended"}:
         record = runs.find_run(store, run)
         key = checkpoint_key(site, environ, checkpoint_owner(record))
         collect_left_files(store, f"{record.gang_prefix}/checkpoints", key)
-    return [Swept(name=each.name, run=each.run, life=lives[each.run], deleted=each.deleted) for each in found]
+    return [replace(each, life=lives[each.run]) for each in found]
+
+
+def sweep_unused(repo: Path, *, site: Site, environ: Mapping[str, str], dry_run: bool = False) -> list[Unused]:
+    """Environments of locks on this machine, and whether they were deleted: a run that goes on keeps its own."""
+    keep_seconds = max(site.environments.keep_days * 86_400, site.limits.run_seconds)
+    return sweep_environments(root_of(environ, places.home(repo)), keep_seconds=keep_seconds, dry_run=dry_run)
 
 
 def _revoke_left_credentials(store: ObjectStore) -> None:

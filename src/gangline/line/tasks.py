@@ -3,7 +3,7 @@ lines are driven."""
 
 import ast
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gangline.errors import ConfigError
@@ -14,8 +14,9 @@ MOST_MODULE_BYTES = 500_000
 
 
 def check_task(
-    task: str | None, reader: Callable[[str], bytes | None], *, optimizer: dict[str, Any] | None = None
-) -> None:
+    task: str | None, reader: Callable[[str], bytes | None], *, path: Sequence[str] = (),
+    optimizer: dict[str, Any] | None = None,
+) -> None:  # fmt: skip
     """Refuse a `module:Class` that is not in the tree, and an `[optimizer]` that its ranks would refuse.
 
     Raises:
@@ -24,11 +25,13 @@ def check_task(
     if task is None:
         return
     module, _, name = task.partition(":")
-    path = module.replace(".", "/")
-    files = (f"{path}.py", f"{path}/__init__.py", f"src/{path}.py", f"src/{path}/__init__.py")
+    place = module.replace(".", "/")
+    files = [f"{root}{place}{end}" for root in ("", *(f"{each}/" for each in path)) for end in (".py", "/__init__.py")]
     found = next(((file, text) for file in files if (text := reader(file)) is not None), None)
     if found is None:
-        raise ConfigError(f"line.toml: project.task: wanted {task!r}, found neither {files[0]} nor {files[1]}; add it")
+        elsewhere = any(reader(f"src/{place}{end}") is not None for end in (".py", "/__init__.py"))
+        works = 'project.path = ["src"] finds the one in src' if elsewhere else "add it"
+        raise ConfigError(f"line.toml: project.task: wanted {task!r}, found neither {files[0]} nor {files[1]}; {works}")
     file, text = found
     names = _names(file, text)
     if name not in names and "*" not in names:

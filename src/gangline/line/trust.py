@@ -4,7 +4,8 @@ Whoever drives comes through here, so a Jenkinsfile or a service that forgot to 
 hands its results to a run of our own, signs nothing that one would read, and its gang gets no credential of the site.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from gangline.errors import CapacityError, IntegrityError, UsageError
 from gangline.line.clock import now
@@ -12,9 +13,12 @@ from gangline.line.record_store import RecordStore
 from gangline.line.seal import Sealer
 from gangline.spec.data_keys import DataAccess
 from gangline.spec.record import Record
+from gangline.spec.secrets import references_of
 from gangline.spec.site import Site
 from gangline.storage.protocol import ObjectStore
 from gangline.storage.scoped import SHARED_INPUTS
+
+_ENV = "train.env."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +33,8 @@ class Rights:
     """Prefixes of the store, beside its own."""
     is_fork: bool
     """Then no credential but one of the run is good enough."""
+    train_secrets: Mapping[str, str] = field(default_factory=dict)
+    """Variable to the reference that the line of the run sets it from; a fork has none."""
 
 
 def rights_of(record: Record) -> Rights:
@@ -38,7 +44,14 @@ def rights_of(record: Record) -> Rights:
         checkpoint_owner=checkpoint_owner(record),
         reads=("blobs/",) if is_fork else (*SHARED_INPUTS, f"runs/{record.run.project}/"),
         is_fork=is_fork,
+        train_secrets={} if is_fork else references_of(_train_env(record)),
     )
+
+
+def _train_env(record: Record) -> dict[str, str]:
+    """The table as it stands in a sealed record: who takes a gang over may not have the line."""
+    values = record.inputs.values.items()
+    return {key.removeprefix(_ENV): str(value) for key, value in values if key.startswith(_ENV)}
 
 
 def checkpoint_owner(record: Record) -> str:

@@ -48,13 +48,15 @@ def follow_run(
     return record
 
 
-def running_gang(record: Record) -> tuple[Role, str] | None:
-    """The stage that a gang works at now, and the gang's name; None: no stage that has one is running."""
+def running_gangs(record: Record) -> tuple[Role, tuple[str, ...]] | None:
+    """The stage that gangs work at now, one after the other, and their names; None: no such stage is running."""
     running = next((name for name in _GANG_STAGES if stage(record, name).state == "running"), None)
     if running is None:
         return None
-    trains = running == "train" and record.gang is not None
-    return running, record.gang.name if trains and record.gang else identity.gang_name(record.run.id, running)
+    if running == "train" and record.gang is not None:
+        return running, (record.gang.name,)
+    seeds = identity.seed_gangs(record) if running == "evaluate" else {}
+    return running, tuple(seeds.values()) or (identity.gang_name(record.run.id, running),)
 
 
 def _is_over(record: Record) -> bool:
@@ -74,11 +76,12 @@ def _tell_stages(record: Record, told: set[str], observer: Observer) -> None:
 
 def _tell_gang(record: Record, told: set[str], launcher: Launcher, observer: Observer) -> None:
     """Pass on the events of the gang that runs now, once, until it has ended."""
-    found = running_gang(record)
+    found = running_gangs(record)
     if found is None:
         return
-    running, gang = found
-    if gang in told or launcher.status(gang).state == "absent":
+    running, gangs = found
+    gang = next((each for each in gangs if each not in told), None)
+    if gang is None or launcher.status(gang).state == "absent":
         return
     told.add(gang)
     for event in launcher.follow(gang):

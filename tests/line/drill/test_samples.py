@@ -4,7 +4,7 @@ import pytest
 from tests.line.drill.test_history import step
 
 from gangline.line.drill.history import History
-from gangline.line.drill.samples import Samples, count
+from gangline.line.drill.samples import Samples, count, with_redone
 
 
 def took(number, start, stop, mono=None, generation=0):
@@ -68,3 +68,9 @@ def test_steps_that_rank_0_was_killed_before_it_told_are_those_of_another_rank()
     later = {**resumed(2, 3), "cursor": 16}, took(3, 16, 24, 4, 1)
     assert counted(mine, other, *later) == Samples()
     assert counted(mine, *later) == Samples(unknown=8)
+
+
+def test_steps_that_a_killed_rank_had_no_time_to_write_are_done_again_all_the_same():
+    seen = counted(took(1, 0, 8), took(2, 8, 16), resumed(1, 3), took(2, 8, 16, 4, 1))
+    assert with_redone(seen, steps=3, batch=8) == Samples(again=24)
+    assert with_redone(seen, steps=0, batch=8) == seen == Samples(again=8)

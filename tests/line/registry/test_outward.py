@@ -11,7 +11,7 @@ from tests.line.registry.desk import git
 
 from gangline.errors import IntegrityError
 from gangline.line.clones import Clones
-from gangline.line.kfp import server
+from gangline.line.kfp.tagging import tag_version
 from gangline.line.registry import tags
 from gangline.line.registry.checks import Evidence, check_version
 from gangline.line.registry.keys import trusted_keys
@@ -172,7 +172,7 @@ def test_the_driver_of_a_pipelines_server_pushes_by_the_same_key(published, orig
     made = replace(record.stages["publish"], outputs={"model": "bytegpt", "version": 1})
     values = {**inputs.values, "publish.push": push}
     record = replace(record, stages={**record.stages, "publish": made}, inputs=replace(inputs, values=values))
-    server._second_leg(desk.repo, record, desk.store, SimpleNamespace(note=said.append))
+    tag_version(desk.repo, record, desk.store, SimpleNamespace(note=said.append))
     assert git(desk.repo, "tag") == NAME
     assert git(origin, "tag") == (NAME if push else "")
     assert len(said) == push

@@ -4,6 +4,7 @@ import hashlib
 import json
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from safetensors import safe_open
@@ -16,7 +17,9 @@ from gangline.line.registry.types import Published, Skipped, Version
 from gangline.line.registry.versions import digest_of, list_versions, read_version
 from gangline.spec.line import PublishTable
 from gangline.spec.marks import UNDER_WAY
+from gangline.spec.plan import DataSource, Plan
 from gangline.spec.record import Drill, Gate
+from gangline.storage.blobs import get_blob, put_blob
 from gangline.storage.protocol import list_all
 
 
@@ -51,6 +54,20 @@ def test_a_passed_run_becomes_a_signed_tagged_version_that_answers(published):
     assert answer.message.startswith(
         f"bytegpt 1: model.safetensors 120 kB, signed by key {desk.key.key_id}, in the local"
     )
+
+
+def test_the_model_of_a_task_that_makes_its_own_data_answers_too(desk):
+    store, record = desk.store, desk.record
+    bare = replace(Plan.from_json(get_blob(store, record.plan.key)), data=DataSource())
+    record = replace(record, plan=replace(record.plan, key=put_blob(store, bare.to_json())))
+
+    class Answers:
+        def run(self, job):
+            assert [path for path in job.files.values() if isinstance(path, Path) and not path.exists()] == []
+            return Done(exit_code=0, stdout=b'{"parameters": 8}', stderr=b"")
+
+    answer = desk.publish(desk.place(record), runner=Answers())
+    assert answer.smoke == "opens in a fresh process, 8 finite numbers"
 
 
 def test_the_weights_open_with_the_safetensors_library(published):

@@ -118,7 +118,7 @@ def _in_a_row(seeds: Sequence[int]) -> list[tuple[int, int]]:
 def _train_key(asked: Question) -> str:
     line, repository = asked.line, asked.repository
     try:
-        code = code_layer.pack(repository, asked.tree, line.project).data
+        code = code_layer.pack(repository, asked.tree, line.project, commit=asked.commit).data
     except ConfigError:
         return ""
     lock = repository.file(asked.tree, line.env.lock) if line.env.lock else b""

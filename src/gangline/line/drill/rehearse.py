@@ -14,7 +14,7 @@ from gangline.line.drill.history import Aftermath, History, Strike, aftermath
 from gangline.line.drill.invariants import invariants
 from gangline.line.drill.judge import Held, Seen, judge, not_struck, was_saving, with_drill
 from gangline.line.drill.rig import Rig
-from gangline.line.drill.samples import Samples, count
+from gangline.line.drill.samples import Samples, count, with_redone
 from gangline.line.drill.standing import half_listed, unsound
 from gangline.line.drill.strike import NotStruckError, availability_of, describe_strike, strike, watch
 from gangline.line.registry.keys import signing_key, trusted_keys
@@ -119,7 +119,7 @@ def _judge(desk: Desk, wish: Wish, record: Record, done: Done) -> Drill:
     if felt is not None and felt.met_step is None:
         why = f"no save was due in the {done.aim.seconds:g} s that it lasted; --seconds with more, or another --step"
         return not_struck(wish.kind, why, seed=wish.seed)
-    samples = count(history, batch=done.batch)
+    samples = with_redone(count(history, batch=done.batch), steps=after.lost_steps or 0, batch=done.batch)
     held = _check(desk, record)
     if wish.kind.stalls or struck.ends is not None:
         _tell_loss(desk.tell, record, after, done.interval)
@@ -171,4 +171,6 @@ def describe_samples(samples: Samples) -> str:
     said += f", {samples.again} done again" if samples.again else ""
     said += f", {samples.left_out} left out on purpose" if samples.left_out else ""
     said += f", {samples.unknown} unknown: who took them died before it told" if samples.unknown else ""
-    return said if samples.counted else f"{said}    (by the number of steps: this program does not tell its samples)"
+    return (
+        said if samples.counted else f"{said}    (steps x train.global_batch: a program of its own reports no samples)"
+    )

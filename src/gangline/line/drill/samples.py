@@ -1,6 +1,6 @@
 """What became of the samples around a strike, counted from the positions that each step says it took. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gangline.line.drill.history import Event, History
 from gangline.line.training import follow
@@ -33,6 +33,14 @@ def count(history: History, *, batch: int) -> Samples:
         lost=found.lost, twice=found.repeated, left_out=found.skipped, again=found.again, unknown=found.unknown,
         counted=told,
     )  # fmt: skip
+
+
+def with_redone(samples: Samples, *, steps: int, batch: int) -> Samples:
+    """`samples`, of which at least `steps` of `batch` were done again, by the heartbeat.
+
+    A rank writes events some steps after they happened: the last ones before a kill are in no file.
+    """
+    return replace(samples, again=max(samples.again, steps * batch))
 
 
 def _with_span(event: Event, batch: int) -> Event:

@@ -17,7 +17,9 @@ class Code(str):
     __slots__ = ()
 
 
-def render_card(record: Record, *, model: str, version: int, task: str, weights_bytes: int, key_id: str) -> str:
+def render_card(
+    record: Record, *, model: str, version: int, task: str, weights_bytes: int, key_id: str, of_program: bool = False
+) -> str:
     """The card as markdown; every value is escaped, so it cannot forge a heading or a link."""
     import jinja2
 
@@ -34,7 +36,8 @@ def render_card(record: Record, *, model: str, version: int, task: str, weights_
     return environment.from_string(source).render(
         record=record, model=model, version=version, task=task, key_id=key_id, size=format_bytes(weights_bytes),
         metrics=[_row(name, metric) for name, metric in sorted(record.metrics.items())],
-        options=_options(record), limits=_limits(record),
+        options=_options(record), limits=_limits(record, of_program=of_program),
+        form="files as the program wrote them" if of_program else "safetensors",
     )  # fmt: skip
 
 
@@ -54,9 +57,10 @@ def _options(record: Record) -> dict[str, Any]:
     return {key: value for key, value in sorted(record.inputs.values.items()) if key.startswith(wanted)}
 
 
-def _limits(record: Record) -> list[str]:
+def _limits(record: Record, *, of_program: bool) -> list[str]:
     """What the record says is not known, in sentences."""
-    said = [f"gate {gate.name}: {gate.reason}" for gate in record.gates if gate.verdict == "unknown"]
+    said = ["its files were never opened here: load them as you would a stranger's"] if of_program else []
+    said += [f"gate {gate.name}: {gate.reason}" for gate in record.gates if gate.verdict == "unknown"]
     said += [f"{name}: no band, judged on one seed" for name, each in record.metrics.items() if not _judged(each)]
     if record.proof is None:
         said.append("not opened under a second plan")

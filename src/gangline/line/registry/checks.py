@@ -66,9 +66,9 @@ def _only_if(fetched: Check, look: Callable[[], str]) -> str:
 
 
 def _fetch(version: Version, store: ObjectStore, folder: Path) -> str:
-    files.check_names(file.path for file in version.files)
+    files.check_names((file.path for file in version.files), of_program=version.of_program)
     for file in version.files:
-        files.download(store, file, folder)
+        files.download(store, file, folder, of_program=version.of_program)
     if files.weights_digest(version.files) != version.weights:
         raise IntegrityError(f"{version.key} names other weights than it lists")
     size = format_bytes(sum(file.size_bytes for file in version.files))
@@ -120,8 +120,10 @@ def _record(version: Version, evidence: Evidence) -> str:
         raise GateError(f"run {record.run.id} has the verdict {record.run.verdict or 'open'}, wanted passed")
     if unfit := why_never(record):
         raise IntegrityError(f"run {record.run.id} is never promoted: {unfit}")
-    if f"{version.checkpoint}/manifest.json" not in {each.key for each in record.artifacts}:
+    if version.origin_key not in {each.key for each in record.artifacts}:
         raise IntegrityError(f"run {record.run.id} left no checkpoint {version.checkpoint}")
+    if version.of_program and not record.inputs.values.get("publish.files"):
+        raise IntegrityError(f"run {record.run.id} publishes no files of its program: publish.files names none")
     return f"run {record.run.id} passed, sealed: {check_gates(record)}"
 
 

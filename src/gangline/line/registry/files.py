@@ -29,14 +29,14 @@ _MEDIA_TYPES = {
 _PIECE_BYTES = 8 * 2**20
 
 
-def list_folder(folder: Path, key_prefix: str) -> tuple[ModelFile, ...]:
-    """Files of a model folder, sorted.
+def list_folder(folder: Path, key_prefix: str, *, of_program: bool = False) -> tuple[ModelFile, ...]:
+    """Files of a model folder, sorted; `of_program`: its weights are whatever files a program wrote.
 
     Raises:
         IntegrityError: A link, a folder inside, or a file of no allowed format.
     """
     paths = sorted(folder.iterdir())
-    check_names(path.name for path in paths)
+    check_names((path.name for path in paths), of_program=of_program)
     for path in paths:
         if path.is_symlink() or not path.is_file():
             raise IntegrityError(f"{path}: a model folder holds plain files alone, this is none; remove it")
@@ -46,8 +46,9 @@ def list_folder(folder: Path, key_prefix: str) -> tuple[ModelFile, ...]:
     )
 
 
-def check_names(names: Iterable[str]) -> None:
-    """Refuse what is no part of a model: pickles of any suffix, archives, programs.
+def check_names(names: Iterable[str], *, of_program: bool = False) -> None:
+    """Refuse what is no part of a model: pickles of any suffix, archives, programs. Of a program's own files any plain
+    name may stand: nothing here ever opens them.
 
     Raises:
         IntegrityError: Names the file and the formats that are allowed.
@@ -56,7 +57,7 @@ def check_names(names: Iterable[str]) -> None:
     for name in names:
         plain = Path(name).name == name
         weights = name.endswith((".safetensors", ".safetensors.index.json"))
-        if not plain or not (weights or name in COMPLETE):
+        if not plain or not (weights or name in COMPLETE or (of_program and not name.startswith("."))):
             raise IntegrityError(
                 f"{name!r} is no file of a model: allowed are {', '.join(allowed)}; nothing was loaded"
             )
@@ -83,7 +84,8 @@ def check_weights(folder: Path) -> str:
 
 
 def weight_files(files: Iterable[ModelFile]) -> tuple[ModelFile, ...]:
-    return tuple(file for file in files if file.path.endswith((".safetensors", ".safetensors.index.json")))
+    """All but what describes them."""
+    return tuple(file for file in files if file.path not in COMPLETE)
 
 
 def weights_digest(files: Iterable[ModelFile]) -> str:
@@ -112,14 +114,14 @@ def upload(store: ObjectStore, folder: Path, files: Iterable[ModelFile]) -> None
                 upload.part(piece)
 
 
-def download(store: ObjectStore, file: ModelFile, folder: Path) -> Path:
+def download(store: ObjectStore, file: ModelFile, folder: Path, *, of_program: bool = False) -> Path:
     """Fetch one file into `folder`, verified while it is written.
 
     Raises:
         StorageError: It is not in the store.
         IntegrityError: Size or digest differ; what was written is removed.
     """
-    check_names([file.path])
+    check_names([file.path], of_program=of_program)
     target = folder / file.path
     found = hashlib.sha256()
     with target.open("wb") as sink:
@@ -139,7 +141,7 @@ def artifacts(files: Iterable[ModelFile]) -> tuple[Artifact, ...]:
         Artifact(
             kind=_KINDS.get(file.path, "model"),
             key=file.key,
-            media_type=_MEDIA_TYPES[Path(file.path).suffix],
+            media_type=_MEDIA_TYPES.get(Path(file.path).suffix, "application/octet-stream"),
             size_bytes=file.size_bytes,
             sha256=file.sha256,
         )

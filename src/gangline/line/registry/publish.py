@@ -17,9 +17,11 @@ from types import MappingProxyType
 from gangline.checkpoint.export import export_model
 from gangline.errors import IntegrityError, StorageError
 from gangline.launch.sandbox.runner import Runner
+from gangline.line.course import SAVE
 from gangline.line.registry import files, tags
 from gangline.line.registry.describe import describe, write_config
 from gangline.line.registry.keys import SigningKey
+from gangline.line.registry.program_files import Source, find_source
 from gangline.line.registry.rules import check_rules
 from gangline.line.registry.smoke import run_smoke
 from gangline.line.registry.types import Published, Skipped, Version, tag_name
@@ -48,6 +50,12 @@ class _Job:
     model: str
     still_driving: Callable[[], object]
     origin: tags.Origin | None
+    source: Source | None = None
+    """Of files that a program wrote; None: the checkpoint is exported."""
+
+    @property
+    def of_program(self) -> bool:
+        return self.source is not None
 
     @property
     def manifest_sha256(self) -> str:
@@ -86,7 +94,8 @@ def publish(
         key: Signs the model; its `checkpoint_key` verifies the checkpoint.
         repo: Repository that holds the commit: gets the tag.
         workdir: Folder for the export; a `model` folder in it is replaced.
-        checkpoint: Store prefix of the step to export; None where the program saved none.
+        checkpoint: Store prefix of the step to export; None where the program saved none. Not asked for where the line
+            names files to publish.
         names: Name of a tensor in the model -> its name in the version; the others keep theirs.
         still_driving: Raises once another driver has the run; asked right before the version is claimed.
         announce: Told, before it is done, what leaves this machine for a git remote.
@@ -97,28 +106,48 @@ def publish(
             name that is taken.
         GateError: A gate or the proof says no.
         TrainingError: The exported model did not answer.
-        ConfigError: The libraries of `gangline[publish]` are not installed.
+        ConfigError: The libraries of `gangline[publish]` are not installed, or publish.files names nothing.
     """
     skipped = check_rules(record, line)
     if skipped is not None:
         return skipped
-    if checkpoint is None:
-        return Skipped(reason="the program saved no checkpoint, so there are no weights to publish")
+    source = _program_files(store, record, line, key)
+    origin_of_weights = source.origin if source is not None else checkpoint
+    if origin_of_weights is None:
+        return Skipped(reason=_nothing_named(record))
     model = line.publish.model or line.project.name
     check_name("a model", model)
     demand_owned(store, model, record.run.project)
     job = _Job(
-        store=store, record=record, line=line, key=key, repo=repo, folder=workdir / "model", checkpoint=checkpoint,
-        names=names, model=model, still_driving=still_driving, origin=tags.open_origin(repo, wanted=line.publish.push),
+        store=store, record=record, line=line, key=key, repo=repo, folder=workdir / "model",
+        checkpoint=origin_of_weights, names=names, model=model, still_driving=still_driving,
+        origin=tags.open_origin(repo, wanted=line.publish.push), source=source,
     )  # fmt: skip
     if job.origin is not None and not job.origin.is_mirror:
         announce(tags.announcement(job.origin))
     weights = _export(job)
-    version, answer = _standing(job, weights), None
+    version, answer = _existing(job, weights), None
     if version is None:
         version, answer = _make(job, weights, workdir / "smoke", runner)
     tagged, events = _tag(job, version)
     return _published(job, version, answer, tagged, events)
+
+
+def _program_files(store: ObjectStore, record: Record, line: Line, key: SigningKey) -> Source | None:
+    """Files that the line names instead of a checkpoint."""
+    if not line.publish.files:
+        return None
+    return find_source(store, record, globs=line.publish.files, key=key.checkpoint_key(record.run.project))
+
+
+def _nothing_named(record: Record) -> str:
+    """Why a program without a checkpoint of tensors publishes nothing."""
+    if any(each.kind == SAVE for each in record.artifacts):
+        return "publish.files names no file; files of program.save and of project.outputs can be published"
+    return (
+        "the program saved no checkpoint, so there are no weights to publish; publish.files publishes files"
+        " of project.outputs or of program.save"
+    )
 
 
 def _export(job: _Job) -> str:
@@ -126,6 +155,10 @@ def _export(job: _Job) -> str:
     shutil.rmtree(job.folder, ignore_errors=True)
     job.folder.mkdir(parents=True)
     record = job.record
+    if job.source is not None:
+        job.source.fetch(job.folder)
+        write_config(job.folder, record, job.line, of_program=True)
+        return files.weights_digest(files.list_folder(job.folder, "", of_program=True))
     metadata = {"run": record.run.id, "commit": record.commit.sha, "checkpoint": job.checkpoint}
     export_model(
         job.store, job.checkpoint, job.key.checkpoint_key(record.run.project), job.folder,
@@ -135,7 +168,7 @@ def _export(job: _Job) -> str:
     return files.weights_digest(files.list_folder(job.folder, ""))
 
 
-def _standing(job: _Job, weights: str) -> Version | None:
+def _existing(job: _Job, weights: str) -> Version | None:
     """The version that this run has made of these weights."""
     run = job.record.run.id
     return next((v for v in list_versions(job.store, job.model) if (v.run, v.weights) == (run, weights)), None)
@@ -143,10 +176,11 @@ def _standing(job: _Job, weights: str) -> Version | None:
 
 def _make(job: _Job, weights: str, workdir: Path, runner: Runner) -> tuple[Version, str | None]:
     """Version and smoke answer; the fresh process starts while the folder is described, nothing is claimed before."""
-    if not job.line.publish.smoke:
+    if not job.line.publish.smoke or job.of_program:
         return _claim(job, weights, lambda: None), None
     with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(run_smoke, job.store, job.record, job.folder, workdir, runner)
+        env = job.line.train.env
+        answer = pool.submit(run_smoke, job.store, job.record, job.folder, workdir, runner, env=env)
         return _claim(job, weights, answer.result), answer.result()
 
 
@@ -159,7 +193,14 @@ def _claim(job: _Job, weights: str, approve: Callable[[], object]) -> Version:
         taken = {0, *version_numbers(job.store, job.model), *tags.taken_numbers(job.repo, job.model, job.origin)}
         number = max(taken) + 1
         describe(
-            job.folder, job.record, job.line, model=job.model, version=number, checkpoint=job.checkpoint, key=job.key
+            job.folder,
+            job.record,
+            job.line,
+            model=job.model,
+            version=number,
+            checkpoint=job.checkpoint,
+            key=job.key,
+            of_program=job.of_program,
         )
         version = _version(job, number, weights)
         approve()
@@ -167,7 +208,7 @@ def _claim(job: _Job, weights: str, approve: Callable[[], object]) -> Version:
         job.still_driving()
         if write_version(job.store, version):
             return version
-        standing = _standing(job, weights)
+        standing = _existing(job, weights)
         if standing is not None:
             return standing
     raise IntegrityError(f"{job.model}: {TRIES} version numbers in a row were taken by others; run the stage again")
@@ -181,7 +222,8 @@ def _version(job: _Job, number: int, weights: str) -> Version:
         model=job.model, version=number, run=record.run.id, project=record.run.project, commit=record.commit.sha,
         record=record.prefix, checkpoint=job.checkpoint, plan=record.plan.digest if record.plan else "",
         inputs={name: inputs[name] for name in ("line", "code", "environment", "image", "data", "seeds")},
-        weights=weights, files=files.list_folder(job.folder, prefix), key_id=job.key.key_id,
+        weights=weights, files=files.list_folder(job.folder, prefix, of_program=job.of_program),
+        key_id=job.key.key_id,
         metrics={name: to_plain(metric) for name, metric in record.metrics.items()}, created=record.run.created,
     )  # fmt: skip
 
@@ -215,7 +257,8 @@ def _published(
     size = format_bytes(sum(file.size_bytes for file in weights))
     named = weights[0].path if len(weights) == 1 else f"{len(weights)} files of weights"
     place = "in the local store" if job.store.url.startswith("file:") else f"in {job.store.url.partition('?')[0]}"
-    message = f"{version.model} {version.version}: {named} {size}, signed by key {version.key_id}, {place}"
+    opened = ", as the program wrote it, not opened" if version.of_program else ""
+    message = f"{version.model} {version.version}: {named} {size}{opened}, signed by key {version.key_id}, {place}"
     return Published(
         model=version.model, version=version.version, key=version.key, files=version.files, key_id=version.key_id,
         weights=version.weights, smoke=smoke, tagged=tagged, events=events, artifacts=files.artifacts(version.files),

@@ -2,14 +2,17 @@
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from gangline.errors import BuildError, TrainingError, error_for
 from gangline.launch.sandbox.runner import Job, Runner
+from gangline.line.commits_python import commits_python
+from gangline.spec.code_path import from_top
 from gangline.spec.plan import DataFile, Plan
 from gangline.spec.record import Record
+from gangline.spec.secrets import plain_of
 from gangline.storage.blobs import PREFIX, get_blob
 from gangline.storage.protocol import ObjectStore
 from gangline.train.materialise import data_paths, materialise
@@ -19,15 +22,17 @@ TIMEOUT_SECONDS = 300.0
 MAX_DATA_BYTES = 64 * 2**20
 
 
-def run_smoke(store: ObjectStore, record: Record, folder: Path, workdir: Path, runner: Runner) -> str:
-    """One sentence on what the model in `folder` answered.
+def run_smoke(
+    store: ObjectStore, record: Record, folder: Path, workdir: Path, runner: Runner, *, env: Mapping[str, str]
+) -> str:
+    """One sentence on what the model in `folder` answered; `env` are the line's variables.
 
     Raises:
         TrainingError, IntegrityError: It did not; the message is the process's own.
     """
     shutil.rmtree(workdir, ignore_errors=True)
     workdir.mkdir(parents=True)
-    done = runner.run(_job(store, record, folder, workdir))
+    done = runner.run(replace(_job(store, record, folder, workdir), env=plain_of(env)))
     if done.exit_code is None:
         raise TrainingError(f"the published model gave no answer within {TIMEOUT_SECONDS:.0f} s")
     if done.exit_code:
@@ -61,7 +66,8 @@ def _job(store: ObjectStore, record: Record, folder: Path, workdir: Path) -> Job
     }  # fmt: skip
     files: dict[str, bytes | Path] = {"model": folder, "data": data, "options.json": json.dumps(options).encode()}
     arguments = ("../model", "--code", ".", "--options", "../options.json")
-    return replace(job, arguments=arguments, code=code, files=files)
+    path, python = from_top(plan.program.folder, plan.program.path), commits_python(record)
+    return replace(job, arguments=arguments, code=code, path=path, files=files, python=python)
 
 
 def _read(said: bytes) -> dict[str, float]:

@@ -22,6 +22,8 @@ REMOTE_SECONDS = 5.0
 """For one answer of a remote; the first that does not come is the last that is waited for."""
 TIMEOUT_SECONDS = 60.0
 """For git on this disk."""
+_HIGHEST = "gangline.{model}.highestVersion"
+"""Setting of a repository without tags: the highest number that a tag has taken where it was made."""
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 _QUERY = re.compile(r"(://[^\s?]*)\?\S*")
 _TOO_SLOW = 124
@@ -89,12 +91,18 @@ def announcement(origin: Origin) -> str:
     return f"publish.push: the tag of the version goes to the git remote {REMOTE}, {origin.urls}"
 
 
+def keep_highest(repo: Path, model: str, number: int) -> None:
+    """Let `repo`, which has no tags, know the highest version of `model` that a tag has taken elsewhere."""
+    _ask(repo, "config", "--local", _HIGHEST.format(model=model), str(number))
+
+
 def taken_numbers(repo: Path, model: str, origin: Origin | None = None) -> set[int]:
     """Version numbers that a tag here or on `origin` has taken; a remote that does not answer takes none."""
     refs = _ask(repo, "for-each-ref", "--format=%(refname)", f"refs/tags/model/{model}/").split()
     if origin is not None:
         refs += origin.refs(f"refs/tags/model/{model}/v*") or {}
-    numbers = (ref.rpartition("/v")[2] for ref in refs)
+    kept = _git(repo, "config", "--local", "--get", _HIGHEST.format(model=model)).stdout.split()
+    numbers = [*(ref.rpartition("/v")[2] for ref in refs), *kept]
     return {int(number) for number in numbers if number.isdecimal()}
 
 

@@ -42,6 +42,7 @@ class Version(Document):
     record: str
     """Store prefix of the run."""
     checkpoint: str
+    """Prefix of it; of a program the folder of its save, or the list of its outputs."""
     plan: str
     """Digest."""
     inputs: dict[str, Any] = field(default_factory=dict)
@@ -58,6 +59,16 @@ class Version(Document):
     @property
     def key(self) -> str:
         return version_key(self.model, self.version)
+
+    @property
+    def of_program(self) -> bool:
+        """Its weights are files that a program wrote, in formats of its own."""
+        return "/checkpoints/" not in self.checkpoint
+
+    @property
+    def origin_key(self) -> str:
+        """The signed manifest, or the list, that its weights come from."""
+        return self.checkpoint if self.checkpoint.endswith(".json") else f"{self.checkpoint}/manifest.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

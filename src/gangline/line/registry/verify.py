@@ -10,9 +10,11 @@ from pathlib import Path
 from gangline.checkpoint.envelope import list_checkpoints
 from gangline.checkpoint.folder import CheckpointFolder
 from gangline.errors import IntegrityError, UsageError
+from gangline.line.artifacts import OUTPUT, items_of
 from gangline.line.record_store import RecordStore
 from gangline.line.registry import files
 from gangline.line.registry.checks import Evidence, check, check_version
+from gangline.line.registry.describe import is_of_program
 from gangline.line.registry.keys import signing_key, trusted_keys
 from gangline.line.registry.promote import check_conditional, verify_alias
 from gangline.line.registry.sign import verify_folder
@@ -67,13 +69,16 @@ def verify(
 
 def _folder(folder: Path, site: Site, environ: Mapping[str, str]) -> tuple[Check, ...]:
     """A model folder on this disk: formats first, so that nothing else is ever opened."""
-    listed = check("formats", lambda: f"{len(files.list_folder(folder, ''))} files, all of allowed formats")
+    of_program = is_of_program(folder)
+    said = "as a program wrote them" if of_program else "all of allowed formats"
+    listed = check("formats", lambda: f"{len(files.list_folder(folder, '', of_program=of_program))} files, {said}")
     if not listed.ok:
         return (listed,)
     keys = trusted_keys(site, environ)
+    weights = "not opened: only the program knows what they mean"
     return (
         listed,
-        check("weights", lambda: files.check_weights(folder)),
+        check("weights", lambda: weights if of_program else files.check_weights(folder)),
         check("signature", lambda: f"by key {verify_folder(folder, keys.values())}, which is trusted"),
     )
 
@@ -128,8 +133,17 @@ def _run(record: Record, evidence: Evidence, key: bytes) -> tuple[Check, ...]:
     return (
         check("record", lambda: _sealed(record, evidence)),
         *(check(_title(each), partial(_artifact, store, each)) for each in record.artifacts),
+        *([check("outputs", lambda: _outputs(store, record))] if record.outputs else []),
         *(_checkpoint(store, each.prefix, key) for each in found),
     )
+
+
+def _outputs(store: ObjectStore, record: Record) -> str:
+    """Every file that the program wrote, by the digests of the list that the record names."""
+    found = [each for each in items_of(store, record) if each.kind == OUTPUT]
+    for each in found:
+        _hash(store, each.key, each.size_bytes, each.sha256)
+    return f"{len(found)} files, {format_bytes(sum(each.size_bytes for each in found))}, digests as listed"
 
 
 def _sealed(record: Record, evidence: Evidence) -> str:

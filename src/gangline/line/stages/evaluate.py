@@ -1,6 +1,6 @@
 """evaluate: held-out metrics of the checkpoint and, where the line asks for seeds, the band they span."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gangline.errors import ConfigError
@@ -10,9 +10,11 @@ from gangline.line.cost import failed, with_shares
 from gangline.line.course import Course
 from gangline.line.curve import seed_values
 from gangline.line.gangs import Finished, run_to_end
+from gangline.line.outputs import read_outputs
 from gangline.line.states import stage
 from gangline.line.taken import find_donor, origin
-from gangline.planner.assemble import evaluate_plan
+from gangline.line.written import NOT_FINITE, read_written, with_written
+from gangline.planner.assemble import evaluate_plan, seed_plan
 from gangline.spec.codec import digest
 from gangline.spec.gang import GangResult, JobResult
 from gangline.spec.line import QualityGate
@@ -38,28 +40,68 @@ def evaluate(ctx: Context) -> StageResult:
     finished = run_to_end(ctx, "evaluate", evaluate_plan(ctx.plan, ctx.record.inputs.seeds, str(checkpoint)))
     if finished.result is None:
         return failed(key, finished)
-    metrics = judge_metrics(ctx, finished.result)
+    metrics, curve = judge_metrics(ctx, finished.result), _with_seeds(ctx, finished.result)
+    wild = _not_finite(ctx, finished.result)
     return StageResult(
-        message=_message(metrics),
+        message=_message(metrics) + "".join(f" · {name} {what}" for name, what in wild.items()),
         key=key,
-        change=lambda record: _learn(record, finished, metrics),
+        outputs={NOT_FINITE: wild} if wild else {},
+        change=lambda record: _learn(record, finished, metrics, curve),
     )
 
 
 def _by_itself(ctx: Context, key: str) -> StageResult:
-    """A program of the user's own is not started again: what it reported at its end counts."""
+    """What a program reported at its end counts; it is trained once more for each further seed of the line."""
     reported = dict(ctx.output("train", "metrics") or {})
-    if missing := sorted(set(ctx.line.evaluate.metrics) - reported.keys() - Course.METRICS):
+    wild = ctx.output("train", NOT_FINITE) or {}
+    if missing := sorted(set(ctx.line.evaluate.metrics) - reported.keys() - Course.METRICS - wild.keys()):
         said = reporting.missing_metric(missing[0], reported, reporting.form_of(ctx.record))
         raise ConfigError(f"line.toml: evaluate.metrics: {said}")
-    if not reported:
+    seeds = sorted(set(ctx.record.inputs.seeds) - {ctx.line.train.seed})
+    if not reported and not (seeds and ctx.record.curve.points):
         return StageResult(state="skipped", message="the program reports no metrics", key=key)
+    if seeds and (donor := find_donor(ctx, "evaluate", key)):
+        return _taken(ctx, key, donor)
+    finished = list(_train_seeds(ctx, seeds))
+    if finished and finished[-1].error is not None:
+        return failed(key, *finished, who=f"seed {finished[-1].plan.seed}")
     job = JobResult(seed=ctx.line.train.seed, step=int(ctx.output("train", "final_step")), metrics=reported)
-    metrics = own_metrics(ctx, GangResult(final_step=job.step, jobs=(job,)))
+    others = [_job_of(ctx, each) for each in finished]
+    result = GangResult(final_step=job.step, jobs=(job, *others))
+    curve = _with_seeds(ctx, result)
+    metrics = own_metrics(ctx, result)
     message = f"{_message(metrics)} · measured by the program itself"
-    return StageResult(
-        message=message, key=key, change=lambda record: replace(record, metrics=record.metrics | metrics)
-    )
+
+    def change(record: Record) -> Record:
+        return replace(record, metrics=record.metrics | metrics, curve=curve, ledger=with_shares(record, *finished))
+
+    return StageResult(message=message, key=key, change=change)
+
+
+def _train_seeds(ctx: Context, seeds: Sequence[int]) -> Iterator[Finished]:
+    """A gang for each, one after the other, as far as they end well; one that has ended is not trained again."""
+    for chain, seed in enumerate(seeds, start=1):
+        ctx.observer.note(f"seed {seed}: training {chain} of {len(seeds)} more, for the band")
+        finished = run_to_end(ctx, "evaluate", seed_plan(ctx.plan, seed), chain=chain)
+        yield finished
+        if finished.error is not None:
+            return
+
+
+def _job_of(ctx: Context, finished: Finished) -> JobResult:
+    """What a program said of its seed, by its result or its metrics file; nothing where it leaves neither."""
+    seed, jobs = finished.plan.seed, finished.result.jobs if finished.result else ()
+    job = next((job for job in jobs if job.seed == seed), JobResult(seed=seed, step=0))
+    written = read_written(ctx, finished, read_outputs(ctx, finished))
+    losses = job.losses or tuple(sorted(written.losses.items()))
+    return replace(job, metrics=with_written(job.metrics, written), losses=losses)
+
+
+def _are_equal(ctx: Context, result: GangResult) -> bool:
+    """All seeds measured the same, to the bit, at their ends and on their ways."""
+    first, *others = result.jobs
+    ends = bool(others) and all(job.metrics == first.metrics for job in others)
+    return ends and len(set(_with_seeds(ctx, result).seed_points.values())) <= 1
 
 
 def judge_metrics(ctx: Context, result: GangResult) -> dict[str, Metric]:
@@ -70,7 +112,7 @@ def judge_metrics(ctx: Context, result: GangResult) -> dict[str, Metric]:
     """
     found = own_metrics(ctx, result)
     wanted = {*ctx.line.evaluate.metrics, *(gate.metric for gate in ctx.line.gate.quality)}
-    if missing := sorted(wanted - found.keys() - Course.METRICS):
+    if missing := sorted(wanted - found.keys() - Course.METRICS - _not_finite(ctx, result).keys()):
         raise ConfigError(
             f"line.toml: evaluate.metrics and gate.quality: wanted {', '.join(missing)},"
             f" the task returns {', '.join(sorted(found)) or 'none'}"
@@ -78,17 +120,28 @@ def judge_metrics(ctx: Context, result: GangResult) -> dict[str, Metric]:
     return found
 
 
+def _not_finite(ctx: Context, result: GangResult) -> dict[str, str]:
+    """Metrics of the run's own seed that are no finite numbers."""
+    return next((job.not_finite for job in result.jobs if job.seed == ctx.line.train.seed), {})
+
+
 def own_metrics(ctx: Context, result: GangResult) -> dict[str, Metric]:
     """What the job of the run's own seed reported, whoever asks for it."""
     own = next((job for job in result.jobs if job.seed == ctx.line.train.seed), None)
-    return {name: _metric(ctx, name, own, result) for name in sorted(own.metrics)} if own else {}
+    equal = _are_equal(ctx, result) if own else False
+    if equal:
+        seeds = " ".join(str(job.seed) for job in result.jobs)
+        text = f"seeds {seeds} gave equal values: the program does not use its seed; the band is its floor only"
+        ctx.remember("evaluate", "seeds", text)
+    return {name: _metric(ctx, name, own, result, equal=equal) for name in sorted(own.metrics)} if own else {}
 
 
-def _metric(ctx: Context, name: str, own: JobResult, result: GangResult) -> Metric:
+def _metric(ctx: Context, name: str, own: JobResult, result: GangResult, *, equal: bool) -> Metric:
     gate = _gate_of(ctx, name)
     floor = gate.floor_percent if gate else 0.1
     seeds = {str(job.seed): job.metrics[name] for job in result.jobs if name in job.metrics}
     learned = band.learn(list(seeds.values()), floor_percent=floor, origin=ctx.record.run.id)
+    learned = replace(learned, equal=equal) if learned else None
     metric = Metric(
         value=own.metrics[name],
         unit=result.metric_units.get(name, ""),
@@ -122,24 +175,22 @@ def _gate_of(ctx: Context, name: str) -> QualityGate | None:
     return next((each for each in ctx.line.gate.quality if each.metric == name), None)
 
 
-def _learn(record: Record, finished: Finished, metrics: Mapping[str, Metric]) -> Record:
-    assert finished.result is not None, finished.name
+def _learn(record: Record, finished: Finished, metrics: Mapping[str, Metric], curve: Curve) -> Record:
     return replace(
         record,
         metrics=record.metrics | dict(metrics),
-        curve=_with_seeds(record.curve, finished),
+        curve=curve,
         ledger=with_shares(record, finished),
     )
 
 
-def _with_seeds(curve: Curve, finished: Finished) -> Curve:
-    """Curves of the seeds that this gang trained, beside the run's own."""
-    assert finished.result is not None, finished.name
-    steps = finished.plan.steps
-    trained = {str(job.seed): seed_values(job.losses, steps) for job in finished.result.jobs if job.losses}
+def _with_seeds(ctx: Context, result: GangResult) -> Curve:
+    """Curves of the seeds that were trained here, beside the run's own."""
+    curve, table = ctx.record.curve, ctx.line.train
+    trained = {str(job.seed): seed_values(job.losses, table.steps) for job in result.jobs if job.losses}
     if not trained:
         return curve
-    own = {str(finished.plan.seed): tuple(point.value for point in curve.points)}
+    own = {str(table.seed): tuple(point.value for point in curve.points)}
     return replace(curve, seed_points=own | trained)
 
 
@@ -154,12 +205,13 @@ def _taken(ctx: Context, key: str, donor: Record) -> StageResult:
 
     where = origin(donor, "evaluate")
     message = f"{_message(metrics)} · taken from {where}"
-    return StageResult(state="taken", message=message, key=key, taken_from=where, change=change)
+    outputs = stage(donor, "evaluate").outputs
+    return StageResult(state="taken", message=message, key=key, taken_from=where, change=change, outputs=outputs)
 
 
 def _message(metrics: Mapping[str, Metric]) -> str:
     if not metrics:
-        return "the task returns no metrics"
+        return "no metrics are reported"
     first = sorted(metrics.items(), key=lambda item: item[1].better is None)
     parts = [f"{name} {format_number(metric.value)}" for name, metric in first[:SHOWN]]
     if len(first) > SHOWN:
@@ -168,7 +220,5 @@ def _message(metrics: Mapping[str, Metric]) -> str:
     if learned is not None and learned[1].band is not None:
         spread = learned[1].band
         percent = abs(spread.half / spread.center) * 100 if spread.center else 0.0
-        parts.append(
-            f"seeds {' '.join(learned[1].seeds)} in one gang: band {format_number(spread.center)} ± {percent:.1f} %"
-        )
+        parts.append(f"seeds {' '.join(learned[1].seeds)}: band {format_number(spread.center)} ± {percent:.1f} %")
     return " · ".join(parts)

@@ -1,22 +1,35 @@
 """gate: quality, budget and reproducibility, each a verdict with its reason; one no refuses the run."""
 
+import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gangline.errors import GateError
 from gangline.line import band
 from gangline.line.context import Context, StageResult
-from gangline.line.question import CLEAN_TREE
+from gangline.line.outputs import judge_outputs
+from gangline.line.pinned import items
 from gangline.line.reporting import Form, form_of, missing_metric
 from gangline.line.stages.evaluate import beside_base
-from gangline.spec.codec import digest
+from gangline.line.states import stage
+from gangline.line.written import NOT_FINITE
+from gangline.spec.codec import digest, to_plain
 from gangline.spec.line import GateTable, QualityGate
 from gangline.spec.measured import Band, Curve, CurvePoint, Metric
-from gangline.spec.record import Answer, CommitInfo, Gate, Record
+from gangline.spec.record import Answer, Gate, Record
+from gangline.storage.blobs import get_blob
 from gangline.units import format_number
 
+EQUAL_SEEDS = (
+    "its seeds gave equal values: the program does not use its seed, the band is its floor only;"
+    " a program reads GANGLINE_SEED, a task draws without a seed of its own; or set floor_percent or tolerance_percent"
+)
 _MARKS: dict[Answer, str] = {"yes": "✓", "no": "✗", "unknown": "?"}
+_HEADS: dict[tuple[Answer, bool], str] = {
+    ("yes", False): "pinned: ", ("unknown", False): "not pinned: ",
+    ("no", False): "not pinned, and the line is strict: ", ("unknown", True): "", ("no", True): "",
+}  # fmt: skip
 
 
 def gate(ctx: Context) -> StageResult:
@@ -25,7 +38,11 @@ def gate(ctx: Context) -> StageResult:
     base = ctx.base
     beside = _beside_base(ctx)
     record = replace(ctx.record, metrics=ctx.record.metrics | beside)
-    gates = (*standing, *judge(ctx.line.gate, record, base_data=base.inputs.data if base else None))
+    courses = list(base.curve.seed_points.values()) if base else []
+    equal = len(courses) > 1 and len(set(courses)) == 1
+    base_data = base.inputs.data if base else None
+    judged = judge(ctx.line.gate, record, base_data=base_data, equal_curves=equal, built=_built(ctx))
+    gates = (*standing, *judged)
     refused = [each for each in gates if each.verdict == "no"]
     text = " · ".join(_say(each) for each in gates)
     return StageResult(
@@ -43,10 +60,34 @@ def _beside_base(ctx: Context) -> dict[str, Metric]:
     return {name: beside_base(ctx, name, ctx.record.metrics[name]) for name in sorted(names)}
 
 
-def judge(table: GateTable, record: Record, *, base_data: str | None) -> Iterator[Gate]:
-    """Verdicts over what the record holds by now; `base_data` is the data digest of the base, where there is one."""
-    yield _reproducible(table, record.commit)
+def _built(ctx: Context) -> dict[str, str] | None:
+    """Versions that the build stage installed; None: it made no environment."""
+    key = ctx.output("build", "packages")
+    told = json.loads(get_blob(ctx.store, key)) if key else None
+    return {str(name): str(version) for name, version in told.items()} if isinstance(told, dict) else None
+
+
+def judge(
+    table: GateTable, record: Record, *, base_data: str | None, equal_curves: bool = False,
+    built: Mapping[str, str] | None = None,
+) -> Iterator[Gate]:  # fmt: skip
+    """Verdicts over what the record holds by now.
+
+    Args:
+        table: Of the line.
+        record: Of a run that has trained.
+        base_data: Data digest of the base, where there is one.
+        equal_curves: All seeds of the base took the same course.
+        built: Versions that the build stage installed; None: it made no environment.
+    """
+    yield _reproducible(table, record, built)
+    if (kept := judge_outputs(record)) is not None:
+        yield kept
     for wanted in table.quality:
+        if (wild := _not_finite(record).get(wanted.metric)) is not None:
+            reason = f"{wanted.metric} is {wild}, no finite number"
+            yield Gate(name=f"quality:{wanted.metric}", verdict="no", reason=reason)
+            continue
         if wanted.metric not in record.metrics:
             yield _unreported(wanted, record)
             continue
@@ -55,7 +96,7 @@ def judge(table: GateTable, record: Record, *, base_data: str | None) -> Iterato
             continue
         by_band = wanted.limit is None and wanted.tolerance_percent is None
         if by_band and wanted.metric == record.curve.metric and _base_bands(record.curve):
-            yield _by_curve(wanted, record.curve)
+            yield _by_curve(wanted, record.curve, equal=equal_curves)
         else:
             form = form_of(record)
             yield _quality(wanted, record.metrics[wanted.metric], form=form, require_base=table.require_base)
@@ -63,12 +104,27 @@ def judge(table: GateTable, record: Record, *, base_data: str | None) -> Iterato
         yield Gate(name="base", verdict="no", reason="no ancestor has passed, and gate.require_base asks for one")
 
 
-def _reproducible(table: GateTable, commit: CommitInfo) -> Gate:
-    if commit.patch is None:
-        return Gate(name="reproducible", verdict="yes", reason="commit, line, code, environment and data by digest")
-    verdict: Answer = "no" if table.reproducible else "unknown"
-    reason = f"the tree has uncommitted changes; {CLEAN_TREE}, then run again"
-    return Gate(name="reproducible", verdict=verdict, reason=reason, evidence={"patch": commit.patch})
+def _reproducible(table: GateTable, record: Record, built: Mapping[str, str] | None) -> Gate:
+    """Yes only where everything is pinned; what is not known refuses nobody, unless the line is strict."""
+    found = items(record, built)
+    wrong = [each for each in found if each.pinned == "no"]
+    open_ = [each for each in found if each.pinned == "unknown"]
+    refuses = (bool(wrong) and bool(table.reproducible)) or (bool(open_) and table.reproducible == "strict")
+    verdict: Answer = "no" if refuses else "unknown" if wrong or open_ else "yes"
+    reason = "; ".join(f"{each.name}: {each.by}" for each in wrong or open_) or ", ".join(each.name for each in found)
+    patch = {"patch": record.commit.patch} if record.commit.patch else {}
+    evidence = {"items": [to_plain(each) for each in found], **patch}
+    return Gate(
+        name="reproducible", verdict=verdict, reason=f"{_HEADS[verdict, bool(wrong)]}{reason}", evidence=evidence
+    )
+
+
+def _not_finite(record: Record) -> dict[str, str]:
+    """Metrics that no record can hold as numbers; evaluation has the last word."""
+    return {
+        **stage(record, "train").outputs.get(NOT_FINITE, {}),
+        **stage(record, "evaluate").outputs.get(NOT_FINITE, {}),
+    }
 
 
 def _unreported(wanted: QualityGate, record: Record) -> Gate:
@@ -86,9 +142,11 @@ def _quality(wanted: QualityGate, metric: Metric, *, form: Form, require_base: b
     if metric.base is None:
         verdict: Answer = "no" if require_base else "unknown"
         why = "gate.require_base asks for one" if require_base else "this run becomes the base"
-        return Gate(name=name, verdict=verdict, reason=f"no base yet: {why}")
+        return Gate(name=name, verdict=verdict, reason=f"no base yet: {why}{_equal(metric.band)}")
     if metric.base_band is None:
-        works = "evaluate.seeds = 3 learns one" if form == "task" else "tolerance_percent or limit judges without one"
+        works = "evaluate.seeds = 3 learns one"
+        if form != "task":
+            works += ", where the program reads its seed (GANGLINE_SEED); tolerance_percent or limit judges without one"
         reason = f"the base has no band, only {format_number(metric.base)}; {works}"
         return Gate(name=name, verdict="unknown", reason=reason)
     return _by_band(name, wanted, metric)
@@ -124,20 +182,26 @@ def _by_band(name: str, wanted: QualityGate, metric: Metric) -> Gate:
     return Gate(
         name=name,
         verdict="no" if worse else "yes",
-        reason=f"{format_number(metric.value)} is {where} the {shown}",
+        reason=f"{format_number(metric.value)} is {where} the {shown}{_equal(base)}",
         evidence={"value": metric.value, "center": judged.center, "half": judged.half, "n": judged.n},
     )
 
 
-def _by_curve(wanted: QualityGate, curve: Curve) -> Gate:
+def _equal(learned: Band | None) -> str:
+    """What a band is worth whose seeds differ in nothing: how far chance alone goes, it does not say."""
+    return f"; {EQUAL_SEEDS}" if learned is not None and learned.equal else ""
+
+
+def _by_curve(wanted: QualityGate, curve: Curve, *, equal: bool) -> Gate:
     """The whole course instead of its last value: outside is where three points in a row are."""
+    beside = f"; {EQUAL_SEEDS}" if equal else ""
     bands = _base_bands(curve)
     left = band.leaves_at([point.value for point in curve.points], bands, better=wanted.better)
     if left is None:
-        reason = f"within the base band at all of {sum(each is not None for each in bands)} points"
+        reason = f"within the base band at all of {sum(each is not None for each in bands)} points{beside}"
         return Gate(name=f"quality:{wanted.metric}", verdict="yes", reason=reason)
     step = curve.points[left].step
-    reason = f"{wanted.metric} is outside the base band from step {step}"
+    reason = f"{wanted.metric} is outside the base band from step {step}{beside}"
     return Gate(name=f"quality:{wanted.metric}", verdict="no", reason=reason, evidence={"step": step})
 
 

@@ -3,11 +3,15 @@
 from dataclasses import replace
 
 from gangline.errors import GateError
+from gangline.launch.sandbox import Sandbox
+from gangline.line.build.code_layer import Choice as LayerChoice
+from gangline.line.commits_python import commits_python
 from gangline.line.context import Context, StageResult
 from gangline.line.inventory import Model
 from gangline.line.planning import Wanted, plan_for
 from gangline.line.runners import Subject, runner_of, runs_in_pod
 from gangline.line.sandboxes import sandbox_of
+from gangline.line.train_secrets import demand_secrets
 from gangline.line.trust import demand_approval
 from gangline.planner.choose import Choice
 from gangline.spec.codec import digest, from_json
@@ -19,23 +23,9 @@ from gangline.storage.blobs import get_blob, put_blob
 
 def plan(ctx: Context) -> StageResult:
     """Raises ConfigError (10) where nothing fits; fails with GateError (60) over budget, the plan already recorded."""
-    code = get_blob(ctx.store, str(ctx.output("build", "code")))
-    sandbox = sandbox_of(ctx.repo, ctx.record.commit.trust, site=ctx.site, environ=ctx.environ)
-    if ctx.record.run.target == "local":
-        sandbox.demand()
-    if ctx.line.project.task is not None:
-        demand_approval(ctx.standing(), "measuring its model")
-    wanted = Wanted(
-        model=Model(line=ctx.line, code=code, environment=ctx.record.inputs.environment, trust=ctx.record.commit.trust),
-        repository=ctx.repository,
-        store=ctx.store,
-        commit=ctx.record.commit.sha,
-        run=ctx.record.run.id,
-        run_prefix=ctx.record.gang_prefix,
-        runner=runner_of(Subject.of(ctx.record), ctx.repo, site=ctx.site, environ=ctx.environ, store=ctx.store),
-        data=from_json(DataSource, get_blob(ctx.store, str(ctx.output("build", "data")))),
-    )
-    planned = plan_for(wanted, ctx.site, environ=ctx.environ, home=ctx.home, say=ctx.observer.note)
+    sandbox = _checked_sandbox(ctx)
+    data = from_json(DataSource, get_blob(ctx.store, str(ctx.output("build", "data"))))
+    planned = plan_for(_wanted(ctx, data), ctx.site, environ=ctx.environ, home=ctx.home, say=ctx.observer.note)
     for kind, words in (("forecast", planned.troubles), ("memory", planned.notes)):
         for each in words:
             ctx.remember("plan", kind, each)
@@ -72,6 +62,40 @@ def plan(ctx: Context) -> StageResult:
     )
 
 
+def _checked_sandbox(ctx: Context) -> Sandbox:
+    """Where the model's code will run; raises where this commit may not run it here."""
+    sandbox = sandbox_of(ctx.repo, ctx.record.commit.trust, site=ctx.site, environ=ctx.environ)
+    if ctx.record.run.target == "local":
+        sandbox.demand()
+    if ctx.record.commit.trust == "own":
+        demand_secrets(ctx.line.train.env, ctx.site, ctx.environ)
+    if ctx.line.project.task is not None or ctx.line.train.schedule.function is not None:
+        demand_approval(ctx.standing(), "measuring its model")
+    return sandbox
+
+
+def _wanted(ctx: Context, data: DataSource) -> Wanted:
+    """The plan that this commit asks for."""
+    return Wanted(
+        model=Model(
+            line=ctx.line,
+            code=get_blob(ctx.store, str(ctx.output("build", "code"))),
+            environment=ctx.record.inputs.environment,
+            folder=LayerChoice.of(ctx.line.project, ctx.repository).folder,
+            trust=ctx.record.commit.trust,
+            data=tuple(each.path for each in data.files),
+            python=commits_python(ctx.record),
+        ),
+        repository=ctx.repository,
+        store=ctx.store,
+        commit=ctx.record.commit.sha,
+        run=ctx.record.run.id,
+        run_prefix=ctx.record.gang_prefix,
+        runner=runner_of(Subject.of(ctx.record), ctx.repo, site=ctx.site, environ=ctx.environ, store=ctx.store),
+        data=data,
+    )
+
+
 def _cuts(profile: ModelProfile | None) -> dict[str, int]:
     """What the second plan of a proof has to know about the model; nothing where nobody looked."""
     names = ("blocks", "tensor_cuts", "experts")
@@ -80,6 +104,8 @@ def _cuts(profile: ModelProfile | None) -> dict[str, int]:
 
 
 def _message(choice: Choice) -> str:
+    if choice.is_the_programs:
+        return f"{choice.name}; {choice.reason}"
     runner_up = next((each for each in choice.candidates if each.verdict == "runner_up"), None)
     beside = f" · runner-up {runner_up.name}: {runner_up.reason}" if runner_up else ""
     return f"{choice.name}: {choice.reason}{beside}"

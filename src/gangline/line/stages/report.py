@@ -37,7 +37,7 @@ def report(ctx: Context) -> StageResult:
         return replace(record, artifacts=(*record.artifacts, *artifacts), links=links)
 
     return StageResult(
-        message=f"{_place(ctx)}/{{{','.join(_files(drawn))}}}",
+        message=f"{_place(ctx)}/{{{','.join(files_of(drawn, prefix))}}}",
         key=digest(ctx.record.stages),
         change=change,
     )
@@ -62,10 +62,11 @@ def _place(ctx: Context) -> str:
     return f"{folder.relative_to(ctx.repo.resolve()) if inside else folder}/{ctx.records.prefix}"
 
 
-def _files(record: Record) -> list[str]:
-    kinds = {artifact.kind for artifact in record.artifacts}
-    optional = {"metrics": "metrics.jsonl", "model": "model"}
-    return ["record.json", "report.html", *(name for kind, name in optional.items() if kind in kinds)]
+def files_of(record: Record, prefix: str) -> list[str]:
+    """What a person may want of the run whose files are below `prefix`, by the paths that they have there."""
+    keys = {artifact.kind: artifact.key for artifact in record.artifacts if artifact.key.startswith(f"{prefix}/")}
+    found = [keys[kind].removeprefix(f"{prefix}/") for kind in ("metrics", "model") if kind in keys]
+    return ["record.json", "report.html", *found]
 
 
 def _as_ended(record: Record) -> Record:

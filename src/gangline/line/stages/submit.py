@@ -4,11 +4,13 @@ from dataclasses import replace
 
 from gangline.errors import CapacityError
 from gangline.launch.protocol import Gang
+from gangline.launch.sandbox.environment import missed_variables
 from gangline.line.clock import now
 from gangline.line.context import Context, StageResult
-from gangline.line.podsets import podset_for
+from gangline.line.podsets import THREADS, podset_for
 from gangline.line.runs import open_runs
 from gangline.line.taken import find_donor, origin
+from gangline.line.train_secrets import left_out
 from gangline.spec.codec import digest
 from gangline.spec.forecast import Forecast
 from gangline.spec.plan import Plan
@@ -29,6 +31,7 @@ def submit(ctx: Context) -> StageResult:
     podset = podset_for(ctx, ctx.plan)
     gang = ctx.launcher.submit(podset)
     _tell_what_outlives(ctx)
+    _tell_environment(ctx)
     return StageResult(
         message=f"gang {gang.name}: {'adopted' if gang.adopted else _size(ctx, podset)}",
         key=podset.digest,
@@ -49,12 +52,28 @@ def _tell_what_outlives(ctx: Context) -> None:
 def _size(ctx: Context, podset: PodSet) -> str:
     """How much of what the gang asks for, and from whom."""
     if ctx.record.run.target == "local":
-        return (
-            "1 process on this machine" if podset.world_size == 1 else f"{podset.world_size} processes on this machine"
-        )
+        processes = "1 process" if podset.world_size == 1 else f"{podset.world_size} processes"
+        return f"{processes} on this machine{_threads(podset)}"
     each = f"{podset.resources.gpus} GPUs" if podset.resources.gpus else f"{podset.procs_per_node} CPU ranks"
     queue = f", queue {podset.queue}" if podset.queue else ""
-    return f"{podset.num_nodes} pods x {each}{queue}"
+    return f"{podset.num_nodes} pods x {each}{_threads(podset)}{queue}"
+
+
+def _threads(podset: PodSet) -> str:
+    """Of each rank, where a program was told so or its line says so."""
+    count = podset.env.get(THREADS[0])
+    return "" if count is None else f", {count} thread{'' if count == '1' else 's'} a rank"
+
+
+def _tell_environment(ctx: Context) -> None:
+    """Once a run: what the program will look for in vain."""
+    env = ctx.line.train.env
+    if said := left_out(ctx.record, env):
+        ctx.remember("submit", "environment", said)
+    lost = missed_variables(ctx.environ, env) if ctx.record.run.target == "local" else ()
+    if lost:
+        works = "set them by [train.env], secrets as secret:env:NAME"
+        ctx.remember("submit", "environment", f"not passed on to the program: {', '.join(lost)}; {works}")
 
 
 def _require_room(ctx: Context) -> None:
@@ -76,15 +95,19 @@ def with_gang(record: Record, gang: Gang, target: str) -> Record:
     if standing is not None and (standing.name, standing.uid) == (gang.name, gang.uid):
         return record
     info = GangInfo(
-        launcher=target, name=gang.name, uid=gang.uid, podset=gang.podset, servers=gang.servers, admitted=now()
-    )
+        launcher=target, name=gang.name, uid=gang.uid, podset=gang.podset, servers=gang.servers,
+        admitted=now() if gang.servers else None,
+    )  # fmt: skip
     return replace(record, gang=info)
 
 
 def train_key(ctx: Context) -> str:
-    """Digest over what decides the weights: code, environment, variables, data, and the plan without the run's name."""
-    inputs = ctx.record.inputs
-    return digest([inputs.code, inputs.environment, inputs.image, ctx.line.train.env, inputs.data, bare(ctx.plan)])
+    """Digest over what decides the weights and what is kept: code, environment, variables, data, outputs, and the plan
+    without the run's name."""
+    inputs, project = ctx.record.inputs, ctx.line.project
+    decides = [inputs.code, inputs.environment, inputs.image, ctx.line.train.env, inputs.data, bare(ctx.plan)]
+    kept = [project.outputs, project.metrics]
+    return digest([*decides, *(kept if any(kept) else ())])
 
 
 def bare(plan: Plan) -> Plan:

@@ -3,16 +3,22 @@
 from collections.abc import Collection
 from dataclasses import replace
 
+from gangline.errors import ConfigError, IntegrityError
 from gangline.line import ledger, reporting
 from gangline.line.clock import now
 from gangline.line.context import Context, StageResult
-from gangline.line.course import Course, read_course
-from gangline.line.gangs import Finished, run_to_end
+from gangline.line.course import SAVE, Course, read_course
+from gangline.line.gangs import Finished, role_prefix, run_to_end
+from gangline.line.metrics_file import MetricsFile
+from gangline.line.outputs import KIND, Collected, read_outputs
+from gangline.line.ran import from_work_tree, read_ran, reads_words
 from gangline.line.stages.submit import train_key, with_gang
 from gangline.line.states import stage
 from gangline.line.taken import find_donor, origin
+from gangline.line.written import NOT_FINITE, read_written, with_written
 from gangline.spec.codec import canonical
-from gangline.spec.record import UNREPORTED, Record
+from gangline.spec.ran import Ran
+from gangline.spec.record import UNDECLARED, UNREPORTED, Record
 from gangline.storage.blobs import put_blob
 from gangline.units import format_count, format_number, sparkline
 
@@ -27,26 +33,56 @@ def train(ctx: Context) -> StageResult:
     finished = run_to_end(
         ctx, "train", ctx.plan, on_started=lambda gang: ctx.change(lambda record: with_gang(record, gang, target))
     )
-    course = read_course(ctx, finished)
+    collected, ran = read_outputs(ctx, finished), _ran(ctx, finished)
+    written, error = MetricsFile(), finished.error or _foreign(ctx, ran)
     own = _own_metrics(finished, ctx.line.train.seed)
-    if finished.error is None:
-        _note_unreported(ctx, {*own, *course.metrics}, has_curve=bool(course.curve.points), joined=_joined(finished))
+    try:
+        written = read_written(ctx, finished, collected)
+        own = with_written(own, written)
+    except ConfigError as wrong:
+        error = error or wrong
+    wild = _not_finite(finished, ctx.line.train.seed) | written.not_finite
+    course = read_course(ctx, finished, written=written.losses)
+    if error is None:
+        _note_unreported(
+            ctx, {*own, *wild, *course.metrics}, has_curve=bool(course.curve.points), joined=_joined(finished)
+        )
     return StageResult(
-        state="failed" if finished.error else "done",
-        message=finished.end.reason if finished.error else _message(finished, course),
-        error=finished.error,
+        state="failed" if error else "done",
+        message=finished.end.reason if finished.error else str(error) if error else _message(finished, course),
+        error=error,
         key=key,
         outputs={
             "checkpoint": finished.result.checkpoint if finished.result else None,
             "export_names": _keep_names(ctx, finished),
             "final_step": course.final_step,
             "metrics": own,
+            **({NOT_FINITE: wild} if wild else {}),
             reporting.JOINED: _joined(finished),
             "attempts": finished.attempts,
             "save_seconds": course.save_seconds,
         },
-        change=lambda record: _learn(record, finished, course),
+        change=lambda record: replace(_learn(record, finished, course, collected), ran=ran),
     )
+
+
+def _ran(ctx: Context, finished: Finished) -> Ran | None:
+    """What the ranks told of themselves; what cannot be read of it costs the record this, not the run."""
+    try:
+        ran = read_ran(ctx.store, role_prefix(finished.plan))
+    except IntegrityError as error:
+        ctx.remember("train", "events", f"not read: {error}")
+        return None
+    if ran is not None and (said := reads_words(ran, ctx.repository.work_tree)):
+        ctx.remember("train", UNDECLARED, f"a rank {said}")
+    return ran
+
+
+def _foreign(ctx: Context, ran: Ran | None) -> ConfigError | None:
+    """Modules that did not come from the commit, where the work tree is within reach of the ranks."""
+    if ran is None or ctx.record.run.target != "local":
+        return None
+    return from_work_tree(ran, ctx.repository.work_tree, home=ctx.home.resolve())
 
 
 def _keep_names(ctx: Context, finished: Finished) -> str | None:
@@ -59,6 +95,12 @@ def _own_metrics(finished: Finished, seed: int) -> dict[str, float]:
     """What the program measured at its end."""
     jobs = finished.result.jobs if finished.result else ()
     return next((dict(job.metrics) for job in jobs if job.seed == seed), {})
+
+
+def _not_finite(finished: Finished, seed: int) -> dict[str, str]:
+    """What it measured besides, and no gate can pass: metric -> nan, inf or -inf."""
+    jobs = finished.result.jobs if finished.result else ()
+    return next((dict(job.not_finite) for job in jobs if job.seed == seed), {})
 
 
 def _joined(finished: Finished) -> bool:
@@ -75,7 +117,7 @@ def _note_unreported(ctx: Context, reported: Collection[str], *, has_curve: bool
         ctx.remember("train", UNREPORTED, said)
 
 
-def _learn(record: Record, finished: Finished, course: Course) -> Record:
+def _learn(record: Record, finished: Finished, course: Course, collected: Collected | None) -> Record:
     assert record.plan is not None, record.run.id
     assert record.gang is not None, record.run.id
     return replace(
@@ -93,7 +135,8 @@ def _learn(record: Record, finished: Finished, course: Course) -> Record:
         training=course.training,
         metrics=record.metrics | dict(course.metrics),
         ledger=ledger.merge(finished.plan.device, finished.shares),
-        artifacts=(*record.artifacts, *course.artifacts),
+        outputs=collected.info if collected else None,
+        artifacts=(*record.artifacts, *course.artifacts, *([collected.artifact] if collected else [])),
     )
 
 
@@ -109,14 +152,16 @@ def _taken(ctx: Context, key: str, donor: Record) -> StageResult:
         if plan is not None and donor.plan is not None:
             plan = replace(plan, measured=donor.plan.measured)
         metrics = {name: value for name, value in donor.metrics.items() if name in Course.METRICS}
-        artifacts = tuple(each for each in donor.artifacts if each.kind in {"metrics", "checkpoint"})
+        artifacts = tuple(each for each in donor.artifacts if each.kind in {"metrics", "checkpoint", SAVE, KIND})
         return replace(
             record,
             plan=plan,
             curve=donor.curve,
             ranks=donor.ranks,
             training=donor.training,
+            ran=donor.ran,
             metrics=record.metrics | metrics,
+            outputs=donor.outputs,
             artifacts=(*record.artifacts, *artifacts),
         )
 
