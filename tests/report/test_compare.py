@@ -14,6 +14,7 @@ from gangline.report.compare_markdown import render_markdown_comparison
 from gangline.report.compare_text import render_comparison
 from gangline.report.compare_types import Beyond, FileChange
 from gangline.spec.measured import Curve, CurvePoint, Metric
+from gangline.spec.ran import Ran
 from gangline.spec.record import Base, Gate
 
 BASE = records.passed()
@@ -38,6 +39,14 @@ def test_a_run_against_itself_is_the_same_and_nothing_changed():
     assert comparison.outcome == "SAME"
     assert comparison.changes == ()
     assert "nothing changed" in render_comparison(comparison)
+
+
+def test_a_key_that_lines_had_not_yet_is_no_change_where_it_is_not_set():
+    values = {**BASE.inputs.values, "project.outputs": [], "publish.files": []}
+    newer = replace(BASE, inputs=replace(BASE.inputs, values=values))
+    assert compare(BASE, newer).changes == ()
+    values["project.outputs"] = ["out/**"]
+    assert [change.name for change in compare(BASE, newer).changes] == ["project.outputs"]
 
 
 def test_the_one_change_is_named_with_both_values():
@@ -173,15 +182,14 @@ def test_without_a_band_nothing_is_claimed_and_the_way_to_one_is_named():
     assert "evaluate.seeds = 3" in comparison.next_command
 
 
-def test_a_program_is_told_of_a_tolerance_as_it_ignores_seeds():
+def test_a_program_is_told_of_seeds_and_of_a_tolerance_where_it_reads_none():
     metric = replace(BASE.metrics["eval_loss"], band=None)
     values = {**BASE.inputs.values, "project.command": ["python", "train.py"]}
     bandless = replace(BASE, metrics={"eval_loss": metric}, inputs=replace(BASE.inputs, values=values))
     this = with_loss(2.0)
     comparison = compare(bandless, replace(this, inputs=bandless.inputs))
     assert comparison.outcome == "NOT COMPARABLE"
-    assert "tolerance_percent" in comparison.next_command
-    assert "seeds" not in comparison.next_command
+    assert "evaluate.seeds = 3 where the program reads its seed, else tolerance_percent" in comparison.next_command
 
 
 def test_a_judged_metric_without_counterpart_is_named_and_not_comparable():
@@ -234,6 +242,13 @@ def test_equal_memory_makes_no_two_runs_the_same():
     comparison = compare(bandless, replace(this, metrics={**this.metrics, "memory_peak_bytes": memory}))
     assert comparison.outcome == "NOT COMPARABLE"
     assert "evaluate.seeds = 3" in comparison.next_command
+
+
+def test_versions_that_were_imported_come_before_what_locks_say():
+    more = Beyond(base_packages={"numpy": "1.26.4"}, this_packages={"numpy": "1.26.4"})
+    before, after = (replace(BASE, ran=Ran(packages={"numpy": each})) for each in ("1.26.4", "2.4.6"))
+    changes = compare(before, after, more).changes
+    assert [(c.name, c.base, c.this) for c in changes if c.kind == "package"] == [("numpy", "1.26.4", "2.4.6")]
 
 
 def test_packages_code_and_plan_are_told_apart():

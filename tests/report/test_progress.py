@@ -31,6 +31,27 @@ def test_the_sentence_holds_step_loss_speed_and_time_left():
     assert progress.sentence() == "ddp-2 30/60 loss 2.5 · 10.0 k tokens/s · ETA 3.0 s"
 
 
+def test_when_a_gang_ends_is_known_while_it_steps_alone():
+    progress = seen(steps=60)
+    assert progress.ends_in_seconds is None
+    for event in (step(i, seconds=2.0) for i in range(1, 31)):
+        progress.see(event)
+    assert progress.ends_in_seconds == progress.eta_seconds == 60.0
+    progress.see(step(60, seconds=2.0))
+    assert progress.ends_in_seconds is None
+    assert seen(step(1)).ends_in_seconds is None
+
+
+def test_a_gang_of_several_seeds_ends_after_the_last_one():
+    progress = seen(job(0, 3), *(step(i, seconds=2.0) for i in range(1, 31)))
+    assert (progress.eta_seconds, progress.ends_in_seconds) == (60.0, 300.0)
+    progress.see(step(60, seconds=2.0))
+    assert progress.ends_in_seconds == 240.0
+    for event in (job(2, 3), step(60, seconds=2.0)):
+        progress.see(event)
+    assert progress.ends_in_seconds is None
+
+
 def rank_0(event, **data):
     return GangEvent(kind="progress", data={"event": event, "rank": 0, **data})
 
@@ -111,6 +132,14 @@ def test_a_gang_that_steps_need_not_say_that_it_started():
     assert "started" not in seen(step(1), running).sentence()
 
 
+def test_a_state_older_than_the_steps_does_not_hide_them_and_a_restart_does():
+    starting = GangEvent(kind="state", status=GangStatus(state="starting", joined=0, ranks=1))
+    assert "starting" not in seen(step(20), starting, steps=60).sentence()
+    again = seen(step(20), GangEvent(kind="restart", text="rank 0 died"), starting, steps=60)
+    assert "starting, 0 of 1 ranks joined" in again.sentence()
+    assert "starting" in seen(step(20), rank_0("started"), starting, steps=60).sentence()
+
+
 def test_a_plan_alone_is_nothing_to_say():
     assert seen(GangEvent(kind="state", status=GangStatus(state="ended")), plan="ddp-2").sentence() == ""
 
@@ -159,6 +188,8 @@ def test_the_plan_is_known_from_a_found_record_or_from_its_stage():
     outlook.learn(records.bare())
     outlook.stage_ended("plan", records.passed().stages["plan"])
     assert (outlook.begin("train").plan, outlook.begin("train").steps) == ("ddp-2", 120)
+    outlook.plan = "none"
+    assert outlook.begin("train").plan == "1 rank"
     found = Outlook()
     found.learn(records.passed())
     assert (found.begin("train").plan, found.begin("train").steps) == ("ddp-2", 120)

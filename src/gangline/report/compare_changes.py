@@ -6,14 +6,15 @@ from typing import Any
 
 from gangline.report.compare_types import Beyond, Change, FileChange, Kind
 from gangline.report.text import short
+from gangline.spec.load import LATER
 from gangline.spec.record import Record
 
 
 def changes_between(base: Record, this: Record, beyond: Beyond) -> Iterator[Change]:
     """Line, packages, digests, seeds, plan, in this order."""
-    for row in _differences(base.inputs.values, this.inputs.values):
+    for row in _differences({**LATER, **base.inputs.values}, {**LATER, **this.inputs.values}):
         yield _change("line", *row)
-    for row in _differences(_packages(base, beyond.base_packages), _packages(this, beyond.this_packages)):
+    for row in _differences(*_versions(base, this, beyond)):
         yield _change("package", *row)
     digests: tuple[tuple[Kind, str, str, str], ...] = (
         ("code", _code_words(base, this), base.inputs.code, this.inputs.code),
@@ -36,8 +37,13 @@ def files_between(base: Record, this: Record, beyond: Beyond) -> tuple[FileChang
     return tuple(FileChange(path=path) for path in this.commit.changed)
 
 
-def _packages(record: Record, found: Mapping[str, str]) -> dict[str, str]:
-    return {**found, **record.inputs.versions}
+def _versions(base: Record, this: Record, beyond: Beyond) -> tuple[dict[str, str], dict[str, str]]:
+    """Packages by version: those that were imported where both runs told them, else as their bills or locks say."""
+    pairs = ((base, beyond.base_packages), (this, beyond.this_packages))
+    if base.ran and this.ran and base.ran.packages and this.ran.packages:
+        pairs = ((base, base.ran.packages), (this, this.ran.packages))
+    before, after = ({**found, **record.inputs.versions} for record, found in pairs)
+    return before, after
 
 
 def _change(kind: Kind, name: str, base: Any, this: Any) -> Change:

@@ -8,12 +8,14 @@ from typing import Literal
 from gangline.spec.marks import marks_of
 from gangline.spec.measured import Band, Ledger, Metric
 from gangline.spec.mesh import Mesh
-from gangline.spec.record import SLOW, STAGES, UNREPORTED, Gate, Record, StageInfo
+from gangline.spec.record import SLOW, STAGES, UNDECLARED, UNREPORTED, Gate, Record, StageInfo
+from gangline.units import format_bytes
 
 Side = Literal["better", "same", "worse", "unknown"]
 
 ALL_GOOD = "every stage is done and no gate said no"
 """Reason of a run that passed, where every gate judged."""
+_FIRST_OUTPUTS = 4
 LONGEST = 500
 """Characters of a reason; lists and databases take no longer ones."""
 MARKS = {"yes": "✓", "no": "✗", "unknown": "?"}
@@ -44,6 +46,15 @@ def judge(name: str, metric: Metric) -> Judged:
         metric.base_band.half / abs(metric.base_band.center) if metric.base_band and metric.base_band.center else None
     )
     return Judged(name, metric, change, band, side_of(metric.value, metric.base_band, metric.better))
+
+
+def program_decides(record: Record) -> str:
+    """`2 processes; the program decides how`, of a command that no strategy was asked of; empty: a plan was chosen."""
+    values = record.inputs.values
+    if record.plan is None or not values.get("project.command") or values.get("train.strategy") != "auto":
+        return ""
+    count = record.plan.world_size
+    return f"{'1 process' if count == 1 else f'{count} processes'}; the program decides how"
 
 
 def mesh_words(mesh: Mesh) -> str:
@@ -133,6 +144,30 @@ def gate_order(gates: tuple[Gate, ...]) -> list[Gate]:
     return sorted(gates, key=lambda gate: ("no", "unknown", "yes").index(gate.verdict))
 
 
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """A thing that the result depends on, as the reproducible gate judged it."""
+
+    name: str
+    pinned: str
+    by: str
+
+
+def pinned_rows(record: Record) -> list[Pinned]:
+    """Item by item; empty in records of before, whose gate told none."""
+    told = next((gate.evidence.get("items") for gate in record.gates if gate.name == "reproducible"), None)
+    rows = [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+    return [
+        Pinned(str(each.get("name")), pinned, str(each.get("by")))
+        for each in rows if (pinned := str(each.get("pinned"))) in MARKS
+    ]  # fmt: skip
+
+
+def undeclared(record: Record) -> list[str]:
+    """What was read that the line does not declare, a sentence each."""
+    return [event.text for event in record.events if event.kind == UNDECLARED]
+
+
 def stages_in_order(record: Record) -> list[tuple[str, StageInfo]]:
     """All ten, waiting ones too."""
     return [(name, record.stages.get(name, StageInfo())) for name in STAGES]
@@ -163,6 +198,20 @@ def slowest_rank(record: Record) -> tuple[int, str, float] | None:
 def unreported(record: Record) -> list[str]:
     """What the program should have reported and did not, a sentence each."""
     return [event.text for event in record.events if event.kind == UNREPORTED]
+
+
+def outputs_text(record: Record) -> str:
+    """`3 files, 12 MB: out/model.pt 12 MB, out/notes.txt 6 B and 1 more`; empty: the line asks for none."""
+    found = record.outputs
+    if found is None:
+        return ""
+    if found.refused or not found.num_files:
+        return found.refused or "none was written"
+    first = [f"{file.path} {format_bytes(file.size_bytes)}" for file in found.files[:_FIRST_OUTPUTS]]
+    more = f" and {found.num_files - len(first)} more" if found.num_files > len(first) else ""
+    lost = f" · {found.num_left_out} left out" if found.num_left_out else ""
+    files = f"{found.num_files} file{'s' if found.num_files > 1 else ''}"
+    return f"{files}, {format_bytes(found.size_bytes)}: {', '.join(first)}{more}{lost}"
 
 
 def held_up(record: Record) -> list[str]:

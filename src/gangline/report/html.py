@@ -48,6 +48,7 @@ def told(record: Record, base: Record | None = None) -> dict[str, Any]:
         "unreported": facts.unreported(record),
         "tiles": _tiles(record),
         "gates": facts.gate_order(record.gates),
+        "pinned": facts.pinned_rows(record),
         "stages": _stage_rows(record),
         "chart": svg.curve_on_band(record.curve.points, record.curve.metric, record.curve.seed_points.values()),
         "outside": facts.first_outside(record),
@@ -57,6 +58,7 @@ def told(record: Record, base: Record | None = None) -> dict[str, Any]:
         "ledger": facts.ledger_rows(record.ledger) if record.ledger else [],
         "training": training_rows(record),
         "off": facts.forecast_off(record),
+        "program_decides": facts.program_decides(record),
         "parts": part_rows(record),
         "comparison": compare(base, record) if base else None,
         "commands": facts.reproduce_commands(record),
@@ -114,7 +116,9 @@ def _tiles(record: Record) -> list[Tile]:
     if record.plan:
         ranks = f"{record.plan.world_size} {record.plan.device.upper()} ranks · {record.plan.precision}"
         mesh = facts.mesh_words(record.plan.mesh)
-        tiles.append(Tile("plan", record.plan.name, f"{mesh} · {ranks}" if mesh else ranks))
+        processes, _, how = facts.program_decides(record).partition("; ")
+        chosen = Tile("plan", record.plan.name, f"{mesh} · {ranks}" if mesh else ranks)
+        tiles.append(Tile("plan", processes, how) if processes else chosen)
         if record.plan.measured.step_seconds:
             off = facts.forecast_off(record)
             note = f"{percent(off, signed=True)} against forecast" if off is not None else "median, measured"

@@ -2,7 +2,7 @@
 
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from gangline.report.facts import band_of, headline, stages_in_order, unreported, verdict_text
+from gangline.report.facts import band_of, headline, mark_words, stages_in_order, unreported, verdict_text
 from gangline.report.text import clean, percent, quantity, share_words, step_time
 from gangline.sanitize import shown
 from gangline.spec.record import Gate, Record, StageInfo
@@ -42,6 +42,8 @@ def _properties(suite: Element, record: Record) -> None:
             told["step"] = step_time(record.plan.measured.step_seconds)
     if record.ledger:
         told["useful share"] = share_words(record.ledger.useful_share)
+    if marked := mark_words(record):
+        told["marks"] = clean(marked)
     if silent := unreported(record):
         told["unreported"] = clean("; ".join(silent))
     properties = SubElement(suite, "properties")

@@ -19,10 +19,13 @@ from gangline.report.facts import (
     ledger_rows,
     mark_words,
     mesh_words,
+    pinned_rows,
+    program_decides,
     reproduce_commands,
     slowest_rank,
     stages_in_order,
     total_seconds,
+    undeclared,
     unreported,
     verdict_reason,
     verdict_text,
@@ -50,9 +53,9 @@ def render_markdown(record: Record, *, limit: int = LIMIT) -> str:
     """Verdict, gates, numbers against bands, plan, lost time, what next, links; then the folded parts that fit."""
     record = shown(record)
     parts: list[Part] = [_head, _numbers, _curve, _plan, _lost, _training, _next, _links]
-    folded: list[Part] = [_events, _changed, _candidates, _ranks, _artifacts]
+    folded: list[Part] = [_outputs, _events, _changed, _candidates, _ranks, _artifacts]
     essential = [part(record) for part in parts]
-    details = [part(record) for part in (_stages, _reproduce, *folded)]
+    details = [part(record) for part in (_stages, _pinned, _reproduce, *folded)]
     while len(text := "\n\n".join(filter(None, essential + details)) + "\n") > limit and details:
         details.pop()
     return text
@@ -65,6 +68,7 @@ def _head(record: Record) -> str:
     if gates := " · ".join(_gate(gate) for gate in gate_order(record.gates)[:20]):
         lines.append(gates)
     lines += [f"**unreported** {markdown(said)}" for said in unreported(record)[:4]]
+    lines += [f"**undeclared** {markdown(said)}" for said in undeclared(record)[:1]]
     if (step := first_outside(record)) is not None:
         lines.append(f"{markdown(record.curve.metric, 60)} outside the base band from step {step:,}")
     return "  \n".join(lines)
@@ -144,9 +148,10 @@ def _plan(record: Record) -> str:
     if plan is None:
         return ""
     mesh = f" ({words})" if (words := mesh_words(plan.mesh)) else ""
-    text = f"**plan** {markdown(plan.name, 60)}{mesh}: {markdown(plan.reason)}"
+    chosen = f"{markdown(plan.name, 60)}{mesh}: {markdown(plan.reason)}"
+    text = f"**plan** {program_decides(record) or chosen}"
     second = next((c for c in plan.candidates if c.verdict == "runner_up"), None)
-    if second:
+    if second and not program_decides(record):
         text += f" · runner-up {markdown(second.name, 60)}: {markdown(second.reason)}"
     if measured := plan.measured.step_seconds:
         text += f" · step {step_time(measured)}"
@@ -225,6 +230,13 @@ def _stages(record: Record) -> str:
     return _fold("stages", rows)
 
 
+def _pinned(record: Record) -> str:
+    rows = [
+        f"| {MARKS[row.pinned]} | {markdown(row.name, 40)} | {markdown(row.by, 300)} |" for row in pinned_rows(record)
+    ]
+    return _fold("what is pinned", ["| | | by |", "|---|---|---|", *rows] if rows else [])
+
+
 def _reproduce(record: Record) -> str:
     inputs = record.inputs
     digests = {"line": inputs.line, "code": inputs.code, "environment": inputs.environment, "data": inputs.data}
@@ -238,7 +250,7 @@ def _candidates(record: Record) -> str:
 
 
 def _of_plan(record: Record) -> tuple[Candidate, ...]:
-    return record.plan.candidates if record.plan else ()
+    return record.plan.candidates if record.plan and not program_decides(record) else ()
 
 
 def _ranks(record: Record) -> str:
@@ -259,6 +271,17 @@ def _artifacts(record: Record) -> str:
         for a in record.artifacts
     ]
     return _fold("artifacts", rows)
+
+
+def _outputs(record: Record) -> str:
+    found = record.outputs
+    if found is None:
+        return ""
+    rows = [f"- {code(f.path, 300)} {format_bytes(f.size_bytes)} {code(short(f.sha256, 12))}" for f in found.files]
+    if found.num_files > len(found.files):
+        rows.append(f"- {found.num_files - len(found.files)} more, {format_bytes(found.size_bytes)} in all")
+    rows += [f"- left out: {code(each.path, 300)}, {markdown(each.reason)}" for each in found.left_out]
+    return _fold("outputs", rows or [f"- {markdown(found.refused or 'none was written')}"])
 
 
 def _changed(record: Record) -> str:

@@ -46,10 +46,14 @@ class Progress:
     steps: int | None = None
     step: int = 0
     job: str = ""
+    jobs_ahead: int = 0
+    """Of this gang, each with as many steps."""
     waiting: str = ""
     state: str = ""
     doing: str = ""
     """Of `DOINGS`; empty: it steps, or nobody said."""
+    steps_now: bool = False
+    """Rank 0 has made steps since its gang started, or started again."""
     is_over: bool = False
     """Rank 0 is done."""
     situation: tuple[str, bool, bool] = ("", False, False)
@@ -70,9 +74,10 @@ class Progress:
             self._see_state(event.status)
         elif event.kind in ("restart", "note"):
             self.state = clean(event.text, 120)
+            self.steps_now = self.steps_now and event.kind == "note"
 
     def _see_state(self, status: GangStatus) -> None:
-        trains = status.state == "running" and self.losses  # its steps say so
+        trains = status.state in ("starting", "running") and self.steps_now  # the state may be older than the steps
         self.state = "" if trains else _state_words(status)
         self.doing = "" if status.state == "stopping" else self.doing
         self.stale_seconds = status.stale_seconds
@@ -97,13 +102,14 @@ class Progress:
             self.step = max(self.step, int(data.get("step") or 0))
         elif name == "evaluated" or (name == "saved" and self.doing == DOINGS["checkpoint"]):
             self.doing = ""
+        elif name == "started":
+            self.steps_now = False
         elif name == "done":
             self.doing, self.is_over = "", data.get("exit") == 0
         elif name == "job_started":
-            jobs = int(data.get("jobs") or 1)
-            self.job = (
-                f"seed {clean(data.get('seed'), 20)} ({int(data.get('index', 0)) + 1} of {jobs})" if jobs > 1 else ""
-            )
+            jobs, index = int(data.get("jobs") or 1), int(data.get("index", 0))
+            self.jobs_ahead = max(jobs - index - 1, 0)
+            self.job = f"seed {clean(data.get('seed'), 20)} ({index + 1} of {jobs})" if jobs > 1 else ""
             self.steps, self.step, self.losses = data.get("steps") or self.steps, 0, []
         elif name == "resumed":
             self.doing, self.step = "", int(data.get("step") or 0)
@@ -113,7 +119,7 @@ class Progress:
         self.waiting = self.state = ""
         self.ranks.setdefault(rank, RankPhases()).recent.append(data.get("phases") or {})
         if rank == 0:
-            self.doing, self.is_over = "", False
+            self.doing, self.is_over, self.steps_now = "", False, True
             self.step = int(data["step"])
             self.losses.append(_number(data.get("loss"), float("nan")))
             self.speeds.append((_number(data.get("seconds"), 0.0), _number(data.get("tokens"), 0.0)))
@@ -128,7 +134,17 @@ class Progress:
         """At the speed of the recent steps; None before there is one."""
         if not self.speeds or not self.steps:
             return None
-        return sum(s for s, _ in self.speeds) / len(self.speeds) * max(self.steps - self.step, 0)
+        return self._seconds_of(max(self.steps - self.step, 0))
+
+    @property
+    def ends_in_seconds(self) -> float | None:
+        """Until the last step of its gang; None where steps do not tell, as before the first and after the last one."""
+        if not self.speeds or not self.steps or (self.step >= self.steps and not self.jobs_ahead):
+            return None
+        return self._seconds_of(max(self.steps - self.step, 0) + self.jobs_ahead * self.steps)
+
+    def _seconds_of(self, steps: int) -> float:
+        return sum(s for s, _ in self.speeds) / len(self.speeds) * steps
 
     def sentence(self, *, spark: int = 0) -> str:
         """`ddp-2 62/120 loss 2.71 · 9.1 k tokens/s · ETA 7 s`, or why nothing moves yet; empty: nothing to say."""
@@ -197,7 +213,8 @@ class Outlook:
             self.plan, self.steps = clean(info.outputs["name"], 60), info.outputs.get("steps")
 
     def begin(self, stage: str) -> Progress:
-        return Progress(stage, plan=self.plan if stage == "train" else "", steps=self.steps)
+        plan = "1 rank" if self.plan == "none" else self.plan  # the word of a strategy would read as no rank
+        return Progress(stage, plan=plan if stage == "train" else "", steps=self.steps)
 
 
 def _state_words(status: GangStatus) -> str:

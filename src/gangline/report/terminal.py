@@ -13,6 +13,9 @@ from gangline.report.facts import (
     ledger_rows,
     mark_words,
     mesh_words,
+    outputs_text,
+    pinned_rows,
+    program_decides,
     stages_in_order,
     total_seconds,
     unreported,
@@ -99,7 +102,9 @@ def _stages(record: Record) -> list[str]:
 
 
 def _gates(record: Record) -> list[str]:
-    return [f"{MARKS[gate.verdict]} {clean(gate.name, 40)}: {clean(gate.reason)}" for gate in gate_order(record.gates)]
+    lines = [f"{MARKS[gate.verdict]} {clean(gate.name, 40)}: {clean(gate.reason)}" for gate in gate_order(record.gates)]
+    rows = [f"  {MARKS[row.pinned]} {clean(row.name, 20):<12} {clean(row.by, 300)}" for row in pinned_rows(record)]
+    return [*lines, *(["  pinned:", *rows] if rows else [])]
 
 
 def _metrics(record: Record) -> list[str]:
@@ -136,7 +141,8 @@ def _plan(record: Record) -> list[str]:
     if plan is None:
         return []
     mesh = f" ({words})" if (words := mesh_words(plan.mesh)) else ""
-    lines = [f"plan      {plan.name}{mesh}, {plan.world_size} ranks, {plan.precision}: {clean(plan.reason)}"]
+    chosen = f"{plan.name}{mesh}, {plan.world_size} ranks, {plan.precision}: {clean(plan.reason)}"
+    lines = [f"plan      {program_decides(record) or chosen}"]
     if plan.measured.step_seconds:
         off = forecast_off(record)
         known = f", {percent(off, signed=True)} against forecast" if off is not None else ", no forecast"
@@ -166,4 +172,6 @@ def _rest(record: Record) -> list[str]:
     lines += [
         f"drill     {drill.name}: {drill.result.replace('_', ' ')} {clean(drill.reason)}" for drill in record.drills
     ]
+    if said := outputs_text(record):
+        lines.append(f"outputs   {clean(said)}")
     return [*lines, f"store     {record.prefix}"]
