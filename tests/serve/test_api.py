@@ -16,7 +16,8 @@ from gangline.serve.api.artifacts import wanted_range
 from gangline.serve.api.metrics import thinned
 from gangline.serve.problems import Refused
 from gangline.serve.types import row_of
-from gangline.spec.record import Artifact, gang_prefix
+from gangline.spec.outputs import OutputFile
+from gangline.spec.record import Artifact, OutputsInfo, gang_prefix
 
 
 def test_record_is_the_bytes_of_the_store_and_its_tag_is_its_seq(world):
@@ -179,6 +180,20 @@ def test_artifact_comes_whole_or_by_range_with_its_digest(world):
         assert client.get(path, headers={"Range": "bytes=-5"}).content == METRICS[-5:]
         assert client.get(path, headers={"Range": f"bytes={len(METRICS)}-"}).status_code == 416
         assert client.get(path, params={"sha256": "000000"}).status_code == 404
+
+
+def test_an_output_comes_by_its_digest_and_no_other_file_of_the_folder(world):
+    record, store = find_run(world.desk.store, world.run("alpha")), world.desk.store
+    digest, key = sha256(b"weights").hexdigest(), f"{record.gang_prefix}/outputs.json"
+    file = OutputFile(path="out/model.pt", size_bytes=7, sha256=digest)
+    outputs = OutputsInfo(key=key, num_files=1, size_bytes=7, files=(file,))
+    store.put(f"{record.gang_prefix}/outputs/{digest}", b"weights")
+    store.put(f"{record.gang_prefix}/outputs/{'a' * 64}", b"not listed")
+    store.put(f"{record.prefix}/record.json", replace(record, outputs=outputs).to_json())
+    path = f"/api/v1/runs/{record.run.id}/artifacts/output"
+    with world.client(("alpha", "reader")) as client:
+        assert client.get(path, params={"sha256": digest[:12]}).content == b"weights"
+        assert client.get(path, params={"sha256": "a" * 64}).status_code == 404
 
 
 @pytest.mark.parametrize(

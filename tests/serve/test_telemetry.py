@@ -162,6 +162,18 @@ def test_a_training_that_was_to_end_early_leaves_no_finals():
     assert list(book.values())
 
 
+@pytest.mark.row("M4")
+@pytest.mark.parametrize("mark", ["experiment", "dirty"])
+def test_a_run_that_does_not_stand_for_its_commit_leaves_no_finals(mark):
+    book, whole = Book(), ended(1)
+    apart = {
+        "experiment": replace(whole, inputs=replace(whole.inputs, overrides=("train.steps=1",))),
+        "dirty": replace(whole, commit=replace(whole.commit, patch="blobs/sha256/00")),
+    }
+    Finals(book).show(apart[mark])
+    assert not list(book.values())
+
+
 def test_finals_of_fifty_runs_of_ten_projects_stay_below_the_cap_of_the_book():
     telemetry = Telemetry()
     for project in range(10):

@@ -12,7 +12,7 @@ from gangline.metrics.book import Book
 from gangline.metrics.money import Price
 from gangline.metrics.times import ended_at
 from gangline.metrics.told import tell_end
-from gangline.spec.marks import was_cut_short
+from gangline.spec.marks import marks_of, was_cut_short
 from gangline.spec.record import Record
 
 NEWEST = 50
@@ -34,9 +34,9 @@ class Finals:
             self.show(record)
 
     def show(self, record: Record) -> None:
-        """Show the end of a whole run; an older one of its project goes where there is no room for both."""
-        if record.run.state != "ended" or was_cut_short(record):
-            return
+        """Show the end of a whole run that stands for its commit; an older one of its project goes for want of room."""
+        if record.run.state != "ended" or was_cut_short(record) or marks_of(record):
+            return  # boards and alerts hold what is shown here against the commits of the project
         run = record.run.id
         with self._lock:
             shown = self._shown.setdefault(record.run.project, [])

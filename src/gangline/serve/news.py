@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from gangline.launch.protocol import GangEvent
 from gangline.line.states import FINAL, stage
-from gangline.report.facts import stages_in_order
+from gangline.report.facts import stages_in_order, verdict_reason, verdict_text
 from gangline.report.progress import Progress
 from gangline.spec.record import Record
 
@@ -75,13 +75,21 @@ def record_news(record: Record) -> News:
         "seq": record.seq,
         "state": record.run.state,
         "verdict": record.run.verdict,
+        "words": _words(record),
         "stage": begun[-1] if begun else "resolve",
     }
     return News("record", _json(data), record.seq)
 
 
 def end_news(record: Record) -> News:
-    return News("end", _json({"run": record.run.id, "verdict": record.run.verdict, "reason": record.run.reason}))
+    run = record.run
+    told = {"run": run.id, "verdict": run.verdict, "words": _words(record), "reason": verdict_reason(record)}
+    return News("end", _json(told))
+
+
+def _words(record: Record) -> str:
+    """The verdict as people read it; empty while there is none."""
+    return verdict_text(record) if record.run.verdict else ""
 
 
 def has_ended(record: Record) -> bool:

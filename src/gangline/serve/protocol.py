@@ -13,8 +13,13 @@ from gangline.serve.types import Order, Principal, RunFilter, RunRow, Trouble
 class Deliveries(Protocol):
     """What was taken in, so that a repeat is known as one."""
 
-    def take_in(self, *, forge: str, delivery: str, body_digest: str, order: Order | None, now: float) -> bool:
+    def take_in(
+        self, *, forge: str, delivery: str, body_digest: str, order: Order | None, now: float, yields: bool = False
+    ) -> bool:
         """Remember a verified delivery and, in the same transaction, queue its order.
+
+        An order that yields is not queued where another of the same head waits: that one is somebody's, and finds
+        what stands there, too.
 
         Returns:
             False where its id or its body was seen in the last 30 days: nothing is queued then.

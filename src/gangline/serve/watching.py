@@ -11,10 +11,9 @@ from contextlib import suppress
 import structlog
 
 from gangline.errors import GanglineError, IntegrityError, StorageError
-from gangline.line import identity
 from gangline.line.launchers import open_launcher
-from gangline.line.states import stage
 from gangline.line.targets import site_of
+from gangline.line.watch import running_gangs
 from gangline.report.progress import Progress
 from gangline.serve.desk import ServiceDesk
 from gangline.serve.news import Folded, News, end_news, has_ended, record_news
@@ -22,13 +21,11 @@ from gangline.serve.problems import Refused
 from gangline.serve.quarantine import refuse_in
 from gangline.serve.records import read_record
 from gangline.serve.stopping import gangs_folder
-from gangline.spec.plan import Role
 from gangline.spec.record import Record
 
 POLL_SECONDS = 1.0
 QUEUED = 32
 MOST_WATCHES = 64
-_GANG_STAGES: tuple[Role, ...] = ("train", "evaluate", "prove")
 log = structlog.get_logger()
 
 
@@ -176,12 +173,12 @@ class _Watch:
     def _follow_gang(self) -> None:
         """Begin to follow the gang of the stage that runs, once."""
         record = self._record
-        running = next((name for name in _GANG_STAGES if stage(record, name).state == "running"), None)
-        if running is None:
+        found = running_gangs(record)
+        if found is None:
             return
-        trains = running == "train" and record.gang is not None
-        gang = record.gang.name if trains and record.gang else identity.gang_name(record.run.id, running)
-        if gang not in self._followed:
+        running, gangs = found
+        gang = next((each for each in gangs if each not in self._followed), None)
+        if gang is not None:
             self._followed.add(gang)
             threading.Thread(target=self._progress, args=(record, running, gang), daemon=True).start()
 

@@ -24,7 +24,11 @@ def test_an_order_builds_what_stands_at_its_ref_when_it_is_taken_up(yard):
     with yard.working():
         done = yard.wait(order)
     (record,) = yard.records()
-    assert (done.commit, done.run, done.note) == (newest, record.run.id, "passed: it is pass")
+    assert (done.commit, done.run, done.note) == (
+        newest,
+        record.run.id,
+        "passed: every stage is done and no gate said no",
+    )
     assert (record.commit.sha, record.commit.branch) == (newest, "main")
     assert yard.desk.database.runs.get(record.run.id).verdict == "passed"
 
@@ -370,7 +374,7 @@ def test_a_newer_push_is_driven_though_the_only_worker_follows_the_older_one(bus
     yard, order = busy
     newest = yard.push(branch="topic")
     done = yard.wait(yard.order("topic"))
-    assert (done.commit, done.note) == (newest, "passed: it is pass")
+    assert (done.commit, done.note) == (newest, "passed: every stage is done and no gate said no")
     yard.until(lambda: [cancel(yard, each) for each in yard.records() if each.run.state == "open"])
     yard.wait(order)
 

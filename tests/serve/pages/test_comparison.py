@@ -157,3 +157,11 @@ def test_value_at_any_step_is_that_of_numpys_interpolation(steps, step, data):
 
 def test_tricky_names_do_not_leave_their_cells():
     assert "<script>window" not in page_of([samples.tricky(), records.passed()])
+
+
+def test_a_run_that_does_not_stand_for_its_commit_is_marked_and_a_verdict_says_what_nobody_judged():
+    first, second, *_ = family(2)
+    apart = replace(second, inputs=replace(second.inputs, overrides=("train.steps=1",)))
+    assert '<span class="tag">experiment' in page_of([first, apart])
+    assert '<span class="tag">experiment' not in page_of([first, second])
+    assert "passed, 1 gate could not judge" in text_of(page_of([records.passed(), apart]))

@@ -1,6 +1,7 @@
 """The list: rows, queue, filters that keep their state, paging, what is said where nothing is."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from tests.report import records
@@ -85,6 +86,16 @@ def test_history_draws_the_metric_that_most_rows_have_oldest_first():
     assert (history.project, history.metric, history.runs) == ("bytegpt", "eval_loss", 18)
     order = re.findall(r'href="/runs/([^"]+)"', history.svg)
     assert order == [each.run for each in reversed(samples.rows(20)[2:])]
+
+
+def test_history_draws_runs_that_do_not_stand_for_their_commit_pale_and_off_the_line():
+    rows = [row(number) for number in range(1, 6)]
+    plain, marked = draw_history(rows), draw_history([replace(rows[0], marks="experiment"), *rows[1:]])
+    assert "(experiment)" in marked.svg
+    assert "(experiment)" not in plain.svg
+    assert 'class="f-faint"' in marked.svg
+    line = re.compile(r'points="([^"]+)"')
+    assert len(line.search(plain.svg)[1].split()) == 1 + len(line.search(marked.svg)[1].split())
 
 
 def test_history_needs_three_finite_values():

@@ -1,15 +1,19 @@
 """The compose file: loopback only, images by tag, keys by file, and every path it mounts is there."""
 
+import re
 import stat
 from pathlib import Path
 
 import pytest
 import yaml
+from tests.jenkins.files import CONTROLLER, ROOT
 
 from gangline.errors import StorageError, UsageError
 from gangline.serve.stack.compose import write_compose
 from gangline.serve.stack.up import bring_up
 from gangline.spec.load import load_site
+
+PLAIN = ROOT / "plain" / "agent.yaml"
 
 
 @pytest.fixture
@@ -47,8 +51,32 @@ def test_what_is_mounted_is_there_and_keys_are_private(composed):
 
 
 def test_no_key_stands_in_the_file(machine, composed):
-    for name in ("s3-secret", "grafana-password", "jenkins-secrets/admin-password"):
+    for name in (
+        "s3-secret",
+        "grafana-password",
+        "jenkins-secrets/admin-password",
+        "jenkins-secrets/maintainer-password",
+    ):
         assert (machine.home.folder / name).read_text() not in str(composed)
+
+
+def test_jenkins_does_not_start_without_the_variables_of_its_configuration(composed):
+    """Passed on as they are: one that is not set stays so, and the configuration plugin ends the start."""
+    environment = composed["jenkins"]["environment"]
+    wanted = set(re.findall(r"\$\{([A-Z_]+)\}", CONTROLLER.read_text() + PLAIN.read_text()))
+    assert wanted <= set(environment)
+    assert {name for name in wanted if environment[name] is None} == {
+        "FORGE_OWNER", "FORGE_REPOSITORY", "LIBRARY_REPOSITORY",
+    }  # fmt: skip
+    assert environment["CASC_STRICT_SECRET_RESOLUTION"] == "true"
+
+
+def test_jenkins_has_a_plain_agent_to_build_on(composed):
+    environment = composed["jenkins"]["environment"]
+    mounts = {each["target"] for each in composed["jenkins"]["volumes"]}
+    files = environment["CASC_JENKINS_CONFIG"].split(",")
+    assert files == ["/etc/jenkins/casc/jenkins.yaml", "/etc/jenkins/plain/agent.yaml"]
+    assert {str(Path(file).parent) for file in files} <= mounts
 
 
 def test_the_site_fits_the_servers(machine, composed):

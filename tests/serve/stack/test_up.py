@@ -41,7 +41,6 @@ def test_what_is_installed_is_started_and_a_site_names_it(machine):
     assert states(rows.values()) == dict.fromkeys(("s3", "prometheus", "grafana", "service"), "started")
     site = load_site(machine.home.site, environ={})
     assert site.store.endpoint == rows["s3"].url
-    assert site.metrics.prometheus_url == rows["prometheus"].url
     assert site.metrics.grafana_url == rows["grafana"].url
     assert f"http://{site.serve.listen}" == rows["service"].url
     assert asked_of(rows["grafana"])["environ"]["PROMETHEUS_URL"] == rows["prometheus"].url
@@ -151,8 +150,7 @@ def test_what_is_absent_says_what_to_install(machine):
     rows = bring_up(machine.home)
     assert set(states(rows).values()) == {"absent"}
     assert [row.text.split()[0] for row in rows[:3]] == ["install"] * 3
-    metrics = load_site(machine.home.site, environ={}).metrics
-    assert (metrics.prometheus_url, metrics.grafana_url) == (None, None)
+    assert load_site(machine.home.site, environ={}).metrics.grafana_url is None
 
 
 def test_a_server_that_ends_at_once_is_told_with_its_last_words(machine):

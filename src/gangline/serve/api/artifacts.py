@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Query
 from starlette.responses import Response, StreamingResponse
 
+from gangline.line.artifacts import OUTPUT, output_key
 from gangline.serve.api.given import Given, RunPath, problems
 from gangline.serve.headers import DOCUMENTS
 from gangline.serve.problems import Refused
@@ -79,11 +80,25 @@ def wanted_range(text: str | None, size: int) -> tuple[int, int]:
 
 
 def _chosen(record: Record, kind: str, digest: str | None) -> Artifact:
+    if kind == OUTPUT:
+        return _output(record, digest)
     found = [each for each in record.artifacts if each.kind == kind and each.sha256.startswith(digest or "")]
     if not found:
         kinds = ", ".join(sorted({each.kind for each in record.artifacts})) or "none"
         raise Refused(404, f"this run has no such {kind}; kinds that it has: {kinds}")
     return found[0]
+
+
+def _output(record: Record, digest: str | None) -> Artifact:
+    """A file that the program wrote, of those that the record itself lists."""
+    info = record.outputs
+    files = [each for each in (info.files if info else ()) if each.sha256.startswith(digest or "")]
+    if info is None or not files:
+        raise Refused(404, "this run has no such output; gangline artifacts lists all that it has")
+    return Artifact(
+        kind=OUTPUT, key=output_key(info.key, files[0].sha256), media_type="application/octet-stream",
+        size_bytes=files[0].size_bytes, sha256=files[0].sha256,
+    )  # fmt: skip
 
 
 def _headers(artifact: Artifact) -> dict[str, str]:

@@ -30,6 +30,9 @@ MOST_CHARACTERS = 20_000
 """Of one line."""
 
 
+_ROLE = "^(train|evaluate|prove|seed-[0-9]{1,19})$"
+
+
 class Line(Model):
     """One line of the answer."""
 
@@ -52,7 +55,7 @@ def get_logs(
     run: RunPath,
     *,
     rank: Annotated[list[Annotated[int, Field(ge=0, le=1_000_000)]] | None, Query(max_length=64)] = None,
-    role: Annotated[Literal["train", "evaluate", "prove"], Query()] = "train",
+    role: Annotated[str, Query(pattern=_ROLE, description="train, evaluate, prove, or seed-2 of a program.")] = "train",
     since: Annotated[str | None, Query(max_length=20, description="The last while: 90s, 5m, 2h.")] = None,
     tail: Annotated[int, Query(ge=1, le=MOST_LINES, description="Last lines, of all ranks together.")] = 1000,
     follow: Annotated[bool, Query(description="Go on while the gang runs; blank lines say that it lives.")] = False,

@@ -1,7 +1,7 @@
 """Deliveries that were seen: one with the same id or the same body within 30 days is a repeat."""
 
 from gangline.serve.database.engine import Engine, Session
-from gangline.serve.database.queue import insert_order
+from gangline.serve.database.queue import insert_order, same_head
 from gangline.serve.database.sealed import insert
 from gangline.serve.types import Order
 
@@ -14,11 +14,13 @@ class SqlDeliveries:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def take_in(self, *, forge: str, delivery: str, body_digest: str, order: Order | None, now: float) -> bool:
+    def take_in(
+        self, *, forge: str, delivery: str, body_digest: str, order: Order | None, now: float, yields: bool = False
+    ) -> bool:
         def work(session: Session) -> bool:
             row = (forge, delivery, body_digest, float(now))
             is_new = _insert(session, row) or (_drop_expired(session, row) and _insert(session, row))
-            if is_new and order is not None:
+            if is_new and order is not None and not (yields and same_head(session, order)):
                 insert_order(session, order, now)
             return is_new
 

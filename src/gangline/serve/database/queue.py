@@ -80,6 +80,14 @@ def find(session: Session, order: int) -> Held | None:
     return read(rows[0]) if rows else None
 
 
+def same_head(session: Session, order: Order) -> list[Held]:
+    """Queued orders for the commit at the ref of `order`, kept from others until the transaction ends."""
+    sql = f"SELECT {COLUMNS} FROM orders WHERE project = ? AND ref = ? AND state = 'queued'{session.for_update}"
+    queued = [read(row) for row in session.rows(sql, order.project, order.ref)]
+    place = (order.forge, order.repository)
+    return [e for e in queued if (e.order.forge, e.order.repository) == place and _asks_for_a_head(e.order)]
+
+
 def read(row: Row) -> Held:
     return Held(opened(Order, "orders", row), ready=row[6], holder=row[7], lease_until=row[8])
 
@@ -104,13 +112,9 @@ def _asks_for_a_head(order: Order) -> bool:
 
 def _coalesce(session: Session, newer: Order) -> None:
     """Drop queued orders of the same head: whoever takes the newer one up finds what stands there then."""
-    sql = f"SELECT {COLUMNS} FROM orders WHERE project = ? AND ref = ? AND state = 'queued'{session.for_update}"
-    for row in session.rows(sql, newer.project, newer.ref):
-        held = read(row)
-        same_place = (held.order.forge, held.order.repository) == (newer.forge, newer.repository)
-        if same_place and _asks_for_a_head(held.order):
-            note = "a newer event of the same ref came before this one was taken up"
-            write(session, Held(replace(held.order, state="dropped", note=note), held.ready))
+    for held in same_head(session, newer):
+        note = "a newer event of the same ref came before this one was taken up"
+        write(session, Held(replace(held.order, state="dropped", note=note), held.ready))
 
 
 def _is_full(session: Session, most: int | None) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from gangline.errors import CapacityError, StillRunning, StorageError, error_for
 from gangline.line.trust import awaits_approval
+from gangline.report.facts import verdict_reason, verdict_text
 from gangline.serve.types import Order
 from gangline.spec.record import Record
 
@@ -44,7 +45,7 @@ def answered(order: Order, record: Record) -> Order:
     """The order of a run that has ended."""
     return replace(
         order, state="done", run=record.run.id, commit=record.commit.sha,
-        note=f"{record.run.verdict}: {record.run.reason}",
+        note=f"{verdict_text(record)}: {verdict_reason(record)}",
     )  # fmt: skip
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gangline.line.trigger import fork_refusal, push_refusal
 from gangline.serve.types import Order
-from gangline.spec.globs import any_matches
 from gangline.spec.line import TriggerTable
 
 SWEPT_SECONDS = 86_400.0
@@ -24,14 +24,12 @@ class Found:
 
 def refusal(order: Order, trigger: TriggerTable, found: Found) -> str | None:
     """Why no run starts, in one sentence; None: one does. Whoever asks by name, or by schedule, is not asked back."""
-    if found.is_fork and trigger.forks == "off":
-        return 'trigger.forks = "off": commits of forks start nothing'
+    if found.is_fork and (why := fork_refusal(trigger)):
+        return why
     if order.cause in {"api", "schedule"}:
         return None
-    if found.branch is not None and not any_matches(found.branch, trigger.branches):
-        return f"trigger.branches leaves {found.branch} out"
-    if found.changed is not None and not any(any_matches(path, trigger.paths) for path in found.changed):
-        return "no path of trigger.paths has changed since the last run of this branch"
+    if why := push_refusal(trigger, branch=found.branch, changed=found.changed):
+        return why
     if order.cause == "sweep" and found.commit_age_seconds > SWEPT_SECONDS:
         return "no event told of this commit, and it is older than a day: start it by hand if it is wanted"
     return None

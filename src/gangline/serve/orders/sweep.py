@@ -108,7 +108,12 @@ class Sweeper:
             return
         self._offered.add(mark)
         is_new = self._desk.database.deliveries.take_in(
-            forge=kind, delivery=mark, body_digest=mark, order=order, now=self._desk.clock()
+            forge=kind,
+            delivery=mark,
+            body_digest=mark,
+            order=order,
+            now=self._desk.clock(),
+            yields=True,
         )
         if is_new:
             log.info("order_offered", cause=kind, project=order.project, ref=order.ref)

@@ -43,7 +43,7 @@ class Workers:
         self._stopping = threading.Event()
         self._errands = Errands(desk=desk, clones=clones, schedules=schedules, stopping=self._stopping, program=program)
         self._holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self._busy: dict[int, Errand] = {}
+        self._busy: list[Errand] = []  # two of one order, where it is woken and taken up again while it is parked
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
 
@@ -62,7 +62,7 @@ class Workers:
     def driving(self) -> list[Order]:
         """Orders that this service has in hand now."""
         with self._lock:
-            return [each.order for each in self._busy.values()]
+            return [each.order for each in self._busy]
 
     def _run(self, target: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=target, name=name, daemon=True)
@@ -106,12 +106,12 @@ class Workers:
     def _take(self, order: Order, *, follows: bool = True) -> None:
         errand = Errand(self._errands, order, remember=self._remember, follows=follows)
         with self._lock:
-            self._busy[order.id] = errand
+            self._busy.append(errand)
         try:
             self._settle(self._outcome(errand), errand)
         finally:
             with self._lock:
-                del self._busy[order.id]
+                self._busy.remove(errand)
 
     def _outcome(self, errand: Errand) -> Order:
         try:
@@ -156,11 +156,12 @@ class Workers:
     def _renew(self) -> None:
         while not self._stopping.wait(RENEW_SECONDS):
             with self._lock:
-                busy = dict(self._busy)
-            for number, errand in busy.items():
-                self._renew_one(number, errand)
+                busy = list(self._busy)
+            for errand in busy:
+                self._renew_one(errand)
 
-    def _renew_one(self, number: int, errand: Errand) -> None:
+    def _renew_one(self, errand: Errand) -> None:
+        number = errand.order.id
         try:
             held = self._desk.database.orders.renew(
                 number, holder=self._holder, now=self._desk.clock(), lease_seconds=LEASE_SECONDS
@@ -169,6 +170,6 @@ class Workers:
             log.warning("order_not_renewed", order=number, cause=str(error))
             return
         with self._lock:
-            is_ours = self._busy.get(number) is errand
+            is_ours = errand in self._busy
         if not held and is_ours:
             errand.lost.set()

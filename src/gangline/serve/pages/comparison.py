@@ -14,6 +14,7 @@ from gangline.serve.pages.frame import address, draw
 from gangline.serve.pages.matrix import Cell, Row, differences
 from gangline.serve.pages.overlay import Style, departure, overlay, style_of
 from gangline.serve.types import Principal
+from gangline.spec.marks import marks_of
 from gangline.spec.measured import Band, Metric
 from gangline.spec.record import Record
 
@@ -69,6 +70,9 @@ class Column(NamedTuple):
     style: Style
     url: Markup
     word: str
+    verdict: str
+    """With the gates that could not judge."""
+    marked: str
     outcome: str
     why: str
     first_url: Markup
@@ -87,6 +91,8 @@ def _column(ordered: Sequence[Record], place: int) -> Column:
         style=style_of(place),
         url=address("runs", record.run.id),
         word=facts.verdict_word(record),
+        verdict=facts.verdict_text(record),
+        marked=" · ".join(marks_of(record)),
         outcome=judged.outcome if judged else "",
         why=judged.why if judged else "",
         first_url=address("compare", run=ids, reference=record.run.id),

@@ -45,7 +45,8 @@ def draw_history(rows: Sequence[RunRow]) -> History | None:
     low, high = min(values), max(values)
     span = (high - low) or abs(high) or 1.0
     places = [((i + 0.5) * WIDTH / count, HEIGHT - 6 - (v - low) / span * (HEIGHT - 12)) for i, v in enumerate(values)]
-    body = polyline(places, stroke("faint", 1.5)) + "".join(
+    commits = [place for row, place in zip(shown, places, strict=True) if not row.marks]
+    body = polyline(commits, stroke("faint", 1.5)) + "".join(
         _mark(row, place, WIDTH / count) for row, place in zip(shown, places, strict=True)
     )
     label = f"{clean(metric, 60)} of the last {count} runs"
@@ -54,11 +55,18 @@ def draw_history(rows: Sequence[RunRow]) -> History | None:
 
 
 def _mark(row: RunRow, place: tuple[float, float], width: float) -> str:
-    """A dash at the value in the colour of its side, under a column that says it and leads to the run."""
+    """A dash at the value in the colour of its side, under a column that says it and leads to the run.
+
+    Pale, and off the line, where the run does not stand for its commit.
+    """
     x, y = place
     said = clean(
         f"{clean(row.subject, 80) or row.run}: {row.metric} {format_number(row.value or 0.0)}, {row.verdict}", 240
+    ) + (f" ({row.marks})" if row.marks else "")
+    dash = rect(
+        (x - min(width * 0.3, 9), y - 2, min(width * 0.6, 18), 4),
+        paint("faint" if row.marks else _COLORS[row.side]),
+        said,
     )
-    dash = rect((x - min(width * 0.3, 9), y - 2, min(width * 0.6, 18), 4), paint(_COLORS[row.side]), said)
     column = rect((x - width / 2, 0, width, HEIGHT), 'fill="#000" fill-opacity="0"', said)
     return f'<a href="{address("runs", row.run)}" tabindex="-1">{dash}{column}</a>'

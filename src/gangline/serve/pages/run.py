@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from gangline.line.artifacts import OUTPUT
 from gangline.report import facts
 from gangline.report.html import RankShare, rank_shares, told
 from gangline.report.progress import LARGEST_DRAWN, Progress
@@ -63,6 +64,7 @@ def render_run(
         compare_url=address("compare", run=[record.commit.base.run, run.id]) if record.commit.base else None,
         links=_links(record),
         downloads=_downloads(record),
+        output_links=_output_links(record),
         names={each.key: _name(each.key, record.prefix) for each in record.artifacts},
         **_now(record, progress),
         waiting=record.gang.waiting if is_open and record.gang else None,
@@ -158,6 +160,14 @@ def _downloads(record: Record) -> dict[str, Markup]:
     """Address of each artifact that is shown, by key; its digest tells apart those of one kind."""
     path = ("api", "v1", "runs", record.run.id, "artifacts")
     return {each.key: address(*path, each.kind, sha256=each.sha256) for each in record.artifacts}
+
+
+def _output_links(record: Record) -> dict[str, Markup]:
+    """Address of each output that is shown, by its digest."""
+    path = ("api", "v1", "runs", record.run.id, "artifacts", OUTPUT)
+    return {
+        each.sha256: address(*path, sha256=each.sha256) for each in (record.outputs.files if record.outputs else ())
+    }
 
 
 def _name(key: str, prefix: str) -> str:

@@ -25,7 +25,7 @@ JENKINS_PORT = 8080
 _HEAD = """\
 # Written by `gangline up --compose`; paths are those of this machine.
 #   docker compose -f FILE up -d                      S3, Prometheus, Grafana, on loopback
-#   docker compose -f FILE --profile jenkins up -d    Jenkins, too: it needs the secrets of jenkins/casc
+#   docker compose -f FILE --profile jenkins up -d    Jenkins, too: it needs the variables and secrets of jenkins/casc
 # Tags move. To pin an image, pull it, ask `docker image inspect --format '{{index .RepoDigests 0}}' IMAGE`, and write
 # the answer (name@sha256:...) in place of the tag.
 """
@@ -48,7 +48,8 @@ def write_compose(home: Home, file: Path) -> None:
         files.write_site(home, state.ports, there=("s3", "prometheus", "grafana"), drive=False)
         home.write(state)
     (home.folder / "jenkins-secrets").mkdir(exist_ok=True)
-    home.secret("jenkins-secrets/admin-password")
+    for who in ("admin", "maintainer"):
+        home.secret(f"jenkins-secrets/{who}-password")
     try:
         file.write_text(render_compose(home, state.ports), "utf-8")
     except OSError as error:
@@ -138,12 +139,16 @@ def _jenkins(home: Home) -> dict[str, object]:
         "environment": {
             "JENKINS_OPTS": f"--httpListenAddress={LOOPBACK} --httpPort={JENKINS_PORT}",
             "JAVA_OPTS": "-Djenkins.install.runSetupWizard=false",
-            "CASC_JENKINS_CONFIG": "/etc/jenkins/casc",
+            "CASC_JENKINS_CONFIG": "/etc/jenkins/casc/jenkins.yaml,/etc/jenkins/plain/agent.yaml",
+            "CASC_STRICT_SECRET_RESOLUTION": "true",
             "JENKINS_URL": f"http://{LOOPBACK}:{JENKINS_PORT}/",
-            **{name: f"${{{name}:-}}" for name in ("FORGE_OWNER", "FORGE_REPOSITORY", "LIBRARY_REPOSITORY")},
+            "PLAIN_AGENT_HOME": str(home.folder / "jenkins-agent"),
+            # those of whoever starts it: one that is not set is not there, and Jenkins says so and does not start
+            **dict.fromkeys(("FORGE_OWNER", "FORGE_REPOSITORY", "LIBRARY_REPOSITORY")),
         },
         "volumes": [
             _shown(jenkins / "casc", "/etc/jenkins/casc"),
+            _shown(jenkins / "plain", "/etc/jenkins/plain"),
             _shown(jenkins / "agents", "/etc/jenkins/agents"),
             _shown(home.folder / "jenkins-secrets", "/run/secrets"),
         ],

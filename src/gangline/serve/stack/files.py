@@ -76,9 +76,7 @@ def render_site(home: Home, ports: Mapping[str, int], *, there: Collection[str],
         "metrics": {
             "driver_port": DRIVER_PORT,
             "targets": str(home.targets),
-            **{
-                f"{name}_url": f"http://{LOOPBACK}:{ports[name]}" for name in ("prometheus", "grafana") if name in there
-            },
+            **({"grafana_url": f"http://{LOOPBACK}:{ports['grafana']}"} if "grafana" in there else {}),
         },
     }
     head = "# Written by `gangline up`, and again by the next one; export GANGLINE_SITE to it.\n"
