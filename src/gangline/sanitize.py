@@ -7,7 +7,7 @@ escaped by whoever writes it.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
@@ -26,6 +26,24 @@ _SEQUENCE = (
 )
 _INVISIBLE = re.compile(f"{_SEQUENCE}|[{STEERING}]")
 _ESCAPED = re.compile(f"[{STEERING}]")
+
+
+CONCEALED = "***"
+"""In place of a secret."""
+_LEAST_CHARACTERS = 4
+"""A shorter value would take letters out of words."""
+
+
+def concealable(values: Iterable[str]) -> tuple[str, ...]:
+    """Of secret values those that can be taken out of a text, longest first: one may be part of another."""
+    return tuple(sorted({each for each in values if len(each) >= _LEAST_CHARACTERS}, key=len, reverse=True))
+
+
+def conceal(text: str, values: Iterable[str]) -> str:
+    """`text` without `values`, as far as they stand there as they are."""
+    for value in values:
+        text = text.replace(value, CONCEALED)
+    return text
 
 
 def visible(text: str) -> str:

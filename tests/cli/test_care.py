@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from gangline.cli.commands.sweep import _said
 from gangline.errors import GanglineError
+from gangline.launch.protocol import Swept
 
 
 def test_keys_lists_the_local_key_closed_to_others(gangline):
@@ -35,9 +37,12 @@ def test_promote_asks_for_a_reason(gangline):
     assert "--because" in result.stderr
 
 
-def test_sweep_of_an_empty_desk_finds_nothing(gangline):
+def test_sweep_of_an_empty_desk_finds_nothing(gangline, tmp_path, monkeypatch):
+    monkeypatch.setenv("GANGLINE_CACHE", str(tmp_path / "cache"))
     assert gangline("sweep", "--dry-run").stdout == "no gangs here\n"
     assert json.loads(gangline("sweep", "--json").stdout) == []
+    assert gangline("sweep", "--alive", str(tmp_path / "alive")).exit_code == 0
+    assert (tmp_path / "alive").exists()
 
 
 def test_an_unknown_drill_names_those_there_are(gangline):
@@ -70,3 +75,10 @@ def test_rules_that_cannot_be_read_are_told_in_one_line(gangline, tmp_path, text
     assert result.exit_code == 2
     assert f"wanted rules or boards at {path}, {found}" in str(result.exception)
     assert "\n" not in str(result.exception)
+
+
+def test_a_sweep_says_what_it_leaves_and_how_it_goes():
+    left = Swept(name="g", run="r", life="ended", deleted=False, uncollected_files=2, uncollected_bytes=3_000_000)
+    said = _said(left, dry_run=False, with_outputs=False)
+    assert said.startswith("stays: 2 files, 3.0 MB, that its program wrote and nobody collected; --with-outputs")
+    assert _said(left, dry_run=True, with_outputs=True) == "would go"

@@ -29,6 +29,15 @@ def findings(server, folder):
     return {each.name: each for each in found}
 
 
+def test_versions_are_told_next_to_those_that_were_seen_to_work(tmp_path):
+    server = FakeServer(serve=("kueue",))
+    server.add_namespace("gangs")
+    found = findings(server, tmp_path)
+    assert str(found["kubernetes"]) == "kubernetes 1.34.4 ok (seen: 1.34.4)"
+    assert str(found["kueue version"]) == "kueue version is not for this account to see (seen: 0.19.2)"
+    assert "pipelines version" not in found
+
+
 def test_missing_rights_are_counted_and_named(server, tmp_path):
     server.denied |= {("create", "jobs.batch"), ("list", "pods")}
     rights = findings(server, tmp_path)["rights"]

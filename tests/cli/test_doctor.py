@@ -58,6 +58,27 @@ def test_what_is_needed_and_broken_ends_with_an_exit_code_and_the_way_on(ganglin
     assert "✗ torch broken: does not import; install gangline[train]" in result.stdout
 
 
+def test_versions_are_those_that_were_seen_or_said_not_to_be(gangline, monkeypatch):
+    monkeypatch.setattr(checkup, "_output", a_machine_without_gpu)
+    found = gangline("doctor").stdout
+    assert "(seen: 3.11, 3.12, 3.13)" in found
+    assert "torch 2.15.0 ok (seen: 2.11, 2.13, 2.15), gloo, no nccl" in found
+    monkeypatch.setattr(checkup.platform, "python_version", lambda: "3.14.2")
+    monkeypatch.setattr(checkup, "_output", lambda *a, **_: a_machine_without_gpu(*a).replace("2.15.0", "2.14.1+cu130"))
+    result = gangline("doctor")
+    assert result.exit_code == 0, "what was not seen may well work"
+    assert "python 3.14.2 not seen (seen: 3.11, 3.12, 3.13)" in result.stdout
+    assert "torch 2.14.1+cu130 not seen (seen: 2.11, 2.13, 2.15)" in result.stdout
+
+
+def test_a_torch_that_is_too_old_is_refused_by_name(gangline, monkeypatch):
+    monkeypatch.setattr(checkup, "_output", lambda *a, **_: a_machine_without_gpu(*a).replace("2.15.0", "2.10.1"))
+    result = gangline("doctor")
+    assert result.exit_code == 10
+    assert "✗ torch broken: 2.10.1 not seen (seen: 2.11" in result.stdout
+    assert "install torch 2.11 or newer" in result.stdout
+
+
 def test_a_store_that_cannot_be_written_is_a_finding(gangline, desk, monkeypatch):
     monkeypatch.setattr(checkup, "_output", a_machine_without_gpu)
     (desk / ".gangline").rename(desk / "kept")

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from xml.etree.ElementTree import fromstring
 
@@ -12,7 +13,10 @@ from jsonschema import Draft202012Validator
 from tests.report import records
 
 from gangline.errors import GanglineError
-from gangline.spec.record import Record
+from gangline.launch.protocol import GangEvent
+from gangline.report.progress import Progress
+from gangline.spec.outputs import OutputFile, Outputs
+from gangline.spec.record import Artifact, Record
 from gangline.storage.open import open_store
 
 
@@ -60,6 +64,20 @@ def test_a_run_that_only_measures_a_commit_is_marked_and_is_not_the_newest(gangl
     open_store(f"file:{desk / '.gangline' / 'store'}").put(f"{cut.prefix}/record.json", cut.to_json())
     assert "ddp-2 to 60" in gangline("list").stdout.splitlines()[1]
     assert records.THIS_RUN in gangline("show", "--oneline").stdout
+
+
+def test_the_end_of_a_gang_is_a_line_of_its_own_where_steps_tell(gangline, desk, monkeypatch):
+    whole = records.passed()
+    going = replace(whole, run=replace(whole.run, state="open", verdict=None))
+    open_store(f"file:{desk / '.gangline' / 'store'}").put(f"{going.prefix}/record.json", going.to_json())
+    progress = Progress("train", steps=60)
+    monkeypatch.setattr("gangline.line.glance.glance", lambda *_, **__: progress)
+    ask = ("show", going.run.id, "--oneline", "--ends-in")
+    assert len(gangline(*ask).stdout.splitlines()) == 1
+    progress.see(GangEvent(kind="progress", data={"event": "step", "rank": 0, "step": 30, "seconds": 2.41}))
+    assert gangline(*ask).stdout.splitlines()[1:] == ["73"]
+    assert len(gangline(*ask[:3]).stdout.splitlines()) == 1
+    assert gangline("show", "--ends-in").exit_code == 2
 
 
 @pytest.mark.parametrize("command", ["show", "report", "logs", "follow", "cancel"])
@@ -260,3 +278,24 @@ def test_store_copy_refuses_a_literal_secret_and_an_unknown_scheme(gangline):
 def test_every_command_of_a_repository_takes_it_by_the_same_option(gangline, command, tmp_path):
     result = gangline(command, "-C", str(tmp_path / "nowhere"))
     assert (result.exit_code, str(result.exception)) == (2, f"wanted a folder, found nothing at {tmp_path / 'nowhere'}")
+
+
+def test_artifacts_lists_what_a_run_left_and_fetches_outputs(gangline, desk):
+    record, store = records.passed(), open_store(f"file:{desk / '.gangline' / 'store'}")
+    digest = sha256(b"weights").hexdigest()
+    listed = Outputs(gang="g", files=(OutputFile(path="out/model.pt", size_bytes=7, sha256=digest),)).to_json()
+    key = f"{record.gang_prefix}/outputs.json"
+    store.put(key, listed)
+    store.put(f"{record.gang_prefix}/outputs/{digest}", b"weights")
+    artifact = Artifact(
+        kind="outputs", key=key, media_type="application/json", size_bytes=len(listed),
+        sha256=sha256(listed).hexdigest(),
+    )  # fmt: skip
+    store.put(f"{record.prefix}/record.json", replace(record, artifacts=(*record.artifacts, artifact)).to_json())
+    shown = gangline("artifacts", record.run.id).stdout.splitlines()[-1]
+    assert shown.split() == ["output", "7", "B", digest[:12], "out/model.pt"]
+    found = json.loads(gangline("artifacts", record.run.id, "--get", "out/*", "--to", "got", "--json").stdout)
+    assert [each["path"] for each in found["fetched"]] == ["got/out/model.pt"]
+    assert (desk / "got/out/model.pt").read_bytes() == b"weights"
+    assert gangline("artifacts", record.run.id, "--get", "*.onnx").exit_code == 2
+    assert gangline("artifacts", record.run.id, "--to", "got").exit_code == 2

@@ -1,6 +1,7 @@
 """What `gangline plan` says about the plan it would run."""
 
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 from tests.planner.cases import RATES, SITE, SMALL, TRACED, cpu, earlier, line
@@ -8,6 +9,7 @@ from tests.planner.cases import RATES, SITE, SMALL, TRACED, cpu, earlier, line
 from gangline.cli.commands.plan import _page
 from gangline.line.runners import Apart
 from gangline.planner.choose import choose
+from gangline.spec.line import ProjectTable
 from gangline.spec.record import Gate
 
 HERE = Apart(engine="bubblewrap", text="bubblewrap", gaps="")
@@ -18,7 +20,8 @@ def preview_of(*, profile=SMALL, rates=None, history=(), troubles=(), sandbox=HE
     choice = choose(asked, SITE, cpu(2), profile, history, rates=rates)
     return SimpleNamespace(
         run="demo-1", choice=choice, inventory=cpu(2), profile=profile,
-        question=SimpleNamespace(line=asked), budget=Gate(name="budget", verdict="yes", reason="no bound is set"),
+        question=SimpleNamespace(line=asked), environment="lock.txt: 1 package, cached",
+        budget=Gate(name="budget", verdict="yes", reason="no bound is set"),
         band=0.07, troubles=troubles, sandbox=sandbox,
     )  # fmt: skip
 
@@ -73,8 +76,17 @@ def test_model_code_that_runs_in_a_pod_is_told():
     pod = Apart(engine="pod", text="a pod of the cluster", gaps="")
     assert "model     looked at in a pod of the cluster" in page(sandbox=pod).splitlines()
     assert "looked at" not in page()
+    assert "packages  lock.txt: 1 package, cached" in page().splitlines()
 
 
 def test_the_page_is_printed(gangline, monkeypatch):
     monkeypatch.setattr("gangline.cli.commands.plan.preview", lambda *_, **__: preview_of(strategy="ddp"))
     assert "chosen    " in gangline("plan").stdout
+
+
+def test_a_program_is_told_its_processes_and_no_table():
+    found, project = preview_of(), ProjectTable(name="demo", command=("python", "x.py"))
+    found.choice = choose(replace(line(batch=64), project=project), SITE, cpu(2))
+    said = _page(found, why=True)
+    assert "plan      2 processes on CPU; the program decides how" in said.splitlines()
+    assert not {"PLAN", "ddp", "fp32"} & set(said.replace("-", " ").split())

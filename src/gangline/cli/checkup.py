@@ -8,7 +8,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.version import Version
+
 from gangline.errors import GanglineError
+from gangline.spec.versions import PYTHONS, TORCHES, is_seen
 
 _TORCH = """
 import json, torch, torch.distributed as dist
@@ -42,8 +45,11 @@ def check_machine(repo: Path, site: Path | None) -> list[Finding]:
 
 
 def check_python() -> Finding:
-    ok = sys.version_info >= (3, 11)
-    return Finding(name="python", ok=ok, text=platform.python_version() + " ok", without="install python 3.11 or newer")
+    version = platform.python_version()
+    return Finding(
+        name="python", ok=sys.version_info >= (3, 11), text=_judged(version, PYTHONS),
+        without="install python 3.11 or newer",
+    )  # fmt: skip
 
 
 def check_git() -> Finding:
@@ -60,15 +66,25 @@ def check_torch() -> tuple[Finding, Finding]:
     facts = json.loads(said.splitlines()[-1]) if said else {}
     backends = [name for name in ("gloo", "nccl") if facts.get(name)]
     missing = [f"no {name}" for name in ("gloo", "nccl") if not facts.get(name)]
-    text = f"{facts['version']} ok ({', '.join(backends + missing)})" if facts else "does not import"
+    version = facts.get("version", "")
+    text = f"{_judged(version, TORCHES)}, {', '.join(backends + missing)}" if facts else "does not import"
+    is_old = bool(facts) and Version(version) < Version(TORCHES[0])
     gpus = facts.get("gpus", [])
     return (
-        Finding(name="torch", ok=bool(backends), text=text, without="install gangline[train]"),
+        Finding(
+            name="torch", ok=bool(backends) and not is_old, text=text,
+            without=f"install torch {TORCHES[0]} or newer" if is_old else "install gangline[train]",
+        ),
         Finding(
             name="gpu", ok=bool(gpus), needed=False, text=f"{len(gpus)} x {gpus[0]}" if gpus else "none",
             without="runs use the cores; plans for other machines come from site.toml",
         ),
     )  # fmt: skip
+
+
+def _judged(version: str, seen: tuple[str, ...]) -> str:
+    """The version, and whether gangline was run with it; those between and beyond may well work."""
+    return f"{version} {'ok' if is_seen(version, seen) else 'not seen'} (seen: {', '.join(seen)})"
 
 
 def check_cores() -> Finding:

@@ -9,6 +9,7 @@ from pathlib import Path
 from gangline.cli.checkup import Finding
 from gangline.cli.desk import Desk
 from gangline.errors import GanglineError
+from gangline.launch.kubernetes.api.components import KUBERNETES, installed
 from gangline.launch.kubernetes.api.facts import Facts, missing_in_cluster, missing_rights, read_facts
 from gangline.launch.kubernetes.api.protocol import Api, Denied
 from gangline.launch.kubernetes.api.rights import PLACER_CLUSTER, SELF_PLACER
@@ -37,7 +38,8 @@ def check_cluster(desk: Desk) -> tuple[list[Finding], Path]:
     with writing(path.parent):
         path.write_bytes(facts.to_json())
     return [
-        Finding(name="kubernetes", ok=True, text=f"{facts.version} ok, namespace {api.namespace}"),
+        Finding(name="namespace", ok=True, text=api.namespace),
+        *_versions(api),
         *_served(facts, desk.site),
         _placer(api, facts),
         _rights(api),
@@ -49,6 +51,17 @@ def check_cluster(desk: Desk) -> tuple[list[Finding], Path]:
         _store(desk.site),
         _model_code(desk),
     ], path
+
+
+def _versions(api: Api) -> list[Finding]:
+    """What is installed, each beside the versions that it was seen to work with."""
+    return [
+        Finding(
+            name=component.name if component is KUBERNETES else f"{component.name} version", ok=True,
+            text=component.judged(version) if version else f"is not for this account to see ({component.seen_text})",
+        )
+        for component, version in installed(api)
+    ]  # fmt: skip
 
 
 def _served(facts: Facts, site: Site) -> list[Finding]:

@@ -18,6 +18,7 @@ _RUN, _LOOK, _MODEL, _PUSH, _CARE = "Run", "Look", "Models", "From a push", "Car
 ENTRIES = (
     Entry("doctor", "What works on this machine, and what works without the rest.", _RUN),
     Entry("new", "Make a model repository to start from.", _RUN),
+    Entry("init", "Write the line.toml of a repository that has scripts of its own.", _RUN),
     Entry("plan", "Show which plan a line gets and why, launching nothing.", _RUN),
     Entry("run", "Take a commit through all stages, or resume where it stands.", _RUN),
     Entry("emit", "Print what a cluster or a pipelines server would be given.", _RUN),
@@ -30,6 +31,7 @@ ENTRIES = (
     Entry("follow", "Watch a run that somebody else drives.", _LOOK),
     Entry("logs", "Print what ranks wrote.", _LOOK),
     Entry("report", "Draw the report of a run.", _LOOK),
+    Entry("artifacts", "List what a run left, its program's outputs too, or fetch it.", _LOOK),
     Entry("bisect", "Find the commit that made a metric worse.", _LOOK),
     Entry("diff", "Compare two runs: numbers against bands, and what changed.", _LOOK),
     Entry("profile", "Profile steps of a run while it trains, or show what was found.", _LOOK),

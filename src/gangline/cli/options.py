@@ -23,5 +23,9 @@ SetOption = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change the effective line: train.seed=2; may be repeated."),
 ]
 CommitOption = Annotated[str | None, typer.Option("--commit", help="Commit, branch or tag.", show_default="HEAD")]
+AgainOption = Annotated[bool, typer.Option("--again", help="The next attempt, even if this question is answered.")]
 StrategyOption = Annotated[str | None, typer.Option("--strategy", help="Instead of train.strategy of the line.")]
+AliveOption = Annotated[
+    Path | None, typer.Option("--alive", metavar="FILE", help="Touched after each pass, for a probe of Kubernetes.")
+]
 HERE = Path()

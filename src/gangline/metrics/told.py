@@ -147,7 +147,8 @@ def _tell_run(book: Book, record: Record, price: Price | None) -> None:
     if record.run.verdict:
         book.set("run_verdict", 1.0, run=run, verdict=record.run.verdict)
     for stage, info in record.stages.items():
-        book.set("run_stage_seconds", info.seconds, run=run, stage=stage)
+        took = None if info.state == "running" else info.seconds
+        book.set("run_stage_seconds", took, run=run, stage=stage)
     if record.gang:
         book.set("gang_restarts_total", record.gang.restarts, run=run)
     if record.ledger:

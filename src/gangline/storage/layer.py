@@ -70,7 +70,7 @@ def check(files: Sequence[LayerFile]) -> None:
         )
     seen: set[str] = set()
     for file in files:
-        _check_path(file.path)
+        check_path(file.path)
         folded = unicodedata.normalize("NFC", file.path).casefold()
         if folded in seen:
             raise IntegrityError(f"{file.path!r} is there twice, up to case")
@@ -152,7 +152,8 @@ def _read_files(data: bytes) -> tuple[LayerFile, ...]:
     return tuple(files)
 
 
-def _check_path(path: str) -> None:
+def check_path(path: str) -> None:
+    """Raises IntegrityError where `path` is not plain, relative, and free of `..`."""
     parts = PurePosixPath(path).parts
     plain = (
         "/".join(parts) == path and "\\" not in path and not any(ord(each) < 32 or ord(each) == 127 for each in path)

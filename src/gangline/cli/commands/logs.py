@@ -25,7 +25,7 @@ def command(
     failed: Annotated[bool, typer.Option("--failed", help="The rank that failed first.")] = False,
     since: Annotated[str | None, typer.Option("--since", help="Only the last while, as 90s, 5m, 2h.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on while the gang runs.")] = False,
-    role: Annotated[str, typer.Option("--role", help="Whose gang: train, evaluate or prove.")] = "train",
+    role: Annotated[str, typer.Option("--role", help="Whose gang: train, evaluate, prove or seed-2.")] = "train",
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,

@@ -2,18 +2,21 @@
 
 import signal
 import threading
+from functools import partial
 
 from gangline.cli.desk import open_desk
-from gangline.cli.options import HERE, RepoOption, SiteOption
+from gangline.cli.options import HERE, AliveOption, RepoOption, SiteOption
 from gangline.line.launchers import open_cluster
 
 
-def command(*, repo: RepoOption = HERE, site: SiteOption = None) -> None:
+def command(*, repo: RepoOption = HERE, site: SiteOption = None, alive: AliveOption = None) -> None:
     """Place queued gangs until SIGTERM; for clusters without a queue that places. Several of them are harmless."""
     from gangline.launch.kubernetes.placing.place import run_placer
     from gangline.line.lease import this_process
+    from gangline.line.places import touch
 
     desk = open_desk(repo, site)
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
-    run_placer(open_cluster(desk.site, desk.environ), holder=this_process(), stop=over)
+    told = {"passed": partial(touch, alive)} if alive else {}
+    run_placer(open_cluster(desk.site, desk.environ), holder=this_process(), stop=over, **told)

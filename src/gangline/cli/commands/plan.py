@@ -77,6 +77,8 @@ _TOLD = 2
 
 def _page(found: Preview, *, why: bool, width: int | None = None) -> str:
     choice = found.choice
+    if choice.is_the_programs:
+        return _programs(found, width)
     table = [f"{found.run} · {_have(found)}", "", candidate_table(choice.candidates, width=width, every=why), ""]
     lines = [
         f"chosen    {choice.name}: {choice.reason}",
@@ -93,10 +95,28 @@ def _page(found: Preview, *, why: bool, width: int | None = None) -> str:
         lines.append(f"elastic   {other}")
     if found.sandbox.engine == "pod":
         lines.append(f"model     looked at in {found.sandbox.text}")
+    lines.append(f"packages  {found.environment}")
     lines += [f"note      {trouble}" for trouble in found.troubles]
     if why:
         lines += [line for each in choice.candidates[:_TOLD] for line in _known(each, said=choice.forecast.missing)]
     return "\n".join([*table, *(part for line in lines for part in _wrapped(line, width))])
+
+
+def _programs(found: Preview, width: int | None) -> str:
+    """Of a program that is left to itself: nothing to choose from, so no table."""
+    choice = found.choice
+    lines = [
+        f"plan      {choice.name} on {choice.device.upper()}; {choice.reason}",
+        f"          {_TO_A_SESSION}",
+        *([f"          {_forecast(choice.forecast, found.band)}"] if choice.forecast.step_seconds is not None else []),
+        f"budget    {MARKS[found.budget.verdict]} {found.budget.reason}",
+        *([f"elastic   {other}"] if (other := _other_sizes(found)) else []),
+        *(f"note      {trouble}" for trouble in found.troubles),
+    ]
+    return "\n".join([f"{found.run} · {_have(found)}", "", *(part for line in lines for part in _wrapped(line, width))])
+
+
+_TO_A_SESSION = "a Session in it takes copies of the model; train.strategy asks for another way"
 
 
 def _wrapped(line: str, width: int | None) -> list[str]:
@@ -135,7 +155,9 @@ def _forecast(forecast: Forecast, band: float) -> str:
 
 def _other_sizes(found: Preview) -> str:
     """Of an elastic line: the world sizes its plan is ready for beside the chosen one."""
-    ready = ", ".join(f"{size.mesh.world_size} ({size.name})" for size in found.choice.sizes)
+    own = found.choice.is_the_programs
+    worlds = ((size.mesh.world_size, "" if own else f" ({size.name})") for size in found.choice.sizes)
+    ready = ", ".join(f"{world}{name}" for world, name in worlds)
     return f"ready for {ready} ranks, too: gangline resize RUN RANKS" if ready else ""
 
 
@@ -145,6 +167,8 @@ def _have(found: Preview) -> str:
     gpus = inventory.gpus
     machine = f"{gpus.count} x {gpus.name or 'GPU'}" if gpus else f"{inventory.cores} cores"
     nodes = f"{inventory.num_nodes} nodes of " if inventory.num_nodes > 1 else ""
+    if found.choice.is_the_programs:
+        return f"{nodes}{machine}"
     parameters = found.choice.forecast.parameters
     model = f"{format_count(parameters)} parameters" if parameters is not None else "model size not known yet"
     return f"{nodes}{machine} · {model}"
@@ -158,6 +182,7 @@ def _document(found: Preview) -> dict[str, object]:
         "inventory": found.inventory,
         "profile": found.profile,
         "budget": found.budget,
+        "environment": found.environment,
         "sandbox": {
             "engine": found.sandbox.engine, "text": found.sandbox.text, "gaps": found.sandbox.gaps
         },

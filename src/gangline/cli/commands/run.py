@@ -10,6 +10,7 @@ from gangline.cli.desk import open_desk
 from gangline.cli.detach import start_driver
 from gangline.cli.options import (
     HERE,
+    AgainOption,
     CommitOption,
     JsonOption,
     PathArgument,
@@ -36,9 +37,7 @@ def command(
     commit: CommitOption = None,
     set_: SetOption = None,
     strategy: StrategyOption = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="The next attempt, even if this question is answered.")
-    ] = False,
+    again: AgainOption = False,
     start: Annotated[str | None, typer.Option("--from", help="First stage; earlier ones must be done.")] = None,
     until: Annotated[str | None, typer.Option("--until", help="Last stage.")] = None,
     target: Annotated[

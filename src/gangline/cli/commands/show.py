@@ -1,6 +1,7 @@
 """`gangline show`: one record, as a page, a line, or JSON."""
 
-from typing import Annotated
+from math import ceil
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -8,8 +9,12 @@ from gangline.cli.desk import Desk, open_desk
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
 from gangline.cli.output import print_json
 from gangline.cli.terminal import say
+from gangline.errors import UsageError
 from gangline.report.terminal import one_line, page
 from gangline.spec.record import Record
+
+if TYPE_CHECKING:
+    from gangline.report.progress import Progress
 
 
 def command(
@@ -18,25 +23,42 @@ def command(
     oneline: Annotated[
         bool, typer.Option("--oneline", help="One line: verdict and numbers, or how far it is.")
     ] = False,
+    ends_in: Annotated[
+        bool,
+        typer.Option(
+            "--ends-in",
+            help="Of `--oneline`: a second line, the seconds until its gang's last step, where steps tell.",
+        ),
+    ] = False,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show what happened to a run."""
+    if ends_in and not oneline:
+        raise UsageError("--ends-in is an option of gangline show --oneline")
     desk = open_desk(repo, site)
     record = desk.run(run)
     if json:
         print_json(record)
+    elif not oneline:
+        say(page(record))
     else:
-        say(one_line(record, doing=_doing(desk, record)) if oneline else page(record))
+        progress = _progress(desk, record)
+        say(one_line(record, doing=_doing(progress)))
+        if ends_in and progress and progress.ends_in_seconds is not None:
+            say(str(ceil(progress.ends_in_seconds)))
 
 
-def _doing(desk: Desk, record: Record) -> str:
-    """`train ddp-2 62/120 loss 2.71 · ETA 7 s` of a run that goes on."""
+def _progress(desk: Desk, record: Record) -> "Progress | None":
     if record.run.state == "ended":
-        return ""
+        return None
     from gangline.line.glance import glance
 
-    progress = glance(desk.repo, record, site=desk.site, environ=desk.environ)
+    return glance(desk.repo, record, site=desk.site, environ=desk.environ)
+
+
+def _doing(progress: "Progress | None") -> str:
+    """`train ddp-2 62/120 loss 2.71 · ETA 7 s` of a run that goes on."""
     sentence = progress.sentence() if progress else ""
     return f"{progress.stage} {sentence}" if progress and sentence else ""

@@ -6,12 +6,14 @@ import typer
 
 from gangline.cli.attended import attended
 from gangline.cli.desk import open_desk
-from gangline.cli.options import HERE, CommitOption, JsonOption, RepoOption, SetOption, SiteOption
+from gangline.cli.options import HERE, AgainOption, CommitOption, JsonOption, RepoOption, SetOption, SiteOption
 from gangline.cli.origin import BranchOption, PullRequestOption, TrustOption, origin_of
+from gangline.cli.output import print_json
 from gangline.cli.terminal import say
 from gangline.cli.view.choose import choose_view
+from gangline.cli.workspace import demand_workspace
 from gangline.errors import UsageError
-from gangline.line.run import run_line
+from gangline.line.resolve import resolve_run
 from gangline.line.run_stage import run_stage
 from gangline.spec.grammar import URL
 from gangline.spec.record import STAGES
@@ -24,6 +26,13 @@ def command(
     max_seconds: Annotated[float | None, typer.Option("--max-seconds", min=0, help="Then exit 75; call again.")] = None,
     commit: CommitOption = None,
     set_: SetOption = None,
+    again: AgainOption = False,
+    pushed: Annotated[
+        bool,
+        typer.Option(
+            "--pushed", help="Of `resolve`: only if [trigger] starts a run; else it says `not triggered: WHY`."
+        ),
+    ] = False,
     branch: BranchOption = None,
     pull_request: PullRequestOption = None,
     trust: TrustOption = "own",
@@ -40,21 +49,28 @@ def command(
         raise UsageError(f"wanted a stage, found {name!r}; stages are {', '.join(STAGES)}")
     if run is None and name != "resolve":
         raise UsageError(f"stage {name} needs --run ID; gangline stage resolve prints one")
+    if (again or pushed) and (name != "resolve" or run is not None):
+        raise UsageError("--again and --pushed are options of gangline stage resolve, without --run")
     if url is not None and not URL.fullmatch(url):
         raise UsageError(f"wanted --url of http or https, found {url!r}")
     desk = open_desk(repo, site)
+    if driver == "jenkins":
+        demand_workspace(desk.repo, desk.site, desk.environ)
     with attended(choose_view(json=json)) as view:
         if run is None:
-            overrides, origin = tuple(set_ or ()), origin_of(branch, pull_request, trust)
-            record = run_line(
-                desk.repo, site=desk.site, environ=desk.environ, commit=commit, overrides=overrides,
-                until="resolve", origin=origin, observer=view,
+            found = resolve_run(
+                desk.repo, site=desk.site, environ=desk.environ, commit=commit, overrides=tuple(set_ or ()),
+                again=again, pushed=pushed, origin=origin_of(branch, pull_request, trust), observer=view,
             )  # fmt: skip
+            if isinstance(found, str) and json:
+                print_json({"not_triggered": found})
+            said = f"not triggered: {found}" if isinstance(found, str) else found.run.id
         else:
             whole = desk.run(run).run.id
-            record = run_stage(
+            said = whole
+            run_stage(
                 desk.repo, name, whole, site=desk.site, environ=desk.environ, observer=view,
                 max_seconds=max_seconds, follow_seconds=max_seconds, kind=driver, url=url,
             )  # fmt: skip
     if name == "resolve" and not json:
-        say(record.run.id)
+        say(said)

@@ -1,4 +1,4 @@
-"""`gangline sweep`: delete gangs that nobody needs."""
+"""`gangline sweep`: delete gangs that nobody needs, and environments that no run used for long."""
 
 import signal
 import threading
@@ -7,11 +7,14 @@ from typing import Annotated
 import typer
 
 from gangline.cli.desk import Desk, open_desk
-from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
+from gangline.cli.options import HERE, AliveOption, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import columns, print_json
 from gangline.cli.terminal import say
 from gangline.errors import StorageError
-from gangline.line.sweep import sweep
+from gangline.launch.protocol import Swept
+from gangline.line.places import touch
+from gangline.line.sweep import sweep, sweep_unused
+from gangline.units import format_bytes
 
 
 def command(
@@ -20,43 +23,63 @@ def command(
     every: Annotated[
         float | None, typer.Option("--every", min=1, help="Go on, once in so many seconds, until SIGTERM.")
     ] = None,
+    with_outputs: Annotated[
+        bool, typer.Option("--with-outputs", help="Delete folders with files that nobody collected, too.")
+    ] = False,
+    alive: AliveOption = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Delete gangs whose run has ended, or that nobody has followed for long."""
+    """Delete gangs whose run has ended or that nobody followed for long, and environments unused for long.
+
+    A folder into which a program wrote files that nobody collected stays, and is named.
+    """
     desk = open_desk(repo, site)
     over = threading.Event()
     if every is not None:
         signal.signal(signal.SIGTERM, lambda *_: over.set())
     while not over.is_set():
-        _once(desk, dry_run=dry_run, json=json, quiet=every is not None)
+        _once(desk, dry_run=dry_run, with_outputs=with_outputs, json=json, quiet=every is not None)
+        if alive is not None:
+            touch(alive)
         if every is None or over.wait(every):
             return
 
 
-def _once(desk: Desk, *, dry_run: bool, json: bool, quiet: bool) -> None:
+def _once(desk: Desk, *, dry_run: bool, with_outputs: bool, json: bool, quiet: bool) -> None:
     """One pass; `quiet` says nothing of gangs that stay, and outlives a store or cluster that is away."""
     try:
-        swept = sweep(desk.repo, site=desk.site, environ=desk.environ, dry_run=dry_run)
+        swept = sweep(desk.repo, site=desk.site, environ=desk.environ, dry_run=dry_run, with_outputs=with_outputs)
+        unused = sweep_unused(desk.repo, site=desk.site, environ=desk.environ, dry_run=dry_run)
     except StorageError as error:
         if not quiet:
             raise
         say(f"not swept, tried again later: {error}", err=True)
         return
-    if quiet and not any(each.deleted for each in swept):
+    if quiet and not any(u.deleted for u in unused) and not any(s.deleted for s in swept):
         return
     if json:
-        print_json(swept)
-    elif swept:
-        done = "would go" if dry_run else "deleted"
-        say(
-            columns(
-                [
-                    (s.name, s.life, done if s.deleted or (dry_run and s.life in ("ended", "orphan")) else "stays")
-                    for s in swept
-                ]
-            )
-        )
-    else:
-        say("no gangs here")
+        print_json([*swept, *unused])
+        return
+    rows: list[tuple[str, str, str]] = [
+        (s.name, s.life, _said(s, dry_run=dry_run, with_outputs=with_outputs)) for s in swept
+    ]
+    rows += [
+        (f"environment {u.digest[:8]}", f"{format_bytes(u.size_bytes)}, used {u.days:.0f} days ago",
+         ("would go" if dry_run else "deleted") if u.is_over else "stays")
+        for u in unused
+    ]  # fmt: skip
+    say(columns(rows) if rows else "no gangs here")
+
+
+def _said(swept: Swept, *, dry_run: bool, with_outputs: bool) -> str:
+    if swept.deleted:
+        return "deleted"
+    if swept.life not in ("ended", "orphan"):
+        return "stays"
+    if swept.uncollected_files and not with_outputs:
+        size = format_bytes(swept.uncollected_bytes)
+        count = f"{swept.uncollected_files} file{'s' if swept.uncollected_files > 1 else ''}"
+        return f"stays: {count}, {size}, that its program wrote and nobody collected; --with-outputs deletes them, too"
+    return "would go" if dry_run else "stays"
