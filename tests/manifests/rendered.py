@@ -10,6 +10,7 @@ RENDERED = ROOT / "rendered"
 SOURCES = {
     "base": "base",
     "kfp": "kfp",
+    "monitoring": "monitoring",
     "serve": "serve",
     "serve-postgres": "serve-postgres",
     "test": "overlays/test",

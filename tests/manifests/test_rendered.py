@@ -163,6 +163,30 @@ def test_role_gives_what_the_table_of_rights_says_no_more_no_less(kind, name):
     assert given == {(right.group, right.resource, verb, only) for right, verb, only in single(TABLES[kind, name])}
 
 
+def test_who_drives_is_a_driver_and_a_reader():
+    drives, reads = (
+        {
+            subject["name"]
+            for name in ("test", "serve", "kfp")
+            for each in objects(name)
+            if each["kind"] in ("RoleBinding", "ClusterRoleBinding") and each["roleRef"]["name"] == role
+            for subject in each["subjects"]
+        }
+        for role in ("gangline-driver", "gangline-reader")
+    )
+    assert drives == reads == {"gangline-driver", "gangline-serve", "pipeline-runner"}
+
+
+@whole
+def test_overlays_need_no_kinds_of_the_prometheus_operator(name):
+    assert {each["apiVersion"].split("/")[0] for each in objects(name)} & {"monitoring.coreos.com"} == set()
+
+
+def test_objects_of_kueue_are_in_the_version_that_it_stores():
+    found = {each["apiVersion"] for each in objects("kueue") if each["apiVersion"].startswith("kueue.")}
+    assert found == {"kueue.x-k8s.io/v1beta2"}
+
+
 def test_kueue_overlay_has_no_placer_and_none_of_its_rights():
     assert "gangline-placer" not in {each["metadata"]["name"] for each in objects("kueue")}
 
@@ -175,6 +199,17 @@ def test_site_file_in_the_cluster_is_one_that_the_product_reads(tmp_path):
     path.write_text(found["data"]["site.toml"])
     site = load_site(path, environ={})
     assert (site.launch.target, site.launch.namespace) == ("kubernetes", "gangline")
+
+
+@run
+def test_whatever_goes_on_for_ever_has_probes_that_the_time_of_its_file_or_its_answer_fails(name):
+    for each in [each for each in objects(name) if each["kind"] == "Deployment"]:
+        (container,) = each["spec"]["template"]["spec"]["containers"]
+        assert {"startupProbe", "livenessProbe"} <= container.keys(), each["metadata"]["name"]
+        if "--alive" in (command := container["command"]):
+            file = command[command.index("--alive") + 1]
+            probes = [container[kind]["exec"]["command"] for kind in ("startupProbe", "livenessProbe")]
+            assert all(file in " ".join(probe) for probe in probes)
 
 
 @pytest.mark.parametrize("name", ["base", "serve", "serve-postgres"])

@@ -56,12 +56,14 @@ def test_probes_ask_open_routes_by_a_name_that_the_service_answers_to(probe, pat
     assert next(each["value"] for each in asked["httpHeaders"] if each["name"] == "Host") in LOOPBACK
 
 
-def test_account_has_the_rights_of_a_driver_and_no_other():
+def test_account_has_the_rights_of_a_driver_and_a_reader_and_no_other():
     bindings = [each for each in FOUND if each["kind"].endswith("Binding")]
-    assert [(each["roleRef"]["name"], each["metadata"]["namespace"]) for each in bindings] == [
-        ("gangline-driver", "gangline")
+    assert sorted((each["roleRef"]["name"], each["metadata"].get("namespace", "")) for each in bindings) == [
+        ("gangline-driver", "gangline"),
+        ("gangline-reader", ""),
     ]
-    assert [each["name"] for each in bindings[0]["subjects"]] == [pod()["serviceAccountName"]]
+    subjects = {subject["name"] for each in bindings for subject in each["subjects"]}
+    assert subjects == {pod()["serviceAccountName"]}
     assert not [each for each in FOUND if each["kind"] in ("Role", "ClusterRole")]
 
 
