@@ -20,7 +20,7 @@ from tests.cluster import tenant
 from tests.cluster.images import recipes
 from tests.cluster.images.base import base_path
 from tests.cluster.images.importing import has
-from tests.cluster.operators import jobset, trainer
+from tests.cluster.operators import jobset, kueue, trainer
 from tests.cluster.rig import env, machine
 from tests.cluster.rig.kubectl import Kubectl
 from tests.cluster.rig.trouble import Lacking, Trouble
@@ -144,6 +144,24 @@ class Cluster:
             pytest.skip(f"Go is not on the PATH; the manifests that {kind}s need lie in its module cache")
         else:
             {"jobset": jobset, "trainjob": trainer}[kind].install(self.kubectl)
+
+    def lend_kueue(self) -> contextlib.AbstractContextManager[None]:
+        """Kueue for as long as the context lasts: the given cluster's, else its newest release; or a skip."""
+        if not self.is_own:
+            if not self.serves("workloads.kueue.x-k8s.io"):
+                pytest.skip("the given cluster serves no workloads.kueue.x-k8s.io")
+            return contextlib.nullcontext()
+        if shutil.which("go") is None:
+            pytest.skip("Go is not on the PATH; the manifests that Kueue needs lie in its module cache")
+        return kueue.lent(self.kubectl)
+
+    def lend_kinds_of_kueue(self) -> contextlib.AbstractContextManager[None]:
+        """Kueue's kinds without its controller, for what is only checked."""
+        if not self.is_own:
+            return self.lend_kueue()
+        if shutil.which("go") is None:
+            pytest.skip("Go is not on the PATH; the definitions of Kueue's kinds lie in its module cache")
+        return kueue.kinds(self.kubectl)
 
     def read(self, *arguments: str) -> dict[str, Any]:
         return self.kubectl.read(*arguments)

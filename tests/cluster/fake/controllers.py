@@ -63,13 +63,13 @@ class _Round:
             self._release_pods()
             self._expire()
             return
-        if self.spec.get("suspend"):
-            self._suspend()
-        elif self._has("FailureTarget"):
+        if self._has("FailureTarget"):
             self._fail()
-        elif (reason := self._failure()) is not None:
+        elif (reason := self._failure()) is not None:  # of a suspended Job, too: its pods end by SIGTERM
             self._condition("FailureTarget", "True", *reason)
             self._fail()
+        elif self.spec.get("suspend"):
+            self._suspend()
         else:
             self._resume()
             self._go_on()
@@ -79,7 +79,7 @@ class _Round:
     def _suspend(self) -> None:
         for pod in self._alive():
             self._delete(pod)
-        self._release_pods()
+        self._release_pods(ended_only=True)
         if not self._has("Suspended"):
             self._condition("Suspended", "True", "JobSuspended", "Job suspended")
 
@@ -107,7 +107,7 @@ class _Round:
 
     def _failure(self) -> tuple[str, str] | None:
         """Reason and message of the first thing that fails the Job."""
-        limit = self.spec.get("activeDeadlineSeconds")
+        limit = None if self.spec.get("suspend") else self.spec.get("activeDeadlineSeconds")
         started = self.status.get("startTime")
         if limit is not None and started and self.server.now() >= _time(started) + timedelta(seconds=limit):
             return "DeadlineExceeded", "Job was active longer than specified deadline"
@@ -201,10 +201,11 @@ class _Round:
             self.server.answer(Asked(method="DELETE", path=path))
 
     def _release_pods(self, *, ended_only: bool = False) -> None:
-        """Ended pods are counted, so the tracking finalizer lets them go; those on their way out where the Job goes."""
+        """Ended pods are counted, so the tracking finalizer lets them go; those on their way out where the Job goes, or
+        where they never had a server."""
         for pod in self._mine_now():
             held = pod["metadata"].get("finalizers") or []
-            is_going = "deletionTimestamp" in pod["metadata"] and not ended_only
+            is_going = "deletionTimestamp" in pod["metadata"] and not (ended_only and pod["spec"].get("nodeName"))
             if TRACKING in held and (self._is_over(pod) or is_going):
                 pod["metadata"]["finalizers"] = [each for each in held if each != TRACKING]
                 self.server.write(("pods", self.namespace, pod["metadata"]["name"]), pod)

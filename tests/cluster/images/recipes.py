@@ -33,12 +33,15 @@ def pause() -> Image:
 
 
 def jobset() -> Image:
-    return Image(name="gangline.test/jobset", layers=(_program_layer("jobset"),), entrypoint=("/jobset",), user=USER)
+    return _operator("jobset", "jobset")
 
 
 def trainer() -> Image:
-    name = "trainer-controller-manager"
-    return Image(name="gangline.test/trainer", layers=(_program_layer(name),), entrypoint=(f"/{name}",), user=USER)
+    return _operator("trainer", "trainer-controller-manager")
+
+
+def kueue() -> Image:
+    return _operator("kueue", "kueue")
 
 
 def small_base() -> Image:
@@ -61,13 +64,18 @@ def train() -> Image:
     return _python(TRAIN, (*train_base().layers, _code_layer()))
 
 
+def _operator(name: str, server: str) -> Image:
+    layers = (_program_layer(server),)
+    return Image(name=f"gangline.test/{name}", layers=layers, entrypoint=(f"/{server}",), user=USER)
+
+
 def _python(name: str, layers: tuple[Layer, ...]) -> Image:
     return Image(name=name, layers=layers, env=_ENVIRONMENT, user=USER)
 
 
 def _program_layer(name: str) -> Layer:
     path = program(name)
-    return _layer(path.parent.name, lambda: [Entry(name=name, source=path, mode=0o755)])
+    return _layer(f"{name}-{path.parent.name}", lambda: [Entry(name=name, source=path, mode=0o755)])
 
 
 def _package_layer(name: str, packages: set[str]) -> Layer:

@@ -50,7 +50,7 @@ def applied(kubeconfig: Path) -> Iterator[Applied]:
     word = secrets.token_hex(3)
     admin = connect({"KUBECONFIG": str(kubeconfig)}, deadline_seconds=CALL_SECONDS)
     bound = [each for name in ("serve", "kfp") for each in objects(name) if each["kind"] == "RoleBinding"]
-    made = [_renamed(each, word) for each in (*objects("test"), *bound)]
+    made = [renamed(each, word) for each in (*objects("test"), *bound)]
     paths = [(collection(each), each) for each in made]
     try:
         for path, body in paths:
@@ -78,7 +78,7 @@ def _make(admin: Client, path: str, body: dict[str, Any]) -> None:
         assert body["kind"] in ("PriorityClass", "ServiceAccount"), body
 
 
-def _renamed(body: dict[str, Any], word: str) -> dict[str, Any]:
+def renamed(body: dict[str, Any], word: str) -> dict[str, Any]:
     """`body` with the namespaces, the marks and the cluster-wide names of this word alone."""
     text = json.dumps(body)
     for name in ("gangline", "gangline-system"):

@@ -30,7 +30,7 @@ def install(kubectl: Kubectl) -> None:
             )
         ],
     }
-    objects = module.kustomized(kubectl, module.manifests("jobset", _MODULE), ("config",), kustomization)
+    objects = module.kustomized(kubectl, module.manifests(_MODULE), ("config",), kustomization)
     module.install(kubectl, image, objects, deployment="jobset-controller-manager", namespace=NAMESPACE)
     await_true("JobSet's webhooks", lambda: _webhook_answers(kubectl), seconds=60)
 

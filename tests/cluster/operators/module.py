@@ -20,9 +20,9 @@ Object = dict[str, Any]
 _READY_SECONDS = 90
 
 
-def manifests(server: str, module: str) -> Path:
-    """Folder of `module` in Go's module cache, which the build of `server` filled; raises `Trouble`."""
-    source = next(each.source for each in MODULES if each.name == server)
+def manifests(module: str) -> Path:
+    """Folder of `module` in Go's module cache, which its build filled; raises `Trouble`."""
+    source = next(each.source for each in MODULES if each.name == "operators")
     told = subprocess.run(
         ["go", "mod", "download", "-json", module], cwd=source, capture_output=True, text=True, check=False
     )

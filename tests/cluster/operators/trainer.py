@@ -30,7 +30,7 @@ def install(kubectl: Kubectl) -> None:
         "patches": [module.patched_deployment(_MANAGER)],
         "secretGenerator": [{"name": "kubeflow-trainer-webhook-cert", "options": {"disableNameSuffixHash": True}}],
     }
-    base = module.manifests("trainer", _MODULE) / "manifests" / "base"
+    base = module.manifests(_MODULE) / "manifests" / "base"
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     objects = [space, *module.kustomized(kubectl, base, _PARTS, kustomization)]
     module.install(kubectl, image, objects, deployment=_MANAGER, namespace=NAMESPACE)

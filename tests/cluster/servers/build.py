@@ -69,8 +69,14 @@ MODULES = (
         packages=tuple(f"k8s.io/kubernetes/cmd/{name}" for name in _COMMANDS),
         variables=_kubernetes_version(),
     ),
-    Module(name="jobset", packages=("sigs.k8s.io/jobset",)),
-    Module(name="trainer", packages=("github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",)),
+    Module(
+        name="operators",
+        packages=(
+            "sigs.k8s.io/jobset",
+            "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
+            "sigs.k8s.io/kueue/cmd/kueue",
+        ),
+    ),
 )
 
 

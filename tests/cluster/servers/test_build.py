@@ -9,7 +9,7 @@ from tests.cluster.servers import build
 
 def test_programs_of_the_cluster_are_all_there():
     kubernetes = {"kubectl", "kube-apiserver", "kubelet", "etcd", "coredns", "pause"}
-    wanted = kubernetes | {"jobset", "trainer-controller-manager"}
+    wanted = kubernetes | {"jobset", "trainer-controller-manager", "kueue"}
     assert wanted <= {name for module in build.MODULES for name in module.programs}
 
 

@@ -21,7 +21,7 @@ from gangline.launch.kubernetes.objects.render import owner_patch, render_as
 from gangline.spec.site import LaunchTable, PodTable
 
 pytestmark = pytest.mark.cluster
-GOLDEN = Path(__file__).parents[2] / "golden" / "cluster" / "jobset-of-trainer.yaml"
+GOLDEN = Path(__file__).parents[2] / "golden" / "cluster" / "jobset-of-trainer-2.3.0.yaml"
 PAIR = replace(CPU, num_nodes=2)
 
 
@@ -99,7 +99,7 @@ def test_webhook_refuses_a_runtime_that_does_not_exist(cluster, place, gang):
 def test_field_that_this_trainer_does_not_know_is_refused(cluster, place, gang):
     wrong = copy.deepcopy(gang.root)
     wrong["metadata"]["name"] = "wrong"
-    wrong["spec"]["runtimePatches"] = []
+    wrong["spec"]["podTemplateOverrides"] = []
     wrong["spec"]["wishes"] = []
     with pytest.raises(Trouble, match="unknown field"):
         create(cluster, place, wrong)
@@ -119,7 +119,7 @@ def test_cluster_is_known_to_serve_trainjobs_of_this_spelling(cluster, place):
     if not cluster.is_own:
         pytest.skip("a given cluster may serve another version")
     facts = read_facts(connect({**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}, namespace=place))
-    assert (facts.trainer, facts.jobset, facts.kueue) == ("podSpecOverrides", True, False)
+    assert (facts.trainer, facts.jobset, facts.kueue) == ("runtimePatches", True, False)
 
 
 def test_launcher_starts_a_trainjob_and_leaves_nothing_of_it(cluster, place, launcher):

@@ -1,0 +1,189 @@
+"""Gangs in queues of the real Kueue: admitted, refused for good, put back for a graver one and resumed.
+
+A Topology is in the cluster all the while, behind a queue of its own, as on a cluster that others share.
+"""
+
+import json
+import time
+from contextlib import ExitStack
+
+import pytest
+from tests.cluster.desk import Desk, short_line, site_of
+from tests.cluster.driver import driving
+from tests.cluster.rig.wait import await_true
+from tests.contracts.launcher.gangs import HEAD, SLEEPER, STEPPER
+from tests.contracts.launcher.stands import ClusterStand
+
+from gangline.launch.kubernetes.placing.workload import is_admitted
+from gangline.spec.placement import Placement
+from gangline.spec.podset import Resources
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+SMALL = Resources(cpus=0.2, memory_bytes=2**28, shm_bytes=2**24)
+PACED = HEAD + "[step(number) or time.sleep(1) for number in range(15)]; print('done', rank)"
+LEVEL = "kubernetes.io/hostname"
+RACK = Placement(servers=(), devices_per_server=0, labels=(LEVEL,))
+FINAL_SECONDS = 30.0
+OF_GANGS = {"matchLabels": {"gangline/gangs": "true"}}
+OF_OTHERS = {"matchLabels": {"gangline/gangs": "elsewhere"}}
+
+
+@pytest.fixture(scope="module")
+def kueue(cluster):
+    """A cluster with Kueue and a Topology."""
+    with cluster.lend_kueue():
+        topology = thing("Topology", "gangline-test-elsewhere", {"levels": [{"nodeLabel": LEVEL}]})
+        flavors = [
+            thing("ResourceFlavor", "gangline-test-plain", {}),
+            thing(
+                "ResourceFlavor",
+                "gangline-test-racks",
+                {"topologyName": "gangline-test-elsewhere", "nodeLabels": {"kubernetes.io/os": "linux"}},
+            ),
+        ]
+        made = [topology, *flavors]
+        cluster.kubectl.apply(made)
+        yield cluster
+        delete(cluster, made)
+
+
+@pytest.fixture
+def queue(kueue, request, tmp_path):
+    """Makes a queue `gangs` in a namespace of its own, which it returns."""
+    with ExitStack() as made:
+        namespace = kueue.namespace(f"kueue-{request.node.name}")
+
+        def open_queue(**options):
+            options = {"flavor": "gangline-test-plain", "selector": OF_GANGS, "covered": ("cpu", "memory")} | options
+            cluster_queue = thing("ClusterQueue", f"of-{namespace}", cluster_queue_spec(**options))
+            local = thing("LocalQueue", "gangs", {"clusterQueue": f"of-{namespace}"}, namespace=namespace)
+            kueue.kubectl.apply([cluster_queue, local])
+            made.callback(delete, kueue, [local, cluster_queue])
+            await_true("the queue", lambda: is_active(kueue, f"of-{namespace}"), seconds=30)
+            return namespace
+
+        yield open_queue
+        kueue.kubectl.run("delete", "jobs", "--all", "-n", namespace)
+    kueue.delete(namespace)
+
+
+@pytest.fixture
+def stand(kueue, queue, tmp_path):
+    """Makes a queue, and opens what drives gangs through it."""
+    return lambda **options: ClusterStand(tmp_path, kueue, queue(**options))
+
+
+def thing(kind, name, spec, *, namespace=None):
+    place = {} if namespace is None else {"namespace": namespace}
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name, **place}, "spec": spec,
+    }  # fmt: skip
+
+
+def cluster_queue_spec(*, flavor, selector, covered, cpus="2"):
+    quotas = {"cpu": cpus, "memory": "8Gi"}
+    resources = [{"name": name, "nominalQuota": quotas[name]} for name in covered]
+    flavors = [{"name": flavor, "resources": resources}]
+    return {
+        "namespaceSelector": selector,
+        "resourceGroups": [{"coveredResources": list(covered), "flavors": flavors}],
+        "preemption": {"withinClusterQueue": "LowerPriority"},
+    }
+
+
+def delete(cluster, things):
+    told = {"apiVersion": "v1", "kind": "List", "items": things}
+    cluster.kubectl.run("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", feed=json.dumps(told))
+
+
+def is_active(cluster, name):
+    conditions = cluster.read("clusterqueue", name).get("status", {}).get("conditions", ())
+    return any(each["type"] == "Active" and each["status"] == "True" for each in conditions)
+
+
+def pair(stand, program, name, **changes):
+    wishes = {"num_nodes": 2, "procs_per_node": 1, "resources": SMALL, "queue": "gangs"}
+    return stand.podset(program, name, **wishes | changes)
+
+
+def workloads(stand):
+    found, _ = stand.api.items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{stand.api.namespace}/workloads")
+    return found
+
+
+def said(events):
+    return [(each.kind, each.text) for each in events if each.kind != "progress"]
+
+
+def test_gang_that_wishes_for_no_level_runs_on_a_plain_flavor_though_a_topology_is_elsewhere(stand):
+    here = stand()
+    here.launcher.submit(pair(here, STEPPER, "plain"))
+    events = list(here.launcher.follow("plain"))
+    assert events[-1].end.exit_code == 0, said(events)
+    (workload,) = workloads(here)
+    assert is_admitted(workload)
+    flavors = workload["status"]["admission"]["podSetAssignments"][0]["flavors"]
+    assert set(flavors.values()) == {"gangline-test-plain"}
+
+
+def test_gang_that_wishes_for_a_level_is_given_servers_that_its_status_names(stand, kueue):
+    here = stand(flavor="gangline-test-racks")
+    here.launcher.submit(pair(here, STEPPER, "placed", placement=RACK))
+    events = list(here.launcher.follow("placed"))
+    assert events[-1].end.exit_code == 0, said(events)
+    servers = [each.status.servers for each in events if each.status is not None and each.status.servers]
+    assert servers
+    assert set(servers[-1]) <= {each["metadata"]["name"] for each in kueue.read("nodes")["items"]}
+
+
+NEVER = {
+    "no quota for a resource": ({"covered": ("cpu",)}, {}, "has no quota for memory at all"),
+    "too little of a resource": ({"cpus": "300m"}, {}, "can never give it: more cpu"),
+    "another namespace": ({"selector": OF_OTHERS}, {}, "takes no gangs of this namespace"),
+    "no topology": ({}, {"placement": RACK}, "knows no such topology level"),
+}
+
+
+@pytest.mark.parametrize("why", NEVER)
+def test_queue_that_can_never_take_a_gang_is_final_after_30_seconds(stand, why):
+    options, changes, sentence = NEVER[why]
+    here = stand(**options)
+    here.launcher.submit(pair(here, SLEEPER, "never", **changes))
+    began = time.monotonic()
+    told = list(here.launcher.follow("never"))
+    end = told[-1].end
+    assert end.exit_code == 10, said(told)
+    assert sentence in end.reason
+    assert time.monotonic() - began >= FINAL_SECONDS
+
+
+def test_gang_that_a_graver_one_puts_back_resumes_as_the_same_job_and_ends_well(stand):
+    here = stand(cpus="450m")
+    first = here.launcher.submit(pair(here, PACED, "patient", priority="low"))
+    events = here.launcher.follow("patient")
+    seen = [next(events)]
+    while seen[-1].status is None or seen[-1].status.state != "running":
+        assert seen[-1].end is None, said(seen)
+        seen.append(next(events))
+    other = here.again()
+    other.submit(pair(here, STEPPER, "grave", priority="high"))
+    assert list(other.follow("grave"))[-1].end.exit_code == 0
+    seen += events
+    assert seen[-1].end.exit_code == 0, said(seen)
+    assert here.again().submit(pair(here, PACED, "patient", priority="low")).uid == first.uid
+    put_back = [each for each in workloads(here) if "patient" in each["metadata"]["name"]]
+    assert any(each["type"] == "Preempted" for each in put_back[0]["status"]["conditions"]), put_back
+
+
+@pytest.mark.timeout(900)
+def test_record_of_a_line_says_when_its_gang_was_admitted_and_where_it_ran(kueue, queue, tmp_path_factory):
+    image = kueue.train_image
+    namespace = queue(cpus="4")
+    repo, home = short_line(tmp_path_factory.mktemp("bytegpt")), tmp_path_factory.mktemp("home")
+    site = site_of(kueue, image, namespace, launch='launcher = "job"\nqueue = "gangs"')
+    with driving(kueue):
+        record = Desk(kueue, repo, home, namespace, site).run("pods")
+    assert record["run"]["verdict"] == "passed"
+    assert record["run"]["created"] < record["gang"]["admitted"]
+    assert len(record["gang"]["servers"]) == 2
+    assert all(is_admitted(each) for each in kueue.read("workloads", "-n", namespace)["items"])
