@@ -5,7 +5,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 SUITE := OMP_NUM_THREADS=1 $(BIN)/python -m tests.twice -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check setup setup-dev lock tools test-tools faults mutations slow proofs gpu bench schemas docs clean
+.PHONY: help demo test check setup setup-dev lock tools test-tools test-versions faults mutations slow proofs gpu gpu-kit bench schemas docs clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -20,7 +20,7 @@ demo: setup      ## one commit of a small GPT through the whole line, on this ma
 	@$(BIN)/python examples/demo.py
 
 test: setup-dev check  ## checks and the default test suite
-	@$(SUITE) -n 3 -m "not slow and not gpu and not tools and not cluster"
+	@$(SUITE) -n 3 -m "not slow and not gpu and not tools and not cluster and not versions"
 
 check: setup-dev ## format, lint, types, the map of rooms, manifests, pipelines
 	@$(BIN)/ruff format --check -q . || { echo "run: .venv/bin/ruff format ."; exit 1; }
@@ -36,6 +36,9 @@ test-tools: setup-dev ## the suites that need those servers
 	@$(SUITE) --timeout-method=signal -m "tools and not slow"
 
 include tests/cluster/cluster.mk
+
+test-versions: setup-dev ## the demo, a lock and a slice of the suite under Python 3.11 to 3.13 with torch 2.11 to 2.15; ONLY=3.12-2.11, JSON=found.json, RECORD=1
+	@$(BIN)/python -m tests.versions $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON)) $(if $(RECORD),--record)
 
 faults: setup-dev ## the smoke slice of every fault row; ROW=T1 picks one, FULL=1 takes its full size, SEED=17
 	@$(PYTEST) -q -m "$(if $(FULL),,not slow and )not gpu and not cluster" tests/faults $$(grep -rlE --include='test_*.py' 'mark\.row\(.*"$(ROW)' tests | grep -v ^tests/faults) $(if $(ROW),--row $(ROW)) $(if $(SEED),--seed $(SEED))
@@ -53,8 +56,11 @@ proofs: setup-dev ## every parity test of the training runtime, then the table o
 gpu: setup-dev   ## what needs a CUDA device
 	@$(PYTEST) -q -m gpu
 
+gpu-kit: setup-dev ## build/gpu-kit: this source and wheels, for a CUDA machine without network, and its sessions
+	@$(BIN)/python benchmarks/gpu/kit.py
+
 bench: setup-dev ## every benchmark; each prints its ratio and writes JSON to .gangline/benchmarks
-	@for each in $$(grep -rl --include='*.py' '^if __name__' benchmarks | grep -v /cluster/ | sort); do echo "== $$each"; OMP_NUM_THREADS=1 $(BIN)/python $$each || exit 1; done
+	@for each in $$(grep -rl --include='*.py' '^if __name__' benchmarks | grep -vE '/(cluster|gpu)/' | sort); do echo "== $$each"; OMP_NUM_THREADS=1 $(BIN)/python $$each || exit 1; done
 
 schemas: setup-dev ## JSON schemas and reference pages from the code
 	@$(BIN)/python -m gangline.spec.schema docs/schemas
@@ -63,7 +69,9 @@ schemas: setup-dev ## JSON schemas and reference pages from the code
 	@$(BIN)/python -m gangline.metrics.reference docs/reference
 	@$(BIN)/python -m gangline.serve.schema docs/schemas
 	@$(BIN)/python -m gangline.serve.reference docs/reference
+	@$(BIN)/python -m gangline.integrations.reference docs/reference
 	@$(BIN)/python -m tests.faults.protections
+	@$(BIN)/python -m tests.surface.names
 
 docs: setup-dev schemas ## the documentation site into build/docs, every link checked
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict && echo "docs      build/docs/index.html"
