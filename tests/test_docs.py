@@ -13,10 +13,13 @@ from tests import proofs as proof
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from gangline import train
 from gangline.cli.main import app
 from gangline.cli.reference import commands_page
+from gangline.integrations.reference import python_page
 from gangline.planner.runnable import RUNNABLE
 from gangline.serve.reference import api_page
+from gangline.spec.load import load_line
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -35,6 +38,13 @@ def test_the_site_builds_with_every_link_checked(tmp_path):
 
 def test_the_page_of_the_api_is_current():
     assert (ROOT / "docs/reference/api.md").read_text("utf-8") == api_page(), "make schemas writes it anew"
+
+
+def test_the_page_of_python_is_current_and_has_every_public_name():
+    page = (ROOT / "docs/reference/python.md").read_text("utf-8")
+    assert page == python_page(), "make schemas writes it anew"
+    for name in train.__all__:
+        assert f"`gangline.train.{name}`" in page
 
 
 def test_the_page_of_commands_is_current():
@@ -75,3 +85,12 @@ def _require_known(words: list[str], line: str) -> None:
         if word.startswith("-") and word != "--":
             name = word.split("=")[0]
             assert name in {*options, "--help"}, f"{line}: gangline {' '.join(names)} has no option {name}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_first_line_of_a_page_is_one(page, tmp_path):
+    text = (ROOT / page).read_text("utf-8")
+    (tmp_path / "line.toml").write_text(text.partition("```toml\n")[2].partition("```")[0])
+    line = load_line(tmp_path)
+    assert line.project.command is not None, "the first example is a script of one's own"
+    assert text.index("gangline init") < text.index("gangline new")

@@ -1,5 +1,6 @@
 """The house itself: locks, links of the documentation, tasks by name."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -52,15 +53,38 @@ def test_installer_refuses_a_profile_it_does_not_know():
     assert "wanted `run` or `dev`, found ['prod']" in done.stderr
 
 
-def test_installer_passes_on_everything_of_a_lock_but_torch_and_its_libraries():
+@pytest.fixture
+def install():
     sys.path.insert(0, str(ROOT / "requirements"))
     try:
-        import install
+        return importlib.import_module("install")
     finally:
         sys.path.pop(0)
-    lock = ROOT / "requirements/run.txt"
-    every = [entry.split("==")[0] for entry in install.entries(lock)]
-    rest = [name for name in every if not install.TORCH_FAMILY.match(name)]
-    assert "torch" in every
-    assert "cattrs" in rest
-    assert {name.split("-")[0] for name in set(every) - set(rest)} == {"torch", "triton", "cuda", "nvidia"}
+
+
+def test_installer_passes_on_everything_of_a_lock_but_torch_and_its_libraries(install):
+    every = install.entries(ROOT / "requirements/dev.txt")
+    rest = [install.name_of(entry) for entry in every if not install.TORCH_FAMILY.match(entry)]
+    left_out = {install.name_of(entry) for entry in every} - set(rest)
+    assert {"cattrs", "torchmetrics"} <= set(rest)
+    assert {name.split("-")[0] for name in left_out} == {"torch", "triton", "cuda", "nvidia"}
+
+
+@pytest.mark.parametrize("torch", ["2.11", "2.13"])
+def test_an_older_torch_comes_with_its_own_libraries_and_with_hashes(install, torch):
+    locks = install.locks_of("run", torch)
+    newest, other = map(install.entries, locks)
+    found = install.together(newest, other)
+    assert install.version_of(found, "torch").startswith(f"{torch}.")
+    assert all("--hash=sha256:" in entry for entry in found)
+    assert {each for each in found if install.TORCH_FAMILY.match(each)} <= set(other)
+    replaced = {install.name_of(each) for each in other}
+    rest = [each for each in newest if not install.TORCH_FAMILY.match(each) and install.name_of(each) not in replaced]
+    assert found == [*rest, *other]
+    assert len(rest) > 50
+
+
+def test_a_torch_without_a_lock_is_refused_with_those_that_have_one(install, capsys):
+    with pytest.raises(SystemExit):
+        install.locks_of("run", "2.10")
+    assert "wanted one that has a lock (2.11, 2.13, 2.15), found 2.10" in capsys.readouterr().err

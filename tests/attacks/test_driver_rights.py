@@ -21,6 +21,8 @@ from gangline.launch.kubernetes.objects.render import render_as
 
 pytestmark = pytest.mark.row("A3")
 BASE = objects("base")
+ROLES = objects("test")
+"""Those of the base and the reader's, which is applied where it is wanted."""
 POLICIES = [each for each in BASE if each["kind"] == "ValidatingAdmissionPolicy"]
 ACCOUNTS = {"gangline-driver": "base", "gangline-serve": "serve", "pipeline-runner": "kfp"}
 """To the rendered file that binds it."""
@@ -49,13 +51,10 @@ def named_by(mutations):
 
 def rules_of(account):
     """Of all Roles that are bound to it."""
-    found = objects(ACCOUNTS[account])
-    bound = [
-        each for each in found if each["kind"].endswith("Binding") and each["metadata"]["name"] != "gangline-reader"
-    ]
+    bound = [each for each in objects(ACCOUNTS[account]) if each["kind"].endswith("Binding")]
     mine = [each for each in bound if account in [subject["name"] for subject in each.get("subjects", ())]]
     assert mine
-    return [rule for each in mine for rule in named(BASE, each["roleRef"]["kind"], each["roleRef"]["name"])["rules"]]
+    return [rule for each in mine for rule in named(ROLES, each["roleRef"]["kind"], each["roleRef"]["name"])["rules"]]
 
 
 def job_with(mutation):

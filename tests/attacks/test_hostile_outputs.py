@@ -35,8 +35,9 @@ ROOT = Path(__file__).parents[2]
 GB, MIB = 10**9, 2**20
 PREFIX = "runs/p/c/r"
 PLAN = SimpleNamespace(
-    role="train", run="r", run_prefix=PREFIX, world_size=2, jobs=(), program=SimpleNamespace(task="t")
-)
+    role="train", run="r", run_prefix=PREFIX, output_prefix=PREFIX, world_size=2, jobs=(),
+    program=SimpleNamespace(task="t"),
+)  # fmt: skip
 NESTED = b"[" * 100_000
 HUGE = b"9" * 4000
 JUNK = (

@@ -48,13 +48,14 @@ def test_requests_during_a_rotation_carry_one_credential_each(gateway, file):
     thread = threading.Thread(target=rotate)
     thread.start()
     try:
-        for _ in range(300):
+        for count in itertools.count():
             assert store.get("no-such-key") is None
+            if count >= 300 and len({number for _, number in gateway.answered}) > 50:
+                break
     finally:
         over.set()
         thread.join()
     assert gateway.mixed == []
-    assert len({number for _, number in gateway.answered}) > 50
 
 
 def ends_as_it_is_used(gateway, file):
