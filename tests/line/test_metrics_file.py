@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.errors import ConfigError
-from gangline.line.metrics_file import read_metrics_file
+from gangline.line.metrics_file import read_metrics_file, rows_added
 
 
 def test_nested_tables_are_dotted_names():
@@ -35,6 +35,27 @@ def test_rows_with_a_step_make_the_curve_and_the_last_values_are_the_metrics():
     assert read_metrics_file("m.jsonl", b'{"step": 1, "loss": 4.5}\n\n{"step": 2, "loss": 4, "acc": 0.5}').losses == {
         1: 4.5, 2: 4.0
     }  # fmt: skip
+
+
+ROWS = b"step,loss\n1,2\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "held", "now", "counts"),
+    [
+        ("m.csv", ROWS, ROWS + b"2,1\n", b"step,loss\n2,1\n"),
+        ("m.csv", ROWS[:-1], ROWS + b"2,1\n", b"step,loss\n2,1\n"),
+        ("m.csv", b"a\r\n1", b"a\r\n1\r\n2\r\n", b"a\n2\r\n"),
+        ("m.csv", ROWS[:-1], ROWS[:-1] + b"5\n", ROWS[:-1] + b"5\n"),  # its last row became another
+        ("m.csv", ROWS, b"step,loss\n1,3\n", b"step,loss\n1,3\n"),
+        ("m.csv", ROWS, ROWS, ROWS),
+        ("m.csv", b"", ROWS, ROWS),
+        ("m.jsonl", b'{"a": 1}\n', b'{"a": 1}\n{"a": 2}\n', b'{"a": 2}\n'),
+        ("m.json", b'{"a": 1}', b'{"a": 1}\n', b'{"a": 1}\n'),
+    ],
+)
+def test_of_a_file_that_grew_the_rows_that_came_count(name, held, now, counts):
+    assert rows_added(name, now, held) == counts
 
 
 BAD = {

@@ -74,6 +74,25 @@ def test_a_metrics_file_of_the_commit_that_the_program_did_not_write_is_no_measu
         desk.run()
 
 
+APPENDS = "with open('metrics.csv', 'a') as file: file.write({row!r})\n"
+
+
+@pytest.mark.parametrize("held", ["step,loss\n1,0.5\n2,0.25\n", "step,loss\r\n1,0.5\r\n2,0.25"])
+def test_rows_that_the_commit_holds_are_no_measurement_of_a_program_that_appends(desk, held):
+    row = "\n1,3.5\n" if not held.endswith("\n") else "1,3.5\n"
+    commit(desk, APPENDS.format(row=row), keys='metrics = "metrics.csv"\n', **{"metrics.csv": held})
+    record = desk.run()
+    assert record.metrics["loss"].value == 3.5
+    assert [(point.step, point.value) for point in record.curve.points] == [(1, 3.5)]
+
+
+def test_a_program_that_appends_no_row_measured_nothing(desk):
+    held = {"metrics.csv": "step,loss\n1,0.5\n"}
+    commit(desk, APPENDS.format(row="\n"), keys='metrics = "metrics.csv"\n', **held)
+    with pytest.raises(ConfigError, match="wanted at least one number, found none"):
+        desk.run()
+
+
 def test_a_metric_that_is_nan_is_refused_by_the_gate_that_asks_for_it(desk):
     commit(desk, SCRIPT.format(loss="NaN"), tables=GATE)
     with pytest.raises(GateError, match=r"eval.loss is nan, no finite number"):

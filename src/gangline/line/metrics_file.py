@@ -5,6 +5,8 @@
     1,4.13,
     2,3.92,3.99
 
+Of a file that the commit holds and the program only appends to, the rows that it added are measured.
+
 Numbers that are not finite are kept apart: no record can hold one, and a gate that asks for it says no.
 """
 
@@ -39,6 +41,20 @@ class MetricsFile:
     @property
     def last_step(self) -> int:
         return max(self.losses, default=0)
+
+
+def rows_added(name: str, data: bytes, committed: bytes) -> bytes:
+    """`data` without the rows that stand in the commit; all of it where the program wrote the file anew.
+
+    A file that is equal was written anew: the collector takes none that the program did not write.
+    """
+    if data == committed:
+        return data
+    ends = committed.endswith(b"\n") or data[len(committed) :].startswith((b"\n", b"\r\n"))
+    if name.endswith(".json") or not committed.strip() or not data.startswith(committed) or not ends:
+        return data
+    header = committed.partition(b"\n")[0].removesuffix(b"\r") + b"\n" if name.endswith(".csv") else b""
+    return header + data[len(committed) :].lstrip(b"\r\n")
 
 
 def read_metrics_file(name: str, data: bytes) -> MetricsFile:

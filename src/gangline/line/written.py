@@ -1,15 +1,18 @@
 """The numbers that a program wrote into the file of `project.metrics`, beside those that it reported in other ways."""
 
+import posixpath
 from collections.abc import Mapping
 from hashlib import sha256
 
 from gangline.errors import ConfigError, IntegrityError
 from gangline.line.context import Context
 from gangline.line.gangs import Finished
-from gangline.line.metrics_file import MetricsFile, read_metrics_file
+from gangline.line.metrics_file import MetricsFile, read_metrics_file, rows_added
 from gangline.line.outputs import Collected
 from gangline.spec.outputs import FOLDER, MOST_METRICS_BYTES
+from gangline.storage.blobs import get_blob
 from gangline.storage.bounded import get_bounded
+from gangline.storage.layer import read
 
 NOT_FINITE = "not_finite"
 """Output of the train stage: metrics that the program wrote as nan or inf; a gate that asks for one says no."""
@@ -37,7 +40,8 @@ def read_written(ctx: Context, finished: Finished, collected: Collected | None) 
     blob = get_bounded(ctx.store, key, most_bytes=MOST_METRICS_BYTES)
     if blob is None or sha256(blob.data).hexdigest() != file.sha256:
         raise IntegrityError(f"{key}: wanted {name} as it was collected, found {'other bytes' if blob else 'nothing'}")
-    found = read_metrics_file(name, blob.data)
+    committed = _committed(ctx, name)
+    found = read_metrics_file(name, blob.data if committed is None else rows_added(name, blob.data, committed))
     if found.left_out:
         shown = ", ".join(f"{each} ({what})" for each, what in list(found.left_out.items())[:_SHOWN])
         more = f" and {len(found.left_out) - _SHOWN} more" if len(found.left_out) > _SHOWN else ""
@@ -45,6 +49,13 @@ def read_written(ctx: Context, finished: Finished, collected: Collected | None) 
     for metric, what in list(found.not_finite.items())[:_SHOWN]:
         ctx.remember("train", "metrics", f"{name}: {metric} is {what}, no finite number")
     return found
+
+
+def _committed(ctx: Context, name: str) -> bytes | None:
+    """What the code layer holds at the place of the metrics file; None: nothing."""
+    path = posixpath.normpath(posixpath.join(ctx.plan.program.folder, name))
+    files = read(get_blob(ctx.store, str(ctx.output("build", "code"))))
+    return next((bytes(file.data) for file in files if file.path == path), None)
 
 
 def with_written(own: Mapping[str, float], written: MetricsFile) -> dict[str, float]:
