@@ -84,8 +84,15 @@ def test_a_band_whose_seeds_gave_equal_values_says_so_and_refuses_beyond_its_flo
     of = with_metric(value=2.0, base=2.0, base_band=Band(center=2.0, half=0.002, n=3, origin="base", equal=True))
     verdict, reason = quality(LOWER, of)
     assert verdict == "yes"
-    assert "the program does not use its seed, the band is its floor only" in reason
+    assert "as where a program does not use its seed: the band is its floor only" in reason
     assert quality(LOWER, replace(of, metrics={"eval_loss": replace(of.metrics["eval_loss"], value=2.1)}))[0] == "no"
+
+
+@pytest.mark.parametrize(("better", "far"), [("lower", 1.5), ("higher", 2.5)])
+def test_a_value_beyond_the_good_side_is_not_called_within(better, far):
+    of = with_metric(value=far, base=2.0, base_band=Band(center=2.0, half=0.1, n=3, origin="base"))
+    verdict, reason = quality(replace(LOWER, better=better), of)
+    assert (verdict, reason) == ("yes", f"{far} is better than the base band 2 ± 5.0 % (3 seeds of base)")
 
 
 @pytest.mark.parametrize(

@@ -114,20 +114,38 @@ def test_a_program_that_does_not_read_its_seed_is_told_and_its_band_is_the_floor
     said = "seeds 1 2 3 gave equal values: the program does not use its seed; the band is its floor only"
     assert said in events(record, "seeds")
     assert record.metrics["error"].band.equal
-    assert "its seeds gave equal values: the program does not use its seed" in judged(record).reason
+    assert "its seeds gave equal values, as where a program does not use its seed" in judged(record).reason
     commit(desk, reads(1.0005, noise=0))
     assert judged(desk.run()).verdict == "yes"
     commit(desk, reads(1.14, noise=0))
-    with pytest.raises(GateError, match=r"outside the base band .* the program does not use its seed"):
+    with pytest.raises(GateError, match=r"outside the base band .* a program does not use its seed"):
         desk.run()
 
 
-def test_seeds_that_end_alike_but_took_other_ways_use_their_seed(desk):
-    text = HEAD.replace("loss=1.0", "loss=program.seed") + "    program.report(error=1.0)\n"
-    commit(desk, text)
+def test_a_gated_metric_that_no_seed_changes_is_told_beside_one_that_all_change(desk):
+    text = HEAD.replace("loss=1.0", "loss=program.seed")
+    commit(desk, f"{text}    program.report(error=1.0, parameters=7, spread=program.seed / 10)\n")
+    record = desk.run()
+    assert events(record, "seeds") == ["seeds 1 2 3 gave equal values of error: the band is its floor only"]
+    assert record.metrics["error"].band.equal
+    assert not record.metrics["spread"].band.equal
+    assert "seeds 1 2 3: band of error 1 ± 0.1 %" in stage(record, "evaluate").message
+    assert "its seeds gave equal values" in judged(record).reason
+
+
+def test_a_metric_that_no_gate_judges_and_no_seed_changes_is_not_told(desk):
+    commit(desk, f"{HEAD}    program.report(error=1.0 + program.seed, parameters=7)\n")
     record = desk.run()
     assert events(record, "seeds") == []
     assert not record.metrics["error"].band.equal
+
+
+def test_seeds_that_end_alike_but_took_other_ways_use_their_seed(desk):
+    text = HEAD.replace("loss=1.0", "loss=program.seed")
+    commit(desk, f"{text}    program.report(loss=1.0)\n", GATE.replace('"error"', '"loss"'))
+    record = desk.run()
+    assert events(record, "seeds") == []
+    assert not record.metrics["loss"].band.equal
 
 
 def test_a_seed_that_fails_fails_the_stage_by_name(desk):

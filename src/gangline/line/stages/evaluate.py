@@ -97,11 +97,24 @@ def _job_of(ctx: Context, finished: Finished) -> JobResult:
     return replace(job, metrics=with_written(job.metrics, written), losses=losses)
 
 
-def _are_equal(ctx: Context, result: GangResult) -> bool:
-    """All seeds measured the same, to the bit, at their ends and on their ways."""
-    first, *others = result.jobs
-    ends = bool(others) and all(job.metrics == first.metrics for job in others)
-    return ends and len(set(_with_seeds(ctx, result).seed_points.values())) <= 1
+def _equal_metrics(ctx: Context, result: GangResult) -> set[str]:
+    """Metrics that all seeds measured the same, to the bit, at their ends and, for that of the curve, on their ways."""
+    first, *others = (job.metrics for job in result.jobs)
+    if not others:
+        return set()
+    equal = {name for name, value in first.items() if all(each.get(name) == value for each in others)}
+    courses = set(_with_seeds(ctx, result).seed_points.values())
+    return equal if len(courses) <= 1 else equal - {ctx.record.curve.metric}
+
+
+def _equal_sentence(ctx: Context, equal: set[str], result: GangResult) -> str:
+    """Empty where a seed changes all that a gate judges; no gate judges a count of parameters, say."""
+    seeds = " ".join(str(job.seed) for job in result.jobs)
+    if equal and all(job.metrics.keys() == equal for job in result.jobs):
+        return f"seeds {seeds} gave equal values: the program does not use its seed; the band is its floor only"
+    if judged := sorted(equal & {gate.metric for gate in ctx.line.gate.quality}):
+        return f"seeds {seeds} gave equal values of {', '.join(judged)}: the band is its floor only"
+    return ""
 
 
 def judge_metrics(ctx: Context, result: GangResult) -> dict[str, Metric]:
@@ -128,12 +141,12 @@ def _not_finite(ctx: Context, result: GangResult) -> dict[str, str]:
 def own_metrics(ctx: Context, result: GangResult) -> dict[str, Metric]:
     """What the job of the run's own seed reported, whoever asks for it."""
     own = next((job for job in result.jobs if job.seed == ctx.line.train.seed), None)
-    equal = _are_equal(ctx, result) if own else False
-    if equal:
-        seeds = " ".join(str(job.seed) for job in result.jobs)
-        text = f"seeds {seeds} gave equal values: the program does not use its seed; the band is its floor only"
+    if own is None:
+        return {}
+    equal = _equal_metrics(ctx, result)
+    if text := _equal_sentence(ctx, equal, result):
         ctx.remember("evaluate", "seeds", text)
-    return {name: _metric(ctx, name, own, result, equal=equal) for name in sorted(own.metrics)} if own else {}
+    return {name: _metric(ctx, name, own, result, equal=name in equal) for name in sorted(own.metrics)}
 
 
 def _metric(ctx: Context, name: str, own: JobResult, result: GangResult, *, equal: bool) -> Metric:
@@ -216,9 +229,10 @@ def _message(metrics: Mapping[str, Metric]) -> str:
     parts = [f"{name} {format_number(metric.value)}" for name, metric in first[:SHOWN]]
     if len(first) > SHOWN:
         parts.append(f"{len(first) - SHOWN} more")
-    learned = next(((name, metric) for name, metric in metrics.items() if metric.band), None)
-    if learned is not None and learned[1].band is not None:
-        spread = learned[1].band
+    learned = next(((name, metric, metric.band) for name, metric in first if metric.band), None)
+    if learned is not None:
+        name, metric, spread = learned
         percent = abs(spread.half / spread.center) * 100 if spread.center else 0.0
-        parts.append(f"seeds {' '.join(learned[1].seeds)}: band {format_number(spread.center)} ± {percent:.1f} %")
+        whose = f" of {name}" if len(first) > 1 else ""
+        parts.append(f"seeds {' '.join(metric.seeds)}: band{whose} {format_number(spread.center)} ± {percent:.1f} %")
     return " · ".join(parts)

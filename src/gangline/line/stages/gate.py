@@ -22,7 +22,7 @@ from gangline.storage.blobs import get_blob
 from gangline.units import format_number
 
 EQUAL_SEEDS = (
-    "its seeds gave equal values: the program does not use its seed, the band is its floor only;"
+    "its seeds gave equal values, as where a program does not use its seed: the band is its floor only;"
     " a program reads GANGLINE_SEED, a task draws without a seed of its own; or set floor_percent or tolerance_percent"
 )
 _MARKS: dict[Answer, str] = {"yes": "✓", "no": "✗", "unknown": "?"}
@@ -174,15 +174,16 @@ def _by_band(name: str, wanted: QualityGate, metric: Metric) -> Gate:
     judged = replace(base, half=max(base.half, floor))
     worse = band.is_worse(metric.value, judged, wanted.better)
     percent = abs(judged.half / judged.center) * 100 if judged.center else 0.0
-    where = "outside" if worse else "within"
     spread = f"{format_number(judged.center)} ± {percent:.1f} %"
     shown = f"base band {spread} ({judged.n} seeds of {judged.origin})"
     if judged.n < band.MIN_SEEDS:
         shown = f"tolerance {spread} around the base {judged.origin}"
+    better = not worse and abs(metric.value - judged.center) > judged.half
+    where = "is outside" if worse else "is better than" if better else "is within"
     return Gate(
         name=name,
         verdict="no" if worse else "yes",
-        reason=f"{format_number(metric.value)} is {where} the {shown}{_equal(base)}",
+        reason=f"{format_number(metric.value)} {where} the {shown}{_equal(base)}",
         evidence={"value": metric.value, "center": judged.center, "half": judged.half, "n": judged.n},
     )
 
