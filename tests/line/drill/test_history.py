@@ -1,6 +1,7 @@
 """What a gang wrote around a strike, measured against histories made by hand."""
 
 import json
+from dataclasses import replace
 
 from gangline.line.drill.history import History, Strike, aftermath, went_back
 
@@ -57,6 +58,14 @@ def test_without_a_checkpoint_everything_is_lost():
     anew = tuple(step(number, 6.0 + number, 1) for number in range(1, 6))
     after = aftermath(History(ranks=ranks + anew, keepers=KILLED.keepers), KILL)
     assert (after.new_step, after.lost_steps, after.checkpoint_step) == (1, 4, 0)
+
+
+def test_whether_a_program_saves_is_seen_at_any_time():
+    assert aftermath(KILLED, KILL).saves
+    never = replace(KILLED, ranks=tuple(each for each in KILLED.ranks if each["event"] != "saved"))
+    assert not aftermath(never, KILL).saves
+    late = {"event": "saved", "mono": 99.0, "rank": 0, "generation": 1, "step": 6}
+    assert aftermath(replace(never, ranks=(*never.ranks, late)), KILL).saves
 
 
 def test_a_short_stop_recovers_without_a_new_generation():

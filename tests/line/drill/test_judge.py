@@ -58,6 +58,14 @@ def test_a_recovery_beyond_its_target_held_late(kind, done, times, reason):
     [
         (KIND, KILL, {"lost_steps": 3, "durable": 4}, 2, (), "lost 3 steps, promised at most 2"),
         (KIND, KILL, {"lost_steps": 3, "durable": 1, "saves_failed": True}, 2, (), "lost 3 steps, promised at most 2"),
+        (
+            KIND,
+            KILL,
+            {"lost_steps": 4, "checkpoint_step": 0, "durable": 0, "saves": False},
+            2,
+            (),
+            "the program saves nothing, so it began again: lost 4 steps, promised at most 2",
+        ),
         (KIND, KILL, {"recover_seconds": None}, 2, (), "no new step came"),
         (KIND, KILL, {"detect_seconds": None}, 2, (), "no keeper noticed"),
         (KIND, KILL, {"breaks": ("step 3 followed step 1",)}, 2, (), "step 3 followed step 1"),

@@ -14,6 +14,7 @@ from gangline.spec.record import SLOW
 from gangline.storage.beneath import read_below
 
 Event = dict[str, Any]
+_SAVES = ("saved", "save_failed")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +88,8 @@ class Aftermath:
     """Step of the newest checkpoint that was durable then."""
     saves_failed: bool = False
     """The last word on saves before the strike was a failure."""
+    saves: bool = True
+    """The program saved, or tried to, at any time."""
     restarts: int = 0
     charged: int = 0
     """Of these, how many the restart budget paid for."""
@@ -140,6 +143,7 @@ def aftermath(history: History, strike: Strike) -> Aftermath:
         reached=reached,
         durable=durable,
         saves_failed=saves_failed,
+        saves=any(e["event"] in _SAVES for e in history.ranks),
         restarts=len(restarts),
         charged=charged,
         usual_step=_usual_step(history, strike),
@@ -186,7 +190,7 @@ def _usual_step(history: History, strike: Strike) -> float | None:
 
 def _saved(history: History, strike: Strike) -> tuple[int, bool]:
     """Step of the newest durable checkpoint before the strike, and whether the last word on saves was a failure."""
-    saves = [e for e in history.ranks if e["event"] in {"saved", "save_failed"} and e["mono"] <= strike.mono]
+    saves = [e for e in history.ranks if e["event"] in _SAVES and e["mono"] <= strike.mono]
     durable = max((e["step"] for e in saves if e["event"] == "saved"), default=0)
     return durable, bool(saves) and saves[-1]["event"] == "save_failed"
 

@@ -124,7 +124,8 @@ def _broken(kind: Kind, strike: Strike, after: Aftermath, interval: int) -> list
     elif after.recover_seconds is None and kind.stalls:
         found.append("no new step came")
     if after.lost_steps is not None and after.lost_steps > interval and not was_saving(after, interval):
-        found.append(f"lost {after.lost_steps} steps, promised at most {interval}")
+        why = "" if after.saves else "the program saves nothing, so it began again: "
+        found.append(f"{why}lost {after.lost_steps} steps, promised at most {interval}")
     if kind.name in {"kill-rank", "kill-twice"} and after.detect_seconds is None:
         found.append("no keeper noticed")
     return found + list(PROMISES.get(kind.name, nothing_more)(strike, after))
@@ -144,7 +145,7 @@ def _broken_beside(kind: Kind, strike: Strike, after: Aftermath, seen: Seen) -> 
 def was_saving(after: Aftermath, interval: int) -> bool:
     """Was a save under way at the strike? It is as good as durable only once it ends, so an interval more is lost."""
     due = after.reached // interval * interval
-    return due > after.durable and not after.saves_failed
+    return due > after.durable and after.saves and not after.saves_failed
 
 
 def _rounded(seconds: float | None) -> float | None:
