@@ -20,7 +20,8 @@ from gangline.spec.gang import GangResult
 from gangline.spec.plan import CheckpointPolicy
 from gangline.storage.open import open_store
 from gangline.train.frameworks import framework_environ
-from gangline.train.program import Program
+from gangline.train.heartbeat import peek
+from gangline.train.program import ENDING_SECONDS, Program
 from gangline.train.program_saves import ProgramSaves
 
 
@@ -131,6 +132,17 @@ def test_a_script_joins_without_a_block_until_its_interpreter_ends(in_gang, end,
     events = [json.loads(line) for line in (home / "out" / "ranks" / "0.jsonl").read_text().splitlines()]
     assert [each["reason"] for each in events if each["event"] == "done"] == said
     assert [each["step"] for each in events if each["event"] == "step"] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(("steps", "expects"), [(5, False), (6, True)])
+def test_after_its_last_step_a_program_may_be_silent(in_gang, steps, expects):
+    """It writes its results, or waits for the rank that does."""
+    home = in_gang(0)
+    script = SCRIPT.format(end="").replace("range(6)", f"range({steps})")
+    subprocess.run([sys.executable, "-c", script], check=True)
+    beat = peek(home / "beat-0")
+    assert beat.step == steps
+    assert (beat.expect_until - beat.mono > ENDING_SECONDS - 60) == expects
 
 
 def test_other_ranks_save_and_tell_no_result(in_gang):

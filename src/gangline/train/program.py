@@ -42,6 +42,8 @@ from gangline.train.serving import serve_metrics
 
 SAVE_SECONDS = 600.0
 """Silence announced for a save or a restore."""
+ENDING_SECONDS = 600.0
+"""Silence announced after the last step: a program writes its results, or waits for a rank that does."""
 
 
 class Program:
@@ -155,6 +157,8 @@ class Program:
         now = time.monotonic()
         seconds, self._began = now - self._began, now
         heartbeat.beat(self.step_number, phase="step")
+        if not self.has_more:
+            heartbeat.expect(ENDING_SECONDS)
         self._events.emit(
             "step", step=self.step_number, loss=loss, samples=self.global_batch, seconds=seconds,
             phases={"other": seconds}, **numbers,
