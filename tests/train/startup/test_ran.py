@@ -80,11 +80,18 @@ def test_what_a_program_wrote_itself_is_no_input_of_it(desk):
 
 
 def test_a_temporary_file_is_an_input_where_it_is_older_than_the_gang(desk):
-    plan = desk.outside / "plan.json"
+    """Whatever time of change was set."""
+    plan, old = desk.outside / "plan.json", desk.outside / "labels.txt"
     plan.write_text("{}")
-    os.utime(desk.outside / "labels.txt", (plan.stat().st_mtime - 60,) * 2)
-    own = {"TMPDIR": str(desk.outside), "GANGLINE_PLAN": str(plan)}
+    born = old.stat().st_ctime + 0.01
+    os.utime(plan, (born, born))
+    os.utime(old, (born + 60, born + 60))
+    while old.stat().st_ctime >= born:  # the clock of files ticks a few hundred times a second
+        born = old.stat().st_ctime + 0.01
+        os.utime(plan, (born, born))
+    time.sleep(0.02)
     (desk.outside / "of-another-rank").write_text("1")
+    own = {"TMPDIR": str(desk.outside), "GANGLINE_PLAN": str(plan)}
     text = "open(os.environ['OUTSIDE'] + '/of-another-rank').read()\n"
     assert desk.run(READ + text, **own).returncode == 0
     assert [read["path"] for read in desk.lines("read")] == [str(desk.outside / "labels.txt")]

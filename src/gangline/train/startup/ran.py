@@ -119,7 +119,8 @@ class Testimony:
             self._seen.discard(path)  # looked for, and not there: it may be later
             return
         real = os.path.realpath(full)
-        fresh = full.startswith(self._places.temporary) and found.st_mtime >= self._born
+        newer = min(found.st_mtime, found.st_ctime) >= self._born  # a time can be set, a link makes the other one new
+        fresh = newer and full.startswith(self._places.temporary)
         known = fresh or real.startswith(self._places.declared) or full.endswith((".pyc", ".pth"))
         if known or not stat.S_ISREG(found.st_mode):
             return
@@ -132,10 +133,7 @@ class Testimony:
         if not isinstance(path, str) or path in ("", ":memory:"):
             return
         path = path.removeprefix("file:").partition("?")[0] if path.startswith("file:") else path
-        if os.path.exists(path):
-            self.opened(path, os.O_RDONLY)
-        else:
-            self._seen.add(path)
+        self.opened(path, os.O_RDONLY if os.path.exists(path) else os.O_CREAT)
 
     def looked_up(self, host: Any) -> None:
         """The address of a host is asked for."""
