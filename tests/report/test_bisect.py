@@ -37,7 +37,7 @@ def test_every_ending_is_told_within_the_width(ending, width):
     text = render_bisection(state(ending), Culprit(files=(FileChange(path="a.py", added=1, removed=2),)), width=width)
     assert max(map(len, text.splitlines())) <= width
     assert "<script" in text.splitlines()[0] or ending != "found"
-    assert "4 of 12 commits measured, 4 by training: 40 s of CPU time" in text
+    assert "4 of 12 commits measured, 4 by training: 40 s of rank time" in text
 
 
 def test_words_follow_the_ending():

@@ -8,6 +8,7 @@ from statistics import fmean
 
 from gangline.report.compare_text import WIDTH, file_lines
 from gangline.report.compare_types import FileChange
+from gangline.report.facts import time_of
 from gangline.report.text import clean, percent, short
 from gangline.sanitize import shown
 from gangline.spec.bisect import BisectState, Suspect
@@ -79,7 +80,11 @@ def spent_words(state: BisectState) -> str:
     trained = sum(each.origin == "trained" for each in asked)
     hours = state.spent_seconds / 3600
     unit = state.resource.upper()
-    amount = f"{hours:.2g} {unit}-h" if hours >= 0.1 else f"{format_seconds(state.spent_seconds)} of {unit} time"
+    amount = (
+        f"{hours:.2g} {unit}-h"
+        if hours >= 0.1
+        else f"{format_seconds(state.spent_seconds)} of {time_of(state.resource)}"
+    )
     return f"{len(asked)} of {len(state.suspects)} commits measured, {trained} by training: {amount}"
 
 

@@ -57,6 +57,11 @@ def program_decides(record: Record) -> str:
     return f"{'1 process' if count == 1 else f'{count} processes'}; the program decides how"
 
 
+def time_of(resource: str) -> str:
+    """What a ledger counts: each rank's time while it held its cores or its GPU, which is no processor time."""
+    return "GPU time" if resource == "gpu" else "rank time"
+
+
 def mesh_words(mesh: Mesh) -> str:
     """Degrees of a plan that cuts along several axes, slowest first; nothing where its name says all."""
     cut = [f"{axis} {degree}" for axis, degree in mesh.axes.items() if degree > 1]

@@ -24,6 +24,7 @@ from gangline.report.facts import (
     reproduce_commands,
     slowest_rank,
     stages_in_order,
+    time_of,
     total_seconds,
     undeclared,
     unreported,
@@ -172,7 +173,7 @@ def _lost(record: Record) -> str:
         causes.append(f"other causes {percent(rest)}")
     useful = record.ledger.useful_share
     lost_share = percent(1 - useful) if useful is not None else "an unknown share"
-    whole = f"**lost** {lost_share} of {record.ledger.resource.upper()} time"
+    whole = f"**lost** {lost_share} of {time_of(record.ledger.resource)}"
     text = f"**useful share** {share_words(useful)} · "
     text += f"{whole}: {' · '.join(causes)}" if causes else whole
     slowest = slowest_rank(record)

@@ -17,6 +17,7 @@ from gangline.report.facts import (
     pinned_rows,
     program_decides,
     stages_in_order,
+    time_of,
     total_seconds,
     unreported,
     verdict_head,
@@ -158,7 +159,7 @@ def _time(record: Record) -> list[str]:
     if record.ledger is None:
         return []
     causes = " · ".join(f"{cause} {percent(share)}" for cause, _, share in ledger_rows(record.ledger)[:6])
-    held = f"{format_seconds(record.ledger.allocated_seconds)} of {record.ledger.resource.upper()} time"
+    held = f"{format_seconds(record.ledger.allocated_seconds)} of {time_of(record.ledger.resource)}"
     slow = [f"slow      {clean(said)}" for said in held_up(record)]
     return [f"time      {held}: {causes}", f"          useful share {share_words(record.ledger.useful_share)}", *slow]
 
