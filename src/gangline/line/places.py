@@ -36,7 +36,8 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         said = error.strerror or str(error)
-        said += f": {error.filename}" if error.filename and Path(error.filename) != path else ""
+        named = error.filename if isinstance(error.filename, str) else ""  # of a descriptor it is a number
+        said += f": {named}" if named and Path(named) != path else ""
         raise StorageError(f"wanted to write {path}, found: {said}; make room or allow it, then run again") from error
 
 

@@ -1,0 +1,28 @@
+"""Errands that a worker has in hand."""
+
+import threading
+
+from gangline.serve.orders.service import OrderService
+
+
+def test_two_errands_of_one_order_end_apart(yard, monkeypatch):
+    """An order that parks and is woken before its first worker has put it down."""
+    order, both = yard.order(), threading.Barrier(2, timeout=30)
+    service = OrderService(yard.desk).workers
+    monkeypatch.setattr(service, "_outcome", lambda errand: (both.wait(), errand.order)[1])
+    monkeypatch.setattr(service, "_settle", lambda order, errand: both.wait())
+    failed = []
+
+    def take():
+        try:
+            service._take(order)
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=take) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(30)
+    assert failed == []
+    assert service.driving() == []
