@@ -1,7 +1,7 @@
 """What kfp's local runner adds to a task: a run of eight tasks under it, against the same run driven in one process.
 
-Processor seconds stand beside the wall: they say the same on a machine that is shared. To see what a task imports:
-`_KFP_RUNTIME=true python -X importtime -c "import kfp.dsl.executor_main, gangline.line.kfp.run_stage"`.
+Processor seconds are printed next to those of the wall: they say the same on a machine that is shared. To see what a
+task imports: `_KFP_RUNTIME=true python -X importtime -c "import kfp.dsl.executor_main, gangline.line.kfp.run_stage"`.
 """
 
 import json

@@ -39,7 +39,7 @@ class Desk:
     def __init__(self, cluster, repo, home, namespace, site):
         self.repo, self.namespace = repo, namespace
         self.administrator = str(cluster.kubeconfig)
-        """Kubeconfig of whoever may sweep."""
+        """Kubeconfig with the rights to sweep."""
         (home / "site.toml").write_text(site, "utf-8")
         self.environ = {
             **{name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ},
@@ -55,8 +55,8 @@ class Desk:
 
     def doctor(self):
         """What is well of the cluster, by name."""
-        told = json.loads(self.ask("doctor", "--cluster", "--repo", str(self.repo), "--json"))
-        return {each["name"] for each in told["findings"] if each["ok"]}
+        found = json.loads(self.ask("doctor", "--cluster", "--repo", str(self.repo), "--json"))
+        return {each["name"] for each in found["findings"] if each["ok"]}
 
     def sweep(self):
         self.ask("sweep", "--repo", str(self.repo), KUBECONFIG=self.administrator)

@@ -117,7 +117,7 @@ $ TORCH_VERSION=2.11 make setup         # torch and its libraries from a hashed 
 
 Pipelines need torch 2.13: stages of 2.11 send back a gradient of every tensor that they received, also of those that
 have none, so plans with stages are refused by name there.
-Seconds are of 2 cores that other work shared; a setup of 3 or 4 s found its environment made.
+Seconds are of 2 cores that other work shared; a setup of 4 s and less found its environment made.
 
 | Python | torch | setup | demo | lock | suite | gpu kit |
 |---|---|---|---|---|---|---|

@@ -183,7 +183,9 @@ def _place(key: str, note: AttributeValidationNote | IterableValidationNote) -> 
 
 def unknown_key(name: str, cls: type, key: str) -> Problem:
     if _join(key, name) in _GONE:
-        return Problem(_join(key, name), "no such key any more", "it", "nothing ever read it: delete it")
+        return Problem(
+            _join(key, name), "a key that is read", "one of an earlier version", "no code ever read it: delete it"
+        )
     known = [each.name for each in fields(cls)]
     near = get_close_matches(name[:_LONGEST_NAME], known, n=1, cutoff=0.5)
     works = f"did you mean {_join(key, near[0])}?" if near else f"there are {', '.join(known)}"
