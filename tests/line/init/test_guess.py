@@ -70,6 +70,56 @@ def test_options_of_the_command_line_give_batch_and_seed_and_what_is_not_known_i
     assert [key.name for key in guess.keys if not key.is_known] == ["steps"]
 
 
+ACCUMULATES = """\
+batch_size = 6
+grad_accum_steps = 2 * 5
+if "RANK" in os.environ:
+    workers = int(os.environ["WORLD_SIZE"])
+    grad_accum_steps //= workers
+"""
+BARE = """\
+import os, torch
+import torch.distributed as dist
+def main():
+    dist.init_process_group("gloo")
+    loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("says", "batch", "why"),
+    [
+        (
+            ACCUMULATES.replace("//= workers", "//= world_size"),
+            60,
+            "x grad_accum_steps of train.py, shared by its ranks",
+        ),
+        (ACCUMULATES.replace("//= workers", "//= int(os.environ['WORLD_SIZE'])"), 60, "shared by its ranks"),
+        (ACCUMULATES, 120, "on 2 ranks"),
+        ("batch_size = 64\nbatch_size = batch_size // dist.get_world_size()\n", 64, "batch_size of train.py, shared"),
+        (
+            "add_argument('--batch-size', default=3)\nadd_argument('--accumulation-steps', default=4)\n",
+            24,
+            "on 2 ranks",
+        ),
+        ("batch_size = 6\naccum_steps = 1\n", 12, "batch_size of train.py, on 2 ranks"),
+    ],
+)
+def test_the_global_batch_has_the_passes_that_are_accumulated_and_ranks_that_do_not_share_it(says, batch, why):
+    guess = of({"train.py": BARE + says + MAIN})
+    found = next(key for key in guess.keys if key.name == "global_batch")
+    assert found.value == batch
+    assert why in found.why
+    assert not any("guessed without" in note for note in guess.notes)
+
+
+def test_an_accumulation_that_is_not_written_out_is_told():
+    says = "batch_size = 8\naccum_steps = total // batch_size\n"
+    guess = of({"train.py": BARE + says + MAIN})
+    assert values(guess)["train.global_batch"] == 16
+    assert "global_batch was guessed without accum_steps: train.py does not write its value out" in guess.notes
+
+
 def test_steps_are_read_from_arguments_and_names():
     assert values(of({"train.py": SCRIPTS["transformers"] + MAIN}))["train.steps"] == 40
     assert values(of({"train.py": SCRIPTS["torch"] + MAIN}))["train.steps"] == 70
@@ -131,6 +181,21 @@ def test_a_backend_that_this_machine_lacks_is_told():
     assert not any("gloo" in note for note in of({"train.py": nccl}, has_gpu=True).notes)
 
 
+@pytest.mark.parametrize(
+    ("says", "is_told"),
+    [
+        ("    how = 'nccl'\n    dist.init_process_group(how)\n", True),
+        ("    backend = 'nccl'\n    dist.init_process_group(backend=backend)\n", True),
+        ("    parser.add_argument('--backend', default='nccl')\n    dist.init_process_group(args.backend)\n", True),
+        ("    how = 'nccl' if gpu else 'gloo'\n    dist.init_process_group(how)\n", False),
+        ("    how = 'nccl'\n    how = 'gloo'\n    dist.init_process_group(how)\n", False),
+    ],
+)
+def test_a_backend_in_a_variable_is_followed_while_it_has_one_value(says, is_told):
+    script = "import torch.distributed as dist\ndef main():\n" + says + "    loss.backward()\n" + MAIN
+    assert any("gloo" in note for note in of({"train.py": script}).notes) == is_told
+
+
 def test_nothing_that_trains_is_refused_with_what_works():
     with pytest.raises(ConfigError, match=r"none among 1 Python files; jupyter nbconvert --to script a\.ipynb"):
         of({"hello.py": "print('hello')\n", "a.ipynb": "{}"})
@@ -167,12 +232,19 @@ def test_what_it_writes_and_where_its_package_lies_are_keys():
         ("os.path.join(ambiguous, 'ckpt.pt')", "**/ckpt.pt"),
         ("f'ckpt-{step}.pt'", "ckpt-*.pt"),
         ("'./ckpt.pt'", "ckpt.pt"),
+        ("self.snapshot_path", "snapshot.pt"),
+        ("target", "last.pth.tar"),
+        ("runs_of / name", "runs/a/b/ckpt.pt"),
     ],
 )
 def test_a_path_is_put_together_as_far_as_the_script_says_it(given, path):
     writes = (
         "    parser.add_argument('--save-to', default='saved')\n    out_dir = 'runs/a'\n"
         f"    ambiguous = 'a'\n    ambiguous = 'b'\n    torch.save(1, {given})\n"
+        "    runs_of = Path(out_dir) / 'b'\n    name = 'ckpt.pt'\n"
+        "def work(snapshot_path: str = 'snapshot.pt', *, other=None, target='last.pth.tar'):\n"
+        "    Trainer(model, snapshot_path=snapshot_path)\n"
+        "class Trainer:\n    def __init__(self, model, snapshot_path):\n        self.snapshot_path = snapshot_path\n"
     )
     assert values(of({"train.py": DDP + writes + MAIN}))["project.outputs"] == [path]
 

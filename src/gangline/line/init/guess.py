@@ -18,7 +18,9 @@ _LIKELY = ("train", "main", "finetune", "pretrain", "run", "fit")
 _RANKS_HERE = 2
 _LOCKS = re.compile(r"uv\.lock|pylock\.toml|requirements[^/]*\.(txt|lock)")
 _METRICS = re.compile(r"[\w./-]*(metric|result|score)\w*\.(json|jsonl|csv)")
-_OUTPUT = re.compile(r"(\*\*/)?([\w-]+/)*[\w*-]+\.(pt|pth|ckpt|bin|npz|npy|safetensors|pkl|json|csv|png)|([\w-]+/)+")
+_OUTPUT = re.compile(
+    r"(\*\*/)?([\w-]+/)*[\w*-]+\.(pt|pth|pth\.tar|ckpt|bin|npz|npy|safetensors|pkl|json|csv|png)|([\w-]+/)+"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,13 +189,23 @@ def _numbers(script: Script) -> Iterable[Key]:
         told = f"it counts {epochs[0]} epochs" if epochs else "it does not say"
         yield Key(table="train", name="steps", value=100, why=f"? {told}; for progress, the program ends by itself")
     if batch:
-        value, where = batch[0] * (_RANKS_HERE if KINDS[script.kind][1] else 1), f"{batch[1]} of {script.path}"
-        where += f", on {_RANKS_HERE} ranks" if value != batch[0] else ""
-        yield Key(table="train", name="global_batch", value=value, why=where)
+        yield _global_batch(script, *batch)
     else:
         yield Key(
             table="train", name="global_batch", value=_RANKS_HERE, why="? samples of a step: the program has its own"
         )
+
+
+def _global_batch(script: Script, batch: int, name: str) -> Key:
+    """Samples of one pass, times the passes of an update and the ranks, where the script does not share them out."""
+    passes, other = script.number("accumulates") or (1, "")
+    has_ranks = KINDS[script.kind][1]
+    shared = {each.lstrip("-").replace("-", "_").lower() for each in (name, other)} & script.shared
+    ranks = _RANKS_HERE if has_ranks and not shared else 1
+    why = f"{name}{f' x {other}' if passes > 1 else ''} of {script.path}"
+    if has_ranks:
+        why += ", shared by its ranks" if shared else f", on {_RANKS_HERE} ranks"
+    return Key(table="train", name="global_batch", value=batch * passes * ranks, why=why)
 
 
 def _alone(script: Script) -> Iterable[Key]:
@@ -210,6 +222,9 @@ def _branches(default: str | None) -> Iterable[Key]:
 def _notes(files: Mapping[str, bytes], script: Script, has_gpu: bool) -> Iterable[str]:
     if script.needs_nccl and not has_gpu:
         yield 'its backend is "nccl", and there is no GPU here: "gloo" works on CPUs'
+    accumulation = script.accumulation
+    if accumulation and not script.number("accumulates") and script.number("batch"):
+        yield f"global_batch was guessed without {accumulation}: {script.path} does not write its value out"
     if script.seed_option is None and script.kind != "gangline":
         yield "no --seed among its options: read GANGLINE_SEED, or every seed of a band trains alike"
     if script.kind != "gangline" and not any(key.name == "metrics" for key in _written(script)):

@@ -1,6 +1,7 @@
 """What one Python file says about itself, read from its syntax tree: nothing is imported, nothing runs."""
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -28,9 +29,18 @@ _STEPS = ("max_steps", "steps", "num_steps", "total_steps", "train_steps", "max_
 _EPOCHS = ("epochs", "num_epochs", "total_epochs", "max_epochs", "num_train_epochs", "n_epochs", "n_estimators")
 _BATCH = ("batch_size", "train_batch_size", "per_device_train_batch_size", "global_batch", "bs")
 _SEED = ("seed", "random_seed", "random_state")
+_ACCUMULATES = ("gradient_accumulation_steps", "grad_accumulation_steps", "accumulation_steps", "grad_accum_steps",
+                "accum_steps", "accumulate_steps", "gradient_accumulation", "grad_accum", "accum_iter",
+                "accumulate_grad_batches")  # fmt: skip
+_RANKS = re.compile(
+    r"world_?size|num_(processes|gpus|devices|replicas|ranks)|n_?(proc|gpu)|device_count", re.IGNORECASE
+)
+"""Names of how many ranks there are."""
 _WRITERS = frozenset({"save", "savez", "save_pretrained", "save_model", "save_checkpoint", "dump", "to_csv", "savefig"})
 _LONGEST = 200
 """Of a path, in characters."""
+_ROUNDS = 3
+"""Of following names to names: `out_dir = "out"`, `path = join(out_dir, "a")`, `file = join(path, "b")`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,19 +73,27 @@ class Script:
     """It imports from its own package by dots: it is started as a module."""
     imports: frozenset[str]
     options: tuple[Option, ...]
-    numbers: dict[str, int]
-    """Names that are given whole numbers, as `max_steps = 100`."""
+    numbers: dict[str, int | None]
+    """Names that are given whole numbers, as `max_steps = 100`; None: a value that is not written out."""
+    shared: frozenset[str]
+    """Names of numbers that it divides by its ranks."""
     texts: tuple[str, ...]
     """What it hands to calls that write."""
     needs_nccl: bool
 
     def number(self, what: str) -> tuple[int, str] | None:
-        """Its `steps`, `epochs` or `batch`, and where that stands; None: not said."""
-        names = {"steps": _STEPS, "epochs": _EPOCHS, "batch": _BATCH}[what]
+        """Its `steps`, `epochs`, `batch` or `accumulates`, and where that stands; None: not said."""
+        names = {"steps": _STEPS, "epochs": _EPOCHS, "batch": _BATCH, "accumulates": _ACCUMULATES}[what]
         for option in self.options:
             if option.word in names and type(option.default) is int and option.default > 0:
                 return option.default, option.name
-        return next(((self.numbers[name], name) for name in names if self.numbers.get(name, 0) > 0), None)
+        return next(((value, name) for name in names if (value := self.numbers.get(name)) and value > 0), None)
+
+    @property
+    def accumulation(self) -> str | None:
+        """What its gradient accumulation is called, as an option or a name; None: it names none."""
+        options = (each.name for each in self.options if each.word in _ACCUMULATES)
+        return next(options, None) or next((name for name in _ACCUMULATES if name in self.numbers), None)
 
     @property
     def seed_option(self) -> str | None:
@@ -96,14 +114,15 @@ def read_script(path: str, data: bytes) -> Script | None:
     imports = frozenset(_imported(nodes))
     kind, line = _kind(nodes, imports)
     options = tuple(_options(nodes))
+    words = _words(nodes, options)
     return Script(
         path=path, kind=kind, line=line, imports=imports,
         has_main=any(isinstance(each, ast.If) and _is_main(each.test) for each in tree.body),
         only_defines=all(isinstance(each, _DEFINES) or _is_text(each) for each in tree.body),
         trains=any(isinstance(each, ast.Call) and _called(each) in _TRAINS for each in nodes),
         relative=any(isinstance(each, ast.ImportFrom) and each.level > 0 for each in nodes),
-        options=options, numbers=_numbers(nodes), texts=tuple(_written(nodes, _words(nodes, options))),
-        needs_nccl=_needs_nccl(nodes),
+        options=options, numbers=_numbers(nodes), shared=frozenset(_shared(nodes)), texts=tuple(_written(nodes, words)),
+        needs_nccl=_needs_nccl(nodes, words),
     )  # fmt: skip
 
 
@@ -135,7 +154,7 @@ def _imported(nodes: list[ast.AST]) -> Iterator[str]:
 
 def _called(call: ast.Call) -> str:
     """Last word of what is called."""
-    return str(getattr(call.func, "attr", None) or getattr(call.func, "id", ""))
+    return _last_word(call.func)
 
 
 def _is_text(statement: ast.stmt) -> bool:
@@ -168,35 +187,86 @@ def _constant(node: ast.expr) -> Any:
         return None
 
 
-def _numbers(nodes: list[ast.AST]) -> dict[str, int]:
-    """`max_steps = 100` and `TrainingArguments(max_steps=100)`; of several the first counts."""
-    found: dict[str, int] = {}
-    for name, value in _assigned(nodes):
-        if type(value) is int:
-            found.setdefault(name.lower(), value)
+def _numbers(nodes: list[ast.AST]) -> dict[str, int | None]:
+    """`max_steps = 100` and `TrainingArguments(max_steps=100)`; of several the first that is written out counts."""
+    found: dict[str, int | None] = {}
+    for name, node in _assigned(nodes):
+        if found.get(name.lower()) is None:
+            found[name.lower()] = _whole(node)
     return found
 
 
-def _words(nodes: list[ast.AST], options: Iterable[Option]) -> dict[str, str]:
-    """`out_dir = "out"` and defaults of options: names that stand for one text wherever they are used."""
-    given = [*_assigned(nodes), *((each.word, each.default) for each in options)]
-    texts = {name: {value for other, value in given if other == name} for name, _ in given}
-    return {name: text for name, values in texts.items() if len(values) == 1 and isinstance(text := values.pop(), str)}
+def _whole(node: ast.expr) -> int | None:
+    """A whole number that is written out, as `64` or `5 * 8`."""
+    match node:
+        case ast.Constant(value=int(value)) if not isinstance(value, bool):
+            return value
+        case ast.BinOp(op=ast.Mult(), left=ast.Constant(value=int(left)), right=ast.Constant(value=int(right))):
+            return left * right
+    return None
 
 
-def _assigned(nodes: list[ast.AST]) -> Iterator[tuple[str, Any]]:
-    """Names, of variables and of keywords in calls, with what is written out for them; None: no number and no text."""
+def _shared(nodes: list[ast.AST]) -> Iterator[str]:
+    """Names of `steps //= world_size` and `batch_size / num_gpus`."""
     for each in nodes:
-        pairs: list[tuple[str, ast.expr]] = []
+        match each:
+            case ast.AugAssign(op=ast.FloorDiv() | ast.Div(), target=whole, value=by):
+                pass
+            case ast.BinOp(op=ast.FloorDiv() | ast.Div(), left=whole, right=by):
+                pass
+            case _:
+                continue
+        if (name := _last_word(whole)) and any(map(_counts_ranks, ast.walk(by))):
+            yield name.lower()
+
+
+def _counts_ranks(node: ast.AST) -> bool:
+    """Is it a name such as `world_size`, or a text such as the key of `os.environ["WORLD_SIZE"]`?"""
+    text = node.value if isinstance(node, ast.Constant) else _last_word(node)
+    return isinstance(text, str) and bool(_RANKS.search(text))
+
+
+def _last_word(node: ast.AST) -> str:
+    """Name of a variable or attribute; empty: it is none."""
+    return str(getattr(node, "attr", None) or getattr(node, "id", ""))
+
+
+def _words(nodes: list[ast.AST], options: Iterable[Option]) -> dict[str, str]:
+    """Names that stand for one text wherever they are used, such as `out_dir = "out"` and defaults of options."""
+    values: dict[str, list[ast.expr]] = {}
+    given = [*_assigned(nodes), *_defaults(nodes), *((each.word, ast.Constant(each.default)) for each in options)]
+    for name, node in given:
+        if _last_word(node) != name and not (isinstance(node, ast.Constant) and node.value is None):
+            values.setdefault(name, []).append(node)
+    words: dict[str, str] = {}
+    for _ in range(_ROUNDS):
+        texts = {name: {_text_of(node, words) for node in several} for name, several in values.items()}
+        words = {
+            name: text for name, (text, *more) in texts.items() if not more and text != "*" and len(text) < _LONGEST
+        }
+    return words
+
+
+def _assigned(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
+    """Names, of variables, attributes and keywords in calls, with what is assigned to them."""
+    for each in nodes:
         if isinstance(each, ast.Assign):
-            pairs = [(target.id, each.value) for target in each.targets if isinstance(target, ast.Name)]
-        elif isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name) and each.value is not None:
-            pairs = [(each.target.id, each.value)]
+            yield from ((name, each.value) for target in each.targets if (name := _last_word(target)))
+        elif isinstance(each, ast.AnnAssign) and each.value is not None and (name := _last_word(each.target)):
+            yield name, each.value
         elif isinstance(each, ast.Call):
-            pairs = [(word.arg, word.value) for word in each.keywords if word.arg]
-        for name, node in pairs:
-            value = _constant(node)
-            yield name, value if isinstance(value, int | str) else None
+            yield from ((word.arg, word.value) for word in each.keywords if word.arg)
+
+
+def _defaults(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
+    """Parameters of functions with their defaults."""
+    for each in nodes:
+        if isinstance(each, ast.arguments):
+            positional = [*each.posonlyargs, *each.args]
+            yield from zip(
+                (arg.arg for arg in positional[len(positional) - len(each.defaults) :]), each.defaults, strict=True
+            )
+            yield from ((arg.arg, node) for arg, node in zip(each.kwonlyargs, each.kw_defaults, strict=True) if node)
 
 
 def _written(nodes: list[ast.AST], words: Mapping[str, str]) -> Iterator[str]:
@@ -215,12 +285,16 @@ def _written(nodes: list[ast.AST], words: Mapping[str, str]) -> Iterator[str]:
 
 def _path_text(node: ast.expr, words: Mapping[str, str]) -> str:
     """A path as far as it is written out, with `*` for what may be anything, `**` for a folder that may."""
-    try:
-        text = _text(node, words)
-    except RecursionError:  # a sum of a thousand texts
-        return "*"
+    text = _text_of(node, words)
     folder, slash, name = text.rpartition("/")
     return f"**/{name}" if slash and "*" in folder else str(PurePosixPath(text))
+
+
+def _text_of(node: ast.expr, words: Mapping[str, str]) -> str:
+    try:
+        return _text(node, words)
+    except RecursionError:  # a sum of a thousand texts
+        return "*"
 
 
 def _text(node: ast.expr, words: Mapping[str, str]) -> str:
@@ -249,10 +323,10 @@ def _parts(node: ast.expr) -> tuple[str, list[ast.expr]]:
     return "", []
 
 
-def _needs_nccl(nodes: list[ast.AST]) -> bool:
+def _needs_nccl(nodes: list[ast.AST], words: Mapping[str, str]) -> bool:
     """Its process group has no backend but NCCL."""
     backends = [
-        _constant(value)
+        _text_of(value, words)
         for each in nodes
         if isinstance(each, ast.Call) and _called(each) == "init_process_group"
         for value in [*each.args[:1], *(word.value for word in each.keywords if word.arg == "backend")]
