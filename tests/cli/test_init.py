@@ -68,3 +68,13 @@ def test_a_folder_that_is_no_repository_says_what_works(gangline, tmp_path):
     result = gangline("init", str(tmp_path))
     assert isinstance(result.exception, UsageError)
     assert "git init" in str(result.exception)
+
+
+def test_data_below_a_folder_that_git_ignores_are_told_until_git_tracks_them(gangline, repo):
+    (repo / "train.py").write_text(SCRIPT + "with open('data/tiny/a.txt') as text:\n    text.read()\n")
+    (repo / ".gitignore").write_text("data/\n")
+    assert "note      git ignores data/tiny/a.txt, which train.py opens" in gangline("init", "--dry-run").stdout
+    (repo / "data" / "tiny").mkdir(parents=True)
+    (repo / "data" / "tiny" / "a.txt").write_text("a")
+    subprocess.run(["git", "add", "--force", "data"], cwd=repo, check=True)
+    assert "git ignores" not in gangline("init", "--dry-run").stdout

@@ -257,3 +257,36 @@ def test_a_path_of_a_thousand_parts_is_no_path():
 def test_a_default_branch_of_another_name_publishes():
     assert values(of({"train.py": DDP + MAIN}, branch="trunk"))["publish.branches"] == ["trunk"]
     assert "publish.branches" not in values(of({"train.py": DDP + MAIN}, branch="main"))
+
+
+READS = """\
+corpus_dir = os.path.join("data", "tiny")
+rows = np.memmap(os.path.join(corpus_dir, "train.bin"), dtype="uint16")
+torch.load("out/last.pt")
+torch.save(1, "out/last.pt")
+open("settings.py").read()
+open("log.txt", "w")
+open("/data/elsewhere.bin")
+open(unknown)
+parser.add_argument("--data", default="./more/texts")
+"""
+
+
+def test_data_that_git_ignores_are_named_and_what_the_script_writes_itself_is_not():
+    guess = of({"train.py": "import torch\n" + READS + SCRIPTS["torch"] + MAIN})
+    assert guess.script.reads == ("data/tiny", "data/tiny/train.bin", "more/texts", "settings.py")
+    assert not any("git ignores" in note for note in guess.notes)
+    ignored = {"data/tiny/train.bin", "more/texts"}
+    guess = of({"train.py": "import torch\n" + READS + SCRIPTS["torch"] + MAIN}, leaves_out=ignored.__contains__)
+    assert "git ignores data/tiny/train.bin, more/texts, which train.py opens: no run has such files" in guess.notes[-1]
+    whole = of({"train.py": "import torch\n" + READS + SCRIPTS["torch"] + MAIN}, leaves_out=lambda _path: True)
+    assert "git ignores data/tiny, more/texts and 1 more" in whole.notes[-1], "a file of a folder that is named is not"
+
+
+@pytest.mark.parametrize("saves", ["--save-model", "--save", None])
+def test_an_option_without_which_nothing_is_saved_is_given(saves):
+    flag = f"    parser.add_argument('{saves}', action='store_true')\n" if saves else ""
+    guess = of({"train.py": DDP + flag + "    torch.save(1, 'net.pt')\n" + MAIN})
+    assert values(guess)["project.command"] == ["python", "train.py", *([saves] if saves else []), "--seed", "{seed}"]
+    nothing = of({"train.py": DDP + flag + MAIN})
+    assert saves not in values(nothing)["project.command"]

@@ -3,6 +3,7 @@
 import os
 import shlex
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -46,6 +47,7 @@ def command(
         script=script,
         has_gpu=Path("/dev/nvidiactl").exists(),
         branch=default.name if (default := repository.default_branch()) else None,
+        leaves_out=partial(_leaves_out, repository),
     )
     text = line_text(guess)
     if not dry_run:
@@ -68,6 +70,12 @@ def _files(repository: Repository, script: str | None) -> Mapping[str, bytes]:
         if file.is_file() and not file.is_symlink() and file.stat().st_size <= _MOST_BYTES:
             found[name] = file.read_bytes()
     return found
+
+
+def _leaves_out(repository: Repository, path: str) -> bool:
+    """Git ignores it, as a file or a folder, and tracks nothing there."""
+    ignores = repository.ignores(path) or repository.ignores(f"{path}/")
+    return ignores and not any(name == path or name.startswith(f"{path}/") for name in repository.files())
 
 
 def _write(target: Path, text: str) -> None:

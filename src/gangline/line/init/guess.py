@@ -4,7 +4,7 @@ What cannot be known from files alone is told as a question, with the value that
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -16,6 +16,8 @@ from gangline.spec.lock import check_lock
 _LEFT_OUT = frozenset({"tests", "test", "docs", "doc", "examples", "setup.py", "conftest.py", "noxfile.py"})
 _LIKELY = ("train", "main", "finetune", "pretrain", "run", "fit")
 _RANKS_HERE = 2
+_MOST_READS = 50
+"""Paths of data that git is asked about."""
 _LOCKS = re.compile(r"uv\.lock|pylock\.toml|requirements[^/]*\.(txt|lock)")
 _METRICS = re.compile(r"[\w./-]*(metric|result|score)\w*\.(json|jsonl|csv)")
 _OUTPUT = re.compile(
@@ -56,6 +58,7 @@ def guess_line(
     script: str | None = None,
     has_gpu: bool = False,
     branch: str | None = None,
+    leaves_out: Callable[[str], bool] = lambda _path: False,
 ) -> Guess:
     """The line for `files`, path to content, of a repository in a folder called `folder`.
 
@@ -65,6 +68,7 @@ def guess_line(
         script: The one to train, where it is known; None: the likeliest.
         has_gpu: This machine has one.
         branch: The repository's default branch, as far as it is known.
+        leaves_out: Does git ignore this path of a file or folder, so that no commit has it?
 
     Raises:
         ConfigError: Nothing here looks like a training, or `script` is none of the files, or no Python.
@@ -80,7 +84,8 @@ def guess_line(
         *_numbers(chosen),
         *_branches(branch),
     ]
-    return Guess(script=chosen, others=others, keys=tuple(keys), notes=tuple(_notes(files, chosen, has_gpu)))
+    notes = (*_notes(files, chosen, has_gpu), *_missing(chosen, leaves_out))
+    return Guess(script=chosen, others=others, keys=tuple(keys), notes=notes)
 
 
 def _choose(files: Mapping[str, bytes], wanted: str | None) -> tuple[Script, tuple[Script, ...]]:
@@ -132,7 +137,9 @@ def _command(script: Script) -> Iterable[Key]:
         why = f"? a value for {', '.join(unknown)}: {script.path} does not start without"
     elif required:
         why += f"; it wants {', '.join(each.name for each in script.required)}"
-    yield Key(table="project", name="command", value=["python", *start, *required, *seed], why=why)
+    saves = [script.save_flag] if script.save_flag and any(_globs(script)) else []
+    why += f"; {script.save_flag}, or it saves nothing" if saves else ""
+    yield Key(table="project", name="command", value=["python", *start, *required, *saves, *seed], why=why)
 
 
 def _path(files: Mapping[str, bytes], script: Script) -> Iterable[Key]:
@@ -146,14 +153,19 @@ def _path(files: Mapping[str, bytes], script: Script) -> Iterable[Key]:
 
 def _written(script: Script) -> Iterable[Key]:
     """Where it leaves numbers and files, as far as their names are written out."""
-    texts = sorted(set(script.texts))
-    metrics = next((each for each in texts if _METRICS.fullmatch(each)), None)
-    if metrics:
+    if metrics := _metrics_file(script):
         yield Key(table="project", name="metrics", value=metrics, why="it writes that")
-    files = [each for each in texts if _OUTPUT.fullmatch(each) and each != metrics]
-    globs = sorted({f"{each}**" if each.endswith("/") else each for each in files})
-    if globs:
+    if globs := _globs(script):
         yield Key(table="project", name="outputs", value=globs[:4], why="it writes these")
+
+
+def _metrics_file(script: Script) -> str | None:
+    return next((each for each in sorted(script.texts) if _METRICS.fullmatch(each)), None)
+
+
+def _globs(script: Script) -> list[str]:
+    files = {each for each in script.texts if _OUTPUT.fullmatch(each)} - {_metrics_file(script)}
+    return sorted(f"{each}**" if each.endswith("/") else each for each in files)
 
 
 def _given(option: Option) -> list[str]:
@@ -231,3 +243,17 @@ def _notes(files: Mapping[str, bytes], script: Script, has_gpu: bool) -> Iterabl
         yield "no metric is reported: three lines of gangline.train.Program give curve, saves and gates"
     if not list(_lock(files)):
         yield "no lock of packages: uv pip compile --generate-hashes makes one"
+
+
+def _missing(script: Script, leaves_out: Callable[[str], bool]) -> Iterable[str]:
+    """On data that no commit has: the first path of each folder."""
+    found: list[str] = []
+    for path in script.reads[:_MOST_READS]:
+        if not any(path.startswith(f"{each}/") for each in found) and leaves_out(path):
+            found.append(path)
+    if found:
+        more = f" and {len(found) - 2} more" if len(found) > 2 else ""
+        yield (
+            f"git ignores {', '.join(found[:2])}{more}, which {script.path} opens: no run has such files. Works: "
+            "git add --force; an absolute path (in a home or /tmp: sandbox.read of site.toml); a script that makes them"
+        )

@@ -37,6 +37,13 @@ _RANKS = re.compile(
 )
 """Names of how many ranks there are."""
 _WRITERS = frozenset({"save", "savez", "save_pretrained", "save_model", "save_checkpoint", "dump", "to_csv", "savefig"})
+_READERS = frozenset({"open", "memmap", "load", "loadtxt", "genfromtxt", "fromfile", "read_csv", "read_parquet",
+                      "read_json", "read_table", "read_text", "read_bytes", "load_from_disk", "ImageFolder",
+                      "File"})  # fmt: skip
+_DATA = re.compile(r"data|corpus|train_file", re.IGNORECASE)
+"""Names of variables and options that are a path of data."""
+_SAVES = ("save", "save_model", "save_checkpoint", "save_checkpoints")
+"""Options without which some scripts save nothing."""
 _LONGEST = 200
 """Of a path, in characters."""
 _ROUNDS = 3
@@ -51,6 +58,8 @@ class Option:
     """As it is written: `--seed`, or `epochs` where it has no dashes."""
     default: Any
     required: bool
+    is_flag: bool = False
+    """It takes no value, and is off unless it is given."""
 
     @property
     def word(self) -> str:
@@ -79,6 +88,8 @@ class Script:
     """Names of numbers that it divides by its ranks."""
     texts: tuple[str, ...]
     """What it hands to calls that write."""
+    reads: tuple[str, ...]
+    """Relative paths that it opens, or that are called data, and that it does not write itself."""
     needs_nccl: bool
 
     def number(self, what: str) -> tuple[int, str] | None:
@@ -100,6 +111,10 @@ class Script:
         return next((each.name for each in self.options if each.word in _SEED and each.name.startswith("--")), None)
 
     @property
+    def save_flag(self) -> str | None:
+        return next((each.name for each in self.options if each.is_flag and each.word in _SAVES), None)
+
+    @property
     def required(self) -> tuple[Option, ...]:
         return tuple(each for each in self.options if each.required)
 
@@ -115,13 +130,15 @@ def read_script(path: str, data: bytes) -> Script | None:
     kind, line = _kind(nodes, imports)
     options = tuple(_options(nodes))
     words = _words(nodes, options)
+    written = tuple(_written(nodes, words))
     return Script(
         path=path, kind=kind, line=line, imports=imports,
         has_main=any(isinstance(each, ast.If) and _is_main(each.test) for each in tree.body),
         only_defines=all(isinstance(each, _DEFINES) or _is_text(each) for each in tree.body),
         trains=any(isinstance(each, ast.Call) and _called(each) in _TRAINS for each in nodes),
         relative=any(isinstance(each, ast.ImportFrom) and each.level > 0 for each in nodes),
-        options=options, numbers=_numbers(nodes), shared=frozenset(_shared(nodes)), texts=tuple(_written(nodes, words)),
+        options=options, numbers=_numbers(nodes), shared=frozenset(_shared(nodes)), texts=written,
+        reads=tuple(sorted(set(_read(nodes, words, options)) - set(written))),
         needs_nccl=_needs_nccl(nodes, words),
     )  # fmt: skip
 
@@ -177,7 +194,9 @@ def _options(nodes: list[ast.AST]) -> Iterator[Option]:
         name = max(names, key=len)
         told = {word.arg: _constant(word.value) for word in each.keywords}
         optional = name.startswith("-") or told.get("nargs") in ("?", "*")
-        yield Option(name=name, default=told.get("default"), required=told.get("required") is True or not optional)
+        is_flag = told.get("action") == "store_true" or told.get("is_flag") is True
+        required = told.get("required") is True or not optional
+        yield Option(name=name, default=told.get("default"), required=required, is_flag=is_flag)
 
 
 def _constant(node: ast.expr) -> Any:
@@ -274,13 +293,35 @@ def _written(nodes: list[ast.AST], words: Mapping[str, str]) -> Iterator[str]:
     for each in nodes:
         if not isinstance(each, ast.Call):
             continue
-        opens = _called(each) == "open" and any(_constant(arg) in ("w", "wb", "a") for arg in each.args[1:])
-        if _called(each) in _WRITERS or opens:
+        if _called(each) in _WRITERS or _opens_to_write(each):
             texts = [_path_text(arg, words) for arg in each.args]
             yield from (text for text in texts if PurePosixPath(text).suffix and len(text) < _LONGEST)
         for word in each.keywords:
             if word.arg in ("output_dir", "save_dir", "default_root_dir") and isinstance(_constant(word.value), str):
                 yield f"{_constant(word.value)}/"
+
+
+def _opens_to_write(call: ast.Call) -> bool:
+    modes = [*call.args[1:2], *(word.value for word in call.keywords if word.arg == "mode")]
+    return _called(call) == "open" and any(str(_constant(mode))[:1] in ("w", "a", "x") for mode in modes)
+
+
+def _read(nodes: list[ast.AST], words: Mapping[str, str], options: Iterable[Option]) -> Iterator[str]:
+    """Names of files and folders that it hands to what reads, and those of variables called data."""
+    for each in nodes:
+        if isinstance(each, ast.Call) and each.args and _called(each) in _READERS and not _opens_to_write(each):
+            yield from _inner_path(_path_text(each.args[0], words))
+    texts = ((each.word, each.default) for each in options if isinstance(each.default, str))
+    for name, text in (*words.items(), *texts):
+        if _DATA.search(name) and ("/" in text or PurePosixPath(text).suffix):
+            yield from _inner_path(str(PurePosixPath(text)))
+
+
+def _inner_path(text: str) -> Iterator[str]:
+    path = PurePosixPath(text)
+    is_named = path.name.strip("*") and "\n" not in text and len(text) < _LONGEST
+    if is_named and not path.is_absolute() and ".." not in path.parts and "://" not in text:
+        yield text
 
 
 def _path_text(node: ast.expr, words: Mapping[str, str]) -> str:
