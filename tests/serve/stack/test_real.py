@@ -80,7 +80,7 @@ def outlive_scrapes(program):
     step = "            session.step(optimizer)\n"
     text = program.read_text()
     assert text.count(step) == 1
-    pause = 3 * SCRAPE_SECONDS / 200
+    pause = 5 * SCRAPE_SECONDS / 200
     program.write_text("import time\n" + text.replace(step, f"{step}            time.sleep({pause})\n"))
 
 
