@@ -1,12 +1,11 @@
 """A task that is struck from within, on real ranks: the fault comes at its step, once, and nothing else changes."""
 
 import json
-from dataclasses import replace
 
 import pytest
-from tests.train.gang import tiny_plan
+from tests.train.gang import KEY, tiny_plan
 
-from gangline.checkpoint.envelope import list_checkpoints
+from gangline.checkpoint.envelope import list_checkpoints, verify_manifest
 from gangline.spec.plan import Recovery
 from gangline.train.struck import MARK, Order
 
@@ -15,9 +14,8 @@ STEPS = 8
 
 def run(gang, kind, *, rank=1, step=4, recovery=None):
     plan = tiny_plan("ddp", steps=STEPS, recovery=recovery or Recovery())
-    order = Order(task=plan.program.task, kind=kind, rank=rank, step=step)
-    struck = replace(plan, program=replace(plan.program, task="gangline.train.struck:Struck"))
-    return gang.run(struck, GANGLINE_STRIKE=order.to_json()), plan
+    order = Order(kind=kind, rank=rank, step=step)
+    return gang.run(plan, GANGLINE_STRIKE=order.to_json()), plan
 
 
 def saved_steps(gang, plan):
@@ -44,6 +42,8 @@ def test_a_rollback_leaves_the_bad_samples_out_and_is_not_struck_again(make_gang
     batch = plan.global_batch
     assert (bad["step"], bad["answer"], bad["samples"]) == (5, "rollback", [4 * batch, 5 * batch])
     assert all(each["span"] != bad["samples"] for each in gang.events(event="step"))
+    newest = list_checkpoints(gang.store, f"{plan.run_prefix}/checkpoints")[0]
+    assert verify_manifest(gang.store.get(newest.manifest_key).data, KEY).plan_sha256 == plan.digest
 
 
 def test_a_rank_without_memory_ends_as_such_and_its_peer_as_one_that_lost_a_peer(make_gang):

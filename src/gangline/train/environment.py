@@ -192,13 +192,9 @@ def termination_log(environ: Mapping[str, str]) -> Path | None:
     return Path(path) if path else None
 
 
-def strike_order(environ: Mapping[str, str]) -> str:
-    """What a drill does to this gang from within, as JSON of `train.struck`.
-
-    Raises:
-        ConfigError: This is no drill.
-    """
-    return _read(environ, "GANGLINE_STRIKE", str)
+def strike_order(environ: Mapping[str, str]) -> str | None:
+    """What a drill does to this gang from within, as JSON of `train.struck`; None: nothing."""
+    return environ.get("GANGLINE_STRIKE")
 
 
 def heartbeat_path(environ: Mapping[str, str]) -> Path | None:

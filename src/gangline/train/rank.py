@@ -10,7 +10,7 @@ from gangline.train import context as contexts
 from gangline.train.account.clock import Clock
 from gangline.train.account.events import EventLog
 from gangline.train.context import Context
-from gangline.train.environment import RankEnvironment
+from gangline.train.environment import RankEnvironment, strike_order
 from gangline.train.failure import describe, exit_code_of
 from gangline.train.joining import join
 from gangline.train.roles import evaluate, prove, train
@@ -46,4 +46,10 @@ def main() -> int:
 def _task(plan: Plan) -> Task:
     if plan.program.task is None:
         raise ConfigError("plan.program names a command; a keeper starts it, not the task runtime")
-    return load_task(plan.program.task)
+    task = load_task(plan.program.task)
+    order = strike_order(os.environ)
+    if order is None:
+        return task
+    from gangline.train.struck import Struck
+
+    return Struck(task, order)

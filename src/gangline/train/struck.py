@@ -1,7 +1,8 @@
-"""The user's task with one fault in it: what a drill makes the task of its gang, so that a rank is struck from within.
+"""The user's task with one fault in it, which ranks train instead where a drill strikes from within.
 
-Everything else of the task is as it was. `GANGLINE_STRIKE` says what befalls whom after which step; what happened
-stands in `struck.json` of the gang's folder, written before it happens.
+Everything else of the task is as it was, and so is the plan: what the gang saves is saved under it. `GANGLINE_STRIKE`
+says what befalls whom after which step; what happened stands in `struck.json` of the gang's folder, written before it
+happens.
 
 `poison`: one sample of the step after it is not finite, whenever that sample is taken in this step or an earlier one
 again. Where a batch has no floating numbers, its loss is not finite.
@@ -21,10 +22,10 @@ import torch
 from gangline.spec.codec import canonical, from_json
 from gangline.spec.plan import Plan
 from gangline.train import heartbeat
-from gangline.train.environment import RankEnvironment, strike_order
+from gangline.train.environment import RankEnvironment
 from gangline.train.journal import replace
 from gangline.train.loop.order import SampleOrder, share
-from gangline.train.task import Batch, Loss, load_task
+from gangline.train.task import Batch, Loss, Task
 
 MARK = "struck.json"
 ROOM_BYTES = 64 << 20
@@ -35,8 +36,6 @@ ROOM_BYTES = 64 << 20
 class Order:
     """What the drill wants; the environment carries it."""
 
-    task: str
-    """The user's own, `module:Class`."""
     kind: Literal["poison", "oom"]
     rank: int
     step: int
@@ -49,10 +48,11 @@ class Order:
 class Struck:
     """All that the user's task has, and the fault."""
 
-    def __init__(self) -> None:
-        self._order = from_json(Order, strike_order(os.environ).encode())
+    def __init__(self, task: Task, order: str) -> None:
+        """`order`: JSON of an `Order`."""
+        self._order = from_json(Order, order.encode())
         self._gang = RankEnvironment.read(os.environ)
-        self._task = load_task(self._order.task)
+        self._task = task
         self._is_bad = False
         """A sample that is not finite was handed out, and no loss was made of it yet."""
 

@@ -31,11 +31,10 @@ from gangline.spec.plan import Plan
 from gangline.spec.podset import PodSet
 from gangline.spec.record import gang_prefix, run_prefix
 from gangline.spec.site import Site
-from gangline.storage.blobs import get_blob, put_blob
+from gangline.storage.blobs import get_blob
 from gangline.storage.open import open_store
 from gangline.storage.protocol import ObjectStore
 
-STRUCK_TASK = "gangline.train.struck:Struck"
 STRUCK_FILE = "struck.json"
 """What a rank writes that is struck from within; layout in `train.struck`, which rooms above do not import."""
 NODES = 2
@@ -84,13 +83,9 @@ class Within:
     def change(self, podset: PodSet, store: ObjectStore) -> PodSet:
         if podset.name != podset.run:
             return podset
-        plan = Plan.from_json(get_blob(store, podset.plan))
-        aim = self.wish.aim(plan)
-        assert plan.program.task is not None, "a command is refused before it has a plan"
-        order = {"task": plan.program.task, "kind": aim.kind.name, "rank": aim.rank, "step": aim.step}
-        struck = replace(plan, program=replace(plan.program, task=STRUCK_TASK))
-        environ = podset.env | {"GANGLINE_STRIKE": canonical(order).decode()}
-        return replace(podset, plan=put_blob(store, struck.to_json()), env=environ)
+        aim = self.wish.aim(Plan.from_json(get_blob(store, podset.plan)))
+        order = {"kind": aim.kind.name, "rank": aim.rank, "step": aim.step}
+        return replace(podset, env=podset.env | {"GANGLINE_STRIKE": canonical(order).decode()})
 
     def strike(self, home: Path, aim: Aim) -> float:
         patience, folder = time.monotonic() + _WITHIN_SECONDS, GangFolder(home)
