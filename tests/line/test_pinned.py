@@ -69,6 +69,7 @@ def test_an_image_pins_its_environment_by_digest():
         (replace(TOLD, elsewhere=(LoadedModule(name="m", file="/x/m.py"),)), "modules"),
         (replace(TOLD, reads=(UndeclaredRead(path="/x/y", size_bytes=1),), num_reads=1), "data"),
         (replace(TOLD, packages={"h5py": "3"}), "data"),
+        (replace(TOLD, programs=("cat",)), "data"),
         (replace(TOLD, hosts=("hub.example",)), "network"),
     ],
 )
@@ -83,6 +84,18 @@ def test_what_is_not_known_is_no_yes_and_refuses_only_where_the_line_is_strict(t
 def test_declared_data_is_pinned_whoever_reads_it():
     made = locked(replace(TOLD, packages={"h5py": "3"}), **{"data.shards": ["a"]})
     assert found(made)["data"][0] == "yes"
+
+
+def test_what_a_program_read_is_not_seen_though_data_is_declared():
+    made = locked(replace(TOLD, programs=("cat", "sh", "unzip", "zstd")), **{"data.shards": ["a"]})
+    assert found(made)["data"] == ("unknown", f"digest {'d' * 12}; what cat, sh, unzip and 1 more read is not seen")
+
+
+def test_files_that_were_read_and_programs_that_were_started_are_both_said():
+    reads = (UndeclaredRead(path="/x/y", size_bytes=1),)
+    by = found(locked(replace(TOLD, programs=("cat",), reads=reads, num_reads=1)))["data"][1]
+    assert by.startswith("none declared; read 1 file that the line does not declare: /x/y; ")
+    assert by.endswith("; what cat read is not seen")
 
 
 def test_a_dirty_tree_refuses_as_before():

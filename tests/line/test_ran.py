@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from gangline.errors import IntegrityError
-from gangline.line.ran import MOST_BYTES, MOST_PACKAGES, MOST_READS, from_work_tree, read_ran, reads_words
+from gangline.line.ran import (
+    MOST_BYTES,
+    MOST_PACKAGES,
+    MOST_PROGRAMS,
+    MOST_READS,
+    from_work_tree,
+    read_ran,
+    reads_words,
+)
 from gangline.spec.ran import LoadedModule, Ran, UndeclaredRead
 from gangline.storage.local import FolderStore
 
@@ -48,11 +56,11 @@ def test_lies_and_nonsense_cost_no_more_than_themselves(store):
     put(
         store, PYTHON, "{", "[]", "null", {"event": "ran", "modules": 7, "packages": [1, [2], ["a", None]]},
         {"event": "read", "path": 7}, {"event": "host", "name": "a\x1b[31mb"},
-        {"event": "ran", "elsewhere": {"m": "f"}},
+        {"event": "ran", "elsewhere": {"m": "f"}}, {"event": "started"}, {"event": "started", "program": "c\x1bat"},
         {"event": "read", "path": "/x" * 3000, "size_bytes": -1},
     )  # fmt: skip
     told = read_ran(store, "runs/x")
-    assert told.hosts == ("a [31mb",)
+    assert (told.hosts, told.programs) == (("a [31mb",), ("c at",))
     assert told.elsewhere == (LoadedModule(name="m", file="f"),)
     assert [(len(each.path), each.size_bytes) for each in told.reads] == [(400, 0)]
     assert told.packages == {}
@@ -60,9 +68,12 @@ def test_lies_and_nonsense_cost_no_more_than_themselves(store):
 
 def test_what_is_kept_is_bounded_and_what_is_too_large_is_not_read(store):
     many = [{"event": "read", "path": f"/d/{n}", "size_bytes": 1} for n in range(500)]
-    put(store, PYTHON, *many, {"event": "ran", "packages": {f"p{n}": "1" for n in range(5000)}, "reads": 500})
+    started = [{"event": "started", "program": f"{n}" * 200} for n in range(100)]
+    packages = {f"p{n}": "1" for n in range(5000)}
+    put(store, PYTHON, *many, *started, {"event": "ran", "packages": packages, "reads": 500})
     told = read_ran(store, "runs/x")
     assert (len(told.reads), told.num_reads, len(told.packages)) == (MOST_READS, 500, MOST_PACKAGES)
+    assert (len(told.programs), max(map(len, told.programs))) == (MOST_PROGRAMS, 100)
     store.put("runs/x/ranks/ran-0.jsonl", b" " * (MOST_BYTES + 1))
     with pytest.raises(IntegrityError, match="wanted at most"):
         read_ran(store, "runs/x")

@@ -41,6 +41,33 @@ def test_labels_outside_of_the_repository_are_named_and_the_run_is_not_called_re
     assert (data["pinned"], data["by"].partition(";")[0]) == ("unknown", "none declared")
 
 
+def data_item(record):
+    (gate,) = [each for each in record.gates if each.name == "reproducible"]
+    return next((each["pinned"], each["by"]) for each in gate.evidence["items"] if each["name"] == "data")
+
+
+def test_data_that_a_started_program_read_is_not_called_pinned(desk, tmp_path):
+    (tmp_path / "labels.txt").write_text("0 1 2")
+    text = f"import subprocess\nsubprocess.run(['cat', {str(tmp_path / 'labels.txt')!r}])\n{repositories.PROGRAM}"
+    repositories.commit(desk.repo, {"answer.py": text, "line.toml": repositories.LINE})
+    record = open_site(desk).run()
+    assert record.ran.programs == ("cat",)
+    assert data_item(record) == ("unknown", "none declared; what cat read is not seen")
+
+
+def test_what_torch_and_the_runtime_start_by_themselves_leaves_the_data_pinned(desk):
+    text = (
+        "import torch, platform, subprocess, sys\nfrom gangline.train import Program\nplatform.processor()\n"
+        "subprocess.run([sys.executable, '-c', '1'], check=True)\nwith Program() as program:\n"
+        "    while program.has_more:\n        program.step(loss=1.0)\n"
+        "        if program.save_due:\n            program.save({'weights': b'w'})\n"
+    )
+    repositories.commit(desk.repo, {"answer.py": text, "line.toml": repositories.LINE})
+    record = open_site(desk).run()
+    assert record.ran.programs == ()
+    assert data_item(record)[0] == "yes"
+
+
 def test_a_module_of_the_work_tree_refuses_the_run_with_its_name_and_file(desk):
     text = f"import sys\nsys.path.insert(0, {str(desk.repo)!r} + '/hidden')\nimport stray\n{repositories.PROGRAM}"
     files = {"answer.py": text, "line.toml": repositories.LINE, "hidden/.gitignore": "*"}

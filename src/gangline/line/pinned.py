@@ -4,7 +4,7 @@ Most items are the driver's own knowledge; those on packages, modules and files 
 themselves (`line.ran`), and are unknown where they told nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gangline.line.question import CLEAN_TREE
@@ -120,12 +120,16 @@ def _data(record: Record) -> Item:
     by = f"digest {record.inputs.data[:12]}" if declared else "none declared"
     if ran is None:
         return Item(name="data", pinned="unknown", by=f"{by}; what else was read is not known: {_NO_TOLD}")
-    if said := reads_words(ran):
-        return Item(name="data", pinned="unknown", by=f"{by}; {said}")
-    unseen = sorted(NATIVE & set(ran.packages))
-    if not declared and unseen:
-        return Item(name="data", pinned="unknown", by=f"{by}; what {', '.join(unseen[:3])} read is not seen")
+    native = [] if declared else sorted(NATIVE & set(ran.packages))
+    unknown = [said for said in (reads_words(ran), _unseen([*ran.programs, *native])) if said]
+    if unknown:
+        return Item(name="data", pinned="unknown", by="; ".join([by, *unknown]))
     return Item(name="data", pinned="yes", by=f"{by}; no file was seen to be read beside commit and environment")
+
+
+def _unseen(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"what {', '.join(names[:3])}{more} read is not seen" if names else ""
 
 
 def _network(ran: Ran | None) -> Iterator[Item]:

@@ -20,7 +20,7 @@ from gangline.storage.protocol import ObjectStore, list_all
 MOST_FILES = 64
 MOST_BYTES = 1 << 20
 """Of each."""
-MOST_PACKAGES, MOST_ELSEWHERE, MOST_READS, MOST_HOSTS = 600, 50, 100, 20
+MOST_PACKAGES, MOST_ELSEWHERE, MOST_READS, MOST_HOSTS, MOST_PROGRAMS = 600, 50, 100, 20, 20
 _LONGEST_PATH, _LONGEST_NAME = 400, 100
 _COUNT = 10**9
 _FILE = re.compile(r".*/ran-(\d{1,7})\.jsonl")
@@ -90,6 +90,7 @@ class _Told:
         self._reads: dict[str, int] = {}
         self._num_reads = 0
         self._hosts: dict[str, None] = {}
+        self._programs: dict[str, None] = {}
         self._is_whole = False
 
     def see(self, rank: int, event: Mapping[str, Any]) -> None:
@@ -102,6 +103,9 @@ class _Told:
                 self._reads.setdefault(path, _count(event.get("size_bytes")))
             case "host" if len(self._hosts) < MOST_HOSTS and (name := _text(event.get("name"), _LONGEST_NAME)):
                 self._hosts[name] = None
+            case "started" if len(self._programs) < MOST_PROGRAMS:
+                if name := _text(event.get("program"), _LONGEST_NAME):
+                    self._programs[name] = None
             case "ran":
                 self._ran(event)
 
@@ -115,6 +119,7 @@ class _Told:
             reads=tuple(UndeclaredRead(path=path, size_bytes=size) for path, size in self._reads.items()),
             num_reads=max(self._num_reads, len(self._reads)),
             hosts=tuple(self._hosts),
+            programs=tuple(self._programs),
             ranks=tuple(self.ranks),
             is_whole=self._is_whole,
         )

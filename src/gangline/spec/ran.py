@@ -43,6 +43,8 @@ class Ran:
     """Of such files; more than `reads` where there were many."""
     hosts: tuple[str, ...] = ()
     """Names of other machines that were looked up; at most 20."""
+    programs: tuple[str, ...] = ()
+    """Names of programs that were started and that do not report what they read; at most 20."""
     ranks: tuple[int, ...] = ()
     """Who told."""
     is_whole: bool = False

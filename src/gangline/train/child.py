@@ -41,7 +41,7 @@ def run_task(environ: Mapping[str, str]) -> None:
 
 def _watch(environ: Mapping[str, str]) -> Callable[[], None]:
     """Have this rank tell what it runs, as a fresh interpreter does from its start; what has it tell the rest."""
-    if (begun := sys.modules.get("_gangline_ran")) is not None:
+    if (begun := sys.modules.get("_gangline_startup.ran")) is not None:
         return cast(Callable[[], None], begun.end)
     if environ.get("GANGLINE_RAN"):
         with suppress(Exception):  # it costs the record a report, never a run

@@ -7,10 +7,11 @@ it told before, and children write beside their parents:
     {"event": "python", "version", "prefix", "pid"}                        at the start
     {"event": "read", "path", "size_bytes"}                                a file that nothing declares, once each
     {"event": "host", "name"}                                              a name that was looked up, once each
+    {"event": "started", "program"}                                        one whose reads are not seen, once each
     {"event": "ran", "modules", "packages", "elsewhere", "reads", "last"}  after seconds, minutes, and at the end
 
-Files are seen by the audit hook of Python (PEP 578), so what native code opens is not. An audit hook can neither be
-removed nor may it raise: all that it does is guarded, and most events cost it two comparisons.
+Files are seen by the audit hook of Python (PEP 578), so what native code and other programs open is not. An audit hook
+can neither be removed nor may it raise: all that it does is guarded, and most events cost it a few comparisons.
 """
 
 import json
@@ -23,11 +24,14 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
+from .programs import EVENTS, Programs
+
 MOST_READS = 100
 """Paths that one process tells; more are counted."""
 MOST_SEEN = 20_000
 """Paths that one process remembers: after so many it looks at no other."""
 MOST_HOSTS = 20
+MOST_PROGRAMS = 20
 MOST_ELSEWHERE = 50
 MOST_PACKAGES = 1000
 MOST_FILE_BYTES = 1 << 20
@@ -89,7 +93,9 @@ class Testimony:
     def __init__(self, path: str, environ: Mapping[str, str]) -> None:
         self.due = time.monotonic() + _FIRST_SECONDS
         self._path, self._environ = path, environ
-        self._places = _Places(environ)
+        self._places = places = _Places(environ)
+        self._look = Programs(environment=(*places.packages, *places.environment), declared=places.declared, told=path)
+        self._programs: set[str] = set()
         self._born = _time_of(environ.get("GANGLINE_PLAN"))
         """Of the gang; what is newer in a folder for temporary files, one of its processes wrote."""
         self._wait = _FIRST_SECONDS
@@ -144,6 +150,11 @@ class Testimony:
         if not self._is_own(name.lower()):
             self._write({"event": "host", "name": name[:253]})
 
+    def starts(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Another program is about to be started."""
+        if len(self._programs) < MOST_PROGRAMS:
+            self._started(self._look.started(event, arguments))
+
     def tell(self, *, last: bool = False) -> None:
         """Write down what is imported by now, where that is more than was told."""
         self.due = time.monotonic() + self._wait
@@ -172,11 +183,17 @@ class Testimony:
     def begin(self) -> None:
         version = ".".join(map(str, sys.version_info[:3]))
         self._write({"event": "python", "version": version, "prefix": sys.prefix[:1000]})
+        self._started(self._look.leader())
 
     def forked(self) -> None:
         """In the child."""
         self._wait, self._told = _FIRST_SECONDS, None
         self.due = time.monotonic() + self._wait
+
+    def _started(self, program: str | None) -> None:
+        if program is not None and program not in self._programs:
+            self._programs.add(program)
+            self._write({"event": "started", "program": program[:100]})
 
     def _origin(self, path: str) -> str:
         found = self._places.origin(path)
@@ -285,6 +302,8 @@ def _hook_of(told: Testimony) -> Any:
                 told.connected(arguments[0])
             elif event == "socket.getaddrinfo":
                 told.looked_up(arguments[0])
+            elif event in EVENTS:
+                told.starts(event, arguments)
             if clock() > told.due:
                 told.tell()
         except Exception:  # what cannot be told stays unknown; the program goes on

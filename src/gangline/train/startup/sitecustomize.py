@@ -29,14 +29,14 @@ def _origin_of(finder: object) -> str:
 
 def _watch() -> None:
     if os.environ.get("GANGLINE_RAN"):
+        from importlib import import_module
         from importlib.util import module_from_spec, spec_from_file_location
 
-        spec = spec_from_file_location("_gangline_ran", os.path.join(_HERE, "ran.py"))
-        if spec is not None and spec.loader is not None:
-            module = module_from_spec(spec)
-            sys.modules[spec.name] = module
-            spec.loader.exec_module(module)
-            module.begin(os.environ)
+        init = os.path.join(_HERE, "__init__.py")
+        spec = spec_from_file_location("_gangline_startup", init, submodule_search_locations=[_HERE])
+        if spec is not None:
+            sys.modules[spec.name] = module_from_spec(spec)
+            import_module("_gangline_startup.ran").begin(os.environ)
 
 
 def _next() -> None:

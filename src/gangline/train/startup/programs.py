@@ -1,0 +1,154 @@
+"""Names of programs that a process starts and that tell nothing of what they read, from audit events of Python.
+
+Standard library alone, as `ran`. No names of: a Python that tells by itself, tools of the system or the environment
+that read no data of a training, and what torch's compiler starts. A tool goes by its folder, too: a repository may
+bring a program of the same name.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+EVENTS = frozenset({"subprocess.Popen", "os.exec", "os.posix_spawn", "os.system"})
+"""`os.spawn` is one of Windows alone: elsewhere these functions fork and then call `os.exec`."""
+_TOOLS = re.compile(
+    r"(?:\w+-linux-gnu-)?(?:ar|as|c\+\+|cc|clang|clang\+\+|g\+\+|gcc|ld|nm|objdump|ranlib|strip)(?:-[\d.]+)?"
+    r"|chmod|cuobjdump|date|echo|false|getconf|git|hipcc|hipconfig|hostname|id|ifconfig|ip|kill|ldconfig|lscpu|lspci"
+    r"|mkdir|ninja|nproc|numactl|nvcc|nvdisasm|nvidia-smi|pgrep|ps|ptxas|rm|rmdir|rocm-smi|rocm_agent_enumerator"
+    r"|rocminfo|sleep|stty|sysctl|touch|tput|true|uname|uptime|which|which\.debianutils|whoami"
+)
+_OF_GIT = frozenset({
+    "--version", "branch", "config", "describe", "log", "ls-files", "remote", "rev-list", "rev-parse", "status",
+    "symbolic-ref", "version",
+})  # fmt: skip
+"""What of git shows no content of files and fetches none."""
+_TOOL_FOLDERS = (
+    "/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/usr/lib", "/usr/local/cuda",
+    "/opt/nvidia", "/opt/rocm", "/nix/store",
+)  # fmt: skip
+_SHELLS = ("sh", "bash", "dash")
+_PLAIN = re.compile(r"[\w./:,@%+= -]+")
+"""A command for a shell that is nothing but words: no second command, redirection, quotes or variables."""
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_NO_CALLERS = (_HERE + "/", os.path.join(os.path.dirname(os.__file__), "subprocess.py"))
+
+
+class Programs:
+    """Looks at what one process starts."""
+
+    def __init__(self, *, environment: Iterable[str], declared: tuple[str, ...], told: str) -> None:
+        """
+        Args:
+            environment: Folders of the rank's packages and programs; all folders end with a slash.
+            declared: Folders whose files may be looked into without being read undeclared.
+            told: The file that this process tells to.
+        """
+        self._environment = tuple(environment)
+        self._tools = (*self._environment, *(f"{each}/" for each in _TOOL_FOLDERS))
+        self._declared, self._told = declared, told
+
+    def started(self, event: str, arguments: Sequence[Any]) -> str | None:
+        """Name of the program that nothing tells of; None: there is none, or none such."""
+        if event == "os.system":
+            return self._unseen("/bin/sh", ["sh", "-c", os.fsdecode(arguments[0])], "", os.environ)
+        path, words, *rest = arguments
+        cwd, given = (rest[0], rest[1]) if event == "subprocess.Popen" else (None, rest[0])
+        environ = os.environ if given is None else {os.fsdecode(k): os.fsdecode(v) for k, v in given.items()}
+        return self._unseen(os.fsdecode(path), list(map(os.fsdecode, words)), os.fsdecode(cwd or ""), environ)
+
+    def leader(self) -> str | None:
+        """Name of what was started as the rank, where that is no Python but started this one, as a shell would."""
+        leader = os.getsid(0)
+        try:
+            found = sys.executable if leader in (0, os.getpid()) else os.readlink(f"/proc/{leader}/exe")
+        except OSError:
+            return None
+        return None if os.path.realpath(found) == os.path.realpath(sys.executable) else os.path.basename(found)
+
+    def _unseen(self, path: str, words: list[str], cwd: str, environ: Mapping[str, str]) -> str | None:
+        found = _which(path, cwd, environ)
+        if found is None or self._is_compiler(_caller()):
+            return None
+        name = os.path.basename(found)
+        if name in _SHELLS and words[1:2] == ["-c"] and len(words) == 3 and _PLAIN.fullmatch(words[2]):
+            inner = words[2].split()
+            if inner and (_TOOLS.fullmatch(inner[0]) or _which(inner[0], cwd, environ)):  # else the shell's own word
+                return self._unseen(inner[0], inner, cwd, environ)
+        return None if self._is_tool(found, words) or self._tells(found, words, environ) else name
+
+    def _is_compiler(self, caller: str) -> bool:
+        return "/torch/_inductor/" in caller and caller.startswith(self._environment)
+
+    def _is_tool(self, found: str, words: Sequence[str]) -> bool:
+        name = os.path.basename(found)
+        of_tools = _TOOLS.fullmatch(name) is not None and found.startswith(self._tools)
+        return of_tools and (name != "git" or not _OF_GIT.isdisjoint(words))
+
+    def _tells(self, found: str, words: list[str], environ: Mapping[str, str]) -> bool:
+        """Whether it is this Python, and finds the start-up folder on its path."""
+        python, flags = self._interpreter(found, words, environ)
+        return (
+            os.path.realpath(python) == os.path.realpath(sys.executable)
+            and not _ignores_path(flags)
+            and environ.get("GANGLINE_RAN") == self._told
+            and _HERE in environ.get("PYTHONPATH", "").split(os.pathsep)
+        )
+
+    def _interpreter(self, found: str, words: list[str], environ: Mapping[str, str]) -> tuple[str, list[str]]:
+        """(program, arguments) that the system starts for `found`: of a script, what its first line names."""
+        head = _head(found) if found.startswith(self._declared) else []
+        first, second, *_ = *head, b"", b""
+        if not first.startswith(b"#!"):
+            return found, words[1:]
+        if second.startswith(b"'''exec'"):  # of installers, where the path is too long for a first line
+            first = second.replace(b'"$0" "$@"', b"").replace(b"'''exec'", b"#!")
+        name, *flags = os.fsdecode(first[2:]).split() or [""]
+        if os.path.basename(name) == "env" and flags:
+            name, *flags = _which(flags[0], "", environ) or "", *flags[1:]
+        return name.strip("\"'"), flags
+
+
+def _which(path: str, cwd: str, environ: Mapping[str, str]) -> str | None:
+    """Absolute path of the file that is going to be started; None: there is none."""
+    folders = [""] if "/" in path else environ.get("PATH", os.defpath).split(os.pathsep)
+    for folder in folders:
+        full = os.path.abspath(os.path.join(cwd, folder, path))
+        if os.path.isfile(full) and os.access(full, os.X_OK):
+            return full
+    return None
+
+
+def _ignores_path(words: Iterable[str]) -> bool:
+    """Whether a Python with these arguments ignores PYTHONPATH or `sitecustomize`."""
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+            continue
+        if len(word) < 2 or word[0] != "-":
+            return False
+        options, value, _ = re.split("([cmWX]|$)", word[1:], maxsplit=1)
+        if any(each in options for each in "IES"):
+            return True
+        if value in ("c", "m"):
+            return False
+        skip = value != "" and word.endswith(value)
+    return False
+
+
+def _head(path: str) -> list[bytes]:
+    try:
+        with open(path, "rb") as file:
+            return file.read(1024).splitlines()
+    except OSError:
+        return []
+
+
+def _caller() -> str:
+    """File of the code that starts a program, past `subprocess` and this folder."""
+    frame = sys._getframe(1)  # noqa: SLF001  # `inspect` would cost every program its import
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NO_CALLERS):
+        frame = frame.f_back
+    return frame.f_code.co_filename
