@@ -25,7 +25,7 @@ _PARTS_OF = {"forward": "compute", "backward": "compute", "wait": "communication
 def read_ranks(store: ObjectStore, prefix: str, *, world_size: int) -> tuple[RankRow, ...]:
     """A row for each rank that reported steps, thinned to at most 64."""
     tail = TAIL_BYTES if world_size <= MANY_RANKS else SHORT_TAIL_BYTES
-    rows = (_row(rank, _tail(store, prefix, rank, tail)) for rank in range(world_size))
+    rows = (_row(rank, read_tail(store, prefix, rank, tail)) for rank in range(world_size))
     return thin_ranks(tuple(row for row in rows if row is not None))
 
 
@@ -37,7 +37,7 @@ def read_parts(store: ObjectStore, prefix: str, *, world_size: int) -> dict[str,
     """
     ranks = sorted({world_size * place // MOST_TIMED for place in range(MOST_TIMED)})
     tail = TAIL_BYTES if world_size <= MANY_RANKS else SHORT_TAIL_BYTES
-    rows = (parts_of(_tail(store, prefix, rank, tail)) for rank in ranks)
+    rows = (parts_of(read_tail(store, prefix, rank, tail)) for rank in ranks)
     told = [row for row in rows if row]
     means = {part: fmean(row.get(part, 0.0) for row in told) for part in PARTS if told}
     return {part: round(seconds, 9) for part, seconds in means.items() if seconds > 0}
@@ -59,13 +59,14 @@ def parts_of(events: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 def read_save_seconds(store: ObjectStore, prefix: str) -> float | None:
     """Mean time that training stood still for a save, as rank 0 told of its last ones; None: it saved nothing."""
-    events = _tail(store, prefix, 0, TAIL_BYTES)
+    events = read_tail(store, prefix, 0, TAIL_BYTES)
     told = [finite(each.get("blocking_seconds")) for each in events if each.get("event") == "saved"]
     seconds = [each for each in told if each is not None]
     return round(fmean(seconds), 6) if seconds else None
 
 
-def _tail(store: ObjectStore, prefix: str, rank: int, size: int) -> list[dict[str, Any]]:
+def read_tail(store: ObjectStore, prefix: str, rank: int, size: int = SHORT_TAIL_BYTES) -> list[dict[str, Any]]:
+    """The last events of a rank; empty where there is none."""
     try:
         return read_lines(read_grown(store, f"{prefix}/ranks/{rank}.jsonl", last=size, most_bytes=size) or b"")
     except IntegrityError:  # of parts without number: nobody reads them, and rows are for people

@@ -1,6 +1,6 @@
 """train: follows the gang to its end and reads what it left: checkpoint, curve, rank times, ledger."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from gangline.errors import ConfigError, IntegrityError
@@ -12,6 +12,7 @@ from gangline.line.gangs import Finished, role_prefix, run_to_end
 from gangline.line.metrics_file import MetricsFile
 from gangline.line.outputs import KIND, Collected, read_outputs
 from gangline.line.ran import from_work_tree, read_ran, reads_words
+from gangline.line.rank_metrics import differing_words
 from gangline.line.stages.submit import train_key, with_gang
 from gangline.line.states import stage
 from gangline.line.taken import find_donor, origin
@@ -21,6 +22,9 @@ from gangline.spec.ran import Ran
 from gangline.spec.record import UNDECLARED, UNREPORTED, Record
 from gangline.storage.blobs import put_blob
 from gangline.units import format_count, format_number, sparkline
+
+DOUBTS = "doubts"
+"""Output of the train stage: sentences of `_doubts`, for runs that take it."""
 
 
 def train(ctx: Context) -> StageResult:
@@ -43,10 +47,12 @@ def train(ctx: Context) -> StageResult:
         error = error or wrong
     wild = _not_finite(finished, ctx.line.train.seed) | written.not_finite
     course = read_course(ctx, finished, written=written.losses)
+    doubts = _doubts(ctx, finished) if error is None else []
     if error is None:
         _note_unreported(
             ctx, {*own, *wild, *course.metrics}, has_curve=bool(course.curve.points), joined=_joined(finished)
         )
+        _note_doubts(ctx, doubts)
     return StageResult(
         state="failed" if error else "done",
         message=finished.end.reason if finished.error else str(error) if error else _message(finished, course),
@@ -58,6 +64,7 @@ def train(ctx: Context) -> StageResult:
             "final_step": course.final_step,
             "metrics": own,
             **({NOT_FINITE: wild} if wild else {}),
+            **({DOUBTS: doubts} if doubts else {}),
             reporting.JOINED: _joined(finished),
             "attempts": finished.attempts,
             "save_seconds": course.save_seconds,
@@ -117,6 +124,20 @@ def _note_unreported(ctx: Context, reported: Collection[str], *, has_curve: bool
         ctx.remember("train", UNREPORTED, said)
 
 
+def _doubts(ctx: Context, finished: Finished) -> list[str]:
+    """What a program that ended well did otherwise than one would take it to have, a sentence each."""
+    if ctx.line.project.task is not None or finished.result is None:
+        return []
+    plan, step = finished.plan, finished.result.final_step
+    early = f"the program ended after {step} of {plan.last_step} steps" if 0 < step < plan.last_step else ""
+    return [said for said in (early, differing_words(ctx.store, role_prefix(plan), world_size=plan.world_size)) if said]
+
+
+def _note_doubts(ctx: Context, doubts: Iterable[str]) -> None:
+    for said in doubts:
+        ctx.remember("train", "program", said)
+
+
 def _learn(record: Record, finished: Finished, course: Course, collected: Collected | None) -> Record:
     assert record.plan is not None, record.run.id
     assert record.gang is not None, record.run.id
@@ -146,6 +167,7 @@ def _taken(ctx: Context, key: str, donor: Record) -> StageResult:
     reported = {*(outputs.get("metrics") or {}), *(donor.metrics.keys() & Course.METRICS)}
     joined = outputs.get(reporting.JOINED, True)
     _note_unreported(ctx, reported, has_curve=bool(donor.curve.points), joined=joined)
+    _note_doubts(ctx, outputs.get(DOUBTS, ()))
 
     def change(record: Record) -> Record:
         plan = record.plan
