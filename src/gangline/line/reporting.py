@@ -14,6 +14,8 @@ Form = Literal["task", "joined", "other"]
 """What trains: a task, a program that joined its gang by Program or Session, or one that did neither."""
 JOINED = "joined"
 """Output of the train stage: whether the program left a result, which Program and Session do."""
+STEPS = "steps_told"
+"""Output of the train stage: whether the program told of any step, by its result or by heartbeats of all ranks."""
 _BY_FILE = 'write it to a JSON file and name that in line.toml: project.metrics = "metrics.json"'
 _SHOWN = 12
 
@@ -23,6 +25,12 @@ def form_of(record: Record) -> Form:
     if record.inputs.values.get("project.task"):
         return "task"
     return "joined" if stage(record, "train").outputs.get(JOINED, True) else "other"
+
+
+def told_no_steps(record: Record) -> bool:
+    """Did its training end well, and its program tell of no step?"""
+    train = stage(record, "train")
+    return train.state in ("done", "taken") and train.outputs.get(STEPS) is False
 
 
 def missing_metric(wanted: str, reported: Collection[str], form: Form) -> str:

@@ -1,6 +1,7 @@
 """Lines that every view says alike: one per ended stage, and the verdict with what to do next."""
 
 from gangline.errors import CancelledError, ConfigError, GateError, IntegrityError
+from gangline.line.reporting import told_no_steps
 from gangline.report.facts import stages_in_order, total_seconds, verdict_head, verdict_reason, verdict_text
 from gangline.report.text import clean
 from gangline.sanitize import shown
@@ -65,7 +66,8 @@ def next_steps(record: Record) -> list[str]:
     if record.run.state == "open":
         return [f"gangline follow {run}", "gangline run resumes it"]
     if record.run.verdict == "passed":
-        return ["gangline report --open", "gangline drill kill-rank"]
+        drills = [] if told_no_steps(record) else ["gangline drill kill-rank"]
+        return ["gangline report --open", *drills]
     report = f"gangline report {run} --open"
     if _unreported_gates(record):
         return ["report that metric, or name another in gate.quality", "gangline run for a new commit"]

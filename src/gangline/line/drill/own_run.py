@@ -13,9 +13,11 @@ from gangline.line.drill.rehearse import Desk, Done, rehearse, settle
 from gangline.line.drill.rig import Rig, opening, rigged
 from gangline.line.observer import Silent
 from gangline.line.question import Question, ask
+from gangline.line.reporting import told_no_steps
 from gangline.line.run import run_line
 from gangline.spec.line import Line
 from gangline.spec.record import Drill, Record, StageInfo
+from gangline.storage.protocol import ObjectStore
 
 
 def in_own_run(desk: Desk, wish: Wish) -> tuple[Record, Drill]:
@@ -56,6 +58,7 @@ def _overrides(desk: Desk, wish: Wish) -> tuple[str, ...]:
     train = line.train
     _demand(wish, line)
     _demand_steps(wish, question)
+    _demand_told(wish, question, desk.store)
     if wish.step is not None and wish.step >= train.steps:
         raise UsageError(f"--step {wish.step}: the run has {train.steps} steps; strike between 1 and {train.steps - 1}")
     unsaved = train.checkpoint.max_unsaved_seconds + secrets.randbelow(999_999) / 1_000_000
@@ -90,6 +93,18 @@ def _demand_steps(wish: Wish, question: Question) -> None:
             "and no file of the commit names gangline; use one of them, or project.task. Where an installed package "
             "tells them, a comment that names gangline will do"
         )
+
+
+def _demand_told(wish: Wish, question: Question, store: ObjectStore) -> None:
+    """Refuse a program that told of no step when this commit was trained before: it would train whole, unstruck."""
+    project, command = question.line.project, list(question.line.project.command or ())
+    for record in runs.list_runs(store, project=project.name, commit=question.commit):
+        same = record.commit.tree == question.tree and record.inputs.values.get("project.command") == command
+        if same and told_no_steps(record):
+            raise ConfigError(
+                f"drill {wish.kind.name} is refused: it strikes at a step, and the program told of none in run "
+                f"{record.run.id} of this commit; gangline.train.Program or Session tells them, or use project.task"
+            )
 
 
 def _when_begun(desk: Desk, wish: Wish, begun: "Future[Record | None]", rig: Rig) -> Done | None:

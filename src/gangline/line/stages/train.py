@@ -66,6 +66,7 @@ def train(ctx: Context) -> StageResult:
             **({NOT_FINITE: wild} if wild else {}),
             **({DOUBTS: doubts} if doubts else {}),
             reporting.JOINED: _joined(finished),
+            reporting.STEPS: bool(course.final_step) or finished.end.step is not None,
             "attempts": finished.attempts,
             "save_seconds": course.save_seconds,
         },
