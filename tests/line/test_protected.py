@@ -9,6 +9,7 @@ from gangline.line.birth import find_or_bear
 from gangline.line.git import Repository
 from gangline.line.protected import is_protected, read_protection
 from gangline.line.question import Origin, ask
+from gangline.line.registry.rules import why_never
 from gangline.storage.local import FolderStore
 
 GATES = repositories.LINE + '[[gate.quality]]\nmetric = "loss"\nbetter = "lower"\nlimit = 2.5\n'
@@ -160,6 +161,20 @@ def test_a_default_branch_without_a_line_lets_no_branch_publish_itself(repo, tex
     found = question(repo)
     assert (found.protected, found.rules) == (False, None)
     assert found.trouble.startswith("on main: ")
+
+
+def test_a_line_that_origin_lacks_is_the_reason_at_birth_and_at_publication(repo, tmp_path):
+    repositories.git(repo, "rm", "--quiet", "line.toml")
+    repositories.commit(repo, {"README.md": "words"})
+    repositories.git(repo, "branch", "--move", "main", "master")
+    clone = cloned(repo, tmp_path / "clone")
+    repositories.commit(clone, {"line.toml": GATES + '[publish]\nbranches = ["master"]\n'})
+    store = FolderStore(tmp_path / "store")
+    record = find_or_bear(store, question(clone), again=False, target="local", sealer=new_sealer()).record
+    assert "on origin/master: there is no line.toml; git push" in record.events[0].text
+    assert why_never(record) == record.events[0].text
+    repositories.git(clone, "update-ref", "refs/remotes/origin/master", "HEAD")  # as git push leaves it
+    assert question(clone).protected
 
 
 def test_a_line_that_does_not_hold_under_the_rules_is_refused(repo):

@@ -240,7 +240,7 @@ def run_unsettled(desk):
 def test_a_commit_without_line_is_told_how_to_get_one(desk):
     repositories.git(desk.repo, "rm", "--quiet", "line.toml")
     repositories.commit(desk.repo, {})
-    with pytest.raises(ConfigError, match="gangline new"):
+    with pytest.raises(ConfigError, match=r"found none in commit .*; gangline init .* gangline new"):
         run_unsettled(desk)
 
 

@@ -45,7 +45,7 @@ def test_example_of_the_repository_is_read_from_its_folder():
 
 
 def test_missing_file_says_how_to_make_one(tmp_path):
-    with pytest.raises(ConfigError, match="gangline new"):
+    with pytest.raises(ConfigError, match=r"gangline init .* gangline new"):
         load_line(tmp_path)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from gangline.cli.logs import set_up_logs
 from gangline.errors import ConfigError, UsageError
 from gangline.line import runs
-from gangline.spec.load import load_site
+from gangline.spec.load import HOW_TO_BEGIN, load_site
 from gangline.spec.marks import was_cut_short
 from gangline.spec.record import Record
 from gangline.spec.site import Site
@@ -55,7 +55,7 @@ def open_desk(repo: Path, site_file: Path | None) -> Desk:
     if root is None and _store_is_inside(site):
         raise ConfigError(
             f"wanted line.toml in {repo.resolve()} or a folder above, found none; "
-            "gangline new NAME makes a model repository; run this inside of one, or name its folder"
+            f"{HOW_TO_BEGIN}; run this inside of it, or name its folder"
         )
     return Desk(root or repo.resolve(), site, os.environ)
 

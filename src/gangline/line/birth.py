@@ -12,7 +12,7 @@ from gangline.line.record_store import RecordStore
 from gangline.line.seal import Sealer
 from gangline.line.targets import RanksAt
 from gangline.spec.load import RULES, effective, line_digest, table_digests
-from gangline.spec.record import Base, CommitInfo, Event, Inputs, Record, RunInfo, run_prefix
+from gangline.spec.record import UNPROTECTED, Base, CommitInfo, Event, Inputs, Record, RunInfo, run_prefix
 from gangline.storage.blobs import put_blob
 from gangline.storage.protocol import ObjectStore
 
@@ -80,26 +80,35 @@ def _describe(store: ObjectStore, question: Question, attempt: int, base: Record
             versions=environment.versions(),
             values=effective(line),
         ),
-        events=tuple(Event(time=now(), stage="resolve", kind="rules", text=each) for each in _notes(question)),
+        events=tuple(Event(time=now(), stage="resolve", kind=kind, text=text) for kind, text in _notes(question)),
     )
 
 
-def _notes(question: Question) -> Iterator[str]:
-    """What people have to know of how the run will be judged."""
+def _notes(question: Question) -> Iterator[tuple[str, str]]:
+    """What people have to know of how the run will be judged, each with its kind."""
     if dirty := question.dirty_note:
-        yield dirty
+        yield "rules", dirty
+    if unprotected := _unprotected(question):
+        yield UNPROTECTED, unprotected
+    if question.overrides:
+        said = f"an experiment: {', '.join(question.overrides)} on the command line; never a base, never published"
+        yield "rules", said
+
+
+def _unprotected(question: Question) -> str:
+    """Why no branch that publishes has the commit, as far as git and the rules of the default branch tell."""
+    if question.trouble:
+        return f"nothing is published, the rules of the default branch are not known: {question.trouble}"
     if question.rules == question.commit and question.trust == "own":
         wanted = ", ".join(question.line.publish.branches)
-        yield f"nothing is published from here: publish.branches names {wanted}, not the default branch"
-    elif question.rules is not None:
-        yield (
-            f"this commit is part of no branch that publishes: {', '.join(RULES)} are those of commit"
+        return f"nothing is published from here: publish.branches names {wanted}, not the default branch"
+    if question.rules is not None:
+        named = ", ".join(RULES)
+        return (
+            f"this commit is part of no branch that publishes: {named} are those of commit"
             f" {question.rules[:8]} of the default branch"
         )
-    if question.trouble:
-        yield f"nothing is published, the rules of the default branch are not known: {question.trouble}"
-    if question.overrides:
-        yield f"an experiment: {', '.join(question.overrides)} on the command line; never a base, never published"
+    return ""
 
 
 def _commit(store: ObjectStore, question: Question, base: Record | None) -> CommitInfo:

@@ -51,6 +51,11 @@ class Branch:
     ref: str
     commit: str
 
+    @property
+    def shown(self) -> str:
+        """`main`, or `origin/main`, as git writes them."""
+        return f"origin/{self.name}" if self.ref.startswith(_REMOTE) else self.name
+
 
 @dataclass(frozen=True, slots=True)
 class Passed:

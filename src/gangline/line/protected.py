@@ -40,7 +40,7 @@ def read_protection(repository: Repository) -> Protection:
     try:
         text, line = _line_of(repository, branch)
     except ConfigError as error:
-        return Protection(branch=branch, text=None, publishes=closed, trouble=f"on {branch.name}: {error}")
+        return Protection(branch=branch, text=None, publishes=closed, trouble=f"on {branch.shown}: {error}")
     return Protection(branch=branch, text=text, publishes=line.publish.branches, trigger=line.trigger)
 
 
@@ -54,6 +54,6 @@ def _line_of(repository: Repository, branch: Branch) -> tuple[str, Line]:
     tree = repository.tree_if_any(branch.commit)
     data = None if tree is None else repository.file(tree, "line.toml", most_bytes=MOST_BYTES)
     if data is None or tree is None:
-        raise ConfigError("there is no line.toml")
+        raise ConfigError("there is no line.toml; git push a commit that has it to that branch")
     text = data.decode(errors="replace")
     return text, load_line_text(text, file="line.toml", reader=lambda path: repository.file(tree, path))

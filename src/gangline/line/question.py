@@ -11,7 +11,7 @@ from gangline.line.protected import Protection, is_protected, read_protection
 from gangline.line.strangers import clean, shown_name
 from gangline.line.tasks import MOST_MODULE_BYTES, check_task
 from gangline.spec.line import Line
-from gangline.spec.load import line_digest, load_line_text
+from gangline.spec.load import HOW_TO_BEGIN, line_digest, load_line_text
 from gangline.spec.record import CommitInfo, Trust
 from gangline.spec.toml_text import MOST_BYTES
 
@@ -122,10 +122,7 @@ def _read_line(
 ) -> Line:
     text = repository.file(tree, "line.toml", most_bytes=MOST_BYTES)
     if text is None:
-        raise ConfigError(
-            f"wanted line.toml in {repository.root}, found none in commit {commit[:8]};"
-            " gangline new NAME makes a repository that has one"
-        )
+        raise ConfigError(f"wanted line.toml in {repository.root}, found none in commit {commit[:8]}; {HOW_TO_BEGIN}")
     try:
         decoded = text.decode()
     except UnicodeDecodeError as error:

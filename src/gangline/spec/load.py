@@ -25,6 +25,10 @@ LATER: dict[str, Any] = {
     "publish.files": [],
 }  # fmt: skip
 """Keys that lines have had since after the first runs, with their defaults."""
+HOW_TO_BEGIN = (
+    "gangline init writes one for the scripts of a repository, gangline new NAME makes a repository that has one"
+)
+"""What works where there is no line.toml."""
 _KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){1,8}")
 _BARE_WORD = re.compile(r"(?!(true|false|inf|nan)$)[A-Za-z_][\w./:@-]*")
 
@@ -179,7 +183,7 @@ def _read(file: Path) -> str:
         with file.open("rb") as opened:
             return opened.read(MOST_BYTES + 1).decode("utf-8")
     except OSError as error:
-        works = "`gangline new` makes a first one" if file.name == "line.toml" else "name another file"
+        works = HOW_TO_BEGIN if file.name == "line.toml" else "name another file"
         raise FileError(str(file), [Problem("", "a readable file", error.strerror or str(error), works)]) from error
     except UnicodeDecodeError as error:
         raise FileError(str(file), [Problem("", "UTF-8 text", "other bytes", "save the file as UTF-8")]) from error

@@ -24,6 +24,8 @@ UNREPORTED = "unreported"
 """Kind of an event that names what a program should have reported and did not."""
 UNDECLARED = "undeclared"
 """Kind of an event that names files which were read, and that the line does not declare."""
+UNPROTECTED = "unprotected"
+"""Kind of an event that says why the commit is part of no branch that publishes."""
 
 StageState = Literal["waiting", "running", "done", "taken", "skipped", "failed", "cancelled"]
 RunState = Literal["open", "ended"]

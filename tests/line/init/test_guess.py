@@ -197,8 +197,15 @@ def test_a_backend_in_a_variable_is_followed_while_it_has_one_value(says, is_tol
 
 
 def test_nothing_that_trains_is_refused_with_what_works():
-    with pytest.raises(ConfigError, match=r"none among 1 Python files; jupyter nbconvert --to script a\.ipynb"):
+    with pytest.raises(ConfigError, match=r"none among 1 Python file; jupyter nbconvert --to script a\.ipynb"):
         of({"hello.py": "print('hello')\n", "a.ipynb": "{}"})
+    with pytest.raises(
+        ConfigError, match=r"none among 1 Python file; gangline init --script hello\.py names a tracked"
+    ):
+        of({"hello.py": "print('hello')\n"})
+    with pytest.raises(ConfigError, match=r"none among 0 Python files; gangline init --script train\.py"):
+        of({})
+    assert of({"hello.py": "print('hello')\n"}, script="hello.py").script.path == "hello.py"
 
 
 def test_names_of_folders_and_paths_cannot_break_the_text():

@@ -98,8 +98,11 @@ def _choose(files: Mapping[str, bytes], wanted: str | None) -> tuple[Script, tup
     likely = sorted((each for each in found if wanted or _score(each) > 0), key=lambda each: (-_score(each), each.path))
     if not likely:
         notebooks = sorted(path for path in files if path.endswith(".ipynb"))
-        works = f"jupyter nbconvert --to script {notebooks[0]}, git add it" if notebooks else "--script FILE names one"
-        raise ConfigError(f"wanted a script that trains, found none among {len(paths)} Python files; {works}")
+        works = f"gangline init --script {paths[0] if paths else 'train.py'} names a tracked file, whatever is in it"
+        if notebooks:
+            works = f"jupyter nbconvert --to script {notebooks[0]}, git add it"
+        among = "1 Python file" if len(paths) == 1 else f"{len(paths)} Python files"
+        raise ConfigError(f"wanted a script that trains, found none among {among}; {works}")
     return likely[0], tuple(likely[1:4])
 
 

@@ -5,7 +5,7 @@ from gangline.line.registry.types import Skipped
 from gangline.spec.globs import any_matches
 from gangline.spec.line import Line
 from gangline.spec.marks import is_experiment, was_cut_short, was_drilled
-from gangline.spec.record import Record
+from gangline.spec.record import UNPROTECTED, Record
 
 
 def check_rules(record: Record, line: Line) -> Skipped | None:
@@ -46,8 +46,16 @@ def why_never(record: Record) -> str | None:
         keys = ", ".join(each.partition("=")[0] for each in record.inputs.overrides)
         return f"it is an experiment, with {keys} set on the command line: commit the change to publish"
     if not record.commit.protected:
-        return f"commit {record.commit.sha[:8]} was part of no branch that publishes when it was resolved, as git says"
+        return _unprotected(record)
     return None
+
+
+def _unprotected(record: Record) -> str:
+    """What resolve said of it."""
+    told = next((each.text for each in record.events if each.kind == UNPROTECTED), "")
+    return told or (
+        f"commit {record.commit.sha[:8]} was part of no branch that publishes when it was resolved, as git says"
+    )
 
 
 def _not_wanted(record: Record, line: Line) -> str | None:
