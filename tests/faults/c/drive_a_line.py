@@ -16,11 +16,17 @@ from gangline.line.run import run_line  # noqa: E402
 from gangline.spec.site import Site  # noqa: E402
 
 
-def main(folder: Path) -> None:
+def prepare(folder: Path) -> Path:
+    """The repository, on a machine that every driver of it sees alike."""
     repo = folder / "repo"
     if not repo.exists():
         make_repository(repo)
         settle_inventory(repo)
+    return repo
+
+
+def main(folder: Path) -> None:
+    repo = prepare(folder)
     plan = CrashPlan.from_environment()
 
     def open_counted(*arguments):

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.faults.c.drive_a_line import prepare
 from tests.faults.instruments.crash_points import enumerate_crashes, keys_of
 
 from gangline.line import lease
@@ -119,6 +120,7 @@ def test_a_driver_killed_at_random_times_is_resumed_to_the_same_end(tmp_path, se
     for name, kills in (("unbroken", 0), ("killed", draw.randint(1, 3))):
         folder = tmp_path / name
         folder.mkdir()
+        prepare(folder)
         for _ in range(kills):
             process = subprocess.Popen(command(folder), env=environment, stdout=subprocess.DEVNULL)
             time.sleep(draw.uniform(0.3, 1.5))
