@@ -53,7 +53,7 @@ def test_one_line_of_an_open_run_says_what_it_does(submitted):
     events = GangFolder(desk.repo / ".gangline" / "gangs" / run).rank_events(0)
     step = {"event": "step", "rank": 0, "step": 2, "loss": 2.71, "seconds": 7.0, "tokens": 70, "time": time.time()}
     events.parent.mkdir(parents=True, exist_ok=True)
-    events.write_text(json.dumps(step) + "\n")
+    events.write_text("".join(json.dumps(step | {"step": number}) + "\n" for number in range(3)))
     progress = glance(desk.repo, desk.record(run), **desk.where, seconds=2.0)
     said = progress.sentence()
     assert "2/4 loss 2.71" in said

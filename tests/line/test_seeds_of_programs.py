@@ -7,6 +7,7 @@ import pytest
 from tests.line import repositories
 from tests.line.records import record as make_record
 
+from gangline.cli.view.plain import PlainView
 from gangline.errors import GateError, TrainingError
 from gangline.launch.protocol import GangStatus
 from gangline.line import gangs
@@ -14,6 +15,7 @@ from gangline.line.cancel import stop_gangs
 from gangline.line.gang_logs import gang_of_role, stored_lines
 from gangline.line.identity import ATTEMPTS, gang_name, gang_number, is_gang_of, seed_gangs
 from gangline.line.launchers import gangs_root
+from gangline.line.run import run_line
 from gangline.line.states import stage
 from gangline.line.watch import running_gangs
 from gangline.spec.record import StageInfo
@@ -69,6 +71,17 @@ def test_each_seed_is_trained_and_the_band_refuses_a_regression(desk):
     commit(desk, reads(1.3))
     with pytest.raises(GateError, match=r"1\.31 is outside the base band .* \(3 seeds of cheap-"):
         desk.run()
+
+
+def test_steps_of_a_further_seed_are_shown_with_the_seed_that_they_belong_to(desk, monkeypatch):
+    shown: list[str] = []
+    monkeypatch.setattr(PlainView, "stage_ended", lambda *_: None)
+    monkeypatch.setattr("gangline.cli.view.plain.SECONDS_BETWEEN", 0.0)
+    commit(desk, reads(1.0))
+    run_line(desk.repo, **desk.where, observer=PlainView(shown.append))
+    of_steps = [line for line in shown if line.startswith("evaluate") and "/4" in line]
+    assert of_steps
+    assert all("seed 2 (2 of 3)" in line or "seed 3 (3 of 3)" in line for line in of_steps)
 
 
 def test_a_seed_saves_beside_the_others_and_goes_on_from_none_of_them(desk):

@@ -52,6 +52,29 @@ def test_a_gang_of_several_seeds_ends_after_the_last_one():
     assert progress.ends_in_seconds is None
 
 
+def test_no_time_left_is_told_before_the_third_step_and_the_first_one_counts_for_nothing():
+    progress = seen(step(1, seconds=60.0), plan="ddp-2", steps=60)
+    assert (progress.sentence(), progress.eta_seconds) == ("ddp-2 1/60 loss 2.5", None)
+    progress.see(step(2))
+    assert (progress.eta_seconds, progress.ends_in_seconds) == (None, None)
+    progress.see(step(3))
+    assert progress.sentence() == "ddp-2 3/60 loss 2.5 · 10.0 k tokens/s · ETA 5.7 s"
+
+
+def test_the_first_step_after_a_restart_is_not_timed():
+    again = GangEvent(kind="restart", text="rank 1 ended by signal 9")
+    progress = seen(*(step(i) for i in range(1, 10)), again, step(5, seconds=60.0), steps=60)
+    assert progress.eta_seconds == pytest.approx(5.5)
+
+
+def test_the_next_seed_counts_from_its_own_first_step():
+    progress = seen(job(0, 2), *(step(i) for i in range(1, 61)), job(1, 2))
+    progress.see(GangEvent(kind="progress", data={"event": "busy", "rank": 0, "phase": "build", "step": 60}))
+    assert progress.step == 0
+    progress.see(step(1))
+    assert progress.sentence() == "seed 2 (2 of 2) 1/60 loss 2.5 · 10.0 k tokens/s · ETA 5.9 s"
+
+
 def rank_0(event, **data):
     return GangEvent(kind="progress", data={"event": event, "rank": 0, **data})
 
@@ -63,6 +86,8 @@ def stopping():
 def test_what_goes_on_between_steps_and_after_the_last_is_said():
     progress = seen(rank_0("busy", phase="build"), plan="ddp-2", steps=60)
     assert progress.sentence() == "ddp-2 building the model"
+    progress.see(step(57))
+    progress.see(step(58))
     says = [
         (step(59), "59/60 loss 2.5 · 10.0 k tokens/s · ETA 0.1 s"),
         (rank_0("busy", phase="checkpoint", step=60), "60/60 loss 2.5 · saving"),

@@ -11,6 +11,8 @@ from gangline.units import format_count, format_number, format_seconds, sparklin
 
 RECENT = 20
 """Steps that speed and phases are averaged over."""
+FEWEST = 2
+"""Steps that were timed, before a time is told."""
 SHOWN_RANKS = 8
 DOINGS = {
     "data": "fetching data", "build": "building the model", "resume": "opening a checkpoint", "checkpoint": "saving",
@@ -61,7 +63,7 @@ class Progress:
     stale_seconds: float = 0.0
     losses: list[float] = field(default_factory=list)
     speeds: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
-    """(seconds, tokens) of the recent steps of rank 0."""
+    """(seconds, tokens) of the recent steps of rank 0; not of its first, which has what a program does once."""
     ranks: dict[int, RankPhases] = field(default_factory=dict)
 
     def see(self, event: GangEvent) -> None:
@@ -99,7 +101,8 @@ class Progress:
         """What only rank 0 is asked about."""
         if name == "busy":
             self.doing = DOINGS.get(str(data.get("phase")), "")
-            self.step = max(self.step, int(data.get("step") or 0))
+            if self.losses:  # else it counts the job before
+                self.step = max(self.step, int(data.get("step") or 0))
         elif name == "evaluated" or (name == "saved" and self.doing == DOINGS["checkpoint"]):
             self.doing = ""
         elif name == "started":
@@ -119,10 +122,12 @@ class Progress:
         self.waiting = self.state = ""
         self.ranks.setdefault(rank, RankPhases()).recent.append(data.get("phases") or {})
         if rank == 0:
-            self.doing, self.is_over, self.steps_now = "", False, True
+            is_timed, self.steps_now = self.steps_now, True
+            self.doing, self.is_over = "", False
             self.step = int(data["step"])
             self.losses.append(_number(data.get("loss"), float("nan")))
-            self.speeds.append((_number(data.get("seconds"), 0.0), _number(data.get("tokens"), 0.0)))
+            if is_timed:
+                self.speeds.append((_number(data.get("seconds"), 0.0), _number(data.get("tokens"), 0.0)))
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -131,15 +136,15 @@ class Progress:
 
     @property
     def eta_seconds(self) -> float | None:
-        """At the speed of the recent steps; None before there is one."""
-        if not self.speeds or not self.steps:
+        """At the speed of the recent steps; None before there are enough."""
+        if len(self.speeds) < FEWEST or not self.steps:
             return None
         return self._seconds_of(max(self.steps - self.step, 0))
 
     @property
     def ends_in_seconds(self) -> float | None:
-        """Until the last step of its gang; None where steps do not tell, as before the first and after the last one."""
-        if not self.speeds or not self.steps or (self.step >= self.steps and not self.jobs_ahead):
+        """Until the last step of its gang; None where steps do not tell, as at first and after the last one."""
+        if len(self.speeds) < FEWEST or not self.steps or (self.step >= self.steps and not self.jobs_ahead):
             return None
         return self._seconds_of(max(self.steps - self.step, 0) + self.jobs_ahead * self.steps)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gangline.errors import ConfigError
+from gangline.launch.protocol import GangEvent
 from gangline.line import band, reporting
 from gangline.line.context import Context, StageResult
 from gangline.line.cost import failed, with_shares
@@ -82,10 +83,17 @@ def _train_seeds(ctx: Context, seeds: Sequence[int]) -> Iterator[Finished]:
     """A gang for each, one after the other, as far as they end well; one that has ended is not trained again."""
     for chain, seed in enumerate(seeds, start=1):
         ctx.observer.note(f"seed {seed}: training {chain} of {len(seeds)} more, for the band")
+        ctx.observer.progress("evaluate", _job_started(seed, chain, of=len(seeds) + 1, steps=ctx.plan.steps))
         finished = run_to_end(ctx, "evaluate", seed_plan(ctx.plan, seed), chain=chain)
         yield finished
         if finished.error is not None:
             return
+
+
+def _job_started(seed: int, chain: int, *, of: int, steps: int) -> GangEvent:
+    """As a rank says it of a gang with several seeds: steps count from 1 again."""
+    data = {"event": "job_started", "rank": 0, "seed": seed, "index": chain, "jobs": of, "steps": steps}
+    return GangEvent(kind="progress", text="job_started", data=data)
 
 
 def _job_of(ctx: Context, finished: Finished) -> JobResult:
