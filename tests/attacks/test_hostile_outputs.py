@@ -45,7 +45,7 @@ JUNK = (
     b'{"step": -1, "loss": 1}', b'{"step": true, "loss": 1}', b'{"step": 1e400, "loss": 1}', b'{"step": "1"}',
     b'{"step": 7, "loss": NaN}', b'{"step": 8, "loss": -Infinity}', b'{"step": 9, "loss": 1e400}', b'{"step": 10}',
     b'{"step": 11, "loss": "1"}', b'{"step": 12, "loss": [1]}', b'{"step": 13, "loss": true}', b"\xff\xfe", b"null",
-    b'{"step": 3, "step_seconds": NaN, "mfu": 1e400, "tokens_per_second": -Infinity, "flops_per_second": {}}',
+    b'{"step": 14, "step_seconds": NaN, "mfu": 1e400, "tokens_per_second": -Infinity, "flops_per_second": {}}',
 )  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def test_lines_of_junk_are_left_out_and_the_others_count(tmp_path):
     store = FolderStore(tmp_path)
     rows = [json.dumps({"step": step, "loss": 4.0 - step}).encode() for step in (1, 2)]
     store.put(f"{PREFIX}/metrics-1.jsonl", b"\n".join((rows[0], *JUNK)) + b"\n")
-    store.put(f"{PREFIX}/metrics.jsonl", b"\n".join((*JUNK, rows[1])) + b"\n")
+    store.put(f"{PREFIX}/metrics.jsonl", b"\n".join((rows[1], *JUNK)) + b"\n")
     table, file = read_metrics(Told(store), PLAN, 2)
     losses = losses_of(table)
     assert (losses[1], losses[2]) == (3.0, 2.0)

@@ -34,6 +34,15 @@ def test_attempts_are_read_as_one_course_and_reading_again_changes_nothing(tmp_p
     assert (dict(again), file.read()) == (dict(rows), text)
 
 
+def test_an_attempt_that_began_anew_and_ended_sooner_leaves_no_points_of_the_one_before(tmp_path):
+    store = FolderStore(tmp_path)
+    store.put("runs/p/c/r/metrics-1.jsonl", lines(*(step(number, 4.0) for number in range(1, 7))))
+    store.put("runs/p/c/r/metrics.jsonl", lines(step(2, 3.0), step(3, 2.0)))
+    rows, file = read_metrics(SimpleNamespace(store=store), PLAN, 2)
+    assert [row["loss"] for row in rows.values()] == [4.0, 3.0, 2.0]
+    assert file.read() == lines(step(1, 4.0), step(2, 3.0), step(3, 2.0))
+
+
 def test_course_in_parts_becomes_the_one_object_that_the_record_names(tmp_path, monkeypatch):
     monkeypatch.setattr(growing, "PART_BYTES", 100)
     store, local = FolderStore(tmp_path / "store"), tmp_path / "metrics.jsonl"

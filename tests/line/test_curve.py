@@ -7,11 +7,25 @@ from gangline.line import curve
 from gangline.spec.measured import Curve, CurvePoint
 
 
-def test_of_a_step_that_was_done_again_the_last_one_counts():
-    text = b'{"step": 2, "loss": 9}\n{"step": 1, "loss": 4}\n{"step": 2, "loss": 3}\n{"step": 3, "lo'
+def test_a_row_that_goes_back_takes_the_place_of_its_step_and_all_later_ones():
+    text = b'{"step": 1, "loss": 9}\n{"step": 2, "loss": 8}\n{"step": 3, "loss": 7}\n'
+    text += b'{"step": 2, "loss": 3}\n{"step": 3, "lo'
     rows = curve.by_step(curve.read_lines(text))
-    assert curve.losses_of(rows) == {1: 4.0, 2: 3.0}
+    assert curve.losses_of(rows) == {1: 9.0, 2: 3.0}
     assert list(rows) == [1, 2]
+    assert 3 not in rows
+    assert rows[2] == {"step": 2.0, "loss": 3.0}
+
+
+@given(generations=st.lists(st.tuples(st.integers(1, 30), st.integers(0, 30)), max_size=6))
+def test_each_generation_counts_up_to_where_the_next_one_begins(generations):
+    rows = [{"step": first + n, "of": g} for g, (first, length) in enumerate(generations) for n in range(length)]
+    oracle: dict[int, float] = {}
+    for row in rows:
+        oracle = {step: of for step, of in oracle.items() if step < row["step"]} | {row["step"]: row["of"]}
+    table = curve.by_step(rows)
+    assert {step: table.value("of", step) for step in table} == oracle
+    assert dict(table.column("of")) == oracle
 
 
 @given(steps=st.integers(1, 1000))

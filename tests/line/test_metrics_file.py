@@ -37,6 +37,11 @@ def test_rows_with_a_step_make_the_curve_and_the_last_values_are_the_metrics():
     }  # fmt: skip
 
 
+def test_rows_of_a_program_that_began_anew_take_the_place_of_those_from_there_on():
+    found = read_metrics_file("m.csv", b"step,loss\n1,4\n2,3\n3,2\n4,1\n2,9\n3,8\n")
+    assert found.losses == {1: 4.0, 2: 9.0, 3: 8.0}
+
+
 ROWS = b"step,loss\n1,2\n"
 
 

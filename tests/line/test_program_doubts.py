@@ -1,4 +1,4 @@
-"""What a run says of a program that ended well, but short of its steps, or whose ranks do not agree on a metric."""
+"""What a run says of a program that ended short of its steps, was restarted, or whose ranks differ on a metric."""
 
 import json
 
@@ -53,6 +53,45 @@ def test_ranks_that_agree_after_all_steps_leave_nothing_to_say(desk):
 def test_a_program_that_reports_no_step_is_not_said_to_have_ended_early(desk):
     commit(desk, "program.report(accuracy=0.91)", steps=0)
     assert said(desk.run()) == []
+
+
+EARLY = "the program ended after 4 of 8 steps"
+RESTARTED = """\
+import os, pathlib, signal
+from gangline.train import Program
+again = int(os.environ["GANGLINE_GENERATION"]) > 0
+with Program() as program:
+    program.resume()
+    while program.step_number < ({second} if again else 6):
+        program.step(loss=1.0 if again else 9.0)
+        if {saves} and program.step_number == 2:
+            program.save({{"weights": b"w"}})
+    if not again:
+        program._metrics and program._metrics.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(
+    ("saves", "second", "losses", "told"),
+    [
+        (False, 4, [1.0] * 4, [f"{EARLY}, counted from its last restart, as it did not resume by program.resume"]),
+        (True, 4, [9.0] * 2 + [1.0] * 2, [EARLY]),
+        (True, 8, [9.0] * 2 + [1.0] * 6, []),
+    ],
+)  # fmt: skip
+def test_the_curve_of_a_restarted_program_has_no_points_that_its_last_generation_did_not_reach(
+    desk, saves, second, losses, told
+):
+    line = repositories.LINE.replace("steps = 4", "steps = 8")
+    repositories.commit(desk.repo, {"answer.py": RESTARTED.format(saves=saves, second=second), "line.toml": line})
+    record = desk.run()
+    assert record.gang.restarts == 1
+    assert [point.value for point in record.curve.points] == losses
+    assert stage(record, "train").outputs["final_step"] == len(losses)
+    assert said(record) == told
+    result = json.loads(desk.store.get(f"{record.gang_prefix}/result.json").data)
+    assert [loss for _, loss in result["jobs"][0]["losses"]] == losses
 
 
 @pytest.fixture

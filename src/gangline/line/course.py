@@ -19,7 +19,7 @@ from gangline.line.gangs import EVENTS, METRICS, Finished, attempt_files, attemp
 from gangline.line.output_limits import MOST_EVENT_BYTES, MOST_METRIC_BYTES, MOST_STEPS
 from gangline.line.profiles import profile_artifacts
 from gangline.line.rank_rows import read_parts, read_ranks, read_save_seconds
-from gangline.line.step_table import StepTable, step_of
+from gangline.line.step_table import StepTable, drop_from, step_of
 from gangline.line.training import read_training
 from gangline.line.trust import checkpoint_owner
 from gangline.spec.forecast import Forecast, Term
@@ -119,15 +119,17 @@ def read_metrics(ctx: Context, plan: Plan, attempts: int) -> tuple[StepTable, Gr
 
 
 def _last_lines(files: Sequence[GrownFile]) -> Iterator[bytes]:
-    """Of every step the last line that some attempt wrote about it, in the order of the files."""
-    last: dict[int, int] = {}
+    """The lines that count of those that all attempts wrote, in the order of the files, as `StepTable` takes rows."""
+    steps, numbers = array("q"), array("q")
     for number, line in enumerate(chain.from_iterable(files)):
         if (row := read_event(line)) is not None and (step := step_of(row)) is not None:
-            last[step] = number
-        if len(last) > MOST_STEPS:
+            drop_from(step, steps, numbers)
+            steps.append(step)
+            numbers.append(number)
+        if len(steps) > MOST_STEPS:
             raise IntegrityError(f"{files[-1].key}: wanted at most {MOST_STEPS} steps, found more")
-    kept = sorted(last.values(), reverse=True)
-    last.clear()
+    kept = numbers[::-1]
+    del steps, numbers
     for number, line in enumerate(chain.from_iterable(files)):
         if kept and kept[-1] == number:
             kept.pop()

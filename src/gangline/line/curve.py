@@ -34,7 +34,7 @@ def by_step(
     names: Collection[str] | None = None,
     most_steps: int = MOST_STEPS,
 ) -> StepTable:
-    """Numbers of rows by step, in step order; of a step that was done again the last row counts.
+    """Numbers of rows by step, in step order; a row that goes back to a step replaces what was there from it on.
 
     Raises:
         IntegrityError: There are more than `most_steps` steps.

@@ -92,13 +92,15 @@ def _demand_numbers(found: MetricsFile) -> None:
 
 
 def _of_rows(rows: Iterable[Row]) -> MetricsFile:
-    """Each name's last value that is there, and the losses of the rows that have a step."""
+    """Each name's last value that is there, and the losses of the rows that have a step, as far as none goes back."""
     found = MetricsFile()
     last: dict[str, Any] = {}
     for row in rows:
         last |= {name: value for name, value in row.items() if name != STEP and value not in (None, "")}
         step, loss = step_of({STEP: _whole(row.get(STEP))}), number(row.get(LOSS))
         if step is not None and loss is not None and isfinite(loss):
+            while found.losses and next(reversed(found.losses)) >= step:
+                found.losses.popitem()  # the program began anew from here
             found.losses[step] = loss
     for name, value in last.items():
         if (measured := number(value)) is None or not 0 < len(name) <= MOST_NAME:

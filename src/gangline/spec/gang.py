@@ -12,7 +12,7 @@ A gang's folder holds
     logs/<rank>.log  logs/<rank>.log.1     stdout and stderr of a rank, generations marked by a line; the older half
     out/                                   what is mirrored to the store, files of lines by `storage.growing`:
         ranks/<rank>.jsonl                 rank events: {"event", "rank", "generation", "step", "mono", "time", ...}
-        metrics.jsonl                      rank 0, a line a step; of a step that was redone the last one counts
+        metrics.jsonl                      rank 0, a line a step; one that goes back to a step replaces all from it on
         result.json                        rank 0, once: `GangResult` of the program
 """
 

@@ -14,18 +14,23 @@ from gangline.storage.durable import sync_folder, write_synced
 from gangline.train.account.lines import LineFile
 
 METRICS = "metrics.jsonl"
-"""A JSON line a step; of a step that was redone the last one counts."""
+"""A JSON line a step; one that goes back to a step takes the place of all before it from that step on."""
 MAX_LOSSES = 4096
 
 
 def losses_of(metrics: LineFile | None, *, seed: int, job: int | None) -> tuple[tuple[int, float], ...]:
-    """Loss by step of one training, over all generations, thinned."""
+    """Loss by step of one training, thinned: over all generations, each up to the step that the next one began at."""
     if metrics is None:
         return ()
     metrics.flush()
     lines = map(json.loads, metrics.path.read_text().splitlines())
-    found = {each["step"]: each["loss"] for each in lines if each["job"] == job and each["seed"] == seed}
-    return thin([(step, loss) for step, loss in sorted(found.items()) if loss is not None])
+    found: list[tuple[int, float | None]] = []
+    for each in lines:
+        if each["job"] == job and each["seed"] == seed:
+            while found and found[-1][0] >= each["step"]:
+                found.pop()
+            found.append((each["step"], each["loss"]))
+    return thin([(step, loss) for step, loss in found if loss is not None])
 
 
 def thin(losses: Sequence[tuple[int, float]], most: int = MAX_LOSSES) -> tuple[tuple[int, float], ...]:

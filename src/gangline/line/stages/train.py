@@ -47,7 +47,7 @@ def train(ctx: Context) -> StageResult:
         error = error or wrong
     wild = _not_finite(finished, ctx.line.train.seed) | written.not_finite
     course = read_course(ctx, finished, written=written.losses)
-    doubts = _doubts(ctx, finished) if error is None else []
+    doubts = _doubts(ctx, finished, course) if error is None else []
     if error is None:
         _note_unreported(
             ctx, {*own, *wild, *course.metrics}, has_curve=bool(course.curve.points), joined=_joined(finished)
@@ -125,12 +125,14 @@ def _note_unreported(ctx: Context, reported: Collection[str], *, has_curve: bool
         ctx.remember("train", UNREPORTED, said)
 
 
-def _doubts(ctx: Context, finished: Finished) -> list[str]:
+def _doubts(ctx: Context, finished: Finished, course: Course) -> list[str]:
     """What a program that ended well did otherwise than one would take it to have, a sentence each."""
     if ctx.line.project.task is not None or finished.result is None:
         return []
     plan, step = finished.plan, finished.result.final_step
-    early = f"the program ended after {step} of {plan.last_step} steps" if 0 < step < plan.last_step else ""
+    begun_anew = (finished.end.restarts or finished.attempts > 1) and not course.training.resumes
+    since = ", counted from its last restart, as it did not resume by program.resume" if begun_anew else ""
+    early = f"the program ended after {step} of {plan.last_step} steps{since}" if 0 < step < plan.last_step else ""
     return [said for said in (early, differing_words(ctx.store, role_prefix(plan), world_size=plan.world_size)) if said]
 
 
