@@ -34,6 +34,21 @@ def test_outcome_is_the_side_of_the_band(value, better):
     assert outcome == ("SAME" if inside else "BETTER" if good else "WORSE")
 
 
+@pytest.mark.parametrize(("n", "word"), [(1, "tolerance"), (3, "band")])
+@pytest.mark.parametrize(("value", "said"), [(9.0, "outside"), (0.1, "outside"), (2.369, "within")])
+def test_what_a_gate_tolerates_is_called_tolerance_and_what_seeds_taught_is_a_band(n, word, value, said):
+    metric = BASE.metrics["eval_loss"]
+    this = with_loss(value)
+    judged = replace(this.metrics["eval_loss"], base_band=replace(metric.band, n=n, origin=BASE.run.id))
+    base = replace(BASE, metrics={"eval_loss": replace(metric, band=None)})
+    comparison = compare(base, replace(this, metrics={"eval_loss": judged}))
+    assert comparison.why == f"eval_loss {said} the {word}"
+    assert f"| {word} |" in render_markdown_comparison(comparison)
+    assert f'<th class="num">{word}</th>' in render_html_comparison(comparison)
+    row = next(line for line in render_comparison(comparison).splitlines() if "eval_loss  " in line)
+    assert row.endswith(f"within the {word}") == (said == "within")
+
+
 def test_a_run_against_itself_is_the_same_and_nothing_changed():
     comparison = compare(BASE, BASE)
     assert comparison.outcome == "SAME"

@@ -94,22 +94,28 @@ def _shown(metrics: tuple[Number, ...], costs: tuple[Number, ...]) -> tuple[Numb
 def _outcome(base: Record, this: Record, metrics: tuple[Number, ...]) -> tuple[Outcome, str]:
     if reason := _why_not(base, this, metrics):
         return "NOT COMPARABLE", reason
-    worse = [number.name for number in metrics if number.side == "worse"]
-    if worse:
-        return "WORSE", f"{', '.join(worse)} outside the band"
+    if worse := [number for number in metrics if number.side == "worse"]:
+        return "WORSE", _band_words(worse, "outside")
     if judged := [name for name in _alone(base, this) if _is_judged(base, name)]:
         return "NOT COMPARABLE", f"{', '.join(judged)} of the base has no counterpart in {this.run.id}"
-    better = [number.name for number in metrics if number.side == "better"]
-    if better:
-        return "BETTER", f"{', '.join(better)} outside the band"
+    if better := [number for number in metrics if number.side == "better"]:
+        return "BETTER", _band_words(better, "outside")
     return "SAME", _same_words([number for number in metrics if number.side == "same"])
 
 
 def _same_words(metrics: list[Number]) -> str:
-    inside = [number.name for number in metrics if number.band]
     equal = [number.name for number in metrics if not number.band and number.name not in _MEASURED]
-    said = [f"{', '.join(names)} {word}" for names, word in ((inside, "within the band"), (equal, "equal")) if names]
-    return "; ".join(said)
+    said = [_band_words(metrics, "within"), f"{', '.join(equal)} equal" if equal else ""]
+    return "; ".join(each for each in said if each)
+
+
+def _band_words(metrics: list[Number], where: str) -> str:
+    """`eval_loss outside the band; accuracy outside the tolerance`."""
+    by_word: dict[str, list[str]] = {}
+    for number in metrics:
+        if number.band:
+            by_word.setdefault(number.band.word, []).append(number.name)
+    return "; ".join(f"{', '.join(names)} {where} the {word}" for word, names in by_word.items())
 
 
 def _is_unjudged(metrics: tuple[Number, ...]) -> bool:

@@ -1,6 +1,6 @@
 """A comparison as one HTML file, with the look of the report."""
 
-from gangline.report.compare_text import curve_words
+from gangline.report.compare_text import curve_words, spread_word
 from gangline.report.compare_types import Comparison, Curves
 from gangline.report.pages import render_page
 from gangline.report.svg import Chart, curve_on_band
@@ -17,6 +17,7 @@ def render_html_comparison(comparison: Comparison) -> str:
         labels=comparison.labels,
         tone=_TONES[comparison.outcome],
         chart=_chart(comparison.curves),
+        spread=spread_word(comparison),
         said=curve_words(comparison.curves) if comparison.curves else "",
     )
 

@@ -1,6 +1,6 @@
 """A comparison as markdown: for a build's summary page or a comment."""
 
-from gangline.report.compare_text import alone_lines, both_courses, curve_words
+from gangline.report.compare_text import alone_lines, both_courses, curve_words, spread_word
 from gangline.report.compare_types import Comparison, Number
 from gangline.report.facts import SIDE_MARKS
 from gangline.report.text import code, markdown, percent, quantity
@@ -37,7 +37,7 @@ def _numbers(comparison: Comparison) -> str:
     numbers = (*comparison.metrics, *comparison.costs)
     if not numbers:
         return ""
-    rows = ["|  | number | base | this | change | band |", "|--|--|--:|--:|--:|--:|"]
+    rows = [f"|  | number | base | this | change | {spread_word(comparison)} |", "|--|--|--:|--:|--:|--:|"]
     return "\n".join([*rows, *map(_row, numbers)])
 
 

@@ -11,7 +11,6 @@ from gangline.units import format_number, sparkline
 
 WIDTH = 100
 SHOWN_CHANGES, SHOWN_FILES = 12, 10
-_SIDES = {"better": "better", "same": "within the band", "worse": "worse"}
 _COST_NAMES = {"step_seconds": "step time", "memory_bytes": "memory", "wall_seconds": "training", "gpu_hours": "cost"}
 
 
@@ -46,6 +45,12 @@ def _table(comparison: Comparison) -> list[str]:
     return _aligned(rows)
 
 
+def spread_word(comparison: Comparison) -> str:
+    """Head of the column of bands: what those of this comparison are."""
+    words = {number.band.word for number in comparison.metrics if number.band}
+    return " or ".join(sorted(words)) or "band"
+
+
 def alone_lines(comparison: Comparison) -> list[str]:
     """Metrics that one run alone has, a line a run."""
     sides = (("base", comparison.only_base), ("this", comparison.only_this))
@@ -68,7 +73,8 @@ def _metric_row(number: Number) -> tuple[str, ...]:
     base = f"{format_number(band.center)}{spread}" if band else quantity(number.base, number.unit)
     change = percent(number.change, signed=True) if number.change is not None else "-"
     unjudged = "no gate judges it" if band else "no band"
-    words = "equal" if number.side == "same" and not band else _SIDES.get(number.side, unjudged)
+    same = f"within the {band.word}" if band else "equal"
+    words = {"better": "better", "same": same, "worse": "worse"}.get(number.side, unjudged)
     return SIDE_MARKS[number.side], clean(number.name, 24), base, quantity(number.this, number.unit), change, words
 
 

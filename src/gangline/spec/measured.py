@@ -28,6 +28,11 @@ class Band:
     """All seeds gave the same in everything that was measured: the program does not use its seed."""
 
     @property
+    def word(self) -> str:
+        """What people call it."""
+        return "band" if self.n > 1 else "tolerance"
+
+    @property
     def low(self) -> float:
         return self.center - self.half
 
