@@ -132,10 +132,11 @@ class Context:
         standing = self.records.read()
         return standing.run.cancel_requested if standing else None
 
-    def remember(self, stage: str, kind: str, text: str) -> None:
-        """Tell the observer now and the record with its next change."""
+    def remember(self, stage: str, kind: str, text: str, *, aloud: bool = True) -> None:
+        """Tell the observer now, where `aloud`, and the record with its next change."""
         self.pending.append(Event(time=now(), stage=stage, kind=kind, text=text))
-        self.observer.note(text)
+        if aloud:
+            self.observer.note(text)
 
     def output(self, stage: str, name: str) -> Any:
         """What an earlier stage left for later ones; None where it left nothing of that name."""

@@ -66,14 +66,15 @@ def _threads(podset: PodSet) -> str:
 
 
 def _tell_environment(ctx: Context) -> None:
-    """Once a run: what the program will look for in vain."""
+    """What the program will look for in vain: in the record of each run, aloud where no earlier run said the same."""
     env = ctx.line.train.env
     if said := left_out(ctx.record, env):
         ctx.remember("submit", "environment", said)
     lost = missed_variables(ctx.environ, env) if ctx.record.run.target == "local" else ()
     if lost:
-        works = "set them by [train.env], secrets as secret:env:NAME"
-        ctx.remember("submit", "environment", f"not passed on to the program: {', '.join(lost)}; {works}")
+        said = f"not passed on to the program: {', '.join(lost)}; set them by [train.env], secrets as secret:env:NAME"
+        known = any(event.text == said for each in ctx.past.donors for event in each.events)
+        ctx.remember("submit", "environment", said, aloud=not known)
 
 
 def _require_room(ctx: Context) -> None:
