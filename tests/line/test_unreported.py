@@ -54,6 +54,18 @@ def test_a_program_that_reports_nothing_passes_no_gate_and_is_told_how_to_report
     assert "program.report(accuracy=...)" in said
 
 
+def test_a_program_that_swallows_its_exception_passes_with_a_note_of_it(desk):
+    caught = "import traceback\ntry:\n    raise ValueError('no data')\nexcept ValueError:\n    traceback.print_exc()\n"
+    said = "the program ended with exit 0, but the log of rank 0 ends with a traceback: ValueError: no data"
+    commit(desk, caught)
+    assert desk.run().run.verdict == "passed"
+    assert said in desk.seen.notes
+    assert said in [event.text for event in desk.records()[0].events]
+    commit(desk, caught + "print('another way worked', flush=True)\n")
+    desk.run()
+    assert not any("traceback" in note for note in desk.seen.notes)
+
+
 def test_a_first_run_has_nothing_to_compare_with_and_passes_saying_so(desk):
     commit(desk, program(accuracy=0.9), GATE.format(metric="accuracy"))
     record = desk.run()

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from gangline.train.log_files import bound, mark
-from gangline.train.parting import parting_line
+from gangline.train.parting import closing_traceback, parting_line
 
 
 def said(tmp_path, program, *args):
@@ -47,6 +47,26 @@ for step in range(30):
 raise SystemExit("wanted a GPU, found none")
 """
     assert said(tmp_path, program) == "wanted a GPU, found none"
+
+
+CAUGHT = "import traceback\ntry:\n    raise ValueError('caught')\nexcept ValueError:\n    traceback.print_exc()\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (CAUGHT, "ValueError: caught"),
+        (CAUGHT + "print()\n", "ValueError: caught"),
+        (CAUGHT + "print('tried again, loss 2.5', flush=True)\n", ""),
+        ("print('loss 2.5')\n", ""),
+        ("print('Traceback (most recent call last):')\n", ""),
+    ],
+)
+def test_a_traceback_closes_a_log_where_nothing_follows_it(tmp_path, program, words):
+    said(tmp_path, program)
+    assert closing_traceback(tmp_path / "0.log") == words
+    mark(tmp_path / "0.log", rank=0, generation=2)
+    assert closing_traceback(tmp_path / "0.log") == "", "that was the generation before"
 
 
 def test_it_is_one_line_of_bounded_length(tmp_path):

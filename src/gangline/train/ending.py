@@ -10,6 +10,7 @@ from gangline.train.exit_codes import RankExit, read_oom_kills
 from gangline.train.journal import utc_now
 from gangline.train.keeper_ledger import Span, beyond, merge_ledgers
 from gangline.train.outcome import Outcome
+from gangline.train.parting import closing_traceback
 from gangline.train.rank_files import last_ledger
 from gangline.train.verdict import Verdict
 
@@ -39,7 +40,7 @@ def gang_end(
         step=outcome.step if outcome else None,
         restarts=restarts,
         time=utc_now(),
-        evidence=_evidence(verdict, outcome),
+        evidence=_evidence(verdict, outcome, logs=environment.home / "logs"),
         ledger=merge_ledgers(
             spans, slots=slots, start=wall[0], end=wall[1], gathered=gathered, last_generation=generation
         ),
@@ -72,10 +73,13 @@ def spans_of(
     return spans
 
 
-def _evidence(verdict: Verdict, outcome: Outcome | None) -> dict[str, Any]:
-    """What a person asks next; nothing where all went well."""
-    if outcome is None or verdict.exit_code == 0:
+def _evidence(verdict: Verdict, outcome: Outcome | None, *, logs: Path) -> dict[str, Any]:
+    """What a person asks next; where all went well, a traceback that the log of a rank ends with nevertheless."""
+    if outcome is None:
         return {}
+    if verdict.exit_code == 0:
+        found = ((each.rank, closing_traceback(logs / f"{each.rank}.log")) for each in outcome.exits)
+        return next(({"traceback": {"rank": rank, "said": said}} for rank, said in found if said), {})
     exits = {str(each.rank): {"code": each.code, "signal": each.signal} for each in outcome.exits}
     evidence: dict[str, Any] = {"exits": exits, "oom_kills": read_oom_kills()}
     if verdict.culprit is not None:

@@ -19,10 +19,24 @@ _STEERING = re.compile("\x1b\\[[0-?]*[ -/]*[@-~]")
 
 def parting_line(log: Path) -> str:
     """What a rank said last in its newest generation, one line of printable characters; empty: nothing."""
-    text = _STEERING.sub("", last_bytes(log, _TAIL_BYTES).decode(errors="replace"))
-    lines = text.splitlines()
+    return _cut(_meaningful(_newest(log)))
+
+
+def closing_traceback(log: Path) -> str:
+    """The exception of a traceback that is the last thing in a rank's newest generation; empty: it is not."""
+    lines = _newest(log)
+    while lines and not lines[-1].strip():
+        lines.pop()
+    starts = [number for number, line in enumerate(lines) if line.strip() == _TRACEBACK]
+    after = [line for line in lines[starts[-1] + 1 :] if line.strip() and not line[0].isspace()] if starts else []
+    return _cut(after[0]) if len(after) == 1 and lines[-1] == after[0] else ""
+
+
+def _newest(log: Path) -> list[str]:
+    """Lines of the newest generation, of the last 64 KiB."""
+    lines = _STEERING.sub("", last_bytes(log, _TAIL_BYTES).decode(errors="replace")).splitlines()
     began = max((number for number, line in enumerate(lines, 1) if line.startswith(MARK)), default=0)
-    return _cut(_meaningful(lines[began:]))
+    return lines[began:]
 
 
 def _meaningful(lines: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from gangline.line.ran import from_work_tree, read_ran, reads_words
 from gangline.line.rank_metrics import differing_words
 from gangline.line.stages.submit import train_key, with_gang
 from gangline.line.states import stage
+from gangline.line.strangers import clean
 from gangline.line.taken import find_donor, origin
 from gangline.line.written import NOT_FINITE, read_written, with_written
 from gangline.spec.codec import canonical
@@ -49,6 +50,7 @@ def train(ctx: Context) -> StageResult:
     course = read_course(ctx, finished, written=written.losses)
     doubts = _doubts(ctx, finished, course) if error is None else []
     if error is None:
+        _note_traceback(ctx, finished)
         _note_unreported(
             ctx, {*own, *wild, *course.metrics}, has_curve=bool(course.curve.points), joined=_joined(finished)
         )
@@ -123,6 +125,15 @@ def _note_unreported(ctx: Context, reported: Collection[str], *, has_curve: bool
     names = [gate.metric for gate in ctx.line.gate.quality if gate.metric not in reported]
     if said := reporting.lacking(names, has_curve=has_curve, form="joined" if joined else "other"):
         ctx.remember("train", UNREPORTED, said)
+
+
+def _note_traceback(ctx: Context, finished: Finished) -> None:
+    """An exception that the program caught itself may be all that it did."""
+    found = finished.end.evidence.get("traceback")
+    if isinstance(found, dict):
+        rank, said = clean(str(found.get("rank")), limit=10), clean(str(found.get("said")), limit=300)
+        text = f"the program ended with exit 0, but the log of rank {rank} ends with a traceback: {said}"
+        ctx.remember("train", "program", text)
 
 
 def _doubts(ctx: Context, finished: Finished, course: Course) -> list[str]:
