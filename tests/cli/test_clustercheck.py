@@ -6,12 +6,14 @@ import pytest
 from tests.cluster.fake.admission import policies
 from tests.cluster.fake.front import kubeconfig, serving
 from tests.cluster.fake.server import FakeServer
+from typer.testing import CliRunner
 
 from gangline.cli.clustercheck import check_cluster
 from gangline.cli.desk import Desk
+from gangline.cli.main import app
 from gangline.launch.sandbox.engines import Bubblewrap, Unconfined
 from gangline.line import sandboxes
-from gangline.spec.site import LaunchTable, Site
+from gangline.spec.site import LaunchTable, Site, StoreTable
 
 
 @pytest.fixture
@@ -21,10 +23,10 @@ def server():
     return server
 
 
-def findings(server, folder):
+def findings(server, folder, **tables):
     with serving(server) as url:
         environ = {**os.environ, "KUBECONFIG": str(kubeconfig(folder / "config", url))}
-        site = Site(launch=LaunchTable(target="kubernetes", namespace="gangs"))
+        site = Site(launch=LaunchTable(target="kubernetes", namespace="gangs"), **tables)
         found, _ = check_cluster(Desk(repo=folder, site=site, environ=environ))
     return {each.name: each for each in found}
 
@@ -34,7 +36,10 @@ def test_versions_are_told_next_to_those_that_were_seen_to_work(tmp_path):
     server.add_namespace("gangs")
     found = findings(server, tmp_path)
     assert str(found["kubernetes"]) == "kubernetes 1.34.4 ok (seen: 1.34.4)"
-    assert str(found["kueue version"]) == "kueue version is not for this account to see (seen: 0.19.2)"
+    assert str(found["kueue version"]) == (
+        "kueue version unknown: no controller in its usual place has an image with a version that this account may see"
+        " (seen: 0.19.2)"
+    )
     assert "pipelines version" not in found
 
 
@@ -55,7 +60,8 @@ def test_account_that_may_not_be_looked_at_is_not_called_missing(server, tmp_pat
 
 
 def test_account_that_is_missing_can_be_made_by_the_command_told(server, tmp_path):
-    assert findings(server, tmp_path)["account"].without == "make it: kubectl create serviceaccount gangline-gang"
+    command = "kubectl -n gangs create serviceaccount gangline-gang"
+    assert findings(server, tmp_path)["account"].without == f"make it: {command}"
 
 
 def test_account_without_a_placer_hears_whether_it_may_place_its_own_gangs(server, tmp_path):
@@ -85,6 +91,39 @@ def test_account_that_sees_secrets_is_told_which_of_its_rights_show_them(server,
     assert secrets.without.startswith("this account may patch every Secret of gangs, and their answers show them;")
     server.denied.add(("patch", "secrets"))
     assert findings(server, tmp_path)["secrets"].ok
+
+
+@pytest.mark.parametrize(
+    ("store", "ok", "said"),
+    [
+        (StoreTable(), False, "store file:.gangline/store"),
+        (StoreTable(url="s3://bucket"), False, "store pods are given s3://bucket"),
+        (StoreTable(url="s3://bucket?endpoint=http://a"), True, "store pods are given s3://bucket?endpoint=http://a"),
+        (StoreTable(url="s3://bucket", endpoint="http://a"), True, "store pods are given http://a"),
+        (
+            StoreTable(url="s3://bucket", endpoint="http://a", cluster_endpoint="http://b"),
+            True,
+            "store pods are given http://b",
+        ),
+    ],
+)
+def test_store_is_fit_for_pods_where_they_are_given_an_endpoint(server, tmp_path, store, ok, said):
+    found = findings(server, tmp_path, store=store)["store"]
+    assert (found.ok, str(found)) == (ok, said)
+
+
+def test_site_without_an_image_is_told_so(server, tmp_path):
+    assert findings(server, tmp_path)["image"].text == "the site names none"
+
+
+def test_doctor_needs_no_model_repository_to_look_at_a_cluster(server, tmp_path, monkeypatch):
+    for name in ("GANGLINE_SITE", "GANGLINE_NAMESPACE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    with serving(server) as url:
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "config", url)))
+        result = CliRunner().invoke(app, ["doctor", "--cluster", "--repo", str(tmp_path)])
+    assert "kubernetes 1.34.4 ok" in result.stdout
 
 
 @pytest.mark.row("P10")

@@ -22,6 +22,7 @@ from gangline.spec.record import Trust
 from gangline.spec.site import PodTable, Site
 
 FACTS = "facts.json"
+_UNSEEN = "no controller in its usual place has an image with a version that this account may see"
 _TRUSTS: tuple[Trust, ...] = ("own", "fork")
 
 
@@ -58,7 +59,7 @@ def _versions(api: Api) -> list[Finding]:
     return [
         Finding(
             name=component.name if component is KUBERNETES else f"{component.name} version", ok=True,
-            text=component.judged(version) if version else f"is not for this account to see ({component.seen_text})",
+            text=component.judged(version) if version else f"unknown: {_UNSEEN} ({component.seen_text})",
         )
         for component, version in installed(api)
     ]  # fmt: skip
@@ -130,7 +131,7 @@ def _account(api: Api, pod: PodTable) -> Finding:
         found = api.get(f"/api/v1/namespaces/{api.namespace}/serviceaccounts/{pod.account}")
         return "ok" if found else ""
 
-    return _try("account", look, without=f"make it: kubectl create serviceaccount {pod.account}")
+    return _try("account", look, without=f"make it: kubectl -n {api.namespace} create serviceaccount {pod.account}")
 
 
 def _servers(api: Api, site: Site) -> Finding:
@@ -146,19 +147,20 @@ def _servers(api: Api, site: Site) -> Finding:
 def _image(site: Site) -> Finding:
     registry = site.registry
     ok = bool(registry.base) or registry.builder != "none"
-    said = f"{registry.builder} builds it" if registry.builder != "none" else f"{registry.base or 'none'}, as it is"
+    if registry.builder != "none":
+        said = f"{registry.builder} builds it"
+    else:
+        said = f"{registry.base}, as it is" if registry.base else "the site names none"
     return Finding(name="image", ok=ok, text=said, without="set registry.base, or registry.builder and registry.image")
 
 
 def _store(site: Site) -> Finding:
-    ok = site.store.url.startswith("s3://")
+    url = site.store.url
+    if not url.startswith("s3://"):
+        return Finding(name="store", ok=False, text=url, without="pods need s3://; a folder serves this machine")
     endpoint = site.store.cluster_endpoint or site.store.endpoint
-    return Finding(
-        name="store",
-        ok=ok,
-        text=f"pods reach it by {endpoint}",
-        without="pods need s3://; a folder serves this machine",
-    )
+    ok = bool(endpoint) or "endpoint=" in url.partition("?")[2]
+    return Finding(name="store", ok=ok, text=f"pods are given {endpoint or url}", without="set store.endpoint")
 
 
 def _model_code(desk: Desk) -> Finding:

@@ -40,8 +40,11 @@ class Desk:
         return newest
 
 
-def open_desk(repo: Path, site_file: Path | None) -> Desk:
+def open_desk(repo: Path, site_file: Path | None, *, anywhere: bool = False) -> Desk:
     """The repository at or above `repo`, with its site.
+
+    Args:
+        anywhere: Any folder will do, as for a command that opens no store.
 
     Raises:
         ConfigError: No repository here, though the site keeps its store inside one; or a wrong site.toml.
@@ -52,7 +55,7 @@ def open_desk(repo: Path, site_file: Path | None) -> Desk:
         raise UsageError(f"wanted a folder, found {'a file' if repo.exists() else 'nothing'} at {repo}")
     site = load_site(site_file, environ=os.environ)
     root = find_repo(repo.resolve())
-    if root is None and _store_is_inside(site):
+    if root is None and not anywhere and _store_is_inside(site):
         raise ConfigError(
             f"wanted line.toml in {repo.resolve()} or a folder above, found none; "
             f"{HOW_TO_BEGIN}; run this inside of it, or name its folder"

@@ -41,7 +41,7 @@ def _look_at_cluster(repo: Path, site: Path | None) -> list[Finding]:
     from gangline.cli.clustercheck import check_cluster
 
     with waiting("looking at the cluster"):
-        findings, facts = check_cluster(open_desk(repo, site))
+        findings, facts = check_cluster(open_desk(repo, site, anywhere=True))
     return [*findings, Finding(name="facts", ok=True, text=f"in {facts}")]
 
 
