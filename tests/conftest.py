@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -28,6 +29,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's background job: what tests start would keep it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if "GANGLINE_CACHE" not in os.environ:  # rates of this machine are measured once a session, by whoever is first
         folder = tempfile.TemporaryDirectory(prefix="gangline-cache-")
         os.environ["GANGLINE_CACHE"] = folder.name
