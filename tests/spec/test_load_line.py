@@ -97,6 +97,11 @@ def test_table_digest_moves_only_with_its_own_table():
     assert {name for name in first if first[name] != second[name]} == {"model"}
 
 
+def test_a_misspelled_key_is_named_before_the_one_that_lacks_it():
+    found = problems('[project]\nnmae = "demo"\n[train]\nsteps = 1\nglobal_batch = 1\n')
+    assert found[0] == "project.nmae: wanted a known key, found an unknown one; did you mean project.name?"
+
+
 def test_all_problems_come_together_with_key_and_way_out():
     text = """
 [project]
@@ -121,9 +126,9 @@ x = 1
             "project.task: wanted exactly one of project.task and project.command, found neither; "
             'write task = "module:Class", or command = ["python", "train.py"]'
         ),
+        "train.stepz: wanted a known key, found an unknown one; did you mean train.steps?",
         "train.steps: wanted an integer, found true",
         "train.global_batch: wanted an integer, found 1.5",
-        "train.stepz: wanted a known key, found an unknown one; did you mean train.steps?",
         "evaluate.metrics: wanted a list of strings, found 'abc'",
         (
             "checkpoint: wanted a known key, found an unknown one; there are project, train, env, data, model, "

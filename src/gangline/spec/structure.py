@@ -171,7 +171,8 @@ def _problems(error: Exception, key: str) -> list[Problem]:
     if not isinstance(error, (ClassValidationError, IterableValidationError)):
         return [Problem(key, "a value that fits its table", str(error))]
     placed, unplaced = error.group_exceptions()
-    inner = [(each, _place(key, note)) for each, note in placed] + [(each, key) for each in unplaced]
+    inner = [(each, key) for each in unplaced]  # of a misspelled key, before the one that lacks it
+    inner += [(each, _place(key, note)) for each, note in placed]
     return [problem for each, place in inner for problem in _problems(each, place)]
 
 
