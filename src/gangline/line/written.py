@@ -41,7 +41,10 @@ def read_written(ctx: Context, finished: Finished, collected: Collected | None) 
     if blob is None or sha256(blob.data).hexdigest() != file.sha256:
         raise IntegrityError(f"{key}: wanted {name} as it was collected, found {'other bytes' if blob else 'nothing'}")
     committed = _committed(ctx, name)
-    found = read_metrics_file(name, blob.data if committed is None else rows_added(name, blob.data, committed))
+    data = blob.data if committed is None else rows_added(name, blob.data, committed)
+    if len(data) < len(blob.data):
+        ctx.remember("train", "metrics", f"{name}: rows that the commit holds are left out, those after them count")
+    found = read_metrics_file(name, data)
     if found.left_out:
         shown = ", ".join(f"{each} ({what})" for each, what in list(found.left_out.items())[:_SHOWN])
         more = f" and {len(found.left_out) - _SHOWN} more" if len(found.left_out) > _SHOWN else ""
