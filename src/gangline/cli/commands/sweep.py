@@ -1,4 +1,4 @@
-"""`gangline sweep`: delete gangs that nobody needs, and environments that no run used for long."""
+"""`gangline sweep`: delete gangs that are needed no longer, and environments that no run used for long."""
 
 import signal
 import threading
@@ -24,16 +24,16 @@ def command(
         float | None, typer.Option("--every", min=1, help="Go on, once in so many seconds, until SIGTERM.")
     ] = None,
     with_outputs: Annotated[
-        bool, typer.Option("--with-outputs", help="Delete folders with files that nobody collected, too.")
+        bool, typer.Option("--with-outputs", help="Delete folders with files that were not collected, too.")
     ] = False,
     alive: AliveOption = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Delete gangs whose run has ended or that nobody followed for long, and environments unused for long.
+    """Delete gangs whose run has ended or that no driver followed for long, and environments unused for long.
 
-    A folder into which a program wrote files that nobody collected stays, and is named.
+    A folder into which a program wrote files that were not collected stays, and is named.
     """
     desk = open_desk(repo, site)
     over = threading.Event()
@@ -81,5 +81,5 @@ def _said(swept: Swept, *, dry_run: bool, with_outputs: bool) -> str:
     if swept.uncollected_files and not with_outputs:
         size = format_bytes(swept.uncollected_bytes)
         count = f"{swept.uncollected_files} file{'s' if swept.uncollected_files > 1 else ''}"
-        return f"stays: {count}, {size}, that its program wrote and nobody collected; --with-outputs deletes them, too"
+        return f"stays: {count}, {size}, that its program wrote, not collected; --with-outputs deletes them, too"
     return "would go" if dry_run else "stays"
