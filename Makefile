@@ -63,8 +63,8 @@ bench: setup-dev ## every benchmark; each prints its ratio and writes JSON to .g
 	@for each in $$(grep -rl --include='*.py' '^if __name__' benchmarks | grep -vE '/(cluster|gpu)/' | sort); do echo "== $$each"; OMP_NUM_THREADS=1 $(BIN)/python $$each || exit 1; done
 
 schemas: setup-dev ## JSON schemas and reference pages from the code
-	@$(BIN)/python -m gangline.spec.schema docs/schemas
-	@$(BIN)/python -m gangline.line.schemas docs/schemas
+	@$(BIN)/python -m gangline.spec.documents.schema docs/schemas
+	@$(BIN)/python -m gangline.report.schemas docs/schemas
 	@$(BIN)/python -m gangline.cli.reference docs/reference
 	@$(BIN)/python -m gangline.metrics.reference docs/reference
 	@$(BIN)/python -m gangline.serve.schema docs/schemas

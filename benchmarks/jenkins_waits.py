@@ -18,10 +18,10 @@ from tests.jenkins.controller import jenkins as controller
 from tests.jenkins.controller.engine import compile_controller
 from tests.line import repositories
 
-from gangline.line.clock import moment
-from gangline.line.runs import list_runs
-from gangline.line.states import stage
+from gangline.line.record.runs import list_runs
+from gangline.spec.run_flags import stage
 from gangline.storage.open import open_store
+from gangline.units import moment
 
 SECONDS = (50, 81, 110, 150, 200, 260, 330)
 STEP_SECONDS = 0.5

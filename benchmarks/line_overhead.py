@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.line.repositories import make_repository, settle_inventory
 
 from gangline.line import drive
-from gangline.line.context import StageResult
-from gangline.line.run import run_line
+from gangline.line.record.context import StageResult
+from gangline.line.stages.run_line import run_line
+from gangline.spec.config.site import Site
 from gangline.spec.record import STAGES
-from gangline.spec.site import Site
 
 ROUNDS = 15
 BOUND_SECONDS = 0.030

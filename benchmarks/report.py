@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.report import records
 
-from gangline.report.html import render_html
-from gangline.report.markdown import render_markdown
+from gangline.report.run.html import render_html
+from gangline.report.run.markdown import render_markdown
 from gangline.spec.codec import to_plain
 
 ROUNDS = 15

@@ -15,6 +15,6 @@ def plan(
     verdict: dsl.Output[dsl.Markdown],
 ) -> NamedTuple("Ended", [("run", str), ("taken", bool)]):
     """Choose how to train on what is there, say why, and hold the budget before anything is started."""
-    from gangline.line.kfp.run_stage import run_stage
+    from gangline.kfp.run_stage import run_stage
 
     return run_stage("plan", run=run, config=config, outputs={"metrics": metrics, "verdict": verdict})

@@ -14,6 +14,6 @@ def evaluate(
     metrics: dsl.Output[dsl.Metrics],
 ) -> NamedTuple("Ended", [("run", str), ("taken", bool)]):
     """Measure the checkpoint of `run` on held-out data, with a band where the line asks for several seeds."""
-    from gangline.line.kfp.run_stage import run_stage
+    from gangline.kfp.run_stage import run_stage
 
     return run_stage("evaluate", run=run, config=config, outputs={"metrics": metrics})

@@ -14,6 +14,6 @@ def gate(
     verdict: dsl.Output[dsl.Markdown],
 ) -> NamedTuple("Ended", [("run", str), ("taken", bool)]):
     """Judge quality, budget and reproducibility of `run`; a gate that says no fails this step."""
-    from gangline.line.kfp.run_stage import run_stage
+    from gangline.kfp.run_stage import run_stage
 
     return run_stage("gate", run=run, config=config, outputs={"verdict": verdict})

@@ -14,6 +14,6 @@ def prove(
     metrics: dsl.Output[dsl.Metrics],
 ) -> NamedTuple("Ended", [("run", str), ("taken", bool)]):
     """Open the checkpoint of `run` under a second plan, compare every tensor and replay some steps."""
-    from gangline.line.kfp.run_stage import run_stage
+    from gangline.kfp.run_stage import run_stage
 
     return run_stage("prove", run=run, config=config, outputs={"metrics": metrics})

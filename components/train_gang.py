@@ -14,6 +14,6 @@ def train(
     metrics: dsl.Output[dsl.Metrics],
 ) -> NamedTuple("Ended", [("run", str), ("taken", bool)]):
     """Follow the gang of `run` to its end; a retried step rejoins it by the run's name."""
-    from gangline.line.kfp.run_stage import run_stage
+    from gangline.kfp.run_stage import run_stage
 
     return run_stage("train", run=run, config=config, outputs={"metrics": metrics})

@@ -16,6 +16,6 @@ def report(
     verdict: dsl.Output[dsl.Markdown],
 ) -> NamedTuple("Ended", [("run", str), ("taken", bool)]):
     """Give `run` its last word: report and verdict, also after a step that failed."""
-    from gangline.line.kfp.run_stage import run_stage
+    from gangline.kfp.run_stage import run_stage
 
     return run_stage("report", run=run, config=config, outputs={"metrics": metrics, "page": page, "verdict": verdict})

@@ -81,7 +81,7 @@ def versitygw_server(tmp_path_factory):
 @pytest.fixture(scope="session")
 def gitea():
     """A real Gitea; mark tests that ask for it with `tools`. Make users and repositories of your own."""
-    from tests.line.forge.gitea import running
+    from tests.forge.gitea import running
 
     with running() as server:
         yield server

@@ -17,9 +17,9 @@ from gangline import train
 from gangline.cli.main import app
 from gangline.cli.reference import commands_page
 from gangline.integrations.reference import python_page
-from gangline.planner.runnable import RUNNABLE
+from gangline.planner.selection.feasibility import RUNNABLE
 from gangline.serve.reference import api_page
-from gangline.spec.load import load_line
+from gangline.spec.config.load import load_line
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

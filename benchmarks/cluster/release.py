@@ -21,14 +21,14 @@ from benchmarks.cluster.processor_seconds import counted
 from tests.cluster.placement.paper_servers import PODS, PaperServers
 from tests.launch.kubernetes.gangs import CPU
 
-from gangline.launch.kubernetes.api.client import Client, connect
-from gangline.launch.kubernetes.api.facts import Facts
-from gangline.launch.kubernetes.api.protocol import Api
+from gangline.launch.kubernetes.client.api import Api
+from gangline.launch.kubernetes.client.client import Client, connect
+from gangline.launch.kubernetes.cluster.facts import Facts
 from gangline.launch.kubernetes.objects.render import render
-from gangline.launch.kubernetes.placing import tend
-from gangline.launch.kubernetes.placing.place import Placer
-from gangline.spec.podset import Resources
-from gangline.spec.site import LaunchTable
+from gangline.launch.kubernetes.placement import tend
+from gangline.launch.kubernetes.placement.placer import Placer
+from gangline.spec.config.site import LaunchTable
+from gangline.spec.gang.podset import Resources
 
 PATIENCE_SECONDS = 900.0
 tend.BINDING_SECONDS = PATIENCE_SECONDS  # how long the Job controller takes is measured, not judged

@@ -11,9 +11,9 @@ from shapes import Model, Shapes
 
 def profile_of(model: Model):
     """Followed operation by operation, computing nothing."""
+    from gangline.measure import inspect
     from gangline.spec.codec import from_plain
     from gangline.spec.profile import ModelProfile, ParameterShape, Trace
-    from gangline.train.estimate import inspect
 
     if str(LARGE) not in sys.path:
         sys.path.insert(0, str(LARGE))
@@ -30,8 +30,8 @@ def profile_of(model: Model):
 
 def inventory(shapes: Shapes):
     """One device of this machine, or its cores."""
-    from gangline.spec.inventory import Devices, Inventory
-    from gangline.train.estimate import inspect
+    from gangline.measure import inspect
+    from gangline.spec.devices import Devices, Inventory
 
     found = inspect.machine()
     devices = tuple(Devices(**each | {"count": 1}) for each in found["devices"][:1]) if shapes.device == "cuda" else ()
@@ -40,8 +40,8 @@ def inventory(shapes: Shapes):
 
 def rates(shapes: Shapes, line: Any, profile: Any):
     """Of the devices here, for the products of `profile`, as the plan stage measures them."""
-    from gangline.line.rates import rates_of
-    from gangline.spec.site import Site
+    from gangline.line.stages.device_rates import rates_of
+    from gangline.spec.config.site import Site
 
     with tempfile.TemporaryDirectory() as folder:
         seen = rates_of(line, Site(), inventory(shapes), profile, cache=Path(folder), say=lambda _: None)
@@ -51,7 +51,7 @@ def rates(shapes: Shapes, line: Any, profile: Any):
 
 
 def line_of(shapes: Shapes, model: Model, *, steps: int):
-    from gangline.spec.line import Line, MemoryTable, MeshTable, ProjectTable, TrainTable
+    from gangline.spec.config.line import Line, MemoryTable, MeshTable, ProjectTable, TrainTable
 
     train = TrainTable(
         steps=steps, global_batch=shapes.micro_batch, strategy="none", ranks=1, precision=shapes.precision,

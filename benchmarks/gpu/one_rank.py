@@ -43,10 +43,10 @@ def plan_of(shapes: Shapes, model: Model, *, steps: int, strategy: str = "none",
 def one_rank(plan: Any) -> Iterator[Any]:
     """Its context, while the groups of that gang are there."""
     from gangline.train.account.clock import Clock
-    from gangline.train.account.events import EventLog
-    from gangline.train.context import Context
-    from gangline.train.mesh import Meshes, local_device
-    from gangline.train.rendezvous import join_alone, leave
+    from gangline.train.account.event_log import EventLog
+    from gangline.train.runtime.context import Context
+    from gangline.train.runtime.device_mesh import Meshes, local_device
+    from gangline.train.runtime.rendezvous import join_alone, leave
 
     if str(LARGE) not in sys.path:
         sys.path.insert(0, str(LARGE))

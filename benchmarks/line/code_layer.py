@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from statistics import median
 
-from gangline.storage.layer import MAX_BYTES, LayerFile, pack, unpack
+from gangline.storage.objects.code_layer import MAX_BYTES, LayerFile, pack, unpack
 
 ROUNDS = 5
 FILES = 2_000

@@ -21,12 +21,12 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.line.repositories import LINE, make_repository
 
-from gangline.line.build.venv import Uv
-from gangline.line.build.venv.kept import remove
-from gangline.line.git import Repository
-from gangline.line.local_environment import LockOf, local_environment, root_of
-from gangline.spec.load import load_line_text
-from gangline.spec.site import Site
+from gangline.build.local_environment import LockOf, local_environment, root_of
+from gangline.build.venv import Uv
+from gangline.build.venv.environments import remove
+from gangline.git.repository import Repository
+from gangline.spec.config.load import load_line_text
+from gangline.spec.config.site import Site
 
 ROUNDS = 5
 PACKAGES = 40

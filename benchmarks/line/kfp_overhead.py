@@ -1,7 +1,7 @@
 """What kfp's local runner adds to a task: a run of eight tasks under it, against the same run driven in one process.
 
 Processor seconds are printed next to those of the wall: they say the same on a machine that is shared. To see what a
-task imports: `_KFP_RUNTIME=true python -X importtime -c "import kfp.dsl.executor_main, gangline.line.kfp.run_stage"`.
+task imports: `_KFP_RUNTIME=true python -X importtime -c "import kfp.dsl.executor_main, gangline.kfp.run_stage"`.
 """
 
 import json
@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.line import repositories
 
-from gangline.line.kfp.target import drive
-from gangline.line.run import run_line
-from gangline.spec.site import Site
+from gangline.kfp.driver import drive
+from gangline.line.stages.run_line import run_line
+from gangline.spec.config.site import Site
 
 TASKS = 8
 LIMIT_SECONDS = 0.2
@@ -72,8 +72,7 @@ def run_of(driving: str) -> Took:
 
 def start() -> Took:
     """Import of kfp and definitions, once a run: a pipeline that is compiled and not run."""
-    from gangline.line.kfp.compile import compile_line
-    from gangline.line.kfp.definitions import find_root
+    from gangline.kfp.compiler import compile_line, find_root
 
     with taking() as took:
         compile_line(find_root(), "registry.example/line@sha256:" + "a1" * 32, environ={})

@@ -20,9 +20,9 @@ from tests.faults.l.many_runs import fill, named, put_records, record_of, rows
 from tests.serve.world import PLENTY, world
 
 from gangline.serve.app import create_app
-from gangline.serve.health import StoreHealth
-from gangline.serve.index import Indexer
-from gangline.serve.listening import answer, bind
+from gangline.serve.context.health import StoreHealth
+from gangline.serve.runs.indexer import Indexer
+from gangline.serve.server import answer, bind
 
 COUNT = 100_000
 LIST_SECONDS, ONE_SECONDS = 0.050, 0.010

@@ -39,11 +39,11 @@ def main() -> int:
 
 def judge(model: dict) -> dict:
     """Prints and returns what one length came to."""
+    from gangline.measure import inspect
+    from gangline.measure.device_bench import Asked
+    from gangline.measure.device_rates import measure
     from gangline.spec.codec import from_plain
     from gangline.spec.profile import ModelProfile, Trace
-    from gangline.train.estimate import inspect
-    from gangline.train.estimate.bench import Asked
-    from gangline.train.estimate.rates import measure
 
     found = inspect.model(TASK, model)
     trace = next(from_plain(Trace, each) for each in found["traces"] if each["precision"] == "fp32")
@@ -75,13 +75,13 @@ def judge(model: dict) -> dict:
 
 def forecast(profile, rates) -> float:
     """Seconds of both passes of one micro-batch, by formula."""
-    from gangline.planner.candidates import Shape
-    from gangline.planner.forecast import Evidence, How, formula_of
-    from gangline.planner.pool import open_pool
-    from gangline.spec.inventory import Inventory
-    from gangline.spec.line import Line, ProjectTable, TrainTable
+    from gangline.planner.forecast.shape_forecast import Evidence, How, formula_of
+    from gangline.planner.shapes.device_pool import open_pool
+    from gangline.planner.shapes.shape import Shape
+    from gangline.spec.config.line import Line, ProjectTable, TrainTable
+    from gangline.spec.config.site import Site
+    from gangline.spec.devices import Inventory
     from gangline.spec.mesh import Mesh
-    from gangline.spec.site import Site
 
     line = Line(project=ProjectTable(name="p", task=TASK), train=TrainTable(steps=10, global_batch=SAMPLES))
     pool = open_pool(Site(), Inventory(cores=1, memory_bytes=10**10, origin="this machine"))
@@ -96,7 +96,7 @@ def measured(model: dict) -> float:
     from model import ByteGPT
     from torch.utils.data import default_collate
 
-    from gangline.train.estimate.sample import sample_of
+    from gangline.measure.sample import sample_of
 
     task = ByteGPT()
     net, batch = task.build_model(dict(model)), default_collate([sample_of(task, model)] * SAMPLES)

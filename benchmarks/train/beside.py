@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from gangline.checkpoint.saver import Saver
-from gangline.storage.local import FolderStore
+from gangline.storage.folder.store import FolderStore
 
 PREFIX = "runs/b/c/r/checkpoints"
 STRETCHES = 10

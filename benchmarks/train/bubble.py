@@ -24,7 +24,7 @@ BEST = 0.18
 
 
 def main() -> int:
-    from gangline.planner.bubble import bubble, takes
+    from gangline.planner.axes.bubble import bubble, takes
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", type=int, default=4)
@@ -56,7 +56,7 @@ def measure(name: str, ranks: int, count: int, seconds: float, steps: int) -> tu
     """Least idle share over `steps`, and the seconds of that step."""
     from torch.distributed import TCPStore
 
-    import gangline.train.parallel.pipeline.stages  # noqa: F401  # once for all ranks, which are forked
+    import gangline.train.parallel.pipeline.schedule  # noqa: F401  # once for all ranks, which are forked
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     context = multiprocessing.get_context("fork")
@@ -77,8 +77,8 @@ def _be_rank(rank: int, port: int, name: str, ranks: int, count: int, seconds: f
     import torch
     import torch.distributed as dist
 
-    from gangline.planner.orders import num_stages, stages_of
-    from gangline.train.parallel.pipeline.stages import Stopwatch, make_schedule
+    from gangline.planner.axes.schedules import num_stages, stages_of
+    from gangline.train.parallel.pipeline.schedule import Stopwatch, make_schedule
 
     dist.init_process_group("gloo", store=dist.TCPStore("127.0.0.1", port), rank=rank, world_size=ranks)
     stages, stopwatch = num_stages(name, ranks), Stopwatch()

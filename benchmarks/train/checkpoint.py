@@ -33,11 +33,11 @@ import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-from gangline.checkpoint.blocks import block_digest
+from gangline.checkpoint.format.blocks import block_digest
 from gangline.checkpoint.loader import load
 from gangline.checkpoint.saver import Saver
 from gangline.checkpoint.state import live_state
-from gangline.storage.local import FolderStore
+from gangline.storage.folder.store import FolderStore
 
 KEY = b"benchmark"
 PREFIX = "runs/b/c/r/checkpoints"

@@ -34,10 +34,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from plans import alone, has_own_network
 
-from gangline.checkpoint.copies import Copies
 from gangline.checkpoint.loader import load
+from gangline.checkpoint.node_copies import Copies
 from gangline.checkpoint.saver import Saver
-from gangline.storage.local import FolderStore
+from gangline.storage.folder.store import FolderStore
 from gangline.storage.open import open_store
 
 KEY = b"benchmark"

@@ -17,7 +17,7 @@ from pathlib import Path
 from gang import NAME, RANKS, launch
 
 from gangline.errors import UsageError
-from gangline.launch.faults.signals import at_step, kill_rank
+from gangline.faults.process_faults import at_step, kill_rank
 from gangline.launch.local import LocalLauncher
 from gangline.spec.plan import CheckpointPolicy, Program, Recovery
 

@@ -62,12 +62,12 @@ class Desk:
     """What the plan stage knows: the machine, the model, its rates, and runs so far."""
 
     def __init__(self) -> None:
+        from gangline.measure import inspect
+        from gangline.measure.device_bench import Asked
+        from gangline.measure.device_rates import measure
         from gangline.spec.codec import from_plain
-        from gangline.spec.inventory import Inventory
+        from gangline.spec.devices import Inventory
         from gangline.spec.profile import ModelProfile, ParameterShape, Trace
-        from gangline.train.estimate import inspect
-        from gangline.train.estimate.bench import Asked
-        from gangline.train.estimate.rates import measure
 
         os.chdir(ROOT / "examples" / "bytegpt")
         machine, found = inspect.machine(), inspect.model("model:ByteGPT", MODEL)
@@ -86,16 +86,16 @@ class Desk:
         self.history = []
 
     def choose(self, line):
-        from gangline.planner.choose import choose
-        from gangline.spec.site import Site
+        from gangline.planner.selection.choice import choose
+        from gangline.spec.config.site import Site
 
         return choose(line, Site(), self.inventory, self.profile, self.history, rates=self.rates)
 
 
 def judge(desk: Desk, name: str, what: dict, steps: int, *, teach: bool) -> dict:
     """Forecast one plan, run it, and say both."""
-    from gangline.line.rank_rows import parts_of
-    from gangline.planner.assemble import make_plan
+    from gangline.line.results.rank_times import parts_of
+    from gangline.planner.gang_plans import make_plan
     from gangline.spec.plan import DataSource
     from gangline.spec.profile import Measured
 
@@ -127,7 +127,7 @@ def judge(desk: Desk, name: str, what: dict, steps: int, *, teach: bool) -> dict
 
 
 def _line(what: dict, steps: int):
-    from gangline.spec.line import Line, MemoryTable, MeshTable, ProjectTable, TrainTable
+    from gangline.spec.config.line import Line, MemoryTable, MeshTable, ProjectTable, TrainTable
     from gangline.spec.plan import Compression
 
     train = TrainTable(

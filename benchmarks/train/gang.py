@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from gangline.launch.local import LocalLauncher
+from gangline.spec.gang.podset import PodSet
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Device, Plan, Program, Recovery
-from gangline.spec.podset import PodSet
-from gangline.storage.blobs import put_blob
-from gangline.storage.layer import LayerFile, pack
+from gangline.storage.objects.blobs import put_blob
+from gangline.storage.objects.code_layer import LayerFile, pack
 from gangline.storage.open import open_store
 
 NAME = "bench"

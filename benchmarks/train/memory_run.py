@@ -62,7 +62,7 @@ def measure(row: Row) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         plan = Path(folder) / "plan.json"
         plan.write_bytes(plan_of(row).to_json())
-        command = [sys.executable, "-W", "ignore", "-m", "gangline.train.estimate.track", str(plan)]
+        command = [sys.executable, "-W", "ignore", "-m", "gangline.measure.memory_run", str(plan)]
         start = time.monotonic()
         answer, resident = run(command, Path(folder) / "answer")
     if "peak_bytes" not in answer:

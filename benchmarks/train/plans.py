@@ -71,7 +71,7 @@ def _be_rank(rank: int, ranks: int, folder: Path, plans: Mapping[str, object], s
     import torch
     import torch.distributed as dist
 
-    from gangline.train.rendezvous import Groups
+    from gangline.train.runtime.rendezvous import Groups
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), ranks), rank=rank, world_size=ranks)
@@ -90,11 +90,11 @@ def _train(plan, rank, groups, samples) -> Found:
     import torch.distributed as dist
 
     from gangline.train.account.clock import Clock
-    from gangline.train.account.events import EventLog
-    from gangline.train.context import Context
+    from gangline.train.account.event_log import EventLog
     from gangline.train.loop.engine import Course
     from gangline.train.loop.trainer import Trainer
-    from gangline.train.mesh import Meshes
+    from gangline.train.runtime.context import Context
+    from gangline.train.runtime.device_mesh import Meshes
 
     sys.path.insert(0, str(ROOT / "examples" / "bytegpt"))
     from model import ByteGPT, ByteText

@@ -176,15 +176,15 @@ def run(home: Path) -> dict[str, Side]:
     from bare import LOOPS
     from model import ByteGPT, ByteText
 
+    from gangline.keeper.ipc.environment import RankEnvironment
     from gangline.spec.plan import Plan
     from gangline.train import context as contexts
     from gangline.train.account.clock import Clock
-    from gangline.train.account.events import EventLog
-    from gangline.train.environment import RankEnvironment
-    from gangline.train.joining import join
+    from gangline.train.account.event_log import EventLog
     from gangline.train.loop.engine import Course
     from gangline.train.loop.trainer import Trainer
-    from gangline.train.rendezvous import leave
+    from gangline.train.rank.joining import join
+    from gangline.train.runtime.rendezvous import leave
 
     torch.set_num_threads(1)
     environment = RankEnvironment.read(os.environ)

@@ -9,15 +9,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from gangline.build.builders import open_builder
+from gangline.build.builders.recipe import make_recipe
+from gangline.build.image_store import Office
+from gangline.build.images import build_image
 from gangline.errors import GanglineError
-from gangline.line.build.builders import open_builder
-from gangline.line.build.images import build_image
-from gangline.line.build.recipe import make_recipe
-from gangline.line.build.vouched import Office
-from gangline.line.git import Repository
-from gangline.line.registry.keys import signing_key, trusted_keys
-from gangline.line.runs import open_site_store
-from gangline.spec.load import load_site
+from gangline.git.repository import Repository
+from gangline.line.record.runs import open_site_store
+from gangline.signing.keys import signing_key, trusted_keys
+from gangline.spec.config.load import load_site
 
 HERE = Path(__file__).resolve().parent
 NAMES = sorted(path.stem for path in HERE.glob("*.Dockerfile"))

@@ -55,7 +55,7 @@ def main() -> None:
 def keep(folder: Path) -> None:
     """Play the scene, and keep what every surface showed."""
     from tests.five_surfaces.scene import BRANCH, SUBJECT, played
-    from tests.line.forge.gitea import running
+    from tests.forge.gitea import running
 
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name, running() as gitea, played(Path(name), gitea, steps=STEPS) as scene:

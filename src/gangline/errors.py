@@ -19,6 +19,9 @@
 A class exists because a caller acts on it. A message says what was wanted, what was found and what works.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import ClassVar, Literal
 
 RetryClass = Literal["never", "later", "changed", "same", "free", "again"]
@@ -123,3 +126,15 @@ def retry_class(exit_code: int, *, disrupted: bool = False, saved: bool = False)
         return "free" if asked else "same"
     cls = _BY_CODE.get(exit_code)
     return cls.retry if cls else "never"
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """The block writes this file, or below this folder: a full disk or a read-only one is a StorageError."""
+    try:
+        yield
+    except OSError as error:
+        said = error.strerror or str(error)
+        named = error.filename if isinstance(error.filename, str) else ""  # of a descriptor it is a number
+        said += f": {named}" if named and Path(named) != path else ""
+        raise StorageError(f"wanted to write {path}, found: {said}; make room or allow it, then run again") from error

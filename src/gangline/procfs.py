@@ -1,4 +1,4 @@
-"""What Linux tells about processes in /proc, for those who watch or clean up: keepers, launchers, tests."""
+"""Readers of /proc on Linux: the state, children, namespaces and environment of processes."""
 
 import os
 import platform

@@ -1,9 +1,4 @@
-"""Text of strangers as people may see it: nothing in it steers a terminal, reorders, hides or breaks lines.
-
-Commits, branches, programs, forges and records of others are data wherever they are shown. Each surface has one place
-that comes here: what the command line prints, what a report is drawn of, what a log says. Markup (HTML, markdown) is
-escaped by whoever writes it.
-"""
+"""Sanitizing of untrusted text: removes control sequences and invisible characters, and conceals secrets."""
 
 import json
 import re
@@ -12,7 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 Document = TypeVar("Document")
-STEERING = (
+CONTROL_CHARACTERS = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, but tab and newline
     "\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f"  # direction, ends of lines, no width
     "\xad\u180e\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff"  # invisible
@@ -24,8 +19,8 @@ _SEQUENCE = (
     "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"  # of a terminal: colours, cursor, screen
     "|(?:\x1b[\\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]{0,400}(?:\x07|\x1b\\\\|\x9c)"  # title, clipboard, links
 )
-_INVISIBLE = re.compile(f"{_SEQUENCE}|[{STEERING}]")
-_ESCAPED = re.compile(f"[{STEERING}]")
+_INVISIBLE = re.compile(f"{_SEQUENCE}|[{CONTROL_CHARACTERS}]")
+_ESCAPED = re.compile(f"[{CONTROL_CHARACTERS}]")
 
 
 CONCEALED = "***"
@@ -56,7 +51,7 @@ def one_line(text: str) -> str:
     return " ".join(visible(text).split())
 
 
-def shown(document: Document) -> Document:
+def sanitized(document: Document) -> Document:
     """A document (dataclasses, dicts, tuples, lists) each text of which is one visible line; itself where all are."""
     made: Any = _shown(document)
     return made  # type: ignore[no-any-return]  # of the same class
@@ -84,3 +79,27 @@ def _shown(value: Any) -> Any:
         }
         return replace(value, **changed) if changed else value
     return value
+
+
+_STEERING = re.compile(f"[\t\n{CONTROL_CHARACTERS}]+")
+"""What steers a terminal, reorders, hides or breaks lines."""
+_BLANK = re.compile(
+    "[\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u206a-\u206f\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufffb"
+    "\U000e0000-\U000e0fff]"
+)
+"""What shows nothing, or only with the character before it: letters, marks and tags that fonts leave blank."""
+_NAME_LENGTH = 244
+
+
+def clean(text: str, *, limit: int) -> str:
+    """`text` as one harmless line: no control, direction or zero-width characters, at most `limit` long."""
+    return _STEERING.sub(" ", text).strip()[:limit]
+
+
+def shown_name(branch: str) -> str | None:
+    """The name of a branch, where it is what people see; None where it is not.
+
+    `main` with an invisible character in it is a branch that others may push to: it never passes for `main`.
+    """
+    is_shown = clean(branch, limit=_NAME_LENGTH) == branch and not _BLANK.search(branch)
+    return branch if branch and is_shown else None

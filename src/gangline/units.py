@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from datetime import UTC, datetime
 
 
 def format_bytes(size_bytes: float) -> str:
@@ -62,3 +63,16 @@ def sparkline(values: list[float], width: int = 12) -> str:
     low, high = min(means), max(means)
     span = (high / 2 - low / 2) or 1.0
     return "".join(_MARKS[round((mean / 2 - low / 2) / span * (len(_MARKS) - 1))] for mean in means)
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_time(text: str | None) -> datetime | None:
+    """The time that `text` names; None where it names none, as a gang's own words may."""
+    try:
+        found = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

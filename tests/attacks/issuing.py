@@ -10,9 +10,9 @@ from urllib.parse import quote, urlsplit
 from minio.credentials.credentials import Credentials
 from minio.signer import sign_v4_s3
 
-from gangline.launch.faults.gateway import Gateway
-from gangline.launch.faults.gateway_http import BUCKET, Answer, Request, refusal
-from gangline.storage.protocol import ObjectStore
+from gangline.faults.s3_gateway import S3Gateway
+from gangline.faults.s3_http import BUCKET, S3Request, S3Response, refusal
+from gangline.storage.objects.protocol import ObjectStore
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Issued:
         return f"access{self.number}:secret-of-{self.number}:token-of-{self.number}"
 
 
-class IssuingGateway(Gateway):
+class IssuingGateway(S3Gateway):
     """Knows every credential that it issued, until `end`; signatures are checked as S3 does."""
 
     def __init__(self, store: ObjectStore, *, code: str = "ExpiredToken", status: int = 403) -> None:
@@ -60,7 +60,7 @@ class IssuingGateway(Gateway):
     def knows(self, authorization: str) -> bool:
         return "Credential=access" in authorization
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: S3Request) -> S3Response:
         said = request.headers["authorization"]
         number = int(said.partition("Credential=access")[2].partition("/")[0])
         if request.headers.get("x-amz-security-token") != f"token-of-{number}" or not _is_signed(request, number):
@@ -74,7 +74,7 @@ class IssuingGateway(Gateway):
         return super().answer(request)
 
 
-def _is_signed(request: Request, number: int) -> bool:
+def _is_signed(request: S3Request, number: int) -> bool:
     """Is the signature made with the secret of this number?"""
     authorization = request.headers["authorization"]
     names = authorization.partition("SignedHeaders=")[2].partition(",")[0].split(";")

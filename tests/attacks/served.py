@@ -91,9 +91,9 @@ def room_for_files(count):
 def main():
     from tests.serve.world import world
 
-    from gangline.cli.logs import set_up_logs
+    from gangline.cli.log_setup import set_up_logs
     from gangline.serve.app import create_app
-    from gangline.serve.listening import answer, bind
+    from gangline.serve.server import bind, serve_until_signal
 
     set_up_logs({})
     folder, port, proxies = Path(sys.argv[1]), int(sys.argv[2]), tuple(sys.argv[3:])
@@ -103,7 +103,7 @@ def main():
         names = {" ".join(who): token for who, token in found.tokens.items()}
         (folder / "tokens.json").write_text(json.dumps(names))
         with bind(f"127.0.0.1:{port}") as bound:
-            answer(app, bound, stopping=app.state.service.close, proxies=proxies)
+            serve_until_signal(app, bound, stopping=app.state.service.close, proxies=proxies)
 
 
 if __name__ == "__main__":

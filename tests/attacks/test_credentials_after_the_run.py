@@ -8,14 +8,14 @@ from tests.line import repositories
 from tests.line.conftest import Desk
 
 from gangline.errors import StorageError
-from gangline.line import states
-from gangline.line.cancel import cancel_run
-from gangline.line.launchers import gang_credentials
-from gangline.line.sweep import sweep
-from gangline.line.trust import rights_of
-from gangline.spec.site import Site, StoreTable
-from gangline.storage import lent_accounts
-from gangline.storage.scoped import lent_owners
+from gangline.line.gangs.launchers import gang_credentials
+from gangline.line.record import states
+from gangline.line.request.trust import rights_of
+from gangline.line.run.cancel import cancel_run
+from gangline.line.run.sweep import sweep
+from gangline.spec.config.site import Site, StoreTable
+from gangline.storage.s3 import minio_accounts
+from gangline.storage.s3.run_credentials import credential_owners
 
 pytestmark = [pytest.mark.row("A2"), pytest.mark.tools]
 TELLS_ITS_CREDENTIAL = (
@@ -64,7 +64,7 @@ def test_what_a_rank_kept_of_its_credential_is_dead_when_its_run_has_ended(at, m
         with pytest.raises(StorageError, match="InvalidAccessKeyId"):
             call()
     assert time.monotonic() - ended < SECONDS
-    assert lent_owners(desk.store) == frozenset()
+    assert credential_owners(desk.store) == frozenset()
     assert not [event for event in record.events if event.kind == "credential"]
 
 
@@ -74,20 +74,20 @@ def test_it_is_dead_when_its_run_has_failed(at, minio_server):
         stolen(desk, minio_server, TELLS_ITS_CREDENTIAL + "raise SystemExit('answer')\n")
     (record,) = desk.records()
     assert record.run.verdict == "failed"
-    assert lent_owners(desk.store) == frozenset()
+    assert credential_owners(desk.store) == frozenset()
 
 
 @pytest.mark.parametrize("lends", ["session", "none"])
 def test_a_run_says_once_what_outlives_it(at, minio_server, monkeypatch, lends):
     desk = at(minio_server, scoped=lends == "session")
-    monkeypatch.setattr(lent_accounts, "add", unavailable)
+    monkeypatch.setattr(minio_accounts, "add", unavailable)
     record, _ = stolen(desk, minio_server)
     (event,) = [event for event in record.events if event.kind == "credential"]
     assert ("up to 900 s after its end" if lends == "session" else "the site's own") in event.text
 
 
 def unavailable(*_, **__):
-    raise lent_accounts.Unavailable("the store's key may not handle access keys of its own")
+    raise minio_accounts.AccountsUnavailable("the store's key may not handle access keys of its own")
 
 
 def open_run(desk):
@@ -95,7 +95,7 @@ def open_run(desk):
     record = desk.run(until="plan")
     server_store = desk.store
     gang_credentials(server_store, desk.site, desk.environ, rights_of(record))
-    assert lent_owners(server_store) == {record.prefix}
+    assert credential_owners(server_store) == {record.prefix}
     return record
 
 
@@ -103,7 +103,7 @@ def test_cancelling_a_run_that_nobody_drives_ends_its_credential(at, minio_serve
     desk = at(minio_server)
     record = open_run(desk)
     assert cancel_run(desk.repo, record.run.id, **desk.where, reason="enough").run.verdict == "cancelled"
-    assert lent_owners(desk.store) == frozenset()
+    assert credential_owners(desk.store) == frozenset()
 
 
 def test_cancelling_again_ends_what_a_driver_left(at, minio_server):
@@ -111,7 +111,7 @@ def test_cancelling_again_ends_what_a_driver_left(at, minio_server):
     record = open_run(desk)
     end(desk, record)
     cancel_run(desk.repo, record.run.id, **desk.where, reason="enough")
-    assert lent_owners(desk.store) == frozenset()
+    assert credential_owners(desk.store) == frozenset()
 
 
 def test_sweep_ends_what_a_driver_that_died_left_and_nothing_of_a_run_that_goes_on(at, minio_server):
@@ -119,12 +119,12 @@ def test_sweep_ends_what_a_driver_that_died_left_and_nothing_of_a_run_that_goes_
     record = open_run(desk)
     for dry_run in (True, False):
         sweep(desk.repo, **desk.where, dry_run=dry_run)
-        assert lent_owners(desk.store) == {record.prefix}
+        assert credential_owners(desk.store) == {record.prefix}
     end(desk, record)
     sweep(desk.repo, **desk.where, dry_run=True)
-    assert lent_owners(desk.store) == {record.prefix}
+    assert credential_owners(desk.store) == {record.prefix}
     sweep(desk.repo, **desk.where)
-    assert lent_owners(desk.store) == frozenset()
+    assert credential_owners(desk.store) == frozenset()
 
 
 def end(desk, record):

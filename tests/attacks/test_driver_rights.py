@@ -15,9 +15,9 @@ from tests.manifests.rendered import named, objects
 from tests.oracles.admission import Asked, refusals
 from tests.oracles.restricted_pods import violations
 
-from gangline.launch.kubernetes.api.rights import Right, is_granted
-from gangline.launch.kubernetes.objects.around import secret
+from gangline.launch.kubernetes.cluster.rights import Right, is_granted
 from gangline.launch.kubernetes.objects.render import render_as
+from gangline.launch.kubernetes.objects.service_and_secret import secret
 
 pytestmark = pytest.mark.row("A3")
 BASE = objects("base")

@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import pytest
 from tests.line import repositories
-from tests.line.registry.desk import copy_of, template
+from tests.registry.passed_run import copy_of, template
 
-from gangline.checkpoint.envelope import FileEntry, Manifest, sign_manifest
-from gangline.checkpoint.refused import Refused
+from gangline.checkpoint.format.manifest import FileEntry, Manifest, RefusedCheckpoint, sign_manifest
 from gangline.errors import IntegrityError
-from gangline.spec.line import PublishTable
-from gangline.storage.protocol import list_all
+from gangline.spec.config.line import PublishTable
+from gangline.storage.objects.protocol import list_all
 
 pytestmark = pytest.mark.row("P1")
 
@@ -39,7 +38,7 @@ def named(record, place):
 def test_copied_into_the_folder_of_another_run_it_is_refused(passed):
     other = passed.attempt(2)
     place = moved(passed, other)
-    with pytest.raises(Refused, match=f"it is a checkpoint of {passed.record.run.id}"):
+    with pytest.raises(RefusedCheckpoint, match=f"it is a checkpoint of {passed.record.run.id}"):
         passed.publish(named(other, place), checkpoint=place)
 
 
@@ -66,14 +65,14 @@ def test_one_that_was_written_again_after_the_training_is_not_published(passed):
     passed.store.put(
         f"{passed.checkpoint}/manifest.json", sign_manifest(forged, passed.key.checkpoint_key("bytegpt"))
     )  # fmt: skip
-    with pytest.raises(Refused, match="as the record says"):
+    with pytest.raises(RefusedCheckpoint, match="as the record says"):
         passed.publish()
 
 
 HANDS_IN = (
     repositories.PROGRAM
     + """
-from gangline.checkpoint.envelope import FileEntry, Manifest, sign_manifest
+from gangline.checkpoint.format.manifest import FileEntry, Manifest, sign_manifest
 from gangline.storage.open import open_store
 plan = json.loads(pathlib.Path(os.environ["GANGLINE_PLAN"]).read_bytes())
 place = plan["run_prefix"] + "/checkpoints/step-00000004"

@@ -9,17 +9,17 @@ from tests.line.conftest import Desk
 
 from gangline.data.resolve import resolve_text
 from gangline.errors import ConfigError
-from gangline.line.question import Origin
-from gangline.line.states import stage
-from gangline.spec.data_keys import DataAccess
-from gangline.spec.site import Site, StoreTable
-from gangline.storage.protocol import list_all
+from gangline.line.request.run_request import CommitOrigin
+from gangline.spec.config.data_keys import DataAccess
+from gangline.spec.config.site import Site, StoreTable
+from gangline.spec.run_flags import stage
+from gangline.storage.objects.protocol import list_all
 
 SECRET = b"what project b measured"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 OTHERS = f"runs/b/{COMMIT}/b-01234567-k7q2mx"
 OWN = f"runs/cheap/{COMMIT}/cheap-01234567-k7q2mx"
-FORK = Origin(branch="their-idea", pull_request=7, trust="fork")
+FORK = CommitOrigin(branch="their-idea", pull_request=7, trust="fork")
 FOREIGN = [
     f"{OTHERS}/report.md", f"{OTHERS}/gang/out.txt", f"{OTHERS}/record.json", f"{OWN}/record.json", f"{OWN}/lease.json",
     f"{OWN}/lease.json/x", "runs/cheap/report.md", "runs/cheap", f"runs/cheap-2/{COMMIT}/cheap-01234567-k7q2mx/a",

@@ -3,10 +3,10 @@
 import pytest
 from tests.attacks.served import service
 
-from gangline.serve.limits import Limits
+from gangline.serve.web.rate_limits import RequestLimits
 
 pytestmark = pytest.mark.row("A5")
-GUESSES = Limits().guesses_burst
+GUESSES = RequestLimits().guesses_burst
 
 
 def guess(served, count, **headers):

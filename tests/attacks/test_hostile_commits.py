@@ -9,8 +9,8 @@ from tests.attacks.building import building
 from tests.attacks.hostile_commits import bomb, commit, deep_task, large_line, large_task, put, tree, wide
 from tests.line.repositories import LINE
 
-from gangline.line.git_objects import MOST_ENTRIES
-from gangline.line.tasks import MOST_MODULE_BYTES
+from gangline.git.objects import MOST_ENTRIES
+from gangline.line.request.task_check import MOST_MODULE_BYTES
 
 pytestmark = pytest.mark.row("C8")
 MEMORY_BYTES = 64 << 20

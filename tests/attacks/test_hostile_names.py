@@ -9,19 +9,19 @@ from tests.line import repositories
 from tests.line.conftest import Desk
 
 from gangline.errors import StorageError, UsageError
-from gangline.launch.faults import gateway_documents as documents
-from gangline.launch.faults.gateway import Gateway
-from gangline.launch.faults.gateway_http import Answer
-from gangline.line.runs import find_run, list_runs
-from gangline.line.sweep import sweep
-from gangline.spec.site import Site, StoreTable
-from gangline.storage.collect import abort_left_uploads
-from gangline.storage.keys import check_key, is_key
-from gangline.storage.local import FolderStore
+from gangline.faults import s3_documents as documents
+from gangline.faults.s3_gateway import S3Gateway
+from gangline.faults.s3_http import S3Response
+from gangline.line.record.runs import find_run, list_runs
+from gangline.line.run.sweep import sweep
+from gangline.spec.config.site import Site, StoreTable
+from gangline.storage.folder.store import FolderStore
+from gangline.storage.objects.keys import check_key, is_key
+from gangline.storage.objects.multipart import abort_left_uploads
+from gangline.storage.objects.protocol import Entry, list_all
 from gangline.storage.open import open_store
-from gangline.storage.protocol import Entry, list_all
-from gangline.storage.s3_upload import S3Upload
-from gangline.storage.scoped import scoped_credentials
+from gangline.storage.s3.run_credentials import scoped_credentials
+from gangline.storage.s3.upload import S3Upload
 
 pytestmark = pytest.mark.row("C8")
 ODD = (
@@ -81,7 +81,7 @@ def test_a_store_with_odd_objects_finds_its_runs_and_is_swept(s3_server, tmp_pat
     assert sweep(desk.repo, **desk.where) == []
 
 
-class Circles(Gateway):
+class Circles(S3Gateway):
     """Lists as a server does that writes one sign for all those it has no sign for."""
 
     pages = 0
@@ -89,24 +89,24 @@ class Circles(Gateway):
     def _list(self, _request):
         self.pages += 1
         found = [Entry("a\N{REPLACEMENT CHARACTER}", 1, 0.0)]
-        return Answer(200, documents.listing("store", found if self.pages < 50 else []))
+        return S3Response(200, documents.listing("store", found if self.pages < 50 else []))
 
 
 def test_a_listing_that_does_not_go_on_ends_as_an_error(tmp_path):
     with Circles(FolderStore(tmp_path / "store")) as gateway:
-        store = open_store(Gateway.url(gateway.port), credentials=gateway.credentials)
+        store = open_store(S3Gateway.url(gateway.port), credentials=gateway.credentials)
         with pytest.raises(StorageError, match="does not go on behind its last name"):
             store.list("")
 
 
-class NoXml(Gateway):
+class NoXml(S3Gateway):
     def _list(self, _request):
-        return Answer(200, b"<ListBucketResult><Key>\x01</Key></ListBucketResult>")
+        return S3Response(200, b"<ListBucketResult><Key>\x01</Key></ListBucketResult>")
 
 
 def test_a_listing_that_is_no_document_is_an_error_of_the_store(tmp_path):
     with NoXml(FolderStore(tmp_path / "store")) as gateway:
-        store = open_store(Gateway.url(gateway.port), credentials=gateway.credentials)
+        store = open_store(S3Gateway.url(gateway.port), credentials=gateway.credentials)
         for call in (lambda: store.list(""), lambda: store.open_uploads("")):
             with pytest.raises(StorageError, match="is no document of S3"):
                 call()
@@ -123,9 +123,9 @@ def test_odd_files_of_a_folder_are_left_out(tmp_path):
 
 
 def test_many_notes_cost_a_reader_one_page(tmp_path):
-    with Gateway(FolderStore(tmp_path / "store")) as gateway:
+    with S3Gateway(FolderStore(tmp_path / "store")) as gateway:
         gateway._notes = {f".uploads~/{OWN}/{number:05d}/~0": 0.0 for number in range(5000)}
-        store = open_store(Gateway.url(gateway.port), credentials=gateway.credentials)
+        store = open_store(S3Gateway.url(gateway.port), credentials=gateway.credentials)
         assert len(store.open_uploads(OWN)) == 1000
 
 

@@ -14,21 +14,22 @@ from tests.line import repositories
 from tests.line.conftest import Desk
 
 from gangline.errors import GanglineError, IntegrityError
-from gangline.line import course, output_limits
-from gangline.line.course import read_metrics
-from gangline.line.curve import by_step, draw, losses_of
-from gangline.line.gang_logs import stored_lines
-from gangline.line.gangs import check_result, read_result
-from gangline.line.profiles import profile_artifacts
-from gangline.line.rank_rows import read_parts, read_ranks, read_save_seconds
-from gangline.line.states import stage
-from gangline.spec.gang import GangResult, JobResult
-from gangline.spec.measured import PHASES
+from gangline.line.gangs.attempts import check_result, read_result
+from gangline.line.gangs.logs import stored_lines
+from gangline.line.results import training_result
+from gangline.line.results.loss_curve import build_curve, by_step, losses_of
+from gangline.line.results.profiles import profile_artifacts
+from gangline.line.results.rank_times import read_parts, read_ranks, read_save_seconds
+from gangline.line.results.training_result import read_metrics
+from gangline.spec import output_limits
+from gangline.spec.config.site import Site
+from gangline.spec.gang.status import GangResult, JobResult
+from gangline.spec.measurements import PHASES
 from gangline.spec.plan import Job
-from gangline.spec.site import Site
-from gangline.storage import growing
-from gangline.storage.local import FolderStore
-from gangline.storage.protocol import Blob, Entry
+from gangline.spec.run_flags import stage
+from gangline.storage.folder.store import FolderStore
+from gangline.storage.objects import growing_file
+from gangline.storage.objects.protocol import Blob, Entry
 
 pytestmark = pytest.mark.row("F4")
 ROOT = Path(__file__).parents[2]
@@ -103,7 +104,7 @@ def test_a_file_of_more_parts_than_anybody_writes_is_refused():
 def test_ten_gigabytes_of_events_cost_the_record_what_they_tell_and_no_more():
     store = Claims({f"{PREFIX}/ranks/{rank}.jsonl": 10 * GB for rank in range(2)})
     ctx, finished = Told(store), SimpleNamespace(plan=PLAN, attempts=1)
-    assert course._training(ctx, finished).samples is None
+    assert training_result._training(ctx, finished).samples is None
     ((_, kind, text),) = ctx
     assert kind == "events"
     assert f"{PREFIX}/ranks/0.jsonl: wanted at most 1.1 GB" in text
@@ -125,12 +126,12 @@ def test_a_line_of_a_hundred_megabytes_is_left_out_in_a_block_of_memory():
     began = time.monotonic()
     rows, _ = read_metrics(Told(store), PLAN, 1)
     assert losses_of(rows) == {1: 2.0}
-    assert store.largest <= growing.BLOCK_BYTES
+    assert store.largest <= growing_file.BLOCK_BYTES
     assert time.monotonic() - began < 10
 
 
 def test_more_lines_or_steps_than_a_training_has_are_refused(monkeypatch):
-    monkeypatch.setattr(growing, "MOST_LINES", 50_000)
+    monkeypatch.setattr(growing_file, "MOST_LINES", 50_000)
     store = Claims({f"{PREFIX}/metrics.jsonl": 60_000 * 3}, lambda _, size: (b"{}\n" * size)[:size])
     with pytest.raises(IntegrityError, match="wanted at most 50000 lines"):
         read_metrics(Told(store), PLAN, 1)
@@ -149,13 +150,13 @@ def test_lines_of_junk_are_left_out_and_the_others_count(tmp_path):
     losses = losses_of(table)
     assert (losses[1], losses[2]) == (3.0, 2.0)
     assert set(losses) == {1, 2, 7, 8, 9}
-    drawn = draw(losses, steps=10, base=None, floor_percent=0.1, origin="")
+    drawn = build_curve(losses, steps=10, base=None, floor_percent=0.1, origin="")
     assert [point.value for point in drawn.points] == [3.0, 2.0]
     again, _ = read_metrics(Told(store), PLAN, 2)
     assert list(again) == list(table)
     assert file.size_bytes < 10_000
     for name in ("step_seconds", "mfu", "tokens_per_second", "flops_per_second"):
-        assert course._median(table, name) is None
+        assert training_result._median(table, name) is None
 
 
 VALUES = st.recursive(
@@ -187,7 +188,7 @@ def test_no_event_of_a_rank_breaks_its_driver(events, peers):
         ],
         get=lambda key, start=0, size=None: Blob(texts[key][start:][:size], "", len(texts[key])),
     )
-    course._training(Told(store), SimpleNamespace(plan=PLAN, attempts=1))
+    training_result._training(Told(store), SimpleNamespace(plan=PLAN, attempts=1))
     for row in read_ranks(store, PREFIX, world_size=2):
         assert set(row.phases) <= set(PHASES)
     read_parts(store, PREFIX, world_size=2)
@@ -320,7 +321,7 @@ READS = """
 import sys
 from tests.attacks.test_hostile_outputs import PLAN, PREFIX, Claims, Told
 from tests.faults.instruments.memory import peak_bytes
-from gangline.line.course import read_metrics
+from gangline.line.results.training_result import read_metrics
 from gangline.errors import IntegrityError
 
 shape, size = sys.argv[1], int(sys.argv[2])

@@ -16,47 +16,47 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 from tests.attacks.hostile import CALM, EVIL, Rendered, hostile, steering
 from tests.report import records
-from tests.report import test_profile as profiles
-from tests.report.test_model_picture import picture as model_picture
+from tests.report import test_profile_page as profiles
+from tests.report.test_model_page import picture as model_picture
 from tests.serve.pages import samples
 from typer.testing import CliRunner
 
 from gangline.cli.commands.list import _row as list_row
-from gangline.cli.logs import set_up_logs
+from gangline.cli.log_setup import set_up_logs
 from gangline.cli.main import app, main
 from gangline.cli.output import columns, print_json
 from gangline.cli.terminal import say
-from gangline.cli.view.bisecting import BisectView
+from gangline.cli.view.bisect_view import BisectView
 from gangline.cli.view.jsonlines import JsonView
 from gangline.cli.view.live import LiveView
 from gangline.cli.view.plain import PlainView
 from gangline.errors import IntegrityError
-from gangline.launch.kubernetes.objects.emit import to_yaml
+from gangline.forge.messages import comment_marker, comment_text, statuses
+from gangline.launch.kubernetes.objects.manifest import to_yaml
 from gangline.launch.protocol import GangEvent, GangStatus
-from gangline.line.forge.words import comment_text, marker, statuses
-from gangline.line.registry.card import render_card
-from gangline.report.bisect_html import render_html_bisection
-from gangline.report.bisect_markdown import render_markdown_bisection
-from gangline.report.bisect_text import Culprit, render_bisection
-from gangline.report.compare import compare
-from gangline.report.compare_html import render_html_comparison
-from gangline.report.compare_markdown import render_markdown_comparison
-from gangline.report.compare_text import render_comparison
-from gangline.report.compare_types import Beyond, FileChange
-from gangline.report.html import render_html
-from gangline.report.junit import render_junit
-from gangline.report.markdown import render_markdown
-from gangline.report.model_picture import render_model_page
-from gangline.report.profile import render_profile_page
-from gangline.report.terminal import one_line, page
+from gangline.registry.model_card import render_card
+from gangline.report.bisection.html import render_html_bisection
+from gangline.report.bisection.markdown import render_markdown_bisection
+from gangline.report.bisection.text import Culprit, render_bisection
+from gangline.report.comparison.compare import compare
+from gangline.report.comparison.html import render_html_comparison
+from gangline.report.comparison.markdown import render_markdown_comparison
+from gangline.report.comparison.text import render_comparison
+from gangline.report.comparison.types import ComparisonContext, FileChange
+from gangline.report.model_page import render_model_page
+from gangline.report.profile_page import render_profile_page
+from gangline.report.run.html import render_html
+from gangline.report.run.junit import render_junit
+from gangline.report.run.markdown import render_markdown
+from gangline.report.run.terminal import one_line, page
 from gangline.report.text import markdown
 from gangline.sanitize import one_line as clean_line
-from gangline.sanitize import shown, to_json
+from gangline.sanitize import sanitized, to_json
 from gangline.serve.pages import render_compare, render_problem
-from gangline.spec.bisect import BisectState, Suspect
+from gangline.spec.bisect import BisectCommit, BisectState
 from gangline.spec.mesh import Mesh
 from gangline.spec.record import Record
-from gangline.storage.local import FolderStore
+from gangline.storage.folder.store import FolderStore
 
 pytestmark = pytest.mark.row("P10")
 RECORDS = {name: getattr(records, name)() for name in ("passed", "refused", "failed", "bare")} | {
@@ -76,7 +76,9 @@ COMMANDS = (
 
 def search(text):
     suspects = tuple(
-        Suspect(sha=text, subject=text, side=side, values={"1": 2.0}, origin=text, reason=text * (side == "skipped"))
+        BisectCommit(
+            sha=text, subject=text, side=side, values={"1": 2.0}, origin=text, reason=text * (side == "skipped")
+        )
         for side in ("good", "skipped", "bad")
     )
     return BisectState(id=text, project=text, metric=text, at=60, steps=120, better="lower", seeds=2, suspects=suspects,
@@ -91,7 +93,7 @@ def record(request):
 def texts_of(record, text):
     """What each surface of plain text shows."""
     bad = hostile(record, text)
-    comparison = compare(hostile(records.passed(), text), bad, Beyond(files=FILES))
+    comparison = compare(hostile(records.passed(), text), bad, ComparisonContext(files=FILES))
     state = search(text)
     return {
         "page": page(bad),
@@ -162,7 +164,7 @@ def test_pages_hold_text_and_nothing_that_acts(record):
     other = replace(base, run=replace(base.run, id="b-1-c"))
     pages = {
         "report": render_html(bad, base),
-        "diff": render_html_comparison(compare(base, bad, Beyond(files=FILES))),
+        "diff": render_html_comparison(compare(base, bad, ComparisonContext(files=FILES))),
         "bisect": render_html_bisection(search(EVIL), Culprit(files=FILES, patch=f"+{EVIL}\n-{EVIL}")),
         "run": samples.run_page(bad, base=base),
         "compare": render_compare([bad, other], principal=samples.MAINTAINER),
@@ -192,7 +194,7 @@ def test_markdown_is_text_escaped_once_and_mentions_nobody(record):
     bad, base = hostile(record), hostile(records.passed())
     drawn = {
         "report": render_markdown(bad),
-        "diff": render_markdown_comparison(compare(base, bad, Beyond(files=FILES))),
+        "diff": render_markdown_comparison(compare(base, bad, ComparisonContext(files=FILES))),
         "bisect": render_markdown_bisection(search(EVIL), Culprit(files=FILES)),
         "comment": comment_text(bad, None),
         "card": render_card(bad, model=EVIL, version=1, task=EVIL, weights_bytes=1, key_id=EVIL),
@@ -204,7 +206,7 @@ def test_markdown_is_text_escaped_once_and_mentions_nobody(record):
         assert not found.escaped_twice, name
         assert found.tags <= TAGS, name
         assert all(each.startswith("https://x.example/") for each in found.targets), name
-        assert found.comments == ([marker("bytegpt")[4:-3]] if name == "comment" else []), name
+        assert found.comments == ([comment_marker("bytegpt")[4:-3]] if name == "comment" else []), name
 
 
 def test_no_line_of_a_comment_is_an_order_to_the_forge(record):
@@ -331,5 +333,5 @@ def test_a_text_that_is_shown_is_one_visible_line_and_stays_as_it_is(text):
     line = clean_line(text)
     assert not [each for each in line if each in "\n\r\t\x1b" or 0x7F <= ord(each) < 0xA0]
     assert clean_line(line) == line
-    assert shown({text: (text,)}) == {line: (line,)}
+    assert sanitized({text: (text,)}) == {line: (line,)}
     assert json.loads(to_json([text])) == [text]

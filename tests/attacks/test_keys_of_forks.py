@@ -6,8 +6,8 @@ import pytest
 from tests.line.records import driven, new_sealer
 
 from gangline.errors import IntegrityError
-from gangline.line.identity import run_id
-from gangline.line.seal import Sealer
+from gangline.signing.record_seal import Sealer
+from gangline.spec.identity import run_id
 
 pytestmark = pytest.mark.row("P5")
 

@@ -3,13 +3,13 @@
 import pytest
 from tests.line import repositories
 
-from gangline.data.lfs import pointed_size
-from gangline.data.resolve import Source, resolve_text
+from gangline.build import code_layer
+from gangline.data.resolve import ReadableFile, resolve_text
 from gangline.errors import ConfigError
-from gangline.line.build import code_layer
-from gangline.line.git import Repository
-from gangline.spec.data_keys import DataAccess
-from gangline.spec.line import ProjectTable
+from gangline.git.lfs import pointed_size
+from gangline.git.repository import Repository
+from gangline.spec.config.data_keys import DataAccess
+from gangline.spec.config.line import ProjectTable
 
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'4d' * 32}\nsize 3200000\n"
 FORMS = {
@@ -47,7 +47,7 @@ def test_a_pointer_enters_no_code_layer_and_no_data(repo, pointer):
     ):
         pack(repo)
     assert pack(repo, exclude=("weights.bin",)).files == 1
-    source = Source(len(pointer), pointer.encode)
+    source = ReadableFile(len(pointer), pointer.encode)
     with pytest.raises(ConfigError, match=r"data\.text: .*weights\.bin, found a Git LFS pointer to 3\.2 MB"):
         resolve_text(["repo:*.bin"], tracked={"weights.bin": source}, access=DataAccess())
 

@@ -10,11 +10,11 @@ from tests.contracts.launcher.gangs import HEAD, Stand, poll, sandbox_here
 
 from gangline import procfs
 from gangline.errors import StorageError, UsageError
-from gangline.launch.faults.signals import kill_rank, last_step
+from gangline.faults.process_faults import kill_rank, last_step
 from gangline.launch.local.folder import GangFolder
-from gangline.launch.local.processes import end_everything
-from gangline.storage.collect import abort_left_uploads
-from gangline.storage.protocol import list_all
+from gangline.launch.local.processes import kill_gang
+from gangline.storage.objects.multipart import abort_left_uploads
+from gangline.storage.objects.protocol import list_all
 
 pytestmark = [pytest.mark.row("P5"), pytest.mark.row("P2"), pytest.mark.timeout(240)]
 PREFIX = "runs/p/c/run-1"
@@ -35,7 +35,7 @@ def put(path, kind):
 def stand(tmp_path):
     made = Stand(tmp_path, sandbox=sandbox_here(tmp_path, "own"))
     yield made
-    end_everything(GangFolder(made.root / "run-1"))  # such a gang hinders its own uploader for a minute
+    kill_gang(GangFolder(made.root / "run-1"))  # such a gang hinders its own uploader for a minute
     made.close()
 
 
@@ -72,7 +72,7 @@ def test_what_the_driver_reads_of_a_gang_is_the_gangs(stand, victim):
     lines = [line.text for line in stand.launcher.logs("run-1", ranks=[0, 1, 2])]
     assert lines
     assert "canary" not in str(lines)
-    end_everything(folder)
+    kill_gang(folder)
     assert "canary" not in str(list(events))
 
 

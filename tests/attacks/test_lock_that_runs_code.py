@@ -7,11 +7,11 @@ import subprocess
 import tarfile
 
 import pytest
-from tests.line.build.wheels import index
+from tests.build.wheels import index
 
+from gangline.build.builders.pip_layer import pip_command
+from gangline.build.builders.recipe import make_recipe
 from gangline.errors import ConfigError
-from gangline.line.build.builders.layer import pip_command
-from gangline.line.build.recipe import make_recipe
 
 BASE = f"registry.example/base@sha256:{'b' * 64}"
 BACKEND = """

@@ -17,21 +17,22 @@ from tests.attacks.test_model_code_once import TASK, Overheard
 from tests.cluster.cluster import open_cluster
 from tests.cluster.driver import driving, kubeconfig
 from tests.line.repositories import commit
-from tests.line.test_inventory import model_of, task_repository
+from tests.line.stages.test_model_inspection import model_of, task_repository
 from tests.planner.cases import SITE, cpu, line
 
 from gangline.launch.sandbox.engines import Unconfined
-from gangline.launch.sandbox.runner import Job
-from gangline.line import places, sandboxes
-from gangline.line.inventory import look
-from gangline.line.memory_run import weigh
-from gangline.line.registry.keys import LOCAL_NAME, key_folder, signing_key
-from gangline.line.runners import Subject, runner_of
-from gangline.planner.assemble import make_plan
-from gangline.planner.choose import choose
-from gangline.spec.plan import DataSource, Program
+from gangline.launch.sandbox.module_runner import ModuleJob
+from gangline.line.gangs import sandbox
+from gangline.line.gangs.runners import CodeOwner, open_runner
+from gangline.line.stages.memory_run import run_memory_check
+from gangline.line.stages.model_inspection import inspect_model
+from gangline.planner.gang_plans import make_plan
+from gangline.planner.selection.choice import choose_plan
+from gangline.signing.keys import LOCAL_NAME, key_folder, signing_key
+from gangline.spec.config.site import LaunchTable, PodTable, RegistryTable, Site, StoreTable
+from gangline.spec.plan import DataSource, ProgramSpec
 from gangline.spec.profile import ModelProfile
-from gangline.spec.site import LaunchTable, PodTable, RegistryTable, Site, StoreTable
+from gangline.storage import site_paths
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("P5"), pytest.mark.row("P10"), pytest.mark.timeout(600)]
 SEARCH = r"""
@@ -89,7 +90,7 @@ def home(cluster, tmp_path_factory):
 def desk(cluster, home, monkeypatch):
     """(repository, site, environment, canaries) of a driver that has no sandbox."""
     folder, namespace = home
-    monkeypatch.setattr(sandboxes, "find_engine", lambda *_, **__: Unconfined("this is a pod"))
+    monkeypatch.setattr(sandbox, "find_engine", lambda *_, **__: Unconfined("this is a pod"))
     repo = task_repository(
         folder / f"repo-{os.urandom(3).hex()}", TASK.replace('hunt("import")', 'hunt("import"); helper.search()')
     )
@@ -124,11 +125,11 @@ def desk(cluster, home, monkeypatch):
 
 def runner_for(desk, trust):
     repo, site, environ, _ = desk
-    store = places.open_site_store(repo, site, environ)
-    subject = Subject(
+    store = site_paths.open_site_store(repo, site, environ)
+    subject = CodeOwner(
         run="demo-0a1b2c3d-abcdef", project="demo", commit="0a1b2c3d" * 5, trust=trust, image=site.registry.base
     )
-    return Overheard(runner_of(subject, repo, site=site, environ=environ, store=store)), store
+    return Overheard(open_runner(subject, repo, site=site, environ=environ, store=store)), store
 
 
 def demand_nothing_found(canaries, said):
@@ -150,14 +151,16 @@ def test_hostile_task_finds_no_secret(cluster, desk, home, trust, tmp_path):
     model = replace(model_of(repo), trust=trust)
 
     runner, store = runner_for(desk, trust)
-    assert look(model, home=repo / ".gangline", runner=runner).profile.blocks == 0
+    assert inspect_model(model, home=repo / ".gangline", runner=runner).profile.blocks == 0
     demand_nothing_found(canaries, runner.said)
 
     inventory = cpu(2, 8e9)
-    choice = choose(line(), SITE, inventory, ModelProfile(parameters=64 * 64))
+    choice = choose_plan(line(), SITE, inventory, ModelProfile(parameters=64 * 64))
     plan = make_plan(line(), choice, run="demo-1", run_prefix="runs/demo", data=DataSource())
-    plan, (runner, _) = replace(plan, program=Program(task="model:Tiny")), runner_for(desk, trust)
-    weighed = weigh(model, choice, plan, site=SITE, inventory=inventory, always=True, say=print, runner=runner)
+    plan, (runner, _) = replace(plan, program=ProgramSpec(task="model:Tiny")), runner_for(desk, trust)
+    weighed = run_memory_check(
+        model, choice, plan, site=SITE, inventory=inventory, always=True, say=print, runner=runner
+    )
     assert weighed.choice.forecast.memory_origin == "memory run", weighed.notes
     demand_nothing_found(canaries, runner.said)
 
@@ -168,8 +171,9 @@ def test_hostile_task_finds_no_secret(cluster, desk, home, trust, tmp_path):
     (folder / "config.json").write_text(json.dumps({"task": "model:Tiny", "model": {}}))
     runner, _ = runner_for(desk, trust)
     done = runner.run(
-        Job(
-            module="gangline.train.smoke", arguments=("../model", "--code", ".", "--options", "../options.json"),
+        ModuleJob(
+            module="gangline.train.roles.smoke_test", arguments=("../model", "--code", ".", "--options",
+            "../options.json"),
             code=model.code, files={"model": folder, "options.json": b"{}"}, seconds=100, trust=trust,
         )
     )  # fmt: skip

@@ -19,19 +19,19 @@ from tests.line import repositories
 from tests.serve.orders.yard import Yard
 
 from gangline.launch.sandbox import find_engine
-from gangline.line.places import home
-from gangline.line.question import Origin
-from gangline.line.registry.keys import LOCAL_NAME, key_folder
-from gangline.line.trust import approve
-from gangline.serve.home import site_text
-from gangline.serve.orders.children import PROGRAM
-from gangline.serve.orders.service import OrderService
+from gangline.line.request.run_request import CommitOrigin
+from gangline.line.request.trust import approve
+from gangline.serve.context.home import site_text
+from gangline.serve.orders.driver_process import PROGRAM
+from gangline.serve.orders.workers import OrderService
+from gangline.signing.keys import LOCAL_NAME, key_folder
+from gangline.spec.config.site import KfpTable
 from gangline.spec.record import STAGES
-from gangline.spec.site import KfpTable
-from gangline.storage.local import FolderStore
+from gangline.storage.folder.store import FolderStore
+from gangline.storage.site_paths import home
 
 pytestmark = [pytest.mark.row("P5"), pytest.mark.row("P10"), pytest.mark.timeout(240)]
-FORK = Origin(branch="their-idea", pull_request=7, trust="fork")
+FORK = CommitOrigin(branch="their-idea", pull_request=7, trust="fork")
 ROOT = Path(__file__).parents[2]
 PROGRAM_THAT_HUNTS = repositories.PROGRAM + "\nimport helper\nif os.environ['RANK'] == '0': helper.hunt('rank')\n"
 NO_ENGINE = not find_engine("auto", wide=False).hides

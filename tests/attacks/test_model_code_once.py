@@ -9,21 +9,21 @@ import torch
 from safetensors.torch import save_file
 from tests.attacks.canaries import Canaries, hunts
 from tests.line import repositories
-from tests.line.test_inventory import model_of, task_repository
+from tests.line.stages.test_model_inspection import model_of, task_repository
 from tests.planner.cases import SITE, cpu, line
 
 from gangline.errors import IntegrityError
 from gangline.launch.sandbox import find_engine
-from gangline.launch.sandbox.runner import Job
-from gangline.line.inventory import look
-from gangline.line.memory_run import weigh
-from gangline.line.registry.keys import LOCAL_NAME, key_folder, signing_key
-from gangline.line.sandboxes import local_runner
-from gangline.planner.assemble import make_plan
-from gangline.planner.choose import choose
-from gangline.spec.plan import DataSource, Program
+from gangline.launch.sandbox.module_runner import ModuleJob
+from gangline.line.gangs.sandbox import local_runner
+from gangline.line.stages.memory_run import run_memory_check
+from gangline.line.stages.model_inspection import inspect_model
+from gangline.planner.gang_plans import make_plan
+from gangline.planner.selection.choice import choose_plan
+from gangline.signing.keys import LOCAL_NAME, key_folder, signing_key
+from gangline.spec.config.site import SandboxTable, Site
+from gangline.spec.plan import DataSource, ProgramSpec
 from gangline.spec.profile import ModelProfile
-from gangline.spec.site import SandboxTable, Site
 
 pytestmark = [pytest.mark.row("P5"), pytest.mark.row("P10"), pytest.mark.timeout(240)]
 TASK = """\
@@ -50,7 +50,7 @@ class Overheard:
     def __init__(self, runner):
         self._runner, self.said = runner, ""
 
-    def run(self, job: Job):
+    def run(self, job: ModuleJob):
         done = self._runner.run(job)
         self.said += done.stderr.decode() + done.stdout.decode()
         return done
@@ -98,13 +98,13 @@ def test_look_at_the_model_and_its_memory_run(repo, canaries, trust):
     if not find_engine("auto", wide=trust == "own").hides:
         pytest.skip("needs bubblewrap: apt-get install bubblewrap")
     model, runner = replace(model_of(repo), trust=trust), runner_of(repo)
-    assert look(model, home=repo / ".gangline", runner=runner).profile.blocks == 0
+    assert inspect_model(model, home=repo / ".gangline", runner=runner).profile.blocks == 0
     demand_nothing_found(canaries, runner.said, "import", "build", "loss")
     inventory = cpu(2, 8e9)
-    choice = choose(line(), SITE, inventory, ModelProfile(parameters=64 * 64))
+    choice = choose_plan(line(), SITE, inventory, ModelProfile(parameters=64 * 64))
     plan = make_plan(line(), choice, run="demo-1", run_prefix="runs/demo", data=DataSource())
-    plan, runner = replace(plan, program=Program(task="model:Tiny")), runner_of(repo)
-    weigh(model, choice, plan, site=SITE, inventory=inventory, always=True, say=print, runner=runner)
+    plan, runner = replace(plan, program=ProgramSpec(task="model:Tiny")), runner_of(repo)
+    run_memory_check(model, choice, plan, site=SITE, inventory=inventory, always=True, say=print, runner=runner)
     demand_nothing_found(canaries, runner.said, "import", "build", "loss")
 
 
@@ -118,8 +118,9 @@ def test_published_model_that_answers(repo, canaries, tmp_path, trust):
     save_file(built.state_dict(), folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps({"task": "model:Tiny", "model": {}}))
     done = runner.run(
-        Job(
-            module="gangline.train.smoke", arguments=("../model", "--code", ".", "--options", "../options.json"),
+        ModuleJob(
+            module="gangline.train.roles.smoke_test", arguments=("../model", "--code", ".", "--options",
+            "../options.json"),
             code=model_of(repo).code, files={"model": folder, "options.json": b"{}"}, seconds=100, trust=trust,
         )
     )  # fmt: skip
@@ -133,7 +134,7 @@ def test_where_nothing_keeps_it_apart_a_forks_code_is_not_run(repo, canaries):
     with pytest.raises(
         IntegrityError, match=r"a fork's commit, found none: site.toml says sandbox.mode = off; apt install"
     ):
-        look(replace(model_of(repo), trust="fork"), home=repo / ".gangline", runner=runner)
+        inspect_model(replace(model_of(repo), trust="fork"), home=repo / ".gangline", runner=runner)
     assert hunts(runner.said) == []
-    assert look(model_of(repo), home=repo / ".gangline", runner=runner).profile.parameters
+    assert inspect_model(model_of(repo), home=repo / ".gangline", runner=runner).profile.parameters
     assert any(each["found"] for each in hunts(runner.said)), "the hunter does find what is not hidden"

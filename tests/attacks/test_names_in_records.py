@@ -12,13 +12,13 @@ from tests.serve.world import record_of, run_id, sha
 from tests.serve.world import world as made
 
 from gangline.errors import IntegrityError
-from gangline.line.runs import mark_open
-from gangline.serve.access import RULES
+from gangline.line.record.runs import mark_open
+from gangline.serve.context.health import StoreHealth
 from gangline.serve.database.open import open_database
-from gangline.serve.database.sealed import seal
-from gangline.serve.health import StoreHealth
-from gangline.serve.index import Indexer
-from gangline.serve.types import RunFilter, project_of
+from gangline.serve.database.row_checksums import seal
+from gangline.serve.database.types import RunFilter, project_of
+from gangline.serve.runs.indexer import Indexer
+from gangline.serve.web.permissions import RULES
 from gangline.spec.record import StageInfo
 
 pytestmark = pytest.mark.row("A1")

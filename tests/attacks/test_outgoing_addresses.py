@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.line.repositories import git, make_repository
 
+from gangline.build.builders.recipe import make_recipe
+from gangline.build.image_registry.http import RegistryHttp, check_registry_address
+from gangline.build.image_registry.reference import ImageReference
+from gangline.build.image_registry.repository import ImageRepository
+from gangline.build.images import build_image
 from gangline.errors import ConfigError, GanglineError, StorageError
-from gangline.line.address_check import Origin, refusal
-from gangline.line.build.images import build_image
-from gangline.line.build.recipe import make_recipe
-from gangline.line.build.reference import Reference
-from gangline.line.build.registry import Registry
-from gangline.line.build.wire import Wire, check_registry
-from gangline.line.checked_pool import checked_pool
-from gangline.line.clones import Clones
-from gangline.line.kfp.wire import Unanswered
-from gangline.line.kfp.wire import Wire as KfpWire
+from gangline.git.clones import Clones
+from gangline.http.address_check import Origin, refusal
+from gangline.http.checked_pool import checked_pool
+from gangline.kfp.http import KfpHttp as KfpWire
+from gangline.kfp.http import KfpUnansweredError
 
 pytestmark = pytest.mark.row("P3")
 MAIN = "refs/heads/main"
@@ -131,7 +131,7 @@ def test_git_dials_the_address_that_was_checked_and_looks_up_no_other(tmp_path, 
 @pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "168.63.129.16", "fec0::1"])
 def test_git_asks_nothing_where_a_name_leads_to_no_forge(tmp_path, address):
     with listening("127.0.0.1") as (port, asked):
-        for method in ("fetch", "bring_default", "heads", "bring_tags", "send_tags"):
+        for method in ("fetch", "fetch_default_branch", "heads", "fetch_model_tags", "push_model_tags"):
             clones = Clones(tmp_path / "home", resolve=lambda *_: [address])
             options = {"fetch": {"name": "a", "refs": [MAIN]}, "heads": {}}.get(method, {"name": "a"})
             with pytest.raises(ConfigError, match="nothing was sent there"):
@@ -150,7 +150,9 @@ def test_git_of_a_public_service_reaches_no_private_network_and_no_proxy(tmp_pat
 
 
 def registry(host, resolve, *, named=True):
-    return Registry(Reference(host, "team/a"), Wire(host, None, named_by_site=named, resolve=resolve))
+    return ImageRepository(
+        ImageReference(host, "team/a"), RegistryHttp(host, None, named_by_site=named, resolve=resolve)
+    )
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "168.63.129.16", "fec0::1"])
@@ -174,7 +176,7 @@ def test_a_registry_that_a_line_names_is_neither_this_machine_nor_on_a_private_n
             with pytest.raises(ConfigError, match="nothing was sent there"):
                 registry(host, lambda *_, address=address: [address], named=False).resolve("1")
             with pytest.raises(ConfigError, match="nothing was sent there"):
-                check_registry(host, resolve=lambda *_, address=address: [address])
+                check_registry_address(host, resolve=lambda *_, address=address: [address])
     assert not asked
 
 
@@ -203,15 +205,15 @@ def test_no_builder_is_told_a_base_that_leads_where_no_request_goes(monkeypatch)
 
 
 def test_a_pipelines_server_is_dialled_at_a_checked_address(monkeypatch):
-    monkeypatch.setattr("gangline.line.checked_pool.system_resolve", lambda *_: ["169.254.169.254"])
+    monkeypatch.setattr("gangline.http.checked_pool.system_resolve", lambda *_: ["169.254.169.254"])
     with pytest.raises(ConfigError, match="nothing was sent there"):
         KfpWire("http://pipelines.example", lambda: None).get("/runs")
 
     def nowhere(*_):
         raise socket.gaierror("no such name")
 
-    monkeypatch.setattr("gangline.line.checked_pool.system_resolve", nowhere)
-    with pytest.raises(Unanswered):
+    monkeypatch.setattr("gangline.http.checked_pool.system_resolve", nowhere)
+    with pytest.raises(KfpUnansweredError):
         KfpWire("http://pipelines.example", lambda: None).once("GET", "/runs")
     with pytest.raises(StorageError):
         registry("registry.example", nowhere).resolve("1")

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 from tests.line import repositories
-from tests.line.registry.desk import copy_of, template
+from tests.registry.passed_run import copy_of, template
 
 from gangline.errors import GateError, IntegrityError
-from gangline.line.registry.types import owner_key
-from gangline.line.registry.versions import list_versions
-from gangline.line.states import stage
-from gangline.spec.line import PublishTable
-from gangline.storage.protocol import list_all
+from gangline.registry.types import owner_key
+from gangline.registry.versions import list_versions
+from gangline.spec.config.line import PublishTable
+from gangline.spec.run_flags import stage
+from gangline.storage.objects.protocol import list_all
 
 pytestmark = pytest.mark.row("I2")
 GATED = repositories.LINE + '[[gate.quality]]\nmetric = "loss"\nbetter = "lower"\nlimit = 0.5\n'

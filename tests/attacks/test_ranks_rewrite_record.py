@@ -12,19 +12,19 @@ from tests.line import repositories
 from tests.line.conftest import Desk
 from tests.serve.orders.yard import Yard
 
-from gangline.line.question import Origin
-from gangline.line.registry.verify import verify
-from gangline.line.states import stage
-from gangline.line.trust import approve
-from gangline.serve.home import site_text
-from gangline.serve.orders.children import PROGRAM
-from gangline.serve.orders.service import OrderService
+from gangline.line.request.run_request import CommitOrigin
+from gangline.line.request.trust import approve
+from gangline.line.results.verification import verify
+from gangline.serve.context.home import site_text
+from gangline.serve.orders.driver_process import PROGRAM
+from gangline.serve.orders.workers import OrderService
+from gangline.spec.config.site import Site, StoreTable
 from gangline.spec.record import STAGES
-from gangline.spec.site import Site, StoreTable
-from gangline.storage.protocol import list_all
+from gangline.spec.run_flags import stage
+from gangline.storage.objects.protocol import list_all
 
 pytestmark = [pytest.mark.tools, pytest.mark.row("A2"), pytest.mark.row("P5"), pytest.mark.timeout(240)]
-FORK = Origin(branch="their-idea", pull_request=7, trust="fork")
+FORK = CommitOrigin(branch="their-idea", pull_request=7, trust="fork")
 HOSTILE = (
     repositories.PROGRAM
     + """

@@ -6,17 +6,17 @@ import pytest
 from tests.line import repositories
 
 from gangline.errors import IntegrityError
-from gangline.line.question import Origin
-from gangline.line.record_store import RecordStore
-from gangline.line.registry.verify import verify
-from gangline.line.seal import FORM
-from gangline.line.states import stage
-from gangline.line.trust import approve
+from gangline.line.record.store import RecordStore
+from gangline.line.request.run_request import CommitOrigin
+from gangline.line.request.trust import approve
+from gangline.line.results.verification import verify
+from gangline.signing.record_seal import FORM
 from gangline.spec.record import Gate, Record, Seal
-from gangline.storage.protocol import list_all
+from gangline.spec.run_flags import stage
+from gangline.storage.objects.protocol import list_all
 
 pytestmark = [pytest.mark.row("P5"), pytest.mark.row("I2")]
-FORK = Origin(branch="their-idea", pull_request=7, trust="fork")
+FORK = CommitOrigin(branch="their-idea", pull_request=7, trust="fork")
 LATER = ("evaluate", "gate", "prove", "publish", "report")
 
 
@@ -51,7 +51,7 @@ def trained(tmp_path_factory):
     """A desk whose fork's run was approved and has trained; its record."""
     from tests.line.conftest import Desk
 
-    from gangline.spec.site import Site
+    from gangline.spec.config.site import Site
 
     folder = tmp_path_factory.mktemp("trained")
     environ = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}

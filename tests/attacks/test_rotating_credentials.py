@@ -10,13 +10,13 @@ import pytest
 from tests.attacks.issuing import IssuingGateway
 
 from gangline.errors import StorageError
-from gangline.launch.faults.gateway import Gateway
-from gangline.launch.faults.gateway_http import refusal
-from gangline.storage import lent_sessions
-from gangline.storage.local import FolderStore
-from gangline.storage.multipart import MIN_PART_BYTES
+from gangline.faults.s3_gateway import S3Gateway
+from gangline.faults.s3_http import refusal
+from gangline.storage.folder.store import FolderStore
+from gangline.storage.objects.multipart import MIN_PART_BYTES
 from gangline.storage.open import open_store
-from gangline.storage.scoped import policy, revoke_credentials, scoped_credentials
+from gangline.storage.s3 import sts_sessions
+from gangline.storage.s3.run_credentials import policy, revoke_credentials, scoped_credentials
 
 pytestmark = pytest.mark.row("A2")
 
@@ -35,7 +35,7 @@ def file(gateway, tmp_path):
 
 
 def opened(gateway, file):
-    return open_store(Gateway.url(gateway.port), credentials=file, deadline_seconds=10)
+    return open_store(S3Gateway.url(gateway.port), credentials=file, deadline_seconds=10)
 
 
 def test_requests_during_a_rotation_carry_one_credential_each(gateway, file):
@@ -198,7 +198,7 @@ def test_a_refused_request_waits_for_the_end_of_a_file_that_is_being_written(gat
 def test_sessions_of_a_real_server_rotate_under_requests(minio_server, tmp_path):
     prefix, file, over = f"rotating/{token_hex(4)}", tmp_path / "credentials", threading.Event()
     owner = minio_server.store(prefix)
-    lent = [lent_sessions.assume(owner.wire, policy(owner, write="gang"), seconds=900) for _ in range(4)]
+    lent = [sts_sessions.assume(owner.wire, policy(owner, write="gang"), seconds=900) for _ in range(4)]
     rename(lent[0], file)
     store = minio_server.store(prefix, credentials=file)
 

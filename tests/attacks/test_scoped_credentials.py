@@ -14,8 +14,8 @@ from minio.versioningconfig import VersioningConfig
 from tests.attacks.raw_requests import Attempt, Sender, form_upload
 from tests.contracts.storage.servers import S3Server
 
-from gangline.storage.protocol import list_all
-from gangline.storage.scoped import scoped_credentials
+from gangline.storage.objects.protocol import list_all
+from gangline.storage.s3.run_credentials import scoped_credentials
 
 pytestmark = [pytest.mark.row("A2"), pytest.mark.tools]
 RUN = "runs/p/c/mine"

@@ -4,18 +4,18 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import pytest
-from tests.line.registry.desk import copy_of, template
+from tests.registry.passed_run import copy_of, template
 
 from gangline.errors import CapacityError
-from gangline.line import lease
-from gangline.line.context import unchanged
-from gangline.line.driver import driving, open_desk
-from gangline.line.registry.checks import Evidence, check_version
-from gangline.line.registry.keys import trusted_keys
-from gangline.line.registry.versions import list_versions
-from gangline.spec.line import PublishTable
-from gangline.spec.load import load_line
-from gangline.storage.protocol import list_all
+from gangline.line.record.context import unchanged
+from gangline.line.run import lease
+from gangline.line.run.driver import driving, open_run_workspace
+from gangline.registry.version_checks import VersionEvidence, check_version
+from gangline.registry.versions import list_versions
+from gangline.signing.keys import trusted_keys
+from gangline.spec.config.line import PublishTable
+from gangline.spec.config.load import load_line
+from gangline.storage.objects.protocol import list_all
 
 pytestmark = pytest.mark.row("C4")
 
@@ -30,7 +30,7 @@ def published_desk(tmp_path, tmp_path_factory):
 
 def test_from_the_moment_a_new_driver_has_the_lease_no_write_of_the_old_one_is_accepted(desk, monkeypatch):
     record = desk.run(until="plan")
-    line, where = load_line(desk.repo), open_desk(desk.repo, **desk.where, observer=desk.seen)
+    line, where = load_line(desk.repo), open_run_workspace(desk.repo, **desk.where, observer=desk.seen)
     monkeypatch.setattr(lease, "is_held", lambda *_, **__: False)  # the old one stood still until its lease was over
     accepted = []
     with ExitStack() as drivers:
@@ -89,7 +89,7 @@ def test_a_publisher_that_wakes_up_late_leaves_the_version_as_it_is(published_de
         desk.publish(store=late, workdir=desk.root / "late", still_driving=still_driving)
     assert taken_over
     (version,) = list_versions(desk.store, "bytegpt")
-    evidence = Evidence(store=desk.store, repo=desk.repo, keys=trusted_keys(desk.site, desk.environ))
+    evidence = VersionEvidence(store=desk.store, repo=desk.repo, keys=trusted_keys(desk.site, desk.environ))
     assert [each.name for each in check_version(version, evidence) if not each.ok] == []
     assert {each.key.split("/")[5].split("-")[1] for each in version.files} == {"9"}
     listed = [entry.key for entry in list_all(desk.store, f"{desk.record.prefix}/model/")]
@@ -98,7 +98,7 @@ def test_a_publisher_that_wakes_up_late_leaves_the_version_as_it_is(published_de
 
 def test_asking_whether_one_still_drives_writes_nothing(desk):
     record = desk.run(until="plan")
-    line, where = load_line(desk.repo), open_desk(desk.repo, **desk.where, observer=desk.seen)
+    line, where = load_line(desk.repo), open_run_workspace(desk.repo, **desk.where, observer=desk.seen)
     with driving(where, record, line) as ctx:
         before = ctx.records.read()
         ctx.change(unchanged)

@@ -17,18 +17,17 @@ from typer.testing import CliRunner
 
 from gangline.cli.main import app as cli
 from gangline.errors import IntegrityError
-from gangline.line.record_store import MOST_READ_BYTES, RecordStore
-from gangline.line.runs import mark_open
-from gangline.serve import quarantine
-from gangline.serve.health import StoreHealth
-from gangline.serve.index import Indexer
+from gangline.line.record.runs import mark_open
+from gangline.line.record.store import MOST_READ_BYTES, RecordStore
+from gangline.serve.context import quarantine
+from gangline.serve.context.health import StoreHealth
+from gangline.serve.database.types import Principal, RunFilter
 from gangline.serve.pages import render_runs
-from gangline.serve.sampling import is_overdue
-from gangline.serve.thin import thin_row
-from gangline.serve.types import Principal, RunFilter
+from gangline.serve.runs.index_row import row_from_bytes
+from gangline.serve.runs.indexer import Indexer, is_lease_overdue
 from gangline.spec.codec import canonical, from_json
 from gangline.spec.record import Record
-from gangline.storage.local import FolderStore
+from gangline.storage.folder.store import FolderStore
 
 pytestmark = pytest.mark.row("C8")
 DEEP = b"[" * 100_000 + b"]" * 100_000
@@ -193,7 +192,7 @@ def test_a_lease_that_is_none_harms_no_other_run(still, indexer):
         indexer.open_pass()
     assert still.desk.database.runs.get(still.run("beta", "open")) is not None
     with pytest.raises(IntegrityError):
-        is_overdue(still.desk.store, bad, now=time.time())
+        is_lease_overdue(still.desk.store, bad, now=time.time())
 
 
 def test_a_bug_that_one_record_finds_hinders_no_other(still):
@@ -300,7 +299,7 @@ def test_almost_a_record_is_one_that_can_be_written_again_or_is_refused(found):
 def test_a_row_of_almost_a_record_can_be_kept_and_drawn_or_is_refused(found):
     whole, data = found
     try:
-        row = thin_row(whole.prefix, data)
+        row = row_from_bytes(whole.prefix, data)
     except IntegrityError:
         return
     assert (row.project, row.commit, row.run) == (whole.run.project, whole.commit.sha, whole.run.id)

@@ -3,7 +3,7 @@
 import pytest
 from tests.checkpoint.gang import Ranks, run_here
 
-from gangline.storage.local import FolderStore
+from gangline.storage.folder.store import FolderStore
 
 
 @pytest.fixture(scope="session")

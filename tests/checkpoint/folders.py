@@ -1,12 +1,12 @@
 """Checkpoints written by hand: any chunking of any tensors, without torch's planning."""
 
-from gangline.checkpoint.blocks import write_file
-from gangline.checkpoint.envelope import Manifest
-from gangline.checkpoint.folder import State
-from gangline.checkpoint.index import Chunk, Index, StoredTensor, chunk_key
-from gangline.checkpoint.sealing import seal
-from gangline.checkpoint.tensors import header_bytes
-from gangline.checkpoint.torch_types import NAMES, as_bytes
+from gangline.checkpoint.format.blocks import write_file
+from gangline.checkpoint.format.commit import seal
+from gangline.checkpoint.format.folder import CheckpointState
+from gangline.checkpoint.format.index import Chunk, Index, StoredTensor, chunk_key
+from gangline.checkpoint.format.manifest import Manifest
+from gangline.checkpoint.format.safetensors import header_bytes
+from gangline.checkpoint.tensor_bytes import NAMES, as_bytes
 from gangline.spec.codec import canonical
 
 KEY = b"hand"
@@ -30,7 +30,10 @@ def write_checkpoint(store, folder, tensors, cuts=None, *, step=1, generation=1)
         for number, parts in files.items()
     }
     head = f"g{generation:04d}"
-    for name, value in ((f"{head}-index.json", Index(tensors=stored)), (f"{head}-state.json", State(step=step))):
+    for name, value in (
+        (f"{head}-index.json", Index(tensors=stored)),
+        (f"{head}-state.json", CheckpointState(step=step)),
+    ):
         entries[name] = write_file(store, f"{folder}/{name}", [canonical(value)])
     manifest = Manifest(run="r", step=step, generation=generation, plan_sha256="d", files=entries)
     seal(store, folder, manifest, KEY)

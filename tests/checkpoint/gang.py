@@ -86,10 +86,10 @@ def perform(task: dict, *, rank: int, group) -> dict:
     import torch
 
     from gangline.checkpoint.loader import load
-    from gangline.checkpoint.prove import tensor_digests
     from gangline.checkpoint.saver import Saver
+    from gangline.checkpoint.state import tensor_digests
     from gangline.errors import GanglineError
-    from gangline.storage.local import FolderStore
+    from gangline.storage.folder.store import FolderStore
 
     torch.set_num_threads(1)
     store = _store(task, FolderStore(task["root"]), rank)

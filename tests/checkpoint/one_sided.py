@@ -7,7 +7,7 @@ from torch import nn
 
 from gangline.checkpoint.loader import load
 from gangline.checkpoint.saver import Saver
-from gangline.storage.local import FolderStore
+from gangline.storage.folder.store import FolderStore
 
 KEY, PREFIX = b"one-sided", "runs/p/c/r/checkpoints"
 

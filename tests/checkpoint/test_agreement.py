@@ -5,8 +5,8 @@ from tests.checkpoint.forked import run_gang
 from tests.checkpoint.gang import PREFIX
 from tests.checkpoint.one_sided import open_replaced, open_two_steps
 
-from gangline.checkpoint.envelope import list_checkpoints
-from gangline.storage.local import FolderStore
+from gangline.checkpoint.format.manifest import list_checkpoints
+from gangline.storage.folder.store import FolderStore
 
 
 def steps(root):

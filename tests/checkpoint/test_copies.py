@@ -10,12 +10,12 @@ from tests.checkpoint.layouts import Layout, build, step
 from tests.checkpoint.small import Wrapped
 from torch import nn
 
-from gangline.checkpoint.copies import Copies
-from gangline.checkpoint.envelope import list_checkpoints
+from gangline.checkpoint.format.manifest import list_checkpoints
 from gangline.checkpoint.loader import load
+from gangline.checkpoint.node_copies import NodeCopies
 from gangline.checkpoint.saver import Saver
 from gangline.errors import StorageError
-from gangline.storage.local import FolderStore
+from gangline.storage.folder.store import FolderStore
 
 KEY = b"copies"
 PREFIX = "runs/p/c/r/checkpoints"
@@ -34,17 +34,17 @@ class Away(Wrapped):
 
 
 def copies_of(root, rank, *, peers=1):
-    from gangline.checkpoint.copies import Copies
+    from gangline.checkpoint.node_copies import NodeCopies
 
     folder = Path(root) / f"node-{rank // PER_NODE}"
     folder.mkdir(exist_ok=True)
-    return Copies(folder, rank // PER_NODE, peers)
+    return NodeCopies(folder, rank // PER_NODE, peers)
 
 
 def save(rank, group, root, layout, peers=1):
     """Step 1 saved everywhere, step 2 in copies alone: the store is away. Digests of both, and what was told."""
-    from gangline.checkpoint.prove import tensor_digests
     from gangline.checkpoint.saver import Saver
+    from gangline.checkpoint.state import tensor_digests
 
     store = FolderStore(Path(root) / "store")
     model, optimizer = build(layout, rank, seed=1)
@@ -63,7 +63,7 @@ def save(rank, group, root, layout, peers=1):
 
 def reopen(rank, group, root, layout):
     from gangline.checkpoint.loader import load
-    from gangline.checkpoint.prove import tensor_digests
+    from gangline.checkpoint.state import tensor_digests
 
     refused = []
     model, optimizer = build(layout, rank, seed=9)
@@ -157,7 +157,7 @@ def test_one_step_is_kept_and_every_node_has_its_own_and_its_peers_files(gang):
         assert {f"g0002-r{rank:05d}-0.safetensors" for rank in range(4)} < files
 
 
-class Telling(Copies):
+class Telling(NodeCopies):
     """Copies that remember in which order they got files."""
 
     told: ClassVar[list[str]] = []
@@ -204,13 +204,13 @@ def test_copy_that_breaks_off_has_no_name(tmp_path):
         yield b"the first half"
         raise OSError("the peer is gone")
 
-    copies = Copies(tmp_path, 0)
+    copies = NodeCopies(tmp_path, 0)
     with pytest.raises(StorageError, match=r"cannot keep a copy in .*: the peer is gone"):
         copies.write(f"{PREFIX}/step-00000002/shard", pieces())
     assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
 
 
-class Rotting(Copies):
+class Rotting(NodeCopies):
     """Copies of which one bit of a shard changes in memory once they are kept."""
 
     def keep_only(self, prefix, kept):
@@ -234,7 +234,7 @@ def test_copy_that_changed_in_memory_never_becomes_a_checkpoint(tmp_path):
     assert list_checkpoints(store, PREFIX) == []
 
 
-class Full(Copies):
+class Full(NodeCopies):
     def free_bytes(self):
         return 0
 

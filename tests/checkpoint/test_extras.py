@@ -6,9 +6,9 @@ from tests.checkpoint.forked import run_gang
 from tests.checkpoint.layouts import Layout, build
 from tests.checkpoint.small import KEY, PREFIX, saver, trained
 
+from gangline.checkpoint.format.stored_tensors import stored_digests
 from gangline.checkpoint.loader import load
-from gangline.checkpoint.stored import stored_digests
-from gangline.storage.local import FolderStore
+from gangline.storage.folder.store import FolderStore
 
 
 def save(rank, group, root):

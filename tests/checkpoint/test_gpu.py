@@ -6,7 +6,7 @@ from tests.train.gpu import DEVICE, cuda_alone, on_gpu
 from gangline.checkpoint.loader import load
 from gangline.checkpoint.saver import Saver
 from gangline.checkpoint.staging import Staging
-from gangline.storage.local import FolderStore
+from gangline.storage.folder.store import FolderStore
 
 pytestmark = on_gpu
 PREFIX, KEY = "runs/b/c/r/checkpoints", b"k" * 32

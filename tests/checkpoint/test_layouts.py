@@ -5,8 +5,8 @@ from itertools import product
 import pytest
 from tests.checkpoint.gang import KEY
 
-from gangline.checkpoint.stored import compare, stored_digests
-from gangline.storage.local import FolderStore
+from gangline.checkpoint.format.stored_tensors import compare, stored_digests
+from gangline.storage.folder.store import FolderStore
 
 LAYOUTS = ("one", "ddp2", "fsdp2")
 

@@ -6,7 +6,7 @@ from tests.checkpoint.small import KEY, PREFIX, Wrapped, saver, step, trained
 from torch import nn
 
 from gangline.checkpoint.loader import load
-from gangline.checkpoint.prove import tensor_digests
+from gangline.checkpoint.state import tensor_digests
 from gangline.errors import ConfigError, IntegrityError, StorageError
 
 

@@ -16,9 +16,9 @@ def prefix(layout):
 
 def save(rank, group, root, layout):
     """Two updates saved; digests of all full tensors."""
-    from gangline.checkpoint.prove import tensor_digests
     from gangline.checkpoint.saver import Saver
-    from gangline.storage.local import FolderStore
+    from gangline.checkpoint.state import tensor_digests
+    from gangline.storage.folder.store import FolderStore
 
     model, optimizer = build(layout, rank, seed=1)
     for number in range(SAVED_STEPS):
@@ -41,8 +41,8 @@ def save(rank, group, root, layout):
 def reopen(rank, group, root, writers, layout):
     """By writer: what each rank held after opening, its step and numbers, and after one more update."""
     from gangline.checkpoint.loader import load
-    from gangline.checkpoint.prove import tensor_digests
-    from gangline.storage.local import FolderStore
+    from gangline.checkpoint.state import tensor_digests
+    from gangline.storage.folder.store import FolderStore
 
     found = {}
     for writer in writers:
@@ -68,8 +68,8 @@ class Saved:
         return run_gang(layout.size, save, self.root, layout)[0]
 
     def stored(self, layout: Layout):
-        from gangline.checkpoint.stored import stored_digests
-        from gangline.storage.local import FolderStore
+        from gangline.checkpoint.format.stored_tensors import stored_digests
+        from gangline.storage.folder.store import FolderStore
 
         folder = f"{prefix(layout)}/step-{SAVED_STEPS:08d}"
         return stored_digests(FolderStore(self.root), folder, KEY, optimizer=True)

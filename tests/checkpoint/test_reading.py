@@ -8,7 +8,7 @@ from torch.distributed.fsdp import fully_shard
 from gangline.checkpoint.loader import load
 from gangline.checkpoint.saver import Saver
 from gangline.checkpoint.writer import SMALL_BYTES
-from gangline.storage.local import FolderStore
+from gangline.storage.folder.store import FolderStore
 
 KEY, PREFIX, WIDTH = b"reading", "runs/p/c/r/checkpoints", 256
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from tests.checkpoint.small import KEY, PREFIX, Wrapped, saver, step, trained
 
-from gangline.checkpoint.envelope import list_checkpoints
-from gangline.checkpoint.latest import Latest, StaleGeneration, claim, read_latest
+from gangline.checkpoint.format.commit import Latest, StaleGeneration, claim, read_latest
+from gangline.checkpoint.format.manifest import list_checkpoints
+from gangline.checkpoint.format.stored_tensors import stored_digests
 from gangline.checkpoint.loader import load
-from gangline.checkpoint.one_save import Writing
-from gangline.checkpoint.prove import tensor_digests
+from gangline.checkpoint.pending_save import SaveWriter
 from gangline.checkpoint.staging import Staging
-from gangline.checkpoint.stored import stored_digests
+from gangline.checkpoint.state import tensor_digests
 from gangline.errors import ConfigError, LostPeerError, StorageError
 
 
@@ -72,7 +72,7 @@ def test_save_returns_before_it_is_durable_and_keeps_what_was_staged(store):
 @pytest.fixture
 def busy_writing(monkeypatch):
     """Writing begins with a second of Python, in which other threads get no turn unless they have it already."""
-    before, write = sys.getswitchinterval(), Writing.write
+    before, write = sys.getswitchinterval(), SaveWriter.write
 
     def spin_and_write(self, flight):
         until = time.monotonic() + 1.0
@@ -80,7 +80,7 @@ def busy_writing(monkeypatch):
             pass
         return write(self, flight)
 
-    monkeypatch.setattr(Writing, "write", spin_and_write)
+    monkeypatch.setattr(SaveWriter, "write", spin_and_write)
     sys.setswitchinterval(30.0)
     yield
     sys.setswitchinterval(before)

@@ -7,10 +7,10 @@ import pytest
 from tests.report import records
 
 from gangline.cli.commands.bisect import _run, budget_hours
-from gangline.cli.view.bisecting import BisectView
+from gangline.cli.view.bisect_view import BisectView
 from gangline.errors import UsageError
-from gangline.line.follow import Interrupted
-from gangline.spec.site import GpuTable, Site
+from gangline.line.gangs.follow import Interrupted
+from gangline.spec.config.site import GpuTable, Site
 
 PRICED = Site(gpu={"a": GpuTable(memory_bytes=1.0, price_per_hour=2.0), "b": GpuTable(memory_bytes=1.0)})
 

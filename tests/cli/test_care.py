@@ -7,7 +7,7 @@ import pytest
 
 from gangline.cli.commands.sweep import _said
 from gangline.errors import GanglineError
-from gangline.launch.protocol import Swept
+from gangline.launch.protocol import SweepResult
 
 
 def test_keys_lists_the_local_key_closed_to_others(gangline):
@@ -78,7 +78,7 @@ def test_rules_that_cannot_be_read_are_told_in_one_line(gangline, tmp_path, text
 
 
 def test_a_sweep_says_what_it_leaves_and_how_it_goes():
-    left = Swept(name="g", run="r", life="ended", deleted=False, uncollected_files=2, uncollected_bytes=3_000_000)
+    left = SweepResult(name="g", run="r", life="ended", deleted=False, uncollected_files=2, uncollected_bytes=3_000_000)
     said = _said(left, dry_run=False, with_outputs=False)
     assert said.startswith("stays: 2 files, 3.0 MB, that its program wrote, not collected; --with-outputs")
     assert _said(left, dry_run=True, with_outputs=True) == "would go"

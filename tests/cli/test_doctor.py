@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gangline.cli import checkup
+from gangline.cli import machine_check
 from gangline.launch.sandbox.engines import Bubblewrap, OtherUser, Unconfined
 
 
@@ -20,7 +20,7 @@ def test_on_a_machine_that_runs_these_tests_nothing_needed_is_broken(gangline):
 
 
 def test_what_is_absent_says_what_works_without_it(gangline, monkeypatch):
-    monkeypatch.setattr(checkup, "_output", a_machine_without_gpu)
+    monkeypatch.setattr(machine_check, "_output", a_machine_without_gpu)
     result = gangline("doctor")
     assert result.exit_code == 0
     assert "gpu absent: runs use the cores" in result.stdout
@@ -41,7 +41,7 @@ def test_what_is_absent_says_what_works_without_it(gangline, monkeypatch):
     ],
 )
 def test_what_keeps_model_code_apart_is_said_with_what_it_does_not_hide(gangline, monkeypatch, engine, ok, said):
-    monkeypatch.setattr(checkup, "_output", a_machine_without_gpu)
+    monkeypatch.setattr(machine_check, "_output", a_machine_without_gpu)
     monkeypatch.setattr("gangline.launch.sandbox.find_engine", lambda *_, **__: engine)
     found = next(f for f in json.loads(gangline("doctor", "--json").stdout)["findings"] if f["name"] == "sandbox")
     assert (found["ok"], found["needed"]) == (ok, False)
@@ -51,7 +51,7 @@ def test_what_keeps_model_code_apart_is_said_with_what_it_does_not_hide(gangline
 
 
 def test_what_is_needed_and_broken_ends_with_an_exit_code_and_the_way_on(gangline, monkeypatch):
-    monkeypatch.setattr(checkup, "_output", lambda *_, **__: "")
+    monkeypatch.setattr(machine_check, "_output", lambda *_, **__: "")
     result = gangline("doctor")
     assert result.exit_code == 10
     assert "✗ git broken: not found; install git" in result.stdout
@@ -59,12 +59,14 @@ def test_what_is_needed_and_broken_ends_with_an_exit_code_and_the_way_on(ganglin
 
 
 def test_versions_are_those_that_were_seen_or_said_not_to_be(gangline, monkeypatch):
-    monkeypatch.setattr(checkup, "_output", a_machine_without_gpu)
+    monkeypatch.setattr(machine_check, "_output", a_machine_without_gpu)
     found = gangline("doctor").stdout
     assert "(seen: 3.11, 3.12, 3.13)" in found
     assert "torch 2.15.0 ok (seen: 2.11, 2.13, 2.15), gloo, no nccl" in found
-    monkeypatch.setattr(checkup.platform, "python_version", lambda: "3.14.2")
-    monkeypatch.setattr(checkup, "_output", lambda *a, **_: a_machine_without_gpu(*a).replace("2.15.0", "2.14.1+cu130"))
+    monkeypatch.setattr(machine_check.platform, "python_version", lambda: "3.14.2")
+    monkeypatch.setattr(
+        machine_check, "_output", lambda *a, **_: a_machine_without_gpu(*a).replace("2.15.0", "2.14.1+cu130")
+    )
     result = gangline("doctor")
     assert result.exit_code == 0, "what was not seen may well work"
     assert "python 3.14.2 not seen (seen: 3.11, 3.12, 3.13)" in result.stdout
@@ -72,7 +74,7 @@ def test_versions_are_those_that_were_seen_or_said_not_to_be(gangline, monkeypat
 
 
 def test_a_torch_that_is_too_old_is_refused_by_name(gangline, monkeypatch):
-    monkeypatch.setattr(checkup, "_output", lambda *a, **_: a_machine_without_gpu(*a).replace("2.15.0", "2.10.1"))
+    monkeypatch.setattr(machine_check, "_output", lambda *a, **_: a_machine_without_gpu(*a).replace("2.15.0", "2.10.1"))
     result = gangline("doctor")
     assert result.exit_code == 10
     assert "✗ torch broken: 2.10.1 not seen (seen: 2.11" in result.stdout
@@ -80,7 +82,7 @@ def test_a_torch_that_is_too_old_is_refused_by_name(gangline, monkeypatch):
 
 
 def test_a_store_that_cannot_be_written_is_a_finding(gangline, desk, monkeypatch):
-    monkeypatch.setattr(checkup, "_output", a_machine_without_gpu)
+    monkeypatch.setattr(machine_check, "_output", a_machine_without_gpu)
     (desk / ".gangline").rename(desk / "kept")
     (desk / ".gangline").write_text("a file where the folder should be")
     result = gangline("doctor", "--json")

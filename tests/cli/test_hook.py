@@ -9,8 +9,8 @@ import pytest
 from tests.line import repositories
 from tests.line.repositories import commit, git
 
-from gangline.line.receive.refs import MOST_RUNS
-from gangline.line.runs import list_runs
+from gangline.forge.bare_repository import MAX_RUNS
+from gangline.line.record.runs import list_runs
 from gangline.storage.open import open_store
 
 
@@ -112,5 +112,5 @@ def test_a_hundred_new_branches_start_a_few_runs(bare, work):
         commit(work, {"n.txt": f"{number}\n"})
         git(work, "branch", f"b{number}")
     said = push(work, bare, "--all")
-    assert sum("no line.toml" in line for line in said) == MOST_RUNS
-    assert said[-1].startswith(f"gangline: {100 - MOST_RUNS} more branches start no run now; their next push does")
+    assert sum("no line.toml" in line for line in said) == MAX_RUNS
+    assert said[-1].startswith(f"gangline: {100 - MAX_RUNS} more branches start no run now; their next push does")

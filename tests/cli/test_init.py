@@ -7,7 +7,7 @@ import pytest
 from tests.line import repositories
 
 from gangline.errors import UsageError
-from gangline.spec.load import load_line
+from gangline.spec.config.load import load_line
 
 SCRIPT = """\
 import torch.distributed as dist

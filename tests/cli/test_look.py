@@ -14,8 +14,8 @@ from tests.report import records
 
 from gangline.errors import GanglineError
 from gangline.launch.protocol import GangEvent
-from gangline.report.progress import Progress
-from gangline.spec.outputs import OutputFile, Outputs
+from gangline.report.progress import StageProgress
+from gangline.spec.program_files import OutputFile, Outputs
 from gangline.spec.record import Artifact, Record
 from gangline.storage.open import open_store
 
@@ -70,8 +70,8 @@ def test_the_end_of_a_gang_is_a_line_of_its_own_where_steps_tell(gangline, desk,
     whole = records.passed()
     going = replace(whole, run=replace(whole.run, state="open", verdict=None))
     open_store(f"file:{desk / '.gangline' / 'store'}").put(f"{going.prefix}/record.json", going.to_json())
-    progress = Progress("train", steps=60)
-    monkeypatch.setattr("gangline.line.glance.glance", lambda *_, **__: progress)
+    progress = StageProgress("train", steps=60)
+    monkeypatch.setattr("gangline.line.run.progress.read_progress", lambda *_, **__: progress)
     ask = ("show", going.run.id, "--oneline", "--ends-in")
     assert len(gangline(*ask).stdout.splitlines()) == 1
     for number in (28, 29, 30):

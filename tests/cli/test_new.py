@@ -8,7 +8,7 @@ import pytest
 
 from gangline.cli import templates
 from gangline.errors import UsageError
-from gangline.spec.load import load_line
+from gangline.spec.config.load import load_line
 
 
 @pytest.fixture

@@ -7,17 +7,17 @@ from types import SimpleNamespace
 from tests.planner.cases import RATES, SITE, SMALL, TRACED, cpu, earlier, line
 
 from gangline.cli.commands.plan import _page
-from gangline.line.runners import Apart
-from gangline.planner.choose import choose
-from gangline.spec.line import ProjectTable
+from gangline.line.gangs.runners import CodeIsolation
+from gangline.planner.selection.choice import choose_plan
+from gangline.spec.config.line import ProjectTable
 from gangline.spec.record import Gate
 
-HERE = Apart(engine="bubblewrap", text="bubblewrap", gaps="")
+HERE = CodeIsolation(engine="bubblewrap", text="bubblewrap", gaps="")
 
 
 def preview_of(*, profile=SMALL, rates=None, history=(), troubles=(), sandbox=HERE, **train):
     asked = line(**train)
-    choice = choose(asked, SITE, cpu(2), profile, history, rates=rates)
+    choice = choose_plan(asked, SITE, cpu(2), profile, history, rates=rates)
     return SimpleNamespace(
         run="demo-1", choice=choice, inventory=cpu(2), profile=profile,
         question=SimpleNamespace(line=asked), environment="lock.txt: 1 package, cached",
@@ -73,7 +73,7 @@ def test_no_line_of_the_page_is_wider_than_the_terminal():
 
 
 def test_model_code_that_runs_in_a_pod_is_told():
-    pod = Apart(engine="pod", text="a pod of the cluster", gaps="")
+    pod = CodeIsolation(engine="pod", text="a pod of the cluster", gaps="")
     assert "model     looked at in a pod of the cluster" in page(sandbox=pod).splitlines()
     assert "looked at" not in page()
     assert "packages  lock.txt: 1 package, cached" in page().splitlines()
@@ -86,7 +86,7 @@ def test_the_page_is_printed(gangline, monkeypatch):
 
 def test_a_program_is_told_its_processes_and_no_table():
     found, project = preview_of(), ProjectTable(name="demo", command=("python", "x.py"))
-    found.choice = choose(replace(line(batch=64), project=project), SITE, cpu(2))
+    found.choice = choose_plan(replace(line(batch=64), project=project), SITE, cpu(2))
     said = _page(found, why=True)
     assert "plan      2 processes on CPU; the program decides how" in said.splitlines()
     assert not {"PLAN", "ddp", "fp32"} & set(said.replace("-", " ").split())

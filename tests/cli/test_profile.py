@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 from tests.report import records
-from tests.report.test_profile import summary
+from tests.report.test_profile_page import summary
 
 from gangline.storage.open import open_store
 

@@ -13,7 +13,7 @@ import pytest
 
 from gangline.errors import CancelledError
 from gangline.launch.local.folder import GangFolder
-from gangline.launch.local.processes import end_everything, rank_process
+from gangline.launch.local.processes import kill_gang, rank_process
 
 LINE = """
 [project]
@@ -86,7 +86,7 @@ def toy(tmp_path) -> Iterator[Toy]:
     toy = Toy(tmp_path, seconds=600)
     yield toy
     for folder in map(GangFolder, toy.repo.glob(".gangline/gangs/*")):
-        end_everything(folder)
+        kill_gang(folder)
 
 
 def living(pid: int) -> bool:

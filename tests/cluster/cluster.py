@@ -29,9 +29,9 @@ from tests.cluster.rig.wait import await_true
 from tests.cluster.servers.build import missing, program
 from tests.tools.__main__ import tools_folder
 
-from gangline.launch.kubernetes.objects.render import Root
+from gangline.launch.kubernetes.objects.render import RootName
+from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.open import open_store
-from gangline.storage.protocol import ObjectStore
 
 _LEFTOVERS = "pods,jobs,services,secrets,configmaps,networkpolicies"
 GONE_SECONDS = 60.0
@@ -132,7 +132,7 @@ class Cluster:
         """`plural.group`."""
         return kind in self.kubectl.run("api-resources", "-o", "name").split()
 
-    def demand(self, kind: Root) -> None:
+    def demand(self, kind: RootName) -> None:
         """Gangs under roots of this kind run from now on, or a skip that says what is missing."""
         if kind == "job":
             return

@@ -7,14 +7,14 @@ from typing import Any
 
 from tests.cluster.script import JOB
 
-from gangline.launch.kubernetes.api.client import Client
-from gangline.launch.kubernetes.api.protocol import Refused
+from gangline.launch.kubernetes.client.api import ApiRejected
+from gangline.launch.kubernetes.client.client import KubernetesClient
 
 PATIENCE_SECONDS = 60.0
 Object = dict[str, Any]
 
 
-def run(api: Client, *, move: Callable[[], object] = lambda: None) -> dict[str, Any]:
+def run(api: KubernetesClient, *, move: Callable[[], object] = lambda: None) -> dict[str, Any]:
     """What was seen at each turn; `move` lets a fake cluster go on."""
     jobs = f"/apis/batch/v1/namespaces/{api.namespace}/jobs"
     pods = f"/api/v1/namespaces/{api.namespace}/pods"
@@ -80,7 +80,7 @@ def _has(job: Object, kind: str) -> bool:
 def _refusal(call: Callable[[], object]) -> str | None:
     try:
         call()
-    except Refused as error:
+    except ApiRejected as error:
         return str(error).partition(": ")[2]
     return None
 

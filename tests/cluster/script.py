@@ -11,7 +11,7 @@ from copy import deepcopy
 from typing import Any
 
 from gangline.errors import GanglineError
-from gangline.launch.kubernetes.api.client import Client
+from gangline.launch.kubernetes.client.client import KubernetesClient
 
 Step = tuple[str, Callable[[], Any]]
 CONTAINER: dict[str, Any] = {
@@ -50,12 +50,12 @@ POD: dict[str, Any] = {
 }
 
 
-def run(api: Client) -> list[tuple[str, Any]]:
+def run(api: KubernetesClient) -> list[tuple[str, Any]]:
     """Every step's answer, in order; the last ones delete what was made."""
     return [(what, _answer(api, call)) for what, call in (*_of_maps(api), *_of_jobs(api), *_of_pods(api))]
 
 
-def _of_maps(api: Client) -> list[Step]:
+def _of_maps(api: KubernetesClient) -> list[Step]:
     path = f"/api/v1/namespaces/{api.namespace}/configmaps"
 
     def config_map(name: str, **more: Any) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _of_maps(api: Client) -> list[Step]:
     ]  # fmt: skip
 
 
-def _of_jobs(api: Client) -> list[Step]:
+def _of_jobs(api: KubernetesClient) -> list[Step]:
     path = f"/apis/batch/v1/namespaces/{api.namespace}/jobs"
     maps = f"/api/v1/namespaces/{api.namespace}/configmaps"
 
@@ -155,7 +155,7 @@ def _of_jobs(api: Client) -> list[Step]:
     ]  # fmt: skip
 
 
-def _of_pods(api: Client) -> list[Step]:
+def _of_pods(api: KubernetesClient) -> list[Step]:
     path = f"/api/v1/namespaces/{api.namespace}/pods"
 
     def patched(*operations: dict[str, Any]) -> Any:
@@ -192,7 +192,7 @@ def _of_pods(api: Client) -> list[Step]:
     ]  # fmt: skip
 
 
-def _answer(api: Client, call: Callable[[], Any]) -> Any:
+def _answer(api: KubernetesClient, call: Callable[[], Any]) -> Any:
     try:
         return call()
     except GanglineError as error:
@@ -218,7 +218,7 @@ def _plain(text: str) -> str:
     return text.replace("404 page not found", "the server could not find the requested resource")
 
 
-def _watched(api: Client, path: str, labels: str = "") -> list[tuple[str, str]]:
+def _watched(api: KubernetesClient, path: str, labels: str = "") -> list[tuple[str, str]]:
     version = api.items(path)[1]
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "w", "labels": {"a": "w"}}}
     api.create(path, body)
@@ -235,7 +235,7 @@ def _late(call: Callable[[], Any]) -> Any:
     return call()
 
 
-def _await(api: Client, holds: Callable[[], bool]) -> bool:
+def _await(api: KubernetesClient, holds: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + 60.0
     while not holds():
         for each in getattr(api, "idle", ()):

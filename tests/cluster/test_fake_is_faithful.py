@@ -5,7 +5,7 @@ from tests.cluster import lifecycle, script
 from tests.cluster.fake.api import FakeApi
 from tests.cluster.fake.controllers import JobController
 
-from gangline.launch.kubernetes.api.client import connect
+from gangline.launch.kubernetes.client.client import connect
 
 
 def fake_answers():

@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.data.resolve import Source, data_source, installed_package, resolve_text
+from gangline.data.resolve import ReadableFile, data_source, installed_package, resolve_text
 from gangline.errors import ConfigError, IntegrityError
-from gangline.spec.data_keys import DataAccess
+from gangline.spec.config.data_keys import DataAccess
 from gangline.spec.plan import DataFile
-from gangline.storage.local import FolderStore
+from gangline.storage.folder.store import FolderStore
 
 OWN = DataAccess(prefixes=("data/", "corpora/"), project="demo")
 
 
 def tree(**files: str):
     """A commit: path (with __ for /) to what is there."""
-    return {name.replace("__", "/"): Source(len(text), text.encode) for name, text in files.items()}
+    return {name.replace("__", "/"): ReadableFile(len(text), text.encode) for name, text in files.items()}
 
 
 def resolve(patterns, *, tracked=None, access=OWN, **options):
@@ -106,7 +106,7 @@ def test_too_much_text_points_to_shards_before_any_of_it_is_read(monkeypatch, tm
     store.put("data/a", b"123456")
     monkeypatch.setattr(store, "get", read)
     (tmp_path / "a.py").write_text("123456")
-    large = {"a": Source(6, read)}
+    large = {"a": ReadableFile(6, read)}
     monkeypatch.setattr("gangline.data.resolve.MOST_BYTES", 5)
     for pattern in ("repo:**", "data/a", "package:thing/**"):
         with pytest.raises(ConfigError, match=r"use data\.shards"):

@@ -7,8 +7,8 @@ import pytest
 from gangline.data import shards as data_shards
 from gangline.data.shards import resolve_shards
 from gangline.errors import ConfigError
-from gangline.spec.data_keys import DataAccess
-from gangline.storage.local import FolderStore
+from gangline.spec.config.data_keys import DataAccess
+from gangline.storage.folder.store import FolderStore
 
 KEY = "blobs/sha256/" + "a" * 64
 ACCESS = DataAccess(prefixes=("sets/",))

@@ -23,8 +23,8 @@ _PYTEST = (
 )  # fmt: skip
 _ALONE = """
 import signal, subprocess, sys
-from gangline.train.leash import adopt_orphans
-from gangline.train.reaper import end_orphans
+from gangline.keeper.ipc.parent_watch import adopt_orphans
+from gangline.keeper.ranks.reaper import end_orphans
 
 adopt_orphans()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

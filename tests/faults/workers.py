@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from tests.faults.trial import with_python
 
-from gangline.train.leash import adopt_orphans
-from gangline.train.reaper import end_orphans
+from gangline.keeper.ipc.parent_watch import adopt_orphans
+from gangline.keeper.ranks.reaper import end_orphans
 
 Given = TypeVar("Given")
 Found = TypeVar("Found")

@@ -23,14 +23,14 @@ from tests.five_surfaces.readers import (
     read_prometheus,
     read_terminal,
 )
-from tests.line.forge.conftest import Place, make_place
-from tests.line.forge.gitea import GiteaServer
-from tests.line.forge.service import Service, served
+from tests.forge.conftest import Place, make_place
+from tests.forge.gitea import GiteaServer
+from tests.forge.service import Service, served
 from tests.line.repositories import git
 from tests.monitoring.prometheus import Prometheus, eventually
 
-from gangline.line.kfp.outputs import write
-from gangline.line.runs import list_runs
+from gangline.kfp.component_outputs import write_outputs
+from gangline.line.record.runs import list_runs
 from gangline.spec.record import Record
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits"
@@ -196,5 +196,5 @@ def _pipeline(folder: Path, record: Record, base: Record) -> tuple[dict[str, flo
     folder.mkdir()
     metrics = dsl.Metrics(uri=str(folder / "metrics"))
     verdict = dsl.Markdown(uri=str(folder / "verdict"))
-    write(record, base, {"metrics": metrics, "verdict": verdict})
+    write_outputs(record, base, {"metrics": metrics, "verdict": verdict})
     return dict(metrics.metadata), Path(verdict.path).read_text()

@@ -15,15 +15,15 @@ from tests.five_surfaces.readers import (
 )
 from tests.report import records
 
-from gangline.line.kfp.outputs import numbers
-from gangline.report.html import render_html
-from gangline.report.junit import render_junit
-from gangline.report.markdown import render_markdown
-from gangline.report.terminal import page
+from gangline.kfp.component_outputs import run_numbers
+from gangline.report.run.html import render_html
+from gangline.report.run.junit import render_junit
+from gangline.report.run.markdown import render_markdown
+from gangline.report.run.terminal import page
+from gangline.serve.database.types import Principal
 from gangline.serve.pages import render_run
-from gangline.serve.types import Principal
 from gangline.spec.forecast import Forecast
-from gangline.spec.measured import Metric
+from gangline.spec.measurements import Metric
 
 METRIC = "eval_loss"
 
@@ -47,7 +47,7 @@ def surfaces(record):
         "terminal": (read_terminal, page(record)),
         "comment": (read_comment, render_markdown(record)),
         "junit": (read_junit, render_junit(record)),
-        "pipeline": (partial(read_pipeline, numbers(record)), render_markdown(record)),
+        "pipeline": (partial(read_pipeline, run_numbers(record)), render_markdown(record)),
         "report": (read_html, render_html(record)),
         "page": (read_html, shown),
     }
@@ -91,7 +91,7 @@ def test_one_digit_that_is_off_on_one_surface_is_named(surface, was, now, fact):
 def test_one_number_that_a_pipeline_logs_otherwise_is_named(name):
     record = made("refused")
     found = surfaces(record)
-    doctored = {**numbers(record), name: numbers(record)[name] * 1.05}
+    doctored = {**run_numbers(record), name: run_numbers(record)[name] * 1.05}
     found["pipeline"] = (partial(read_pipeline, doctored), found["pipeline"][1])
     said = disagreements(read_all(found))
     assert said

@@ -13,7 +13,7 @@ DEADLINE_SECONDS = 280
 
 STRIKE = """\
 import os, runpy, signal
-from gangline.train.program import Program
+from gangline.train.api.program import Program
 
 def step(self, *, told=Program.step, **numbers):
     told(self, **numbers)

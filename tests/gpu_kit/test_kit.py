@@ -30,7 +30,7 @@ def test_a_kit_has_what_a_session_runs(made):
     size, folder = made
     assert size == sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     for path in (
-        "src/gangline/train/rank.py", "benchmarks/gpu/session.py", "benchmarks/train/restart.py",
+        "src/gangline/train/rank/main.py", "benchmarks/gpu/session.py", "benchmarks/train/restart.py",
         "tests/train/test_gpu.py", "tests/train/code/model.py", "pyproject.toml",
     ):  # fmt: skip
         assert (folder / path).read_bytes() == (ROOT / path).read_bytes()

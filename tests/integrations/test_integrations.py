@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from tests.train.gang import Gang, Generation, _be_program, make_plan
 
-from gangline.spec.plan import CheckpointPolicy, Program
-from gangline.train.warm import PRELOADED
+from gangline.spec.plan import CheckpointPolicy, ProgramSpec
+from gangline.train.rank.warm_parent import PRELOADED
 
 CODE = Path(__file__).parent / "code"
 METRIC = {"transformers": "eval_loss", "lightning": "val_loss", "accelerate": "eval_loss"}
-PLAN = make_plan("ddp", program=Program(command=("python", "train.py")), checkpoint=CheckpointPolicy(every=2))
+PLAN = make_plan("ddp", program=ProgramSpec(command=("python", "train.py")), checkpoint=CheckpointPolicy(every=2))
 
 MODULES = [f"gangline.integrations.{library}" for library in METRIC if importlib.util.find_spec(library)]
 DEAD = 9
@@ -43,7 +43,7 @@ def gang(library, tmp_path):
 def start(ranks):
     """Ranks forked from a server that has the libraries; as a keeper does, the others end with one that died."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*PRELOADED, "gangline.train.session", *MODULES])
+    context.set_forkserver_preload([*PRELOADED, "gangline.train.api.session", *MODULES])
     processes = {each.rank: context.Process(target=_be_program, args=(each,)) for each in ranks}
     for process in processes.values():
         process.start()

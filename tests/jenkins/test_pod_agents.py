@@ -14,13 +14,13 @@ from tests.jenkins.controller.jenkins import new_key
 from tests.line import repositories
 
 from gangline.errors import StillRunning
-from gangline.line import driver, lease
-from gangline.line.run import run_line
-from gangline.line.run_stage import run_stage
-from gangline.line.runs import find_run
-from gangline.spec.podset import Resources
+from gangline.line.record.runs import find_run
+from gangline.line.run import driver, lease
+from gangline.line.stages.run_line import run_line
+from gangline.line.stages.run_stage import run_stage
+from gangline.spec.config.site import SignTable, Site, StoreTable
+from gangline.spec.gang.podset import Resources
 from gangline.spec.record import STAGES
-from gangline.spec.site import SignTable, Site, StoreTable
 
 PROGRAM = """\
 import os, pathlib, time
@@ -118,7 +118,7 @@ def test_a_pod_that_was_lost_while_it_drove_is_waited_for_and_replaced(tmp_path,
     """Its process cannot be asked about from another pod, where the same number is another one: its lease ends."""
     prefix = find_run(stand.store, run).prefix
     agents.fresh()
-    held = lease.take(stand.store, prefix, holder=lease.this_process(), at_least=10)
+    held = lease.acquire_lease(stand.store, prefix, holder=lease.this_process(), at_least=10)
     with pytest.raises(StillRunning, match="is driven by process"):
         agents.stage("train", run, max_seconds=0.0, follow_seconds=1.0)
     lease._rewrite(stand.store, prefix, held, replace(held, expires=time.time() + 2.0))

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from tests.line import repositories
 
-from gangline.line.observer import Silent
-from gangline.line.run import run_line
-from gangline.line.run_stage import run_stage
-from gangline.line.runs import find_run, list_runs, open_site_store
-from gangline.line.seal import Sealer
-from gangline.spec.site import Site
+from gangline.line.record.observer import Silent
+from gangline.line.record.runs import find_run, list_runs, open_site_store
+from gangline.line.stages.run_line import run_line
+from gangline.line.stages.run_stage import run_stage
+from gangline.signing.record_seal import Sealer
+from gangline.spec.config.site import Site
 
 
 class Remembers(Silent):

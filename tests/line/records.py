@@ -2,9 +2,9 @@
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from gangline.line.identity import run_id
-from gangline.line.registry.keys import SigningKey, private_pem
-from gangline.line.seal import Sealer
+from gangline.signing.keys import SigningKey, private_pem
+from gangline.signing.record_seal import Sealer
+from gangline.spec.identity import run_id
 from gangline.spec.record import CommitInfo, Inputs, Record, RunInfo
 
 SHA = "9f31c2a0" * 5

@@ -6,11 +6,12 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-from gangline.line import inventory, places
-from gangline.line.build import code_layer, environment
-from gangline.line.question import ask
-from gangline.spec.load import _apply
-from gangline.spec.site import Site
+from gangline.build import code_layer, environment
+from gangline.line.request.run_request import resolve_request
+from gangline.line.stages import model_inspection
+from gangline.spec.config.load import _apply
+from gangline.spec.config.site import Site
+from gangline.storage import site_paths
 
 WHO = {
     "GIT_AUTHOR_NAME": "tester",
@@ -94,10 +95,12 @@ def make_repository(folder: Path, files: dict[str, str] | None = None) -> Path:
 
 def settle_inventory(repo: Path, **asked) -> None:
     """Answer for the child process that would import torch to look at this machine: two cores, no model."""
-    question = ask(repo, commit=asked.get("commit"), overrides=asked.get("overrides", ()), strategy=None)
+    question = resolve_request(repo, commit=asked.get("commit"), overrides=asked.get("overrides", ()), strategy=None)
     layer = code_layer.pack(question.repository, question.tree, question.line.project)
-    model = inventory.Model(line=question.line, code=layer.data, environment=environment.of_this_interpreter())
-    kept = inventory.answer_file(model, places.home(question.repository.root))
+    model = model_inspection.ModelSource(
+        line=question.line, code=layer.data, environment=environment.interpreter_digest()
+    )
+    kept = model_inspection.inspection_cache_file(model, site_paths.home(question.repository.root))
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps({"devices": [], "cores": 2, "memory_bytes": 8 << 30, "parameters": None}))
 

@@ -10,8 +10,8 @@ from tests.cluster.fake.strict import validator
 from tests.manifests.rendered import RENDERED, ROOT, RUN, SOURCES, WHOLE, named, objects
 from tests.oracles.restricted_pods import violations
 
-from gangline.launch.kubernetes.api import rights
-from gangline.launch.kubernetes.api.rights import single
+from gangline.launch.kubernetes.cluster import rights
+from gangline.launch.kubernetes.cluster.rights import single
 
 KUBERNETES = ("1.31", "1.34")
 CUSTOM = ("kueue.x-k8s.io", "monitoring.coreos.com")
@@ -192,7 +192,7 @@ def test_kueue_overlay_has_no_placer_and_none_of_its_rights():
 
 
 def test_site_file_in_the_cluster_is_one_that_the_product_reads(tmp_path):
-    from gangline.spec.load import load_site
+    from gangline.spec.config.load import load_site
 
     found = next(each for each in objects("base") if each["kind"] == "ConfigMap")
     path = tmp_path / "site.toml"

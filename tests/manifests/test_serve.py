@@ -3,9 +3,9 @@
 import pytest
 from tests.manifests.rendered import named, objects
 
-from gangline.serve.access import Asked, find_rule
-from gangline.serve.service import LOOPBACK
-from gangline.spec.load import load_site
+from gangline.serve.api.service import LOOPBACK
+from gangline.serve.web.permissions import MatchedRule, find_rule
+from gangline.spec.config.load import load_site
 
 FOUND = objects("serve")
 
@@ -51,7 +51,7 @@ def test_probes_ask_open_routes_by_a_name_that_the_service_answers_to(probe, pat
     asked = pod()["containers"][0][probe]["httpGet"]
     assert asked["path"] == path
     found = find_rule("GET", asked["path"])
-    assert isinstance(found, Asked)
+    assert isinstance(found, MatchedRule)
     assert found.rule.scope == "open"
     assert next(each["value"] for each in asked["httpHeaders"] if each["name"] == "Host") in LOOPBACK
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gangline.errors import GanglineError
-from gangline.metrics.catalogue import CATALOGUE, Series
-from gangline.metrics.check import check_catalogue, most_series
+from gangline.metrics.catalogue import CATALOGUE, Series, check_catalogue, most_series
 from gangline.metrics.labels import EXITS, MAX_SERIES_PER_RUN
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
-from tests.metrics.test_told import STEP
+from tests.metrics.test_from_events import STEP
 from tests.report.records import passed
 
 from gangline.metrics.catalogue import CATALOGUE
 from gangline.metrics.exporter import DriverExporter, RankExporter
 from gangline.metrics.openmetrics import render_openmetrics
-from gangline.metrics.times import ended_at
+from gangline.metrics.record_values import ended_at
 
 
 def scrape(exporter):

@@ -1,7 +1,7 @@
 """Events told again give the values that a scraper would have read then."""
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from tests.metrics.test_told import STEP, values
+from tests.metrics.test_from_events import STEP, values
 from tests.report.records import passed
 
 from gangline.metrics.openmetrics import render_openmetrics

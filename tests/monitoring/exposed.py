@@ -4,10 +4,10 @@ import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from gangline.metrics.book import Book
 from gangline.metrics.catalogue import CATALOGUE, PREFIX
 from gangline.metrics.exposition import render_text
 from gangline.metrics.labels import values_of
+from gangline.metrics.series_store import SeriesStore
 
 COUNTED = {
     "run": "bytegpt-9f31c2a0-k7q2mx", "project": "bytegpt", "forge": "hub", "currency": "EUR", "metric": "eval_loss",
@@ -54,16 +54,16 @@ class Exposed:
         self._thread.join()
 
 
-def text_of(book: Book) -> str:
+def text_of(book: SeriesStore) -> str:
     return render_text(book)[1].decode()
 
 
-def everything(*, book: Book | None = None, ranks: int = 2) -> Book:
+def everything(*, book: SeriesStore | None = None, ranks: int = 2) -> SeriesStore:
     """Each series with each value of its closed labels: what no expression finds here it finds nowhere.
 
     Told to a book that has them its counters grow.
     """
-    book = book or Book(limit=20_000)
+    book = book or SeriesStore(limit=20_000)
     for series in CATALOGUE.values():
         name = series.name.removeprefix(PREFIX)
         for number, labels in enumerate(_combinations(name, series.labels, ranks), 1):

@@ -13,7 +13,7 @@ from tests.monitoring.prometheus import Prometheus
 from tests.monitoring.recorded.record import ROOT, commit, git, run
 from tests.monitoring.sources import ALERTS, RULES
 
-from gangline.serve.telemetry import Telemetry
+from gangline.serve.context.telemetry import Telemetry
 from gangline.spec.record import Record
 
 STEPS = 200

@@ -10,11 +10,11 @@ from tests.monitoring.prometheus import Prometheus, eventually, promtool
 from tests.monitoring.real import watched as watch
 from tests.monitoring.sources import ALERTS, RULES, rules_of
 
-from gangline.metrics.times import ended_at
-from gangline.report.html import render_html
-from gangline.report.junit import render_junit
-from gangline.report.markdown import render_markdown
-from gangline.report.terminal import page
+from gangline.metrics.record_values import ended_at
+from gangline.report.run.html import render_html
+from gangline.report.run.junit import render_junit
+from gangline.report.run.markdown import render_markdown
+from gangline.report.run.terminal import page
 from gangline.units import format_number
 
 pytestmark = pytest.mark.tools

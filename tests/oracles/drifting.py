@@ -5,9 +5,9 @@ import copy
 import torch
 from torch.utils.data import default_collate
 
-from gangline.train.initialize import Initializer
-from gangline.train.loop.order import SampleOrder, share
+from gangline.train.loop.sample_order import SampleOrder, share
 from gangline.train.parallel.blocks import find_blocks
+from gangline.train.runtime.initialization import Initializer
 from gangline.train.task import forward_names, hints_of
 
 

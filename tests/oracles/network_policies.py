@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.api.protocol import Object
+from gangline.launch.kubernetes.client.api import Object
 
 Direction = Literal["Ingress", "Egress"]
 NAMESPACE_NAME = "kubernetes.io/metadata.name"

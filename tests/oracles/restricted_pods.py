@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gangline.launch.kubernetes.api.protocol import Object
-from gangline.launch.kubernetes.objects.setting import RUN
+from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.objects.render_context import RUN
 
 ACCOUNT = "gangline-gang"
 STORE_AUDIENCE = "gangline-store"

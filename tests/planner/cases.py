@@ -1,12 +1,11 @@
 """Lines and inventories that planner tests share."""
 
+from gangline.spec.config.line import Line, MeshTable, ProjectTable, TrainTable
+from gangline.spec.config.site import Site
+from gangline.spec.devices import Devices, ExchangeRate, Inventory, MatmulRate, MoveRate, Rates
 from gangline.spec.forecast import Forecast, Term
-from gangline.spec.inventory import Devices, Inventory
-from gangline.spec.line import Line, MeshTable, ProjectTable, TrainTable
 from gangline.spec.mesh import Mesh
-from gangline.spec.profile import Matrices, Measured, ModelProfile, Trace, Unit
-from gangline.spec.rates import Message, Move, Product, Rates
-from gangline.spec.site import Site
+from gangline.spec.profile import Matrices, MeasuredRun, ModelProfile, Trace, Unit
 
 SMALL = ModelProfile(parameters=875_264, origin="inspected")
 USABLE = (80e9 - 4e9) / 1.1
@@ -54,21 +53,21 @@ TRACED = ModelProfile(
 RATES = Rates(
     device="cpu", device_name="a processor", torch="2", threads=1, cores=2, ranks=2, precision="fp32", backend="gloo",
     memory_bytes_per_second=1e10,
-    products=(Product(rows=256, inner=128, columns=512, flops_per_second=1e12),),
-    moves=(Move(size_bytes=4096, seconds=1e-6), Move(size_bytes=2**20, seconds=1e-4)),
+    products=(MatmulRate(rows=256, inner=128, columns=512, flops_per_second=1e12),),
+    moves=(MoveRate(size_bytes=4096, seconds=1e-6), MoveRate(size_bytes=2**20, seconds=1e-4)),
     messages=tuple(
-        Message(kind=kind, size_bytes=size, seconds=1e-4 + size / 1e9)
+        ExchangeRate(kind=kind, size_bytes=size, seconds=1e-4 + size / 1e9)
         for kind in ("all_reduce", "all_gather", "reduce_scatter", "send")
         for size in (1024, 2**23)
     ),
 )  # fmt: skip
 
 
-def earlier(bias: float, *, parts=True, **more) -> Measured:
+def earlier(bias: float, *, parts=True, **more) -> MeasuredRun:
     """A run whose forecast, without corrections, was 10 ms of computing, and that took `bias` times as long."""
     terms = (Term(part="compute", seconds=0.01, raw_seconds=0.01, origin="measured"),)
     fields = {"strategy": "fsdp", "mesh": Mesh(dp_shard=2), "device": "cpu", "precision": "fp32", "global_batch": 16}
-    return Measured(
+    return MeasuredRun(
         run="r", micro_batch=8, step_seconds=0.01 * bias, parts={"compute": 0.01 * bias} if parts else {},
         forecast=Forecast(terms=terms, step_seconds=0.01, device_name="a processor"), **fields | more,
     )  # fmt: skip

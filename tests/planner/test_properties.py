@@ -5,14 +5,14 @@ from hypothesis import strategies as st
 from tests.planner.cases import SITE, USABLE, cpu, gpus, line
 
 from gangline.errors import ConfigError
-from gangline.planner.assemble import make_plan
-from gangline.planner.choose import choose
-from gangline.planner.second import second_plan
-from gangline.spec.line import MemoryTable, MeshTable
+from gangline.planner.gang_plans import make_plan
+from gangline.planner.proof_plan import make_proof_plan
+from gangline.planner.selection.choice import choose_plan
+from gangline.spec.config.line import MemoryTable, MeshTable
+from gangline.spec.config.rules_train import STRATEGIES
 from gangline.spec.plan import DataSource
 from gangline.spec.profile import ModelProfile
-from gangline.spec.rules_train import STRATEGIES
-from gangline.train.strategies import effective_strategy
+from gangline.spec.strategies import effective_strategy
 
 counts = st.integers(1, 8)
 batches = st.integers(1, 512)
@@ -49,7 +49,7 @@ def even(world: int, count: int, nodes: int) -> bool:
 def test_choice_is_what_trying_everything_finds(count, nodes, batch, parameters):
     profile, asked = ModelProfile(parameters=parameters), line(batch=batch, memory=MemoryTable(offload="none"))
     try:
-        choice = choose(asked, SITE, gpus(count, nodes), profile)
+        choice = choose_plan(asked, SITE, gpus(count, nodes), profile)
     except ConfigError:
         assert oracle(count, nodes, batch, parameters) is None
         return
@@ -64,7 +64,7 @@ def test_more_memory_never_needs_more_shards(count, batch, parameters):
     shards = []
     for memory in (80e9, 160e9):
         try:
-            shards.append(choose(line(batch=batch), SITE, gpus(count, memory=memory), profile).mesh.dp_shard)
+            shards.append(choose_plan(line(batch=batch), SITE, gpus(count, memory=memory), profile).mesh.dp_shard)
         except ConfigError:
             shards.append(10**9)
     assert shards[1] <= shards[0]
@@ -74,7 +74,7 @@ def test_more_memory_never_needs_more_shards(count, batch, parameters):
 def test_same_question_gives_the_same_answer(count, nodes, batch, parameters):
     def answer():
         try:
-            return choose(line(batch=batch), SITE, gpus(count, nodes), ModelProfile(parameters=parameters))
+            return choose_plan(line(batch=batch), SITE, gpus(count, nodes), ModelProfile(parameters=parameters))
         except ConfigError as error:
             return str(error)
 
@@ -113,7 +113,7 @@ def test_any_question_gets_a_plan_that_adds_up_or_a_config_error(
 ):
     asked = line(strategy=strategy, ranks=ranks, batch=batch, mesh=mesh)
     try:
-        choice = choose(asked, SITE, inventory, profile)
+        choice = choose_plan(asked, SITE, inventory, profile)
     except ConfigError:
         return
     plan = make_plan(asked, choice, run="r", run_prefix="p", data=DataSource())
@@ -121,7 +121,7 @@ def test_any_question_gets_a_plan_that_adds_up_or_a_config_error(
     assert plan.world_size == choice.num_nodes * choice.procs_per_node
     assert effective_strategy(plan) == plan.strategy
     try:
-        other = second_plan(plan, second, inventory=inventory)
+        other = make_proof_plan(plan, second, inventory=inventory)
     except ConfigError:
         return
     assert other.accumulation * other.micro_batch * other.mesh.data_parallel == batch

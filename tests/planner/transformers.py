@@ -1,7 +1,7 @@
 """Transformers by their shape alone, and GPUs by what they deliver: cases that no test has the machines for."""
 
+from gangline.spec.config.site import GpuTable, Site
 from gangline.spec.profile import Matrices, ModelProfile, Trace, Unit
-from gangline.spec.site import GpuTable, Site
 
 H100 = Site(
     gpu={

@@ -4,14 +4,14 @@ from pathlib import Path
 
 from tests.report import records
 
-from gangline.report.compare import compare
-from gangline.report.compare_html import render_html_comparison
-from gangline.report.compare_markdown import render_markdown_comparison
-from gangline.report.compare_text import render_comparison
-from gangline.report.html import render_html
-from gangline.report.junit import render_junit
-from gangline.report.markdown import render_markdown
-from gangline.report.terminal import one_line, page
+from gangline.report.comparison.compare import compare
+from gangline.report.comparison.html import render_html_comparison
+from gangline.report.comparison.markdown import render_markdown_comparison
+from gangline.report.comparison.text import render_comparison
+from gangline.report.run.html import render_html
+from gangline.report.run.junit import render_junit
+from gangline.report.run.markdown import render_markdown
+from gangline.report.run.terminal import one_line, page
 
 FOLDER = Path(__file__).parents[1] / "golden" / "report"
 

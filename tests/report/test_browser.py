@@ -4,7 +4,7 @@ import pytest
 from tests.report import records
 from tests.report.browser import CHROMIUM, Browser
 
-from gangline.report.html import render_html
+from gangline.report.run.html import render_html
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH")
 PAGES = ("passed", "refused", "failed", "bare", "large")

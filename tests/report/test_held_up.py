@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from tests.report.records import passed
 
-from gangline.report.html import render_html
-from gangline.report.markdown import render_markdown
-from gangline.report.terminal import page
+from gangline.report.run.html import render_html
+from gangline.report.run.markdown import render_markdown
+from gangline.report.run.terminal import page
 from gangline.spec.record import SLOW, Event
 
 SAID = "rank 3 on node 1 is slow since step 71"

@@ -6,9 +6,9 @@ import pytest
 from tests.report.records import passed
 
 from gangline.report.facts import mesh_words
-from gangline.report.html import render_html
-from gangline.report.markdown import render_markdown
-from gangline.report.terminal import page
+from gangline.report.run.html import render_html
+from gangline.report.run.markdown import render_markdown
+from gangline.report.run.terminal import page
 from gangline.spec.mesh import Mesh
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.report import records
 
 from gangline.launch.protocol import GangEvent, GangStatus
-from gangline.report.progress import Outlook, Progress
+from gangline.report.progress import StageOutlook, StageProgress
 
 
 def step(number, *, rank=0, loss=2.5, tokens=1000, seconds=0.1, **phases):
@@ -20,7 +20,7 @@ def job(index, jobs, steps=60):
 
 
 def seen(*events, **known):
-    progress = Progress("train", **known)
+    progress = StageProgress("train", **known)
     for event in events:
         progress.see(event)
     return progress
@@ -209,12 +209,12 @@ def test_any_losses_make_a_sentence(losses, seconds, spark):
 
 
 def test_the_plan_is_known_from_a_found_record_or_from_its_stage():
-    outlook = Outlook()
+    outlook = StageOutlook()
     outlook.learn(records.bare())
     outlook.stage_ended("plan", records.passed().stages["plan"])
     assert (outlook.begin("train").plan, outlook.begin("train").steps) == ("ddp-2", 120)
     outlook.plan = "none"
     assert outlook.begin("train").plan == "1 rank"
-    found = Outlook()
+    found = StageOutlook()
     found.learn(records.passed())
     assert (found.begin("train").plan, found.begin("train").steps) == ("ddp-2", 120)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.report.records import bare, passed
 
-from gangline.report.step_parts import part_rows, part_words
+from gangline.report.training_facts import part_rows, part_words
 from gangline.spec.forecast import Forecast, Term
 
 

@@ -9,10 +9,10 @@ from tests.report import records
 
 from gangline.metrics.openmetrics import render_openmetrics
 from gangline.report.facts import total_seconds
-from gangline.report.html import render_html
-from gangline.report.junit import render_junit
-from gangline.report.markdown import render_markdown
-from gangline.report.terminal import one_line, page
+from gangline.report.run.html import render_html
+from gangline.report.run.junit import render_junit
+from gangline.report.run.markdown import render_markdown
+from gangline.report.run.terminal import one_line, page
 
 
 @pytest.mark.parametrize("name", ["passed", "refused"])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.report import svg
-from gangline.spec.measured import CurvePoint
+from gangline.spec.measurements import CurvePoint
 
 numbers = st.floats(allow_nan=True, allow_infinity=True, width=32) | st.floats(-1e6, 1e6)
 finite = st.floats(-1e9, 1e9)

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from tests.report.records import passed
 
-from gangline.report.html import render_html
-from gangline.report.markdown import render_markdown
-from gangline.report.terminal import page
-from gangline.report.training import training_rows
-from gangline.spec.measured import Metric, Samples, Training
+from gangline.report.run.html import render_html
+from gangline.report.run.markdown import render_markdown
+from gangline.report.run.terminal import page
+from gangline.report.training_facts import training_rows
+from gangline.spec.measurements import Metric, Samples, Training
 
 HARD = Training(
     flops_per_second=1.5e15, resumes={"store": 1, "peer": 2, "living": 3}, rollbacks=1, steps_redone=41,

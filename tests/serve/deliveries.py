@@ -5,7 +5,7 @@ import json
 from hashlib import sha256
 from uuid import uuid4
 
-from gangline.spec.site import ForgeTable, Site
+from gangline.spec.config.site import ForgeTable, Site
 
 SECRET = "hook-secret-of-the-tests"
 ENVIRON = {"HOOK": SECRET, "OTHER_HOOK": "the other tenant's"}

@@ -5,7 +5,7 @@ import base64
 import pytest
 from tests.serve.world import SECRETS
 
-from gangline.serve.access import RULES
+from gangline.serve.web.permissions import RULES
 
 ODD = "%2e%2e%2f'\"<script>$(id)"
 

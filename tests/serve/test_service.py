@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gangline.serve.home import ServiceHome
+from gangline.serve.context.home import ServiceHome
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "command"
 PATIENCE = 150.0

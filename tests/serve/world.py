@@ -11,31 +11,31 @@ import httpx
 from fastapi import FastAPI
 from tests.report import records
 
-from gangline.line import identity
-from gangline.line.forge.open import open_forges
-from gangline.line.runs import mark_open
-from gangline.line.seal import Sealer
-from gangline.serve.accounts import Accounts, digest_of, new_token
+from gangline.forge.factory import open_forges
+from gangline.line.record.runs import mark_open
 from gangline.serve.app import create_app
+from gangline.serve.context.accounts import Accounts, digest_of, new_token
+from gangline.serve.context.service_context import ServiceContext
+from gangline.serve.context.telemetry import Telemetry
 from gangline.serve.database.open import open_database
-from gangline.serve.desk import ServiceDesk
-from gangline.serve.limits import Limits
-from gangline.serve.listening import address_of, bind, server_of
-from gangline.serve.telemetry import Telemetry
-from gangline.serve.types import Principal, row_of
+from gangline.serve.database.types import Principal, row_of
+from gangline.serve.server import address_of, bind, create_server
+from gangline.serve.web.rate_limits import RequestLimits
+from gangline.signing.record_seal import Sealer
+from gangline.spec import identity
+from gangline.spec.config.site import ForgeTable, LimitsTable, ServeTable, Site, StoreTable
 from gangline.spec.record import Artifact, CommitInfo, Record
-from gangline.spec.site import ForgeTable, LimitsTable, ServeTable, Site, StoreTable
-from gangline.storage.local import FolderStore
+from gangline.storage.folder.store import FolderStore
 
 TENANTS = ("alpha", "beta")
 ROLES = ("reader", "runner", "maintainer")
 SECRETS = {"HOOK_SECRET": "canary-of-the-hook"}
-PLENTY = Limits(requests_per_second=100_000, burst=100_000, guesses_per_second=100_000, guesses_burst=100_000)
+PLENTY = RequestLimits(requests_per_second=100_000, burst=100_000, guesses_per_second=100_000, guesses_burst=100_000)
 
 
 @dataclass
 class World:
-    desk: ServiceDesk
+    desk: ServiceContext
     tokens: dict[tuple[str, str], str]
     """By project (or *) and role."""
 
@@ -48,7 +48,7 @@ class World:
         return httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False, **options)
 
     @contextmanager
-    def serving(self, *, limits: Limits = PLENTY):
+    def serving(self, *, limits: RequestLimits = PLENTY):
         """This world behind a real server, in a thread."""
         self.app = create_app(self.desk, limits=limits)
         with served(self.app, proxies=self.desk.site.serve.proxies) as self.url:
@@ -61,7 +61,7 @@ class World:
 @contextmanager
 def served(app, *, proxies=()):
     """URL of `app` behind the server that ships."""
-    server = server_of(app, proxies=proxies)
+    server = create_server(app, proxies=proxies)
     with bind("127.0.0.1:0") as bound:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
         thread.start()
@@ -112,7 +112,7 @@ def world(tmp_path: Path):
         },
     )
     database = open_database(str(home / "serve.db"))
-    desk = ServiceDesk(
+    desk = ServiceContext(
         site=site,
         site_file=tmp_path / "site.toml",
         environ=SECRETS | {"XDG_CONFIG_HOME": str(tmp_path / "config")},
@@ -132,7 +132,7 @@ def world(tmp_path: Path):
         database.close()
 
 
-def fill(desk: ServiceDesk, project: str) -> None:
+def fill(desk: ServiceContext, project: str) -> None:
     for verdict in ("passed", "open", "fork"):
         record = Sealer.of(desk.site, desk.environ).seal(record_of(desk, project, verdict))
         desk.store.put(f"{record.prefix}/record.json", record.to_json())
@@ -141,7 +141,7 @@ def fill(desk: ServiceDesk, project: str) -> None:
         desk.database.runs.put([row_of(record)])
 
 
-def record_of(desk: ServiceDesk, project: str, verdict: str) -> Record:
+def record_of(desk: ServiceContext, project: str, verdict: str) -> Record:
     made = records.passed() if verdict == "passed" else records.bare()
     run = replace(made.run, id=run_id(project, verdict), project=project)
     commit = commit_of(made, project, verdict)
@@ -156,7 +156,7 @@ def record_of(desk: ServiceDesk, project: str, verdict: str) -> Record:
 METRICS = b"".join(b'{"seed": 1, "step": %d, "loss": %.3f}\n' % (step, 10 / step) for step in range(1, 101))
 
 
-def put(desk: ServiceDesk, record: Record, kind: str, data: bytes, media_type: str) -> Artifact:
+def put(desk: ServiceContext, record: Record, kind: str, data: bytes, media_type: str) -> Artifact:
     name = {"report": "report.html", "metrics": "metrics.jsonl"}[kind]
     key = f"{record.gang_prefix if kind == 'metrics' else record.prefix}/{name}"
     desk.store.put(key, data)
@@ -166,7 +166,7 @@ def put(desk: ServiceDesk, record: Record, kind: str, data: bytes, media_type: s
     )  # fmt: skip
 
 
-def tokens_of(desk: ServiceDesk) -> dict[tuple[str, str], str]:
+def tokens_of(desk: ServiceContext) -> dict[tuple[str, str], str]:
     found = {}
     for project, role in [("*", "admin"), *((project, role) for project in TENANTS for role in ROLES)]:
         token = found[project, role] = new_token()

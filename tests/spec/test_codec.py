@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gangline.errors import IntegrityError
 from gangline.spec.codec import canonical, canonical_of_set_fields, digest, from_json
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Candidate, CheckpointPolicy, Job, Plan, Program
+from gangline.spec.plan import Candidate, CheckpointPolicy, Job, Plan, ProgramSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +86,7 @@ def test_plan_keeps_every_field_and_counts_its_micro_batches():
         name="hsdp-2x2",
         role="evaluate",
         run_prefix="runs/bytegpt/x/y",
-        program=Program(command=("python", "train.py")),
+        program=ProgramSpec(command=("python", "train.py")),
         strategy="hsdp",
         mesh=Mesh(dp_replicate=2, dp_shard=2, tp=2),
         steps=10,

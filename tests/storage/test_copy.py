@@ -4,10 +4,10 @@ import pytest
 
 from gangline.errors import IntegrityError, StorageError
 from gangline.storage import copy as module
-from gangline.storage.blobs import put_blob
-from gangline.storage.copy import Copied, copy_store
-from gangline.storage.local import FolderStore
-from gangline.storage.multipart import MIN_PART_BYTES
+from gangline.storage.copy import CopyReport, copy_store
+from gangline.storage.folder.store import FolderStore
+from gangline.storage.objects.blobs import put_blob
+from gangline.storage.objects.multipart import MIN_PART_BYTES
 
 
 @pytest.fixture
@@ -29,9 +29,9 @@ def content(store):
 
 
 def test_copy_is_complete_and_the_second_copies_nothing(source, target):
-    assert copy_store(source, target) == Copied(num_copied=10, copied_bytes=5 * 6 + 5 * 8)
+    assert copy_store(source, target) == CopyReport(num_copied=10, copied_bytes=5 * 6 + 5 * 8)
     assert content(target) == content(source)
-    assert copy_store(source, target) == Copied(num_equal=10)
+    assert copy_store(source, target) == CopyReport(num_equal=10)
 
 
 def test_prefix_limits_the_copy(source, target):
@@ -53,7 +53,7 @@ def test_interrupted_copy_goes_on(source, target, monkeypatch):
     monkeypatch.setattr(target, "put", failing)
     with pytest.raises(StorageError, match="away"):
         copy_store(source, target)
-    assert copy_store(source, target) == Copied(num_copied=7, num_equal=3, copied_bytes=2 * 6 + 5 * 8)
+    assert copy_store(source, target) == CopyReport(num_copied=7, num_equal=3, copied_bytes=2 * 6 + 5 * 8)
     assert content(target) == content(source)
 
 
@@ -89,7 +89,7 @@ def test_large_object_goes_in_parts(source, target, monkeypatch):
     source.put("big", data)
     assert copy_store(source, target, "big").copied_bytes == len(data)
     assert target.get("big").data == data
-    assert copy_store(source, target, "big") == Copied(num_equal=1)
+    assert copy_store(source, target, "big") == CopyReport(num_equal=1)
 
 
 def test_object_that_changes_while_it_is_read_is_refused(source, target, monkeypatch):
@@ -113,4 +113,4 @@ def test_copy_between_servers(source, s3_server):
     target = s3_server.store("copied")
     copy_store(source, target)
     assert content(target) == content(source)
-    assert copy_store(target, source) == Copied(num_equal=10)
+    assert copy_store(target, source) == CopyReport(num_equal=10)

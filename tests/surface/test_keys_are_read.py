@@ -8,8 +8,8 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from gangline.spec.line import Line
-from gangline.spec.site import Site
+from gangline.spec.config.line import Line
+from gangline.spec.config.site import Site
 
 SOURCES = Path(__file__).resolve().parents[2] / "src" / "gangline"
 DECLARED = {SOURCES / "spec" / name for name in ("line.py", "site.py", "rules_line.py", "rules_site.py")}

@@ -16,15 +16,15 @@ from types import ModuleType
 
 from tests.leash import end_with_tests
 
+from gangline.keeper.ranks.rank_processes import RankStart, WarmParent
 from gangline.spec.codec import from_json
-from gangline.spec.gang import GangResult
-from gangline.spec.measured import LEDGER_CAUSES
+from gangline.spec.gang.status import GangResult
+from gangline.spec.measurements import LEDGER_CAUSES
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import CheckpointPolicy, DataFile, DataSource, Plan, Program
+from gangline.spec.plan import CheckpointPolicy, DataFile, DataSource, Plan, ProgramSpec
 from gangline.storage.open import open_store
-from gangline.train.child import redirect
-from gangline.train.starters import RankStart, WarmParent
-from gangline.train.warm import PRELOADED
+from gangline.train.rank.child import redirect
+from gangline.train.rank.warm_parent import PRELOADED
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_SECONDS = 120.0
@@ -142,7 +142,7 @@ def _fork(warm: WarmParent) -> Start:
 def start_programs(ranks: list[RankStart]) -> Codes:
     """Ranks that are programs, forked from a server that has torch already."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*PRELOADED, "gangline.train.session"])
+    context.set_forkserver_preload([*PRELOADED, "gangline.train.api.session"])
     processes = {each.rank: context.Process(target=_be_program, args=(each,)) for each in ranks}
     for process in processes.values():
         process.start()
@@ -178,7 +178,7 @@ def stored_model(gang: Gang, checkpoint: str) -> dict:
     """Full tensors of the model in a checkpoint."""
     from safetensors.torch import load_file
 
-    from gangline.checkpoint.export import export_model
+    from gangline.checkpoint.format.export import export_model
 
     folder = gang.home / "exported"
     tensors = {}
@@ -198,7 +198,7 @@ def load_tiny() -> ModuleType:
 
 def tiny_plan(strategy: str = "ddp", **changes) -> Plan:
     """A plan of the tiny task in `tests/train/code`."""
-    given = {"program": Program(task="model:Tiny"), "model": {"width": 8}, "global_batch": 8, "micro_batch": 4}
+    given = {"program": ProgramSpec(task="model:Tiny"), "model": {"width": 8}, "global_batch": 8, "micro_batch": 4}
     return make_plan(strategy, **given | changes)
 
 
@@ -212,7 +212,7 @@ def make_plan(strategy: str = "ddp", **changes) -> Plan:
     """A small plan of bytegpt under `strategy`; `changes` are fields of the plan."""
     plan = Plan(
         run="bytegpt-0000000-aaaaaa", project="bytegpt", name=f"{strategy}-test",
-        run_prefix="runs/bytegpt/0000000/bytegpt-0000000-aaaaaa", program=Program(task="model:ByteGPT"),
+        run_prefix="runs/bytegpt/0000000/bytegpt-0000000-aaaaaa", program=ProgramSpec(task="model:ByteGPT"),
         strategy=strategy, mesh=MESHES[strategy], model={"layers": 2, "width": 32, "context": 16},
         steps=6, global_batch=8, micro_batch=4, checkpoint=CheckpointPolicy(every=3),
     )  # fmt: skip

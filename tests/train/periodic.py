@@ -5,9 +5,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
-from gangline.train.account.wait import WaitMeter
-from gangline.train.parallel.compress.half import Whole
-from gangline.train.parallel.compress.wire import Wire
+from gangline.train.account.clock import WaitMeter
+from gangline.train.parallel.compress.collectives import GradientCollectives
+from gangline.train.parallel.compress.half import Uncompressed
 from gangline.train.parallel.local_sgd import Average, Mean
 
 
@@ -18,7 +18,7 @@ def ours_and_torchs(steps, every):
         torch.manual_seed(1)
         models.append(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)))
     ours, theirs = models
-    mean = Mean(ours, Average(Whole(Wire(None, WaitMeter())), bucket_bytes=64))
+    mean = Mean(ours, Average(Uncompressed(GradientCollectives(None, WaitMeter())), bucket_bytes=64))
     averager = PeriodicModelAverager(period=every)
     averager.step = 1  # it counts from 0, and would average before anything was trained apart
     for step in range(1, steps + 1):

@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.keeper.coordination.nodes import GangOfNodes, free_port
 from tests.launch.local.machine import Machine
 from tests.train.gang import KEY, ROOT, tiny_plan
-from tests.train.peers.nodes import GangOfNodes, free_port
 
-from gangline.checkpoint.stored import stored_digests
+from gangline.checkpoint.format.stored_tensors import stored_digests
 from gangline.errors import TrainingError
+from gangline.keeper.main import copy_folder
 from gangline.spec.plan import CheckpointPolicy, Recovery
-from gangline.storage.local import FolderStore
-from gangline.train.copy_folder import copy_folder
+from gangline.storage.folder.store import FolderStore
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def tensors(root, plan):
 
 def test_copy_folder_goes_with_its_keeper_and_what_a_killed_one_left_goes_later(tmp_path):
     program = (
-        f"import sys, time; from gangline.train.copy_folder import copy_folder; from pathlib import Path\n"
+        f"import sys, time; from gangline.keeper.main import copy_folder; from pathlib import Path\n"
         f"with copy_folder(Path({str(tmp_path)!r})) as folder: print(folder, flush=True); time.sleep(60)"
     )
     other = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)

@@ -5,8 +5,8 @@ import re
 import pytest
 from tests.train.gang import ROOT, tiny_plan
 
-from gangline.checkpoint.envelope import list_checkpoints
-from gangline.spec.plan import Program, Recovery
+from gangline.checkpoint.format.manifest import list_checkpoints
+from gangline.spec.plan import ProgramSpec, Recovery
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_plan_for_another_world_size_is_refused(make_gang):
 
 def test_task_that_is_not_there_is_named_with_what_is(make_gang):
     gang = make_gang()
-    assert gang.run(tiny_plan("none", program=Program(task="model:Tinny"))) == [10]
+    assert gang.run(tiny_plan("none", program=ProgramSpec(task="model:Tinny"))) == [10]
     assert "model has no 'Tinny'; its classes are ['Block', 'Net', 'Points', 'Statistics', 'Tiny']" in gang.log()
 
 

@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 from tests.train.gang import ROOT, make_plan, sample_text
 
-from gangline.spec.load import load_line
+from gangline.spec.config.load import load_line
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Program
+from gangline.spec.plan import ProgramSpec
 
 EXAMPLES = ROOT / "examples"
 
 
 def plan_of(name, strategy, **changes):
     line = load_line(EXAMPLES / name / "line.toml")
-    program = Program(task=line.project.task, command=line.project.command or ())
+    program = ProgramSpec(task=line.project.task, command=line.project.command or ())
     plan = make_plan(
         strategy, program=program, model=line.model, optimizer=line.optimizer, schedule=line.train.schedule,
         steps=4, global_batch=8, micro_batch=4,

@@ -6,7 +6,7 @@ from tests.oracles.one_process import train
 from tests.train.gang import KEY, load_tiny, stored_model, tiny_plan
 from tests.train.gpu import DEVICE, on_gpu
 
-from gangline.checkpoint.stored import stored_digests
+from gangline.checkpoint.format.stored_tensors import stored_digests
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from tests.train.gpu import DEVICE, on_gpu
 
-from gangline.train.compat import all_gather_single, reduce_scatter_single
-from gangline.train.rendezvous import join_alone, leave
+from gangline.train.runtime.rendezvous import join_alone, leave
+from gangline.train.runtime.torch_compat import all_gather_single, reduce_scatter_single
 
 pytestmark = on_gpu
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")

@@ -8,7 +8,7 @@ from tests.train.gang import ROOT, tiny_plan
 from tests.train.trained import gaps, trained
 
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import CheckpointPolicy, Program
+from gangline.spec.plan import CheckpointPolicy, ProgramSpec
 
 MESHES = {
     "ddp": Mesh(dp_replicate=2), "fsdp": Mesh(dp_shard=2), "tp": Mesh(tp=2), "pp": Mesh(pp=2), "zero1": None,
@@ -18,7 +18,9 @@ MESHES = {
 def plan_of(task, strategy="none", **changes):
     policy = CheckpointPolicy(every=4, asynchronous=False)
     plan = tiny_plan("ddp" if strategy == "zero1" else "none", steps=4, micro_batch=2, checkpoint=policy, **changes)
-    plan = replace(plan, program=Program(task=f"odd:{task}"), strategy="zero1" if strategy == "zero1" else "explicit")
+    plan = replace(
+        plan, program=ProgramSpec(task=f"odd:{task}"), strategy="zero1" if strategy == "zero1" else "explicit"
+    )
     return plan if strategy == "zero1" else replace(plan, mesh=MESHES.get(strategy, Mesh()))
 
 

@@ -14,7 +14,7 @@ from gangline.procfs import state
 
 STARTS = {
     "checkpoint": "from tests.checkpoint.forked import run_gang; run_gang(2, rest, {folder!r})",
-    "compress": "from tests.train.compress.ranks import on_ranks; on_ranks(2, rest_beside, {folder!r})",
+    "compress": "from tests.train.parallel.compress.ranks import on_ranks; on_ranks(2, rest_beside, {folder!r})",
 }
 SECONDS = 300.0
 

@@ -3,8 +3,8 @@
 import pytest
 from tests.train.gang import KEY, tiny_plan
 
-from gangline.checkpoint.folder import CheckpointFolder
-from gangline.checkpoint.stored import stored_digests
+from gangline.checkpoint.format.folder import CheckpointFolder
+from gangline.checkpoint.format.stored_tensors import stored_digests
 from gangline.spec.plan import CheckpointPolicy
 
 MODEL = {"width": 8, "dropout": 0.2}

@@ -5,9 +5,9 @@ import json
 import pytest
 from tests.train.gang import KEY, tiny_plan
 
-from gangline.checkpoint.stored import stored_digests
-from gangline.spec.plan import CheckpointPolicy, Job, Program
-from gangline.storage.protocol import list_all
+from gangline.checkpoint.format.stored_tensors import stored_digests
+from gangline.spec.plan import CheckpointPolicy, Job, ProgramSpec
+from gangline.storage.objects.protocol import list_all
 
 STEPS = 6
 PROGRAM = """
@@ -55,7 +55,7 @@ def gang(make_gang):
 def plan_of(strategy="ddp", **changes):
     policy = CheckpointPolicy(every=3, asynchronous=False)
     given = {"steps": STEPS, "micro_batch": 2, "checkpoint": policy}
-    return tiny_plan(strategy, program=Program(command=("python", "train.py")), **given | changes)
+    return tiny_plan(strategy, program=ProgramSpec(command=("python", "train.py")), **given | changes)
 
 
 def told(gang, rank=0):

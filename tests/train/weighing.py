@@ -9,9 +9,9 @@ from typing import Any
 
 from tests.train.gang import ROOT, Gang, make_plan, sample_text
 
+from gangline.keeper.ranks.rank_processes import WarmParent
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Plan, Program
-from gangline.train.starters import WarmParent
+from gangline.spec.plan import Plan, ProgramSpec
 
 MODEL = {"layers": 4, "width": 128, "context": 32}
 MICRO_BATCH = 4
@@ -21,7 +21,7 @@ CODE = ROOT / "benchmarks" / "train" / "weighed"
 def plan_of(strategy: str, mesh: Mesh, *, accumulation: int = 1, task: str = "weighed:Weighed", **changes) -> Plan:
     """A plan of two steps with equal micro-batches."""
     made = make_plan(
-        "ddp", program=Program(task=task), model=MODEL, steps=2, micro_batch=MICRO_BATCH,
+        "ddp", program=ProgramSpec(task=task), model=MODEL, steps=2, micro_batch=MICRO_BATCH,
         global_batch=MICRO_BATCH * accumulation * mesh.data_parallel,
     )  # fmt: skip
     return replace(made, strategy=strategy, mesh=mesh, **changes)

@@ -14,9 +14,9 @@ from pathlib import Path
 from tests.versions.combination import Check, Combination
 from tests.versions.results import Result, merge, table, write
 
+from gangline.build.venv import Uv
+from gangline.build.venv.interpreters import find_interpreter
 from gangline.errors import GanglineError
-from gangline.line.build.venv import Uv
-from gangline.line.build.venv.interpreters import find_interpreter
 from gangline.spec.versions import PYTHONS
 
 

@@ -20,11 +20,11 @@ from gangline.spec.versions import PYTHONS, TORCHES
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITE = (
-    "tests/train/test_compat.py",
+    "tests/train/runtime/test_torch_compat.py",
     "tests/train/test_parity.py",
     "tests/train/parallel/test_data_parallel.py",
     "tests/train/parallel/test_tensor.py",
-    "tests/train/parallel/test_pipeline_parity.py",
+    "tests/train/parallel/pipeline/test_pipeline_parity.py",
 )
 """A slice of the training suite: each strategy against one process, checkpoints, compression, deaths."""
 KIT = ("3.12", "2.11")
@@ -91,7 +91,7 @@ class Combination:
         return [
             ("setup", ["make", "--no-print-directory", "setup-dev", f"PYTHON={pythons[self.python]}"]),
             ("demo", ["make", "--no-print-directory", "demo", f"PYTHON={pythons[self.python]}"]),
-            ("lock", [*pytest, "-m", "versions", "tests/line/test_locked_python.py"]),
+            ("lock", [*pytest, "-m", "versions", "tests/line/stages/test_locked_python.py"]),
             ("suite", [*pytest, "-m", "not slow and not gpu and not tools and not cluster", *SUITE]),
             *([("gpu kit", ["sh", "-c", self._rehearsal()])] if (self.python, self.torch) == KIT else []),
         ]

@@ -63,7 +63,7 @@ def memory_runs(plans: dict[str, Any]) -> dict[str, dict[str, Any]]:
         paths = [Path(folder) / f"{number}.json" for number in range(len(plans))]
         for path, plan in zip(paths, plans.values(), strict=True):
             path.write_bytes(plan.to_json())
-        command = [sys.executable, "-W", "ignore", "-m", "gangline.train.estimate.track", *map(str, paths)]
+        command = [sys.executable, "-W", "ignore", "-m", "gangline.measure.memory_run", *map(str, paths)]
         said = subprocess.run(command, cwd=LARGE, check=True, stdout=subprocess.PIPE, text=True).stdout
     return dict(zip(plans, map(json.loads, said.splitlines()), strict=True))
 
@@ -72,8 +72,8 @@ def formulas(shapes: Shapes, plans: dict[str, Any]) -> dict[str, float]:
     """Bytes of each plan by the planner's formula."""
     from desk import profile_of
 
-    from gangline.planner.candidates import Shape
-    from gangline.planner.memory import Load, rank_parts
+    from gangline.planner.forecast.memory import Load, rank_parts
+    from gangline.planner.shapes.shape import Shape
 
     profile, found = profile_of(shapes.billion), {}
     for name, plan in plans.items():
@@ -86,8 +86,8 @@ def formulas(shapes: Shapes, plans: dict[str, Any]) -> dict[str, float]:
 def reserve_bytes(shapes: Shapes) -> float:
     from desk import inventory
 
-    from gangline.planner.pool import open_pool
-    from gangline.spec.site import Site
+    from gangline.planner.shapes.device_pool import open_pool
+    from gangline.spec.config.site import Site
 
     return open_pool(Site(), inventory(shapes)).reserve_bytes
 

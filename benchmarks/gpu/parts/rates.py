@@ -69,8 +69,8 @@ def forecast(shapes: Shapes, model: Model, rates: Any) -> dict[str, Any]:
     """Of one step, before anything was run."""
     from desk import inventory, line_of, profile_of
 
-    from gangline.planner.choose import choose
-    from gangline.spec.site import Site
+    from gangline.planner.selection.choice import choose
+    from gangline.spec.config.site import Site
 
     found = choose(line_of(shapes, model, steps=STEPS), Site(), inventory(shapes), profile_of(model), (), rates=rates)
     told = found.forecast
@@ -81,7 +81,7 @@ def forecast(shapes: Shapes, model: Model, rates: Any) -> dict[str, Any]:
 
 
 def steps_of(shapes: Shapes, model: Model) -> dict[str, Any]:
-    from gangline.line.rank_rows import parts_of
+    from gangline.line.results.rank_times import parts_of
 
     with one_rank(plan_of(shapes, model, steps=STEPS, clip_norm=None)) as context:
         told = trained(context, lambda _: None)[WARM_UP:]

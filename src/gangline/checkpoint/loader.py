@@ -1,6 +1,7 @@
 """Opening the newest good checkpoint into a model and its optimizer, whatever plan wrote it.
 
-All ranks try the same checkpoint at the same time: what one refuses, all refuse, and all take the next older one.
+Extra tensors of a strategy are opened where the checkpoint has them: those it lacks keep their value, those of another
+plan are left out, and notes say so.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,21 +14,48 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from gangline.checkpoint import dcp
-from gangline.checkpoint.copies import Copies
-from gangline.checkpoint.envelope import MANIFEST, Manifest, list_checkpoints
-from gangline.checkpoint.extras import own_extras, wanted_extras
-from gangline.checkpoint.folder import CheckpointFolder, State
-from gangline.checkpoint.index import MODEL, OPTIMIZER, Index, own_head
-from gangline.checkpoint.loading_copies import CopiedCheckpoint, find_copies
+from gangline.checkpoint.format.folder import CheckpointFolder, CheckpointState
+from gangline.checkpoint.format.index import EXTRA, MODEL, OPTIMIZER, RANKS, Index, StoredTensor, own_head
+from gangline.checkpoint.format.manifest import MANIFEST, Manifest, RefusedCheckpoint, list_checkpoints
+from gangline.checkpoint.node_copies import NodeCopies
 from gangline.checkpoint.peers import Peers
 from gangline.checkpoint.planners import StrictLoadPlanner
 from gangline.checkpoint.reader import CheckpointReader
-from gangline.checkpoint.refused import Refused
-from gangline.checkpoint.sources import Source, StoredCheckpoint
+from gangline.checkpoint.sources import CheckpointSource, CopiedCheckpoint, StoredCheckpoint, find_copies
 from gangline.checkpoint.staging import local_chunk
 from gangline.checkpoint.state import LiveState, initialise_optimizer, live_state, restore_numbers
+from gangline.checkpoint.tensor_bytes import DTYPES
 from gangline.errors import IntegrityError, StorageError
-from gangline.storage.protocol import ObjectStore
+from gangline.storage.objects.protocol import ObjectStore
+
+
+def wanted_extras(index: Index, extra: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    """Of the live tensors `extra` those to fill, by their stored name; and what is said of the others."""
+    wanted, notes = {}, []
+    for name, tensor in extra.items():
+        stored = index.tensors.get(EXTRA + name)
+        if stored is None:
+            notes.append(f"{EXTRA}{name} is not in the checkpoint: it starts anew")
+        elif _differs(stored, tensor):
+            notes.append(f"{EXTRA}{name} is {stored.dtype} {stored.shape} in the checkpoint: it starts anew")
+        else:
+            wanted[EXTRA + name] = tensor
+    dropped = (name for name in index.names(EXTRA) if name.removeprefix(EXTRA) not in extra)
+    notes += [f"{name} is of another plan: left out" for name in dropped]
+    return wanted, notes
+
+
+def own_extras(index: Index, head: str) -> tuple[dict[str, Tensor], list[str]]:
+    """Fresh host tensors to fill for all that stands below `head`, a rank's own; and what is said of other ranks'."""
+    own = {name: index.tensors[name] for name in index.names(head)}
+    fresh = {name: torch.empty(each.shape, dtype=DTYPES[each.dtype]) for name, each in own.items()}
+    others = [] if own else index.names(RANKS)
+    notes = [f"tensors of single ranks ({others[0]}, ...) belong to another number of ranks"] if others else []
+    return fresh, notes
+
+
+def _differs(stored: StoredTensor, tensor: Tensor) -> bool:
+    return stored.shape != tuple(tensor.size()) or DTYPES[stored.dtype] != tensor.dtype
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +85,7 @@ def load(
     store: ObjectStore, prefix: str, model: nn.Module, optimizer: torch.optim.Optimizer | None, *, key: bytes,
     group: dist.ProcessGroup | None, at: str | None = None, on_refused: Callable[[str, str], None] | None = None,
     extra: Mapping[str, Tensor] | None = None,
-    copies: Copies | None = None,
+    copies: NodeCopies | None = None,
 ) -> Loaded | None:  # fmt: skip
     """Fill model and optimizer from the newest checkpoint below `prefix` that verifies; collective.
 
@@ -83,7 +111,7 @@ def load(
         try:
             loaded = _attempt(source, _Target(model, optimizer, extra or {}), key, peers)
             return replace(loaded, is_stored=source.step in stored)
-        except Refused as error:
+        except RefusedCheckpoint as error:
             place = "" if isinstance(source, StoredCheckpoint) else "copy of "
             refusals.append(f"{place}{source.folder}/{error}")
             if on_refused is not None:
@@ -96,11 +124,11 @@ def load(
 
 
 def _sources(  # noqa: PLR0917 - what `load` was given
-    store: ObjectStore, prefix: str, at: str | None, copies: Copies | None, key: bytes, peers: Peers
-) -> list[Source]:
+    store: ObjectStore, prefix: str, at: str | None, copies: NodeCopies | None, key: bytes, peers: Peers
+) -> list[CheckpointSource]:
     """What may be loaded, newest first; of one step the copy before what is stored, for it is nearer."""
     found = peers.share(peers.together(lambda: _stored(store, prefix, at) if peers.rank == 0 else []))
-    sources: list[Source] = [StoredCheckpoint(folder, step, store) for folder, step in found]
+    sources: list[CheckpointSource] = [StoredCheckpoint(folder, step, store) for folder, step in found]
     have_copies = not peers.most(int(copies is None))[0]
     if copies is not None and have_copies and at is None:
         sources = [*find_copies(copies, prefix, key, peers), *sources]
@@ -117,7 +145,7 @@ class _Opened:
 
     folder: CheckpointFolder
     index: Index
-    state: State
+    state: CheckpointState
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +157,7 @@ class _Target:
     extra: Mapping[str, Tensor]
 
 
-def _attempt(source: Source, target: _Target, key: bytes, peers: Peers) -> Loaded:
+def _attempt(source: CheckpointSource, target: _Target, key: bytes, peers: Peers) -> Loaded:
     """Open one checkpoint; copies that cannot be read are refused, for there are others."""
     try:
         source.bring_papers()
@@ -137,15 +165,15 @@ def _attempt(source: Source, target: _Target, key: bytes, peers: Peers) -> Loade
     except StorageError as error:
         if isinstance(source, StoredCheckpoint):
             raise
-        raise Refused(MANIFEST, str(error)) from error
+        raise RefusedCheckpoint(MANIFEST, str(error)) from error
 
 
-def _open(source: Source, key: bytes) -> _Opened:
+def _open(source: CheckpointSource, key: bytes) -> _Opened:
     folder = CheckpointFolder.open(source.store, source.folder, key, whole=source.is_whole)
     return _Opened(folder, folder.index(), folder.state())
 
 
-def _fill(opened: _Opened, target: _Target, source: Source, peers: Peers) -> Loaded:
+def _fill(opened: _Opened, target: _Target, source: CheckpointSource, peers: Peers) -> Loaded:
     manifest, state, index = opened.folder.manifest, opened.state, opened.index
     _agree(manifest, peers)
     live = peers.together(lambda: _template(manifest, index, target))
@@ -176,7 +204,9 @@ def _agree(manifest: Manifest, peers: Peers) -> None:
     """The manifest may be replaced between two ranks' reads: they must have opened the same one."""
     highest, lowest = peers.most(manifest.generation, -manifest.generation)
     if highest != -lowest:
-        raise Refused("manifest.json", f"ranks read generations {-lowest} and {highest}; it was replaced meanwhile")
+        raise RefusedCheckpoint(
+            "manifest.json", f"ranks read generations {-lowest} and {highest}; it was replaced meanwhile"
+        )
 
 
 def _template(manifest: Manifest, index: Index, target: _Target) -> LiveState:
@@ -186,7 +216,7 @@ def _template(manifest: Manifest, index: Index, target: _Target) -> LiveState:
         initialise_optimizer(target.model, target.optimizer, saved)
     live = live_state(target.model, target.optimizer)
     if missing := sorted(live.tensors.keys() - index.tensors.keys()):
-        raise Refused(manifest.index_name, f"{_names(missing)} only in the model or optimizer")
+        raise RefusedCheckpoint(manifest.index_name, f"{_names(missing)} only in the model or optimizer")
     return live
 
 
@@ -196,7 +226,7 @@ def _check_all_are_wanted(manifest: Manifest, index: Index, live: LiveState, tar
     stored = sorted(name for name in index.tensors if name.startswith(heads))
     wanted = peers.most(*(int(name in live.tensors) for name in stored))
     if left := [name for name, someones in zip(stored, wanted, strict=True) if not someones]:
-        raise Refused(manifest.index_name, f"{_names(left)} only in the checkpoint")
+        raise RefusedCheckpoint(manifest.index_name, f"{_names(left)} only in the checkpoint")
 
 
 def _names(names: list[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from gangline.checkpoint.refused import Refused
+from gangline.checkpoint.format.manifest import RefusedCheckpoint
 from gangline.errors import GanglineError, UsageError, error_for
 
 T = TypeVar("T")
@@ -109,12 +109,12 @@ class Peers:
 
 
 def _describe(error: GanglineError) -> dict[str, Any]:
-    if isinstance(error, Refused):
+    if isinstance(error, RefusedCheckpoint):
         return {"file": error.file, "reason": error.reason}
     return {"exit_code": error.exit_code, "text": str(error)}
 
 
 def _restore(told: dict[str, Any], rank: int) -> GanglineError:
     if "file" in told:
-        return Refused(told["file"], f"{told['reason']} (rank {rank})")
+        return RefusedCheckpoint(told["file"], f"{told['reason']} (rank {rank})")
     return error_for(told["exit_code"])(f"{told['text']} (rank {rank})")

@@ -26,11 +26,11 @@ from torch.distributed.checkpoint.planner import (
     WriteItemType,
 )
 
-from gangline.checkpoint.refused import Refused
+from gangline.checkpoint.format.manifest import RefusedCheckpoint
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedTensor:
     """This rank's chunk of one tensor, copied to the host."""
 
     local: Tensor
@@ -60,7 +60,7 @@ class StagedSavePlanner(DefaultSavePlanner):
         return super().create_global_plan(list(_numbers_once(all_plans)))
 
     def resolve_data(self, write_item: WriteItem) -> Tensor:
-        staged: Staged = self.state_dict[write_item.index.fqn]
+        staged: StagedTensor = self.state_dict[write_item.index.fqn]
         return staged.local
 
 
@@ -79,7 +79,7 @@ class StrictLoadPlanner(DefaultLoadPlanner):
         return super().create_local_plan()
 
     def load_bytes(self, read_item: ReadItem, value: object) -> None:  # noqa: ARG002 - the interface's
-        raise Refused(self._file, f"{read_item.dest_index.fqn} is stored as bytes; checkpoints hold tensors")
+        raise RefusedCheckpoint(self._file, f"{read_item.dest_index.fqn} is stored as bytes; checkpoints hold tensors")
 
 
 def _numbers_once(plans: list[SavePlan]) -> Iterator[SavePlan]:
@@ -99,7 +99,7 @@ def _num_elements(item: WriteItem) -> int:
     return item.tensor_data.chunk.sizes.numel()
 
 
-def _write_item(name: str, staged: Staged) -> WriteItem | None:
+def _write_item(name: str, staged: StagedTensor) -> WriteItem | None:
     sizes, offsets = staged.local.size(), torch.Size(staged.offsets)
     if staged.local.numel() == 0 and 0 not in staged.shape:
         return None  # an uneven split leaves some ranks without rows
@@ -116,8 +116,10 @@ def _write_item(name: str, staged: Staged) -> WriteItem | None:
 
 def _check(file: str, name: str, tensor: Tensor, saved: Any) -> None:
     if not isinstance(saved, TensorStorageMetadata):
-        raise Refused(file, f"{name} is wanted, but not in the checkpoint")
+        raise RefusedCheckpoint(file, f"{name} is wanted, but not in the checkpoint")
     if saved.properties.dtype != tensor.dtype:
-        raise Refused(file, f"{name} is {tensor.dtype} here and {saved.properties.dtype} in the checkpoint")
+        raise RefusedCheckpoint(file, f"{name} is {tensor.dtype} here and {saved.properties.dtype} in the checkpoint")
     if saved.size != tensor.size():
-        raise Refused(file, f"{name} has shape {tuple(tensor.size())} here and {tuple(saved.size)} in the checkpoint")
+        raise RefusedCheckpoint(
+            file, f"{name} has shape {tuple(tensor.size())} here and {tuple(saved.size)} in the checkpoint"
+        )

@@ -17,11 +17,11 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from gangline.checkpoint.block_reads import Span, fill
-from gangline.checkpoint.folder import CheckpointFolder
-from gangline.checkpoint.index import Index, StoredTensor
-from gangline.checkpoint.tensors import tensor_bytes
-from gangline.checkpoint.torch_types import DTYPES, writable
+from gangline.checkpoint.format.block_reads import ReadTarget, fill
+from gangline.checkpoint.format.folder import CheckpointFolder
+from gangline.checkpoint.format.index import Index, StoredTensor
+from gangline.checkpoint.format.safetensors import tensor_bytes
+from gangline.checkpoint.tensor_bytes import DTYPES, writable
 
 _SCRATCH_BYTES = 256 * 2**20
 """Of host copies at a time; one that is larger stands alone."""
@@ -81,7 +81,8 @@ class CheckpointReader(StorageReader):
     def _read_batch(self, name: str, batch: list["_Read"]) -> None:
         rows = [each.target if each.is_direct else torch.empty(each.shape, dtype=each.target.dtype) for each in batch]
         fill(
-            self._folder.file(name), [Span(read.start, writable(part)) for read, part in zip(batch, rows, strict=True)]
+            self._folder.file(name),
+            [ReadTarget(read.start, writable(part)) for read, part in zip(batch, rows, strict=True)],
         )
         for read, part in zip(batch, rows, strict=True):
             if not read.is_direct:

@@ -15,17 +15,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from gangline.checkpoint.copies import Copies
-from gangline.checkpoint.envelope import checkpoint_folder
-from gangline.checkpoint.index import EXTRA, own_head
-from gangline.checkpoint.one_save import Flight, SaveReport, Writing
+from gangline.checkpoint.format.index import EXTRA, own_head
+from gangline.checkpoint.format.manifest import checkpoint_folder
+from gangline.checkpoint.node_copies import NodeCopies
 from gangline.checkpoint.peers import Peers
+from gangline.checkpoint.pending_save import PendingSave, SaveReport, SaveWriter
 from gangline.checkpoint.staging import Staging
 from gangline.checkpoint.state import live_state
 from gangline.checkpoint.writer import Destination
 from gangline.errors import ConfigError, GanglineError, LostPeerError, StorageError
 from gangline.spec.codec import canonical
-from gangline.storage.protocol import ObjectStore
+from gangline.storage.objects.protocol import ObjectStore
 
 _LONGEST_PAUSE_SECONDS = 10.0
 
@@ -47,15 +47,15 @@ class Saver:
     def __init__(
         self, *, store: ObjectStore, prefix: str, run: str, plan_digest: str, generation: int, key: bytes,
         group: dist.ProcessGroup | None, keep: int = 3, max_unsaved_seconds: float = 3600.0,
-        patience_seconds: float = 60.0, copies: Copies | None = None,
+        patience_seconds: float = 60.0, copies: NodeCopies | None = None,
     ) -> None:  # fmt: skip
         self._to = Destination(store, prefix, run, plan_digest, generation, key)
         self._peers = Peers(group)
         self._council = self._peers.twin()
-        self._writing = Writing(self._to, self._peers, keep=keep, copies=copies)
+        self._writing = SaveWriter(self._to, self._peers, keep=keep, copies=copies)
         self._max_unsaved, self._patience = max_unsaved_seconds, patience_seconds
         self._staging = Staging()
-        self._flight: Flight | None = None
+        self._flight: PendingSave | None = None
         self._thread: Thread | None = None
         self._finished: list[SaveReport] = []
         self._last_good: SaveReport | None = None
@@ -99,7 +99,7 @@ class Saver:
         own = own_head(self._peers.rank, self._peers.size)
         staged = self._staging.copy(state.tensors | _under(EXTRA, extra) | _under(own, rank_extra))
         report = SaveReport(step=step, key=checkpoint_folder(self._to.prefix, step))
-        flight = Flight(report, started, staged, state.numbers, numbers, rank_numbers)
+        flight = PendingSave(report, started, staged, state.numbers, numbers, rank_numbers)
         self._launch(flight)
         return self._see_through(flight) if wait else replace(report, blocking_seconds=flight.blocking_seconds)
 
@@ -140,7 +140,7 @@ class Saver:
             )
         return bool(in_flight)
 
-    def _launch(self, flight: Flight) -> None:
+    def _launch(self, flight: PendingSave) -> None:
         """Begin to write; the thread waits until this one goes on, for `start` returns only when it lets go."""
         self._flight, gate = flight, Event()
         self._thread = Thread(target=self._write, args=(flight, gate), name=f"save-{flight.report.step}", daemon=True)
@@ -148,7 +148,7 @@ class Saver:
         flight.blocking_seconds = time.monotonic() - flight.started
         gate.set()
 
-    def _write(self, flight: Flight, gate: Event) -> None:
+    def _write(self, flight: PendingSave, gate: Event) -> None:
         """Body of the thread: leaves its outcome in the flight, whatever happens."""
         gate.wait()
         try:
@@ -174,7 +174,7 @@ class Saver:
         self._finished = [each for each in self._finished if each is not report]
         return report
 
-    def _see_through(self, flight: Flight) -> SaveReport:
+    def _see_through(self, flight: PendingSave) -> SaveReport:
         """Wait for a save; where the store failed it, write the same staged bytes again for a while."""
         deadline = flight.started + min(self._patience, self._max_unsaved)
         pause = 0.2

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from gangline.checkpoint.planners import Staged
+from gangline.checkpoint.planners import StagedTensor
 
 
 class Staging:
@@ -20,7 +20,7 @@ class Staging:
         return sum(buffer.nbytes for buffer in self._buffers.values())
 
     @torch.no_grad()
-    def copy(self, tensors: Mapping[str, Tensor]) -> dict[str, Staged]:
+    def copy(self, tensors: Mapping[str, Tensor]) -> dict[str, StagedTensor]:
         """Copy this rank's chunks; returns when they are on the host, so training may go on writing to the originals.
 
         The copies stay valid until the next call.
@@ -30,7 +30,7 @@ class Staging:
             local, offsets = local_chunk(tensor)
             buffer = self._buffer(name, local)
             buffer.copy_(local, non_blocking=True)
-            staged[name] = Staged(buffer, tuple(tensor.size()), offsets)
+            staged[name] = StagedTensor(buffer, tuple(tensor.size()), offsets)
         if any(tensor.is_cuda for tensor in tensors.values()):
             torch.cuda.current_stream().synchronize()
         for name in self._buffers.keys() - tensors.keys():

@@ -1,23 +1,21 @@
-"""What of a model and its optimizer is saved: tensors by name, everything else as numbers.
-
-Names are those of the bare model (wrappers of torch leave no trace in them); the tensors alias the live ones, so
-filling them loads in place and never casts. It knows DTensors as torch's own state dicts give them, and no strategy:
-a rank may hold all names or some of them (a pipeline's stage, its share of an optimizer's state), together they hold
-each. The optimizer is read directly: torch's `get_optimizer_state_dict` would first step one that has no state yet, and
-refuses one whose state is spread over ranks.
-"""
+"""What is saved of a model and its optimizer: tensors by name, everything else as numbers; digests of full tensors."""
 
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
+from torch.distributed.tensor import DTensor
 
-from gangline.checkpoint.index import MODEL, OPTIMIZER
-from gangline.checkpoint.refused import Refused
+from gangline.checkpoint.format.index import MODEL, OPTIMIZER
+from gangline.checkpoint.format.manifest import RefusedCheckpoint
+from gangline.checkpoint.peers import Peers
+from gangline.checkpoint.tensor_bytes import as_bytes
 from gangline.errors import ConfigError
 
 Numbers = dict[str, Any]
@@ -79,7 +77,7 @@ def restore_numbers(model: nn.Module, optimizer: torch.optim.Optimizer, numbers:
     """
     for path, holder, key in list(_numbers(model, optimizer)):
         if path not in numbers:
-            raise Refused(file, f"{path} is in the optimizer, but not in the checkpoint")
+            raise RefusedCheckpoint(file, f"{path} is in the optimizer, but not in the checkpoint")
         value = numbers[path]
         holder[key] = tuple(value) if isinstance(holder[key], tuple) and isinstance(value, list) else value
 
@@ -124,3 +122,21 @@ def _plain(path: str, value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise ConfigError(f"{path} is a {type(value).__name__}; numbers, strings, None and tuples of them are saved")
+
+
+@torch.no_grad()
+def tensor_digests(
+    model: nn.Module, optimizer: torch.optim.Optimizer | None = None, *, group: dist.ProcessGroup | None = None
+) -> dict[str, str]:
+    """SHA-256 of each full tensor's bytes, `model/<name>` and, with an optimizer, `optim/<name>/<state>`.
+
+    Collective over the tensors' own mesh, and over `group`, whose ranks get the digests of all. Without one each rank
+    gets those of the names that it holds.
+    """
+    tensors = live_state(model, optimizer).tensors
+    own = {name: sha256(as_bytes(_full(tensor).cpu())).hexdigest() for name, tensor in sorted(tensors.items())}
+    return own if group is None else dict(sorted(Peers(group).union(own).items()))
+
+
+def _full(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

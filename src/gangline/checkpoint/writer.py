@@ -12,18 +12,16 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from gangline.checkpoint.blocks import write_file
-from gangline.checkpoint.envelope import FileEntry, Manifest, checkpoint_folder
-from gangline.checkpoint.folder import State
-from gangline.checkpoint.index import Chunk, Index, StoredTensor, chunk_key
-from gangline.checkpoint.latest import advance, claim
-from gangline.checkpoint.packing import in_blocks
+from gangline.checkpoint.format.blocks import write_file
+from gangline.checkpoint.format.commit import advance, claim, seal
+from gangline.checkpoint.format.folder import CheckpointState
+from gangline.checkpoint.format.index import Chunk, Index, StoredTensor, chunk_key
+from gangline.checkpoint.format.manifest import FileEntry, Manifest, checkpoint_folder
+from gangline.checkpoint.format.safetensors import header_bytes
 from gangline.checkpoint.planners import StagedSavePlanner
-from gangline.checkpoint.sealing import seal
-from gangline.checkpoint.tensors import header_bytes
-from gangline.checkpoint.torch_types import NAMES, flat_bytes
+from gangline.checkpoint.tensor_bytes import NAMES, flat_bytes, in_blocks
 from gangline.spec.codec import canonical
-from gangline.storage.protocol import ObjectStore
+from gangline.storage.objects.protocol import ObjectStore
 
 MAX_PART_BYTES = 2 * 2**30
 SMALL_BYTES = 64 * 2**10
@@ -121,7 +119,7 @@ class CheckpointWriter(StorageWriter):
         ]
 
     def _write_json(self, index: Index) -> dict[str, FileEntry]:
-        state = State(
+        state = CheckpointState(
             step=self._step, optimizer=self._optimizer, numbers=self._numbers, ranks=self._planner.numbers_by_rank,
             versions={"torch": torch.__version__},
         )  # fmt: skip

@@ -9,45 +9,45 @@ from typing import Annotated, NoReturn
 import typer
 
 from gangline import __version__
-from gangline.cli.lazy import Entry, lazy_group
+from gangline.cli.lazy_commands import CommandEntry, lazy_group
 from gangline.cli.terminal import say
 from gangline.errors import CancelledError, GanglineError, StillRunning, StorageError
 
 _RUN, _LOOK, _MODEL, _PUSH, _CARE = "Run", "Look", "Models", "From a push", "Care"
 
 ENTRIES = (
-    Entry("doctor", "What works on this machine, and what works without the rest.", _RUN),
-    Entry("new", "Make a model repository to start from.", _RUN),
-    Entry("init", "Write the line.toml of a repository that has scripts of its own.", _RUN),
-    Entry("plan", "Show which plan a line gets and why, launching nothing.", _RUN),
-    Entry("run", "Take a commit through all stages, or resume where it stands.", _RUN),
-    Entry("emit", "Print what a cluster or a pipelines server would be given.", _RUN),
-    Entry("stage", "Run one stage of a run; for Jenkins, KFP and other drivers.", _RUN),
-    Entry("cancel", "Stop a run and its gang; returns when nothing is left running.", _RUN),
-    Entry("resize", "Give an elastic run that trains more or fewer ranks.", _RUN),
-    Entry("approve", "Let a fork's run execute its code, after reading it.", _RUN),
-    Entry("list", "List runs, newest first.", _LOOK),
-    Entry("show", "Show one run's record.", _LOOK),
-    Entry("follow", "Watch a run that somebody else drives.", _LOOK),
-    Entry("logs", "Print what ranks wrote.", _LOOK),
-    Entry("report", "Draw the report of a run.", _LOOK),
-    Entry("artifacts", "List what a run left, its program's outputs too, or fetch it.", _LOOK),
-    Entry("bisect", "Find the commit that made a metric worse.", _LOOK),
-    Entry("diff", "Compare two runs: numbers against bands, and what changed.", _LOOK),
-    Entry("profile", "Profile steps of a run while it trains, or show what was found.", _LOOK),
-    Entry("promote", "Point an alias at a model version, after verifying all of it.", _MODEL),
-    Entry("verify", "Check signature and digests of a model, checkpoint or run.", _MODEL),
-    Entry("keys", "List the signing keys of this site.", _MODEL),
-    Entry("serve", "Serve webhooks, the API and the pages of a site.", _PUSH),
-    Entry("hook", "Build what is pushed to a bare repository of this machine.", _PUSH),
-    Entry("token", "Give, list and end tokens of the service.", _PUSH),
-    Entry("up", "Start the servers around the line on this machine: S3, Prometheus, Grafana, service.", _PUSH),
-    Entry("down", "Stop the servers that `up` started, and nothing else.", _PUSH),
-    Entry("drill", "Inject a fault on purpose; measure detection and recovery.", _CARE),
-    Entry("sweep", "Delete gangs whose run has ended or that nobody follows.", _CARE),
-    Entry("placer", "Give queued gangs of a cluster their servers, whole gangs only.", _CARE),
-    Entry("store", "Check or copy the object store.", _CARE),
-    Entry("metrics", "Check or export the metric series of runs.", _CARE),
+    CommandEntry("doctor", "What works on this machine, and what works without the rest.", _RUN),
+    CommandEntry("new", "Make a model repository to start from.", _RUN),
+    CommandEntry("init", "Write the line.toml of a repository that has scripts of its own.", _RUN),
+    CommandEntry("plan", "Show which plan a line gets and why, launching nothing.", _RUN),
+    CommandEntry("run", "Take a commit through all stages, or resume where it stands.", _RUN),
+    CommandEntry("emit", "Print what a cluster or a pipelines server would be given.", _RUN),
+    CommandEntry("stage", "Run one stage of a run; for Jenkins, KFP and other drivers.", _RUN),
+    CommandEntry("cancel", "Stop a run and its gang; returns when nothing is left running.", _RUN),
+    CommandEntry("resize", "Give an elastic run that trains more or fewer ranks.", _RUN),
+    CommandEntry("approve", "Let a fork's run execute its code, after reading it.", _RUN),
+    CommandEntry("list", "List runs, newest first.", _LOOK),
+    CommandEntry("show", "Show one run's record.", _LOOK),
+    CommandEntry("follow", "Watch a run that somebody else drives.", _LOOK),
+    CommandEntry("logs", "Print what ranks wrote.", _LOOK),
+    CommandEntry("report", "Draw the report of a run.", _LOOK),
+    CommandEntry("artifacts", "List what a run left, its program's outputs too, or fetch it.", _LOOK),
+    CommandEntry("bisect", "Find the commit that made a metric worse.", _LOOK),
+    CommandEntry("diff", "Compare two runs: numbers against bands, and what changed.", _LOOK),
+    CommandEntry("profile", "Profile steps of a run while it trains, or show what was found.", _LOOK),
+    CommandEntry("promote", "Point an alias at a model version, after verifying all of it.", _MODEL),
+    CommandEntry("verify", "Check signature and digests of a model, checkpoint or run.", _MODEL),
+    CommandEntry("keys", "List the signing keys of this site.", _MODEL),
+    CommandEntry("serve", "Serve webhooks, the API and the pages of a site.", _PUSH),
+    CommandEntry("hook", "Build what is pushed to a bare repository of this machine.", _PUSH),
+    CommandEntry("token", "Give, list and end tokens of the service.", _PUSH),
+    CommandEntry("up", "Start the servers around the line on this machine: S3, Prometheus, Grafana, service.", _PUSH),
+    CommandEntry("down", "Stop the servers that `up` started, and nothing else.", _PUSH),
+    CommandEntry("drill", "Inject a fault on purpose; measure detection and recovery.", _CARE),
+    CommandEntry("sweep", "Delete gangs whose run has ended or that nobody follows.", _CARE),
+    CommandEntry("placer", "Give queued gangs of a cluster their servers, whole gangs only.", _CARE),
+    CommandEntry("store", "Check or copy the object store.", _CARE),
+    CommandEntry("metrics", "Check or export the metric series of runs.", _CARE),
 )
 
 _LONGEST_LINE = 4000

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gangline.cli.terminal import say
-from gangline.line.places import writing
+from gangline.errors import storage_errors
 from gangline.report.text import clean
 from gangline.sanitize import to_json
 from gangline.spec.codec import to_plain
@@ -38,7 +38,7 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         StorageError: It cannot be written.
     """
-    with writing(path):
+    with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
 

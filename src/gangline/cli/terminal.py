@@ -1,6 +1,9 @@
-"""What the command line prints goes through here: whatever a text repeats, nothing in it steers the terminal."""
+"""Output of the command line: text without control characters, and a spinner on stderr for slow commands."""
 
+import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import typer
 
@@ -16,3 +19,17 @@ def say_over(text: str = "") -> None:
     """On stderr, a terminal, in place of the line that the cursor is in."""
     sys.stderr.write(f"\r\x1b[2K{visible(text)}")
     sys.stderr.flush()
+
+
+@contextmanager
+def spinner(text: str) -> Iterator[Callable[[str], None]]:
+    """Show `text` behind a spinner while the block runs, or what the block says since; nothing under NO_COLOR or where
+    stderr is no terminal."""
+    if not sys.stderr.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb":
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status(Text(visible(text))) as status:
+        yield lambda said: status.update(Text(visible(said)))

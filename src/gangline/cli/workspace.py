@@ -1,34 +1,83 @@
-"""The workspace that a build of Jenkins works in: what must not lie there, and which one is the wrong one."""
+"""The workspace of a command: a model repository, its site and its store. Reads the process environment, once."""
 
-import re
+import os
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from gangline.errors import ConfigError
-from gangline.line import places
-from gangline.spec.site import Site
+from gangline.cli.log_setup import set_up_logs
+from gangline.errors import ConfigError, UsageError
+from gangline.line.record import runs
+from gangline.spec.config.load import HOW_TO_BEGIN, load_site
+from gangline.spec.config.site import Site
+from gangline.spec.record import Record
+from gangline.spec.run_flags import stopped_early
+from gangline.storage.objects.protocol import ObjectStore
 
-_SECOND = re.compile(r"@[0-9]+")
+_MARKS = ("line.toml", ".gangline")
 
 
-def demand_workspace(repo: Path, site: Site, environ: Mapping[str, str]) -> None:
-    """Jenkins names the workspace in WORKSPACE; without it there is nothing to say.
+@dataclass(frozen=True)
+class Workspace:
+    """A repository and its site."""
+
+    repo: Path
+    site: Site
+    environ: Mapping[str, str]
+
+    @cached_property
+    def store(self) -> ObjectStore:
+        return runs.open_site_store(self.repo, self.site, self.environ)
+
+    def run(self, run: str | None) -> Record:
+        """The record of a run id or of the unique beginning of one; None: the newest that was not cut short."""
+        if run is not None:
+            return runs.find_run(self.store, run)
+        newest = max(runs.list_runs(self.store), key=_age, default=None)
+        if newest is None:
+            raise UsageError(f"wanted a run in {self.store.url}, found none; gangline run makes one")
+        return newest
+
+
+def open_workspace(repo: Path, site_file: Path | None, *, anywhere: bool = False) -> Workspace:
+    """The repository at or above `repo`, with its site.
+
+    Args:
+        anywhere: Any folder will do, as for a command that opens no store.
 
     Raises:
-        ConfigError: The store lies in it, or it is a second one beside that of the branch, whose gangs nobody finds.
+        ConfigError: No repository here, though the site keeps its store inside one; or a wrong site.toml.
+        UsageError: There is no such folder.
     """
-    if not (name := environ.get("WORKSPACE")):
-        return
-    workspace = Path(name).resolve()
-    if site.launch.target == "local" and _SECOND.search(workspace.name):
+    set_up_logs(os.environ)
+    if not repo.is_dir():
+        raise UsageError(f"wanted a folder, found {'a file' if repo.exists() else 'nothing'} at {repo}")
+    site = load_site(site_file, environ=os.environ)
+    root = find_repo(repo.resolve())
+    if root is None and not anywhere and _store_is_inside(site):
         raise ConfigError(
-            f"wanted the one workspace of this branch, found {workspace.name}, made for a second build at"
-            " the same time: gangs of this machine are found only where they were started; give the agent one executor,"
-            " as jenkins/plain/agent.yaml does"
+            f"wanted line.toml in {repo.resolve()} or a folder above, found none; "
+            f"{HOW_TO_BEGIN}; run this inside of it, or name its folder"
         )
-    url = places.store_url(repo, site)
-    if url.startswith("file:") and Path(url.removeprefix("file:")).is_relative_to(workspace):
-        raise ConfigError(
-            f"store.url: wanted a store that outlives the workspace, found {url} in {workspace}, which Jenkins"
-            " discards; set store.url in site.toml to a folder elsewhere, as file:/srv/gangline/store, or to s3://BUCKET"
-        )
+    return Workspace(root or repo.resolve(), site, os.environ)
+
+
+def find_repo(start: Path) -> Path | None:
+    """The nearest folder from `start` up to the top of its git work tree that holds line.toml or records."""
+    top = next((folder for folder in (start, *start.parents) if (folder / ".git").exists()), None)
+    for folder in (start, *start.parents):
+        if any((folder / mark).exists() for mark in _MARKS) or folder == top:
+            return folder
+        if top is None:
+            return None
+    return None
+
+
+def _store_is_inside(site: Site) -> bool:
+    url = site.store.url
+    return url.startswith("file:") and not Path(url.removeprefix("file:")).expanduser().is_absolute()
+
+
+def _age(record: Record) -> tuple[bool, str, int]:
+    return not stopped_early(record), record.run.created, record.run.attempt

@@ -13,15 +13,14 @@ from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
-from gangline.data.lfs import pointed_size
+from gangline.git.lfs import pointed_size
 from gangline.spec.codec import digest
-from gangline.spec.data_keys import DataAccess
+from gangline.spec.config.data_keys import DataAccess
+from gangline.spec.config.grammar import is_inside
+from gangline.spec.config.problems import refusal
 from gangline.spec.globs import matches
-from gangline.spec.grammar import is_inside
 from gangline.spec.plan import DataFile, DataSource
-from gangline.spec.problems import refusal
-from gangline.storage.bounded import get_bounded
-from gangline.storage.protocol import ObjectStore
+from gangline.storage.objects.protocol import ObjectStore, get_bounded
 from gangline.units import format_bytes
 
 MOST_BYTES = 1 << 30
@@ -30,7 +29,7 @@ MOST_FILES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ReadableFile:
     """A file that may be read, and its size before it is."""
 
     size_bytes: int
@@ -56,7 +55,7 @@ class TextFile:
 def resolve_text(
     patterns: Sequence[str],
     *,
-    tracked: Mapping[str, Source | None],
+    tracked: Mapping[str, ReadableFile | None],
     access: DataAccess,
     package_root: Callable[[str], Path | None] | None = None,
     store: ObjectStore | None = None,
@@ -75,7 +74,7 @@ def resolve_text(
             empty files; too much.
     """
     roots = _Roots(tracked, access, package_root or installed_package, store)
-    found: dict[str, Source] = {}
+    found: dict[str, ReadableFile] = {}
     for index, pattern in enumerate(patterns):
         matched = dict(roots.matching(f"data.text[{index}]", pattern))
         if not matched:
@@ -117,12 +116,12 @@ def installed_package(name: str) -> Path | None:
 class _Roots:
     """Where the patterns of one line may lead."""
 
-    tracked: Mapping[str, Source | None]
+    tracked: Mapping[str, ReadableFile | None]
     access: DataAccess
     package_root: Callable[[str], Path | None]
     store: ObjectStore | None
 
-    def matching(self, place: str, pattern: str) -> Iterator[tuple[str, Source]]:
+    def matching(self, place: str, pattern: str) -> Iterator[tuple[str, ReadableFile]]:
         scheme, colon, rest = pattern.partition(":")
         if not colon:
             return self._from_store(place, pattern)
@@ -134,7 +133,7 @@ class _Roots:
             return self._from_package(place, rest)
         raise refusal(f"{place}: wanted repo: or package:, found {pattern}; repo:src/**/*.py works")
 
-    def _from_tree(self, place: str, glob: str) -> Iterator[tuple[str, Source]]:
+    def _from_tree(self, place: str, glob: str) -> Iterator[tuple[str, ReadableFile]]:
         for path, source in self.tracked.items():
             if not matches(path, glob):
                 continue
@@ -142,7 +141,7 @@ class _Roots:
                 raise refusal(f"{place}: wanted regular files, found {path}, a link or submodule; narrow the glob")
             yield f"repo/{path}", source
 
-    def _from_package(self, place: str, rest: str) -> Iterator[tuple[str, Source]]:
+    def _from_package(self, place: str, rest: str) -> Iterator[tuple[str, ReadableFile]]:
         name, _, glob = rest.partition("/")
         self.access.demand_package(place, name)
         root = self.package_root(name)
@@ -153,12 +152,12 @@ class _Roots:
             if matches(path, glob or "**"):
                 yield f"package/{name}/{path}", _installed(place, file, root)
 
-    def _from_store(self, place: str, key: str) -> Iterator[tuple[str, Source]]:
+    def _from_store(self, place: str, key: str) -> Iterator[tuple[str, ReadableFile]]:
         self.access.demand_key(place, key)
         entry = self.store.head(key) if self.store else None
         if self.store is None or entry is None:
             raise refusal(f"{place}: wanted an object of the store called {key}, found none; upload it first")
-        yield f"store/{key}", Source(entry.size_bytes, partial(_stored, self.store, key, entry.size_bytes))
+        yield f"store/{key}", ReadableFile(entry.size_bytes, partial(_stored, self.store, key, entry.size_bytes))
 
 
 def _files_below(root: Path) -> Iterator[Path]:
@@ -167,11 +166,11 @@ def _files_below(root: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in sorted(names))
 
 
-def _installed(place: str, file: Path, root: Path) -> Source:
+def _installed(place: str, file: Path, root: Path) -> ReadableFile:
     """A regular file of a package; a link may lead to another one of it."""
     if not file.resolve().is_relative_to(root.resolve()) or not stat.S_ISREG((found := file.stat()).st_mode):
         raise refusal(f"{place}: wanted regular files, found {file}, which leads out of the package; narrow the glob")
-    return Source(found.st_size, file.read_bytes)
+    return ReadableFile(found.st_size, file.read_bytes)
 
 
 def _stored(store: ObjectStore, key: str, size_bytes: int) -> bytes:
@@ -181,7 +180,7 @@ def _stored(store: ObjectStore, key: str, size_bytes: int) -> bytes:
     return blob.data
 
 
-def _demand_bounded(pattern: str, found: Mapping[str, Source]) -> None:
+def _demand_bounded(pattern: str, found: Mapping[str, ReadableFile]) -> None:
     total = sum(source.size_bytes for source in found.values())
     if len(found) > MOST_FILES:
         raise refusal(f"data.text: {pattern}: wanted at most {MOST_FILES} files, found {len(found)}; use data.shards")
@@ -198,7 +197,7 @@ def _refuse_pointer(text: TextFile) -> None:
         )
 
 
-def _nothing(pattern: str, tracked: Mapping[str, Source | None]) -> str:
+def _nothing(pattern: str, tracked: Mapping[str, ReadableFile | None]) -> str:
     where = f"none among {len(tracked)} of the commit" if pattern.startswith("repo:") else "none in the package"
     works = "commit the files, or widen the glob (** stands for any number of folders)"
     return f"data.text: wanted files for {pattern}, found {where}; {works}"

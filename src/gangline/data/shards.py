@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from gangline.errors import IntegrityError
 from gangline.spec.codec import from_plain
-from gangline.spec.data_keys import DataAccess
-from gangline.spec.grammar import is_inside
+from gangline.spec.config.data_keys import DataAccess
+from gangline.spec.config.grammar import is_inside
+from gangline.spec.config.problems import refusal
 from gangline.spec.plan import DataFile
-from gangline.spec.problems import refusal
-from gangline.storage.bounded import get_bounded
-from gangline.storage.protocol import ObjectStore
+from gangline.storage.objects.protocol import ObjectStore, get_bounded
 from gangline.units import format_bytes
 
 MOST_SHARDS = 100_000

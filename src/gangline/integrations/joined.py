@@ -8,7 +8,7 @@ from typing import Self
 import torch
 from torch import distributed as dist
 
-from gangline.train.program import Program
+from gangline.train.api.program import Program
 
 
 class Joined:

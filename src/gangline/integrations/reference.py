@@ -20,8 +20,9 @@ What model repositories import, with the docstrings of the code. Guides: [a task
 Generated from the code; `make schemas` regenerates it.
 """
 PLACES = {
-    "Loss": "train/task.py", "ParallelHints": "train/task.py", "Task": "train/task.py", "Program": "train/program.py",
-    "Session": "train/session.py", "parallelize": "train/session.py", "heartbeat": "train/heartbeat.py",
+    "Loss": "train/task.py", "ParallelHints": "train/task.py", "Task": "train/task.py",
+    "Program": "train/api/program.py",
+    "Session": "train/api/session.py", "parallelize": "train/api/session.py", "heartbeat": "train/heartbeat.py",
 }  # fmt: skip
 """Where each public name of `gangline.train` is written; the protocol `Task` is what a task is held against."""
 LIBRARIES = ("transformers", "lightning", "accelerate")

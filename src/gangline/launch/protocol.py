@@ -1,13 +1,17 @@
-"""The launcher contract: `tests/contracts/launcher/` holds every implementation to it."""
+"""The launcher contract: `Launcher`, its data, and the comparison by which a launcher adopts an existing gang.
+
+`tests/contracts/launcher/` holds every implementation to it. An existing gang is adopted only if its PodSet equals
+the wanted one, field by field.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-from gangline.errors import ConfigError
-from gangline.spec.gang import GangEnd, GangState
-from gangline.spec.podset import PodSet
+from gangline.errors import ConfigError, IntegrityError
+from gangline.spec.gang.podset import PodSet
+from gangline.spec.gang.status import GangEnd, GangState
 
 Life = Literal["followed", "ended", "orphan", "unknown"]
 """What a record says of the run behind a gang: `ended` and `orphan` gangs are swept, `followed` and `unknown` stay."""
@@ -69,7 +73,7 @@ class LogLine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Swept:
+class SweepResult:
     """A gang that a sweep looked at."""
 
     name: str
@@ -129,9 +133,24 @@ class Launcher(Protocol):
         """How it ended. Raises `StillRunning` before that, `UsageError` where there is no such gang."""
         ...
 
-    def sweep(self, *, now: datetime, life: Callable[[str], Life], with_outputs: bool = False) -> list[Swept]:
+    def sweep(self, *, now: datetime, life: Callable[[str], Life], with_outputs: bool = False) -> list[SweepResult]:
         """Delete what belongs to an ended or orphaned run; `life` is asked with the run id.
 
         A folder with files that a program wrote and nobody collected stays, unless `with_outputs`.
         """
         ...
+
+
+def demand_equal(found: PodSet, wanted: PodSet) -> None:
+    """Raises `IntegrityError` that names the fields in which the gang that stands differs from the wanted one."""
+    if found != wanted:  # by value: JSON makes 20 of 20.0
+        raise IntegrityError(
+            f"gang {wanted.name} stands already and was asked for differently: "
+            f"{'; '.join(differing_fields(found, wanted))}; cancel it, or start another attempt"
+        )
+
+
+def differing_fields(found: PodSet, wanted: PodSet) -> list[str]:
+    """`name: found -> wanted` of every field that differs."""
+    ours, theirs = asdict(wanted), asdict(found)
+    return [f"{name}: {theirs[name]!r} -> {ours[name]!r}" for name in ours if ours[name] != theirs[name]]

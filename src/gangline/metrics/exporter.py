@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gangline.errors import ConfigError
-from gangline.metrics.book import Book
 from gangline.metrics.exposition import registry_of
+from gangline.metrics.from_events import RankSeries, set_record_series
 from gangline.metrics.labels import MAX_RANKS
-from gangline.metrics.money import Price
-from gangline.metrics.told import RankTold, tell_record
+from gangline.metrics.record_values import Price
+from gangline.metrics.series_store import SeriesStore
 from gangline.spec.record import Record
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ LOOPBACK = "127.0.0.1"
 class Endpoint:
     """One port that answers with the values of a book."""
 
-    def __init__(self, book: Book, port: int, host: str = LOOPBACK) -> None:
+    def __init__(self, book: SeriesStore, port: int, host: str = LOOPBACK) -> None:
         """Serve at once, from a daemon thread.
 
         Args:
@@ -40,7 +40,7 @@ class Endpoint:
         except (ConfigError, OSError) as error:
             self.problem = f"metrics are not served on {host}:{port}: {error}"
 
-    def _start(self, book: Book, host: str) -> None:
+    def _start(self, book: SeriesStore, host: str) -> None:
         registry = registry_of(book)
         from prometheus_client import start_http_server
 
@@ -81,8 +81,8 @@ class RankExporter(Endpoint):
             trains: False in a gang that judges a model: what it trains beside is no progress of the run.
             host: An address of this machine.
         """
-        book = Book()
-        self._told = RankTold(run, rank, book, by_rank=world_size <= MAX_RANKS, trains=trains)
+        book = SeriesStore()
+        self._told = RankSeries(run, rank, book, by_rank=world_size <= MAX_RANKS, trains=trains)
         if self._told.speaks:
             book.set("train_steps", steps, run=run)
             for name in ("train_nonfinite_steps_total", "checkpoint_failures_total"):
@@ -99,11 +99,11 @@ class DriverExporter(Endpoint):
 
     def __init__(self, port: int, *, price: Price | None = None) -> None:
         self._price = price
-        super().__init__(Book(), port)
+        super().__init__(SeriesStore(), port)
 
     def show(self, record: Record) -> None:
         """Values of a record as it stands; called again when it changed."""
-        tell_record(self.book, record, price=self._price)
+        set_record_series(self.book, record, price=self._price)
 
     def expect(self, run: str, seconds: float | None) -> None:
         """Forecast of what is left of the training."""

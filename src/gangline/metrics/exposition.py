@@ -4,18 +4,18 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from gangline.errors import ConfigError
-from gangline.metrics.book import Book, Histogram
 from gangline.metrics.catalogue import Series
+from gangline.metrics.series_store import Histogram, SeriesStore
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
 
-class BookCollector:
+class SeriesCollector:
     """What a prometheus-client registry asks for samples."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: SeriesStore) -> None:
         self._book = book
 
     def collect(self) -> "Iterator[Metric]":
@@ -38,18 +38,18 @@ class BookCollector:
         return ()
 
 
-def registry_of(book: Book) -> "CollectorRegistry":
+def registry_of(book: SeriesStore) -> "CollectorRegistry":
     """Raises ConfigError where prometheus-client is not installed."""
     try:
         from prometheus_client import CollectorRegistry
     except ImportError as error:
         raise ConfigError("metrics need prometheus-client; pip install 'gangline[train]'") from error
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(BookCollector(book))
+    registry.register(SeriesCollector(book))
     return registry
 
 
-def render_text(book: Book) -> tuple[str, bytes]:
+def render_text(book: SeriesStore) -> tuple[str, bytes]:
     """Media type and text of a book; raises ConfigError where prometheus-client is not installed."""
     registry = registry_of(book)
     from prometheus_client import generate_latest

@@ -3,7 +3,7 @@
 from typing import get_args
 
 from gangline.spec.forecast import PARTS
-from gangline.spec.measured import LEDGER_CAUSES, PHASES
+from gangline.spec.measurements import LEDGER_CAUSES, PHASES
 from gangline.spec.record import STAGES, Answer, StageState, Verdict
 
 STATISTICS = ("minimum", "median", "maximum")
@@ -78,11 +78,11 @@ def values_of(series: str, label: str) -> tuple[str, ...] | None:
     return CLOSED_OF.get((series, label), CLOSED.get(label))
 
 
-def exit_word(code: int) -> str:
+def exit_label(code: int) -> str:
     return str(code) if str(code) in EXITS else "other"
 
 
-def gate_word(name: str) -> str:
+def gate_label(name: str) -> str:
     """`quality:eval_loss` is `quality`."""
     kind = name.partition(":")[0]
     return kind if kind in GATES else "other"

@@ -5,11 +5,10 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from gangline.errors import ConfigError
-from gangline.metrics.book import Book
-from gangline.metrics.exposition import BookCollector
-from gangline.metrics.money import Price
-from gangline.metrics.times import ended_at
-from gangline.metrics.told import tell_record
+from gangline.metrics.exposition import SeriesCollector
+from gangline.metrics.from_events import set_record_series
+from gangline.metrics.record_values import Price, ended_at
+from gangline.metrics.series_store import SeriesStore
 from gangline.spec.record import Record
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from prometheus_client.samples import Sample
 
 
-Moment = tuple[float, Book]
+Moment = tuple[float, SeriesStore]
 """A book as it stood then; read at once, for it may change."""
 
 
@@ -46,8 +45,8 @@ def render_openmetrics(records: Iterable[Record], *, price: Price | None = None,
 
 def _ends(records: Iterable[Record], price: Price | None) -> Iterator[Moment]:
     for record in sorted(records, key=lambda each: each.run.id):
-        book = Book()
-        tell_record(book, record, price=price)
+        book = SeriesStore()
+        set_record_series(book, record, price=price)
         yield ended_at(record), book
 
 
@@ -56,7 +55,7 @@ def _families(moments: Iterable[Moment]) -> "list[Metric]":
     found: dict[str, Metric] = {}
     samples: dict[str, list[Sample]] = {}
     for time, book in moments:
-        for family in BookCollector(book).collect():
+        for family in SeriesCollector(book).collect():
             if family.type != "histogram":  # nothing of theirs is final
                 found.setdefault(family.name, family)
                 timed = (sample._replace(timestamp=time) for sample in family.samples)

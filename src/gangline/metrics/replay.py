@@ -1,16 +1,16 @@
-"""What a scraper would have read of a rank, from the events that the rank wrote: to close a gap in which none came."""
+"""Series of a rank at past times, recomputed from its events, to fill a gap in which nothing was scraped."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from gangline.metrics.book import Book
+from gangline.metrics.from_events import RankSeries
 from gangline.metrics.labels import MAX_RANKS
-from gangline.metrics.told import RankTold
+from gangline.metrics.series_store import SeriesStore
 
 
 def replay(
     events: Iterable[Mapping[str, Any]], *, run: str, rank: int, every_seconds: float, world_size: int = 1
-) -> Iterator[tuple[float, Book]]:
+) -> Iterator[tuple[float, SeriesStore]]:
     """The rank's book as it stood every so many seconds of its life, and at its last event; read it at once.
 
     Args:
@@ -20,7 +20,7 @@ def replay(
         every_seconds: Between two scrapes.
         world_size: Above 256 no rank has series of its own.
     """
-    told = RankTold(run, rank, Book(), by_rank=world_size <= MAX_RANKS)
+    told = RankSeries(run, rank, SeriesStore(), by_rank=world_size <= MAX_RANKS)
     last: float | None = None
     due = 0.0
     for event in events:

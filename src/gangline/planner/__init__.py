@@ -1,1 +1,1 @@
-"""Chooses a plan from numbers, and says why every other plan lost. Pure."""
+"""Choice of a training plan from numbers, and why every other plan lost. Pure: no torch, network or clock."""

@@ -1,1 +1,1 @@
-"""What people read about a run: HTML, markdown, JUnit, comparison. Drawn from records alone: no store, no clock."""
+"""Reports of a run for people: HTML, markdown, JUnit, terminal, comparison. From records alone: no store, no clock."""

@@ -1,14 +1,14 @@
-"""What every surface says alike about a record: judgements, shares, ratios. Pure arithmetic on the record."""
+"""Facts of a record that every surface shows in the same words: verdicts, shares, ratios. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from gangline.spec.marks import marks_of
-from gangline.spec.measured import Band, Ledger, Metric
+from gangline.spec.measurements import PHASES, Band, Ledger, Metric, RankRow
 from gangline.spec.mesh import Mesh
 from gangline.spec.record import SLOW, STAGES, UNDECLARED, UNREPORTED, Gate, Record, StageInfo
+from gangline.spec.run_flags import flags_of
 from gangline.units import format_bytes
 
 Side = Literal["better", "same", "worse", "unknown"]
@@ -26,7 +26,7 @@ STAGE_MARKS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedMetric:
     """A metric beside its base."""
 
     name: str
@@ -38,14 +38,14 @@ class Judged:
     side: Side
 
 
-def judge(name: str, metric: Metric) -> Judged:
+def judge(name: str, metric: Metric) -> JudgedMetric:
     """On which side of the base's band the value lies; `unknown` without a band or a direction."""
     reference = metric.base_band.center if metric.base_band else metric.base
     change = metric.value / reference - 1 if reference else None
     band = (
         metric.base_band.half / abs(metric.base_band.center) if metric.base_band and metric.base_band.center else None
     )
-    return Judged(name, metric, change, band, side_of(metric.value, metric.base_band, metric.better))
+    return JudgedMetric(name, metric, change, band, side_of(metric.value, metric.base_band, metric.better))
 
 
 def program_decides(record: Record) -> str:
@@ -82,7 +82,7 @@ def side_of(value: float, band: Band | None, better: Literal["lower", "higher"] 
     return "better" if (value < band.low) == (better == "lower") else "worse"
 
 
-def headline(record: Record) -> Judged | None:
+def headline(record: Record) -> JudgedMetric | None:
     """The metric that the first quality gate judges; else the first by name."""
     gated = [gate.name.removeprefix("quality:") for gate in record.gates if gate.name.startswith("quality:")]
     name = next((n for n in gated if n in record.metrics), min(record.metrics, default=None))
@@ -140,7 +140,7 @@ def mark_words(record: Record) -> str:
     """What sets the run apart from its commit, and what follows; nothing where it stands for it."""
     keys = ", ".join(each.partition("=")[0] for each in record.inputs.overrides)
     words = {"experiment": f"experiment with {keys}", "dirty": "uncommitted changes", "drilled": "drilled"}
-    said = " · ".join(words[mark] for mark in marks_of(record))
+    said = " · ".join(words[mark] for mark in flags_of(record))
     return f"{said} · never a base, never published" if said else ""
 
 
@@ -150,7 +150,7 @@ def gate_order(gates: tuple[Gate, ...]) -> list[Gate]:
 
 
 @dataclass(frozen=True, slots=True)
-class Pinned:
+class PinnedItem:
     """A thing that the result depends on, as the reproducible gate judged it."""
 
     name: str
@@ -158,12 +158,12 @@ class Pinned:
     by: str
 
 
-def pinned_rows(record: Record) -> list[Pinned]:
+def pinned_rows(record: Record) -> list[PinnedItem]:
     """Item by item; empty in records of before, whose gate told none."""
     told = next((gate.evidence.get("items") for gate in record.gates if gate.name == "reproducible"), None)
     rows = [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
     return [
-        Pinned(str(each.get("name")), pinned, str(each.get("by")))
+        PinnedItem(str(each.get("name")), pinned, str(each.get("by")))
         for each in rows if (pinned := str(each.get("pinned"))) in MARKS
     ]  # fmt: skip
 
@@ -252,3 +252,8 @@ def reproduce_commands(record: Record) -> list[str]:
     commands.append("gangline run --again")
     commands.append(f"gangline diff {record.run.id} HEAD")
     return commands
+
+
+def phases_of(ranks: tuple[RankRow, ...]) -> tuple[str, ...]:
+    """Columns of the ranks' time; bubbles are a pipeline's alone."""
+    return PHASES if any(row.phases.get("bubble") for row in ranks) else tuple(p for p in PHASES if p != "bubble")

@@ -1,12 +1,14 @@
-"""Pages beside the report, with its look: one self-contained file each, no script, no outside reference."""
+"""Self-contained HTML pages in the style of the report: no script, no external reference."""
 
 from functools import cache
 
-from jinja2 import Environment
+from jinja2 import BaseLoader, ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from gangline.report import palette
-from gangline.report.html import template_environment
+from gangline.report import facts, palette, svg
+from gangline.report.facts import phases_of
+from gangline.report.text import clean, percent, place, quantity, share_words, short, step_time
+from gangline.units import format_bytes, format_count, format_number, format_seconds
 
 
 def render_page(template: str, **values: object) -> str:
@@ -25,3 +27,26 @@ def render_page(template: str, **values: object) -> str:
 @cache
 def _environment() -> Environment:
     return template_environment()
+
+
+def template_environment(*loaders: BaseLoader) -> Environment:
+    """Where the templates of a record are found, after those of `loaders`; whatever a value holds, it is text."""
+    environment = Environment(
+        loader=ChoiceLoader([*loaders, PackageLoader("gangline.report")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=lambda value: value if isinstance(value, Markup) else clean(value),
+    )
+    environment.filters |= {
+        "bytes": format_bytes, "count": format_count, "number": format_number, "seconds": format_seconds,
+        "percent": percent, "share_words": share_words, "short": short, "step": step_time,
+        "quantity": quantity, "place": place, "time_of": facts.time_of,
+    }  # fmt: skip
+    environment.globals |= {
+        "marks": facts.MARKS, "side_marks": facts.SIDE_MARKS, "stage_marks": facts.STAGE_MARKS, "phases": phases_of,
+        "ledger_bar": svg.ledger_bar, "causes": palette.CAUSES,
+    }  # fmt: skip
+    return environment

@@ -1,11 +1,11 @@
-"""A profile as a terminal shows it: where the time of each rank went, and its longest operators."""
+"""Profile in a terminal: time of each rank by category, and its longest operators."""
 
 from collections.abc import Sequence
 from itertools import pairwise
 
 from gangline.report.text import clean, percent, place
-from gangline.sanitize import shown
-from gangline.spec.profiling import CATEGORIES, ProfileSummary
+from gangline.sanitize import sanitized
+from gangline.spec.gang.profiling import CATEGORIES, ProfileSummary
 from gangline.units import format_bytes, format_seconds
 
 SHOWN_OPERATORS = 12
@@ -14,7 +14,7 @@ _BLOCKS = " ░▒▓█"
 
 def render_profile(name: str, summaries: Sequence[ProfileSummary], *, width: int = 100) -> str:
     """A row a rank, a lane of the busiest category each, then operators of the rank that was idle most."""
-    summaries = shown(tuple(summaries))
+    summaries = sanitized(tuple(summaries))
     if not summaries:
         return f"steps {name}: no rank has answered"
     head = f"steps {name.replace('-', ' to ')} · {len(summaries)} rank{'s' if len(summaries) > 1 else ''}"

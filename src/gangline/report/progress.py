@@ -1,4 +1,4 @@
-"""What is known of the stage that runs: folded from its gang's events, drawn by terminals and pages alike."""
+"""Progress of a running stage, folded from the events of its gang; terminals and pages draw it."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ RECENT = 20
 FEWEST = 2
 """Steps that were timed, before a time is told."""
 SHOWN_RANKS = 8
-DOINGS = {
+ACTIVITY_WORDS = {
     "data": "fetching data", "build": "building the model", "resume": "opening a checkpoint", "checkpoint": "saving",
     "evaluate": "evaluating", "profile": "writing a profile",
 }  # fmt: skip
@@ -40,7 +40,7 @@ class RankPhases:
 
 
 @dataclass
-class Progress:
+class StageProgress:
     """One running stage."""
 
     stage: str
@@ -100,10 +100,10 @@ class Progress:
     def _see_first(self, name: Any, data: dict[str, Any]) -> None:
         """What only rank 0 is asked about."""
         if name == "busy":
-            self.doing = DOINGS.get(str(data.get("phase")), "")
+            self.doing = ACTIVITY_WORDS.get(str(data.get("phase")), "")
             if self.losses:  # else it counts the job before
                 self.step = max(self.step, int(data.get("step") or 0))
-        elif name == "evaluated" or (name == "saved" and self.doing == DOINGS["checkpoint"]):
+        elif name == "evaluated" or (name == "saved" and self.doing == ACTIVITY_WORDS["checkpoint"]):
             self.doing = ""
         elif name == "started":
             self.steps_now = False
@@ -200,7 +200,7 @@ def _number(value: Any, otherwise: float) -> float:
 
 
 @dataclass
-class Outlook:
+class StageOutlook:
     """What is known of the run before a stage begins: its name, its plan, how many steps it has ahead."""
 
     run_id: str | None = None
@@ -217,9 +217,9 @@ class Outlook:
         if name == "plan" and "name" in info.outputs:
             self.plan, self.steps = clean(info.outputs["name"], 60), info.outputs.get("steps")
 
-    def begin(self, stage: str) -> Progress:
+    def begin(self, stage: str) -> StageProgress:
         plan = "1 rank" if self.plan == "none" else self.plan  # the word of a strategy would read as no rank
-        return Progress(stage, plan=plan if stage == "train" else "", steps=self.steps)
+        return StageProgress(stage, plan=plan if stage == "train" else "", steps=self.steps)
 
 
 def _state_words(status: GangStatus) -> str:

@@ -9,7 +9,7 @@ from markupsafe import Markup, escape
 
 from gangline.report.palette import CAUSES, STATES, paint, stroke
 from gangline.report.text import percent
-from gangline.spec.measured import CurvePoint
+from gangline.spec.measurements import CurvePoint
 from gangline.units import format_number, format_seconds
 
 WIDTH, HEIGHT = 640.0, 200.0

@@ -8,7 +8,7 @@ from gangline.units import format_bytes, format_count, format_number, format_ste
 _MARKUP = re.compile(r"\A/|@(?=\w)|[#!&$%~](?=\d)|[\\`*_\[\]~|#$&<>]")
 """The first letter may begin a line, where GitLab takes `/close` for an order."""
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-APART = "&#8203;"
+ZERO_WIDTH_SPACE = "&#8203;"
 """A blank of no width: forges see no mention or reference where it parts the sign from the name. The sign as an entity
 (`&#64;`) does not do it: GitHub looks for mentions in what the markdown came to."""
 
@@ -40,7 +40,7 @@ def _escape(match: re.Match[str]) -> str:
     sign, text = match[0], match.string
     escaped = _ENTITIES.get(sign) or (sign if sign in "@!%" else f"\\{sign}")
     is_reference = sign in "@#!&$%~" and re.match(r"\w" if sign == "@" else r"\d", text[match.end() : match.end() + 1])
-    return escaped + APART if is_reference else escaped
+    return escaped + ZERO_WIDTH_SPACE if is_reference else escaped
 
 
 def percent(share: float, *, signed: bool = False) -> str:

@@ -1,93 +1,166 @@
-"""Who may call what: one table of routes. What is not in it is refused, whatever else the application serves."""
+"""Access middleware: checks Host, caller, permission and rate limit of every request, then reads its body.
 
-import re
-from dataclasses import dataclass
-from typing import Literal
-
-from starlette.routing import compile_path
-
-from gangline.serve.types import Principal, Role
-
-Scope = Literal["open", "signed", "own", "named", "run", "order", "all"]
-"""Whose right is asked for.
-
-open: nobody's, whoever calls. signed: of whoever signed the body, asked where it is read. own: of some project, the
-answer shows those alone. named: of the project that the body names, asked where it is read. run, order: of the project
-that the path's run or order belongs to. all: of `*`.
+A request that passes reaches its handler with the `Principal` in `request.state.principal`. A run that the caller may
+not read is answered with 404, like one that does not exist.
 """
 
+from hashlib import sha256
+from urllib.parse import quote
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Who may call one route: at least `role` of what `scope` says."""
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    method: str
-    path: str
-    role: Role
-    scope: Scope
+from gangline.errors import GanglineError
+from gangline.serve.api.service import Service
+from gangline.serve.database.types import Principal
+from gangline.serve.web.body_limits import bounded_body
+from gangline.serve.web.client_address import peer_address
+from gangline.serve.web.permissions import MatchedRule, RouteRule, find_rule
+from gangline.serve.web.rate_limits import TokenBuckets
+from gangline.serve.web.responses import RequestRefused, problem, refusal
 
-    @property
-    def is_page(self) -> bool:
-        """Meant for a browser: refusals are pages, sessions may write with the page's own token."""
-        return not self.path.startswith(("/api/", "/hooks/", "/metrics", "/healthz", "/readyz", "/openapi"))
-
-
-RULES = (
-    Rule("GET", "/healthz", "reader", "open"),
-    Rule("GET", "/readyz", "reader", "open"),
-    Rule("GET", "/openapi.json", "reader", "open"),
-    Rule("GET", "/metrics", "reader", "all"),
-    Rule("POST", "/hooks/{forge}", "runner", "signed"),
-    Rule("GET", "/api/v1/runs", "reader", "own"),
-    Rule("POST", "/api/v1/runs", "runner", "named"),
-    Rule("GET", "/api/v1/runs/{run}", "reader", "run"),
-    Rule("GET", "/api/v1/runs/{run}/metrics", "reader", "run"),
-    Rule("GET", "/api/v1/runs/{run}/logs", "reader", "run"),
-    Rule("GET", "/api/v1/runs/{run}/events", "reader", "run"),
-    Rule("GET", "/api/v1/runs/{run}/artifacts/{kind}", "reader", "run"),
-    Rule("POST", "/api/v1/runs/{run}/cancel", "runner", "run"),
-    Rule("POST", "/api/v1/runs/{run}/approve", "maintainer", "run"),
-    Rule("GET", "/api/v1/orders", "reader", "own"),
-    Rule("GET", "/api/v1/orders/{order}", "reader", "order"),
-    Rule("POST", "/api/v1/orders/{order}/cancel", "runner", "order"),
-    Rule("GET", "/api/v1/tokens", "admin", "all"),
-    Rule("POST", "/api/v1/tokens", "admin", "all"),
-    Rule("DELETE", "/api/v1/tokens/{beginning}", "admin", "all"),
-    Rule("GET", "/login", "reader", "open"),
-    Rule("POST", "/login", "reader", "open"),
-    Rule("POST", "/logout", "reader", "open"),
-    Rule("GET", "/static/{name}", "reader", "open"),
-    Rule("GET", "/", "reader", "open"),
-    Rule("GET", "/runs", "reader", "own"),
-    Rule("GET", "/compare", "reader", "own"),
-    Rule("GET", "/runs/{run}", "reader", "run"),
-    Rule("GET", "/runs/{run}/report", "reader", "run"),
-    Rule("POST", "/runs/{run}/cancel", "runner", "run"),
-    Rule("POST", "/runs/{run}/approve", "maintainer", "run"),
-)
-
-_COMPILED: tuple[tuple[re.Pattern[str], Rule], ...] = tuple((compile_path(rule.path)[0], rule) for rule in RULES)
+NOBODY = Principal(name="", roles={})
+NO_RUN = "there is no such run, or it is not yours to see; GET /api/v1/runs lists those that are"
+NO_ORDER = "there is no such order, or it is not yours to see; GET /api/v1/orders lists those that are"
+_SAFE = frozenset({"GET", "HEAD"})
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A rule that a request came under."""
+class AccessMiddleware:
+    """ASGI middleware; nothing but HTTP passes."""
 
-    rule: Rule
-    run: str | None = None
-    order: str | None = None
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        limits = service.limits
+        self._app, self._service = app, service
+        self._requests = TokenBuckets(limits.requests_per_second, limits.burst)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        page = False
+        try:
+            asked = self._rule(request)
+            page = asked.rule.is_page
+            await self._pass(request, asked, send)
+        except (RequestRefused, GanglineError) as error:
+            refused = refusal(error)
+            if refused.status == 401 and page and request.method in _SAFE:
+                refused = RequestRefused(303, "log in first", {"Location": f"/login?next={quote(_place(request))}"})
+            await problem(refused, page=page)(scope, receive, send)
+
+    async def _pass(self, request: Request, asked: MatchedRule, send: Send) -> None:
+        if asked.rule.scope == "signed":  # by whom is known once the body is read: the handler bounds it, and judges
+            request.state.principal = NOBODY
+            await self._app(request.scope, request.receive, send)
+            return
+        if asked.rule.scope == "open" and not self._shows_any(request):
+            self._spend(f"peer {peer_address(request)}")  # at once: no busy thread or database keeps a probe waiting
+            request.state.principal = NOBODY
+        else:
+            request.state.principal = await run_in_threadpool(self._admit, request, asked)
+        limits = self._service.limits
+        async with bounded_body(
+            request, self._service.room, most=limits.body_bytes, seconds=limits.body_seconds
+        ) as body:
+            self._demand_form(request, asked.rule, body)
+            await self._app(request.scope, _replay(body, request.receive), send)
+
+    def _shows_any(self, request: Request) -> bool:
+        return "authorization" in request.headers or self._service.sessions.cookie in request.cookies
+
+    def _admit(self, request: Request, asked: MatchedRule) -> Principal:
+        caller = self._caller(request, asked.rule)
+        self._demand(caller, asked)
+        return caller
+
+    def _rule(self, request: Request) -> MatchedRule:
+        host = (request.headers.get("host") or "").rsplit(":", 1)[0].strip("[]").lower()
+        if host not in self._service.hosts:
+            raise RequestRefused(421, "this service does not answer to that Host; serve.public_url says its name")
+        found = find_rule(request.method, request.scope["path"])
+        if isinstance(found, MatchedRule):
+            return found
+        if found:
+            raise RequestRefused(405, f"wanted {' or '.join(found)} here", {"Allow": ", ".join(found)})
+        raise RequestRefused(404, "there is nothing here; /openapi.json lists what there is")
+
+    def _caller(self, request: Request, rule: RouteRule) -> Principal:
+        """Who shows a token or a session; NOBODY on open routes."""
+        peer = peer_address(request)
+        digest = self._digest(request)
+        principal = self._service.desk.accounts.of_digest(digest) if digest else None
+        if principal is None and rule.scope == "open":
+            self._spend(f"peer {peer}")
+            return NOBODY
+        if digest is None:
+            raise RequestRefused(401, "wanted a token: Authorization: Bearer gl_...", {"WWW-Authenticate": "Bearer"})
+        if principal is None:  # asked first: behind a proxy everybody has one address, and guessers hold up themselves
+            self._service.refuse_guess(peer)
+            raise RequestRefused(401, "nobody has this token, or it has ended", {"WWW-Authenticate": "Bearer"})
+        self._spend(f"token {digest}")
+        return principal
+
+    def _digest(self, request: Request) -> str | None:
+        """Of the token in the header, else of the session's; a session writes through pages alone."""
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and token.strip():
+            return sha256(token.strip().encode("utf-8", "surrogatepass")).hexdigest()
+        cookie = request.cookies.get(self._service.sessions.cookie)
+        if cookie is None or (request.method not in _SAFE and request.url.path.startswith("/api/")):
+            return None
+        return self._service.sessions.digest_in(cookie)
+
+    def _spend(self, name: str) -> None:
+        wait = self._requests.take(name)
+        if wait:
+            raise RequestRefused(429, f"too many requests; again in {wait:.1f} s", {"Retry-After": str(int(wait) + 1)})
+
+    def _demand(self, caller: Principal, asked: MatchedRule) -> None:
+        """Does the rule hold? Raises Refused: 404 where the caller may not even look, else 403."""
+        rule = asked.rule
+        if rule.scope == "run":
+            _demand_role(caller, rule, self._service.project_of_run(asked.run or ""), NO_RUN)
+        elif rule.scope == "order":
+            _demand_role(caller, rule, self._service.project_of_order(asked.order or ""), NO_ORDER)
+        elif rule.scope == "all" and not caller.may(rule.role, "*"):
+            raise RequestRefused(403, f"wanted {rule.role} of every project (*); ask whoever gives tokens here")
+
+    def _demand_form(self, request: Request, rule: RouteRule, body: bytes) -> None:
+        """Writing by a browser: from a page of ours, with the token of its form."""
+        if request.method in _SAFE:
+            return
+        origin = request.headers.get("origin")
+        if origin is not None and origin.split("://")[-1] != request.headers.get("host"):
+            raise RequestRefused(403, "this comes from a page of another site")
+        if rule.is_page and rule.scope != "open":
+            cookie = request.cookies.get(self._service.sessions.cookie) or ""
+            if not self._service.sessions.demands(cookie, body):
+                raise RequestRefused(403, "this form is not of your session; load the page again")
 
 
-def find_rule(method: str, path: str) -> Asked | tuple[str, ...]:
-    """The rule for a request; else the methods that this path has, none where there is no such path."""
-    matches = [(match, rule) for pattern, rule in _COMPILED if (match := pattern.fullmatch(path))]
-    for match, rule in matches:
-        if rule.method == method:
-            parts = match.groupdict()
-            return Asked(rule, run=parts.get("run"), order=parts.get("order"))
-    return tuple(sorted(rule.method for _, rule in matches))
+def _demand_role(caller: Principal, rule: RouteRule, project: str | None, absent: str) -> None:
+    if project is None or not caller.may("reader", project):
+        raise RequestRefused(404, absent)
+    if not caller.may(rule.role, project):
+        raise RequestRefused(403, f"wanted {rule.role} of {project}; ask whoever gives tokens here")
 
 
-def readable(principal: Principal) -> tuple[str, ...] | None:
-    """Projects that a principal may read; None: all."""
-    return None if "*" in principal.roles else tuple(sorted(principal.roles))
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """The body again, then whatever comes."""
+    told = False
+
+    async def again() -> Message:
+        nonlocal told
+        if told:
+            return await receive()
+        told = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+def _place(request: Request) -> str:
+    """What was asked for, to be led back to after the login."""
+    return f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path

@@ -1,4 +1,4 @@
-"""The service as an ASGI application: routers of its parts behind one gate."""
+"""The service as an ASGI application: its routers, its middleware, its error handlers."""
 
 from typing import Any
 
@@ -11,36 +11,35 @@ from starlette.responses import Response
 
 from gangline import __version__
 from gangline.errors import GanglineError
-from gangline.serve import hooks, web
-from gangline.serve.access import Asked, find_rule
-from gangline.serve.addresses import Addresses
+from gangline.serve import page_routes, webhooks
+from gangline.serve.access import AccessMiddleware
 from gangline.serve.api import artifacts, events, logs, metrics, orders, run, runs, state, tokens
-from gangline.serve.api.given import Problem
-from gangline.serve.callers import Callers
-from gangline.serve.desk import ServiceDesk
-from gangline.serve.gate import Gate
-from gangline.serve.headers import Headers
-from gangline.serve.limits import Limits
-from gangline.serve.problems import Refused, problem, refusal
-from gangline.serve.service import Service
+from gangline.serve.api.dependencies import Problem
+from gangline.serve.api.service import Service
+from gangline.serve.context.service_context import ServiceContext
+from gangline.serve.web.client_address import ClientAddresses
+from gangline.serve.web.connection_limits import ProxyLimitMiddleware
+from gangline.serve.web.permissions import MatchedRule, find_rule
+from gangline.serve.web.rate_limits import RequestLimits
+from gangline.serve.web.responses import HeadersMiddleware, RequestRefused, problem, refusal
 
 API = (runs.router, run.router, metrics.router, logs.router, events.router, artifacts.router, orders.router,
        tokens.router, state.router)  # fmt: skip
 log = structlog.get_logger()
 
 
-def create_app(desk: ServiceDesk, *, limits: Limits | None = None) -> FastAPI:
+def create_app(desk: ServiceContext, *, limits: RequestLimits | None = None) -> FastAPI:
     """The whole service over `desk`; it starts no worker. `app.state.service` is what its handlers share."""
     app = _described()
-    service = Service(desk, limits or Limits())
+    service = Service(desk, limits or RequestLimits())
     app.state.service = service
-    for each in (*API, web.router, hooks.router(desk, service.room)):
+    for each in (*API, page_routes.router, webhooks.router(desk, service.room)):
         _demand_rules(each)
         app.include_router(each)
     _answer_errors(app)
-    app.add_middleware(Gate, service=service)
-    app.add_middleware(Callers, addresses=Addresses(desk.site.serve.proxies))
-    app.add_middleware(Headers)
+    app.add_middleware(AccessMiddleware, service=service)
+    app.add_middleware(ProxyLimitMiddleware, addresses=ClientAddresses(desk.site.serve.proxies))
+    app.add_middleware(HeadersMiddleware)
     return app
 
 
@@ -82,7 +81,7 @@ def _say_security(document: dict[str, Any]) -> None:
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             asked = find_rule(method.upper(), path)
-            if isinstance(asked, Asked) and asked.rule.scope not in ("open", "signed"):
+            if isinstance(asked, MatchedRule) and asked.rule.scope not in ("open", "signed"):
                 operation["security"] = [{"bearer": []}]
     for unused in ("HTTPValidationError", "ValidationError"):
         document["components"]["schemas"].pop(unused, None)
@@ -93,12 +92,12 @@ def _demand_rules(router: APIRouter) -> None:
     for route in router.routes:
         for method in getattr(route, "methods", None) or ():
             path = getattr(route, "path", "")
-            assert isinstance(find_rule(method, path), Asked), f"{method} {path} has no rule in serve.access"
+            assert isinstance(find_rule(method, path), MatchedRule), f"{method} {path} has no rule in serve.access"
 
 
 def _answer_errors(app: FastAPI) -> None:
-    @app.exception_handler(Refused)
-    async def refused(request: Request, error: Refused) -> Response:
+    @app.exception_handler(RequestRefused)
+    async def refused(request: Request, error: RequestRefused) -> Response:
         return problem(error, page=_is_page(request))
 
     @app.exception_handler(GanglineError)
@@ -108,19 +107,19 @@ def _answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        return problem(Refused(error.status_code, error.detail, error.headers), page=_is_page(request))
+        return problem(RequestRefused(error.status_code, error.detail, error.headers), page=_is_page(request))
 
     @app.exception_handler(RequestValidationError)
     async def shape(request: Request, error: RequestValidationError) -> Response:
         said = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:10])
-        return problem(Refused(422, said), page=_is_page(request))
+        return problem(RequestRefused(422, said), page=_is_page(request))
 
     @app.exception_handler(Exception)
     async def bug(request: Request, error: Exception) -> Response:
         log.error("request_broke", path=request.url.path, cause=type(error).__name__, exc_info=error)
-        return problem(Refused(500, "this is a bug in gangline; its log says more"), page=_is_page(request))
+        return problem(RequestRefused(500, "this is a bug in gangline; its log says more"), page=_is_page(request))
 
 
 def _is_page(request: Request) -> bool:
     asked = find_rule(request.method, request.url.path)
-    return isinstance(asked, Asked) and asked.rule.is_page
+    return isinstance(asked, MatchedRule) and asked.rule.is_page

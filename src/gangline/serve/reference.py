@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gangline.serve.access import Asked, Rule, find_rule
 from gangline.serve.app import openapi_document
+from gangline.serve.web.permissions import MatchedRule, RouteRule, find_rule
 
 Json = Mapping[str, Any]
 OPENING = """# HTTP API
@@ -43,7 +43,7 @@ def _section(method: str, path: str, operation: Json, document: Json) -> Iterato
     yield f"## `{method} {path}`"
     yield operation["description"].strip()
     asked = find_rule(method, path)
-    if isinstance(asked, Asked):
+    if isinstance(asked, MatchedRule):
         yield f"For: {_for(asked.rule)}."
     rows = [_row(f"`{each['name']}`", each["in"], each) for each in operation.get("parameters", ())]
     rows += [_row(f"`{name}`", "body", {"schema": schema, **schema}) for name, schema in _body(operation, document)]
@@ -54,7 +54,7 @@ def _section(method: str, path: str, operation: Json, document: Json) -> Iterato
     yield f"Answers: {'; '.join(answers)}."
 
 
-def _for(rule: Rule) -> str:
+def _for(rule: RouteRule) -> str:
     return _SCOPES[rule.scope].format(role=rule.role)
 
 

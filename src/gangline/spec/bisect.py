@@ -1,7 +1,7 @@
-"""A search for the commit that made a metric worse: what was asked, what is known of each commit, how it ended.
+"""Bisection: the search for the commit that made a metric worse; its request, the state of each commit, its result.
 
-Kept as `bisects/<project>/<id>/state.json` in the store, so that whoever asks again goes on where it stands. The runs
-that it names are ordinary records; this document refers to them.
+Stored as `bisects/<project>/<id>/state.json`, so that a later call resumes the search. The runs that it names are
+ordinary records; this document refers to them.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gangline.spec.codec import Document
-from gangline.spec.measured import Better
+from gangline.spec.measurements import Better
 
 Side = Literal["good", "bad", "unknown", "skipped"]
 """`unknown`: not asked yet, or not clear yet; `skipped`: it cannot be asked, or never became clear."""
@@ -19,7 +19,7 @@ Ending = Literal["found", "between", "same", "budget", "unfit"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Suspect:
+class BisectCommit:
     """One commit of the history, oldest first; the first is the good end, the last the bad one."""
 
     sha: str
@@ -64,7 +64,7 @@ class BisectState(Document):
     """Bound on the chance that the answer is wrong."""
     resource: Literal["gpu", "cpu"] = "cpu"
     created: str = ""
-    suspects: tuple[Suspect, ...] = ()
+    suspects: tuple[BisectCommit, ...] = ()
     ending: Ending | None = None
     first_bad: str | None = None
     """Of a search that has found it."""
@@ -82,23 +82,23 @@ class BisectState(Document):
         return tuple(each.side for each in self.suspects)
 
     @property
-    def candidates(self) -> tuple[Suspect, ...]:
+    def candidates(self) -> tuple[BisectCommit, ...]:
         """Those that may be the first bad one."""
         found = interval(self.sides)
         return self.suspects[found.good + 1 : found.bad + 1]
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class BisectInterval:
     """The commit that made it worse is after `good` and not after `bad`."""
 
     good: int
     bad: int
 
 
-def interval(sides: Sequence[Side]) -> Interval:
+def interval(sides: Sequence[Side]) -> BisectInterval:
     """The last turn from good to bad that is known."""
     good = max(place for place, side in enumerate(sides) if side == "good")
     bad = next((place for place in range(good + 1, len(sides)) if sides[place] == "bad"), None)
     assert bad is not None, "the last commit of a history is bad"
-    return Interval(good, bad)
+    return BisectInterval(good, bad)

@@ -1,7 +1,4 @@
-"""Globs over `/`-joined paths, the same everywhere: `*` and `?` within one part, `**` for any number of parts.
-
-A pattern holds for the whole path: `*.md` names files at the top, `**/*.md` those at any depth.
-"""
+"""Globs over `/`-joined paths: `*` and `?` match within one part, `**` matches any number of parts."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase

@@ -1,7 +1,4 @@
-"""A model as one picture shows it: its parts in order, their weights, and how the plan cuts them. Plain data.
-
-`model.json` below a run's prefix; rank 0 writes it before anything is cut.
-"""
+"""Picture of a model: its parts in order, their weights, and how the plan cuts them. Plain data."""
 
 from dataclasses import dataclass
 
@@ -10,7 +7,7 @@ from gangline.spec.mesh import Mesh
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Layer:
+class ModelLayer:
     """One module with weights of its own."""
 
     name: str
@@ -24,7 +21,7 @@ class Layer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class ModelPart:
     """A block, as many in a row as are alike, or what stands before and after the blocks."""
 
     name: str
@@ -35,7 +32,7 @@ class Part:
     is_block: bool = True
     parameters: int
     """Of one."""
-    layers: tuple[Layer, ...] = ()
+    layers: tuple[ModelLayer, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +44,7 @@ class ModelPicture(Document):
     plan: str
     strategy: str
     mesh: Mesh
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ModelPart, ...] = ()
 
 
 def picture_key(gang_prefix: str) -> str:

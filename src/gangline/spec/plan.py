@@ -40,7 +40,7 @@ _CUTS: tuple[Literal["pp", "cp", "tp", "ep"], ...] = ("pp", "cp", "tp", "ep")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Program:
+class ProgramSpec:
     """What the ranks run: exactly one of the two is set."""
 
     task: str | None = None
@@ -196,7 +196,7 @@ class Plan(Document):
     role: Role = "train"
     run_prefix: str
     """`runs/<project>/<commit>/<run>` in the store."""
-    program: Program
+    program: ProgramSpec
     strategy: Strategy
     mesh: Mesh
     device: Device = "cpu"

@@ -1,4 +1,4 @@
-"""What is known about a model before it runs, and what earlier runs measured; None is "not known yet"."""
+"""Model profile: size and trace of a model before it runs, and measurements of earlier runs; None means unknown."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -145,7 +145,7 @@ class ModelProfile:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
+class MeasuredRun:
     """Median step of one earlier run of this project."""
 
     run: str

@@ -10,11 +10,10 @@ from typing import Any, Literal
 
 from gangline.spec.codec import Document
 from gangline.spec.forecast import Forecast
-from gangline.spec.measured import Curve, Ledger, Metric, RankRow, Training
+from gangline.spec.measurements import Curve, Ledger, Metric, RankRow, Training
 from gangline.spec.mesh import Mesh
-from gangline.spec.outputs import LeftOut, OutputFile
 from gangline.spec.plan import Candidate
-from gangline.spec.ran import Ran
+from gangline.spec.program_files import OmittedFile, OutputFile, RuntimeReport
 
 STAGES = ("resolve", "build", "plan", "submit", "train", "evaluate", "gate", "prove", "publish", "report")
 """Every run has these, in this order."""
@@ -273,7 +272,7 @@ class OutputsInfo:
     size_bytes: int = 0
     files: tuple[OutputFile, ...] = ()
     """At most 32, by path; the list has all."""
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[OmittedFile, ...] = ()
     """At most 10: what was asked for and not kept, with the reason."""
     num_left_out: int = 0
     refused: str = ""
@@ -325,7 +324,7 @@ class Record(Document):
     ranks: tuple[RankRow, ...] = ()
     """At most 64: slowest 32, fastest 8, a sample of the rest."""
     training: Training | None = None
-    ran: Ran | None = None
+    ran: RuntimeReport | None = None
     """What the training's ranks told of themselves; None: nobody did."""
     ledger: Ledger | None = None
     gates: tuple[Gate, ...] = ()

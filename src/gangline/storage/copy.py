@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gangline.errors import IntegrityError, StorageError
-from gangline.storage.blobs import PREFIX
-from gangline.storage.protocol import Entry, ObjectStore, list_all
+from gangline.storage.objects.blobs import PREFIX
+from gangline.storage.objects.protocol import Entry, ObjectStore, list_all
 
 CHUNK_BYTES = 16 * 1024 * 1024
 """Read at once; larger objects go as multipart uploads of such parts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Copied:
+class CopyReport:
     """What a copy did."""
 
     num_copied: int = 0
@@ -32,7 +32,7 @@ def copy_store(
     prefix: str = "",
     *,
     on_object: Callable[[Entry, bool], None] | None = None,
-) -> Copied:
+) -> CopyReport:
     """Make every object below `prefix` of `source` stand in `target`, too; nothing is deleted there.
 
     Args:
@@ -53,7 +53,7 @@ def copy_store(
             copied_bytes += entry.size_bytes
         if on_object is not None:
             on_object(entry, was_equal)
-    return Copied(num_copied=num_copied, num_equal=num_equal, copied_bytes=copied_bytes)
+    return CopyReport(num_copied=num_copied, num_equal=num_equal, copied_bytes=copied_bytes)
 
 
 def _is_equal(source: ObjectStore, target: ObjectStore, entry: Entry) -> bool:

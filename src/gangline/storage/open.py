@@ -4,8 +4,8 @@ from math import inf
 from pathlib import Path
 
 from gangline.errors import ConfigError
-from gangline.storage.local import FolderStore
-from gangline.storage.protocol import ObjectStore
+from gangline.storage.folder.store import FolderStore
+from gangline.storage.objects.protocol import ObjectStore
 
 _FORMS = "use file:PATH or s3://bucket/prefix"
 
@@ -66,7 +66,7 @@ def _open_s3(
 ) -> ObjectStore:
     from urllib.parse import parse_qsl, urlencode, urlsplit
 
-    from gangline.storage.s3 import S3Store
+    from gangline.storage.s3.store import S3Store
 
     parts = urlsplit(url)
     if "@" in parts.netloc:

@@ -7,13 +7,13 @@ from functools import partial
 from secrets import token_hex
 
 from gangline.errors import StorageError
-from gangline.storage.protocol import ObjectStore
+from gangline.storage.objects.protocol import ObjectStore
 
 MAX_CLOCK_SKEW_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
+class StoreCheck:
     """One thing that was tried."""
 
     name: str
@@ -23,11 +23,11 @@ class Check:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Probe:
+class StoreProbe:
     """What one store was seen to keep."""
 
     url: str
-    checks: tuple[Check, ...]
+    checks: tuple[StoreCheck, ...]
 
     @property
     def conditional_writes(self) -> bool:
@@ -39,10 +39,10 @@ class Probe:
         return all(check.passed for check in self.checks)
 
 
-_known: dict[str, Probe] = {}
+_known: dict[str, StoreProbe] = {}
 
 
-def probe(store: ObjectStore, *, again: bool = False) -> Probe:
+def probe(store: ObjectStore, *, again: bool = False) -> StoreProbe:
     """Check `store` with small objects below `probe/`, once a process and store; `again` asks anew.
 
     Raises:
@@ -54,7 +54,7 @@ def probe(store: ObjectStore, *, again: bool = False) -> Probe:
     return found
 
 
-def _probed(store: ObjectStore, folder: str) -> Probe:
+def _probed(store: ObjectStore, folder: str) -> StoreProbe:
     keys = [f"{folder}/{name}" for name in ("first", "next", "missing")]
     store.get(keys[0])  # a store that is away or knows us not says so here, with nothing to clean up
     try:
@@ -62,13 +62,13 @@ def _probed(store: ObjectStore, folder: str) -> Probe:
     finally:
         for key in keys:
             store.delete(key)
-    return Probe(url=store.url, checks=tuple(checks))
+    return StoreProbe(url=store.url, checks=tuple(checks))
 
 
-def _checked(name: str, check: Callable[[], str | None]) -> Check:
+def _checked(name: str, check: Callable[[], str | None]) -> StoreCheck:
     """A check answers what is wrong, or None. One that the store refuses has failed; an unreachable store raises."""
     wrong = check()
-    return Check(name=name, passed=wrong is None, reason=wrong or "holds")
+    return StoreCheck(name=name, passed=wrong is None, reason=wrong or "holds")
 
 
 def _read_after_write(store: ObjectStore, folder: str) -> str | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from gangline.train.environment import heartbeat_path
+from gangline.keeper.ipc.environment import heartbeat_path
 
 _LAYOUT = struct.Struct("=8sqqqdd16s")
 _MAGIC = b"gangbeat"

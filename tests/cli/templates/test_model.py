@@ -7,8 +7,8 @@ import pytest
 from gangline.cli.templates import TEMPLATES, render
 from gangline.data.resolve import resolve_text
 from gangline.errors import UsageError
-from gangline.spec.data_keys import DataAccess
-from gangline.spec.load import load_line_text
+from gangline.spec.config.data_keys import DataAccess
+from gangline.spec.config.load import load_line_text
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "bytegpt"
 

@@ -8,17 +8,17 @@ from contextlib import contextmanager
 from tests.cluster.fake.refusal import Refusal, forbidden
 from tests.cluster.fake.server import Asked, FakeServer
 
-from gangline.launch.kubernetes.api.client import Client
-from gangline.launch.kubernetes.api.paths import place_of
-from gangline.launch.kubernetes.api.protocol import Object
-from gangline.launch.kubernetes.api.rights import Right
-from gangline.launch.kubernetes.api.wire import Answer, Request, Stream
+from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.client.client import KubernetesClient
+from gangline.launch.kubernetes.client.resource_path import parse_path
+from gangline.launch.kubernetes.client.transport import ApiRequest, ApiResponse, ResponseStream
+from gangline.launch.kubernetes.cluster.rights import Right
 
-Proceed = Callable[[], Answer]
-Hook = Callable[[Request, Proceed], Answer]
+Proceed = Callable[[], ApiResponse]
+Hook = Callable[[ApiRequest, Proceed], ApiResponse]
 
 
-class FakeApi(Client):
+class FakeApi(KubernetesClient):
     """Implements `Api` in memory.
 
     Args:
@@ -58,7 +58,7 @@ class _InMemory:
     def __init__(self, api: FakeApi) -> None:
         self._api = api
 
-    def send(self, request: Request) -> Answer:
+    def send(self, request: ApiRequest) -> ApiResponse:
         if (refusal := self._lacking(request)) is not None:
             return refusal
         proceed: Proceed = lambda: self._answer(request)  # noqa: E731  the innermost of a chain of calls
@@ -67,22 +67,22 @@ class _InMemory:
         return proceed()
 
     @contextmanager
-    def stream(self, request: Request, *, seconds: float, silence_seconds: float) -> Iterator[Stream]:
+    def stream(self, request: ApiRequest, *, seconds: float, silence_seconds: float) -> Iterator[ResponseStream]:
         server, asked = self._api.server, _asked(request)
         if (refusal := self._lacking(request)) is not None:
-            yield Stream(refusal=refusal, chunks=iter(()))
+            yield ResponseStream(refusal=refusal, chunks=iter(()))
             return
         try:
             news = _log(server, asked) if asked.place.subresource == "log" else server.watch(asked)
         except Refusal as refusal:
-            yield Stream(refusal=Answer(status=refusal.code, body=refusal.body), chunks=iter(()))
+            yield ResponseStream(refusal=ApiResponse(status=refusal.code, body=refusal.body), chunks=iter(()))
             return
         follows = asked.query.get("follow", "true") == "true"
-        yield Stream(refusal=None, chunks=self._chunks(news, seconds=seconds if follows else 0.0))
+        yield ResponseStream(refusal=None, chunks=self._chunks(news, seconds=seconds if follows else 0.0))
 
-    def _lacking(self, request: Request) -> Answer | None:
+    def _lacking(self, request: ApiRequest) -> ApiResponse | None:
         """What an account without this right is told."""
-        place = place_of(request.path)
+        place = parse_path(request.path)
         if self._api.rights is None or not place.plural or place.group == "authorization.k8s.io":
             return None
         name = "" if request.verb == "create" else place.name
@@ -96,11 +96,11 @@ class _InMemory:
         self._api.refused[f"{request.verb} {place.resource}"] += 1
         why = f'User "fake" cannot {request.verb} resource "{place.plural}" in API group "{place.group}"'
         refusal = forbidden(place.resource, place.name, why)
-        return Answer(status=refusal.code, body=refusal.body)
+        return ApiResponse(status=refusal.code, body=refusal.body)
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: ApiRequest) -> ApiResponse:
         status, body = self._api.server.answer(_asked(request))
-        return Answer(status=status, body=_bare(body) if status < 300 and ";as=" in request.accept else body)
+        return ApiResponse(status=status, body=_bare(body) if status < 300 and ";as=" in request.accept else body)
 
     def _chunks(self, news: Callable[[], Iterator[bytes]], *, seconds: float) -> Iterator[bytes]:
         """What is there, then what comes, until nothing came for `patience`."""
@@ -148,7 +148,7 @@ def _log(server: FakeServer, asked: Asked) -> Callable[[], Iterator[bytes]]:
     return lines
 
 
-def _asked(request: Request) -> Asked:
+def _asked(request: ApiRequest) -> Asked:
     return Asked(
         method=request.method,
         path=request.path,
@@ -158,5 +158,5 @@ def _asked(request: Request) -> Asked:
     )
 
 
-def _around(hook: Hook, request: Request, proceed: Proceed) -> Proceed:
+def _around(hook: Hook, request: ApiRequest, proceed: Proceed) -> Proceed:
     return lambda: hook(request, proceed)

@@ -31,7 +31,7 @@ from tests.cluster.fake.store import Change, Key, Store
 from tests.cluster.fake.strict import refuse_unknown
 from tests.cluster.fake.writes import born, changed, stamp
 
-from gangline.launch.kubernetes.api.paths import Place, place_of
+from gangline.launch.kubernetes.client.resource_path import ResourcePath, parse_path
 
 Object = dict[str, Any]
 
@@ -47,8 +47,8 @@ class Asked:
     content_type: str = "application/json"
 
     @property
-    def place(self) -> Place:
-        return place_of(self.path)
+    def place(self) -> ResourcePath:
+        return parse_path(self.path)
 
 
 class FakeServer:
@@ -243,7 +243,7 @@ class FakeServer:
         if asked.query.get("fieldValidation") == "Strict":
             _refuse_unknown(asked, kind, body)
 
-    def _found(self, place: Place, kind: Kind) -> Object:
+    def _found(self, place: ResourcePath, kind: Kind) -> Object:
         body = self.store.get(self._key(kind, place.namespace, place.name))
         if body is None:
             raise not_found(kind.resource, place.name)
@@ -252,7 +252,7 @@ class FakeServer:
     def _key(self, kind: Kind, namespace: str, name: str) -> Key:
         return (kind.resource, namespace if kind.namespaced else "", name)
 
-    def _kind_at(self, place: Place) -> Kind:
+    def _kind_at(self, place: ResourcePath) -> Kind:
         for each in self.kinds:
             if (each.group, each.version, each.plural) == (place.group, place.version, place.plural):
                 return each
@@ -262,7 +262,7 @@ class FakeServer:
         labels = by_labels(asked.query.get("labelSelector", ""))
         return labels, by_fields(asked.query.get("fieldSelector", ""), kind.plural)
 
-    def _check_right(self, verb: str, place: Place, kind: Kind) -> None:
+    def _check_right(self, verb: str, place: ResourcePath, kind: Kind) -> None:
         if (verb, place.resource) in self.denied:
             where = f' in the namespace "{place.namespace}"' if place.namespace else " at the cluster scope"
             why = f'User "fake" cannot {verb} resource "{kind.plural}" in API group "{kind.group}"{where}'

@@ -8,11 +8,11 @@ import pytest
 from tests.cluster.faults.proxy.proxy import ApiFaultProxy
 from tests.cluster.faults.proxy.rules import HttpRule
 
-from gangline.launch.kubernetes.api import client as client_module
-from gangline.launch.kubernetes.api.client import connect
-from gangline.launch.kubernetes.api.facts import read_facts
-from gangline.launch.kubernetes.api.informer import Informer
-from gangline.launch.kubernetes.api.protocol import Away, Conflict
+from gangline.launch.kubernetes.client import client as client_module
+from gangline.launch.kubernetes.client.api import ApiConflict, ApiUnavailable
+from gangline.launch.kubernetes.client.client import connect
+from gangline.launch.kubernetes.client.informer import Informer
+from gangline.launch.kubernetes.cluster.facts import read_facts
 
 pytestmark = pytest.mark.cluster
 PATIENCE_SECONDS = 60.0
@@ -94,7 +94,7 @@ def test_lost_answers_of_creates_make_no_doubles(count, proxy, namespace):
     def make(number):
         try:
             made = client.create(maps(namespace), config_map(f"m{number}"))
-        except Conflict:
+        except ApiConflict:
             made = client.get(f"{maps(namespace)}/m{number}")
         return made["metadata"]["uid"]
 
@@ -109,7 +109,7 @@ def test_patch_whose_answer_is_lost_is_away_and_done_once(proxy, namespace):
     client = through(proxy, namespace)
     client.create(maps(namespace), config_map("m"))
     proxy.book.set(HttpRule(action="lose_answer", method="PATCH", times=1))
-    with pytest.raises(Away):
+    with pytest.raises(ApiUnavailable):
         client.patch(f"{maps(namespace)}/m", {"data": {"x": "1"}})
     assert client.get(f"{maps(namespace)}/m")["data"] == {"x": "1"}
 

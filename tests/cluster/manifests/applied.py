@@ -13,10 +13,10 @@ from typing import Any
 
 from tests.manifests.rendered import objects
 
-from gangline.launch.kubernetes.api.client import Client, connect
-from gangline.launch.kubernetes.api.protocol import Conflict
-from gangline.launch.kubernetes.api.sign_in import Session, sign_in
-from gangline.launch.kubernetes.api.wire import HttpTransport
+from gangline.launch.kubernetes.client.api import ApiConflict
+from gangline.launch.kubernetes.client.auth import ApiSession, sign_in
+from gangline.launch.kubernetes.client.client import KubernetesClient, connect
+from gangline.launch.kubernetes.client.transport import HttpTransport
 
 PLURALS = {"NetworkPolicy": "networkpolicies", "ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
 CALL_SECONDS = 30.0
@@ -28,20 +28,20 @@ class Applied:
     gangs: str
     """Namespace of gangs."""
     system: str
-    admin: Client
+    admin: KubernetesClient
 
-    def account(self, name: str) -> Client:
+    def account(self, name: str) -> KubernetesClient:
         """A client that acts as the account `name` of the system namespace, unless it lives elsewhere."""
         home = {"gangline-gang": self.gangs, "pipeline-runner": "kubeflow"}.get(name, self.system)
         user = f"system:serviceaccount:{home}:{name}"
         groups = "system:serviceaccounts"
 
-        def session() -> Session:
+        def session() -> ApiSession:
             own = sign_in({"KUBECONFIG": str(self.kubeconfig)})
             headers = {"Impersonate-User": user, "Impersonate-Group": groups}
             return replace(own, headers=lambda: {**own.headers(), **headers})
 
-        return Client(HttpTransport(session, deadline_seconds=CALL_SECONDS), namespace=self.gangs)
+        return KubernetesClient(HttpTransport(session, deadline_seconds=CALL_SECONDS), namespace=self.gangs)
 
 
 @contextmanager
@@ -71,10 +71,10 @@ def collection(body: dict[str, Any]) -> str:
     return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
 
 
-def _make(admin: Client, path: str, body: dict[str, Any]) -> None:
+def _make(admin: KubernetesClient, path: str, body: dict[str, Any]) -> None:
     try:
         admin.create(path, body)
-    except Conflict:  # classes of an earlier test, the account that every namespace is born with
+    except ApiConflict:  # classes of an earlier test, the account that every namespace is born with
         assert body["kind"] in ("PriorityClass", "ServiceAccount"), body
 
 

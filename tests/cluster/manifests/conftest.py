@@ -6,7 +6,7 @@ import pytest
 from tests.cluster.manifests.applied import applied
 from tests.launch.kubernetes.mutations import good_pod
 
-from gangline.launch.kubernetes.api.protocol import Refused
+from gangline.launch.kubernetes.client.api import ApiRejected
 
 PATIENCE_SECONDS = 60.0
 
@@ -21,7 +21,7 @@ def is_admitted(client, path, body):
     """By dry run."""
     try:
         client.create(path, body, dry_run=True)
-    except Refused:
+    except ApiRejected:
         return False
     return True
 

@@ -3,10 +3,10 @@
 import pytest
 
 from gangline.errors import GanglineError
-from gangline.launch.kubernetes.api import rights
-from gangline.launch.kubernetes.api.facts import missing_rights
-from gangline.launch.kubernetes.api.protocol import Away, Denied
-from gangline.launch.kubernetes.api.rights import Right, single
+from gangline.launch.kubernetes.client.api import ApiForbidden, ApiUnavailable
+from gangline.launch.kubernetes.cluster import rights
+from gangline.launch.kubernetes.cluster.facts import missing_rights
+from gangline.launch.kubernetes.cluster.rights import Right, single
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("A1")]
 ACCOUNTS = {
@@ -64,9 +64,9 @@ def ask(client, verb, group, resource, *, name, namespace):
 def is_allowed(client, verb, right, name, namespace):
     try:
         ask(client, verb, right.group, right.resource, name=name or "nobody", namespace=namespace)
-    except Denied:
+    except ApiForbidden:
         return False
-    except Away:
+    except ApiUnavailable:
         raise
     except GanglineError:
         return True  # it was let in, and then did not find, or did not like, what it was told

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from tests.launch.kubernetes.mutations import good_pod, mutated
 from tests.oracles.restricted_pods import violations
 
-from gangline.launch.kubernetes.api.protocol import Refused
+from gangline.launch.kubernetes.client.api import ApiRejected
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("A3", full="1,000 mutated pods before a real API server")]
 TOKEN = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t", "expirationSeconds": 3600}}]}}
@@ -36,7 +36,7 @@ OF_CONTAINER = {
 def is_admitted(site, pod):
     try:
         site.admin.create(f"/api/v1/namespaces/{site.gangs}/pods", pod, dry_run=True)
-    except Refused:
+    except ApiRejected:
         return False
     return True
 

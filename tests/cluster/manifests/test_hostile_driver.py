@@ -11,9 +11,9 @@ import pytest
 from tests.launch.kubernetes.gangs import CPU
 from tests.launch.kubernetes.mutations import MUTATIONS, good_job, good_pod, ways_to
 
-from gangline.launch.kubernetes.api.protocol import Denied, Refused
-from gangline.launch.kubernetes.api.wire import Request
-from gangline.launch.kubernetes.objects.around import secret
+from gangline.launch.kubernetes.client.api import ApiForbidden, ApiRejected
+from gangline.launch.kubernetes.client.transport import ApiRequest
+from gangline.launch.kubernetes.objects.service_and_secret import secret
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("A3")]
 DRIVERS = ("gangline-driver", "gangline-serve", "pipeline-runner")
@@ -60,7 +60,7 @@ LOOKS = {
 
 
 def answer_of(client, path, *, method, body=None, content_type="application/json", query=None):
-    request = Request(verb="try", method=method, path=path, query=query or {}, body=body, content_type=content_type)
+    request = ApiRequest(verb="try", method=method, path=path, query=query or {}, body=body, content_type=content_type)
     return client._transport.send(request)
 
 
@@ -110,9 +110,9 @@ def test_no_list_of_secrets_is_answered(robbed, driver, method):
 def test_secret_of_the_site_cannot_be_written_over_or_added_to(robbed, driver):
     client = robbed.account(driver)
     for body in (secret_of(SITE, data={}), secret_of("gangline-pull", data={})):
-        with pytest.raises(Refused, match="this account writes no Secret but"):
+        with pytest.raises(ApiRejected, match="this account writes no Secret but"):
             client.replace(path_of(robbed, "secrets", SITE), {**body, "metadata": {"name": SITE}})
-        with pytest.raises(Refused, match="this account writes no Secret but"):
+        with pytest.raises(ApiRejected, match="this account writes no Secret but"):
             client.create(path_of(robbed, "secrets"), body)
 
 
@@ -120,11 +120,11 @@ def test_secret_of_the_site_cannot_be_written_over_or_added_to(robbed, driver):
 def test_no_secret_is_made_that_the_cluster_fills_with_a_token(robbed, driver):
     named = {"name": "token.gang", "annotations": {"kubernetes.io/service-account.name": "default"}}
     body = secret_of("token.gang", metadata=named, type="kubernetes.io/service-account-token")
-    with pytest.raises(Refused, match="the Secret of a gang is Opaque"):
+    with pytest.raises(ApiRejected, match="the Secret of a gang is Opaque"):
         robbed.account(driver).create(path_of(robbed, "secrets"), body)
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}}
     for account in ("default", "gangline-gang"):
-        with pytest.raises(Denied):
+        with pytest.raises(ApiForbidden):
             robbed.account(driver).create(path_of(robbed, "serviceaccounts", f"{account}/token"), asked)
 
 
@@ -141,7 +141,7 @@ def test_job_that_names_what_is_not_its_own_is_refused(robbed, driver, mutation)
     del job["metadata"]["namespace"]
     template = job["spec"]["template"]
     mutation.apply(template, template["spec"]["containers"][0])
-    with pytest.raises(Refused, match="denied request: gangline: "):
+    with pytest.raises(ApiRejected, match="denied request: gangline: "):
         robbed.account(driver).create(path_of(robbed, "jobs"), job)
 
 
@@ -152,14 +152,14 @@ def test_second_job_of_a_gang_does_not_get_its_secret(robbed, driver):
     del job["metadata"]["namespace"]
     assert client.create(path_of(robbed, "jobs"), job, dry_run=True)["metadata"]["name"] == job["metadata"]["name"]
     job["metadata"]["name"] = "thief"
-    with pytest.raises(Refused, match="pods mount no Secret but"):
+    with pytest.raises(ApiRejected, match="pods mount no Secret but"):
         client.create(path_of(robbed, "jobs"), job)
 
 
 @every_driver
 def test_nothing_is_started_or_entered_without_a_job(robbed, driver):
     client = robbed.account(driver)
-    with pytest.raises(Denied):
+    with pytest.raises(ApiForbidden):
         client.create(path_of(robbed, "pods"), good_pod())
     for below in ("exec", "attach", "portforward"):
         assert answer_of(client, path_of(robbed, "pods", f"gang-0/{below}"), method="POST").status == 403
@@ -177,7 +177,7 @@ def test_nothing_is_started_or_entered_without_a_job(robbed, driver):
 )
 def test_no_service_takes_traffic_of_others(robbed, driver, spec):
     body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "taker"}}
-    with pytest.raises(Refused, match="Services of gangs are headless"):
+    with pytest.raises(ApiRejected, match="Services of gangs are headless"):
         robbed.account(driver).create(path_of(robbed, "services"), body | {"spec": {"ports": [{"port": 443}]} | spec})
 
 
@@ -240,7 +240,7 @@ def test_placer_does_not_change_what_runs(robbed):
     robbed.admin.create(path_of(robbed, "pods"), pod)
     placer, path = robbed.account("gangline-placer"), path_of(robbed, "pods", pod["metadata"]["name"])
     evil = [{"op": "replace", "path": "/spec/containers/0/image", "value": f"evil.example/x@sha256:{'e' * 64}"}]
-    with pytest.raises(Refused, match="keeps the image"):
+    with pytest.raises(ApiRejected, match="keeps the image"):
         placer.patch(path, evil, kind="json")
     assert placer.patch(path, {"metadata": {"labels": {"placed": "yes"}}}) is not None
     robbed.admin.delete(path, grace_seconds=0)

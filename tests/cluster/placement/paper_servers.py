@@ -7,15 +7,15 @@ nodes that never speak; `PODS` does. The label of a pool keeps everybody else aw
 import secrets
 from datetime import UTC, datetime
 
-from gangline.launch.kubernetes.api.protocol import Api, Conflict
-from gangline.spec.site import PodTable
+from gangline.launch.kubernetes.client.api import ApiConflict, KubernetesApi
+from gangline.spec.config.site import PodTable
 
 SILENT = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 PODS = PodTable(cpus=1, memory_bytes=1e6, shm_bytes=0, disk_bytes=1e6, tolerate=SILENT)
 
 
 class PaperServers:
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: KubernetesApi) -> None:
         self._api = api
         self.pool = f"paper-{secrets.token_hex(3)}"
         self.names: list[str] = []
@@ -56,7 +56,7 @@ class PaperServers:
         path = f"/api/v1/namespaces/{self._api.namespace}/pods/{pod['metadata']['name']}/status"
         try:
             self._api.patch(path, {"status": status})
-        except Conflict:
+        except ApiConflict:
             return  # somebody else wrote; the next tick says it again
 
     def remove(self, name: str) -> None:

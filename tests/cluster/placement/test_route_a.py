@@ -8,12 +8,12 @@ import pytest
 from tests.cluster.placement.paper_servers import PODS, PaperServers
 from tests.launch.kubernetes.gangs import CPU
 
-from gangline.launch.kubernetes.api.client import connect
-from gangline.launch.kubernetes.api.facts import Facts
+from gangline.launch.kubernetes.client.client import connect
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.render import render
-from gangline.launch.kubernetes.placing.place import Placer
-from gangline.spec.podset import Resources
-from gangline.spec.site import LaunchTable
+from gangline.launch.kubernetes.placement.placer import Placer
+from gangline.spec.config.site import LaunchTable
+from gangline.spec.gang.podset import Resources
 
 pytestmark = pytest.mark.cluster
 PATIENCE_SECONDS = 60.0
@@ -40,7 +40,7 @@ class Stand:
             resources=Resources(cpus=1, memory_bytes=10**6, shm_bytes=1), deadline_seconds=None,
         )  # fmt: skip
         rendered = render(
-            podset, namespace=self.api.namespace, pod=PODS, launch=LaunchTable(launcher="job"), facts=Facts(),
+            podset, namespace=self.api.namespace, pod=PODS, launch=LaunchTable(launcher="job"), facts=ClusterFacts(),
             route="gates", now=datetime.now(UTC),
         )  # fmt: skip
         self.api.create(rendered.root_path, rendered.root)

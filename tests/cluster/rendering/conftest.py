@@ -6,8 +6,8 @@ import pytest
 from tests.cluster.manifests.applied import applied
 from tests.launch.kubernetes.mutations import good_pod
 
-from gangline.launch.kubernetes.api.client import connect
-from gangline.launch.kubernetes.api.protocol import Refused
+from gangline.launch.kubernetes.client.api import ApiRejected
+from gangline.launch.kubernetes.client.client import connect
 
 SECONDS = 60.0
 """How long a new admission policy may take to be in force."""
@@ -29,7 +29,7 @@ def await_policy(api):
     while time.monotonic() < deadline:
         try:
             api.create(f"/api/v1/namespaces/{api.namespace}/pods", pod, dry_run=True)
-        except Refused as error:
+        except ApiRejected as error:
             assert "gangline: images are named by digest" in str(error)  # noqa: PT017 -- it is waited for
             return
         time.sleep(0.2)

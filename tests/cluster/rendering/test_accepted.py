@@ -6,9 +6,9 @@ import pytest
 from tests.launch.kubernetes.gangs import CPU, cases
 from tests.launch.kubernetes.templates import pod_of
 
-from gangline.launch.kubernetes.api.facts import Facts
-from gangline.launch.kubernetes.api.protocol import Refused
-from gangline.launch.kubernetes.objects.emit import merge
+from gangline.launch.kubernetes.client.api import ApiRejected
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts
+from gangline.launch.kubernetes.objects.manifest import merge
 from gangline.launch.kubernetes.objects.render import render_as, secret
 
 pytestmark = pytest.mark.cluster
@@ -17,7 +17,7 @@ CASES = cases()
 
 def placed_in(setting, namespace):
     """Names of priority classes are left out: a bare cluster has none."""
-    return replace(setting, namespace=namespace, facts=Facts())
+    return replace(setting, namespace=namespace, facts=ClusterFacts())
 
 
 @pytest.fixture
@@ -76,5 +76,5 @@ def test_secret_of_a_gang_is_taken(api):
 def test_field_that_nobody_knows_is_refused(api):
     rendered = render_as("job", placed_in(CASES["job-1-cpu"][1], api.namespace))
     body = merge(rendered.root, {"spec": {"backofLimit": 0}})
-    with pytest.raises(Refused, match="backofLimit"):
+    with pytest.raises(ApiRejected, match="backofLimit"):
         api.create(rendered.root_path, body, dry_run=True)

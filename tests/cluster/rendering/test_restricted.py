@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from tests.launch.kubernetes.mutations import MUTATIONS, good_pod, mutated
 from tests.oracles.restricted_pods import violations
 
-from gangline.launch.kubernetes.api.protocol import Refused
+from gangline.launch.kubernetes.client.api import ApiRejected
 
 pytestmark = pytest.mark.cluster
 
@@ -17,7 +17,7 @@ def is_refused(api, pod):
     """Do PodSecurity or our admission policy refuse `pod`? None: the server finds it no pod at all."""
     try:
         api.create(f"/api/v1/namespaces/{api.namespace}/pods", pod, dry_run=True)
-    except Refused as error:
+    except ApiRejected as error:
         return True if any(words in str(error) for words in REFUSALS) else None
     return False
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from tests.line.repositories import commit, git
 
-from gangline.launch.faults.proxy import FaultProxy
+from gangline.faults.proxy import FaultProxy
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

@@ -8,7 +8,7 @@ import pytest
 from tests.contracts.launcher.gangs import HEAD
 from tests.contracts.launcher.stands import ClusterStand
 
-from gangline.spec.podset import Resources
+from gangline.spec.gang.podset import Resources
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

@@ -14,9 +14,8 @@ from tests.cluster.rig.wait import await_true
 from tests.contracts.launcher.gangs import HEAD, SLEEPER, STEPPER
 from tests.contracts.launcher.stands import ClusterStand
 
-from gangline.launch.kubernetes.placing.workload import is_admitted
-from gangline.spec.placement import Placement
-from gangline.spec.podset import Resources
+from gangline.launch.kubernetes.placement.kueue_admission import is_admitted
+from gangline.spec.gang.podset import Placement, Resources
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 SMALL = Resources(cpus=0.2, memory_bytes=2**28, shm_bytes=2**24)

@@ -15,14 +15,14 @@ from tests.contracts.launcher.stands import ClusterStand
 from tests.oracles.one_process import train
 from tests.train.gang import ROOT, load_tiny, tiny_plan
 
-from gangline.checkpoint.export import export_model
-from gangline.launch.kubernetes.stop import give_up_pod
+from gangline.checkpoint.format.export import export_model
+from gangline.launch.kubernetes.lifecycle.cancel import fail_and_delete_pod
 from gangline.procfs import environ, with_variable
+from gangline.spec.gang.podset import Resources
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Size
-from gangline.spec.podset import Resources
-from gangline.storage.blobs import put_blob
-from gangline.storage.layer import LayerFile, pack
+from gangline.storage.objects.blobs import put_blob
+from gangline.storage.objects.code_layer import LayerFile, pack
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
@@ -88,7 +88,7 @@ def lose(stand, name, index):
             with suppress(ProcessLookupError):  # the first of a container takes the others along
                 os.kill(pid, order)
         if order is signal.SIGSTOP:
-            give_up_pod(stand.api, pod)
+            fail_and_delete_pod(stand.api, pod)
 
 
 def resumed(stand, plan, rank):

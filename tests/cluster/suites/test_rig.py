@@ -6,7 +6,7 @@ import time
 import pytest
 from tests.cluster.rig.trouble import Trouble
 
-from gangline.storage.scoped import scoped_credentials
+from gangline.storage.s3.run_credentials import scoped_credentials
 
 pytestmark = pytest.mark.cluster
 
@@ -49,7 +49,7 @@ def run(cluster, namespace, object_):
 
 
 def test_pod_of_the_small_image_imports_the_keeper_without_torch(cluster, namespace):
-    program = "import gangline.train.keeper, sys, os; print(os.getuid(), 'torch' in sys.modules)"
+    program = "import gangline.keeper.main, sys, os; print(os.getuid(), 'torch' in sys.modules)"
     assert run(cluster, namespace, pod("keeper", cluster.image, program)).split() == ["65532", "False"]
 
 

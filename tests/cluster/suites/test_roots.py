@@ -9,7 +9,7 @@ import pytest
 from tests.contracts.launcher.gangs import HEAD, SAVER, SLEEPER, STEPPER, poll
 from tests.contracts.launcher.stands import ClusterStand
 
-from gangline.spec.podset import Resources
+from gangline.spec.gang.podset import Resources
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 PATIENCE_SECONDS = 120.0

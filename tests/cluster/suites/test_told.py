@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.cluster.rig.site import make_site
 
-from gangline.spec.load import load_site_text
+from gangline.spec.config.load import load_site_text
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.cluster

@@ -14,11 +14,11 @@ import yaml
 from tests.cluster.rig.trouble import Trouble
 from tests.launch.kubernetes.gangs import CPU, setting
 
-from gangline.launch.kubernetes.api.client import connect
-from gangline.launch.kubernetes.api.facts import read_facts
+from gangline.launch.kubernetes.client.client import connect
+from gangline.launch.kubernetes.cluster.facts import read_facts
 from gangline.launch.kubernetes.launcher import KubernetesLauncher
 from gangline.launch.kubernetes.objects.render import owner_patch, render_as
-from gangline.spec.site import LaunchTable, PodTable
+from gangline.spec.config.site import LaunchTable, PodTable
 
 pytestmark = pytest.mark.cluster
 GOLDEN = Path(__file__).parents[2] / "golden" / "cluster" / "jobset-of-trainer-2.3.0.yaml"

@@ -1,6 +1,6 @@
 """Orders and rows of runs for tests."""
 
-from gangline.serve.types import Order, RunRow
+from gangline.serve.database.types import Order, RunRow
 
 
 def order(ref="refs/heads/main", project="alpha", **fields):

@@ -10,7 +10,7 @@ from tests.contracts.database.rows import order, row
 
 from gangline.errors import ConfigError
 from gangline.serve.database.open import open_database
-from gangline.serve.types import Principal, RunFilter
+from gangline.serve.database.types import Principal, RunFilter
 
 DAY = 86_400.0
 

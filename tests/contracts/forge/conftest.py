@@ -12,8 +12,8 @@ from tests.contracts.forge.stub import BOT, STRANGER, Stub
 from tests.line import repositories
 from tests.line.repositories import commit, git
 
-from gangline.line.forge.open import open_forges
-from gangline.spec.site import ForgeTable, Site
+from gangline.forge.factory import open_forges
+from gangline.spec.config.site import ForgeTable, Site
 
 SECRET, TOKEN = "hush", "t0ken"
 

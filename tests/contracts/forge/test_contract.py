@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from gangline.errors import ConfigError
-from gangline.line.forge.protocol import Status
+from gangline.forge.protocol import CommitStatus
 
 MARKER = "<!-- gangline:tiny -->"
 
@@ -77,7 +77,9 @@ def test_heads_are_all_branches_and_open_pull_requests(world):
 @pytest.mark.parametrize("state", ["pending", "success", "failure"])
 def test_a_status_stands_on_its_commit(world, state):
     sha = world.push("main")
-    status = Status(context="gangline/train", state=state, description="step 3 of 9", url="https://runs.example.org/r")
+    status = CommitStatus(
+        context="gangline/train", state=state, description="step 3 of 9", url="https://runs.example.org/r"
+    )
     world.forge.set_status(world.repository, sha, status)
     assert world.statuses(sha) == [{"context": "gangline/train", "state": state, "said": "step 3 of 9"}]
 
@@ -85,8 +87,12 @@ def test_a_status_stands_on_its_commit(world, state):
 def test_a_status_told_twice_is_no_trouble(world):
     sha = world.push("main")
     for words in ("step 3", "step 4"):
-        world.forge.set_status(world.repository, sha, Status(context="gangline/x", state="pending", description=words))
-    world.forge.set_status(world.repository, sha, Status(context="gangline/x", state="success", description="done"))
+        world.forge.set_status(
+            world.repository, sha, CommitStatus(context="gangline/x", state="pending", description=words)
+        )
+    world.forge.set_status(
+        world.repository, sha, CommitStatus(context="gangline/x", state="success", description="done")
+    )
     assert [s["state"] for s in world.statuses(sha)][-1] == "success"
 
 
@@ -150,13 +156,15 @@ def test_a_token_that_may_not_is_refused_with_what_it_needs(world):
     sha = world.push("main")
     forge = world.with_token("0" * 40)
     with pytest.raises(ConfigError, match=r"refuses our token .* give forge\.ours\.token the rights") as caught:
-        forge.set_status(world.repository, sha, Status(context="gangline/x", state="success", description=""))
+        forge.set_status(world.repository, sha, CommitStatus(context="gangline/x", state="success", description=""))
     assert "0" * 40 not in str(caught.value)
 
 
 def test_a_repository_that_is_not_there_is_said(world):
     with pytest.raises(ConfigError, match="no such place"):
-        world.forge.set_status("team/none", "1" * 40, Status(context="gangline/x", state="success", description=""))
+        world.forge.set_status(
+            "team/none", "1" * 40, CommitStatus(context="gangline/x", state="success", description="")
+        )
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gangline.launch.kubernetes.api.protocol import Away
+from gangline.launch.kubernetes.client.api import ApiUnavailable
 
 WRITES = ("create", "patch", "replace", "delete")
 
@@ -53,7 +53,7 @@ class Losing:
         made = self._api.create(path, body, dry_run=dry_run)
         self._count += 1
         if self._count % self._share == 0:
-            raise Away("the answer was lost on its way")
+            raise ApiUnavailable("the answer was lost on its way")
         return made
 
 
@@ -87,7 +87,7 @@ class Closing:
 
     def _check(self) -> None:
         if self.is_closed:
-            raise Away("nobody answers")
+            raise ApiUnavailable("nobody answers")
 
 
 class Shaky:
@@ -103,10 +103,10 @@ class Shaky:
         def ask(*arguments: Any, **options: Any) -> Any:
             thrown = self._dice.random()
             if thrown < self._share / 2:
-                raise Away("not sent")
+                raise ApiUnavailable("not sent")
             answer = call(*arguments, **options)
             if thrown < self._share:
-                raise Away("the answer was lost")
+                raise ApiUnavailable("the answer was lost")
             return answer
 
         return ask

@@ -13,14 +13,14 @@ from gangline.launch.local.folder import GangFolder
 from gangline.launch.protocol import Launcher
 from gangline.launch.sandbox import Sandbox, find_engine
 from gangline.procfs import with_variable
+from gangline.spec.gang.podset import PodSet
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import CheckpointPolicy, Plan, Program, Recovery
-from gangline.spec.podset import PodSet
+from gangline.spec.plan import CheckpointPolicy, Plan, ProgramSpec, Recovery
 from gangline.spec.record import Trust
-from gangline.storage.blobs import put_blob
-from gangline.storage.layer import LayerFile, pack
+from gangline.storage.objects.blobs import put_blob
+from gangline.storage.objects.code_layer import LayerFile, pack
+from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.open import open_store
-from gangline.storage.protocol import ObjectStore
 
 HEAD = """
 import json, os, signal, sys, time
@@ -65,7 +65,7 @@ class Stand:
             project="p",
             name="ddp",
             run_prefix=f"runs/p/c/{name}",
-            program=Program(command=("python", "program.py")),
+            program=ProgramSpec(command=("python", "program.py")),
             strategy="ddp",
             mesh=Mesh(dp_replicate=ranks),
             steps=10,

@@ -21,16 +21,16 @@ from tests.cluster.fake.api import FakeApi
 from tests.cluster.fake.controllers import JobController
 from tests.cluster.fake.kubelet import FakeKubelet
 
-from gangline.launch.kubernetes.objects.setting import GANG, SPEC
-from gangline.launch.kubernetes.pods import node_rank
+from gangline.launch.kubernetes.objects.render_context import GANG, SPEC
+from gangline.launch.kubernetes.state.pods import node_rank
 from gangline.launch.local.folder import GangFolder
-from gangline.launch.local.processes import end_everything
-from gangline.launch.local.start import keeper_environ, materialise
-from gangline.launch.local.tail import Tail
-from gangline.spec.gang import KeeperStatus
-from gangline.spec.pod import event_line, log_line, status_line, to_message
-from gangline.spec.podset import PodSet
-from gangline.storage.protocol import ObjectStore
+from gangline.launch.local.follower import Tail
+from gangline.launch.local.keeper_start import keeper_environ, materialise
+from gangline.launch.local.processes import kill_gang
+from gangline.spec.gang.pod_output import event_line, log_line, status_line, to_message
+from gangline.spec.gang.podset import PodSet
+from gangline.spec.gang.status import KeeperStatus
+from gangline.storage.objects.protocol import ObjectStore
 
 STEP_SECONDS = 0.02
 
@@ -96,7 +96,7 @@ class ProcessKubelet:
         self._over.set()
         self._thread.join()
         for each in self._running.values():
-            end_everything(each.folder)
+            kill_gang(each.folder)
             each.process.wait()
         if self.error is not None:
             raise self.error
@@ -115,7 +115,7 @@ class ProcessKubelet:
         pods = {pod["metadata"]["uid"]: pod for pod in self._pods()}
         for uid in [uid for uid in self._running if uid not in pods]:
             gone = self._running.pop(uid)  # by force: a real one may run on for a while
-            end_everything(gone.folder)
+            kill_gang(gone.folder)
             gone.process.wait()
         for uid, pod in pods.items():
             running = self._running.get(uid)
@@ -133,7 +133,7 @@ class ProcessKubelet:
         folder = GangFolder(self._root / gang / name)
         materialise(folder, podset, store=self._store, secrets=lambda key: self._secret(pod, key))
         environ = keeper_environ(folder, replace(podset, store=self._store.url), node)
-        command = [sys.executable, "-m", "gangline.train.keeper"]
+        command = [sys.executable, "-m", "gangline.keeper.main"]
         self._hands.run(name, ready=False, namespace=self._api.namespace)
         process = subprocess.Popen(
             command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
@@ -144,7 +144,7 @@ class ProcessKubelet:
         ended = running.process.poll()
         self._say(running)
         if ended is not None:
-            end_everything(running.folder)
+            kill_gang(running.folder)
             self._end(uid, pod, running, ended)
             return
         if "deletionTimestamp" in pod["metadata"]:

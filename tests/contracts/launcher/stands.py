@@ -8,14 +8,14 @@ from tests.cluster.fake.api import FakeApi
 from tests.contracts.launcher.gangs import Stand, poll
 from tests.contracts.launcher.kubelet import ProcessKubelet
 
-from gangline.launch.kubernetes.api.facts import Facts
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.launcher import KubernetesLauncher
-from gangline.launch.kubernetes.objects.render import Root
-from gangline.launch.kubernetes.roots import JOB, JOBSET, TRAINJOB
+from gangline.launch.kubernetes.objects.render import RootName
+from gangline.launch.kubernetes.state.roots import JOB, JOBSET, TRAINJOB
 from gangline.launch.protocol import Launcher
 from gangline.procfs import with_variable
-from gangline.spec.podset import PodSet, Resources
-from gangline.spec.site import LaunchTable, PodTable
+from gangline.spec.config.site import LaunchTable, PodTable
+from gangline.spec.gang.podset import PodSet, Resources
 
 IMAGE = f"registry.example/gangline/runtime@sha256:{'0' * 64}"
 STORE = "s3://gangs/store?endpoint=http://store.example:9000"
@@ -40,7 +40,7 @@ class FakeStand(Stand):
         """A driver that reaches the server by `api`."""
         return KubernetesLauncher(
             api,
-            facts=Facts(version="1.34", served=("batch/v1/jobs",), placer=True),
+            facts=ClusterFacts(version="1.34", served=("batch/v1/jobs",), placer=True),
             launch=LaunchTable(target="kubernetes", launcher="job"),
             pod=PodTable(),
             secrets=lambda name: f"value of {name}".encode(),
@@ -73,8 +73,8 @@ class FakeStand(Stand):
 class ClusterStand(FakeStand):
     """The launcher of clusters over a real one; `kind` is the root of its gangs."""
 
-    def __init__(self, root: Path, cluster, namespace: str, *, kind: Root = "job") -> None:
-        from gangline.launch.kubernetes.api.client import connect
+    def __init__(self, root: Path, cluster, namespace: str, *, kind: RootName = "job") -> None:
+        from gangline.launch.kubernetes.client.client import connect
 
         self._cluster, self._namespace, self.kind = cluster, namespace, kind
         self.api = connect({"KUBECONFIG": str(cluster.kubeconfig), **os.environ}, namespace=namespace)
@@ -85,7 +85,7 @@ class ClusterStand(FakeStand):
         return self.over(self.api)
 
     def over(self, api) -> Launcher:
-        from gangline.launch.kubernetes.api.facts import read_facts
+        from gangline.launch.kubernetes.cluster.facts import read_facts
 
         return KubernetesLauncher(
             api,
@@ -114,7 +114,7 @@ class ClusterStand(FakeStand):
     def podset(self, program: str, name: str = "run-1", **changes) -> PodSet:
         small = {
             "image": self._cluster.image,
-            "command": ("python", "-m", "gangline.train.pod"),
+            "command": ("python", "-m", "gangline.keeper.pod"),
             "store": self._cluster.store_url_for_pods(self.prefix),
             "secrets": ("checkpoint-key", "store-credentials"),
             "resources": Resources(cpus=0.5, memory_bytes=2**28, shm_bytes=2**24),

@@ -8,7 +8,7 @@ import pytest
 from tests.contracts.launcher.gangs import HEAD, SAVER, SLEEPER, STEPPER, poll
 
 from gangline.errors import IntegrityError, StillRunning, UsageError
-from gangline.spec.outputs import ASKED, Outputs, OutputsAsked
+from gangline.spec.program_files import OUTPUTS_VARIABLE, Outputs, OutputsRequest
 
 
 def end_of(stand, name="run-1"):
@@ -51,10 +51,10 @@ if generation == 0:
 
 def test_what_rank_0_wrote_is_in_the_store_when_the_gang_has_ended(stand):
     podset = stand.podset(WRITER)
-    asked = OutputsAsked(
+    asked = OutputsRequest(
         globs=("out/**",), metrics="metrics.json", code=podset.code, most_files=10, most_bytes=1000
     )  # fmt: skip
-    stand.launcher.submit(replace(podset, env={ASKED: asked.to_json().decode()}))
+    stand.launcher.submit(replace(podset, env={OUTPUTS_VARIABLE: asked.to_json().decode()}))
     assert end_of(stand).exit_code == 0
     found = Outputs.from_json(stand.store.get("runs/p/c/run-1/outputs.json").data)
     assert (found.gang, [file.path for file in found.files]) == ("run-1", ["out/model.pt", "out/of-the-first"])

@@ -14,8 +14,8 @@ from tests.contracts.launcher.gangs import HEAD, SLEEPER, STEPPER, layer_of, pol
 from gangline import procfs
 from gangline.errors import CapacityError, IntegrityError
 from gangline.launch.local.folder import GangFolder
-from gangline.spec.podset import Resources
-from gangline.storage.blobs import blob_key, put_blob
+from gangline.spec.gang.podset import Resources
+from gangline.storage.objects.blobs import blob_key, put_blob
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_gang_outlives_a_driver_that_is_killed_in_follow(stand):
     driver = textwrap.dedent(f"""
         from pathlib import Path
         from gangline.launch.local import LocalLauncher
-        from gangline.spec.podset import PodSet
+        from gangline.spec.gang.podset import PodSet
         from gangline.storage.open import open_store
         store = open_store({stand.store.url!r})
         launcher = LocalLauncher(Path({str(stand.root)!r}), store=store, secrets=lambda _: b"")

@@ -13,8 +13,8 @@ from tests.contracts.launcher.gangs import HEAD, SLEEPER, STEPPER, Stand, poll
 from tests.contracts.launcher.stands import IMAGE, STORE, FakeStand
 
 from gangline.errors import ConfigError, IntegrityError, StorageError
-from gangline.launch.kubernetes.api.rights import DRIVER, READER, SWEEPER
-from gangline.spec.podset import PodSet, Resources
+from gangline.launch.kubernetes.cluster.rights import DRIVER, READER, SWEEPER
+from gangline.spec.gang.podset import PodSet, Resources
 
 SUBMIT_CALLS = 12
 

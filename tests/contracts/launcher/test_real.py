@@ -13,11 +13,11 @@ from tests.contracts.launcher.crashing import Crashing, Killed
 from tests.contracts.launcher.gangs import HEAD, SAVER, SLEEPER, STEPPER, poll
 from tests.contracts.launcher.stands import ClusterStand
 
-from gangline.launch.kubernetes.api.client import connect
-from gangline.launch.kubernetes.api.facts import read_facts
-from gangline.launch.kubernetes.roots import find_root, root_kinds
-from gangline.spec.podset import Resources
-from gangline.spec.site import LaunchTable
+from gangline.launch.kubernetes.client.client import connect
+from gangline.launch.kubernetes.cluster.facts import read_facts
+from gangline.launch.kubernetes.state.roots import find_root, root_kinds
+from gangline.spec.config.site import LaunchTable
+from gangline.spec.gang.podset import Resources
 
 pytestmark = pytest.mark.cluster
 PATIENCE_SECONDS = 120.0
@@ -167,13 +167,13 @@ def test_server_that_is_away_stops_no_training(stand, proxy):
 DRIVER = """
 import sys
 from pathlib import Path
-from gangline.launch.kubernetes.api.client import connect
-from gangline.launch.kubernetes.api.facts import read_facts
-from gangline.launch.kubernetes.roots import find_root, root_kinds
-from gangline.launch.kubernetes.api.facts import read_facts
+from gangline.launch.kubernetes.client.client import connect
+from gangline.launch.kubernetes.cluster.facts import read_facts
+from gangline.launch.kubernetes.state.roots import find_root, root_kinds
+from gangline.launch.kubernetes.cluster.facts import read_facts
 from gangline.launch.kubernetes.launcher import KubernetesLauncher
-from gangline.spec.podset import PodSet
-from gangline.spec.site import LaunchTable, PodTable
+from gangline.spec.gang.podset import PodSet
+from gangline.spec.config.site import LaunchTable, PodTable
 kubeconfig, namespace, podset, pull, kind = sys.argv[1:]
 api = connect({"KUBECONFIG": kubeconfig}, namespace=namespace)
 launcher = KubernetesLauncher(

@@ -17,16 +17,16 @@ from tests.cluster.fake.api import FakeApi
 from tests.cluster.fake.controllers import JobController
 from tests.cluster.fake.kubelet import FakeKubelet
 
-from gangline.launch.kubernetes.api.rights import DRIVER, READER
-from gangline.launch.kubernetes.once import PodRunner, Whose
+from gangline.launch.kubernetes.cluster.rights import DRIVER, READER
+from gangline.launch.kubernetes.module_runner import OwningRun, PodRunner
 from gangline.launch.sandbox import Sandbox, find_engine
-from gangline.launch.sandbox.once import LocalRunner
-from gangline.spec.site import LaunchTable, PodTable
+from gangline.launch.sandbox.process_runner import ProcessRunner
+from gangline.spec.config.site import LaunchTable, PodTable
 from gangline.storage.open import open_store
 
 IMAGE = f"registry.example/gangline/runtime@sha256:{'0' * 64}"
 RUN = "demo-0a1b2c3d-abcdef"
-WHOSE = Whose(run=RUN, project="demo", commit="0a1b2c3d" * 5, image=IMAGE)
+WHOSE = OwningRun(run=RUN, project="demo", commit="0a1b2c3d" * 5, image=IMAGE)
 _STAMP = "%Y-%m-%dT%H:%M:%S.%f"
 
 
@@ -35,7 +35,7 @@ class LocalStand:
 
     def __init__(self, root: Path) -> None:
         root.chmod(0o755)
-        self.runner = LocalRunner(lambda trust: Sandbox(engine=find_engine("auto", wide=trust == "own"), trust=trust))
+        self.runner = ProcessRunner(lambda trust: Sandbox(engine=find_engine("auto", wide=trust == "own"), trust=trust))
         self._before = self._scratch()
 
     def leftovers(self) -> list[str]:
@@ -77,7 +77,7 @@ class ClusterPodStand:
     """Over a real cluster and its store; `kubeconfig` is that of an account with a driver's rights alone."""
 
     def __init__(self, cluster, namespace: str, kubeconfig: Path) -> None:
-        from gangline.launch.kubernetes.api.client import connect
+        from gangline.launch.kubernetes.client.client import connect
 
         self._cluster, self._namespace = cluster, namespace
         self.store = cluster.store(namespace)
@@ -87,7 +87,7 @@ class ClusterPodStand:
         self.api = connect({**os.environ, "KUBECONFIG": str(kubeconfig)}, namespace=namespace)
         self.runner = PodRunner(
             connect=lambda: self.api, store=self.store, pods_store=for_pods,
-            whose=Whose(run=RUN, project="demo", commit=WHOSE.commit, image=cluster.image),
+            whose=OwningRun(run=RUN, project="demo", commit=WHOSE.commit, image=cluster.image),
             launch=LaunchTable(target="kubernetes", launcher="job", namespace=namespace),
             pod=PodTable(
                 pull="Never" if cluster.is_own else "IfNotPresent", cpus=0.3, memory_bytes=3e8, shm_bytes=16e6,

@@ -6,15 +6,15 @@ from functools import partial
 
 import pytest
 
-from gangline.launch.sandbox.runner import Job
-from gangline.storage.layer import LayerFile, pack
+from gangline.launch.sandbox.module_runner import ModuleJob
+from gangline.storage.objects.code_layer import LayerFile, pack
 
 pytestmark = [pytest.mark.row("P10"), pytest.mark.timeout(240)]
 
 
-def job(program: str, **changes) -> Job:
+def job(program: str, **changes) -> ModuleJob:
     layer = pack([LayerFile("start.py", program.encode()), LayerFile("part/of.txt", b"code")])
-    return Job(**{"module": "start", "code": layer, "seconds": 60.0, "trust": "own", **changes})
+    return ModuleJob(**{"module": "start", "code": layer, "seconds": 60.0, "trust": "own", **changes})
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def test_variables_of_the_line_are_there_and_change_nothing_of_the_runner(stand)
 
 
 def test_without_code_it_is_a_module_of_gangline_in_an_empty_folder(stand):
-    done = stand.runner.run(Job(module="gangline.units", seconds=60.0, trust="own"))
+    done = stand.runner.run(ModuleJob(module="gangline.units", seconds=60.0, trust="own"))
     assert (done.exit_code, done.stdout) == (0, b""), done.stderr
 
 

@@ -5,9 +5,9 @@ from secrets import token_hex
 
 import pytest
 
-from gangline.launch.faults.gateway import Gateway
-from gangline.storage.keys import check_prefix
-from gangline.storage.local import FolderStore
+from gangline.faults.s3_gateway import S3Gateway
+from gangline.storage.folder.store import FolderStore
+from gangline.storage.objects.keys import check_prefix
 from gangline.storage.open import open_store
 
 SECTION = "runs/p/c/r/gang"
@@ -67,7 +67,7 @@ def store(request, tmp_path):
     elif request.param == "section":
         yield Section(tmp_path / "store")
     elif request.param == "gateway":
-        with Gateway(FolderStore(tmp_path / "store")) as gateway:
-            yield open_store(Gateway.url(gateway.port), credentials=gateway.credentials)
+        with S3Gateway(FolderStore(tmp_path / "store")) as gateway:
+            yield open_store(S3Gateway.url(gateway.port), credentials=gateway.credentials)
     else:
         yield request.getfixturevalue(f"{request.param}_server").store(f"test/{token_hex(8)}")

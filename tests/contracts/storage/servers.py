@@ -16,8 +16,8 @@ import pytest
 import urllib3
 from tests.tools.__main__ import tools_folder
 
+from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.open import open_store
-from gangline.storage.protocol import ObjectStore
 
 _START_SECONDS = 60
 _DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []

@@ -2,7 +2,7 @@
 
 import time
 
-from gangline.storage.collect import abort_left_uploads
+from gangline.storage.objects.multipart import abort_left_uploads
 
 
 def test_left_uploads_are_collected_by_prefix_and_age(store):

@@ -3,7 +3,7 @@
 import pytest
 
 from gangline.errors import StorageError
-from gangline.storage.local import FolderStore
+from gangline.storage.folder.store import FolderStore
 from gangline.storage.open import open_store
 from gangline.storage.probe import probe
 

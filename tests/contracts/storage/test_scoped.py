@@ -9,11 +9,17 @@ from minio import MinioAdmin
 from minio.credentials import StaticProvider
 
 from gangline.errors import StorageError, UsageError
-from gangline.storage import lent_accounts, lent_sessions
-from gangline.storage.local import FolderStore
-from gangline.storage.multipart import MIN_PART_BYTES
+from gangline.storage.folder.store import FolderStore
+from gangline.storage.objects.multipart import MIN_PART_BYTES
 from gangline.storage.open import open_store
-from gangline.storage.scoped import lending, lent_owners, policy, revoke_credentials, scoped_credentials
+from gangline.storage.s3 import minio_accounts, sts_sessions
+from gangline.storage.s3.run_credentials import (
+    credential_owners,
+    credential_policy,
+    policy,
+    revoke_credentials,
+    scoped_credentials,
+)
 
 OWN = "runs/p/c/mine/gang"
 
@@ -80,7 +86,7 @@ def test_a_runs_credentials_end_when_they_are_taken_back_and_no_others(minio_ser
     ]
     for store in mine:
         store.put(f"{OWN}/x", b"")
-    assert lent_owners(owner) == {"runs/p/c/mine", "runs/p/c/mine2", "runs/p/c/min"}
+    assert credential_owners(owner) == {"runs/p/c/mine", "runs/p/c/mine2", "runs/p/c/min"}
     assert revoke_credentials(owner, "runs/p/c/mine") == 3
     assert revoke_credentials(owner, "runs/p/c/mine") == 0
     for store in mine:
@@ -88,7 +94,7 @@ def test_a_runs_credentials_end_when_they_are_taken_back_and_no_others(minio_ser
             store.put(f"{OWN}/x", b"")
     for prefix_of, run, lent in zip((prefix, prefix, f"{prefix}-2"), ("mine2", "min", "mine"), others, strict=True):
         minio_server.store(prefix_of, credentials=lent.text).put(f"runs/p/c/{run}/gang/x", b"")
-    assert lent_owners(owner) == {"runs/p/c/mine2", "runs/p/c/min"}
+    assert credential_owners(owner) == {"runs/p/c/mine2", "runs/p/c/min"}
 
 
 @pytest.mark.tools
@@ -98,7 +104,7 @@ def test_access_keys_that_somebody_else_made_are_left_alone(minio_server, user):
     theirs.add_service_account(access_key="backup-key", secret_key="backup-secret", description="runs/p/c/mine")
     store = minio_server.store("scope", credentials=credentials)
     scoped_credentials(store, write=OWN, owner="runs/p/c/mine")
-    assert lent_owners(store) == {"runs/p/c/mine"}
+    assert credential_owners(store) == {"runs/p/c/mine"}
     assert revoke_credentials(store, "runs/p/c/mine") == 1
     assert [each["accessKey"] for each in json.loads(theirs.list_service_account(""))["accounts"]] == ["backup-key"]
 
@@ -134,8 +140,8 @@ def test_a_key_that_may_make_none_of_its_own_lends_sessions_and_says_so(minio_se
     with pytest.raises(StorageError, match="AccessDenied"):
         scoped.put("runs/p/c/mine/record.json", b"")
     assert revoke_credentials(store, OWN) == 0
-    assert lent_owners(store) == frozenset()
-    said = lending(store)
+    assert credential_owners(store) == frozenset()
+    said = credential_policy(store)
     assert (said.kind, said.outlives_seconds) == ("session", 900)
     assert "up to 900 s after its end: the store's key may not handle access keys of its own" in str(said)
 
@@ -143,10 +149,10 @@ def test_a_key_that_may_make_none_of_its_own_lends_sessions_and_says_so(minio_se
 @pytest.mark.tools
 def test_a_session_lasts_as_long_as_was_asked_for(minio_server, monkeypatch):
     answers = []
-    read = lent_sessions._session
-    monkeypatch.setattr(lent_sessions, "_session", lambda document: answers.append(document) or read(document))
+    read = sts_sessions._session
+    monkeypatch.setattr(sts_sessions, "_session", lambda document: answers.append(document) or read(document))
     store = minio_server.store("scope")
-    assert lent_sessions.assume(store.wire, policy(store, write=OWN), seconds=900)
+    assert sts_sessions.assume(store.wire, policy(store, write=OWN), seconds=900)
     ends = datetime.fromisoformat(answers[0].partition(b"<Expiration>")[2].partition(b"<")[0].decode())
     assert 840 < (ends - datetime.now(UTC)).total_seconds() <= 900
 
@@ -154,18 +160,18 @@ def test_a_session_lasts_as_long_as_was_asked_for(minio_server, monkeypatch):
 @pytest.mark.tools
 def test_what_a_store_lends_is_said_and_nothing_is_left_of_asking(minio_server, versitygw_server, tmp_path):
     store = minio_server.store(f"scope/{token_hex(4)}")
-    assert str(lending(store)) == "an access key for each run, deleted when the run ends"
-    assert lent_owners(store) == frozenset()
-    assert lending(versitygw_server.store()).kind == "none"
-    assert "neither access keys of MinIO nor STS" in str(lending(versitygw_server.store()))
-    assert "the store is a folder" in str(lending(FolderStore(tmp_path)))
+    assert str(credential_policy(store)) == "an access key for each run, deleted when the run ends"
+    assert credential_owners(store) == frozenset()
+    assert credential_policy(versitygw_server.store()).kind == "none"
+    assert "neither access keys of MinIO nor STS" in str(credential_policy(versitygw_server.store()))
+    assert "the store is a folder" in str(credential_policy(FolderStore(tmp_path)))
 
 
 def test_no_credential_where_none_is_given(tmp_path):
     store = FolderStore(tmp_path)
     assert scoped_credentials(store, write=OWN) is None
     assert revoke_credentials(store, "runs/p/c/r") == 0
-    assert lent_owners(store) == frozenset()
+    assert credential_owners(store) == frozenset()
 
 
 @pytest.mark.tools
@@ -204,6 +210,6 @@ def test_a_scope_that_could_name_more_than_was_meant_is_refused(scope):
 
 def test_a_long_owner_is_described_by_its_digest():
     owners = [f"bucket/{'x' * 300}/{run}" for run in ("a", "b")]
-    said = [lent_accounts._description(owner) for owner in owners]
+    said = [minio_accounts._description(owner) for owner in owners]
     assert said[0] != said[1]
     assert max(map(len, said)) <= 256

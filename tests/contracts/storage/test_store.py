@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from gangline.errors import UsageError
-from gangline.storage.multipart import MIN_PART_BYTES
-from gangline.storage.protocol import ObjectStore, list_all
+from gangline.storage.objects.multipart import MIN_PART_BYTES
+from gangline.storage.objects.protocol import ObjectStore, list_all
 
 HOSTILE = [
     "",

@@ -11,9 +11,10 @@ from tests.line.repositories import make_repository, settle_inventory  # noqa: E
 
 from gangline.launch import local  # noqa: E402  # the tests' own packages are found first
 from gangline.launch.local import LocalLauncher  # noqa: E402
-from gangline.line import places, runs  # noqa: E402
-from gangline.line.run import run_line  # noqa: E402
-from gangline.spec.site import Site  # noqa: E402
+from gangline.line.record import runs  # noqa: E402
+from gangline.line.stages.run_line import run_line  # noqa: E402
+from gangline.spec.config.site import Site  # noqa: E402
+from gangline.storage import site_paths  # noqa: E402
 
 
 def prepare(folder: Path) -> Path:
@@ -30,7 +31,7 @@ def main(folder: Path) -> None:
     plan = CrashPlan.from_environment()
 
     def open_counted(*arguments):
-        return CountingStore(places.open_site_store(*arguments), plan)
+        return CountingStore(site_paths.open_site_store(*arguments), plan)
 
     def launch_counted(root, **options):
         launcher = LocalLauncher(root, **options)

@@ -12,18 +12,18 @@ from pathlib import Path
 from tests.serve.hook_service import desk_at
 from tests.serve.orders.yard import DRIVER
 
-from gangline.cli.logs import set_up_logs
+from gangline.cli.log_setup import set_up_logs
 from gangline.serve.database.open import open_database
-from gangline.serve.orders import errand, workers
-from gangline.serve.orders.service import OrderService
-from gangline.spec.load import load_site
+from gangline.serve.orders import order_runner, workers
+from gangline.serve.orders.workers import OrderService
+from gangline.spec.config.load import load_site
 
 
 def main():
     set_up_logs({})
     folder = Path(sys.argv[1])
     workers.LEASE_SECONDS, workers.RENEW_SECONDS, workers.IDLE_SECONDS = 2.0, 0.5, 0.05
-    errand.OTHER_SECONDS = 0.1
+    order_runner.OTHER_SECONDS = 0.1
     site = load_site(folder / "site.toml", environ=os.environ)
     home, database = sys.argv[2:] or ("home", None)
     desk = desk_at(

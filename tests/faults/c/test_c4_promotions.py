@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 from tests.faults.instruments.history import Call, History, check
-from tests.line.registry.desk import copy_of, template
-from tests.line.registry.test_promote import point, second_version
+from tests.registry.passed_run import copy_of, template
+from tests.registry.test_promote import point, second_version
 
 from gangline.errors import GateError
-from gangline.line.registry.publish import write_version
-from gangline.line.registry.versions import read_alias, read_version
+from gangline.registry.publish import write_version
+from gangline.registry.versions import read_alias, read_version
 from gangline.spec.record import Record
 
 pytestmark = pytest.mark.row("C4", full="25 promotions by 16 at once")

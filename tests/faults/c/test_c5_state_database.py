@@ -8,8 +8,8 @@ import pytest
 from tests.contracts.database.rows import order, row
 
 from gangline.serve.database.open import open_database
-from gangline.serve.database.soundness import Mark
-from gangline.serve.types import Principal, RunFilter
+from gangline.serve.database.sqlite_integrity import Mark
+from gangline.serve.database.types import Principal, RunFilter
 
 pytestmark = pytest.mark.row("C5", full="200 flipped bits in each of two files")
 FILES = ("gangline.db", "gangline.db-wal", "gangline.db.mark")

@@ -8,13 +8,13 @@ import pytest
 from tests.contracts.database.rows import order
 from tests.serve.hook_service import desk_at
 
-from gangline.serve.orders import ending, workers
-from gangline.serve.orders.service import OrderService
+from gangline.serve.orders import retry_policy, workers
+from gangline.serve.orders.workers import OrderService
 
 pytestmark = pytest.mark.row("C8", full="one poison order of 10,000")
 
 
-class QuickErrand(workers.Errand):
+class QuickErrand(workers.OrderRunner):
     """Done at once; an order with `poison` in its ref breaks in a way that nobody foresaw."""
 
     taken: dict[int, float]
@@ -28,8 +28,8 @@ class QuickErrand(workers.Errand):
 
 @pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_a_poison_order_is_put_aside_and_delays_nobody(tmp_path, monkeypatch, count):
-    monkeypatch.setattr(ending, "PATIENCE_SECONDS", (0.05,) * 4)
-    monkeypatch.setattr(workers, "Errand", QuickErrand)
+    monkeypatch.setattr(retry_policy, "RETRY_SECONDS", (0.05,) * 4)
+    monkeypatch.setattr(workers, "OrderRunner", QuickErrand)
     monkeypatch.setattr(QuickErrand, "taken", {}, raising=False)
     desk = desk_at(tmp_path, forges={})
     for n in range(count):

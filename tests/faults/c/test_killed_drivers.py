@@ -11,12 +11,12 @@ import pytest
 from tests.faults.c.drive_a_line import prepare
 from tests.faults.instruments.crash_points import enumerate_crashes, keys_of
 
-from gangline.line import lease
-from gangline.line.runs import list_runs
-from gangline.line.states import stage
+from gangline.line.record.runs import list_runs
+from gangline.line.run import lease
 from gangline.spec.codec import digest
 from gangline.spec.record import STAGES
-from gangline.storage.local import FolderStore
+from gangline.spec.run_flags import stage
+from gangline.storage.folder.store import FolderStore
 
 PROGRAM = Path(__file__).with_name("drive_a_line.py")
 DRAWN = ("report", "junit")

@@ -40,7 +40,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
-from gangline.storage.protocol import Blob, Entry, Etag, ObjectStore, OpenUpload, Upload, list_all
+from gangline.storage.objects.protocol import Blob, Entry, Etag, ObjectStore, OpenUpload, Upload, list_all
 
 When = Literal["before", "after"]
 _VARIABLE = "GANGLINE_TEST_CRASH"

@@ -18,7 +18,7 @@ from math import inf
 from typing import Literal
 
 from gangline.errors import StorageError
-from gangline.storage.protocol import Etag, ObjectStore
+from gangline.storage.objects.protocol import Etag, ObjectStore
 
 Value = bytes | None
 """None: nothing is there."""

@@ -4,8 +4,8 @@ import json
 import sys
 from pathlib import Path
 
-from gangline.storage.blobs import put_blob
-from gangline.storage.local import FolderStore
+from gangline.storage.folder.store import FolderStore
+from gangline.storage.objects.blobs import put_blob
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 from tests.faults.instruments.crash_points import CountingStore, CrashPlan

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.faults.instruments.crash_points import Counting, CrashFound, CrashPlan, digest_of, enumerate_crashes, keys_of
 
-from gangline.storage.local import FolderStore
+from gangline.storage.folder.store import FolderStore
 
 PROGRAMS = Path(__file__).parent / "programs.py"
 

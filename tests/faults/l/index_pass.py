@@ -10,10 +10,10 @@ from pathlib import Path
 
 from tests.faults.instruments.memory import peak_bytes
 
+from gangline.serve.context.health import StoreHealth
 from gangline.serve.database.open import open_database
-from gangline.serve.health import StoreHealth
-from gangline.serve.index import Indexer
-from gangline.storage.local import FolderStore
+from gangline.serve.runs.indexer import Indexer
+from gangline.storage.folder.store import FolderStore
 
 
 class Counted:

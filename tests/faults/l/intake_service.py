@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tests.serve.hook_service import desk_at
 
-from gangline.cli.logs import set_up_logs
+from gangline.cli.log_setup import set_up_logs
 from gangline.serve.app import create_app
 from gangline.serve.database.open import open_database
-from gangline.serve.listening import answer, bind
+from gangline.serve.server import bind, serve_until_signal
 
 
 def main():
@@ -21,7 +21,7 @@ def main():
     app = create_app(desk_at(folder, database=database))
     try:
         with bind(f"127.0.0.1:{port}") as bound:
-            answer(app, bound, stopping=app.state.service.close)
+            serve_until_signal(app, bound, stopping=app.state.service.close)
     finally:
         database.close()
 

@@ -9,7 +9,7 @@ from functools import cache
 from tests.contracts.database.rows import row
 from tests.report import records
 
-from gangline.serve.types import RunFilter
+from gangline.serve.database.types import RunFilter
 
 PROJECTS = 50
 WORDS = ["attention", "norm", "width", "loss", "data", "faster"]

@@ -9,7 +9,7 @@ from tests.faults.l.intake import intake
 from tests.faults.l.sender import send, shuffled
 from tests.serve.deliveries import push, signed
 
-from gangline.serve.intake import MODEST_BYTES
+from gangline.serve.web.body_limits import MODEST_BYTES
 
 pytestmark = pytest.mark.row("L1", full="1,000 pushes, three times each")
 

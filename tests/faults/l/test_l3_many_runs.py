@@ -15,7 +15,7 @@ from tests.contracts.database.rows import order
 from tests.faults.l.many_runs import fill, named, pages, put_records, rows, searches
 
 from gangline.serve.database.open import open_database
-from gangline.serve.types import RunFilter
+from gangline.serve.database.types import RunFilter
 
 pytestmark = pytest.mark.row("L3", full="100,000 runs")
 ROOT = Path(__file__).parents[3]

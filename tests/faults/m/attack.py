@@ -7,7 +7,7 @@ from tests.faults.instruments.memory import peak_bytes
 from tests.report.records import passed
 
 from gangline.metrics.exposition import render_text
-from gangline.serve.telemetry import Telemetry
+from gangline.serve.context.telemetry import Telemetry
 
 
 def main(count: int) -> None:

@@ -1,7 +1,7 @@
 """M1: a Prometheus that was away gets what ranks said meanwhile: each sample once, however often it is given."""
 
 import pytest
-from tests.metrics.test_told import STEP
+from tests.metrics.test_from_events import STEP
 from tests.monitoring.prometheus import Prometheus, promtool
 from tests.report.records import passed
 

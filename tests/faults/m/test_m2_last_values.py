@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 from tests.report.records import passed
-from tests.serve.test_telemetry import samples
+from tests.serve.context.test_telemetry import samples
 
-from gangline.serve.telemetry import Telemetry
+from gangline.serve.context.telemetry import Telemetry
 
 pytestmark = pytest.mark.row("M2")
 RANK = """

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.monitoring.exposed import Exposed, text_of
 from tests.monitoring.prometheus import Prometheus
 
-from gangline.metrics.book import Book
+from gangline.metrics.series_store import SeriesStore
 
 pytestmark = pytest.mark.row("M5")
 odd = st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from(
@@ -34,7 +34,7 @@ texts = st.text(max_size=30)
 @settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(told=st.lists(st.tuples(texts, texts, odd), max_size=20))
 def test_what_is_exposed_is_read_back_as_the_finite_numbers_that_were_told(told):
-    book, wanted = Book(), {}
+    book, wanted = SeriesStore(), {}
     for run, metric, value in told:
         book.set("eval_value", value, run=run, metric=metric)
         if math.isfinite(value):
@@ -57,7 +57,7 @@ def shown(text):
 @pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_a_real_prometheus_stores_every_odd_number_and_answers_in_valid_json(tmp_path, count):
     numbers = [math.ldexp((-1) ** at * (1 + at / count), (at * 37) % 2040 - 1020) for at in range(count)]
-    book, odd_ones = Book(limit=count, whole=2 * count), [math.nan, math.inf, -math.inf]
+    book, odd_ones = SeriesStore(limit=count, whole=2 * count), [math.nan, math.inf, -math.inf]
     for at, number in enumerate([*numbers, *odd_ones]):
         book.set("eval_value", number, run=f"run-{at % 7}", metric=f"m{at}")
     with Exposed(text_of(book)) as exposed, Prometheus(tmp_path, [exposed.address]) as server:

@@ -13,11 +13,11 @@ from tests.contracts.storage.servers import S3Server
 from tests.faults.n.network import bring_up, cut
 from tests.report.records import passed
 
-from gangline.cli.logs import set_up_logs
+from gangline.cli.log_setup import set_up_logs
+from gangline.serve.context.health import StoreHealth
 from gangline.serve.database.open import open_database
-from gangline.serve.health import StoreHealth
-from gangline.serve.index import Indexer
-from gangline.serve.running import STORE_SECONDS
+from gangline.serve.runs.indexer import Indexer
+from gangline.serve.startup import STORE_SECONDS
 
 SECONDS = 120.0
 

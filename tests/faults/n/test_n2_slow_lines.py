@@ -7,13 +7,16 @@ import pytest
 from tests.faults.n.lines import line_to_a_store
 
 from gangline.errors import CapacityError
-from gangline.launch.faults.rules import Rule
-from gangline.line import lease
+from gangline.faults.rules import FaultRule
+from gangline.line.run import lease
 
 pytestmark = pytest.mark.row("N2", full="800 calls over lines that lose one request of ten, 200 leases")
-JITTER = (Rule(action="delay", probability=0.2, seconds=0.5), Rule(action="delay", probability=0.5, seconds=0.1))
-LOST = Rule(action="reset", probability=0.1)
-SLOW = Rule(action="delay", probability=1.0, seconds=0.5)
+JITTER = (
+    FaultRule(action="delay", probability=0.2, seconds=0.5),
+    FaultRule(action="delay", probability=0.5, seconds=0.1),
+)
+LOST = FaultRule(action="reset", probability=0.1)
+SLOW = FaultRule(action="delay", probability=1.0, seconds=0.5)
 AT_ONCE = 16
 
 
@@ -46,11 +49,11 @@ def test_who_renews_a_lease_over_a_slow_line_keeps_it(tmp_path, monkeypatch, see
 
         def holds(number):
             prefix, ends = f"runs/{number}", time.monotonic() + 4.0
-            mine = lease.take(store, prefix, holder=holder, at_least=0)
-            with lease.kept(store, prefix, mine, on_trouble=told.append):
+            mine = lease.acquire_lease(store, prefix, holder=holder, at_least=0)
+            with lease.renewed_lease(store, prefix, mine, on_trouble=told.append):
                 while time.monotonic() < ends:
                     with pytest.raises(CapacityError):
-                        lease.take(line.folder, prefix, holder=other, at_least=0)
+                        lease.acquire_lease(line.folder, prefix, holder=other, at_least=0)
                     time.sleep(0.2)
 
         with ThreadPoolExecutor(AT_ONCE) as threads:

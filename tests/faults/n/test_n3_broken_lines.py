@@ -13,17 +13,17 @@ from tests.faults.n.lines import line_to_a_store
 from tests.launch.kubernetes.served import MAPS, config_map, stand
 
 from gangline.errors import StorageError
-from gangline.launch.faults.rules import Rule
-from gangline.launch.kubernetes.api.protocol import Away
+from gangline.faults.rules import FaultRule
+from gangline.launch.kubernetes.client.api import ApiUnavailable
 
 pytestmark = pytest.mark.row("N3", full="1,000 broken lines to a store, 1,000 broken watches")
 DATA = b"x" * 200_000
 BROKEN = {
-    "reset in the answer": Rule(action="reset", direction="down", after_bytes=50_000),
-    "cut in the answer": Rule(action="cut", direction="down", after_bytes=50_000),
-    "reset in the request": Rule(action="reset", on_request=1),
+    "reset in the answer": FaultRule(action="reset", direction="down", after_bytes=50_000),
+    "cut in the answer": FaultRule(action="cut", direction="down", after_bytes=50_000),
+    "reset in the request": FaultRule(action="reset", on_request=1),
 }
-HALF_OPEN = Rule(action="swallow", probability=1.0)
+HALF_OPEN = FaultRule(action="swallow", probability=1.0)
 SPARE = 4
 """Sockets that a pool may keep for its next call."""
 
@@ -77,7 +77,7 @@ def test_no_call_to_a_store_hangs_and_nothing_is_left_open(tmp_path, seed, cycle
 
 @pytest.mark.parametrize("cycles", [6, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
 def test_no_watch_of_the_cluster_hangs_and_nothing_is_left_open(tmp_path, monkeypatch, cycles):
-    monkeypatch.setattr("gangline.launch.kubernetes.api.client.SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr("gangline.launch.kubernetes.client.client.SILENCE_SECONDS", 0.3)
     with stand(tmp_path) as here:
         client = here.client(deadline_seconds=5.0)
         made = client.create(MAPS, config_map("a"))
@@ -91,7 +91,7 @@ def test_no_watch_of_the_cluster_hangs_and_nothing_is_left_open(tmp_path, monkey
             here.proxy.book.set(HttpRule(action=action, after=1, seconds=6.0))
             try:
                 ends_in(4.0, watch)
-            except Away:
+            except ApiUnavailable:
                 assert action in ("cut_watch", "stall_watch")
         here.proxy.book.set()
         demand_flat(before)

@@ -8,16 +8,16 @@ import traceback
 import pytest
 import structlog
 from cryptography.hazmat.primitives import serialization
-from tests.line.registry.desk import copy_of, template
-from tests.line.registry.test_promote import point
+from tests.registry.passed_run import copy_of, template
+from tests.registry.test_promote import point
 
+from gangline.drill.invariants import spellings
 from gangline.errors import GanglineError
-from gangline.line.drill.invariants import spellings
-from gangline.line.registry.keys import list_keys, signing_key
-from gangline.line.registry.verify import verify
-from gangline.spec.site import SignTable, Site
+from gangline.line.results.verification import verify
+from gangline.signing.keys import list_keys, signing_key
+from gangline.spec.config.site import SignTable, Site
 from gangline.storage.open import open_store
-from gangline.storage.s3 import S3Store
+from gangline.storage.s3.store import S3Store
 
 pytestmark = pytest.mark.row("P10")
 ACCESS, SECRET = "canaryaccess7f3a", "canary-secret-91c4e2d07b"
@@ -73,7 +73,7 @@ def test_the_search_finds_a_canary_where_there_is_one(served):
 def test_no_key_is_left_in_temporary_folders(served, tmp_path, monkeypatch):
     desk, _ = served
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    from gangline.line.registry.sign import sign_folder
+    from gangline.registry.folder_signature import sign_folder
 
     folder = tmp_path / "model"
     folder.mkdir()

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.report.records import passed
 
-from gangline.line.drill.invariants import spellings
-from gangline.serve.telemetry import Telemetry
-from gangline.spec.site import ForgeTable, Site, StoreTable
+from gangline.drill.invariants import spellings
+from gangline.serve.context.telemetry import Telemetry
+from gangline.spec.config.site import ForgeTable, Site, StoreTable
 
 pytestmark = pytest.mark.row("P10")
 CANARY = "canary-of-the-series-5d1e0c"

@@ -10,10 +10,10 @@ import pytest
 import torch
 from tests.faults.s.damage import KEY, PREFIX, opened, victim
 
-from gangline.checkpoint.blocks import write_file
-from gangline.checkpoint.envelope import list_checkpoints, read_manifest, sign_manifest
-from gangline.checkpoint.export import export_model
-from gangline.checkpoint.stored import stored_digests
+from gangline.checkpoint.format.blocks import write_file
+from gangline.checkpoint.format.export import export_model
+from gangline.checkpoint.format.manifest import list_checkpoints, read_manifest, sign_manifest
+from gangline.checkpoint.format.stored_tensors import stored_digests
 from gangline.errors import IntegrityError
 
 pytestmark = pytest.mark.row("P1")

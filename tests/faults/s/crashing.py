@@ -10,9 +10,9 @@ from tests.leash import end_with_tests
 from torch import nn
 
 from gangline.checkpoint.loader import load
-from gangline.checkpoint.prove import tensor_digests
 from gangline.checkpoint.saver import Saver
-from gangline.storage.local import FolderStore
+from gangline.checkpoint.state import tensor_digests
+from gangline.storage.folder.store import FolderStore
 
 KEY = b"crashing"
 PREFIX = "runs/p/c/r/checkpoints"

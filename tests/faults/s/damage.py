@@ -7,9 +7,9 @@ from torch import nn
 
 from gangline.checkpoint import writer
 from gangline.checkpoint.loader import load
-from gangline.checkpoint.prove import tensor_digests
 from gangline.checkpoint.saver import Saver
-from gangline.storage.local import FolderStore
+from gangline.checkpoint.state import tensor_digests
+from gangline.storage.folder.store import FolderStore
 
 KEY = b"damage"
 PREFIX = "runs/p/c/r/checkpoints"

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from gangline.checkpoint.loader import load
-from gangline.checkpoint.prove import tensor_digests
 from gangline.checkpoint.saver import Saver
+from gangline.checkpoint.state import tensor_digests
 from gangline.errors import GanglineError
 
 KEY = b"shards"

@@ -9,14 +9,14 @@ from minio.versioningconfig import VersioningConfig
 from tests.contracts.storage.servers import S3Server
 from tests.faults.s.shards import PREFIX, Training, assert_reads
 
-from gangline.launch.faults.proxy import FaultProxy
-from gangline.launch.faults.rules import Rule
+from gangline.faults.proxy import FaultProxy
+from gangline.faults.rules import FaultRule
 
 pytestmark = [pytest.mark.row("S10", full="200 saves, 1,000 writes"), pytest.mark.tools]
 SHAKY = (
-    Rule(action="answer", probability=0.1),
-    Rule(action="answer", direction="down", probability=0.05, status=500),
-    Rule(action="reset", direction="down", probability=0.05),
+    FaultRule(action="answer", probability=0.1),
+    FaultRule(action="answer", direction="down", probability=0.05, status=500),
+    FaultRule(action="reset", direction="down", probability=0.05),
 )
 
 

@@ -10,7 +10,7 @@ from tests.faults.s.shards import KEY, PREFIX, Training
 from tests.leash import end_with_tests
 
 from gangline.checkpoint.loader import load
-from gangline.storage.local import FolderStore
+from gangline.storage.folder.store import FolderStore
 
 pytestmark = pytest.mark.row("S12", full="50 overlapping saves")
 ELEMENTS = 32 * 2**20

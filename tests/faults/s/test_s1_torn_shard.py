@@ -8,13 +8,13 @@ from secrets import token_hex
 import pytest
 from tests.faults.s.shards import SHARD_BYTES, STEP_BYTES, Training, assert_reads
 
-from gangline.launch.faults.proxy import FaultProxy
-from gangline.launch.faults.rules import Rule
-from gangline.storage.local import FolderStore
+from gangline.faults.proxy import FaultProxy
+from gangline.faults.rules import FaultRule
+from gangline.storage.folder.store import FolderStore
 
 pytestmark = pytest.mark.row("S1", full="256 cuts in each of three stores")
 ALL_CUTS = range(SHARD_BYTES // STEP_BYTES)
-AWAY_AFTERWARDS = [Rule(action="answer", on_request=number) for number in range(2, 100)]
+AWAY_AFTERWARDS = [FaultRule(action="answer", on_request=number) for number in range(2, 100)]
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def test_shard_cut_on_its_way_to_a_server_is_never_a_mix(s3_server, seed, number
         assert training.save(wait=True) is None
         good = training.step
         for cut in sorted(Random(seed).sample(ALL_CUTS, number)):
-            proxy.set_rules(Rule(action="cut", after_bytes=cut * STEP_BYTES), *AWAY_AFTERWARDS)
+            proxy.set_rules(FaultRule(action="cut", after_bytes=cut * STEP_BYTES), *AWAY_AFTERWARDS)
             assert "no answer" in training.save()
             proxy.set_rules()
             assert_reads(reader, training, good)

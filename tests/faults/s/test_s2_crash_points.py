@@ -8,12 +8,12 @@ from random import Random
 import pytest
 from tests.faults.s.crashing import KEY, PREFIX, STEPS, Child, build, in_child, train
 
-from gangline.checkpoint.envelope import list_checkpoints
-from gangline.checkpoint.folder import CheckpointFolder
+from gangline.checkpoint.format.folder import CheckpointFolder
+from gangline.checkpoint.format.manifest import list_checkpoints
+from gangline.checkpoint.format.retention import collect
 from gangline.checkpoint.loader import load
-from gangline.checkpoint.prove import tensor_digests
-from gangline.checkpoint.retention import collect
-from gangline.storage.local import FolderStore
+from gangline.checkpoint.state import tensor_digests
+from gangline.storage.folder.store import FolderStore
 
 pytestmark = pytest.mark.row("S2", full="every call, 20 times, with a second kill in each recovery")
 

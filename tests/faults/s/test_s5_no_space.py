@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from gangline.checkpoint.envelope import list_checkpoints
+from gangline.checkpoint.format.manifest import list_checkpoints
 from gangline.checkpoint.loader import load
-from gangline.checkpoint.prove import tensor_digests
 from gangline.checkpoint.saver import Saver
-from gangline.storage.local import FolderStore
+from gangline.checkpoint.state import tensor_digests
+from gangline.storage.folder.store import FolderStore
 
 pytestmark = pytest.mark.row("S5", full="100 disks that fill up")
 PREFIX = "runs/p/c/r/checkpoints"

@@ -7,7 +7,7 @@ import pytest
 from tests.contracts.storage.servers import S3Server
 from tests.faults.s.shards import KEY, PREFIX, Training, assert_reads
 
-from gangline.checkpoint.retention import collect
+from gangline.checkpoint.format.retention import collect
 
 pytestmark = [pytest.mark.row("S6", full="200 restarts"), pytest.mark.tools]
 ELEMENTS = 6 * 2**20

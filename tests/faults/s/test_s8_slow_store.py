@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from gangline.checkpoint.saver import Saver
-from gangline.launch.faults.proxy import FaultProxy
-from gangline.launch.faults.rules import Rule
-from gangline.storage.local import FolderStore
+from gangline.faults.proxy import FaultProxy
+from gangline.faults.rules import FaultRule
+from gangline.storage.folder.store import FolderStore
 
 PREFIX = "runs/p/c/r/checkpoints"
 
@@ -90,7 +90,7 @@ def test_steps_beside_a_slow_save_are_as_quick_as_without(tmp_path):
 @pytest.mark.timeout(900)
 def test_thin_line_to_a_server_holds_training_up_by_the_copy_alone(minio_server):
     model, optimizer = training(256)
-    rule, blocking = Rule(action="throttle", probability=1.0, bytes_per_second=50_000), []
+    rule, blocking = FaultRule(action="throttle", probability=1.0, bytes_per_second=50_000), []
     with FaultProxy("127.0.0.1", minio_server.port, rules=[rule]) as proxy:
         store = minio_server.store(f"thin/{token_hex(4)}", endpoint=proxy.endpoint, deadline_seconds=120)
         made = saver(store)

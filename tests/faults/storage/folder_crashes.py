@@ -12,8 +12,8 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from gangline.storage.local import FolderStore
-from gangline.storage.multipart import MIN_PART_BYTES
+from gangline.storage.folder.store import FolderStore
+from gangline.storage.objects.multipart import MIN_PART_BYTES
 
 OLD, NEW, NEXT = b"old" * 1000, b"new" * 2000, b"next"
 CALLS = (

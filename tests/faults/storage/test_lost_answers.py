@@ -11,21 +11,21 @@ from minio.versioningconfig import VersioningConfig
 from tests.faults.instruments.history import History, check
 
 from gangline.errors import StorageError
-from gangline.launch.faults.proxy import FaultProxy
-from gangline.launch.faults.rules import Rule
+from gangline.faults.proxy import FaultProxy
+from gangline.faults.rules import FaultRule
 
 pytestmark = pytest.mark.tools
 
-REFUSED = Rule(action="answer", on_request=1, status=503)
+REFUSED = FaultRule(action="answer", on_request=1, status=503)
 LOST = {
-    "500 after commit": Rule(action="answer", direction="down", on_request=1, status=500),
-    "reset after 200": Rule(action="reset", direction="down", on_request=1),
-    "cut after 200": Rule(action="cut", direction="down", on_request=1),
+    "500 after commit": FaultRule(action="answer", direction="down", on_request=1, status=500),
+    "reset after 200": FaultRule(action="reset", direction="down", on_request=1),
+    "cut after 200": FaultRule(action="cut", direction="down", on_request=1),
 }
 SHAKY = (
-    Rule(action="answer", probability=0.1),
-    Rule(action="answer", direction="down", probability=0.1, status=500),
-    Rule(action="reset", direction="down", probability=0.1),
+    FaultRule(action="answer", probability=0.1),
+    FaultRule(action="answer", direction="down", probability=0.1, status=500),
+    FaultRule(action="reset", direction="down", probability=0.1),
 )
 
 
@@ -82,7 +82,7 @@ def test_loser_with_a_lost_answer_learns_that_it_lost_or_that_nobody_knows(store
 
 
 def test_server_that_stays_silent_is_given_up_at_the_deadline(s3_server, proxy):
-    proxy.set_rules(Rule(action="answer", probability=1.0))
+    proxy.set_rules(FaultRule(action="answer", probability=1.0))
     store = s3_server.store(endpoint=proxy.endpoint, deadline_seconds=0.5)
     for call in (lambda: store.get("k"), lambda: store.put("k", b""), lambda: store.list("")):
         with pytest.raises(StorageError, match=r"no answer to .* is the server up and reachable from here"):
@@ -90,7 +90,7 @@ def test_server_that_stays_silent_is_given_up_at_the_deadline(s3_server, proxy):
 
 
 def test_tries_are_spaced(store, proxy):
-    proxy.set_rules(*[Rule(action="answer", on_request=number) for number in range(1, 5)])
+    proxy.set_rules(*[FaultRule(action="answer", on_request=number) for number in range(1, 5)])
     assert store.put("k", b"v")
     assert proxy.requests == 5
     times = [strike.mono for strike in proxy.strikes]
@@ -98,7 +98,7 @@ def test_tries_are_spaced(store, proxy):
 
 
 def test_retry_after_is_obeyed(store, proxy):
-    proxy.set_rules(Rule(action="answer", on_request=1, retry_after_seconds=1))
+    proxy.set_rules(FaultRule(action="answer", on_request=1, retry_after_seconds=1))
     began = time.monotonic()
     assert store.put("k", b"v")
     assert time.monotonic() - began >= 1
@@ -106,7 +106,7 @@ def test_retry_after_is_obeyed(store, proxy):
 
 
 def test_retry_after_beyond_the_deadline_ends_the_call_at_once(store, proxy):
-    proxy.set_rules(Rule(action="answer", on_request=1, retry_after_seconds=3600))
+    proxy.set_rules(FaultRule(action="answer", on_request=1, retry_after_seconds=3600))
     with pytest.raises(StorageError, match="no answer to GET"):
         store.get("k")
     assert proxy.requests == 1

@@ -8,7 +8,7 @@ from secrets import token_hex
 import pytest
 from tests.faults.instruments.history import History, check
 
-from gangline.storage.local import FolderStore
+from gangline.storage.folder.store import FolderStore
 
 
 @pytest.fixture(params=["folder", *[pytest.param(name, marks=pytest.mark.tools) for name in ("minio", "versitygw")]])

@@ -9,16 +9,15 @@ import pytest
 from tests.contracts.storage.servers import S3Server
 
 from gangline.errors import StorageError
-from gangline.launch.faults.proxy import FaultProxy
-from gangline.launch.faults.rules import Rule
-from gangline.storage.collect import abort_left_uploads
-from gangline.storage.multipart import MIN_PART_BYTES
+from gangline.faults.proxy import FaultProxy
+from gangline.faults.rules import FaultRule
+from gangline.storage.objects.multipart import MIN_PART_BYTES, abort_left_uploads
 
 pytestmark = pytest.mark.tools
 
 STEP_BYTES = 64 * 1024
 SHARD_BYTES = 16 * 1024 * 1024
-AWAY_AFTERWARDS = [Rule(action="answer", on_request=number) for number in range(2, 100)]
+AWAY_AFTERWARDS = [FaultRule(action="answer", on_request=number) for number in range(2, 100)]
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def _cut_at(server, proxy, steps):
     for step in steps:
         etag = reader.put("shard", old)
         new = step.to_bytes(2, "big") * (SHARD_BYTES // 2)
-        proxy.set_rules(Rule(action="cut", after_bytes=step * STEP_BYTES), *AWAY_AFTERWARDS)
+        proxy.set_rules(FaultRule(action="cut", after_bytes=step * STEP_BYTES), *AWAY_AFTERWARDS)
         with pytest.raises(StorageError, match="no answer"):
             hasty.put("shard", new)
         assert reader.get("shard").data == old, f"cut at {step * STEP_BYTES}"
@@ -61,7 +60,7 @@ def test_cut_parts_are_sent_again(s3_server, proxy, seed):
     reader, writer = server_pair(s3_server, proxy, prefix)
     draw = Random(seed)
     parts = [draw.randbytes(MIN_PART_BYTES), draw.randbytes(MIN_PART_BYTES), b"tail"]
-    proxy.set_rules(*[Rule(action="cut", after_bytes=at) for at in (1_000_000, 7_000_000, 12_000_000)])
+    proxy.set_rules(*[FaultRule(action="cut", after_bytes=at) for at in (1_000_000, 7_000_000, 12_000_000)])
     with writer.upload("shard") as upload:
         for part in parts:
             upload.part(part)
@@ -75,7 +74,7 @@ def test_lost_answer_to_complete_is_settled(s3_server, proxy):
     reader, writer = server_pair(s3_server, proxy, f"torn/{token_hex(8)}")
     with writer.upload("shard") as upload:
         upload.part(b"x")
-        proxy.set_rules(Rule(action="reset", direction="down", on_request=1))
+        proxy.set_rules(FaultRule(action="reset", direction="down", on_request=1))
         etag = upload.complete()
     assert proxy.strikes
     assert reader.get("shard").data == b"x"
@@ -86,7 +85,7 @@ def test_lost_answer_to_complete_is_settled(s3_server, proxy):
 @pytest.mark.row("S10")
 def test_upload_that_began_twice_is_collected(s3_server, proxy):
     reader, writer = server_pair(s3_server, proxy, f"torn/{token_hex(8)}")
-    proxy.set_rules(Rule(action="reset", direction="down", on_request=2))
+    proxy.set_rules(FaultRule(action="reset", direction="down", on_request=2))
     with writer.upload("shard") as upload:
         upload.part(b"x")
     assert [strike.request for strike in proxy.strikes] == [2]

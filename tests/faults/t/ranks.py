@@ -10,13 +10,13 @@ from pathlib import Path
 from tests.contracts.launcher.gangs import Stand, poll
 from tests.train.gang import ROOT, tiny_plan
 
+from gangline.drill.history import DrillHistory, steps_backwards
 from gangline.launch.local.folder import GangFolder
-from gangline.line.drill.history import History, went_back
-from gangline.spec.gang import GangEnd
+from gangline.spec.gang.status import GangEnd
 from gangline.spec.plan import CheckpointPolicy, Plan
-from gangline.storage.blobs import put_blob
-from gangline.storage.layer import LayerFile, pack
-from gangline.train.loop.order import SampleOrder
+from gangline.storage.objects.blobs import put_blob
+from gangline.storage.objects.code_layer import LayerFile, pack
+from gangline.train.loop.sample_order import SampleOrder
 
 RUN = "run-1"
 NUM_SAMPLES = 37
@@ -68,7 +68,7 @@ def finish(stand: Stand) -> GangEnd:
     assert end is not None
     poll(lambda: not stand.processes(RUN))
     assert not list(stand.store.open_uploads(f"runs/p/c/{RUN}/")), "an upload is left open"
-    assert went_back(History.read(stand.root / RUN)) == []
+    assert steps_backwards(DrillHistory.read(stand.root / RUN)) == []
     assert abs(sum(end.ledger.values()) - end.allocated_seconds) <= 1e-3 * end.allocated_seconds
     return end
 
@@ -83,7 +83,7 @@ def await_step(home: Path, step: int, *, generation: int, seconds: float = 120.0
     patience = time.monotonic() + seconds
     while True:
         ended = GangFolder(home).end(0)
-        steps = [each for each in History.read(home).steps() if each["generation"] >= generation]
+        steps = [each for each in DrillHistory.read(home).steps() if each["generation"] >= generation]
         found = next((each for each in steps if each["step"] >= step), None)
         if found is not None:
             return found
@@ -99,7 +99,7 @@ def samples_by_step(home: Path, *, global_batch: int) -> list[list[int]]:
         for line in path.read_text().splitlines():
             call = json.loads(line)
             calls[call["generation"]][int(path.stem.partition("-")[2])].append(call["samples"])
-    history, taken = History.read(home), list[list[int]]()
+    history, taken = DrillHistory.read(home), list[list[int]]()
     begins = {generation: _begin(history, generation) for generation in sorted(calls)}
     for generation, successor in zip(begins, [*list(begins)[1:], None], strict=True):
         first, ranks = begins[generation], calls[generation]
@@ -114,7 +114,7 @@ def samples_by_step(home: Path, *, global_batch: int) -> list[list[int]]:
     return taken
 
 
-def _begin(history: History, generation: int) -> int:
+def _begin(history: DrillHistory, generation: int) -> int:
     """Step that `generation` goes on from."""
     events = (each for each in history.ranks if each["generation"] == generation and each["rank"] == 0)
     return next((each["step"] for each in events if each["event"] == "resumed"), 0)

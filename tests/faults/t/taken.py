@@ -7,9 +7,9 @@ from itertools import chain
 
 from tests.train.trained import gaps, left_by
 
-from gangline.line.training import read_training
-from gangline.spec.measured import Samples
-from gangline.train.loop.order import SampleOrder
+from gangline.line.results.training_summary import read_training
+from gangline.spec.measurements import Samples
+from gangline.train.loop.sample_order import SampleOrder
 
 GATE = 1e-5
 """By how much the weights of two trainings may differ, of their norm."""

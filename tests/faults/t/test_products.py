@@ -12,7 +12,7 @@ from tests.train.parallel.long import long_plan
 from tests.train.trained import gaps, left_by
 
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import CheckpointPolicy, Compression, Program, Recovery
+from gangline.spec.plan import CheckpointPolicy, Compression, ProgramSpec, Recovery
 
 pytestmark = pytest.mark.timeout(300)
 STEPS, BATCH, EVERY = 6, 8, 2
@@ -36,7 +36,7 @@ def plan_of(name, **changes):
     changes = {"micro_batch": 2, "checkpoint": CheckpointPolicy(every=EVERY, asynchronous=False)} | changes
     task = "StruckExperts" if name == "ep" else "StruckLong"
     plan = long_plan(MESHES[name], task, steps=STEPS, **changes)
-    plan = replace(plan, program=Program(task=f"struck_code:{task}"))
+    plan = replace(plan, program=ProgramSpec(task=f"struck_code:{task}"))
     return replace(plan, strategy=name, compression=DRIFTS[name]) if name in DRIFTS else plan
 
 

@@ -12,7 +12,7 @@ from tests.train.parallel.long import long_plan
 from tests.train.trained import gaps, left_by
 
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import CheckpointPolicy, Program, Recovery
+from gangline.spec.plan import CheckpointPolicy, ProgramSpec, Recovery
 
 pytestmark = pytest.mark.timeout(300)
 STEPS, BATCH, EVERY = 6, 8, 2
@@ -28,7 +28,7 @@ def each_strategy(*quick):
 
 def plan_of(name, **changes):
     given = {
-        "program": Program(command=("python", "train.py")), "steps": STEPS, "micro_batch": 2,
+        "program": ProgramSpec(command=("python", "train.py")), "steps": STEPS, "micro_batch": 2,
         "checkpoint": CheckpointPolicy(every=EVERY, asynchronous=False),
     }  # fmt: skip
     return long_plan(MESHES[name], **given | changes)

@@ -3,7 +3,7 @@
 import pytest
 from tests.contracts.launcher.gangs import HEAD
 
-from gangline.launch.local.tail import Tail
+from gangline.launch.local.follower import Tail
 
 pytestmark = pytest.mark.row("T10", full="the smoke slice has every code")
 STEPPED = HEAD + "step(0); step(1); generation or rank == 0 or "

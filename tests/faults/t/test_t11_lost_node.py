@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from tests.faults.t.ranks import chance
+from tests.keeper.coordination.nodes import GangOfNodes, free_port
 from tests.train.gang import KEY, ROOT, tiny_plan
-from tests.train.peers.nodes import GangOfNodes, free_port
 
-from gangline.checkpoint.stored import stored_digests
+from gangline.checkpoint.format.stored_tensors import stored_digests
 from gangline.spec.plan import CheckpointPolicy, Recovery
-from gangline.storage.local import FolderStore
+from gangline.storage.folder.store import FolderStore
 
 pytestmark = [pytest.mark.row("T11", full="100 lost nodes"), pytest.mark.slow, pytest.mark.timeout(1800)]
 LOSSES, EVERY = 10, 5

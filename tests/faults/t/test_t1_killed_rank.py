@@ -17,8 +17,8 @@ from tests.faults.t.ranks import (
     wanted_samples,
 )
 
-from gangline.launch.faults.signals import at_step, kill_rank, last_step
-from gangline.launch.local.tail import Tail
+from gangline.faults.process_faults import at_step, kill_rank, last_step
+from gangline.launch.local.follower import Tail
 from gangline.spec.plan import Recovery
 
 pytestmark = pytest.mark.row("T1", full="300 kills")
@@ -78,4 +78,4 @@ def _parent(pid):
 
 
 def _is_warm(pid):
-    return b"gangline.train.warm" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b"gangline.train.rank.warm_parent" in Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -8,11 +8,11 @@ from tests.contracts.launcher.gangs import HEAD, poll
 from tests.faults.t.ranks import await_step, chance, finish, hurry, recorded_plan, submit
 
 from gangline.errors import UsageError
-from gangline.launch.faults.signals import kill_rank
+from gangline.faults.process_faults import kill_rank
+from gangline.keeper.coordination.restart_policy import EVENT_SECONDS
 from gangline.launch.local.folder import GangFolder
-from gangline.launch.local.tail import Tail
+from gangline.launch.local.follower import Tail
 from gangline.spec.plan import Recovery
-from gangline.train.budget import EVENT_SECONDS
 
 pytestmark = pytest.mark.row("T2", full="200 second kills inside a rendezvous")
 

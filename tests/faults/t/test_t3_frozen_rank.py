@@ -5,7 +5,7 @@ import time
 import pytest
 from tests.contracts.launcher.gangs import HEAD, STEPPER, poll
 
-from gangline.launch.faults.signals import at_step, freeze_rank, last_step
+from gangline.faults.process_faults import at_step, freeze_rank, last_step
 
 pytestmark = pytest.mark.row("T3", full="stops of 5 s and 60 s, 500 gangs that nothing befalls")
 STEPPING = HEAD + "number = 0\nwhile not os.path.exists('stop'): number += 1; step(number); time.sleep(0.05)"

@@ -7,7 +7,7 @@ import pytest
 from tests.faults.t.ranks import RUN, await_step, chance, effective_share, finish, recorded_plan, submit
 
 from gangline.errors import UsageError
-from gangline.launch.faults.signals import kill_rank
+from gangline.faults.process_faults import kill_rank
 from gangline.spec.plan import Recovery
 
 pytestmark = pytest.mark.row("T5", full="a kill every 120 s for 30 min, every 600 s for 2 h")

@@ -4,8 +4,8 @@ import pytest
 from tests.faults.t.ranks import chance
 from tests.train.gang import KEY, tiny_plan
 
-from gangline.checkpoint.folder import CheckpointFolder
-from gangline.checkpoint.stored import stored_digests
+from gangline.checkpoint.format.folder import CheckpointFolder
+from gangline.checkpoint.format.stored_tensors import stored_digests
 from gangline.spec.plan import CheckpointPolicy
 
 pytestmark = [pytest.mark.row("T6", full="a kill at each of 50 steps"), pytest.mark.timeout(300)]

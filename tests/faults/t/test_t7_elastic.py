@@ -20,11 +20,11 @@ from tests.faults.t.ranks import (
 from tests.oracles.one_process import train
 from tests.train.gang import load_tiny
 
-from gangline.checkpoint.export import export_model
-from gangline.line.drill.history import History
+from gangline.checkpoint.format.export import export_model
+from gangline.drill.history import DrillHistory
+from gangline.keeper.ipc.requests import RESIZE_FILE
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Size
-from gangline.train.resize import RESIZE_FILE
 
 pytestmark = [pytest.mark.row("T7", full="100 schedules"), pytest.mark.timeout(300)]
 BATCH, STEPS, TURN = 6, 30, 5
@@ -76,7 +76,9 @@ def test_every_sample_is_taken_once_an_epoch_whatever_the_ranks(stand, seed, num
     end = finish(stand)
     assert (end.exit_code, end.restarts, end.generation) == (0, 0, 3), end
 
-    resumed = [each["step"] for each in History.read(home).ranks if each["event"] == "resumed" and not each["rank"]]
+    resumed = [
+        each["step"] for each in DrillHistory.read(home).ranks if each["event"] == "resumed" and not each["rank"]
+    ]
     assert all(found >= wished for found, wished in zip(resumed, asked, strict=True)), "it is saved before it is left"
 
     taken = samples_by_step(home, global_batch=BATCH)
@@ -86,10 +88,10 @@ def test_every_sample_is_taken_once_an_epoch_whatever_the_ranks(stand, seed, num
     for first in range(0, len(epochs) - NUM_SAMPLES + 1, NUM_SAMPLES):
         assert sorted(epochs[first : first + NUM_SAMPLES]) == list(range(NUM_SAMPLES))
 
-    told = [each for each in History.read(home).keepers if each["event"] == "resized"]
+    told = [each for each in DrillHistory.read(home).keepers if each["event"] == "resized"]
     assert [(each["before"], each["after"]) for each in told] == list(pairwise(worlds))
     reseeded = [
-        each["generation"] for each in History.read(home).ranks if each["event"] == "reseeded" and not each["rank"]
+        each["generation"] for each in DrillHistory.read(home).ranks if each["event"] == "reseeded" and not each["rank"]
     ]
     assert reseeded == [1, 2, 3], "generators of another number of ranks are not taken over in silence"
     assert_weights_of_one_process(stand, home)

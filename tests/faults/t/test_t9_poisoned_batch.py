@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 from tests.faults.t.ranks import chance
-from tests.line.registry.desk import git
+from tests.registry.passed_run import git
 from tests.train.gang import ROOT, tiny_plan
 
-from gangline.checkpoint.envelope import list_checkpoints
+from gangline.checkpoint.format.manifest import list_checkpoints
 from gangline.errors import NonFiniteError
-from gangline.line import runs
-from gangline.line.registry.versions import list_versions
-from gangline.line.run import run_line
+from gangline.line.record import runs
+from gangline.line.stages.run_line import run_line
+from gangline.registry.versions import list_versions
+from gangline.spec.config.site import Site
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Recovery
-from gangline.spec.site import Site
 
 pytestmark = [pytest.mark.row("T9", full="100 poisoned trainings, 100 poisoned lines"), pytest.mark.timeout(300)]
 STEPS = 8

@@ -19,7 +19,7 @@ from tests.jenkins.controller.engine import HERE, java
 from tests.jenkins.files import AGENTS, PIPELINE, VARS
 from tests.jenkins.seeded import script_of_the_job
 
-from gangline.line.registry.keys import SigningKey, private_pem
+from gangline.signing.keys import SigningKey, private_pem
 
 PATIENCE_SECONDS = 90.0
 BIN = Path(sys.executable).parent

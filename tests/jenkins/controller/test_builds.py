@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tests.jenkins.controller.jenkins import until
 from tests.line import repositories
-from tests.line.test_stopping import processes_of
+from tests.line.run.test_stopping import processes_of
 
-from gangline.line.runs import list_runs
+from gangline.line.record.runs import list_runs
 from gangline.spec.record import STAGES
 from gangline.storage.open import open_store
 

@@ -9,11 +9,11 @@ from tests.cluster.fake.controllers import JobController
 from tests.launch.kubernetes.gangs import CPU, setting
 from tests.launch.kubernetes.paper_cluster import node
 
-from gangline.launch.kubernetes.api.protocol import Away
+from gangline.launch.kubernetes.client.api import ApiUnavailable
 from gangline.launch.kubernetes.objects.render import render_as
-from gangline.launch.kubernetes.placing.place import Placer
-from gangline.spec.podset import Resources
-from gangline.spec.site import PodTable
+from gangline.launch.kubernetes.placement.placer import Placer
+from gangline.spec.config.site import PodTable
+from gangline.spec.gang.podset import Resources
 
 GATE = "gangline/placement"
 LEDGER = "/api/v1/namespaces/gangs/configmaps/gangline-ledger"
@@ -251,7 +251,7 @@ def killing(at, when):
         if when == "after":
             raise Killed
         if when == "lost":
-            raise Away("the answer was lost")
+            raise ApiUnavailable("the answer was lost")
         return answer
 
     hook.seen = seen

@@ -3,11 +3,10 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from gangline.launch.kubernetes.api.facts import Facts
-from gangline.launch.kubernetes.objects.setting import Setting
-from gangline.spec.placement import Placement, Server
-from gangline.spec.podset import PodSet, Resources
-from gangline.spec.site import LaunchTable, PodTable
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts
+from gangline.launch.kubernetes.objects.render_context import RenderContext
+from gangline.spec.config.site import LaunchTable, PodTable
+from gangline.spec.gang.podset import PlacedServer, Placement, PodSet, Resources
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 IMAGE = "registry.example/gangline/bytegpt@sha256:" + "5e" * 32
@@ -23,7 +22,7 @@ CPU = PodSet(
     code="blobs/sha256/" + "c0" * 32,
     plan="blobs/sha256/" + "a1" * 32,
     store=STORE,
-    command=("python", "-m", "gangline.train.pod"),
+    command=("python", "-m", "gangline.keeper.pod"),
     env={"TOKENIZERS_PARALLELISM": "false"},
     deadline_seconds=3600.0,
     metrics_port_base=9400,
@@ -42,19 +41,19 @@ PLACED = replace(
     CPU,
     num_nodes=2,
     placement=Placement(
-        servers=(Server(name="node-b"), Server(name="node-a")),
+        servers=(PlacedServer(name="node-b"), PlacedServer(name="node-a")),
         devices_per_server=2,
         environment={"NCCL_IB_HCA": "mlx5_0"},
     ),
 )
 SITE = PodTable()
 GPU_SITE = PodTable(rdma="rdma/hca", interface="bond0", selector={"gpu": "h200"}, tolerate=("nvidia.com/gpu",))
-CLASSES = Facts(priority_classes=("gangline-low", "gangline-normal", "gangline-high"))
+CLASSES = ClusterFacts(priority_classes=("gangline-low", "gangline-normal", "gangline-high"))
 
 
 def setting(podset=CPU, *, namespace="gangs", pod=SITE, facts=CLASSES, route="none", **more):
     launch = more.pop("launch", LaunchTable())
-    return Setting(
+    return RenderContext(
         podset=podset, namespace=namespace, pod=pod, launch=launch, facts=facts, route=route, now=NOW, **more
     )
 
@@ -74,7 +73,7 @@ def shared_setting(spelling):
     return setting(
         replace(GPU, priority="normal"),
         pod=GPU_SITE,
-        facts=Facts(trainer=spelling),
+        facts=ClusterFacts(trainer=spelling),
         route="gates",
         launch=LaunchTable(runtime="gangline"),
     )

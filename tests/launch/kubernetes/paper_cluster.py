@@ -40,9 +40,9 @@ class Cluster:
         self.lists = lists
 
     def items(self, path, *, labels="", fields=""):
-        from gangline.launch.kubernetes.api.protocol import Denied
+        from gangline.launch.kubernetes.client.api import ApiForbidden
 
         kind = path.rsplit("/", 1)[1]
         if kind not in self.lists:
-            raise Denied(f"list {kind}: forbidden")
+            raise ApiForbidden(f"list {kind}: forbidden")
         return list(self.lists[kind]), "1"

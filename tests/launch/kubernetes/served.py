@@ -10,7 +10,7 @@ from tests.cluster.fake.front import kubeconfig, serving
 from tests.cluster.fake.server import FakeServer
 from tests.cluster.faults.proxy.proxy import ApiFaultProxy
 
-from gangline.launch.kubernetes.api.client import Client, connect
+from gangline.launch.kubernetes.client.client import KubernetesClient, connect
 
 MAPS = "/api/v1/namespaces/gangs/configmaps"
 
@@ -20,7 +20,7 @@ class Stand:
     server: FakeServer
     proxy: ApiFaultProxy
 
-    def client(self, *, deadline_seconds: float = 10.0) -> Client:
+    def client(self, *, deadline_seconds: float = 10.0) -> KubernetesClient:
         """One that goes through the proxy."""
         return connect({**os.environ, "KUBECONFIG": str(self.proxy.kubeconfig)}, deadline_seconds=deadline_seconds)
 

@@ -10,11 +10,11 @@ from gangline.launch.local import LocalLauncher
 from gangline.launch.local.folder import GangFolder
 from gangline.procfs import with_variable
 from gangline.spec.codec import from_json
-from gangline.spec.gang import GangEnd, GangResult
-from gangline.spec.plan import Plan, Program
-from gangline.spec.podset import PodSet
-from gangline.storage.blobs import put_blob
-from gangline.storage.layer import LayerFile, pack
+from gangline.spec.gang.podset import PodSet
+from gangline.spec.gang.status import GangEnd, GangResult
+from gangline.spec.plan import Plan, ProgramSpec
+from gangline.storage.objects.blobs import put_blob
+from gangline.storage.objects.code_layer import LayerFile, pack
 from gangline.storage.open import open_store
 
 PATIENCE_SECONDS = 120.0
@@ -55,7 +55,7 @@ class Machine:
         return GangFolder(self.root / "run-1")
 
     def sleepers(self) -> PodSet:
-        plan = replace(make_plan("ddp"), program=Program(command=("python", "sleeper.py")))
+        plan = replace(make_plan("ddp"), program=ProgramSpec(command=("python", "sleeper.py")))
         return self.podset(plan, {"sleeper.py": SLEEPER})
 
     def wait_for(self, state: str) -> None:

@@ -1,6 +1,6 @@
 """Reading what is still being written."""
 
-from gangline.launch.local.tail import Tail
+from gangline.launch.local.follower import Tail
 
 
 def test_whole_lines_come_once_and_a_torn_one_when_it_is_whole(tmp_path):

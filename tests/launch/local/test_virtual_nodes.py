@@ -10,7 +10,7 @@ from tests.train.gang import make_plan
 
 from gangline import procfs
 from gangline.errors import CapacityError
-from gangline.spec.podset import Resources
+from gangline.spec.gang.podset import Resources
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_control_port_is_written_down_for_who_adopts(machine):
 
 
 def test_node_that_dies_speaks_for_the_gang_which_does_not_wait_for_ever(machine, monkeypatch):
-    monkeypatch.setattr("gangline.launch.local.start.REJOIN_SECONDS", 1.0)
+    monkeypatch.setattr("gangline.launch.local.keeper_start.REJOIN_SECONDS", 1.0)
     machine.launcher.submit(machine.sleepers())
     machine.wait_for("running")
     keeper = machine.folder().keeper(1)

@@ -8,13 +8,13 @@ from gangline.errors import GanglineError
 from gangline.launch.local import LocalLauncher
 from gangline.launch.local.folder import GangFolder
 from gangline.launch.sandbox import Sandbox, find_engine
-from gangline.launch.sandbox.once import LocalRunner
-from gangline.launch.sandbox.runner import Job
+from gangline.launch.sandbox.module_runner import ModuleJob
+from gangline.launch.sandbox.process_runner import ProcessRunner
+from gangline.spec.gang.podset import PodSet
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import CheckpointPolicy, Plan, Program
-from gangline.spec.podset import PodSet
-from gangline.storage.blobs import put_blob
-from gangline.storage.layer import LayerFile, pack
+from gangline.spec.plan import CheckpointPolicy, Plan, ProgramSpec
+from gangline.storage.objects.blobs import put_blob
+from gangline.storage.objects.code_layer import LayerFile, pack
 from gangline.storage.open import open_store
 
 KEEPS = """
@@ -58,7 +58,7 @@ def once(sandbox: Sandbox, hunter: str) -> str:
     layer = pack(
         [LayerFile("start.py", b"import helper; helper.hunt('once')"), LayerFile("helper.py", hunter.encode())]
     )
-    done = LocalRunner(lambda _: sandbox).run(Job(module="start", code=layer, seconds=60, trust=sandbox.trust))
+    done = ProcessRunner(lambda _: sandbox).run(ModuleJob(module="start", code=layer, seconds=60, trust=sandbox.trust))
     assert done.exit_code == 0, done
     return done.stderr.decode()
 
@@ -67,7 +67,7 @@ def gang(sandbox: Sandbox, repo: Path, hunter: str) -> dict[str, object]:
     store = open_store(f"file:{repo / 'store'}")
     plan = Plan(
         run="run-1", project="p", name="none", run_prefix="runs/p/c/run-1/gang", strategy="none", mesh=Mesh(), steps=1,
-        program=Program(command=("python", "program.py")), global_batch=1, micro_batch=1,
+        program=ProgramSpec(command=("python", "program.py")), global_batch=1, micro_batch=1,
         checkpoint=CheckpointPolicy(every=1),
     )  # fmt: skip
     layer = pack([LayerFile("program.py", KEEPS.encode()), LayerFile("helper.py", hunter.encode())])

@@ -7,17 +7,17 @@ import uuid
 from dataclasses import replace
 
 import pytest
+from tests.build import registries, wheels
+from tests.build.wheels import lock_of, make_wheel
 from tests.line import repositories
-from tests.line.build import registries, wheels
-from tests.line.build.wheels import lock_of, make_wheel
 
-from gangline.line import driver
-from gangline.line.build.builders.layer import PYTHON_LABEL
-from gangline.line.build.oci import Layout, Member, Settings
-from gangline.line.build.reference import Reference
-from gangline.line.build.registry import Registry
-from gangline.line.states import stage
-from gangline.spec.site import RegistryTable, Site
+from gangline.build.builders.pip_layer import PYTHON_LABEL
+from gangline.build.image_registry.reference import ImageReference
+from gangline.build.image_registry.repository import ImageRepository
+from gangline.build.oci import LayerMember, Layout, Settings
+from gangline.line.run import driver
+from gangline.spec.config.site import RegistryTable, Site
+from gangline.spec.run_flags import stage
 
 pytestmark = pytest.mark.tools
 SPAM, EGGS = make_wheel("spam", "1.0"), make_wheel("eggs", "1.0")
@@ -28,11 +28,11 @@ def clustered(desk, tmp_path, monkeypatch):
     """The desk's site builds by `layer` into a real registry; wheels come from an index on loopback."""
     with registries.serving(tmp_path) as host, wheels.index() as index:
         index.add(SPAM, EGGS)
-        name, layout = Reference(host, f"base/{uuid.uuid4().hex}"), Layout.create(tmp_path / "base")
+        name, layout = ImageReference(host, f"base/{uuid.uuid4().hex}"), Layout.create(tmp_path / "base")
         python = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
-        layer = layout.add_layer([Member("etc/os-release", b"tiny\n")])
+        layer = layout.add_layer([LayerMember("etc/os-release", b"tiny\n")])
         image = layout.add_image([layer], settings=Settings(labels={PYTHON_LABEL: python}))
-        Registry.open(name, {}, named_by_site=True).push(layout, image, tag="1")
+        ImageRepository.open(name, {}, named_by_site=True).push(layout, image, tag="1")
         table = RegistryTable(image=f"{host}/env/cheap", base=str(name.at(image.digest)), builder="layer")
         desk.site = replace(Site(), registry=table)
         desk.environ |= {"PATH": os.environ["PATH"], **index.environ}
@@ -63,7 +63,10 @@ def test_a_changed_file_of_the_code_builds_nothing_and_a_changed_lock_does(clust
     )
     assert second.inputs.image == first.inputs.image
     assert second.inputs.code != first.inputs.code
-    assert Registry.open(Reference.parse(second.inputs.image), {}, named_by_site=True).resolve(tag).digest == digest
+    assert (
+        ImageRepository.open(ImageReference.parse(second.inputs.image), {}, named_by_site=True).resolve(tag).digest
+        == digest
+    )
 
     repositories.commit(clustered.repo, {"lock.txt": lock_of(SPAM, EGGS).decode()})
     third, _ = built(clustered)

@@ -4,19 +4,19 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from tests.build.wheels import lock_of, make_wheel
 from tests.line import repositories
-from tests.line.build.wheels import lock_of, make_wheel
 
+from gangline.build import environment, images
+from gangline.build.image_registry.reference import ImageReference
+from gangline.build.image_store import BuiltImage
 from gangline.errors import CapacityError, ConfigError, IntegrityError
-from gangline.line.build import environment, images
-from gangline.line.build.reference import Reference
-from gangline.line.build.vouched import BuiltImage
-from gangline.line.git import Repository
-from gangline.line.observer import Silent
+from gangline.git.repository import Repository
+from gangline.line.record.observer import Silent
 from gangline.line.stages import run_environment
 from gangline.line.stages.run_environment import environment_of
-from gangline.spec.line import EnvTable
-from gangline.spec.site import EnvironmentsTable, RegistryTable, Site
+from gangline.spec.config.line import EnvTable
+from gangline.spec.config.site import EnvironmentsTable, RegistryTable, Site
 from gangline.storage.open import open_store
 
 BASE = f"registry.example/base/python@sha256:{'b' * 64}"
@@ -83,7 +83,7 @@ def test_ranks_of_this_machine_have_what_the_lock_says_whatever_the_site_builds(
 
 def test_without_a_lock_the_run_says_that_it_is_not_locked(asked):
     found = environment_of(asked(target="local", lock=None))
-    assert (found.digest, found.lock, found.own) == (environment.of_this_interpreter(), None, None)
+    assert (found.digest, found.lock, found.own) == (environment.interpreter_digest(), None, None)
     assert found.source.startswith("environment not locked")
     assert found.outputs == {"lock": None}
 
@@ -156,13 +156,13 @@ def test_a_site_or_line_that_says_too_little_is_told_what_is_missing(asked, buil
 def test_the_line_chooses_the_base_and_a_fork_does_not(asked, builds):
     own = BASE.replace("base/python", "own/python")
     environment_of(asked(registry=BUILDS, base=own))
-    assert builds[-1].base == Reference.parse(own)
+    assert builds[-1].base == ImageReference.parse(own)
     forked = environment_of(asked(registry=RegistryTable(base=BASE), base=own, trust="fork"))
     assert forked.image.reference == BASE
 
 
 def test_a_forks_lock_is_never_built_with_our_rights(asked, builds, monkeypatch):
-    monkeypatch.setattr(images.Registry, "open", lambda *_: None)
+    monkeypatch.setattr(images.ImageRepository, "open", lambda *_: None)
     with pytest.raises(IntegrityError, match="fork"):
         environment_of(asked(registry=BUILDS, trust="fork"))
     assert builds == []

@@ -12,7 +12,7 @@ from tests.monitoring.grafana.expressions import boards, expressions, panels, se
 from tests.monitoring.sources import MONITORING, RULES, rules_of
 
 from gangline.metrics.catalogue import CATALOGUE
-from gangline.spec.site import ServeTable
+from gangline.spec.config.site import ServeTable
 
 OF_GRAFANA = {"row", "stat", "timeseries", "bargauge", "statushistory", "status-history", "state-timeline", "table"}
 """Panels that Grafana 11 and 12 draw; graph, singlestat, table-old, heatmap-old, worldmap are gone."""

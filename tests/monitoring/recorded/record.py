@@ -21,10 +21,10 @@ from typing import Any
 from tests.monitoring.exposed import Exposed, text_of
 from tests.monitoring.prometheus import Prometheus
 
-from gangline.line.runs import find_run
+from gangline.line.record.runs import find_run
 from gangline.metrics.catalogue import CATALOGUE
-from gangline.serve.telemetry import Telemetry
-from gangline.spec.load import load_site
+from gangline.serve.context.telemetry import Telemetry
+from gangline.spec.config.load import load_site
 from gangline.spec.record import Record
 from gangline.storage.open import open_store
 

@@ -1,15 +1,15 @@
 import pytest
 from tests.serve.orders.yard import Yard
 
-from gangline.serve.orders import errand, workers
+from gangline.serve.orders import order_runner, workers
 
 
 @pytest.fixture(autouse=True)
 def _lively(monkeypatch):
     """Nobody waits a second for the next look."""
     monkeypatch.setattr(workers, "IDLE_SECONDS", 0.05)
-    monkeypatch.setattr(errand, "OTHER_SECONDS", 0.1)
-    monkeypatch.setattr(errand, "CHILD_SECONDS", 0.02)
+    monkeypatch.setattr(order_runner, "OTHER_SECONDS", 0.1)
+    monkeypatch.setattr(order_runner, "CHILD_SECONDS", 0.02)
 
 
 @pytest.fixture

@@ -14,15 +14,16 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from gangline.line import lease, runs, states
-from gangline.line.birth import find_or_bear
-from gangline.line.clock import now
-from gangline.line.question import Origin, ask
-from gangline.line.record_store import RecordStore
-from gangline.line.seal import Sealer
-from gangline.line.trust import awaits_approval
-from gangline.spec.load import load_site
+from gangline.line.record import runs, states
+from gangline.line.record.store import RecordStore
+from gangline.line.request.run_request import CommitOrigin, resolve_request
+from gangline.line.request.trust import awaits_approval
+from gangline.line.run import lease
+from gangline.line.run.create import find_or_create_run
+from gangline.signing.record_seal import Sealer
+from gangline.spec.config.load import load_site
 from gangline.spec.record import Driver
+from gangline.units import now
 
 CODES = {"room": 20, "away": 40, "bug": 1, "config": 10}
 
@@ -30,14 +31,14 @@ CODES = {"room": 20, "away": 40, "bug": 1, "config": 10}
 def main():
     asked = arguments()
     repo = Path(asked.path)
-    origin = Origin(branch=asked.branch, pull_request=asked.pull_request, trust=asked.trust)
-    question = ask(repo, commit=asked.commit, overrides=asked.set or (), strategy=None, origin=origin)
+    origin = CommitOrigin(branch=asked.branch, pull_request=asked.pull_request, trust=asked.trust)
+    question = resolve_request(repo, commit=asked.commit, overrides=asked.set or (), strategy=None, origin=origin)
     word = question.subject.split()[1] if " " in question.subject else "pass"
     if word == "config":
         fail(10, "line.toml: something is wrong")
     site = load_site(Path(asked.site), environ=os.environ)
     store, sealer = runs.open_site_store(repo, site, os.environ), Sealer.of(site, os.environ)
-    found = find_or_bear(store, question, again=asked.again, target="local", sealer=sealer)
+    found = find_or_create_run(store, question, again=asked.again, target="local", sealer=sealer)
     if found.record.run.state == "ended":
         sys.exit(found.record.run.exit_code)
     drive(RecordStore.of(store, found.record, sealer), found.record, word)
@@ -46,14 +47,14 @@ def main():
 def drive(records, record, word):
     holder = lease.this_process()
     try:
-        mine = lease.take(records.store, records.prefix, holder=holder, at_least=record.run.driver.token)
+        mine = lease.acquire_lease(records.store, records.prefix, holder=holder, at_least=record.run.driver.token)
     except lease.HeldError as error:
         fail(20, str(error))
     driver = Driver(holder=holder, token=mine.token)
     with Path(os.environ["STARTS"]).open("a") as starts:
         starts.write(f"{record.run.id} {os.getpid()}\n")
     print(json.dumps({"event": "run_started", "run": record.run.id}), flush=True)
-    with lease.kept(records.store, records.prefix, mine, on_trouble=print):
+    with lease.renewed_lease(records.store, records.prefix, mine, on_trouble=print):
         record = records.change(lambda each: replace(each, run=replace(each.run, driver=driver)), driver=driver)
         time.sleep(float(os.environ.get("DRIVE_SECONDS", "0")))
         if awaits_approval(record):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.line.repositories import git
 
-from gangline.line import trust
+from gangline.line.request import trust
 
 pytestmark = pytest.mark.row("P5")
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from tests.line.repositories import LINE, git
 
-from gangline.line import trust
-from gangline.line.clones import Clones
+from gangline.git.clones import Clones
+from gangline.line.request import trust
 from gangline.serve.orders import sweep as sweep_module
 from gangline.serve.orders.schedules import Schedules
 from gangline.serve.orders.sweep import Sweeper

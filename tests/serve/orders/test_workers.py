@@ -2,7 +2,7 @@
 
 import threading
 
-from gangline.serve.orders.service import OrderService
+from gangline.serve.orders.workers import OrderService
 
 
 def test_two_errands_of_one_order_end_apart(yard, monkeypatch):

@@ -16,13 +16,13 @@ from tests.line.repositories import commit, git, make_repository
 from tests.serve.hook_service import desk_at
 
 from gangline.errors import StorageError
-from gangline.line.forge.protocol import Head
-from gangline.line.runs import list_runs
-from gangline.line.seal import Sealer
-from gangline.serve.home import site_text
-from gangline.serve.orders.service import OrderService
-from gangline.serve.types import Order, row_of
-from gangline.spec.site import ForgeTable, ServeTable, Site
+from gangline.forge.protocol import RefHead
+from gangline.line.record.runs import list_runs
+from gangline.serve.context.home import site_text
+from gangline.serve.database.types import Order, row_of
+from gangline.serve.orders.workers import OrderService
+from gangline.signing.record_seal import Sealer
+from gangline.spec.config.site import ForgeTable, ServeTable, Site
 
 DRIVER = (sys.executable, str(Path(__file__).with_name("driver.py")))
 ALL = ("queued", "driving", "parked", "done", "dropped", "quarantined")
@@ -54,9 +54,9 @@ class RepositoryForge:
 
     def _head(self, ref, name):
         if ref.startswith("refs/heads/"):
-            return Head(commit=name, branch=ref.removeprefix("refs/heads/"))
+            return RefHead(commit=name, branch=ref.removeprefix("refs/heads/"))
         number = int(ref.split("/")[2])
-        return Head(
+        return RefHead(
             commit=name, pull_request=number, is_fork=number in self.forks, branch=f"pull-{number}", target="main"
         )
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from tests.report import records
 
-from gangline.report.progress import Progress
+from gangline.report.progress import StageProgress
+from gangline.serve.database.types import Order, Principal, RunFilter, RunRow, row_of
 from gangline.serve.pages import render_compare, render_login, render_problem, render_run, render_runs
-from gangline.serve.types import Order, Principal, RunFilter, RunRow, row_of
-from gangline.spec.measured import Band, Curve, CurvePoint, Ledger, Metric
+from gangline.spec.measurements import Band, Curve, CurvePoint, Ledger, Metric
 from gangline.spec.record import Record, StageInfo, Waiting
 
 NOW = 1_772_500_000.0
@@ -89,8 +89,8 @@ def waiting() -> Record:
     )
 
 
-def progress() -> Progress:
-    seen = Progress("train", plan="ddp-2", steps=120, step=62, losses=[4.0, 3.5, 3.0, 2.71])
+def progress() -> StageProgress:
+    seen = StageProgress("train", plan="ddp-2", steps=120, step=62, losses=[4.0, 3.5, 3.0, 2.71])
     seen.speeds.append((0.12, 1100.0))
     return seen
 

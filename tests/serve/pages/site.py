@@ -5,8 +5,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import Empty, Queue
 from urllib.parse import parse_qs, urlsplit
 
-from gangline.serve.headers import PAGES
 from gangline.serve.pages import STATIC
+from gangline.serve.web.responses import PAGE_POLICY
 
 
 class Site:
@@ -64,7 +64,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", media_type)
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Security-Policy", PAGES)
+        self.send_header("Content-Security-Policy", PAGE_POLICY)
         self.end_headers()
         self.wfile.write(body)
 

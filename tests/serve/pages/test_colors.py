@@ -8,7 +8,7 @@ import pytest
 
 from gangline.report import palette
 from gangline.serve.pages import STATIC
-from gangline.serve.pages.overlay import COLORS
+from gangline.serve.pages.curve_overlay import COLORS
 
 STYLE = STATIC["style.css"][1].decode()
 GROUNDS = {"light": ("#ffffff", palette.LIGHT), "dark": ("#1a2129", palette.DARK)}

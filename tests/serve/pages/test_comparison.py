@@ -16,8 +16,8 @@ from tests.serve.pages.test_runs import text_of
 from gangline.errors import UsageError
 from gangline.serve.pages import render_compare
 from gangline.serve.pages.comparison import best_places
-from gangline.serve.pages.overlay import DASHES, at_step, departure, overlay, spread, style_of
-from gangline.spec.measured import Band, Curve, CurvePoint, Metric
+from gangline.serve.pages.curve_overlay import DASHES, at_step, departure, overlay, spread, style_of
+from gangline.spec.measurements import Band, Curve, CurvePoint, Metric
 
 BAND = Band(center=10.0, half=1.0, n=3, origin="r")
 

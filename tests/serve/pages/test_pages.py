@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from tests.report import records
-from tests.report.test_html import Tags
+from tests.report.run.test_html import Tags
 from tests.serve.pages import samples
 
 from gangline.serve.pages import STATIC, render_compare, render_login, render_problem

@@ -11,10 +11,10 @@ from tests.serve.pages import samples
 from tests.serve.pages.samples import MAINTAINER, READER, run_page
 from tests.serve.pages.test_runs import text_of
 
-from gangline.report.progress import Progress
+from gangline.report.progress import StageProgress
+from gangline.serve.database.types import Principal
 from gangline.serve.pages.run import thinned, trace
-from gangline.serve.types import Principal
-from gangline.spec.measured import PHASES
+from gangline.spec.measurements import PHASES
 
 RUNNER = Principal(name="rita", roles={"bytegpt": "runner"})
 
@@ -127,5 +127,5 @@ def test_trace_stays_in_its_box(values):
 
 
 def test_diverged_loss_does_not_flatten_the_trace():
-    page = run_page(samples.running(), progress=Progress("train", losses=[3.0, 1e35, float("nan"), 2.0]))
+    page = run_page(samples.running(), progress=StageProgress("train", losses=[3.0, 1e35, float("nan"), 2.0]))
     assert 'data-losses="3,2"' in page

@@ -8,8 +8,8 @@ from tests.report import records
 from tests.serve.pages import samples
 from tests.serve.pages.samples import NOW, list_page, row
 
-from gangline.serve.pages.history import draw_history
-from gangline.serve.types import Order, Principal, RunFilter, row_of
+from gangline.serve.database.types import Order, Principal, RunFilter, row_of
+from gangline.serve.pages.metric_history import draw_history
 
 
 def text_of(page: str) -> str:

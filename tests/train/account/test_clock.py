@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.train.account.clock import Clock
-from gangline.train.account.ledger import RankLedger
+from gangline.train.account.clock import PhaseClock, RankLedger
 
 PHASES = ["data", "forward", "backward", "wait", "bubble", "optimizer", "checkpoint", "other", "resume", "evaluate"]
 moves = st.tuples(st.sampled_from(PHASES), st.floats(0, 10), st.floats(0, 20), st.booleans())
@@ -14,7 +13,7 @@ moves = st.tuples(st.sampled_from(PHASES), st.floats(0, 10), st.floats(0, 20), s
 @given(st.lists(moves, max_size=30))
 def test_rows_of_the_ledger_sum_to_the_time_that_passed(course):
     now = [100.0]
-    clock, ledger = Clock("start", now=lambda: now[0]), RankLedger()
+    clock, ledger = PhaseClock("start", now=lambda: now[0]), RankLedger()
     for phase, seconds, waited, ends_lap in course:
         before = clock.phase
         now[0] += seconds
@@ -36,7 +35,7 @@ def test_phases_of_arithmetic_are_compute_and_redone_steps_are_redone():
 
 def test_block_goes_back_to_the_phase_before():
     now = [0.0]
-    clock = Clock("data", now=lambda: now[0])
+    clock = PhaseClock("data", now=lambda: now[0])
     with clock.during("checkpoint"):
         now[0] += 2.0
     now[0] += 1.0

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gangline.train.account.events import EventLog, last_step
-from gangline.train.account.lines import FLUSH_LINES
+from gangline.train.account.event_log import EventLog, last_step
+from gangline.train.account.json_lines import FLUSH_LINES
 
 
 def lines(path):

@@ -10,10 +10,10 @@ from tests.faults.t.ranks import KEY, await_step, chance, finish, hurry, recorde
 from tests.train.gang import stored_model, tiny_plan
 from tests.train.trained import weight_gap
 
-from gangline.checkpoint.export import export_model
-from gangline.launch.faults.signals import kill_rank
+from gangline.checkpoint.format.export import export_model
+from gangline.faults.process_faults import kill_rank
 from gangline.launch.local.folder import GangFolder
-from gangline.launch.local.tail import Tail
+from gangline.launch.local.follower import Tail
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Recovery
 

@@ -14,11 +14,11 @@ from tests.oracles.one_process import train
 from tests.train.gang import ROOT, stored_model, tiny_plan
 
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import CheckpointPolicy, Program, Recovery
-from gangline.train.loop.order import even_shares, micro_batches, rank_spans
-from gangline.train.loop.rebalance import GAIN, Dealer, better_shares, by_speed
-from gangline.train.loop.saves import Progress
-from gangline.train.loop.straggler import LOOKS, WORK, Look, Times
+from gangline.spec.plan import CheckpointPolicy, ProgramSpec, Recovery
+from gangline.train.loop.checkpointing import TrainingProgress
+from gangline.train.loop.rebalance import GAIN, WorkRebalancer, better_shares, by_speed
+from gangline.train.loop.sample_order import even_shares, micro_batches, rank_spans
+from gangline.train.loop.straggler import LOOKS, WORK, WindowRange, WindowTimes
 
 CODE = ROOT / "tests" / "train" / "paced"
 SLOW = {"PACE": "0.004", "SLOW": "1:3:0:1e9"}
@@ -69,7 +69,7 @@ def plan_of(strategy, **changes):
         "steps": 90, "global_batch": 16, "micro_batch": 2, "checkpoint": CheckpointPolicy(every=5, asynchronous=False),
         "recovery": Recovery(stragglers="rebalance"),
     }  # fmt: skip
-    return replace(tiny_plan(strategy, **given | changes), program=Program(task="model:Paced"))
+    return replace(tiny_plan(strategy, **given | changes), program=ProgramSpec(task="model:Paced"))
 
 
 def oracle(steps, global_batch):
@@ -102,10 +102,12 @@ def test_uneven_work_trains_the_weights_of_one_process(make_gang, strategy):
 
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_plan_that_repeats_every_step_deals_anew_at_a_checkpoint_alone(deterministic):
-    window = [Times(work=dict.fromkeys(WORK, 0.0) | {"forward": each}, wait=0.0, samples=8) for each in (0.1, 0.3)]
-    pace = SimpleNamespace(recent=Look([window] * LOOKS[0]), slow={1: "slow"}, forget=lambda: None)
-    plan, progress = replace(plan_of("ddp"), deterministic=deterministic), Progress(seed=1)
-    dealer = Dealer(SimpleNamespace(plan=plan, rank=1), pace)
+    window = [
+        WindowTimes(work=dict.fromkeys(WORK, 0.0) | {"forward": each}, wait=0.0, samples=8) for each in (0.1, 0.3)
+    ]
+    pace = SimpleNamespace(recent=WindowRange([window] * LOOKS[0]), slow={1: "slow"}, forget=lambda: None)
+    plan, progress = replace(plan_of("ddp"), deterministic=deterministic), TrainingProgress(seed=1)
+    dealer = WorkRebalancer(SimpleNamespace(plan=plan, rank=1), pace)
     dealer.think(progress)
     assert dealer.deal(progress, saves=False) is not deterministic
     assert progress.shares == (() if deterministic else (12, 4))
@@ -114,10 +116,10 @@ def test_plan_that_repeats_every_step_deals_anew_at_a_checkpoint_alone(determini
 
 
 def test_deal_is_saved_and_a_checkpoint_without_one_is_even():
-    numbers = Progress(seed=1, step=5, shares=(10, 6)).numbers()
-    assert Progress.of(json.loads(json.dumps(numbers))).shares == (10, 6)
+    numbers = TrainingProgress(seed=1, step=5, shares=(10, 6)).numbers()
+    assert TrainingProgress.of(json.loads(json.dumps(numbers))).shares == (10, 6)
     del numbers["shares"]
-    assert Progress.of(numbers).shares == ()
+    assert TrainingProgress.of(numbers).shares == ()
 
 
 def test_gang_without_replicas_says_once_why_its_work_stays_even(make_gang):

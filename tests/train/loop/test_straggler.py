@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from gangline.spec.measured import PHASES
-from gangline.train.loop.straggler import LOOKS, WORK, Cell, StragglerJudge, Times
+from gangline.spec.measurements import PHASES
+from gangline.train.loop.straggler import LOOKS, WORK, PeerGroup, StragglerDetector, WindowTimes
 
 SHARES = {"data": 0.05, "forward": 0.3, "backward": 0.55, "optimizer": 0.08, "other": 0.02}
 
@@ -14,13 +14,13 @@ def times(own, step, *, samples=8.0, longer=None):
     work = {phase: share * own for phase, share in SHARES.items()}
     if longer is not None:
         work[longer[0]] += longer[1]
-    return Times(work=work, wait=max(0.0, step - own), samples=samples)
+    return WindowTimes(work=work, wait=max(0.0, step - own), samples=samples)
 
 
 def course(ranks, windows, *, noise=0.03, slow=None, factor=1.1, seed=0, stage_of=None, samples=None):
     """(window, rank) of every name, and of every name that was taken back."""
     draw = random.Random(seed)
-    judge = StragglerJudge(lambda rank: Cell(stage_of(rank) if stage_of else 0, rank))
+    judge = StragglerDetector(lambda rank: PeerGroup(stage_of(rank) if stage_of else 0, rank))
     names, over = [], []
     for number in range(windows):
         dealt = samples or [8.0] * ranks
@@ -45,7 +45,7 @@ def test_four_hundred_windows_of_noise_name_nobody(ranks):
 
 def test_noise_of_one_rank_alone_names_nobody():
     draw = random.Random(5)
-    judge = StragglerJudge(lambda rank: Cell(0, rank))
+    judge = StragglerDetector(lambda rank: PeerGroup(0, rank))
     for _ in range(400):
         own = [0.1 * (1 + draw.gauss(0, 0.2 if rank == 1 else 0.01)) for rank in range(4)]
         assert judge.hear([times(each, max(own)) for each in own]) == ([], [])
@@ -73,7 +73,7 @@ def test_first_windows_name_nobody():
 
 def test_stage_with_more_layers_is_no_straggler_but_a_slow_rank_inside_it_is():
     stage_of = {0: 0, 1: 0, 2: 1, 3: 1}.get
-    judge = StragglerJudge(lambda rank: Cell(stage_of(rank), rank))
+    judge = StragglerDetector(lambda rank: PeerGroup(stage_of(rank), rank))
     found = []
     for _ in range(10):
         own = [0.05, 0.05, 0.1, 0.1]
@@ -92,7 +92,7 @@ def test_rank_with_more_samples_is_not_slow_and_one_with_less_may_be():
 
 
 def test_peers_that_share_samples_are_one_cell_and_who_waits_least_in_it_is_named():
-    judge = StragglerJudge(lambda rank: Cell(0, rank // 2))
+    judge = StragglerDetector(lambda rank: PeerGroup(0, rank // 2))
     found = []
     for _ in range(8):
         rows = [times(0.1, 0.13), times(0.1, 0.13), times(0.13, 0.135), times(0.13, 0.13)]
@@ -101,7 +101,7 @@ def test_peers_that_share_samples_are_one_cell_and_who_waits_least_in_it_is_name
 
 
 def test_phase_that_is_longer_is_told_with_what_it_costs():
-    judge = StragglerJudge(lambda rank: Cell(0, rank))
+    judge = StragglerDetector(lambda rank: PeerGroup(0, rank))
     found = []
     for _ in range(6):
         rows = [times(0.1, 0.14) for _ in range(3)] + [times(0.1, 0.1, longer=("data", 0.04))]
@@ -113,6 +113,6 @@ def test_phase_that_is_longer_is_told_with_what_it_costs():
 
 
 def test_who_is_slow_by_less_than_a_millisecond_is_not_worth_a_word():
-    judge = StragglerJudge(lambda rank: Cell(0, rank))
+    judge = StragglerDetector(lambda rank: PeerGroup(0, rank))
     for _ in range(20):
         assert judge.hear([times(0.001, 0.0015), times(0.0015, 0.0015)]) == ([], [])

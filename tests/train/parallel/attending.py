@@ -4,10 +4,10 @@ import torch
 import torch.distributed as dist
 from torch.nn.functional import scaled_dot_product_attention
 
-from gangline.train.account.wait import WaitMeter
-from gangline.train.parallel.context import SequenceCut
-from gangline.train.parallel.ring import Ring
-from gangline.train.parallel.ulysses import Ulysses
+from gangline.train.account.clock import WaitMeter
+from gangline.train.parallel.context_parallel import SequenceCut
+from gangline.train.parallel.ring_attention import RingAttention
+from gangline.train.parallel.ulysses import UlyssesAttention
 
 ORDERS = {"ring": "paired", "ulysses": "in_turn"}
 
@@ -42,7 +42,7 @@ def largest_difference(rank, group, exchange, causal, options):
 
 
 def exchange_of(name, group):
-    return Ring(group, WaitMeter()) if name == "ring" else Ulysses(group)
+    return RingAttention(group, WaitMeter()) if name == "ring" else UlyssesAttention(group)
 
 
 def places_of(rank, size, exchange, length):

@@ -9,7 +9,7 @@ from tests.oracles.one_process import train
 from tests.train.gang import ROOT, make_plan
 from tests.train.trained import gaps, trained
 
-from gangline.spec.plan import Program
+from gangline.spec.plan import ProgramSpec
 
 CODE = ROOT / "tests" / "train" / "long"
 MODEL = {"width": 16, "heads": 4, "layers": 2, "length": 16}
@@ -20,7 +20,7 @@ CLIP = 1.0
 def long_plan(mesh, task="Long", *, model=None, **changes):
     """A plan under explicit degrees."""
     given = {
-        "program": Program(task=f"model:{task}"), "model": MODEL | (model or {}), "steps": STEPS, "global_batch": 8,
+        "program": ProgramSpec(task=f"model:{task}"), "model": MODEL | (model or {}), "steps": STEPS, "global_batch": 8,
         "micro_batch": 2, "clip_norm": CLIP,
     }  # fmt: skip
     return replace(make_plan("none", **given | changes), strategy="explicit", mesh=mesh)

@@ -8,7 +8,7 @@ from tests.oracles.one_process import train
 from tests.train.gang import ROOT, make_plan
 
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Memory, Program
+from gangline.spec.plan import Memory, ProgramSpec
 
 MODEL = {"width": 8, "layers": 3}
 STEPS = 6
@@ -18,7 +18,8 @@ MESHES = {"none": Mesh(), "ddp": Mesh(dp_replicate=2), "zero1": Mesh(dp_replicat
 
 def plan_of(strategy="none", task="Sequences", *, memory=None, **changes):
     given = {
-        "program": Program(task=f"sequences:{task}"), "strategy": strategy, "mesh": MESHES[strategy], "model": MODEL,
+        "program": ProgramSpec(task=f"sequences:{task}"), "strategy": strategy, "mesh": MESHES[strategy],
+        "model": MODEL,
         "steps": STEPS, "global_batch": 8, "micro_batch": 2, "memory": Memory(**(memory or {})),
     }  # fmt: skip
     return replace(make_plan(), **given | changes)

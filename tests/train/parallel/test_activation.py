@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gangline.errors import ConfigError
-from gangline.train.parallel.activation import KEPT, recompute, require_blocks
+from gangline.train.parallel.memory_savings import KEPT, recompute, require_blocks
 
 POLICIES = ("full", "selective", "every_2")
 DROPPING = {"width": 8, "layers": 3, "dropout": 0.3}

@@ -9,9 +9,9 @@ from tests.train.parallel.long import TASKS
 from torch.nn.functional import scaled_dot_product_attention
 
 from gangline.train import attention
-from gangline.train.parallel.attend import Given, How, attend, attend_backward
-from gangline.train.parallel.context import cut_block
-from gangline.train.parallel.ring import block_of
+from gangline.train.parallel.block_attention import AttentionInputs, AttentionOptions, attend, attend_backward
+from gangline.train.parallel.context_parallel import cut_block
+from gangline.train.parallel.ring_attention import block_visibility
 
 
 @pytest.mark.proves("cp: ring attention", oracle="one process", gate="2e-6, gradients 5e-6")
@@ -68,7 +68,7 @@ def test_every_rank_of_a_causal_ring_computes_as_much_in_every_turn():
     half = 4
     for size in (2, 3, 4, 7):
         work = [
-            [_pairs(block_of(rank, (rank - turn) % size, half, causal=True), half) for turn in range(1, size)]
+            [_pairs(block_visibility(rank, (rank - turn) % size, half, causal=True), half) for turn in range(1, size)]
             for rank in range(size)
         ]
         assert {pairs for turns in work for pairs in turns} == {2 * half * half}
@@ -83,8 +83,11 @@ def test_plain_products_and_the_flash_operator_agree():
     query, key, value, grad = tensors(length=16, key_heads=2)
     wider = [torch.cat([each, torch.zeros_like(each[..., :1])], -1) for each in (value, grad)]
     for causal in (True, False):
-        how = How(causal, scale=0.3)
-        given, plainly = Given(query, key, value), Given(query, key, wider[0])  # a width the operator does not take
+        how = AttentionOptions(causal, scale=0.3)
+        given, plainly = (
+            AttentionInputs(query, key, value),
+            AttentionInputs(query, key, wider[0]),
+        )  # a width the operator does not take
         flash, plain = attend(given, how), attend(plainly, how)
         torch.testing.assert_close(plain.out[..., :-1], flash.out)
         torch.testing.assert_close(plain.log_sum, flash.log_sum)
@@ -143,11 +146,11 @@ def test_compiled_block_still_attends_over_ranks(alone):
 def test_flash_attention_of_a_gpu_agrees_with_plain_products(causal):
     """In bf16: eight bits of mantissa."""
     query, key, value, grad = (each.to(DEVICE) for each in tensors(length=64, width=32, dtype=torch.bfloat16))
-    exact, how = Given(query.float(), key.float(), value.float()), How(causal, scale=0.2)
-    wanted, found = attend(exact, how), attend(Given(query, key, value), how)
+    exact, how = AttentionInputs(query.float(), key.float(), value.float()), AttentionOptions(causal, scale=0.2)
+    wanted, found = attend(exact, how), attend(AttentionInputs(query, key, value), how)
     torch.testing.assert_close(found.out.float(), wanted.out, atol=2e-2, rtol=2e-2)
     torch.testing.assert_close(found.log_sum, wanted.log_sum, atol=2e-2, rtol=2e-2)
     theirs = attend_backward(grad.float(), exact, wanted, how)
-    ours = attend_backward(grad, Given(query, key, value), found, how)
+    ours = attend_backward(grad, AttentionInputs(query, key, value), found, how)
     for name in ("query", "key", "value"):
         torch.testing.assert_close(getattr(ours, name).float(), getattr(theirs, name), atol=5e-2, rtol=5e-2)

@@ -6,10 +6,10 @@ from tests.train.gang import load_tiny, stored_model, tiny_plan
 from torch.utils.data import default_collate
 
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import CheckpointPolicy, Program, Recovery
-from gangline.train.initialize import Initializer
-from gangline.train.loop.order import SampleOrder, rank_spans
+from gangline.spec.plan import CheckpointPolicy, ProgramSpec, Recovery
+from gangline.train.loop.sample_order import SampleOrder, rank_spans
 from gangline.train.parallel.blocks import find_blocks
+from gangline.train.runtime.initialization import Initializer
 
 STEPS, BATCH = 4, 12
 MODEL = {"width": 8, "layers": 2, "norm": True}
@@ -85,7 +85,7 @@ def test_a_step_that_is_skipped_leaves_none_behind(make_gang, step):
     """What is not a number would stay in them for ever."""
     gang = make_gang()
     (gang.code / "poisoned.py").write_text(POISON)
-    program = Program(task="poisoned:Poisoned")
+    program = ProgramSpec(task="poisoned:Poisoned")
     plan = plan_of("ddp", TWO, recovery=Recovery(non_finite="skip"), program=program)
     assert gang.run(plan, POISON=str(step)) == [0, 0], gang.log()
     assert [each["step"] for each in gang.events(event="non_finite")] == [step]

@@ -6,7 +6,7 @@ import pytest
 from tests.train.parallel.long import CODE, long_plan
 
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Program
+from gangline.spec.plan import ProgramSpec
 
 PROGRAM = """
 from gangline.train import Session, parallelize
@@ -28,7 +28,7 @@ CUT = Mesh(cp=2)
 
 def run(gang, mesh=CUT, positions="positions"):
     (gang.code / "train.py").write_text(PROGRAM.replace("POSITIONS", repr(positions)))
-    return gang.run_program(replace(long_plan(mesh), program=Program(command=("python", "train.py"))))
+    return gang.run_program(replace(long_plan(mesh), program=ProgramSpec(command=("python", "train.py"))))
 
 
 @pytest.mark.proves("cp in a command", oracle="the same program on one rank, losses of 6 steps", gate="1e-5")

@@ -9,10 +9,10 @@ from tests.train.gang import tiny_plan
 from torch import nn
 
 from gangline.errors import ConfigError
-from gangline.spec.plan import Program
-from gangline.train.account.wait import WaitMeter
+from gangline.spec.plan import ProgramSpec
+from gangline.train.account.clock import WaitMeter
 from gangline.train.parallel.data_parallel import Replicated, require_all_used
-from gangline.train.rendezvous import join_alone, leave
+from gangline.train.runtime.rendezvous import join_alone, leave
 
 
 class Spare(nn.Module):
@@ -70,6 +70,6 @@ class Tiny(Base):
 def test_a_gang_with_unused_parameters_trains_under_fsdp_and_is_told_so_under_ddp(make_gang, strategy, codes):
     gang = make_gang()
     (gang.code / "spare.py").write_text(UNUSED)
-    assert gang.run(tiny_plan(strategy, steps=2, program=Program(task="spare:Tiny"))) == codes, gang.log()
+    assert gang.run(tiny_plan(strategy, steps=2, program=ProgramSpec(task="spare:Tiny"))) == codes, gang.log()
     told = gang.log()
     assert ("spare.weight, spare.bias take no part in the loss" in told) == (strategy == "ddp")

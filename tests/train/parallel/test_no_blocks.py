@@ -6,7 +6,7 @@ import pytest
 from tests.train import gang as gang_module
 from tests.train.gang import tiny_plan
 
-from gangline.spec.plan import Memory, Program
+from gangline.spec.plan import Memory, ProgramSpec
 
 CODE = """
 from model import Tiny
@@ -36,7 +36,7 @@ class FlatPoints(Tiny):
 
 def metrics_of(gang, **changes):
     (gang.code / "flat.py").write_text(CODE)
-    plan = tiny_plan("none", steps=2, program=Program(task="flat:FlatPoints"), **changes)
+    plan = tiny_plan("none", steps=2, program=ProgramSpec(task="flat:FlatPoints"), **changes)
     assert gang.run(plan, TORCHINDUCTOR_COMPILE_THREADS="1") == [0], gang.log()
     return gang.result().jobs[0].metrics
 

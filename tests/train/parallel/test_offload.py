@@ -7,8 +7,7 @@ from tests.train.trained import trained, weight_gap
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from gangline.train.parallel.activation import recompute
-from gangline.train.parallel.offload import is_activation, keep_on_host, shard_offload
+from gangline.train.parallel.memory_savings import is_activation, keep_on_host, recompute, shard_offload
 
 CPU = torch.device("cpu")
 

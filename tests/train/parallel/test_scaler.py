@@ -5,8 +5,8 @@ import torch
 from tests.train.parallel.peers import made_up
 from torch.distributed.tensor import DTensor, Shard
 
-from gangline.train.parallel.groups import one_mesh_a_group
-from gangline.train.parallel.scaler import GangScaler
+from gangline.train.parallel.optimizer_state import split_groups_by_mesh
+from gangline.train.parallel.precision import GangScaler
 
 
 @pytest.mark.parametrize(("gradient", "steps"), [(2.0, True), (float("inf"), False), (float("nan"), False)])
@@ -15,7 +15,7 @@ def test_overflow_in_any_piece_keeps_all_parameters_as_they_are(gradient, steps)
         whole = torch.nn.Parameter(torch.zeros(3))
         cut = torch.nn.Parameter(DTensor.from_local(torch.zeros(3), mesh, [Shard(0)]))
         optimizer = torch.optim.SGD([whole, cut], lr=1.0)
-        one_mesh_a_group(optimizer)
+        split_groups_by_mesh(optimizer)
         scaler = GangScaler("cpu", init_scale=4.0)
         scaler.scale(torch.zeros(()))
         whole.grad = torch.full((3,), 4.0)

@@ -6,10 +6,10 @@ from tests.train.gang import tiny_plan
 from torch import nn
 
 from gangline.errors import ConfigError
-from gangline.spec.plan import Program
-from gangline.train.estimate.obstacles import obstacles
+from gangline.measure.inspect import obstacles
+from gangline.spec.plan import ProgramSpec
 from gangline.train.parallel.blocks import find_blocks
-from gangline.train.parallel.shardable import require_shardable
+from gangline.train.parallel.model_requirements import require_shardable
 from gangline.train.task import ParallelHints
 
 HINTS = ParallelHints(blocks="layers.*")
@@ -65,4 +65,4 @@ class Tiny(Base):
 def test_ranks_end_with_the_number_of_a_wrong_line(make_gang):
     gang = make_gang()
     (gang.code / "scaled.py").write_text(SCALED)
-    assert gang.run(tiny_plan("fsdp", steps=2, program=Program(task="scaled:Tiny"))) == [10, 10], gang.log()
+    assert gang.run(tiny_plan("fsdp", steps=2, program=ProgramSpec(task="scaled:Tiny"))) == [10, 10], gang.log()

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from tests.train.gang import KEY, Gang, tiny_plan
 
-from gangline.checkpoint.folder import CheckpointFolder
-from gangline.checkpoint.stored import stored_digests
+from gangline.checkpoint.format.folder import CheckpointFolder
+from gangline.checkpoint.format.stored_tensors import stored_digests
 from gangline.errors import NonFiniteError
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import CheckpointPolicy, Job, Program, Recovery
+from gangline.spec.plan import CheckpointPolicy, Job, ProgramSpec, Recovery
 
 MODEL = {"width": 8, "dropout": 0.2}
 EVERY = CheckpointPolicy(every=3, asynchronous=False)
@@ -100,7 +100,7 @@ def test_program_with_hints_trains_cut_modules_to_the_losses_of_whole_ones(make_
         gang = make_gang()
         (gang.code / "train.py").write_text(PROGRAM)
         plan = replace(
-            cut_plan(mesh, micro_batch=4, program=Program(command=("python", "train.py"))), strategy="explicit"
+            cut_plan(mesh, micro_batch=4, program=ProgramSpec(command=("python", "train.py"))), strategy="explicit"
         )
         assert gang.run_program(plan) == [0] * plan.world_size, gang.log()
         found.append([loss for _, loss in gang.result().jobs[0].losses])

@@ -8,9 +8,9 @@ from torch import nn
 from torch.distributed._composable.replicate import replicate
 from torch.distributed.tensor import DTensor
 
-from gangline.train.parallel.copies import copy
-from gangline.train.parallel.groups import one_mesh_a_group
-from gangline.train.parallel.tensor import TensorParallel
+from gangline.train.parallel.data_parallel import replicate_module
+from gangline.train.parallel.optimizer_state import split_groups_by_mesh
+from gangline.train.parallel.tensor_parallel import TensorParallel
 from gangline.train.task import ParallelHints
 
 PAIR = ParallelHints(tensor={"0.inner": "colwise", "0.outer": "rowwise"})
@@ -49,7 +49,7 @@ def held(tensors):
 def state_bytes(model):
     """Parameters, gradients and AdamW's moments after a step."""
     optimizer = torch.optim.AdamW(model.parameters())
-    one_mesh_a_group(optimizer)
+    split_groups_by_mesh(optimizer)
     out = model(torch.zeros(2, 12, dtype=torch.long))
     (out.full_tensor() if isinstance(out, DTensor) else out).sum().backward()
     optimizer.step()
@@ -80,7 +80,7 @@ def test_optimizer_updates_cut_and_whole_parameters_in_groups_of_their_own():
     with made_up(tp=2) as mesh:
         model = nn.ModuleList([cut_pair(mesh), nn.Linear(2, 2)])
         optimizer = torch.optim.AdamW([{"params": list(model.parameters()), "lr": 0.5}], lr=0.1)
-        one_mesh_a_group(optimizer)
+        split_groups_by_mesh(optimizer)
         kinds = [{type(each) for each in group["params"]} for group in optimizer.param_groups]
     assert [group["lr"] for group in optimizer.param_groups] == [0.5, 0.5]
     assert len(kinds) == 2
@@ -100,7 +100,7 @@ def test_our_copies_leave_cut_parameters_what_they_are():
     """After a pass, too, they show all of themselves, and their gradients are cut as they are."""
     with made_up(dp=2, tp=2) as mesh:
         block = cut_pair(mesh["tp"])
-        copy(block, mesh["dp"], precision="fp32", is_root=True)
+        replicate_module(block, mesh["dp"], precision="fp32", is_root=True)
         block(torch.randn(4, 32)).sum().backward()
         parameters = dict(block.named_parameters())
     assert all(isinstance(each, DTensor) and isinstance(each.grad, DTensor) for each in parameters.values())

@@ -10,7 +10,7 @@ from tests.train.trained import trained, weight_gap
 
 from gangline.errors import ConfigError
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import CheckpointPolicy, Program, Schedule
+from gangline.spec.plan import CheckpointPolicy, ProgramSpec, Schedule
 
 HARD = {"clip_norm": 1.0, "schedule": Schedule(kind="cosine", warmup_steps=2)}
 
@@ -84,7 +84,7 @@ def test_a_programs_own_loop_shares_state_recomputes_and_keeps_it_in_files(make_
     for strategy, given in (("ddp", {}), ("zero1", memory)):
         gang = make_gang()
         (gang.code / "train.py").write_text(PROGRAM)
-        plan = plan_of(strategy, memory=given, steps=3, program=Program(command=("python", "train.py")))
+        plan = plan_of(strategy, memory=given, steps=3, program=ProgramSpec(command=("python", "train.py")))
         assert gang.run_program(plan) == [0, 0], gang.log()
         losses[strategy] = [loss for _, loss in gang.result().jobs[0].losses]
     assert losses["zero1"] == losses["ddp"]

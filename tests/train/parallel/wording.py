@@ -8,7 +8,7 @@ from tests.oracles.one_process import train
 from tests.train.gang import ROOT, make_plan
 from tests.train.trained import gaps, left_by
 
-from gangline.spec.plan import Program
+from gangline.spec.plan import ProgramSpec
 
 CODE = ROOT / "tests" / "train" / "words"
 STEPS = 6
@@ -17,7 +17,7 @@ CLIP = 1.0
 
 def words_plan(mesh, task="CutAll", *, model=None, **changes):
     given = {
-        "program": Program(task=f"model:{task}"), "model": model or {}, "steps": STEPS, "global_batch": 8,
+        "program": ProgramSpec(task=f"model:{task}"), "model": model or {}, "steps": STEPS, "global_batch": 8,
         "micro_batch": 2, "clip_norm": CLIP,
     }  # fmt: skip
     return replace(make_plan("none", **given | changes), strategy="explicit", mesh=mesh)

@@ -4,11 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.spec.profiling import ProfileRequest, ProfileSummary
-from gangline.train.profiling.allocations import MEMORY_POINTS
-from gangline.train.profiling.calls import category_of
-from gangline.train.profiling.spans import BINS
-from gangline.train.profiling.trace import summarise
+from gangline.spec.gang.profiling import ProfileRequest, ProfileSummary
+from gangline.train.profiling.trace_calls import BINS, category_of
+from gangline.train.profiling.trace_summary import MEMORY_POINTS, summarise
 
 ASKED = ProfileRequest(first=3, last=4, ranks=(0,), word="w")
 

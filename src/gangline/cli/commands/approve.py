@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, RunArgument, SiteOption
 from gangline.cli.output import print_json
 from gangline.cli.terminal import say
-from gangline.line.seal import Sealer
-from gangline.line.trust import approve
+from gangline.cli.workspace import open_workspace
+from gangline.line.request.trust import approve
+from gangline.signing.record_seal import Sealer
 
 
 def command(
@@ -22,7 +22,7 @@ def command(
     json: JsonOption = False,
 ) -> None:
     """Let a fork's run execute its code, after reading it: this commit alone, the next push asks again."""
-    desk = open_desk(repo, site)
+    desk = open_workspace(repo, site)
     sealer = Sealer.of(desk.site, desk.environ)
     record = approve(desk.store, desk.run(run), who=who or getpass.getuser(), sealer=sealer)
     if json:

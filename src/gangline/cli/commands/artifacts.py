@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
 from gangline.cli.output import columns, print_json
 from gangline.cli.terminal import say
+from gangline.cli.workspace import open_workspace
 from gangline.errors import UsageError
-from gangline.line.artifacts import Item, chosen, fetch, items_of
+from gangline.registry.run_artifacts import RunArtifact, fetch_artifacts, list_artifacts, select_artifacts
 from gangline.units import format_bytes
 
 
@@ -32,14 +32,14 @@ def command(
     """List what a run left, its program's outputs too; with --get fetch files, each verified by its digest."""
     if get is None and (to is not None or overwrite):
         raise UsageError("--to and --overwrite are for --get, which says what to fetch: --get 'out/**'")
-    desk = open_desk(repo, site)
+    desk = open_workspace(repo, site)
     record = desk.run(run)
-    items = [each for each in items_of(desk.store, record) if kind in (None, each.kind)]
+    items = [each for each in list_artifacts(desk.store, record) if kind in (None, each.kind)]
     if get is None:
         _show(record.run.id, items, json=json)
         return
     fetched = []
-    for item, path in fetch(desk.store, chosen(items, get), to or Path(), overwrite=overwrite):
+    for item, path in fetch_artifacts(desk.store, select_artifacts(items, get), to or Path(), overwrite=overwrite):
         fetched.append({"path": str(path), "size_bytes": item.size_bytes, "sha256": item.sha256})
         if not json:
             say(f"{path}  {format_bytes(item.size_bytes)}  {item.sha256[:12]} as recorded")
@@ -47,7 +47,7 @@ def command(
         print_json({"run": record.run.id, "fetched": fetched})
 
 
-def _show(run: str, items: list[Item], *, json: bool) -> None:
+def _show(run: str, items: list[RunArtifact], *, json: bool) -> None:
     if json:
         print_json({"run": run, "artifacts": items})
     elif items:

@@ -7,21 +7,21 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli import desk as desks
-from gangline.cli.attended import leaving_on_sigterm
+from gangline.bisect.bisection import Bisection, BisectRequest, prepare
+from gangline.bisect.history import read_culprit
+from gangline.cli import workspace as desks
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json, print_or_write, terminal_width
 from gangline.cli.terminal import say
-from gangline.cli.view.bisecting import BisectView
+from gangline.cli.view.bisect_view import BisectView
+from gangline.cli.view.run_view import exit_on_sigterm
 from gangline.errors import GateError, UsageError
-from gangline.line import driver
-from gangline.line.bisect.ask import Asked, Search, prepare
-from gangline.line.bisect.culprit import look_at
-from gangline.line.follow import Interrupted
-from gangline.line.git import Repository
-from gangline.report.bisect_text import Culprit, render_bisection
+from gangline.git.repository import Repository
+from gangline.line.gangs.follow import Interrupted
+from gangline.line.run import driver
+from gangline.report.bisection.text import Culprit, render_bisection
 from gangline.spec.bisect import BisectState
-from gangline.spec.site import Site
+from gangline.spec.config.site import Site
 from gangline.units import format_seconds
 
 _FORMATS = ("text", "markdown", "html")
@@ -56,17 +56,17 @@ def command(
         raise UsageError(f"wanted one of {', '.join(_FORMATS)}, found --format {format_}")
     if not 0 < error < 0.5:
         raise UsageError(f"wanted --error between 0 and 0.5, found {error:g}; 0.05 is wrong once in twenty")
-    desk = desks.open_desk(repo, site)
+    desk = desks.open_workspace(repo, site)
     view = BisectView(quiet=json)
-    here = driver.open_desk(desk.repo, site=desk.site, environ=desk.environ, observer=view)
-    asked = Asked(
+    here = driver.open_run_workspace(desk.repo, site=desk.site, environ=desk.environ, observer=view)
+    asked = BisectRequest(
         metric=metric, good=good, bad=bad, seeds=seeds, error=error, target=target,
         budget_hours=None if budget is None else budget_hours(budget, desk.site),
     )  # fmt: skip
     search = prepare(here, asked)
     _agree(search, asked, yes=yes)
     state = _run(search, view)
-    culprit = look_at(Repository.at(desk.repo), state)
+    culprit = read_culprit(Repository.at(desk.repo), state)
     if json:
         print_json(state)
     else:
@@ -75,11 +75,11 @@ def command(
         raise typer.Exit(GateError.exit_code)
 
 
-def _run(search: Search, view: BisectView) -> BisectState:
+def _run(search: Bisection, view: BisectView) -> BisectState:
     """To its ending; who stops it is told how to go on."""
     again = f"the same command goes on with {search.state.id}"
     try:
-        with leaving_on_sigterm():
+        with exit_on_sigterm():
             return search.run(tell=view.tell)
     except Interrupted as error:
         raise Interrupted(f"stopped by Ctrl-C; {again}") from error
@@ -108,7 +108,7 @@ def budget_hours(text: str, site: Site) -> float:
     return amount / max(prices)
 
 
-def _agree(search: Search, asked: Asked, *, yes: bool) -> None:
+def _agree(search: Bisection, asked: BisectRequest, *, yes: bool) -> None:
     """Say what it may cost; without a budget somebody has to agree.
 
     Raises:
@@ -137,11 +137,11 @@ def _amount(hours: float, unit: str) -> str:
 
 def _render(state: BisectState, culprit: Culprit | None, format_: str) -> str:
     if format_ == "markdown":
-        from gangline.report.bisect_markdown import render_markdown_bisection
+        from gangline.report.bisection.markdown import render_markdown_bisection
 
         return render_markdown_bisection(state, culprit)
     if format_ == "html":
-        from gangline.report.bisect_html import render_html_bisection
+        from gangline.report.bisection.html import render_html_bisection
 
         return render_html_bisection(state, culprit)
     return render_bisection(state, culprit, width=terminal_width()) + "\n"

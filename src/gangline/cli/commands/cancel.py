@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, RunArgument, SiteOption
 from gangline.cli.output import print_json
 from gangline.cli.terminal import say
+from gangline.cli.workspace import open_workspace
 from gangline.errors import CancelledError
-from gangline.line.cancel import cancel_run
+from gangline.line.run.cancel import cancel_run
 from gangline.spec.record import Record
 
 
@@ -24,11 +24,11 @@ def command(
     json: JsonOption = False,
 ) -> None:
     """Stop a run: marked in its record, its gang stopped; returns when nothing is left. Harmless when repeated."""
-    desk = open_desk(repo, site)
+    desk = open_workspace(repo, site)
     found = desk.run(run)
     stop: Callable[..., Record] = cancel_run
     if "kfp" in found.links:
-        from gangline.line.kfp.cancel import cancel_kfp_run as stop
+        from gangline.kfp.cancel import cancel_kfp_run as stop
 
     record = stop(desk.repo, found.run.id, site=desk.site, environ=desk.environ, reason=reason, save=not now)
     if json:

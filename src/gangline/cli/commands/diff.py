@@ -5,15 +5,15 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.desk import Desk, open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json, print_or_write, terminal_width
+from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import GateError, UsageError
-from gangline.line.differing import look_beyond
-from gangline.line.git import Repository
-from gangline.line.naming import BASE, base_of, find_named
-from gangline.report.compare import compare
-from gangline.report.compare_types import Comparison
+from gangline.git.repository import Repository
+from gangline.line.request.run_lookup import BASE, base_of, look_up_run
+from gangline.line.results.run_differences import read_differences
+from gangline.report.comparison.compare import compare
+from gangline.report.comparison.types import Comparison
 from gangline.spec.record import Record
 
 _FORMATS = ("text", "markdown", "html")
@@ -40,10 +40,10 @@ def command(
     """
     if format_ not in _FORMATS:
         raise UsageError(f"wanted one of {', '.join(_FORMATS)}, found --format {format_}")
-    desk = open_desk(repo, site)
-    this = desk.run(None) if b is None else find_named(desk.store, desk.repo, b)
-    base = base_of(desk.store, this) if a == BASE else find_named(desk.store, desk.repo, a)
-    comparison = compare(base, this, look_beyond(desk.store, _repository(desk, base, this), base, this))
+    desk = open_workspace(repo, site)
+    this = desk.run(None) if b is None else look_up_run(desk.store, desk.repo, b)
+    base = base_of(desk.store, this) if a == BASE else look_up_run(desk.store, desk.repo, a)
+    comparison = compare(base, this, read_differences(desk.store, _repository(desk, base, this), base, this))
     if json:
         print_json(comparison)
     else:
@@ -60,7 +60,7 @@ def _demand_no_worse(comparison: Comparison) -> None:
         raise typer.Exit(GateError.exit_code)
 
 
-def _repository(desk: Desk, *records: Record) -> Repository | None:
+def _repository(desk: Workspace, *records: Record) -> Repository | None:
     """The clone that has the commits of both; a store may be read from anywhere."""
     try:
         repository = Repository.at(desk.repo)
@@ -71,13 +71,13 @@ def _repository(desk: Desk, *records: Record) -> Repository | None:
 
 def _render(comparison: Comparison, format_: str) -> str:
     if format_ == "markdown":
-        from gangline.report.compare_markdown import render_markdown_comparison
+        from gangline.report.comparison.markdown import render_markdown_comparison
 
         return render_markdown_comparison(comparison)
     if format_ == "html":
-        from gangline.report.compare_html import render_html_comparison
+        from gangline.report.comparison.html import render_html_comparison
 
         return render_html_comparison(comparison)
-    from gangline.report.compare_text import WIDTH, render_comparison
+    from gangline.report.comparison.text import WIDTH, render_comparison
 
     return render_comparison(comparison, width=terminal_width(WIDTH)) + "\n"

@@ -5,12 +5,11 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.checkup import Finding, check_machine
-from gangline.cli.desk import open_desk
+from gangline.cli.machine_check import Finding, check_machine
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json
-from gangline.cli.terminal import say
-from gangline.cli.view.waiting import waiting
+from gangline.cli.terminal import say, spinner
+from gangline.cli.workspace import open_workspace
 from gangline.errors import ConfigError
 
 
@@ -33,15 +32,15 @@ def command(
 
 
 def _look_here(repo: Path, site: Path | None) -> list[Finding]:
-    with waiting("looking at this machine"):
+    with spinner("looking at this machine"):
         return check_machine(repo, site)
 
 
 def _look_at_cluster(repo: Path, site: Path | None) -> list[Finding]:
-    from gangline.cli.clustercheck import check_cluster
+    from gangline.cli.cluster_check import check_cluster
 
-    with waiting("looking at the cluster"):
-        findings, facts = check_cluster(open_desk(repo, site, anywhere=True))
+    with spinner("looking at the cluster"):
+        findings, facts = check_cluster(open_workspace(repo, site, anywhere=True))
     return [*findings, Finding(name="facts", ok=True, text=f"in {facts}")]
 
 

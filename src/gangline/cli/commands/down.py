@@ -16,11 +16,11 @@ def command(
     json: JsonOption = False,
 ) -> None:
     """Stop the servers of the local stack; a process that took over one of their ids is left alone."""
-    from gangline.cli.desk import find_repo
-    from gangline.serve.stack.down import take_down
-    from gangline.serve.stack.home import Home
+    from gangline.cli.workspace import find_repo
+    from gangline.stack.home import StackHome
+    from gangline.stack.lifecycle import take_down
 
-    home = Home.of(find_repo(repo.resolve()) or repo.resolve())
+    home = StackHome.of(find_repo(repo.resolve()) or repo.resolve())
     rows = take_down(home, forget=forget)
     if json:
         print_json({"forgotten": forget, "servers": rows})

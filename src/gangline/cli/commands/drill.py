@@ -4,13 +4,13 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json, terminal_width
 from gangline.cli.terminal import say
+from gangline.cli.workspace import open_workspace
+from gangline.drill.catalogue import ALL
+from gangline.drill.run import drill, drill_all
 from gangline.errors import UsageError
-from gangline.line.drill.catalogue import ALL
-from gangline.line.drill.run import drill, drill_all
 
 
 def command(
@@ -31,7 +31,7 @@ def command(
 
     Exits 0 when the run held, 60 when it broke, 10 when the drill is refused or did not strike.
     """
-    desk = open_desk(repo, site)
+    desk = open_workspace(repo, site)
     tell = _look_away if json else say
     if name == ALL:
         if run or rank is not None or step is not None or seconds is not None:

@@ -1,16 +1,46 @@
-"""`gangline emit`: what a target would be given, as its own file."""
+"""`gangline emit`: the files that a launch target, a pipelines server or a Jenkins would be given.
+
+The Jenkins files are in `jenkins/` of the checkout that this package was imported from, or in its wheel.
+"""
 
 from pathlib import Path
 from typing import Annotated, cast, get_args
 
 import typer
 
-from gangline.cli.desk import open_desk
+import gangline
 from gangline.cli.options import HERE, LastRunArgument, RepoOption, SiteOption
 from gangline.cli.output import print_or_write
 from gangline.cli.terminal import say
-from gangline.errors import StorageError, UsageError
-from gangline.line.emit import GangKind, emit_gang, emit_pipeline
+from gangline.cli.workspace import open_workspace
+from gangline.errors import ConfigError, StorageError, UsageError
+from gangline.line.gangs.manifests import GangKind, emit_gang, emit_pipeline
+
+_PACKAGE_FOLDER = Path(str(gangline.__file__)).parent
+_PIPELINE = "vars/gangline.groovy"
+_JENKINS_SUFFIXES = {".groovy", ".txt", ".yaml"}
+
+
+def pipeline() -> str:
+    """The same for every model repository."""
+    return (_jenkins_folder() / _PIPELINE).read_text("utf-8")
+
+
+def jenkins_files() -> dict[str, str]:
+    """Path to text, all below `jenkins/`: the library's repository is any that holds this folder."""
+    folder = _jenkins_folder()
+    found = sorted(path for path in folder.rglob("*") if path.suffix in _JENKINS_SUFFIXES)
+    return {f"jenkins/{path.relative_to(folder).as_posix()}": path.read_text("utf-8") for path in found}
+
+
+def _jenkins_folder() -> Path:
+    candidates = (_PACKAGE_FOLDER.parents[1] / "jenkins", _PACKAGE_FOLDER / "definitions" / "jenkins")
+    found = next((each for each in candidates if (each / _PIPELINE).is_file()), None)
+    if found is None:
+        looked = " or ".join(map(str, candidates))
+        raise ConfigError(f"wanted the files for Jenkins in {looked}, found none; install gangline anew")
+    return found
+
 
 KINDS = (*get_args(GangKind), "kfp", "jenkins")
 
@@ -45,7 +75,7 @@ def command(
         return
     if (check and kind in ("kfp", "runtime")) or (cluster and kind == "kfp"):
         raise UsageError(f"--check and --cluster are about the objects of a gang; leave them out for {kind}")
-    desk = open_desk(repo, site)
+    desk = open_workspace(repo, site)
     record = desk.run(run)
     if kind == "kfp":
         text = emit_pipeline(desk.repo, record, site=desk.site)
@@ -63,7 +93,6 @@ def command(
 
 
 def _emit_jenkins(out: Path | None) -> None:
-    from gangline.cli.templates.jenkins import jenkins_files, pipeline
 
     if out is None:
         say(pipeline(), nl=False)

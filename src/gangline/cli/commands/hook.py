@@ -9,18 +9,17 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.detach import start_driver
-from gangline.cli.logs import set_up_logs
+from gangline.cli.background_driver import start_driver
+from gangline.cli.log_setup import set_up_logs
 from gangline.cli.options import SiteOption
 from gangline.cli.terminal import say
-from gangline.errors import GanglineError, UsageError
-from gangline.line import places
-from gangline.line.clones import Clones
-from gangline.line.mirror import Standing
-from gangline.line.receive.hook import install_hook
-from gangline.line.receive.refs import Push, chosen, read_pushes
+from gangline.errors import GanglineError, UsageError, storage_errors
+from gangline.forge.bare_repository import Push, choose_pushes, install_hook, read_pushes
+from gangline.git.clones import Clones
+from gangline.git.mirror import RemoteBranches
 from gangline.report.text import clean
-from gangline.spec.load import load_site
+from gangline.spec.config.load import load_site
+from gangline.storage import site_paths
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
 _CLONE = "pushed"
@@ -45,7 +44,7 @@ def install(
     load_site(site, environ=os.environ)  # a wrong one is found now, not at a push
     command = [_program(), "hook", "post-receive", *(("--site", str(site.resolve())) if site else ())]
     written = install_hook(path, command, chain=chain)
-    places.home(path)
+    site_paths.home(path)
     say(f"{written}\nwhat it starts: gangline list --repo {path.resolve()}")
 
 
@@ -58,7 +57,7 @@ def post_receive(*, site: SiteOption = None) -> None:
         del os.environ[name]  # nothing below is about the git that called us
     set_up_logs(os.environ)
     repo = Path.cwd()
-    wanted, left = chosen(read_pushes(sys.stdin))
+    wanted, left = choose_pushes(read_pushes(sys.stdin))
     if wanted:
         receiver = _Receiver(repo, site)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -76,12 +75,12 @@ class _Receiver:
     """Brings pushed commits to where runs are driven from."""
 
     def __init__(self, repo: Path, site_file: Path | None) -> None:
-        from gangline.serve.home import ServiceHome, site_in_force
+        from gangline.serve.context.home import ServiceHome, site_in_force
 
         self._repo = repo
         self._site = site_in_force(repo, load_site(site_file, environ=os.environ))
-        home = places.home(repo) / "hook" / str(os.getuid())  # who pushes by ssh is not always the same user
-        with places.writing(home):
+        home = site_paths.home(repo) / "hook" / str(os.getuid())  # who pushes by ssh is not always the same user
+        with storage_errors(home):
             home.mkdir(parents=True, exist_ok=True)
             home.chmod(0o700)
         self._site_file = ServiceHome(home).write_site(self._site)
@@ -103,9 +102,9 @@ class _Receiver:
 
     def _start(self, push: Push) -> str:
         self._clones.fetch(str(self._repo), name=_CLONE, refs=[push.ref], local=True)
-        default = self._clones.bring_default(str(self._repo), name=_CLONE, local=True)
+        default = self._clones.fetch_default_branch(str(self._repo), name=_CLONE, local=True)
         known = {push.branch: push.commit} | (dict([default]) if default else {})
-        standing = Standing(default[0] if default else None, known)
+        standing = RemoteBranches(default[0] if default else None, known)
         place = self._clones.checkout(_CLONE, push.commit, standing=standing)
         no = self._refusal(push, place)
         if no is not None:
@@ -116,16 +115,16 @@ class _Receiver:
 
     def _refusal(self, push: Push, place: Path) -> str | None:
         """By the triggers of its line."""
+        from gangline.serve.database.types import Order
         from gangline.serve.orders.commit_reader import read_line
-        from gangline.serve.orders.rules import Found, refusal
-        from gangline.serve.types import Order
+        from gangline.serve.orders.triggers import TriggerFacts, trigger_refusal
 
         line = read_line(place, push.commit)
         if line is None:
             return "the commit has no line.toml"
         changed = self._clones.changed(_CLONE, push.old, push.commit) if push.old else None
         order = Order(project=line.project.name, ref=push.ref, branch=push.branch)
-        return refusal(order, line.trigger, Found(branch=push.branch, is_fork=False, changed=changed))
+        return trigger_refusal(order, line.trigger, TriggerFacts(branch=push.branch, is_fork=False, changed=changed))
 
 
 def _program() -> str:

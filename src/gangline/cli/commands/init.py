@@ -13,11 +13,10 @@ from gangline.cli.options import JsonOption, PathArgument
 from gangline.cli.output import print_json
 from gangline.cli.terminal import say
 from gangline.errors import StorageError, UsageError
-from gangline.line.git import Repository
-from gangline.line.init.guess import Guess, guess_line
-from gangline.line.init.script import KINDS
-from gangline.line.init.toml import line_text
-from gangline.spec.load import load_line
+from gangline.git.repository import Repository
+from gangline.init.line_guess import LineGuess, guess_line, line_text
+from gangline.init.script_analysis import SCRIPT_KINDS
+from gangline.spec.config.load import load_line
 
 LINE = "line.toml"
 _MOST_FILES = 2_000
@@ -102,10 +101,12 @@ def _dirty(repository: Repository) -> tuple[str, ...]:
     return (f"not committed: {', '.join(changed[:4])}: commit or stash them: a run has what its commit has",)
 
 
-def _page(guess: Guess, text: str, *, target: Path, dry_run: bool, dirty: tuple[str, ...], following: str) -> list[str]:
+def _page(
+    guess: LineGuess, text: str, *, target: Path, dry_run: bool, dirty: tuple[str, ...], following: str
+) -> list[str]:
     seen, others = guess.script, ", ".join(f"{each.path} ({each.kind})" for each in guess.others)
     where = f", line {seen.line}" if seen.line else ""
-    lines = [f"script    {seen.path}: {KINDS[seen.kind][0]}{where}"]
+    lines = [f"script    {seen.path}: {SCRIPT_KINDS[seen.kind][0]}{where}"]
     lines += [f"          others: {others}; --script chooses"] if others else []
     lines += [f"{'would be' if dry_run else 'wrote':<10}{target}", *(f"          {each}" for each in text.splitlines())]
     lines += [f"{'?':<10}{each.name}: {each.why.removeprefix('? ')}" for each in guess.keys if not each.is_known]
@@ -113,7 +114,7 @@ def _page(guess: Guess, text: str, *, target: Path, dry_run: bool, dirty: tuple[
     return [*lines, f"next      {following}"]
 
 
-def _document(guess: Guess, text: str, *, written: bool, following: str) -> dict[str, object]:
+def _document(guess: LineGuess, text: str, *, written: bool, following: str) -> dict[str, object]:
     return {
         "script": {"path": guess.script.path, "kind": guess.script.kind, "line": guess.script.line},
         "others": [{"path": each.path, "kind": each.kind} for each in guess.others],

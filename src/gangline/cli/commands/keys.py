@@ -1,15 +1,15 @@
 """`gangline keys`: whose signatures count here."""
 
-from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import columns, print_json
 from gangline.cli.terminal import say
-from gangline.line.registry.keys import list_keys
+from gangline.cli.workspace import open_workspace
+from gangline.signing.keys import list_keys
 
 
 def command(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption = False) -> None:
     """List signing keys: which one signs here, and whose models may be promoted."""
-    desk = open_desk(repo, site)
+    desk = open_workspace(repo, site)
     keys = list_keys(desk.site, desk.environ)
     if json:
         print_json(keys)

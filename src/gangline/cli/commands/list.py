@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import columns, dash, print_json
 from gangline.cli.terminal import say
-from gangline.line.runs import list_runs
+from gangline.cli.workspace import open_workspace
+from gangline.line.record.runs import list_runs
 from gangline.report.facts import headline, plan_words, total_seconds, verdict_reason, verdict_text, verdict_word
 from gangline.report.text import clean
-from gangline.spec.marks import marks_of
 from gangline.spec.record import Record
+from gangline.spec.run_flags import flags_of
 from gangline.units import format_number, format_seconds
 
 LONGEST = 300
@@ -35,7 +35,7 @@ def command(
     json: JsonOption = False,
 ) -> None:
     """List the runs of this store, newest first."""
-    desk = open_desk(repo, site)
+    desk = open_workspace(repo, site)
     refused: list[str] = []
     found = list_runs(desk.store, commit=commit, on_refused=lambda key, error: refused.append(f"{key}: {error}"))
     records = sorted(found, key=lambda record: record.run.created, reverse=True)
@@ -63,7 +63,7 @@ def _row(record: Record) -> tuple[str, ...]:
     metric = f"{judged.name} {format_number(judged.metric.value)}" if judged else "-"
     spent = format_seconds(total_seconds(record))
     created = record.run.created[:16].replace("T", " ")
-    verdict = " · ".join((verdict_text(record), *marks_of(record)))
+    verdict = " · ".join((verdict_text(record), *flags_of(record)))
     return (
         record.run.id, verdict, dash(record.commit.branch), dash(plan_words(record)), metric, spent,
         created, record.commit.subject,
@@ -74,7 +74,7 @@ def _summary(record: Record) -> dict[str, object]:
     return {
         "run": record.run.id,
         "verdict": verdict_word(record),
-        "marks": list(marks_of(record)),
+        "marks": list(flags_of(record)),
         "verdict_text": verdict_text(record),
         "reason": verdict_reason(record),
         "exit_code": record.run.exit_code,

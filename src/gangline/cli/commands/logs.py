@@ -4,14 +4,14 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
 from gangline.cli.terminal import say
+from gangline.cli.workspace import open_workspace
 from gangline.errors import UsageError
 from gangline.launch.protocol import Launcher, LogLine
-from gangline.line.gang_logs import gang_of_role, seconds_of
-from gangline.line.launchers import open_launcher
-from gangline.line.targets import site_of
+from gangline.line.gangs.launchers import open_launcher
+from gangline.line.gangs.logs import gang_of_role, seconds_of
+from gangline.line.request.targets import site_of
 from gangline.report.text import visible
 from gangline.sanitize import to_json
 from gangline.spec.record import Record
@@ -33,7 +33,7 @@ def command(
     """Print the logs of a run's ranks, each line behind `r03│`."""
     if sum((rank is not None, every, failed)) > 1:
         raise UsageError("wanted one of --rank, --all and --failed, found more; leave the others out")
-    desk = open_desk(repo, site)
+    desk = open_workspace(repo, site)
     record = desk.run(run)
     launcher = open_launcher(desk.repo, site=site_of(record, desk.site), environ=desk.environ, store=desk.store)
     gang = gang_of_role(record, role)

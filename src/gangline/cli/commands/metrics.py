@@ -6,18 +6,17 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
 from gangline.cli.output import columns, print_json, print_or_write
 from gangline.cli.terminal import say
+from gangline.cli.workspace import open_workspace
 from gangline.errors import ConfigError, UsageError
-from gangline.line.moments import rank_moments
-from gangline.line.runs import list_runs
-from gangline.metrics.catalogue import CATALOGUE
-from gangline.metrics.check import check_catalogue
-from gangline.metrics.money import price_at
+from gangline.line.record.runs import list_runs
+from gangline.line.results.metric_snapshots import rank_metric_snapshots
+from gangline.metrics.catalogue import CATALOGUE, check_catalogue
 from gangline.metrics.openmetrics import render_openmetrics
 from gangline.metrics.promql import check_expressions, expressions_in
+from gangline.metrics.record_values import price_at
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
 
@@ -74,8 +73,12 @@ def export(
     site: SiteOption = None,
 ) -> None:
     """Write the numbers of runs that ended as OpenMetrics text, for promtool to take in."""
-    desk = open_desk(repo, site)
+    desk = open_workspace(repo, site)
     records = [r for r in list_runs(desk.store) if r.run.state == "ended"] if every else [desk.run(run)]
-    told = [rank_moments(desk.store, each, every_seconds=every_seconds) for each in records] if every_seconds else []
+    told = (
+        [rank_metric_snapshots(desk.store, each, every_seconds=every_seconds) for each in records]
+        if every_seconds
+        else []
+    )
     text = render_openmetrics(records, price=price_at(desk.site), moments=chain.from_iterable(told))
     print_or_write(text, out)

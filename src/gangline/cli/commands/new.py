@@ -12,7 +12,7 @@ from gangline.cli.output import print_json
 from gangline.cli.templates import TEMPLATES, listing, render
 from gangline.cli.terminal import say
 from gangline.errors import StorageError, UsageError
-from gangline.spec.grammar import SLUG
+from gangline.spec.config.grammar import SLUG
 from gangline.units import format_bytes
 
 _TEMPLATES = (

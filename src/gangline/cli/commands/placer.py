@@ -4,18 +4,18 @@ import signal
 import threading
 from functools import partial
 
-from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, AliveOption, RepoOption, SiteOption
-from gangline.line.launchers import open_cluster
+from gangline.cli.workspace import open_workspace
+from gangline.line.gangs.launchers import open_cluster
 
 
 def command(*, repo: RepoOption = HERE, site: SiteOption = None, alive: AliveOption = None) -> None:
     """Place queued gangs until SIGTERM; for clusters without a queue that places. Several of them are harmless."""
-    from gangline.launch.kubernetes.placing.place import run_placer
-    from gangline.line.lease import this_process
-    from gangline.line.places import touch
+    from gangline.launch.kubernetes.placement.placer import run_placer
+    from gangline.line.run.lease import this_process
+    from gangline.storage.site_paths import touch
 
-    desk = open_desk(repo, site)
+    desk = open_workspace(repo, site)
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
     told = {"passed": partial(touch, alive)} if alive else {}

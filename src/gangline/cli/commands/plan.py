@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.desk import open_desk
 from gangline.cli.options import (
     HERE,
     CommitOption,
@@ -18,12 +17,12 @@ from gangline.cli.options import (
     StrategyOption,
 )
 from gangline.cli.output import print_json, terminal_width
-from gangline.cli.terminal import say
-from gangline.cli.view.candidates import candidate_table
-from gangline.cli.view.waiting import waiting
+from gangline.cli.terminal import say, spinner
+from gangline.cli.view.plan_table import candidate_table
+from gangline.cli.workspace import open_workspace
 from gangline.errors import GateError
-from gangline.line.preview import Preview, preview
-from gangline.line.targets import with_target
+from gangline.line.request.targets import with_target
+from gangline.line.stages.preview import Preview, preview
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
 from gangline.spec.forecast import Forecast
@@ -50,9 +49,9 @@ def command(
     json: JsonOption = False,
 ) -> None:
     """Show the plans that were considered, the one that won, and a reason for every one that lost."""
-    desk = open_desk(repo / path, site)
+    desk = open_workspace(repo / path, site)
     overrides = tuple(set_ or ())
-    with waiting("packing the code") as tell:
+    with spinner("packing the code") as tell:
         found = preview(
             desk.repo,
             site=with_target(desk.site, target),
@@ -77,7 +76,7 @@ _TOLD = 2
 
 def _page(found: Preview, *, why: bool, width: int | None = None) -> str:
     choice = found.choice
-    if choice.is_the_programs:
+    if choice.is_left_to_program:
         return _programs(found, width)
     table = [f"{found.run} · {_have(found)}", "", candidate_table(choice.candidates, width=width, every=why), ""]
     lines = [
@@ -155,7 +154,7 @@ def _forecast(forecast: Forecast, band: float) -> str:
 
 def _other_sizes(found: Preview) -> str:
     """Of an elastic line: the world sizes its plan is ready for beside the chosen one."""
-    own = found.choice.is_the_programs
+    own = found.choice.is_left_to_program
     worlds = ((size.mesh.world_size, "" if own else f" ({size.name})") for size in found.choice.sizes)
     ready = ", ".join(f"{world}{name}" for world, name in worlds)
     return f"ready for {ready} ranks, too: gangline resize RUN RANKS" if ready else ""
@@ -167,7 +166,7 @@ def _have(found: Preview) -> str:
     gpus = inventory.gpus
     machine = f"{gpus.count} x {gpus.name or 'GPU'}" if gpus else f"{inventory.cores} cores"
     nodes = f"{inventory.num_nodes} nodes of " if inventory.num_nodes > 1 else ""
-    if found.choice.is_the_programs:
+    if found.choice.is_left_to_program:
         return f"{nodes}{machine}"
     parameters = found.choice.forecast.parameters
     model = f"{format_count(parameters)} parameters" if parameters is not None else "model size not known yet"

@@ -7,18 +7,19 @@ from typing import Annotated
 import typer
 
 from gangline.cli.commands.logs import read_ranks
-from gangline.cli.desk import Desk, open_desk
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
 from gangline.cli.output import print_json, terminal_width
 from gangline.cli.terminal import say
-from gangline.line.output_limits import MOST_PICTURE_BYTES, MOST_TRACE_BYTES
-from gangline.line.places import home, writing
-from gangline.line.profiles import Profile, ask_profile, await_profile, read_profiles, trace_key
+from gangline.cli.workspace import Workspace, open_workspace
+from gangline.errors import storage_errors
+from gangline.line.results.profiles import Profile, read_profiles, request_profile, trace_key, wait_for_profile
 from gangline.report.profile_text import render_profile
+from gangline.spec.gang.profiling import parse_window
 from gangline.spec.model_picture import ModelPicture, picture_key
-from gangline.spec.profiling import parse_window
+from gangline.spec.output_limits import MOST_PICTURE_BYTES, MOST_TRACE_BYTES
 from gangline.spec.record import Record
-from gangline.storage.bounded import get_bounded
+from gangline.storage.objects.protocol import get_bounded
+from gangline.storage.site_paths import home
 
 WAIT_SECONDS = 900.0
 
@@ -42,7 +43,7 @@ def command(
     Beside them the picture of the model, with how the plan cuts its weights. A window that is over already begins at
     once. The ranks answer when it is done; their files reach the store within half a minute.
     """
-    desk = open_desk(repo, site)
+    desk = open_workspace(repo, site)
     record = desk.run(run)
     found = (_ask(desk, record, steps, rank, wait),) if steps else read_profiles(desk.store, record)
     if json:
@@ -62,38 +63,38 @@ def command(
         say(f"no browser could be started here; open {pages[-1].resolve()} yourself", err=True)
 
 
-def _ask(desk: Desk, record: Record, steps: str, rank: str, wait: float) -> Profile:
+def _ask(desk: Workspace, record: Record, steps: str, rank: str, wait: float) -> Profile:
     first, last = parse_window(steps)
-    request = ask_profile(desk.store, record, first=first, last=last, ranks=read_ranks(rank))
+    request = request_profile(desk.store, record, first=first, last=last, ranks=read_ranks(rank))
 
     def tell(there: int, wanted: int) -> None:
         say(f"steps {first} to {last}: {there} of {wanted} ranks have answered", err=True)
 
-    return await_profile(desk.store, record, request, seconds=wait, tell=tell)
+    return wait_for_profile(desk.store, record, request, seconds=wait, tell=tell)
 
 
-def _draw_model(desk: Desk, record: Record, folder: Path) -> Path | None:
+def _draw_model(desk: Workspace, record: Record, folder: Path) -> Path | None:
     """The page of the model; None: the run has drawn none yet, as a program without torch never does."""
     blob = get_bounded(desk.store, picture_key(record.gang_prefix), most_bytes=MOST_PICTURE_BYTES)
     if blob is None:
         return None
-    from gangline.report.model_picture import render_model_page
+    from gangline.report.model_page import render_model_page
 
     page = folder / "model.html"
-    with writing(folder):
+    with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         page.write_text(render_model_page(record.run.id, ModelPicture.from_json(blob.data)), "utf-8")
     return page
 
 
-def _write(desk: Desk, record: Record, profile: Profile, folder: Path, *, with_traces: bool) -> Path:
+def _write(desk: Workspace, record: Record, profile: Profile, folder: Path, *, with_traces: bool) -> Path:
     """The page of one window, with its traces beside it where they are wanted."""
-    from gangline.report.profile import render_profile_page
+    from gangline.report.profile_page import render_profile_page
 
     keys = {each.rank: key for each in profile.summaries if (key := trace_key(profile, each))}
     links = keys
     page = folder / f"{profile.name}.html"
-    with writing(folder):
+    with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if with_traces:
             links = {rank: _fetch(desk, key, folder / profile.name) for rank, key in keys.items()}
@@ -101,7 +102,7 @@ def _write(desk: Desk, record: Record, profile: Profile, folder: Path, *, with_t
     return page
 
 
-def _fetch(desk: Desk, key: str, folder: Path) -> str:
+def _fetch(desk: Workspace, key: str, folder: Path) -> str:
     """A trace out of the store; its path beside the page."""
     folder.mkdir(parents=True, exist_ok=True)
     name = key.rsplit("/", 1)[-1]

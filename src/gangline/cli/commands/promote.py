@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json
 from gangline.cli.terminal import say
-from gangline.line.registry.promote import promote
+from gangline.cli.workspace import open_workspace
+from gangline.registry.promote import promote
 
 
 def command(
@@ -23,7 +23,7 @@ def command(
     json: JsonOption = False,
 ) -> None:
     """Verify every part of a version, then point ALIAS at it. Promoting an older version is the way back."""
-    desk = open_desk(repo, site)
+    desk = open_workspace(repo, site)
     moved = promote(
         model, version, alias, store=desk.store, repo=desk.repo, site=desk.site, environ=desk.environ,
         because=because, who=getpass.getuser(),

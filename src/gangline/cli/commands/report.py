@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.desk import Desk, open_desk
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
 from gangline.cli.output import print_json, write_text
 from gangline.cli.terminal import say
+from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import StorageError, UsageError
-from gangline.line.places import home
-from gangline.line.runs import find_run
-from gangline.report.html import render_html
-from gangline.report.junit import render_junit
-from gangline.report.markdown import render_markdown
+from gangline.line.record.runs import find_run
+from gangline.report.run.html import render_html
+from gangline.report.run.junit import render_junit
+from gangline.report.run.markdown import render_markdown
 from gangline.spec.record import Record
+from gangline.storage.site_paths import home
 
 SUFFIXES = {"html": "html", "markdown": "md", "junit": "xml"}
 
@@ -35,7 +35,7 @@ def command(
     """Draw the report of a run from its record and write it to a file."""
     if format_ not in SUFFIXES:
         raise UsageError(f"wanted html, markdown or junit, found --format {format_}")
-    desk = open_desk(repo, site)
+    desk = open_workspace(repo, site)
     record = desk.run(run)
     text = _render(desk, record, format_)
     if str(out) == "-":
@@ -68,7 +68,7 @@ def _write(text: str, out: Path | None, repo: Path, name: str) -> Path:
     return path
 
 
-def _render(desk: Desk, record: Record, format_: str) -> str:
+def _render(desk: Workspace, record: Record, format_: str) -> str:
     if format_ == "markdown":
         return render_markdown(record)
     if format_ == "junit":
@@ -76,7 +76,7 @@ def _render(desk: Desk, record: Record, format_: str) -> str:
     return render_html(record, _base(desk, record))
 
 
-def _base(desk: Desk, record: Record) -> Record | None:
+def _base(desk: Workspace, record: Record) -> Record | None:
     """The base's record, where it still is in the store."""
     if record.commit.base is None:
         return None

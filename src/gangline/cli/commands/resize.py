@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json
 from gangline.cli.terminal import say
-from gangline.line.resizing import ask_resize
+from gangline.cli.workspace import open_workspace
+from gangline.line.gangs.resize import request_resize
 
 
 def command(
@@ -24,9 +24,9 @@ def command(
     Its ranks save together and leave; the next generation goes on from there, no sample lost or taken twice, and the
     restart budget untouched. `gangline follow` shows when it has happened.
     """
-    desk = open_desk(repo, site)
+    desk = open_workspace(repo, site)
     record = desk.run(run)
-    plan = ask_resize(desk.store, record, ranks)
+    plan = request_resize(desk.store, record, ranks)
     if json:
         print_json({"run": record.run.id, "ranks": plan.world_size, "plan": plan.name})
         return

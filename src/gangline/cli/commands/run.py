@@ -1,13 +1,11 @@
-"""`gangline run`: all stages of a commit, or the rest of them."""
+"""`gangline run`: run all stages of a commit, or the remaining ones."""
 
 import sys
 from typing import Annotated, cast, get_args
 
 import typer
 
-from gangline.cli.attended import attended
-from gangline.cli.desk import open_desk
-from gangline.cli.detach import start_driver
+from gangline.cli.background_driver import start_driver
 from gangline.cli.options import (
     HERE,
     AgainOption,
@@ -19,16 +17,49 @@ from gangline.cli.options import (
     SiteOption,
     StrategyOption,
 )
-from gangline.cli.origin import BranchOption, PullRequestOption, TrustOption, origin_of
+from gangline.cli.origin_options import BranchOption, PullRequestOption, TrustOption, origin_of
 from gangline.cli.output import print_json
 from gangline.cli.terminal import say
-from gangline.cli.view.choose import choose_view
-from gangline.cli.view.wanting import WantsProfile
+from gangline.cli.view.run_view import attended_view, choose_view
+from gangline.cli.workspace import open_workspace
 from gangline.errors import UsageError
-from gangline.line.run import Asked, run_line
-from gangline.line.targets import Driving, meaning, with_target
-from gangline.spec.profiling import parse_window
-from gangline.spec.site import Site
+from gangline.launch.protocol import GangEvent
+from gangline.line.record.observer import Observer
+from gangline.line.request.targets import Driving, parse_target, with_target
+from gangline.line.results.profiles import write_profile_request
+from gangline.line.stages.run_line import RunArguments, run_line
+from gangline.spec.config.site import Site
+from gangline.spec.gang.profiling import parse_window
+from gangline.spec.record import Record, StageInfo
+from gangline.storage.objects.protocol import ObjectStore
+
+
+class ProfileRequester:
+    """Around another observer."""
+
+    def __init__(self, inner: Observer, store: ObjectStore, window: tuple[int, int]) -> None:
+        self._inner, self._store, self._window = inner, store, window
+
+    def run_started(self, record: Record) -> None:
+        self._inner.run_started(record)
+        if record.run.state == "open":
+            first, last = self._window
+            write_profile_request(self._store, record, first=first, last=last, ranks=(0,))
+
+    def stage_started(self, name: str) -> None:
+        self._inner.stage_started(name)
+
+    def progress(self, stage: str, event: GangEvent) -> None:
+        self._inner.progress(stage, event)
+
+    def stage_ended(self, name: str, info: StageInfo) -> None:
+        self._inner.stage_ended(name, info)
+
+    def note(self, text: str) -> None:
+        self._inner.note(text)
+
+    def run_ended(self, record: Record) -> None:
+        self._inner.run_ended(record)
 
 
 def command(
@@ -64,25 +95,25 @@ def command(
     Ctrl-C stops a gang of this machine with a checkpoint, a second one leaves at once; a gang on a cluster goes on.
     SIGTERM leaves every gang running.
     """
-    desk = open_desk(repo / path, site)
+    desk = open_workspace(repo / path, site)
     there = with_target(desk.site, target)
     driving = who_drives(driver, there)
     if detach:
         _detach(json=json)
         return
-    asked: Asked = {
+    asked: RunArguments = {
         "commit": commit, "overrides": tuple(set_ or ()), "again": again, "strategy": strategy, "start": start,
         "until": until, "origin": origin_of(branch, pull_request, trust),
     }  # fmt: skip
     window = parse_window(profile) if profile else None
-    with attended(choose_view(json=json)) as view:
-        observer = WantsProfile(view, desk.store, window) if window else view
+    with attended_view(choose_view(json=json)) as view:
+        observer = ProfileRequester(view, desk.store, window) if window else view
         if driving == "here":
             run_line(desk.repo, site=desk.site, environ=desk.environ, target=target, observer=observer, **asked)
         else:
-            from gangline.line.kfp.target import drive
+            from gangline.kfp.driver import drive
 
-            ranks_at = meaning(target)[0] if target else None
+            ranks_at = parse_target(target)[0] if target else None
             drive(
                 desk.repo, driving=driving, site=there, environ=desk.environ, ranks_at=ranks_at, observer=observer,
                 **asked,
@@ -96,7 +127,7 @@ def who_drives(driver: str | None, site: Site) -> Driving:
         UsageError: An unknown driver.
     """
     if driver is None:
-        return meaning(site.launch.target)[1]
+        return parse_target(site.launch.target)[1]
     if driver not in get_args(Driving):
         raise UsageError(f"wanted one of {', '.join(get_args(Driving))}, found --driver {driver}")
     return cast(Driving, driver)

@@ -10,15 +10,15 @@ from urllib.parse import urlsplit
 import structlog
 import typer
 
-from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json
 from gangline.cli.terminal import say
+from gangline.cli.workspace import open_workspace
 from gangline.errors import ConfigError
-from gangline.spec.site import Site
+from gangline.spec.config.site import Site
 
 if TYPE_CHECKING:
-    from gangline.serve.running import Running
+    from gangline.serve.startup import RunningService
 
 log = structlog.get_logger()
 
@@ -36,17 +36,17 @@ def command(
 ) -> None:
     """Serve webhooks, the API and the pages of a site. Ctrl-C stops it; runs that it started go on."""
     _require_packages()
-    from gangline.serve.listening import address_of, answer, bind
-    from gangline.serve.running import open_service
+    from gangline.serve.server import address_of, bind, serve_until_signal
+    from gangline.serve.startup import open_service
 
-    desk = open_desk(repo, site)
+    desk = open_workspace(repo, site)
     with bind(_checked(listen or desk.site.serve.listen)) as bound:
         wanted = _with_options(desk.site, listen=address_of(bound), database=database, workers=workers)
         running = open_service(desk.repo, site=wanted, environ=desk.environ)
         try:
             running.start()
             _greet(running, as_json=json)
-            answer(running.app, bound, stopping=running.service.close, proxies=wanted.serve.proxies)
+            serve_until_signal(running.app, bound, stopping=running.service.close, proxies=wanted.serve.proxies)
         finally:
             began = monotonic()
             running.close()
@@ -76,14 +76,14 @@ def _with_options(site: Site, *, listen: str, database: str | None, workers: int
 
 def _checked(listen: str) -> str:
     """An address as site.toml would take it."""
-    from gangline.spec.grammar import LISTEN
+    from gangline.spec.config.grammar import LISTEN
 
     if not LISTEN.fullmatch(listen):
         raise ConfigError(f"wanted HOST:PORT, found --listen {listen}; 127.0.0.1:8321 works")
     return listen
 
 
-def _greet(running: "Running", *, as_json: bool) -> None:
+def _greet(running: "RunningService", *, as_json: bool) -> None:
     facts = _facts(running)
     if as_json:
         print_json(facts)
@@ -93,7 +93,7 @@ def _greet(running: "Running", *, as_json: bool) -> None:
         say(f"{name:<{width}}  {said}")
 
 
-def _facts(running: "Running") -> Mapping[str, str]:
+def _facts(running: "RunningService") -> Mapping[str, str]:
     """What a person wants to know of a service that has just begun, in the order they want it."""
     desk = running.desk
     serve = desk.site.serve

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gangline.cli.desk import Desk, open_desk
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
 from gangline.cli.output import print_json
 from gangline.cli.terminal import say
+from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import UsageError
-from gangline.report.terminal import one_line, page
+from gangline.report.run.terminal import one_line, page
 from gangline.spec.record import Record
 
 if TYPE_CHECKING:
-    from gangline.report.progress import Progress
+    from gangline.report.progress import StageProgress
 
 
 def command(
@@ -37,7 +37,7 @@ def command(
     """Show what happened to a run."""
     if ends_in and not oneline:
         raise UsageError("--ends-in is an option of gangline show --oneline")
-    desk = open_desk(repo, site)
+    desk = open_workspace(repo, site)
     record = desk.run(run)
     if json:
         print_json(record)
@@ -50,15 +50,15 @@ def command(
             say(str(ceil(progress.ends_in_seconds)))
 
 
-def _progress(desk: Desk, record: Record) -> "Progress | None":
+def _progress(desk: Workspace, record: Record) -> "StageProgress | None":
     if record.run.state == "ended":
         return None
-    from gangline.line.glance import glance
+    from gangline.line.run.progress import read_progress
 
-    return glance(desk.repo, record, site=desk.site, environ=desk.environ)
+    return read_progress(desk.repo, record, site=desk.site, environ=desk.environ)
 
 
-def _doing(progress: "Progress | None") -> str:
+def _doing(progress: "StageProgress | None") -> str:
     """`train ddp-2 62/120 loss 2.71 · ETA 7 s` of a run that goes on."""
     sentence = progress.sentence() if progress else ""
     return f"{progress.stage} {sentence}" if progress and sentence else ""

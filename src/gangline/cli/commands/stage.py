@@ -1,22 +1,50 @@
-"""`gangline stage`: one stage of one run, for drivers that call stage by stage."""
+"""`gangline stage`: one stage of one run, for drivers that call stage by stage; checks a Jenkins workspace."""
 
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from gangline.cli.attended import attended
-from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, AgainOption, CommitOption, JsonOption, RepoOption, SetOption, SiteOption
-from gangline.cli.origin import BranchOption, PullRequestOption, TrustOption, origin_of
+from gangline.cli.origin_options import BranchOption, PullRequestOption, TrustOption, origin_of
 from gangline.cli.output import print_json
 from gangline.cli.terminal import say
-from gangline.cli.view.choose import choose_view
-from gangline.cli.workspace import demand_workspace
-from gangline.errors import UsageError
-from gangline.line.resolve import resolve_run
-from gangline.line.run_stage import run_stage
-from gangline.spec.grammar import URL
+from gangline.cli.view.run_view import attended_view, choose_view
+from gangline.cli.workspace import open_workspace
+from gangline.errors import ConfigError, UsageError
+from gangline.line.stages.run_line import resolve_run
+from gangline.line.stages.run_stage import run_stage
+from gangline.spec.config.grammar import URL
+from gangline.spec.config.site import Site
 from gangline.spec.record import STAGES
+from gangline.storage import site_paths
+
+_SECOND_WORKSPACE = re.compile(r"@[0-9]+")
+
+
+def check_jenkins_workspace(repo: Path, site: Site, environ: Mapping[str, str]) -> None:
+    """Jenkins names the workspace in WORKSPACE; without it there is nothing to say.
+
+    Raises:
+        ConfigError: The store lies in it, or it is a second one beside that of the branch, whose gangs nobody finds.
+    """
+    if not (name := environ.get("WORKSPACE")):
+        return
+    workspace = Path(name).resolve()
+    if site.launch.target == "local" and _SECOND_WORKSPACE.search(workspace.name):
+        raise ConfigError(
+            f"wanted the one workspace of this branch, found {workspace.name}, made for a second build at"
+            " the same time: gangs of this machine are found only where they were started; give the agent one executor,"
+            " as jenkins/plain/agent.yaml does"
+        )
+    url = site_paths.store_url(repo, site)
+    if url.startswith("file:") and Path(url.removeprefix("file:")).is_relative_to(workspace):
+        raise ConfigError(
+            f"store.url: wanted a store that outlives the workspace, found {url} in {workspace}, which Jenkins"
+            " discards; set store.url in site.toml to a folder elsewhere, as file:/srv/gangline/store, or to s3://BUCKET"
+        )
 
 
 def command(
@@ -53,10 +81,10 @@ def command(
         raise UsageError("--again and --pushed are options of gangline stage resolve, without --run")
     if url is not None and not URL.fullmatch(url):
         raise UsageError(f"wanted --url of http or https, found {url!r}")
-    desk = open_desk(repo, site)
+    desk = open_workspace(repo, site)
     if driver == "jenkins":
-        demand_workspace(desk.repo, desk.site, desk.environ)
-    with attended(choose_view(json=json)) as view:
+        check_jenkins_workspace(desk.repo, desk.site, desk.environ)
+    with attended_view(choose_view(json=json)) as view:
         if run is None:
             found = resolve_run(
                 desk.repo, site=desk.site, environ=desk.environ, commit=commit, overrides=tuple(set_ or ()),

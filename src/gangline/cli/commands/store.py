@@ -7,18 +7,18 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import columns, print_json
 from gangline.cli.terminal import say
+from gangline.cli.workspace import open_workspace
 from gangline.errors import StorageError
-from gangline.line.places import GREETING_SECONDS
-from gangline.spec.secrets import resolve_secret
+from gangline.spec.config.secrets import resolve_secret
 from gangline.storage.copy import copy_store
+from gangline.storage.objects.protocol import Entry, ObjectStore
 from gangline.storage.open import open_store
 from gangline.storage.probe import probe
-from gangline.storage.protocol import Entry, ObjectStore
-from gangline.storage.scoped import lending
+from gangline.storage.s3.run_credentials import credential_policy
+from gangline.storage.site_paths import GREETING_SECONDS
 from gangline.units import format_bytes
 
 _URL = "file:PATH or s3://bucket/prefix?endpoint=https://host:9000"
@@ -39,9 +39,9 @@ def doctor(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption
 
     Says, too, what credential the store lends to the gangs of one run.
     """
-    desk = open_desk(repo, site)
+    desk = open_workspace(repo, site)
     found = probe(desk.store)
-    lends = lending(desk.store)
+    lends = credential_policy(desk.store)
     if json:
         print_json(
             {
@@ -73,7 +73,7 @@ def copy(
 ) -> None:
     """Copy objects from one store to another, each verified; called again, go on where it stopped."""
     if from_ is None:
-        desk = open_desk(repo, site)
+        desk = open_workspace(repo, site)
         source, environ = desk.store, desk.environ
     else:
         environ = os.environ

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.desk import Desk, open_desk
 from gangline.cli.options import HERE, AliveOption, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import columns, print_json
 from gangline.cli.terminal import say
+from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import StorageError
-from gangline.launch.protocol import Swept
-from gangline.line.places import touch
-from gangline.line.sweep import sweep, sweep_unused
+from gangline.launch.protocol import SweepResult
+from gangline.line.run.sweep import sweep, sweep_unused
+from gangline.storage.site_paths import touch
 from gangline.units import format_bytes
 
 
@@ -35,7 +35,7 @@ def command(
 
     A folder into which a program wrote files that were not collected stays, and is named.
     """
-    desk = open_desk(repo, site)
+    desk = open_workspace(repo, site)
     over = threading.Event()
     if every is not None:
         signal.signal(signal.SIGTERM, lambda *_: over.set())
@@ -47,7 +47,7 @@ def command(
             return
 
 
-def _once(desk: Desk, *, dry_run: bool, with_outputs: bool, json: bool, quiet: bool) -> None:
+def _once(desk: Workspace, *, dry_run: bool, with_outputs: bool, json: bool, quiet: bool) -> None:
     """One pass; `quiet` says nothing of gangs that stay, and outlives a store or cluster that is away."""
     try:
         swept = sweep(desk.repo, site=desk.site, environ=desk.environ, dry_run=dry_run, with_outputs=with_outputs)
@@ -73,7 +73,7 @@ def _once(desk: Desk, *, dry_run: bool, with_outputs: bool, json: bool, quiet: b
     say(columns(rows) if rows else "no gangs here")
 
 
-def _said(swept: Swept, *, dry_run: bool, with_outputs: bool) -> str:
+def _said(swept: SweepResult, *, dry_run: bool, with_outputs: bool) -> str:
     if swept.deleted:
         return "deleted"
     if swept.life not in ("ended", "orphan"):

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import columns, dash, print_json
 from gangline.cli.terminal import say
+from gangline.cli.workspace import open_workspace
 from gangline.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gangline.serve.protocol import Tokens
-    from gangline.serve.types import Principal
+    from gangline.serve.database.protocol import Tokens
+    from gangline.serve.database.types import Principal
 
 app = typer.Typer(
     help="Give, list and end tokens of the service.",
@@ -49,7 +49,7 @@ def add(
     json: JsonOption = False,
 ) -> None:
     """Make a token and print it, this once."""
-    from gangline.serve.accounts import digest_of, new_token
+    from gangline.serve.context.accounts import digest_of, new_token
 
     principal, token = _principal(name, role), new_token()
     digest = digest_of(token)
@@ -103,10 +103,10 @@ def revoke(
 @contextmanager
 def _tokens(repo: "Path", site: "Path | None", database: str | None) -> Iterator["Tokens"]:
     """Those of the service's database, which may be running: both may write."""
+    from gangline.serve.context.home import ServiceHome
     from gangline.serve.database.open import open_database
-    from gangline.serve.home import ServiceHome
 
-    desk = open_desk(repo, site)
+    desk = open_workspace(repo, site)
     home = ServiceHome.of(desk.repo, desk.site, desk.environ)
     opened = open_database(database or desk.site.serve.database or str(home.database))
     try:
@@ -116,7 +116,7 @@ def _tokens(repo: "Path", site: "Path | None", database: str | None) -> Iterator
 
 
 def _principal(name: str, roles: list[str]) -> "Principal":
-    from gangline.serve.types import Principal, Role
+    from gangline.serve.database.types import Principal, Role
 
     pairs = [text.partition("=") for text in roles]
     wrong = [f"{project}={role}" for project, _, role in pairs if not project or role not in get_args(Role)]

@@ -12,8 +12,8 @@ from gangline.errors import ConfigError
 from gangline.report.text import clean
 
 if TYPE_CHECKING:
-    from gangline.serve.stack.home import Home
-    from gangline.serve.stack.up import Row
+    from gangline.stack.home import StackHome
+    from gangline.stack.lifecycle import ServerStatus
 
 _MARKS = {"started": "✓", "running": "✓", "absent": "–", "failed": "✗"}
 
@@ -37,11 +37,11 @@ def command(
     json: JsonOption = False,
 ) -> None:
     """Start on loopback what is installed and not running yet; exit 10 where a server did not come up."""
-    from gangline.cli.desk import find_repo
-    from gangline.serve.stack.home import Home
-    from gangline.serve.stack.up import bring_up
+    from gangline.cli.workspace import find_repo
+    from gangline.stack.home import StackHome
+    from gangline.stack.lifecycle import bring_up
 
-    home = Home.of(find_repo(repo.resolve()) or repo.resolve())
+    home = StackHome.of(find_repo(repo.resolve()) or repo.resolve())
     if compose is not None:
         _write_compose(home, compose, json=json)
         return
@@ -58,12 +58,12 @@ def command(
         raise typer.Exit(ConfigError.exit_code)
 
 
-def _say(row: "Row") -> None:
+def _say(row: "ServerStatus") -> None:
     say(f"{_MARKS[row.state]} {row.name:<11}{row.kind:<15}{row.url or row.state:<23}{clean(row.text, 400)}".rstrip())
 
 
-def _next_steps(home: "Home", rows: "list[Row]") -> str:
-    from gangline.serve.stack.up import board_url
+def _next_steps(home: "StackHome", rows: "list[ServerStatus]") -> str:
+    from gangline.stack.lifecycle import board_url
 
     boards = board_url(rows)
     steps = [
@@ -75,8 +75,8 @@ def _next_steps(home: "Home", rows: "list[Row]") -> str:
     return "\n".join([*steps, "gangline down                             # stops these, and keeps their data"])
 
 
-def _write_compose(home: "Home", file: Path, *, json: bool) -> None:
-    from gangline.serve.stack.compose import write_compose
+def _write_compose(home: "StackHome", file: Path, *, json: bool) -> None:
+    from gangline.stack.compose import write_compose
 
     write_compose(home, file)
     if json:

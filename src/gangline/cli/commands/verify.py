@@ -4,13 +4,12 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.desk import open_desk
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import columns, print_json
-from gangline.cli.terminal import say
-from gangline.cli.view.waiting import waiting
+from gangline.cli.terminal import say, spinner
+from gangline.cli.workspace import open_workspace
 from gangline.errors import IntegrityError
-from gangline.line.registry.verify import verify
+from gangline.line.results.verification import verify
 
 
 def command(
@@ -21,8 +20,8 @@ def command(
     json: JsonOption = False,
 ) -> None:
     """Check signature, digests, provenance and tag; exit 50 where one of them does not hold."""
-    desk = open_desk(repo, site)
-    with waiting("reading and checking every part"):
+    desk = open_workspace(repo, site)
+    with spinner("reading and checking every part"):
         checks = verify(target, store=desk.store, repo=desk.repo, site=desk.site, environ=desk.environ)
     if json:
         print_json({"target": target, "ok": all(check.ok for check in checks), "checks": checks})

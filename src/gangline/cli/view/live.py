@@ -13,9 +13,9 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from gangline.cli.view.closing import NAME_WIDTH, closing_lines, found_line, stage_line
+from gangline.cli.view.summary_lines import NAME_WIDTH, found_line, stage_line, verdict_lines
 from gangline.launch.protocol import GangEvent
-from gangline.report.progress import Outlook, Progress
+from gangline.report.progress import StageOutlook, StageProgress
 from gangline.report.text import clean
 from gangline.sanitize import visible
 from gangline.spec.record import Record, StageInfo
@@ -40,7 +40,7 @@ class LiveView:
         self._console = console or Console(highlight=False)
         self._foot = _Foot()
         self._live = Live(self._foot, console=self._console, refresh_per_second=4, transient=True)
-        self._outlook = Outlook()
+        self._outlook = StageOutlook()
         self.ended = False
 
     def __enter__(self) -> Self:
@@ -86,7 +86,7 @@ class LiveView:
         self.ended = record.run.state == "ended"
         self._foot.progress = None
         style = VERDICTS.get(record.run.verdict or "", "bold yellow")
-        for line in closing_lines(record):
+        for line in verdict_lines(record):
             text = _text(line)
             text.stylize(style, 0, NAME_WIDTH)
             self._console.print(text)
@@ -101,12 +101,12 @@ class _Foot:
     """What moves: drawn anew at each refresh, by rich's thread, from the progress of the running stage."""
 
     def __init__(self) -> None:
-        self.progress: Progress | None = None
+        self.progress: StageProgress | None = None
         self._lock = threading.Lock()
         self._since = 0.0
         self._spinner = Spinner("dots", style="cyan")
 
-    def begin(self, progress: Progress) -> None:
+    def begin(self, progress: StageProgress) -> None:
         self.progress, self._since = progress, time.monotonic()
 
     def see(self, event: GangEvent) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Self
 
 from gangline.cli.terminal import say
-from gangline.cli.view.closing import NAME_WIDTH, WIDTH, closing_lines, found_line, stage_line
+from gangline.cli.view.summary_lines import NAME_WIDTH, WIDTH, found_line, stage_line, verdict_lines
 from gangline.launch.protocol import GangEvent
-from gangline.report.progress import Outlook, Progress
+from gangline.report.progress import StageOutlook, StageProgress
 from gangline.report.text import clean
 from gangline.spec.record import Record, StageInfo
 
@@ -20,10 +20,10 @@ class PlainView:
     def __init__(self, echo: Callable[[str], None] = say, clock: Callable[[], float] = time.monotonic) -> None:
         self._echo = echo
         self._clock = clock
-        self._progress = Progress("")
+        self._progress = StageProgress("")
         self._said = ""
         self._next = 0.0
-        self._outlook = Outlook()
+        self._outlook = StageOutlook()
         self.ended = False
 
     def __enter__(self) -> Self:
@@ -65,5 +65,5 @@ class PlainView:
 
     def run_ended(self, record: Record) -> None:
         self.ended = record.run.state == "ended"
-        for line in closing_lines(record):
+        for line in verdict_lines(record):
             self._echo(line)

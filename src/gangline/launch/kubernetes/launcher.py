@@ -8,30 +8,35 @@ from datetime import UTC, datetime
 from functools import partial
 
 from gangline.errors import StillRunning, UsageError
-from gangline.launch.kubernetes.api.facts import Facts
-from gangline.launch.kubernetes.api.protocol import Api, Away, Object
-from gangline.launch.kubernetes.closing import close_ended, close_gone, existing_end
-from gangline.launch.kubernetes.follow import Follower
-from gangline.launch.kubernetes.gang_secret import put_secret
-from gangline.launch.kubernetes.kept import Kept, read_kept
-from gangline.launch.kubernetes.logs import StoredLogs, follow_logs, read_logs
-from gangline.launch.kubernetes.look import look
+from gangline.launch.kubernetes.client.api import ApiUnavailable, KubernetesApi, Object
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts
+from gangline.launch.kubernetes.follow.api_retry import retry_while_unavailable
+from gangline.launch.kubernetes.follow.follower import KubernetesFollower
+from gangline.launch.kubernetes.follow.logs import StoredLogs, follow_logs, read_logs
+from gangline.launch.kubernetes.lifecycle.cancel import cancel_gang
+from gangline.launch.kubernetes.lifecycle.final_state import (
+    FinalState,
+    close_deleted_gang,
+    close_ended_gang,
+    find_final_state,
+    read_final_state,
+)
+from gangline.launch.kubernetes.lifecycle.secret import put_secret
+from gangline.launch.kubernetes.lifecycle.submit import Submitter
+from gangline.launch.kubernetes.lifecycle.sweep import sweep_gangs
+from gangline.launch.kubernetes.objects.kueue import KueueMetadata, kueue_metadata
 from gangline.launch.kubernetes.objects.render import Rendered, render
-from gangline.launch.kubernetes.patience import patiently
-from gangline.launch.kubernetes.placing.kueue import Wishes, kueue_wishes
-from gangline.launch.kubernetes.placing.place import Placer
-from gangline.launch.kubernetes.pods import pods_of
-from gangline.launch.kubernetes.roots import Root, find_root, root_kinds
-from gangline.launch.kubernetes.route import choose_route
-from gangline.launch.kubernetes.state import gang_state, status_of
-from gangline.launch.kubernetes.stop import cancel_gang
-from gangline.launch.kubernetes.submit import Submitter
-from gangline.launch.kubernetes.sweep import sweep_gangs
+from gangline.launch.kubernetes.objects.render_context import choose_route
+from gangline.launch.kubernetes.placement.placer import Placer
+from gangline.launch.kubernetes.state.gang_state import gang_state, status_of
+from gangline.launch.kubernetes.state.pods import list_pods
+from gangline.launch.kubernetes.state.roots import Root, find_root, root_kinds
 from gangline.launch.kubernetes.waiting import explain
-from gangline.launch.protocol import Gang, GangEvent, GangStatus, Life, LogLine, Swept
-from gangline.spec.gang import GangEnd
-from gangline.spec.podset import PodSet
-from gangline.spec.site import LaunchTable, PodTable
+from gangline.launch.kubernetes.waiting.evidence import gather_evidence
+from gangline.launch.protocol import Gang, GangEvent, GangStatus, Life, LogLine, SweepResult
+from gangline.spec.config.site import LaunchTable, PodTable
+from gangline.spec.gang.podset import PodSet
+from gangline.spec.gang.status import GangEnd
 
 AWAY_SECONDS = 1.0
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
@@ -42,9 +47,9 @@ class KubernetesLauncher:
 
     def __init__(
         self,
-        api: Api,
+        api: KubernetesApi,
         *,
-        facts: Facts,
+        facts: ClusterFacts,
         launch: LaunchTable,
         pod: PodTable,
         secrets: Callable[[str], bytes],
@@ -78,7 +83,7 @@ class KubernetesLauncher:
         _demand_name(name)
         try:
             status = self._read_status(name)
-        except Away:
+        except ApiUnavailable:
             at, last = self._known.get(name, (self._opened, GangStatus(state="waiting", waiting="not known yet")))
             return replace(last, stale_seconds=max(time.monotonic() - at, 0.001))
         self._known[name] = (time.monotonic(), status)
@@ -90,9 +95,11 @@ class KubernetesLauncher:
         An API server that is away is waited for: before the first answer for `PATIENCE_SECONDS`, from then on for ever.
         """
         _demand_name(name)
-        root, kept = yield from patiently(partial(self._standing, name))
+        root, kept = yield from retry_while_unavailable(partial(self._standing, name))
         if root is not None:
-            follower = Follower(self._api, root, facts=self._facts, after=after or {}, place=self._placing(root))
+            follower = KubernetesFollower(
+                self._api, root, facts=self._facts, after=after or {}, place=self._placing(root)
+            )
             yield from self._remembered(name, follower.events())
             kept = self._closed(root, follower)
         if kept is None:
@@ -118,7 +125,7 @@ class KubernetesLauncher:
         _demand_name(name)
         root = find_root(self._api, name, self._kinds)
         if root is None:
-            if read_kept(self._api, name) is None:
+            if read_final_state(self._api, name) is None:
                 raise _unknown(name, self._api)
             return
         podset = root.podset()
@@ -130,20 +137,20 @@ class KubernetesLauncher:
         root = find_root(self._api, name, self._kinds)
         if root is not None and (root.outcome is None or root.is_being_deleted):
             raise StillRunning(f"gang {name} is {self._read_status(name).state}; follow it, or cancel it")
-        kept = existing_end(self._api, name) if root is None else close_ended(self._api, root)
+        kept = find_final_state(self._api, name) if root is None else close_ended_gang(self._api, root)
         if kept is None:
             raise _unknown(name, self._api)
         return kept.end
 
-    def sweep(self, *, now: datetime, life: Callable[[str], Life], with_outputs: bool = False) -> list[Swept]:
+    def sweep(self, *, now: datetime, life: Callable[[str], Life], with_outputs: bool = False) -> list[SweepResult]:
         del with_outputs  # a pod's files are gone with it
         return sweep_gangs(self._api, facts=self._facts, now=now, life=life)
 
     def _render(self, podset: PodSet, now: datetime) -> Rendered:
         route = choose_route(podset, self._launch, self._facts)
-        wishes = Wishes(root_labels={})
+        wishes = KueueMetadata(root_labels={})
         if route == "kueue":
-            wishes = kueue_wishes(podset, podset.placement, self._launch, self._facts)
+            wishes = kueue_metadata(podset, podset.placement, self._launch, self._facts)
         return render(
             podset,
             namespace=self._api.namespace,
@@ -157,15 +164,15 @@ class KubernetesLauncher:
             queue_labels=wishes.root_labels,
         )
 
-    def _standing(self, name: str) -> tuple[Root | None, Kept | None]:
+    def _standing(self, name: str) -> tuple[Root | None, FinalState | None]:
         root = find_root(self._api, name, self._kinds)
-        return root, existing_end(self._api, name) if root is None else None
+        return root, find_final_state(self._api, name) if root is None else None
 
     def _read_status(self, name: str) -> GangStatus:
         root = find_root(self._api, name, self._kinds)
-        pods = pods_of(self._api, name)
+        pods = list_pods(self._api, name)
         if root is None:
-            kept = read_kept(self._api, name)
+            kept = read_final_state(self._api, name)
             if kept is None:
                 return GangStatus(state="stopping" if pods else "absent")
             return replace(_ended(kept), state="stopping") if pods else _ended(kept)
@@ -174,7 +181,7 @@ class KubernetesLauncher:
         status = self._with_told(name, status_of(state, pods, podset, given=root.servers))
         if state not in ("waiting", "starting"):
             return status
-        seen = look(self._api, root, pods, num_nodes=podset.num_nodes, facts=self._facts, deep=False)
+        seen = gather_evidence(self._api, root, pods, num_nodes=podset.num_nodes, facts=self._facts, deep=False)
         waiting = explain(seen)
         return replace(status, waiting=waiting.sentence if waiting else "")
 
@@ -198,21 +205,21 @@ class KubernetesLauncher:
     def _has_ended(self, name: str) -> bool:
         return self.status(name).state in ("ended", "absent")
 
-    def _closed(self, root: Root, follower: Follower) -> Kept | None:
+    def _closed(self, root: Root, follower: KubernetesFollower) -> FinalState | None:
         """How a gang that was followed ended; while the server is away, it is asked again."""
         while True:
             try:
                 now = self._api.get(root.path)
                 if now is None or now["metadata"]["uid"] != root.uid:
-                    return close_gone(self._api, root, seen=follower.ends)
-                return close_ended(self._api, Root(root.path, now), seen=follower.ends)
-            except Away:
+                    return close_deleted_gang(self._api, root, seen=follower.ends)
+                return close_ended_gang(self._api, Root(root.path, now), seen=follower.ends)
+            except ApiUnavailable:
                 time.sleep(AWAY_SECONDS)
 
     def _podset(self, name: str) -> PodSet:
         _demand_name(name)
         root = find_root(self._api, name, self._kinds)
-        kept = read_kept(self._api, name) if root is None else None
+        kept = read_final_state(self._api, name) if root is None else None
         if root is not None:
             return root.podset()
         if kept is not None:
@@ -227,7 +234,7 @@ class KubernetesLauncher:
         return lambda: placer.step(datetime.now(UTC))
 
 
-def _ended(kept: Kept) -> GangStatus:
+def _ended(kept: FinalState) -> GangStatus:
     end = kept.end
     return GangStatus(state="ended", ranks=kept.podset.world_size, generation=end.generation, restarts=end.restarts)
 
@@ -237,5 +244,5 @@ def _demand_name(name: str) -> None:
         raise UsageError(f"{name!r} is no name of a gang; names are lower-case letters, digits and hyphens")
 
 
-def _unknown(name: str, api: Api) -> UsageError:
+def _unknown(name: str, api: KubernetesApi) -> UsageError:
     return UsageError(f"there is no gang {name!r} in namespace {api.namespace}; `gangline list` shows the runs")

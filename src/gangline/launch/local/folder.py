@@ -1,20 +1,21 @@
-"""The folder of a local gang: its files by name, what they say.
+"""The folder of a local gang: its files by name and content, and outputs in it that nobody collected yet.
 
-Their layout stands in `spec.gang`; `launch.json` and `lock` are this room's own. A gang in a sandbox writes below
-`gang/` alone, which is its GANGLINE_HOME, and all else here is out of its reach:
+The layout of the gang's own files is in `spec.gang`; `launch.json` and `lock` are this room's. A gang in a sandbox
+writes below `gang/` alone, which is its GANGLINE_HOME, and all else here is out of its reach:
 
-    podset.json  launch.json  lock  keepers.lock  cancel.json  secrets/  logs/keeper-<node>.log     the launcher's
-    gang/                                                                                           the gang's
+    podset.json  launch.json  lock  keepers.lock  cancel.json  secrets/  logs/keeper-<node>.log   the launcher's
+    gang/                                                                                         the gang's
 
-What the gang wrote is read as another's: no link is followed, no pipe is waited for.
+What the gang wrote is not trusted: no link is followed, no pipe is read.
 """
 
 import fcntl
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -22,10 +23,11 @@ from typing import TypeVar
 from gangline.errors import IntegrityError
 from gangline.sanitize import concealable
 from gangline.spec.codec import canonical, from_json
-from gangline.spec.gang import GangEnd, KeeperStatus
-from gangline.spec.podset import PodSet
-from gangline.spec.secrets import VARIABLE
-from gangline.storage.beneath import read_below
+from gangline.spec.config.secrets import VARIABLE
+from gangline.spec.gang.podset import PodSet
+from gangline.spec.gang.status import GangEnd, KeeperStatus
+from gangline.spec.program_files import IGNORED_FOLDER, OUTPUTS, Outputs
+from gangline.storage.folder.safe_paths import read_below
 
 T = TypeVar("T")
 SANDBOXED = "gang"
@@ -43,7 +45,7 @@ class Process:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Launched:
+class LaunchedGang:
     """Written once the keepers run."""
 
     uid: str
@@ -97,9 +99,9 @@ class GangFolder:
         """All that ever wrote a log here."""
         return {int(path.stem) for path in (self.inside / "logs").glob("*.log") if path.stem.isdecimal()}
 
-    def launched(self) -> Launched | None:
+    def launched(self) -> LaunchedGang | None:
         data = _read(self.home / "launch.json")
-        return from_json(Launched, data) if data else None
+        return from_json(LaunchedGang, data) if data else None
 
     def keeper(self, node: int) -> KeeperStatus | None:
         """What the keeper of a node last said; its process ids are those of its sandbox."""
@@ -172,3 +174,40 @@ def _read(path: Path) -> bytes | None:
         return path.read_bytes()
     except FileNotFoundError:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class UncollectedOutputs:
+    """Files that go with the folder."""
+
+    files: int = 0
+    size_bytes: int = 0
+
+
+def find_uncollected(folder: GangFolder) -> UncollectedOutputs:
+    """Files younger than the gang, which the code layer is not, but for those that its collector lists."""
+    collected, code = _collected(folder), folder.inside / "code"
+    began = (folder.home / "podset.json").stat().st_mtime_ns
+    files = size = 0
+    for root, folders, names, handle in os.fwalk(code, follow_symlinks=False):
+        folders[:] = [each for each in folders if each != IGNORED_FOLDER]
+        for name in names:
+            with suppress(FileNotFoundError):
+                found = os.stat(name, dir_fd=handle, follow_symlinks=False)
+                path = Path(root, name).relative_to(code).as_posix()
+                is_new = stat.S_ISREG(found.st_mode) and found.st_mtime_ns > began
+                if is_new and collected.get(path) != found.st_size:
+                    files, size = files + 1, size + found.st_size
+    return UncollectedOutputs(files, size)
+
+
+def _collected(folder: GangFolder) -> dict[str, int]:
+    """Size by path of what the gang says lies in the store."""
+    data = folder.read_inside(folder.inside / OUTPUTS)
+    try:
+        listed = Outputs.from_json(data) if data else None
+    except IntegrityError:
+        listed = None
+    if listed is None:
+        return {}
+    return {file.path: file.size_bytes for file in (*listed.files, *([listed.metrics] if listed.metrics else ()))}

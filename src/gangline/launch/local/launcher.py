@@ -8,21 +8,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from gangline.errors import GanglineError, StillRunning, UsageError
-from gangline.launch.adoption import demand_equal
-from gangline.launch.local.folder import GangFolder, Launched, write_file
-from gangline.launch.local.follow import GONE_SECONDS, POLL_SECONDS, Follower
-from gangline.launch.local.inside import demand_sandbox
-from gangline.launch.local.processes import end_everything, living_keepers, notice_dead_keepers, send
-from gangline.launch.local.start import demand_room, materialise, start_keepers, write_secrets
-from gangline.launch.local.tail import Tail
-from gangline.launch.local.targets import announce, free_ports, withdraw
-from gangline.launch.local.uncollected import uncollected
-from gangline.launch.protocol import Gang, GangEvent, GangGone, GangStatus, Life, LogLine, Swept
+from gangline.launch.local.folder import GangFolder, LaunchedGang, find_uncollected, write_file
+from gangline.launch.local.follower import GONE_SECONDS, POLL_SECONDS, LocalFollower, Tail
+from gangline.launch.local.gang_sandbox import demand_sandbox
+from gangline.launch.local.keeper_start import materialise, require_gpus, start_keepers, write_secrets
+from gangline.launch.local.processes import kill_gang, living_keepers, record_dead_keepers, send
+from gangline.launch.local.scrape_targets import announce, free_ports, withdraw
+from gangline.launch.protocol import Gang, GangEvent, GangGone, GangStatus, Life, LogLine, SweepResult, demand_equal
 from gangline.launch.sandbox import Sandbox
 from gangline.sanitize import conceal
-from gangline.spec.gang import GangEnd, GangState, KeeperStatus
-from gangline.spec.podset import PodSet
-from gangline.storage.protocol import ObjectStore
+from gangline.spec.gang.podset import PodSet
+from gangline.spec.gang.status import GangEnd, GangState, KeeperStatus
+from gangline.storage.objects.protocol import ObjectStore
 
 _AFTER_GRACE_SECONDS = 90.0
 """What a keeper may take beyond its ranks' grace: the last upload, mostly."""
@@ -62,14 +59,14 @@ class LocalLauncher:
             self._submitted.append(podset.name)
         return Gang(name=podset.name, uid=launched.uid, podset=podset.digest, adopted=adopted)
 
-    def _start(self, folder: GangFolder, podset: PodSet) -> Launched:
-        demand_room(podset)
+    def _start(self, folder: GangFolder, podset: PodSet) -> LaunchedGang:
+        require_gpus(podset)
         sandbox = self._sandbox
         if sandbox is not None:
             demand_sandbox(sandbox, podset)
             sandbox = None if sandbox.is_open else sandbox
         if folder.inside != folder.home:
-            end_everything(folder)  # what a submitter that died has started: nothing is put in its folder meanwhile
+            kill_gang(folder)  # what a submitter that died has started: nothing is put in its folder meanwhile
         entrance = materialise(folder, podset, store=self._store, secrets=self._secrets, sandbox=sandbox)
         write_file(folder.home / "podset.json", podset.to_json(), mode=0o644)
         return start_keepers(folder, podset, metrics_port=self._announce(podset), entrance=entrance)
@@ -84,7 +81,7 @@ class LocalLauncher:
     def _end_deleted(self, name: str) -> GangGone:
         """Nothing of a gang whose folder was deleted runs any more; why, to be raised."""
         folder = self._folder(name)
-        end_everything(folder)
+        kill_gang(folder)
         withdraw(self._targets, name)
         return GangGone(f"gang {name} has ended: {folder.home}, where it ran, was deleted; {_ANEW}")
 
@@ -99,7 +96,7 @@ class LocalLauncher:
         """As the protocol says; `after` tells how many events of a rank were seen already."""
         folder = self._existing(name)
         podset = folder.podset()
-        follower = Follower(folder, world_size=podset.world_size, num_nodes=podset.num_nodes, after=after or {})
+        follower = LocalFollower(folder, world_size=podset.world_size, num_nodes=podset.num_nodes, after=after or {})
         yield from follower.events(lambda: self.status(name))
         if not folder.exists:
             raise self._end_deleted(name)
@@ -139,7 +136,7 @@ class LocalLauncher:
                 if folder.inside != folder.home:
                     folder.write_inside("cancel.json", {"reason": reason, "save": save})
             if folder.launched() is None:  # who submitted it died before it came to life; now it never will
-                folder.write("launch.json", Launched(uid="", keepers=()))
+                folder.write("launch.json", LaunchedGang(uid="", keepers=()))
         patience, asked = time.monotonic() + podset.grace_seconds + _AFTER_GRACE_SECONDS, 0.0
         while (living := living_keepers(folder)) and time.monotonic() < patience:
             if time.monotonic() > asked + _ASK_SECONDS:  # again: process 1 of a sandbox hears nothing until it listens
@@ -147,8 +144,8 @@ class LocalLauncher:
                 for keeper in living.values():
                     send(keeper, signal.SIGTERM)
             time.sleep(POLL_SECONDS)
-        end_everything(folder)
-        notice_dead_keepers(folder, podset.num_nodes)
+        kill_gang(folder)
+        record_dead_keepers(folder, podset.num_nodes)
         withdraw(self._targets, name)
 
     def renew(self, name: str) -> None:
@@ -171,7 +168,7 @@ class LocalLauncher:
         withdraw(self._targets, name)
         return _merge(ends)
 
-    def sweep(self, *, now: datetime, life: Callable[[str], Life], with_outputs: bool = False) -> list[Swept]:
+    def sweep(self, *, now: datetime, life: Callable[[str], Life], with_outputs: bool = False) -> list[SweepResult]:
         """As the protocol says; while a run's life is unknown, only what is past its own end goes."""
         swept = []
         for path in sorted(self._root.glob("*/podset.json")):
@@ -185,13 +182,13 @@ class LocalLauncher:
             if over:
                 self.cancel(podset.name, reason=f"swept: its run is {known}", save=False)
                 withdraw(self._targets, podset.name)
-            left = uncollected(folder)
+            left = find_uncollected(folder)
             deleted = over and (with_outputs or not left.files)
             if deleted:
                 self._submitted = [each for each in self._submitted if each != folder.home.name]
                 shutil.rmtree(folder.home)
             swept.append(
-                Swept(
+                SweepResult(
                     name=podset.name, run=podset.run, life=known, deleted=deleted, uncollected_files=left.files,
                     uncollected_bytes=left.size_bytes,
                 )
@@ -222,7 +219,7 @@ class LocalLauncher:
 def _status(folder: GangFolder) -> GangStatus:
     """Raises FileNotFoundError where the folder is deleted meanwhile."""
     podset = folder.podset()
-    notice_dead_keepers(folder, podset.num_nodes)
+    record_dead_keepers(folder, podset.num_nodes)
     statuses = [status for node in range(podset.num_nodes) if (status := folder.keeper(node)) is not None]
     joined = sum(len(status.joined) for status in statuses)
     return GangStatus(

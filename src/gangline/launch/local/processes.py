@@ -1,8 +1,8 @@
-"""Which processes of a local gang live, and their end. Signals go only where pid and start time both fit.
+"""Processes of a local gang: which are alive, and how they end. Signals go only where pid and start time match.
 
-A keeper in a sandbox is known here by the number that it has here; what it says of itself and its ranks are numbers of
-the sandbox, where it is process 1, and ranks may have written that. A process is taken for one of a gang's only if it
-was started with the gang's folder in its environment.
+A keeper in a sandbox is known here by the pid that it has outside; what it says of itself and its ranks are pids of
+the sandbox, where it is process 1, and ranks may have written that. A process counts as one of a gang only if it was
+started with the gang's folder in its environment.
 """
 
 import os
@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from gangline import procfs
 from gangline.errors import SIGKILL_CODE, CancelledError, StorageError
 from gangline.launch.local.folder import SANDBOXED, GangFolder, Process
-from gangline.spec.gang import GangEnd
+from gangline.spec.gang.status import GangEnd
 
 _DYING_SECONDS = 30.0
 
@@ -58,7 +58,7 @@ def _by_its_word(folder: GangFolder, node: int) -> Process | None:
     return None
 
 
-def notice_dead_keepers(folder: GangFolder, num_nodes: int) -> None:
+def record_dead_keepers(folder: GangFolder, num_nodes: int) -> None:
     """Write the end of every node whose keeper is gone without a word, and end what it left behind."""
     if folder.launched() is None:
         return
@@ -67,7 +67,7 @@ def notice_dead_keepers(folder: GangFolder, num_nodes: int) -> None:
     with folder.keepers_lock():
         lost = _lost(folder, num_nodes)  # another keeper may have taken the place since
         if not living_keepers(folder):
-            end_everything(folder)
+            kill_gang(folder)
         for node in lost:
             _write_end(folder, node)
 
@@ -78,7 +78,7 @@ def _lost(folder: GangFolder, num_nodes: int) -> list[int]:
     return [node for node in range(num_nodes) if node not in living and folder.end(node) is None]
 
 
-def end_everything(folder: GangFolder) -> None:
+def kill_gang(folder: GangFolder) -> None:
     """Kill the keepers, and whatever was started with this gang's folder in its environment, until nothing is left.
 
     Raises:

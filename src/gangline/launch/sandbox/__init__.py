@@ -9,9 +9,9 @@ the file system of the machine, read-only, without homes and secrets. A fork's h
 Python environment, and what belongs to its own gang.
 """
 
-from gangline.launch.sandbox.engines import Engine
-from gangline.launch.sandbox.finding import find_engine
+from gangline.launch.sandbox.engine_detection import find_engine
+from gangline.launch.sandbox.engines import SandboxEngine
 from gangline.launch.sandbox.policy import Sandbox
-from gangline.launch.sandbox.view import View
+from gangline.launch.sandbox.view import SandboxView
 
-__all__ = ["Engine", "Sandbox", "View", "find_engine"]
+__all__ = ["Sandbox", "SandboxEngine", "SandboxView", "find_engine"]

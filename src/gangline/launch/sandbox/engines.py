@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from gangline.launch.sandbox.machine import devices
-from gangline.launch.sandbox.view import View, temporary_folders
+from gangline.launch.sandbox.host_paths import devices
+from gangline.launch.sandbox.view import SandboxView, temporary_folders
 
 UIDS: Mapping[bool, int] = {True: 65532, False: 65533}
 """Whom model code runs as where this process is root, by its view: own commits as the user of our images, and forks as
@@ -19,7 +19,7 @@ _TOOLS = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/run/current-system/sw/bi
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Command:
+class SandboxCommand:
     """A program as it is really started."""
 
     argv: tuple[str, ...]
@@ -30,7 +30,7 @@ class Command:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Program:
+class SandboxProgram:
     """A program of model code, and how long it lives."""
 
     argv: tuple[str, ...]
@@ -42,7 +42,7 @@ class Program:
     """It is process 1 where it has processes of its own: it buries orphans."""
 
 
-class Engine(Protocol):
+class SandboxEngine(Protocol):
     @property
     def name(self) -> str: ...
 
@@ -66,7 +66,7 @@ class Engine(Protocol):
         """What it does not hide."""
         ...
 
-    def command(self, program: Program, view: View) -> Command: ...
+    def command(self, program: SandboxProgram, view: SandboxView) -> SandboxCommand: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Bubblewrap:
         who = "in a user namespace" if self.uid is None else f"as uid {self.uid}"
         return f"bubblewrap {who}: files, processes and environment of its own"
 
-    def command(self, program: Program, view: View) -> Command:
+    def command(self, program: SandboxProgram, view: SandboxView) -> SandboxCommand:
         argv = [self.path, "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
         argv += ["--unshare-user"] if self.uid is None else []
         argv += [] if view.network else ["--unshare-net"]
@@ -92,7 +92,7 @@ class Bubblewrap:
         argv += ["--as-pid-1", "--info-fd", str(INFO_FD)] if program.is_init else []
         argv += [*mounts(view), "--chdir", str(program.cwd), "--"]
         other = [] if self.uid is None else another_user(self.uid, with_parent=program.with_parent)
-        return Command(argv=(*argv, *other, *with_environ(program)), environ=CLEAN, tells_pid=program.is_init)
+        return SandboxCommand(argv=(*argv, *other, *with_environ(program)), environ=CLEAN, tells_pid=program.is_init)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +111,11 @@ class OtherUser:
     def text(self) -> str:
         return f"uid {self.uid}: environment and home of its own"
 
-    def command(self, program: Program, view: View) -> Command:
+    def command(self, program: SandboxProgram, view: SandboxView) -> SandboxCommand:
         del view
         other = another_user(self.uid, with_parent=program.with_parent)
         enter = [_tool("env"), f"--chdir={program.cwd}"]
-        return Command(argv=(*other, *enter, *with_environ(program)), environ=CLEAN)
+        return SandboxCommand(argv=(*other, *enter, *with_environ(program)), environ=CLEAN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +132,16 @@ class Unconfined:
     def text(self) -> str:
         return f"none: {self.why}"
 
-    def command(self, program: Program, view: View) -> Command:
+    def command(self, program: SandboxProgram, view: SandboxView) -> SandboxCommand:
         del view
-        return Command(argv=program.argv, environ=program.environ, cwd=program.cwd)
+        return SandboxCommand(argv=program.argv, environ=program.environ, cwd=program.cwd)
 
 
 CLEAN = {"PATH": _TOOLS, "LANG": "C.UTF-8"}
 """All that programs of ours outside and on the way in see: what a line sets, LD_PRELOAD say, begins inside."""
 
 
-def mounts(view: View) -> list[str]:
+def mounts(view: SandboxView) -> list[str]:
     """Options of bwrap that make `view`, in order: of two mounts at one place the later one counts."""
     argv = ["--ro-bind", "/", "/"] if view.wide else []
     argv += ["--dev", "/dev", "--perms", "1777", "--tmpfs", "/dev/shm", "--proc", "/proc"]  # noqa: S108  # workers share memory
@@ -176,7 +176,7 @@ def another_user(uid: int, *, with_parent: bool) -> list[str]:
     return [*argv, "--pdeathsig", "KILL"] if with_parent else argv
 
 
-def with_environ(program: Program) -> list[str]:
+def with_environ(program: SandboxProgram) -> list[str]:
     """The program with its environment and no other, set where nothing of ours runs any more."""
     return [_tool("env"), "-i", *(f"{name}={value}" for name, value in program.environ.items()), *program.argv]
 

@@ -4,17 +4,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gangline.errors import ConfigError, IntegrityError
-from gangline.launch.sandbox.engines import WHAT_WORKS, Command, Engine, Program, Unconfined
+from gangline.launch.sandbox.engines import WHAT_WORKS, SandboxCommand, SandboxEngine, SandboxProgram, Unconfined
 from gangline.launch.sandbox.environment import model_environ, passed_on
-from gangline.launch.sandbox.machine import hidden_paths, python_paths, system_paths
-from gangline.launch.sandbox.ownership import is_reachable, make_own
-from gangline.launch.sandbox.view import TMP, View
+from gangline.launch.sandbox.host_paths import hidden_paths, is_reachable, make_own, python_paths, system_paths
+from gangline.launch.sandbox.view import TMP, SandboxView
 from gangline.spec.record import Trust
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sandbox:
-    engine: Engine
+    engine: SandboxEngine
     trust: Trust
     """A fork's commit gets the closed view; without an engine it does not run at all."""
     required: bool = False
@@ -62,11 +61,11 @@ class Sandbox:
     def view(
         self, *, tmp: Path, write: tuple[Path, ...], read: tuple[Path, ...] = (), hidden: tuple[Path, ...] = (),
         empty: tuple[Path, ...] = (),
-    ) -> View:  # fmt: skip
+    ) -> SandboxView:  # fmt: skip
         """The view of this commit's code, with what a gang or child is given further."""
         away = (*hidden_paths(), *self.hidden, *hidden)
         given = (*python_paths(away), *system_paths(), *(self.shown if self.is_own else ()), *read)
-        return View(
+        return SandboxView(
             wide=self.is_own, network=self.is_own, tmp=tmp, read=given, hidden=away, empty=empty,
             write=(*write, *((self.home,) if self.home else ())),
         )  # fmt: skip
@@ -80,11 +79,11 @@ class Sandbox:
         home = make_own(self.home or folder / "home", self.engine.uid)
         return model_environ(home=home, tmp=TMP if self.engine.hides else folder / "tmp")
 
-    def command(self, program: Program, view: View) -> Command:
+    def command(self, program: SandboxProgram, view: SandboxView) -> SandboxCommand:
         return self.engine.command(program, view)
 
 
-def close(folder: Path, engine: Engine) -> None:
+def close(folder: Path, engine: SandboxEngine) -> None:
     """Keep other sandboxes out of `folder`, where they run as the same other user; made where it is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     if engine.uid is not None:

@@ -12,7 +12,7 @@ import sys
 from contextlib import suppress
 
 from gangline.procfs import is_alive
-from gangline.storage.s3_socket import SOCKET
+from gangline.storage.s3.unix_socket import SOCKET
 
 _LOOK_SECONDS = 1.0
 _PIECE_BYTES = 1 << 18

@@ -15,7 +15,7 @@ _ORDER: dict[Kind, int] = {"hide": 0, "read": 1, "write": 2}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class View:
+class SandboxView:
     """All paths are absolute; what is not there is left out."""
 
     wide: bool

@@ -1,19 +1,20 @@
-"""The ten stages, each a function of a context that may be called any number of times.
+"""The ten stages, their execution, and the calls that drive a run.
 
-Each is imported when it is called: a process that runs one stage pays for no other.
+Each stage is a function of a context and may be called any number of times. It is imported when it is called: a
+process that runs one stage pays for no other.
 """
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-from gangline.line.context import Context, StageResult
+from gangline.line.record.context import RunContext, StageResult
 from gangline.spec.record import STAGES
 
-StageFunction = Callable[[Context], StageResult]
+StageFunction = Callable[[RunContext], StageResult]
 
 
 def _when_called(name: str) -> StageFunction:
-    def call(ctx: Context) -> StageResult:
+    def call(ctx: RunContext) -> StageResult:
         function: StageFunction = getattr(import_module(f"{__name__}.{name}"), name)
         return function(ctx)
 

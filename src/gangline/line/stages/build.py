@@ -5,24 +5,24 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gangline.data.resolve import Source, data_source, resolve_text
+from gangline.build import code_layer
+from gangline.build.environment import editable_packages_in, refuse_work_tree
+from gangline.data.resolve import ReadableFile, data_source, resolve_text
 from gangline.data.shards import resolve_shards
-from gangline.line.build import code_layer
-from gangline.line.build.editable import installed_from, refuse_work_tree
-from gangline.line.context import Context, StageResult
+from gangline.line.record.context import RunContext, StageResult
+from gangline.line.request.stage_cache import find_cached_stage, origin
+from gangline.line.request.trust import data_access
 from gangline.line.stages.run_environment import RunEnvironment, environment_of
-from gangline.line.taken import find_donor, origin
-from gangline.line.trust import data_access
 from gangline.spec.codec import canonical, digest
 from gangline.spec.plan import DataSource
 from gangline.spec.record import Artifact, Record
-from gangline.storage.blobs import put_blob
+from gangline.storage.objects.blobs import put_blob
 from gangline.units import format_bytes
 
 READ_AT_ONCE_BYTES = 64 * 1024 * 1024
 
 
-def build(ctx: Context) -> StageResult:
+def build(ctx: RunContext) -> StageResult:
     """Raises ConfigError for a lock, code or data that is not there, code that only the work tree has, or other data
     than the line demands.
 
@@ -36,10 +36,12 @@ def build(ctx: Context) -> StageResult:
     code_digest = code_key.rsplit("/", 1)[1]
     environment = environment_of(ctx)
     if ctx.record.run.target == "local" and environment.own is None:  # ranks run in this interpreter's environment
-        refuse_work_tree(layer.data, ctx.line.project, installed_from(ctx.repository.work_tree), folder=layer.folder)
+        refuse_work_tree(
+            layer.data, ctx.line.project, editable_packages_in(ctx.repository.work_tree), folder=layer.folder
+        )
     data = _data(ctx)
     key = digest({"environment": environment.digest, "code": code_digest, "data": data.digest})
-    donor = find_donor(ctx, "build", key)
+    donor = find_cached_stage(ctx, "build", key)
 
     def change(record: Record) -> Record:
         image = environment.image.reference if environment.image else None
@@ -65,7 +67,7 @@ def _said(environment: RunEnvironment) -> str:
     return f"environment {environment.digest[:8]} ({environment.source})"
 
 
-def _told(ctx: Context, environment: RunEnvironment) -> dict[str, Any]:
+def _told(ctx: RunContext, environment: RunEnvironment) -> dict[str, Any]:
     """For later stages and the record: the lock, and of an environment that was made of it what is installed."""
     if (own := environment.own) is None:
         return environment.outputs
@@ -77,7 +79,7 @@ def _told(ctx: Context, environment: RunEnvironment) -> dict[str, Any]:
     }
 
 
-def _data(ctx: Context) -> DataSource:
+def _data(ctx: RunContext) -> DataSource:
     """Files of the line's data, stored by digest; shards are in the store already."""
     table, access = ctx.line.data, data_access(ctx.record, ctx.site)
     texts = resolve_text(table.text, tracked=_sources(ctx), access=access, store=ctx.store) if table.text else []
@@ -87,17 +89,19 @@ def _data(ctx: Context) -> DataSource:
     return data_source([*(text.entry for text in texts), *shards], holdout=table.holdout, demanded=table.digest)
 
 
-def _sources(ctx: Context) -> Mapping[str, Source | None]:
+def _sources(ctx: RunContext) -> Mapping[str, ReadableFile | None]:
     """Every path of the commit; those of a small tree are read at once, because asking git costs most."""
     entries = ctx.repository.entries(ctx.record.commit.tree)
     files = [entry for entry in entries if entry.is_file]
-    sources: dict[str, Source | None] = {entry.path: None for entry in entries if not entry.is_file}
+    sources: dict[str, ReadableFile | None] = {entry.path: None for entry in entries if not entry.is_file}
     if sum(entry.size_bytes for entry in files) <= READ_AT_ONCE_BYTES:
         contents = ctx.repository.blobs([entry.blob for entry in files])
         held = {entry.path: data for entry, data in zip(files, contents, strict=True)}
-        return sources | {path: Source(len(data), partial(held.__getitem__, path)) for path, data in held.items()}
-    return sources | {entry.path: Source(entry.size_bytes, partial(_read_one, ctx, entry.blob)) for entry in files}
+        return sources | {path: ReadableFile(len(data), partial(held.__getitem__, path)) for path, data in held.items()}
+    return sources | {
+        entry.path: ReadableFile(entry.size_bytes, partial(_read_one, ctx, entry.blob)) for entry in files
+    }
 
 
-def _read_one(ctx: Context, blob: str) -> bytes:
+def _read_one(ctx: RunContext, blob: str) -> bytes:
     return next(ctx.repository.blobs([blob]))

@@ -5,29 +5,29 @@ from dataclasses import replace
 
 from gangline.errors import ConfigError
 from gangline.launch.protocol import GangEvent
-from gangline.line import band, reporting
-from gangline.line.context import Context, StageResult
-from gangline.line.cost import failed, with_shares
-from gangline.line.course import Course
-from gangline.line.curve import seed_values
-from gangline.line.gangs import Finished, run_to_end
-from gangline.line.outputs import read_outputs
-from gangline.line.states import stage
-from gangline.line.taken import find_donor, origin
-from gangline.line.written import NOT_FINITE, read_written, with_written
-from gangline.planner.assemble import evaluate_plan, seed_plan
+from gangline.line.gangs.attempts import FinishedGang, run_gang
+from gangline.line.record.context import RunContext, StageResult
+from gangline.line.request.stage_cache import find_cached_stage, origin
+from gangline.line.results import band, unreported_metrics
+from gangline.line.results.ledger import failed_result, with_shares
+from gangline.line.results.loss_curve import seed_values
+from gangline.line.results.metrics_file import NOT_FINITE, read_program_metrics, with_program_metrics
+from gangline.line.results.outputs import read_outputs
+from gangline.line.results.training_result import TrainingResult
+from gangline.planner.gang_plans import evaluate_plan, seed_plan
 from gangline.spec.codec import digest
-from gangline.spec.gang import GangResult, JobResult
-from gangline.spec.line import QualityGate
-from gangline.spec.measured import Curve, Metric
+from gangline.spec.config.line import QualityGate
+from gangline.spec.gang.status import GangResult, JobResult
+from gangline.spec.measurements import Curve, Metric
 from gangline.spec.record import Record
+from gangline.spec.run_flags import stage
 from gangline.units import format_number
 
 SHOWN = 3
 """Metrics in the line that the user sees, those with a gate first."""
 
 
-def evaluate(ctx: Context) -> StageResult:
+def evaluate(ctx: RunContext) -> StageResult:
     """Raises what the gang's exit code names, and ConfigError for a metric that the task does not return."""
     checkpoint = ctx.output("train", "checkpoint")
     key = digest([stage(ctx.record, "train").key, ctx.record.inputs.tables.get("evaluate"), ctx.record.inputs.seeds])
@@ -35,12 +35,12 @@ def evaluate(ctx: Context) -> StageResult:
         return _by_itself(ctx, key)
     if checkpoint is None:
         return StageResult(state="skipped", message="the program left no checkpoint to evaluate", key=key)
-    donor = find_donor(ctx, "evaluate", key)
+    donor = find_cached_stage(ctx, "evaluate", key)
     if donor is not None:
         return _taken(ctx, key, donor)
-    finished = run_to_end(ctx, "evaluate", evaluate_plan(ctx.plan, ctx.record.inputs.seeds, str(checkpoint)))
+    finished = run_gang(ctx, "evaluate", evaluate_plan(ctx.plan, ctx.record.inputs.seeds, str(checkpoint)))
     if finished.result is None:
-        return failed(key, finished)
+        return failed_result(key, finished)
     metrics, curve = judge_metrics(ctx, finished.result), _with_seeds(ctx, finished.result)
     wild = _not_finite(ctx, finished.result)
     return StageResult(
@@ -51,21 +51,21 @@ def evaluate(ctx: Context) -> StageResult:
     )
 
 
-def _by_itself(ctx: Context, key: str) -> StageResult:
+def _by_itself(ctx: RunContext, key: str) -> StageResult:
     """What a program reported at its end counts; it is trained once more for each further seed of the line."""
     reported = dict(ctx.output("train", "metrics") or {})
     wild = ctx.output("train", NOT_FINITE) or {}
-    if missing := sorted(set(ctx.line.evaluate.metrics) - reported.keys() - Course.METRICS - wild.keys()):
-        said = reporting.missing_metric(missing[0], reported, reporting.form_of(ctx.record))
+    if missing := sorted(set(ctx.line.evaluate.metrics) - reported.keys() - TrainingResult.METRICS - wild.keys()):
+        said = unreported_metrics.missing_metric(missing[0], reported, unreported_metrics.form_of(ctx.record))
         raise ConfigError(f"line.toml: evaluate.metrics: {said}")
     seeds = sorted(set(ctx.record.inputs.seeds) - {ctx.line.train.seed})
     if not reported and not (seeds and ctx.record.curve.points):
         return StageResult(state="skipped", message="the program reports no metrics", key=key)
-    if seeds and (donor := find_donor(ctx, "evaluate", key)):
+    if seeds and (donor := find_cached_stage(ctx, "evaluate", key)):
         return _taken(ctx, key, donor)
     finished = list(_train_seeds(ctx, seeds))
     if finished and finished[-1].error is not None:
-        return failed(key, *finished, who=f"seed {finished[-1].plan.seed}")
+        return failed_result(key, *finished, who=f"seed {finished[-1].plan.seed}")
     job = JobResult(seed=ctx.line.train.seed, step=int(ctx.output("train", "final_step")), metrics=reported)
     others = [_job_of(ctx, each) for each in finished]
     result = GangResult(final_step=job.step, jobs=(job, *others))
@@ -79,12 +79,12 @@ def _by_itself(ctx: Context, key: str) -> StageResult:
     return StageResult(message=message, key=key, change=change)
 
 
-def _train_seeds(ctx: Context, seeds: Sequence[int]) -> Iterator[Finished]:
+def _train_seeds(ctx: RunContext, seeds: Sequence[int]) -> Iterator[FinishedGang]:
     """A gang for each, one after the other, as far as they end well; one that has ended is not trained again."""
     for chain, seed in enumerate(seeds, start=1):
         ctx.observer.note(f"seed {seed}: training {chain} of {len(seeds)} more, for the band")
         ctx.observer.progress("evaluate", _job_started(seed, chain, of=len(seeds) + 1, steps=ctx.plan.steps))
-        finished = run_to_end(ctx, "evaluate", seed_plan(ctx.plan, seed), chain=chain)
+        finished = run_gang(ctx, "evaluate", seed_plan(ctx.plan, seed), chain=chain)
         yield finished
         if finished.error is not None:
             return
@@ -96,16 +96,16 @@ def _job_started(seed: int, chain: int, *, of: int, steps: int) -> GangEvent:
     return GangEvent(kind="progress", text="job_started", data=data)
 
 
-def _job_of(ctx: Context, finished: Finished) -> JobResult:
+def _job_of(ctx: RunContext, finished: FinishedGang) -> JobResult:
     """What a program said of its seed, by its result or its metrics file; nothing where it leaves neither."""
     seed, jobs = finished.plan.seed, finished.result.jobs if finished.result else ()
     job = next((job for job in jobs if job.seed == seed), JobResult(seed=seed, step=0))
-    written = read_written(ctx, finished, read_outputs(ctx, finished))
+    written = read_program_metrics(ctx, finished, read_outputs(ctx, finished))
     losses = job.losses or tuple(sorted(written.losses.items()))
-    return replace(job, metrics=with_written(job.metrics, written), losses=losses)
+    return replace(job, metrics=with_program_metrics(job.metrics, written), losses=losses)
 
 
-def _equal_metrics(ctx: Context, result: GangResult) -> set[str]:
+def _equal_metrics(ctx: RunContext, result: GangResult) -> set[str]:
     """Metrics that all seeds measured the same, to the bit, at their ends and, for that of the curve, on their ways."""
     first, *others = (job.metrics for job in result.jobs)
     if not others:
@@ -115,7 +115,7 @@ def _equal_metrics(ctx: Context, result: GangResult) -> set[str]:
     return equal if len(courses) <= 1 else equal - {ctx.record.curve.metric}
 
 
-def _equal_sentence(ctx: Context, equal: set[str], result: GangResult) -> str:
+def _equal_sentence(ctx: RunContext, equal: set[str], result: GangResult) -> str:
     """Empty where a seed changes all that a gate judges; no gate judges a count of parameters, say."""
     seeds = " ".join(str(job.seed) for job in result.jobs)
     if equal and all(job.metrics.keys() == equal for job in result.jobs):
@@ -125,7 +125,7 @@ def _equal_sentence(ctx: Context, equal: set[str], result: GangResult) -> str:
     return ""
 
 
-def judge_metrics(ctx: Context, result: GangResult) -> dict[str, Metric]:
+def judge_metrics(ctx: RunContext, result: GangResult) -> dict[str, Metric]:
     """Each metric of the run's own seed, with the values of all seeds, the band they span and the base's.
 
     Raises:
@@ -133,7 +133,7 @@ def judge_metrics(ctx: Context, result: GangResult) -> dict[str, Metric]:
     """
     found = own_metrics(ctx, result)
     wanted = {*ctx.line.evaluate.metrics, *(gate.metric for gate in ctx.line.gate.quality)}
-    if missing := sorted(wanted - found.keys() - Course.METRICS - _not_finite(ctx, result).keys()):
+    if missing := sorted(wanted - found.keys() - TrainingResult.METRICS - _not_finite(ctx, result).keys()):
         raise ConfigError(
             f"line.toml: evaluate.metrics and gate.quality: wanted {', '.join(missing)},"
             f" the task returns {', '.join(sorted(found)) or 'none'}"
@@ -141,12 +141,12 @@ def judge_metrics(ctx: Context, result: GangResult) -> dict[str, Metric]:
     return found
 
 
-def _not_finite(ctx: Context, result: GangResult) -> dict[str, str]:
+def _not_finite(ctx: RunContext, result: GangResult) -> dict[str, str]:
     """Metrics of the run's own seed that are no finite numbers."""
     return next((job.not_finite for job in result.jobs if job.seed == ctx.line.train.seed), {})
 
 
-def own_metrics(ctx: Context, result: GangResult) -> dict[str, Metric]:
+def own_metrics(ctx: RunContext, result: GangResult) -> dict[str, Metric]:
     """What the job of the run's own seed reported, whoever asks for it."""
     own = next((job for job in result.jobs if job.seed == ctx.line.train.seed), None)
     if own is None:
@@ -157,11 +157,11 @@ def own_metrics(ctx: Context, result: GangResult) -> dict[str, Metric]:
     return {name: _metric(ctx, name, own, result, equal=name in equal) for name in sorted(own.metrics)}
 
 
-def _metric(ctx: Context, name: str, own: JobResult, result: GangResult, *, equal: bool) -> Metric:
+def _metric(ctx: RunContext, name: str, own: JobResult, result: GangResult, *, equal: bool) -> Metric:
     gate = _gate_of(ctx, name)
     floor = gate.floor_percent if gate else 0.1
     seeds = {str(job.seed): job.metrics[name] for job in result.jobs if name in job.metrics}
-    learned = band.learn(list(seeds.values()), floor_percent=floor, origin=ctx.record.run.id)
+    learned = band.learn_band(list(seeds.values()), floor_percent=floor, origin=ctx.record.run.id)
     learned = replace(learned, equal=equal) if learned else None
     metric = Metric(
         value=own.metrics[name],
@@ -171,10 +171,10 @@ def _metric(ctx: Context, name: str, own: JobResult, result: GangResult, *, equa
         seeds=seeds,
         band=learned,
     )
-    return beside_base(ctx, name, metric)
+    return compared_with_base(ctx, name, metric)
 
 
-def beside_base(ctx: Context, name: str, metric: Metric) -> Metric:
+def compared_with_base(ctx: RunContext, name: str, metric: Metric) -> Metric:
     """`metric` with the base's value and the band that it is judged on.
 
     A gate's tolerance stands instead of the band. A base that learned none hands on the band it was judged by, but no
@@ -186,17 +186,17 @@ def beside_base(ctx: Context, name: str, metric: Metric) -> Metric:
     gate = _gate_of(ctx, name)
     judged = standing.band or standing.base_band
     if gate is not None and gate.tolerance_percent is not None:
-        judged = band.tolerated(standing.value, percent=gate.tolerance_percent, origin=ctx.base.run.id)
+        judged = band.band_of_tolerance(standing.value, percent=gate.tolerance_percent, origin=ctx.base.run.id)
     elif judged is not None and judged.n < band.MIN_SEEDS:
         judged = None
     return replace(metric, better=gate.better if gate else metric.better, base=standing.value, base_band=judged)
 
 
-def _gate_of(ctx: Context, name: str) -> QualityGate | None:
+def _gate_of(ctx: RunContext, name: str) -> QualityGate | None:
     return next((each for each in ctx.line.gate.quality if each.metric == name), None)
 
 
-def _learn(record: Record, finished: Finished, metrics: Mapping[str, Metric], curve: Curve) -> Record:
+def _learn(record: Record, finished: FinishedGang, metrics: Mapping[str, Metric], curve: Curve) -> Record:
     return replace(
         record,
         metrics=record.metrics | dict(metrics),
@@ -205,7 +205,7 @@ def _learn(record: Record, finished: Finished, metrics: Mapping[str, Metric], cu
     )
 
 
-def _with_seeds(ctx: Context, result: GangResult) -> Curve:
+def _with_seeds(ctx: RunContext, result: GangResult) -> Curve:
     """Curves of the seeds that were trained here, beside the run's own."""
     curve, table = ctx.record.curve, ctx.line.train
     trained = {str(job.seed): seed_values(job.losses, table.steps) for job in result.jobs if job.losses}
@@ -215,10 +215,10 @@ def _with_seeds(ctx: Context, result: GangResult) -> Curve:
     return replace(curve, seed_points=own | trained)
 
 
-def _taken(ctx: Context, key: str, donor: Record) -> StageResult:
-    names = donor.metrics.keys() - Course.METRICS
+def _taken(ctx: RunContext, key: str, donor: Record) -> StageResult:
+    names = donor.metrics.keys() - TrainingResult.METRICS
 
-    metrics = {name: beside_base(ctx, name, donor.metrics[name]) for name in sorted(names)}
+    metrics = {name: compared_with_base(ctx, name, donor.metrics[name]) for name in sorted(names)}
 
     def change(record: Record) -> Record:
         curve = replace(record.curve, seed_points=donor.curve.seed_points)

@@ -6,19 +6,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gangline.errors import GateError
-from gangline.line import band
-from gangline.line.context import Context, StageResult
-from gangline.line.outputs import judge_outputs
-from gangline.line.pinned import items
-from gangline.line.reporting import Form, form_of, missing_metric
-from gangline.line.stages.evaluate import beside_base
-from gangline.line.states import stage
-from gangline.line.written import NOT_FINITE
+from gangline.line.record.context import RunContext, StageResult
+from gangline.line.results import band
+from gangline.line.results.metrics_file import NOT_FINITE
+from gangline.line.results.outputs import judge_outputs
+from gangline.line.results.reproducibility import reproducibility_items
+from gangline.line.results.unreported_metrics import Form, form_of, missing_metric
+from gangline.line.stages.evaluate import compared_with_base
 from gangline.spec.codec import digest, to_plain
-from gangline.spec.line import GateTable, QualityGate
-from gangline.spec.measured import Band, Curve, CurvePoint, Metric
+from gangline.spec.config.line import GateTable, QualityGate
+from gangline.spec.measurements import Band, Curve, CurvePoint, Metric
 from gangline.spec.record import Answer, Gate, Record
-from gangline.storage.blobs import get_blob
+from gangline.spec.run_flags import stage
+from gangline.storage.objects.blobs import get_blob
 from gangline.units import format_number
 
 EQUAL_SEEDS = (
@@ -32,7 +32,7 @@ _HEADS: dict[tuple[Answer, bool], str] = {
 }  # fmt: skip
 
 
-def gate(ctx: Context) -> StageResult:
+def gate(ctx: RunContext) -> StageResult:
     """Cheap and always judged anew; fails with GateError (60), every verdict recorded."""
     standing = [each for each in ctx.record.gates if each.name == "budget"]
     base = ctx.base
@@ -54,13 +54,13 @@ def gate(ctx: Context) -> StageResult:
     )
 
 
-def _beside_base(ctx: Context) -> dict[str, Metric]:
+def _beside_base(ctx: RunContext) -> dict[str, Metric]:
     """Metrics that a gate judges, as the line judges them now: what training measured has no base before."""
     names = {each.metric for each in ctx.line.gate.quality} & ctx.record.metrics.keys()
-    return {name: beside_base(ctx, name, ctx.record.metrics[name]) for name in sorted(names)}
+    return {name: compared_with_base(ctx, name, ctx.record.metrics[name]) for name in sorted(names)}
 
 
-def _built(ctx: Context) -> dict[str, str] | None:
+def _built(ctx: RunContext) -> dict[str, str] | None:
     """Versions that the build stage installed; None: it made no environment."""
     key = ctx.output("build", "packages")
     told = json.loads(get_blob(ctx.store, key)) if key else None
@@ -106,7 +106,7 @@ def judge(
 
 def _reproducible(table: GateTable, record: Record, built: Mapping[str, str] | None) -> Gate:
     """Yes only where everything is pinned; what is not known refuses nobody, unless the line is strict."""
-    found = items(record, built)
+    found = reproducibility_items(record, built)
     wrong = [each for each in found if each.pinned == "no"]
     open_ = [each for each in found if each.pinned == "unknown"]
     refuses = (bool(wrong) and bool(table.reproducible)) or (bool(open_) and table.reproducible == "strict")
@@ -197,7 +197,7 @@ def _by_curve(wanted: QualityGate, curve: Curve, *, equal: bool) -> Gate:
     """The whole course instead of its last value: outside is where three points in a row are."""
     beside = f"; {EQUAL_SEEDS}" if equal else ""
     bands = _base_bands(curve)
-    left = band.leaves_at([point.value for point in curve.points], bands, better=wanted.better)
+    left = band.first_point_outside([point.value for point in curve.points], bands, better=wanted.better)
     if left is None:
         reason = f"within the base band at all of {sum(each is not None for each in bands)} points{beside}"
         return Gate(name=f"quality:{wanted.metric}", verdict="yes", reason=reason)

@@ -2,30 +2,30 @@
 
 from dataclasses import replace
 
+from gangline.build.code_layer import LayerSelection as LayerChoice
 from gangline.errors import GateError
 from gangline.launch.sandbox import Sandbox
-from gangline.line.build.code_layer import Choice as LayerChoice
-from gangline.line.commits_python import commits_python
-from gangline.line.context import Context, StageResult
-from gangline.line.inventory import Model
-from gangline.line.planning import Wanted, plan_for
-from gangline.line.runners import Subject, runner_of, runs_in_pod
-from gangline.line.sandboxes import sandbox_of
-from gangline.line.train_secrets import demand_secrets
-from gangline.line.trust import demand_approval
-from gangline.planner.choose import Choice
+from gangline.line.gangs.podsets import commits_python
+from gangline.line.gangs.runners import CodeOwner, open_runner, runs_in_pod
+from gangline.line.gangs.sandbox import sandbox_of
+from gangline.line.gangs.train_secrets import require_secrets
+from gangline.line.record.context import RunContext, StageResult
+from gangline.line.request.trust import require_approval
+from gangline.line.stages.model_inspection import ModelSource
+from gangline.line.stages.planning import RunPlanRequest, plan_run
+from gangline.planner.selection.choice import PlanChoice
 from gangline.spec.codec import digest, from_json
 from gangline.spec.plan import DataSource, Plan
 from gangline.spec.profile import ModelProfile
 from gangline.spec.record import Artifact, PlanInfo, Record
-from gangline.storage.blobs import get_blob, put_blob
+from gangline.storage.objects.blobs import get_blob, put_blob
 
 
-def plan(ctx: Context) -> StageResult:
+def plan(ctx: RunContext) -> StageResult:
     """Raises ConfigError (10) where nothing fits; fails with GateError (60) over budget, the plan already recorded."""
     sandbox = _checked_sandbox(ctx)
     data = from_json(DataSource, get_blob(ctx.store, str(ctx.output("build", "data"))))
-    planned = plan_for(_wanted(ctx, data), ctx.site, environ=ctx.environ, home=ctx.home, say=ctx.observer.note)
+    planned = plan_run(_wanted(ctx, data), ctx.site, environ=ctx.environ, home=ctx.home, say=ctx.observer.note)
     for kind, words in (("forecast", planned.troubles), ("memory", planned.notes)):
         for each in words:
             ctx.remember("plan", kind, each)
@@ -62,22 +62,22 @@ def plan(ctx: Context) -> StageResult:
     )
 
 
-def _checked_sandbox(ctx: Context) -> Sandbox:
+def _checked_sandbox(ctx: RunContext) -> Sandbox:
     """Where the model's code will run; raises where this commit may not run it here."""
     sandbox = sandbox_of(ctx.repo, ctx.record.commit.trust, site=ctx.site, environ=ctx.environ)
     if ctx.record.run.target == "local":
         sandbox.demand()
     if ctx.record.commit.trust == "own":
-        demand_secrets(ctx.line.train.env, ctx.site, ctx.environ)
+        require_secrets(ctx.line.train.env, ctx.site, ctx.environ)
     if ctx.line.project.task is not None or ctx.line.train.schedule.function is not None:
-        demand_approval(ctx.standing(), "measuring its model")
+        require_approval(ctx.standing(), "measuring its model")
     return sandbox
 
 
-def _wanted(ctx: Context, data: DataSource) -> Wanted:
+def _wanted(ctx: RunContext, data: DataSource) -> RunPlanRequest:
     """The plan that this commit asks for."""
-    return Wanted(
-        model=Model(
+    return RunPlanRequest(
+        model=ModelSource(
             line=ctx.line,
             code=get_blob(ctx.store, str(ctx.output("build", "code"))),
             environment=ctx.record.inputs.environment,
@@ -91,7 +91,7 @@ def _wanted(ctx: Context, data: DataSource) -> Wanted:
         commit=ctx.record.commit.sha,
         run=ctx.record.run.id,
         run_prefix=ctx.record.gang_prefix,
-        runner=runner_of(Subject.of(ctx.record), ctx.repo, site=ctx.site, environ=ctx.environ, store=ctx.store),
+        runner=open_runner(CodeOwner.of(ctx.record), ctx.repo, site=ctx.site, environ=ctx.environ, store=ctx.store),
         data=data,
     )
 
@@ -103,15 +103,15 @@ def _cuts(profile: ModelProfile | None) -> dict[str, int]:
     return {name: number for name, number in found.items() if number is not None}
 
 
-def _message(choice: Choice) -> str:
-    if choice.is_the_programs:
+def _message(choice: PlanChoice) -> str:
+    if choice.is_left_to_program:
         return f"{choice.name}; {choice.reason}"
     runner_up = next((each for each in choice.candidates if each.verdict == "runner_up"), None)
     beside = f" · runner-up {runner_up.name}: {runner_up.reason}" if runner_up else ""
     return f"{choice.name}: {choice.reason}{beside}"
 
 
-def _describe(plan: Plan, choice: Choice, key: str, *, device_name: str) -> PlanInfo:
+def _describe(plan: Plan, choice: PlanChoice, key: str, *, device_name: str) -> PlanInfo:
     return PlanInfo(
         digest=plan.digest,
         key=key,

@@ -6,28 +6,28 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gangline.errors import GateError
-from gangline.line import states
-from gangline.line.context import Context, StageResult
-from gangline.line.cost import failed, with_shares
-from gangline.line.course import read_metrics
-from gangline.line.curve import losses_of
-from gangline.line.gangs import run_to_end
-from gangline.line.taken import find_donor, origin
-from gangline.planner.assemble import prove_plan
+from gangline.line.gangs.attempts import run_gang
+from gangline.line.record.context import RunContext, StageResult
+from gangline.line.request.stage_cache import find_cached_stage, origin
+from gangline.line.results.ledger import failed_result, with_shares
+from gangline.line.results.loss_curve import losses_of
+from gangline.line.results.training_result import read_metrics
+from gangline.planner.gang_plans import prove_plan
+from gangline.spec import run_flags
 from gangline.spec.codec import digest
-from gangline.spec.gang import GangResult, JobResult
-from gangline.spec.inventory import Inventory
-from gangline.spec.measured import Metric
+from gangline.spec.devices import Inventory
+from gangline.spec.gang.status import GangResult, JobResult
+from gangline.spec.measurements import Metric
 from gangline.spec.plan import Plan
 from gangline.spec.profile import ModelProfile
 from gangline.spec.record import Answer, Gate, Proof, Record
-from gangline.storage.blobs import get_blob
+from gangline.storage.objects.blobs import get_blob
 
 
-def prove(ctx: Context) -> StageResult:
+def prove(ctx: RunContext) -> StageResult:
     """Fails with GateError (60) where a tensor differs or the replay leaves band and parity."""
     table = ctx.line.prove
-    train = states.stage(ctx.record, "train")
+    train = run_flags.stage(ctx.record, "train")
     checkpoint = train.outputs.get("checkpoint")
     key = digest([train.key, ctx.record.inputs.tables.get("prove"), ctx.line.gate.parity])
     if table.plan == "off":
@@ -36,7 +36,7 @@ def prove(ctx: Context) -> StageResult:
         return StageResult(state="skipped", message="a program of its own is not opened under a second plan", key=key)
     if checkpoint is None:
         return StageResult(state="skipped", message="the program left no checkpoint to open again", key=key)
-    donor = find_donor(ctx, "prove", key)
+    donor = find_cached_stage(ctx, "prove", key)
     if donor is not None and donor.proof is not None:
         return _taken(key, donor, donor.proof)
     inventory = Inventory.from_json(get_blob(ctx.store, str(ctx.output("plan", "inventory"))))
@@ -44,9 +44,9 @@ def prove(ctx: Context) -> StageResult:
         ctx.plan, table.plan, str(checkpoint), table.replay_steps,
         inventory=inventory, site=ctx.site, profile=_profile(ctx),
     )  # fmt: skip
-    finished = run_to_end(ctx, "prove", plan)
+    finished = run_gang(ctx, "prove", plan)
     if finished.result is None:
-        return failed(key, finished)
+        return failed_result(key, finished)
     proof = judge_proof(ctx, plan, str(checkpoint), finished.result)
     differs = proof.tensors_equal != proof.tensors or proof.same_loss == "no"
 
@@ -63,7 +63,7 @@ def prove(ctx: Context) -> StageResult:
     )
 
 
-def _profile(ctx: Context) -> ModelProfile | None:
+def _profile(ctx: RunContext) -> ModelProfile | None:
     """What the plan stage saw of the model: into how many parts it may be cut."""
     parameters = ctx.plan.forecast.parameters
     if parameters is None:
@@ -72,7 +72,7 @@ def _profile(ctx: Context) -> ModelProfile | None:
     return ModelProfile(parameters=parameters, **cuts)
 
 
-def judge_proof(ctx: Context, plan: Plan, checkpoint: str, result: GangResult) -> Proof:
+def judge_proof(ctx: RunContext, plan: Plan, checkpoint: str, result: GangResult) -> Proof:
     """Tensors of the checkpoint, and the replayed losses against those of the training."""
     digests = result.digests
     total, equal = (digests.total, digests.equal) if digests else (0, 0)
@@ -111,7 +111,7 @@ def loss_price(losses: Mapping[int, float], replayed: JobResult) -> float | None
     return sum(later) / len(later) if later and all(map(math.isfinite, later)) else None
 
 
-def _same_loss(ctx: Context, replayed: JobResult | None, difference: float | None) -> Answer:
+def _same_loss(ctx: RunContext, replayed: JobResult | None, difference: float | None) -> Answer:
     """The replay's metrics within their bands, where both are there; else its losses within `gate.parity`.
 
     After lossy exchange of gradients the losses must differ: how far is the price, and no question.
@@ -131,7 +131,7 @@ def _in_band(metric: Metric | None, value: float) -> bool | None:
     return metric.band.low <= value <= metric.band.high
 
 
-def _reason(ctx: Context, proof: Proof, different: tuple[str, ...]) -> str:
+def _reason(ctx: RunContext, proof: Proof, different: tuple[str, ...]) -> str:
     if proof.tensors_equal != proof.tensors:
         return f"{proof.tensors - proof.tensors_equal} of {proof.tensors} tensors differ: {', '.join(different[:3])}"
     if proof.same_loss == "no":

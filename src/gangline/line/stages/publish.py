@@ -5,22 +5,22 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from gangline.line.context import Context, StageResult, unchanged
-from gangline.line.places import writing
-from gangline.line.registry.types import Skipped
-from gangline.line.runners import Subject, runner_of
+from gangline.errors import storage_errors
+from gangline.line.gangs.runners import CodeOwner, open_runner
+from gangline.line.record.context import RunContext, StageResult, unchanged
+from gangline.registry.types import NotPublished
 from gangline.spec.codec import digest
 from gangline.spec.record import Record
-from gangline.storage.blobs import get_blob
+from gangline.storage.objects.blobs import get_blob
 
 
-def publish(ctx: Context) -> StageResult:
+def publish(ctx: RunContext) -> StageResult:
     """Raises IntegrityError (50) for a taken name, TrainingError (30) if the model does not answer."""
-    from gangline.line.registry.keys import signing_key
-    from gangline.line.registry.publish import publish as make_version
+    from gangline.registry.publish import publish as make_version
+    from gangline.signing.keys import signing_key
 
     checkpoint, names = ctx.output("train", "checkpoint"), ctx.output("train", "export_names")
-    with writing(ctx.home), tempfile.TemporaryDirectory(prefix="publish-", dir=ctx.home) as folder:
+    with storage_errors(ctx.home), tempfile.TemporaryDirectory(prefix="publish-", dir=ctx.home) as folder:
         made = make_version(
             store=ctx.store,
             record=ctx.record,
@@ -30,11 +30,11 @@ def publish(ctx: Context) -> StageResult:
             workdir=Path(folder),
             checkpoint=None if checkpoint is None else str(checkpoint),
             names={} if names is None else json.loads(get_blob(ctx.store, str(names))),
-            runner=runner_of(Subject.of(ctx.record), ctx.repo, site=ctx.site, environ=ctx.environ, store=ctx.store),
+            runner=open_runner(CodeOwner.of(ctx.record), ctx.repo, site=ctx.site, environ=ctx.environ, store=ctx.store),
             still_driving=lambda: ctx.change(unchanged),
             announce=lambda sentence: ctx.remember("publish", "registry", sentence),
         )
-    if isinstance(made, Skipped):
+    if isinstance(made, NotPublished):
         return StageResult(state="skipped", message=made.reason)
     for sentence in made.events:
         ctx.remember("publish", "registry", sentence)

@@ -5,18 +5,18 @@ from hashlib import sha256
 from pathlib import Path
 
 from gangline.errors import GanglineError
-from gangline.line.clock import now
-from gangline.line.context import Context, StageResult
-from gangline.line.forge.comment import publish_comment
-from gangline.line.states import stage
-from gangline.report.html import render_html
-from gangline.report.junit import render_junit
-from gangline.report.markdown import render_markdown
+from gangline.forge.pull_request_comment import publish_comment
+from gangline.line.record.context import RunContext, StageResult
+from gangline.report.run.html import render_html
+from gangline.report.run.junit import render_junit
+from gangline.report.run.markdown import render_markdown
 from gangline.spec.codec import digest
 from gangline.spec.record import Artifact, Record
+from gangline.spec.run_flags import stage
+from gangline.units import now
 
 
-def report(ctx: Context) -> StageResult:
+def report(ctx: RunContext) -> StageResult:
     """Never raises for what lies outside the record; of a run that has ended it shows the verdict."""
     drawn = _as_ended(ctx.record)
     try:
@@ -43,7 +43,7 @@ def report(ctx: Context) -> StageResult:
     )
 
 
-def _comment(ctx: Context, drawn: Record) -> dict[str, str]:
+def _comment(ctx: RunContext, drawn: Record) -> dict[str, str]:
     """Tell the pull request; the link to what was told."""
     try:
         url = publish_comment(ctx.site, ctx.environ, drawn)
@@ -53,7 +53,7 @@ def _comment(ctx: Context, drawn: Record) -> dict[str, str]:
     return {"comment": url} if url else {}
 
 
-def _place(ctx: Context) -> str:
+def _place(ctx: RunContext) -> str:
     """Where a person finds the run: a path from the repository for a folder inside it, else in the store."""
     folder = Path(ctx.store.url.removeprefix("file:"))
     if not ctx.store.url.startswith("file:"):
@@ -75,7 +75,7 @@ def _as_ended(record: Record) -> Record:
     return replace(record, stages=record.stages | {"report": info})
 
 
-def _put(ctx: Context, name: str, kind: str, media_type: str, text: str) -> Artifact:
+def _put(ctx: RunContext, name: str, kind: str, media_type: str, text: str) -> Artifact:
     data = text.encode()
     key = f"{ctx.records.prefix}/{name}"
     ctx.store.put(key, data)

@@ -1,13 +1,13 @@
 """resolve: says what was found, keeps the effective line, and stops older runs of the branch."""
 
-from gangline.line.context import Context, StageResult
-from gangline.line.supersede import supersede
+from gangline.line.record.context import RunContext, StageResult
+from gangline.line.run.supersede import supersede
 from gangline.spec.codec import canonical
 from gangline.spec.record import CommitInfo
-from gangline.storage.blobs import put_blob
+from gangline.storage.objects.blobs import put_blob
 
 
-def resolve(ctx: Context) -> StageResult:
+def resolve(ctx: RunContext) -> StageResult:
     """Reads the record as it was born, its commit, base and line digest fixed; repeats its notes."""
     record = ctx.record
     for event in record.events:

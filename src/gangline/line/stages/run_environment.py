@@ -6,21 +6,21 @@ Without a lock ranks on this machine run in the environment of gangline itself, 
 from dataclasses import dataclass
 from typing import Any
 
+from gangline.build import environment
+from gangline.build.builders import open_builder
+from gangline.build.builders.recipe import Recipe, make_recipe
+from gangline.build.image_store import BuiltImage, ImageStore, record_base_image
+from gangline.build.images import build_image, find_image
+from gangline.build.local_environment import LockOf, local_environment
+from gangline.build.venv import CommitLock, Uv, VirtualEnvironment
+from gangline.build.venv.locks import read_commit_lock
 from gangline.errors import CapacityError, ConfigError, IntegrityError
-from gangline.line.build import environment
-from gangline.line.build.builders import open_builder
-from gangline.line.build.images import build_image, find_image
-from gangline.line.build.recipe import Recipe, make_recipe
-from gangline.line.build.venv import Environment, Lock, Uv
-from gangline.line.build.venv.locks import read_commit_lock
-from gangline.line.build.vouched import BuiltImage, Office, take_base
-from gangline.line.context import Context
-from gangline.line.local_environment import LockOf, local_environment
-from gangline.line.registry.keys import signing_key, trusted_keys
-from gangline.line.trust import awaits_approval
-from gangline.spec.lock import kind_of
+from gangline.line.record.context import RunContext
+from gangline.line.request.trust import awaits_approval
+from gangline.signing.keys import signing_key, trusted_keys
+from gangline.spec.config.lock import kind_of
 from gangline.spec.record import Artifact
-from gangline.storage.blobs import PREFIX
+from gangline.storage.objects.blobs import PREFIX
 
 NOT_LOCKED = "environment not locked: that of gangline itself"
 
@@ -36,7 +36,7 @@ class RunEnvironment:
     """None: ranks run on the machine of their driver."""
     lock: str | None = None
     """Name of the lock in the commit; None: it is not locked."""
-    own: Environment | None = None
+    own: VirtualEnvironment | None = None
     """Made of the lock on this machine; None: ranks run in an image, or in the environment of gangline."""
 
     @property
@@ -59,7 +59,7 @@ class RunEnvironment:
         )
 
 
-def environment_of(ctx: Context) -> RunEnvironment:
+def environment_of(ctx: RunContext) -> RunEnvironment:
     """The environment of the run, its image built where there is none yet.
 
     Raises:
@@ -75,7 +75,7 @@ def environment_of(ctx: Context) -> RunEnvironment:
     return _of_image(ctx, _recipe(ctx, lock))
 
 
-def _of_this_machine(ctx: Context) -> RunEnvironment:
+def _of_this_machine(ctx: RunContext) -> RunEnvironment:
     """Of a fork nothing is fetched that no own commit had installed, until somebody approves it."""
     commit = ctx.record.commit
 
@@ -93,20 +93,20 @@ def _of_this_machine(ctx: Context) -> RunEnvironment:
         say=ctx.observer.note, before=demand,
     )  # fmt: skip
     if own is None:
-        return RunEnvironment(digest=environment.of_this_interpreter(), source=NOT_LOCKED)
+        return RunEnvironment(digest=environment.interpreter_digest(), source=NOT_LOCKED)
     return RunEnvironment(digest=own.digest, source=own.source, lock=own.lock, own=own)
 
 
-def _of_base(ctx: Context, lock: Lock | None) -> RunEnvironment:
+def _of_base(ctx: RunContext, lock: CommitLock | None) -> RunEnvironment:
     base = _base(ctx)
     if base is None:
-        return RunEnvironment(digest=environment.of_this_interpreter(), source=NOT_LOCKED)
-    image = take_base(base, office=_office(ctx), commit=ctx.record.commit.sha)
+        return RunEnvironment(digest=environment.interpreter_digest(), source=NOT_LOCKED)
+    image = record_base_image(base, office=_office(ctx), commit=ctx.record.commit.sha)
     unread = f"; {ctx.line.env.lock} is not installed: registry.builder is none" if lock is not None else ""
     return RunEnvironment(digest=image.key, source=f"image {_short(image)} as it is{unread}", image=image)
 
 
-def _of_image(ctx: Context, recipe: Recipe) -> RunEnvironment:
+def _of_image(ctx: RunContext, recipe: Recipe) -> RunEnvironment:
     office = _office(ctx)
     if ctx.record.commit.trust == "fork":
         image = find_image(recipe, office=office)
@@ -126,7 +126,7 @@ def _of_image(ctx: Context, recipe: Recipe) -> RunEnvironment:
     return RunEnvironment(digest=recipe.key, source=how, image=image, lock=ctx.line.env.lock)
 
 
-def _recipe(ctx: Context, lock: Lock | None) -> Recipe:
+def _recipe(ctx: RunContext, lock: CommitLock | None) -> Recipe:
     registry, base = ctx.site.registry, _base(ctx)
     if lock is None:
         raise ConfigError(
@@ -141,19 +141,19 @@ def _recipe(ctx: Context, lock: Lock | None) -> Recipe:
     )  # fmt: skip
 
 
-def _base(ctx: Context) -> str | None:
+def _base(ctx: RunContext) -> str | None:
     """A fork does not choose what runs."""
     own = ctx.line.env.base if ctx.record.commit.trust == "own" else None
     return own or ctx.site.registry.base
 
 
-def _uv(ctx: Context) -> Uv | None:
+def _uv(ctx: RunContext) -> Uv | None:
     """Where it reads the lock."""
     return Uv.find(ctx.environ) if ctx.line.env.lock and kind_of(ctx.line.env.lock) == "uv" else None
 
 
-def _office(ctx: Context) -> Office:
-    return Office(
+def _office(ctx: RunContext) -> ImageStore:
+    return ImageStore(
         store=ctx.store,
         key=signing_key(ctx.site, ctx.environ),
         trusted=trusted_keys(ctx.site, ctx.environ),

@@ -5,24 +5,24 @@ from dataclasses import replace
 from gangline.errors import CapacityError
 from gangline.launch.protocol import Gang
 from gangline.launch.sandbox.environment import missed_variables
-from gangline.line.clock import now
-from gangline.line.context import Context, StageResult
-from gangline.line.podsets import THREADS, podset_for
-from gangline.line.runs import open_runs
-from gangline.line.taken import find_donor, origin
-from gangline.line.train_secrets import left_out
+from gangline.line.gangs.podsets import THREADS, podset_for
+from gangline.line.gangs.train_secrets import left_out_variables
+from gangline.line.record.context import RunContext, StageResult
+from gangline.line.record.runs import open_runs
+from gangline.line.request.stage_cache import find_cached_stage, origin
 from gangline.spec.codec import digest
 from gangline.spec.forecast import Forecast
+from gangline.spec.gang.podset import PodSet
 from gangline.spec.plan import Plan
-from gangline.spec.podset import PodSet
 from gangline.spec.record import GangInfo, Record
-from gangline.storage.scoped import lending, lent_owners
+from gangline.storage.s3.run_credentials import credential_owners, credential_policy
+from gangline.units import now
 
 
-def submit(ctx: Context) -> StageResult:
+def submit(ctx: RunContext) -> StageResult:
     """Returns at once; raises CapacityError (20) without room and IntegrityError (50) for another gang of the name."""
     key = train_key(ctx)
-    donor = find_donor(ctx, "train", key)
+    donor = find_cached_stage(ctx, "train", key)
     if donor is not None:
         return StageResult(
             state="skipped", message=f"nothing to start: {origin(donor, 'train')} has trained this", key=key
@@ -40,16 +40,20 @@ def submit(ctx: Context) -> StageResult:
     )
 
 
-def _tell_what_outlives(ctx: Context) -> None:
+def _tell_what_outlives(ctx: RunContext) -> None:
     """Say once where the gang's credential does not end with its run."""
     site = ctx.site.store
-    if site.credentials is None or (site.scoped and ctx.records.prefix in lent_owners(ctx.store)):
+    if site.credentials is None or (site.scoped and ctx.records.prefix in credential_owners(ctx.store)):
         return
-    lends = lending(ctx.store) if site.scoped else "no credential for one run, gangs get the site's own: scoped = false"
+    lends = (
+        credential_policy(ctx.store)
+        if site.scoped
+        else "no credential for one run, gangs get the site's own: scoped = false"
+    )
     ctx.remember("submit", "credential", f"the store lends {lends}")
 
 
-def _size(ctx: Context, podset: PodSet) -> str:
+def _size(ctx: RunContext, podset: PodSet) -> str:
     """How much of what the gang asks for, and from whom."""
     if ctx.record.run.target == "local":
         processes = "1 process" if podset.world_size == 1 else f"{podset.world_size} processes"
@@ -65,10 +69,10 @@ def _threads(podset: PodSet) -> str:
     return "" if count is None else f", {count} thread{'' if count == '1' else 's'} a rank"
 
 
-def _tell_environment(ctx: Context) -> None:
+def _tell_environment(ctx: RunContext) -> None:
     """What the program will look for in vain: in the record of each run, aloud where no earlier run said the same."""
     env = ctx.line.train.env
-    if said := left_out(ctx.record, env):
+    if said := left_out_variables(ctx.record, env):
         ctx.remember("submit", "environment", said)
     lost = missed_variables(ctx.environ, env) if ctx.record.run.target == "local" else ()
     if lost:
@@ -77,7 +81,7 @@ def _tell_environment(ctx: Context) -> None:
         ctx.remember("submit", "environment", said, aloud=not known)
 
 
-def _require_room(ctx: Context) -> None:
+def _require_room(ctx: RunContext) -> None:
     """Hold `limits.active_runs`; a run that has its gang already keeps its place."""
     limit = ctx.site.limits.active_runs
     others = [
@@ -102,7 +106,7 @@ def with_gang(record: Record, gang: Gang, target: str) -> Record:
     return replace(record, gang=info)
 
 
-def train_key(ctx: Context) -> str:
+def train_key(ctx: RunContext) -> str:
     """Digest over what decides the weights and what is kept: code, environment, variables, data, outputs, and the plan
     without the run's name."""
     inputs, project = ctx.record.inputs, ctx.line.project

@@ -4,50 +4,48 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from gangline.errors import ConfigError, IntegrityError
-from gangline.line import ledger, reporting
-from gangline.line.clock import now
-from gangline.line.context import Context, StageResult
-from gangline.line.course import SAVE, Course, read_course
-from gangline.line.gangs import Finished, role_prefix, run_to_end
-from gangline.line.metrics_file import MetricsFile
-from gangline.line.outputs import KIND, Collected, read_outputs
-from gangline.line.ran import from_work_tree, read_ran, reads_words
-from gangline.line.rank_metrics import differing_words
+from gangline.line.gangs.attempts import FinishedGang, role_prefix, run_gang
+from gangline.line.record.context import RunContext, StageResult
+from gangline.line.request.stage_cache import find_cached_stage, origin
+from gangline.line.results import ledger, unreported_metrics
+from gangline.line.results.metrics_file import NOT_FINITE, MetricsFile, read_program_metrics, with_program_metrics
+from gangline.line.results.outputs import CollectedOutputs, read_outputs
+from gangline.line.results.rank_environment import read_rank_environment, undeclared_reads_text, work_tree_error
+from gangline.line.results.rank_metrics import differing_metrics_text
+from gangline.line.results.training_result import TrainingResult, read_training_result
 from gangline.line.stages.submit import train_key, with_gang
-from gangline.line.states import stage
-from gangline.line.strangers import clean
-from gangline.line.taken import find_donor, origin
-from gangline.line.written import NOT_FINITE, read_written, with_written
+from gangline.sanitize import clean
 from gangline.spec.codec import canonical
-from gangline.spec.ran import Ran
+from gangline.spec.program_files import OUTPUTS_KIND, SAVE_KIND, RuntimeReport
 from gangline.spec.record import UNDECLARED, UNREPORTED, Record
-from gangline.storage.blobs import put_blob
-from gangline.units import format_count, format_number, sparkline
+from gangline.spec.run_flags import stage
+from gangline.storage.objects.blobs import put_blob
+from gangline.units import format_count, format_number, now, sparkline
 
 DOUBTS = "doubts"
 """Output of the train stage: sentences of `_doubts`, for runs that take it."""
 
 
-def train(ctx: Context) -> StageResult:
+def train(ctx: RunContext) -> StageResult:
     """Fails with what the gang's exit code names: 30 to 34, 50; the course so far is recorded all the same."""
     key = train_key(ctx)
-    donor = find_donor(ctx, "train", key) if ctx.record.gang is None else None
+    donor = find_cached_stage(ctx, "train", key) if ctx.record.gang is None else None
     if donor is not None:
         return _taken(ctx, key, donor)
     target = ctx.record.run.target
-    finished = run_to_end(
+    finished = run_gang(
         ctx, "train", ctx.plan, on_started=lambda gang: ctx.change(lambda record: with_gang(record, gang, target))
     )
     collected, ran = read_outputs(ctx, finished), _ran(ctx, finished)
     written, error = MetricsFile(), finished.error or _foreign(ctx, ran)
     own = _own_metrics(finished, ctx.line.train.seed)
     try:
-        written = read_written(ctx, finished, collected)
-        own = with_written(own, written)
+        written = read_program_metrics(ctx, finished, collected)
+        own = with_program_metrics(own, written)
     except ConfigError as wrong:
         error = error or wrong
     wild = _not_finite(finished, ctx.line.train.seed) | written.not_finite
-    course = read_course(ctx, finished, written=written.losses)
+    course = read_training_result(ctx, finished, written=written.losses)
     doubts = _doubts(ctx, finished, course) if error is None else []
     if error is None:
         _note_traceback(ctx, finished)
@@ -67,8 +65,8 @@ def train(ctx: Context) -> StageResult:
             "metrics": own,
             **({NOT_FINITE: wild} if wild else {}),
             **({DOUBTS: doubts} if doubts else {}),
-            reporting.JOINED: _joined(finished),
-            reporting.STEPS: bool(course.final_step) or finished.end.step is not None,
+            unreported_metrics.JOINED: _joined(finished),
+            unreported_metrics.STEPS: bool(course.final_step) or finished.end.step is not None,
             "attempts": finished.attempts,
             "save_seconds": course.save_seconds,
         },
@@ -76,58 +74,60 @@ def train(ctx: Context) -> StageResult:
     )
 
 
-def _ran(ctx: Context, finished: Finished) -> Ran | None:
+def _ran(ctx: RunContext, finished: FinishedGang) -> RuntimeReport | None:
     """What the ranks told of themselves; what cannot be read of it costs the record this, not the run."""
     try:
-        ran = read_ran(ctx.store, role_prefix(finished.plan))
+        ran = read_rank_environment(ctx.store, role_prefix(finished.plan))
     except IntegrityError as error:
         ctx.remember("train", "events", f"not read: {error}")
         return None
-    if ran is not None and (said := reads_words(ran, ctx.repository.work_tree)):
+    if ran is not None and (said := undeclared_reads_text(ran, ctx.repository.work_tree)):
         ctx.remember("train", UNDECLARED, f"a rank {said}")
     return ran
 
 
-def _foreign(ctx: Context, ran: Ran | None) -> ConfigError | None:
+def _foreign(ctx: RunContext, ran: RuntimeReport | None) -> ConfigError | None:
     """Modules that did not come from the commit, where the work tree is within reach of the ranks."""
     if ran is None or ctx.record.run.target != "local":
         return None
-    return from_work_tree(ran, ctx.repository.work_tree, home=ctx.home.resolve())
+    return work_tree_error(ran, ctx.repository.work_tree, home=ctx.home.resolve())
 
 
-def _keep_names(ctx: Context, finished: Finished) -> str | None:
+def _keep_names(ctx: RunContext, finished: FinishedGang) -> str | None:
     """Key of what a published model is to call its tensors; None: as the model does."""
     names = finished.result.export_names if finished.result else {}
     return put_blob(ctx.store, canonical(names)) if names else None
 
 
-def _own_metrics(finished: Finished, seed: int) -> dict[str, float]:
+def _own_metrics(finished: FinishedGang, seed: int) -> dict[str, float]:
     """What the program measured at its end."""
     jobs = finished.result.jobs if finished.result else ()
     return next((dict(job.metrics) for job in jobs if job.seed == seed), {})
 
 
-def _not_finite(finished: Finished, seed: int) -> dict[str, str]:
+def _not_finite(finished: FinishedGang, seed: int) -> dict[str, str]:
     """What it measured besides, and no gate can pass: metric -> nan, inf or -inf."""
     jobs = finished.result.jobs if finished.result else ()
     return next((dict(job.not_finite) for job in jobs if job.seed == seed), {})
 
 
-def _joined(finished: Finished) -> bool:
+def _joined(finished: FinishedGang) -> bool:
     """Program and Session leave a result, other programs do not."""
     return finished.result is not None
 
 
-def _note_unreported(ctx: Context, reported: Collection[str], *, has_curve: bool, joined: bool) -> None:
+def _note_unreported(ctx: RunContext, reported: Collection[str], *, has_curve: bool, joined: bool) -> None:
     """A program's silence is no failure of its own: what it costs, and how to end it, stands in the record."""
     if ctx.line.project.task is not None:
         return
     names = [gate.metric for gate in ctx.line.gate.quality if gate.metric not in reported]
-    if said := reporting.lacking(names, has_curve=has_curve, form="joined" if joined else "other"):
+    if said := unreported_metrics.missing_metrics_text(
+        names, has_curve=has_curve, form="joined" if joined else "other"
+    ):
         ctx.remember("train", UNREPORTED, said)
 
 
-def _note_traceback(ctx: Context, finished: Finished) -> None:
+def _note_traceback(ctx: RunContext, finished: FinishedGang) -> None:
     """An exception that the program caught itself may be all that it did."""
     found = finished.end.evidence.get("traceback")
     if isinstance(found, dict):
@@ -136,7 +136,7 @@ def _note_traceback(ctx: Context, finished: Finished) -> None:
         ctx.remember("train", "program", text)
 
 
-def _doubts(ctx: Context, finished: Finished, course: Course) -> list[str]:
+def _doubts(ctx: RunContext, finished: FinishedGang, course: TrainingResult) -> list[str]:
     """What a program that ended well did otherwise than one would take it to have, a sentence each."""
     if ctx.line.project.task is not None or finished.result is None:
         return []
@@ -144,15 +144,21 @@ def _doubts(ctx: Context, finished: Finished, course: Course) -> list[str]:
     begun_anew = (finished.end.restarts or finished.attempts > 1) and not course.training.resumes
     since = ", counted from its last restart, as it did not resume by program.resume" if begun_anew else ""
     early = f"the program ended after {step} of {plan.last_step} steps{since}" if 0 < step < plan.last_step else ""
-    return [said for said in (early, differing_words(ctx.store, role_prefix(plan), world_size=plan.world_size)) if said]
+    return [
+        said
+        for said in (early, differing_metrics_text(ctx.store, role_prefix(plan), world_size=plan.world_size))
+        if said
+    ]
 
 
-def _note_doubts(ctx: Context, doubts: Iterable[str]) -> None:
+def _note_doubts(ctx: RunContext, doubts: Iterable[str]) -> None:
     for said in doubts:
         ctx.remember("train", "program", said)
 
 
-def _learn(record: Record, finished: Finished, course: Course, collected: Collected | None) -> Record:
+def _learn(
+    record: Record, finished: FinishedGang, course: TrainingResult, collected: CollectedOutputs | None
+) -> Record:
     assert record.plan is not None, record.run.id
     assert record.gang is not None, record.run.id
     return replace(
@@ -169,17 +175,17 @@ def _learn(record: Record, finished: Finished, course: Course, collected: Collec
         ranks=course.ranks,
         training=course.training,
         metrics=record.metrics | dict(course.metrics),
-        ledger=ledger.merge(finished.plan.device, finished.shares),
+        ledger=ledger.merge_ledgers(finished.plan.device, finished.shares),
         outputs=collected.info if collected else None,
         artifacts=(*record.artifacts, *course.artifacts, *([collected.artifact] if collected else [])),
     )
 
 
-def _taken(ctx: Context, key: str, donor: Record) -> StageResult:
+def _taken(ctx: RunContext, key: str, donor: Record) -> StageResult:
     """Everything that training leaves, from the run that did it; no time was spent, so there is no ledger."""
     outputs = stage(donor, "train").outputs
-    reported = {*(outputs.get("metrics") or {}), *(donor.metrics.keys() & Course.METRICS)}
-    joined = outputs.get(reporting.JOINED, True)
+    reported = {*(outputs.get("metrics") or {}), *(donor.metrics.keys() & TrainingResult.METRICS)}
+    joined = outputs.get(unreported_metrics.JOINED, True)
     _note_unreported(ctx, reported, has_curve=bool(donor.curve.points), joined=joined)
     _note_doubts(ctx, outputs.get(DOUBTS, ()))
 
@@ -187,8 +193,10 @@ def _taken(ctx: Context, key: str, donor: Record) -> StageResult:
         plan = record.plan
         if plan is not None and donor.plan is not None:
             plan = replace(plan, measured=donor.plan.measured)
-        metrics = {name: value for name, value in donor.metrics.items() if name in Course.METRICS}
-        artifacts = tuple(each for each in donor.artifacts if each.kind in {"metrics", "checkpoint", SAVE, KIND})
+        metrics = {name: value for name, value in donor.metrics.items() if name in TrainingResult.METRICS}
+        artifacts = tuple(
+            each for each in donor.artifacts if each.kind in {"metrics", "checkpoint", SAVE_KIND, OUTPUTS_KIND}
+        )
         return replace(
             record,
             plan=plan,
@@ -206,7 +214,7 @@ def _taken(ctx: Context, key: str, donor: Record) -> StageResult:
     return StageResult(state="taken", message=message, key=key, taken_from=where, outputs=outputs, change=change)
 
 
-def _message(finished: Finished, course: Course) -> str:
+def _message(finished: FinishedGang, course: TrainingResult) -> str:
     plan = finished.plan
     done = f"{course.final_step}/{plan.last_step}" if course.final_step else "ended well"
     parts = [f"{plan.name} {done}"]

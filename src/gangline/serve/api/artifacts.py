@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Query
 from starlette.responses import Response, StreamingResponse
 
-from gangline.line.artifacts import OUTPUT, output_key
-from gangline.serve.api.given import Given, RunPath, problems
-from gangline.serve.headers import DOCUMENTS
-from gangline.serve.problems import Refused
-from gangline.serve.service import Service
+from gangline.registry.run_artifacts import output_key
+from gangline.serve.api.dependencies import RunPath, ServiceDep, problems
+from gangline.serve.api.service import Service
+from gangline.serve.web.responses import DOCUMENT_POLICY, RequestRefused
+from gangline.spec.program_files import OUTPUT_KIND
 from gangline.spec.record import Artifact, Record
 
 router = APIRouter(prefix="/api/v1/runs/{run}/artifacts", tags=["run"])
@@ -30,7 +30,7 @@ _FILE = {"schema": {"type": "string", "format": "binary"}}
     response_class=Response,
 )
 def get_artifact(
-    service: Given,
+    service: ServiceDep,
     run: RunPath,
     kind: Annotated[str, Path(pattern=r"^[a-z]{1,20}$", examples=["report"])],
     *,
@@ -44,7 +44,7 @@ def get_artifact(
     with service.store() as store:
         entry = store.head(artifact.key)
     if entry is None:
-        raise Refused(404, f"the record names this {kind}, but the store has it no more")
+        raise RequestRefused(404, f"the record names this {kind}, but the store has it no more")
     start, end = wanted_range(range_, entry.size_bytes)
     headers = _headers(artifact)
     headers["Content-Length"] = str(end - start)
@@ -59,7 +59,7 @@ def demand_own(record: Record, artifact: Artifact) -> None:
     """Refuse a key that no driver of ours writes: a gang that writes its own record gets nobody else's files."""
     own = artifact.key.startswith(f"{record.prefix}/") and ".." not in artifact.key
     if not own and artifact.key != f"blobs/sha256/{artifact.sha256}":
-        raise Refused(404, "the record names a file that is not the run's own")
+        raise RequestRefused(404, "the record names a file that is not the run's own")
 
 
 def wanted_range(text: str | None, size: int) -> tuple[int, int]:
@@ -75,17 +75,17 @@ def wanted_range(text: str | None, size: int) -> tuple[int, int]:
     start = int(first) if first is not None else max(0, size - int(suffix))
     end = min(size, int(last) + 1) if last else size
     if start >= end:
-        raise Refused(416, f"wanted a range within {size} bytes", {"Content-Range": f"bytes */{size}"})
+        raise RequestRefused(416, f"wanted a range within {size} bytes", {"Content-Range": f"bytes */{size}"})
     return start, end
 
 
 def _chosen(record: Record, kind: str, digest: str | None) -> Artifact:
-    if kind == OUTPUT:
+    if kind == OUTPUT_KIND:
         return _output(record, digest)
     found = [each for each in record.artifacts if each.kind == kind and each.sha256.startswith(digest or "")]
     if not found:
         kinds = ", ".join(sorted({each.kind for each in record.artifacts})) or "none"
-        raise Refused(404, f"this run has no such {kind}; kinds that it has: {kinds}")
+        raise RequestRefused(404, f"this run has no such {kind}; kinds that it has: {kinds}")
     return found[0]
 
 
@@ -94,9 +94,9 @@ def _output(record: Record, digest: str | None) -> Artifact:
     info = record.outputs
     files = [each for each in (info.files if info else ()) if each.sha256.startswith(digest or "")]
     if info is None or not files:
-        raise Refused(404, "this run has no such output; gangline artifacts lists all that it has")
+        raise RequestRefused(404, "this run has no such output; gangline artifacts lists all that it has")
     return Artifact(
-        kind=OUTPUT, key=output_key(info.key, files[0].sha256), media_type="application/octet-stream",
+        kind=OUTPUT_KIND, key=output_key(info.key, files[0].sha256), media_type="application/octet-stream",
         size_bytes=files[0].size_bytes, sha256=files[0].sha256,
     )  # fmt: skip
 
@@ -109,7 +109,7 @@ def _headers(artifact: Artifact) -> dict[str, str]:
         "ETag": f'"{artifact.sha256}"',
         "Cache-Control": "private, no-cache",
         "Content-Disposition": f'{"inline" if shown else "attachment"}; filename="{name}"',
-        "Content-Security-Policy": DOCUMENTS,
+        "Content-Security-Policy": DOCUMENT_POLICY,
     }
 
 

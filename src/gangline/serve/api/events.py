@@ -8,10 +8,10 @@ from fastapi import APIRouter, Header
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
-from gangline.serve.api.given import Caller, Given, RunPath, problems
-from gangline.serve.news import News, end_news, has_ended, record_news
-from gangline.serve.service import Service
-from gangline.serve.watching import Looker
+from gangline.serve.api.dependencies import CallerDep, RunPath, ServiceDep, problems
+from gangline.serve.api.service import Service
+from gangline.serve.runs.run_events import RunEvent, end_event, has_ended, record_event
+from gangline.serve.runs.watchers import Subscriber
 from gangline.spec.record import Record
 
 router = APIRouter(prefix="/api/v1/runs/{run}/events", tags=["run"])
@@ -32,7 +32,11 @@ RETRY_MILLISECONDS = 3000
     response_class=StreamingResponse,
 )  # fmt: skip
 async def follow_run(
-    service: Given, caller: Caller, run: RunPath, *, last_event_id: Annotated[str | None, Header(max_length=20)] = None
+    service: ServiceDep,
+    caller: CallerDep,
+    run: RunPath,
+    *,
+    last_event_id: Annotated[str | None, Header(max_length=20)] = None,
 ) -> StreamingResponse:
     """Follow a run; after a break, `Last-Event-ID` leaves out what was seen. A comment every 15 s says it lives."""
     record = await run_in_threadpool(service.record, run)
@@ -44,13 +48,13 @@ async def follow_run(
 
 async def _stream(service: Service, caller: str, record: Record, seen: int) -> AsyncIterator[str]:
     run = record.run.id
-    looker = Looker(asyncio.get_running_loop())
+    looker = Subscriber(asyncio.get_running_loop())
     try:
         yield f"retry: {RETRY_MILLISECONDS}\n\n"
         if record.seq > seen:
-            yield _as_event(record_news(record))
+            yield _as_event(record_event(record))
         if has_ended(record):
-            yield _as_event(end_news(record))
+            yield _as_event(end_event(record))
             return
         service.watchers.look(record, looker)
         while (news := await looker.next(BEAT_SECONDS)) is None or news.kind != "end":
@@ -61,6 +65,6 @@ async def _stream(service: Service, caller: str, record: Record, seen: int) -> A
         service.slots.give_back(caller)
 
 
-def _as_event(news: News) -> str:
+def _as_event(news: RunEvent) -> str:
     name = f"id: {news.seq}\n" if news.seq is not None else ""
     return f"event: {news.kind}\n{name}data: {news.data}\n\n"

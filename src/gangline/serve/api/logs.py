@@ -11,15 +11,15 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from gangline.errors import UsageError
 from gangline.launch.protocol import LogLine
-from gangline.line.gang_logs import gang_of_role, seconds_of, stored_lines
-from gangline.line.launchers import open_launcher
-from gangline.line.targets import site_of
+from gangline.line.gangs.launchers import open_launcher
+from gangline.line.gangs.logs import gang_of_role, seconds_of, stored_lines
+from gangline.line.request.targets import site_of
 from gangline.report.text import visible
-from gangline.serve.api.given import Caller, Given, Model, RunPath, problems
-from gangline.serve.problems import Refused
-from gangline.serve.pump import Pump
-from gangline.serve.service import Service
-from gangline.serve.stopping import gangs_folder
+from gangline.serve.api.dependencies import ApiModel, CallerDep, RunPath, ServiceDep, problems
+from gangline.serve.api.service import Service
+from gangline.serve.api.streaming import IteratorStream
+from gangline.serve.runs.run_stopper import gangs_folder
+from gangline.serve.web.responses import RequestRefused
 from gangline.spec.record import Record
 
 router = APIRouter(prefix="/api/v1/runs/{run}/logs", tags=["run"])
@@ -33,7 +33,7 @@ MOST_CHARACTERS = 20_000
 _ROLE = "^(train|evaluate|prove|seed-[0-9]{1,19})$"
 
 
-class Line(Model):
+class RankLogLine(ApiModel):
     """One line of the answer."""
 
     rank: int
@@ -44,14 +44,14 @@ class Line(Model):
 @router.get(
     "",
     responses={
-        200: {"description": "A `Line` a line.", "content": {MEDIA_TYPE: {"schema": Line.model_json_schema()}}},
+        200: {"description": "A `Line` a line.", "content": {MEDIA_TYPE: {"schema": RankLogLine.model_json_schema()}}},
         **problems(404, 409, 503),
     },
     response_class=Response,
 )  # fmt: skip
 def get_logs(
-    service: Given,
-    caller: Caller,
+    service: ServiceDep,
+    caller: CallerDep,
     run: RunPath,
     *,
     rank: Annotated[list[Annotated[int, Field(ge=0, le=1_000_000)]] | None, Query(max_length=64)] = None,
@@ -66,8 +66,8 @@ def get_logs(
     try:
         gang, seconds = gang_of_role(record, role), seconds_of(since)
     except UsageError as error:
-        raise Refused(409 if record.gang is None else 422, str(error)) from error
-    asked = _Asked(service, record, gang, role, ranks=tuple(rank or (0,)), since_seconds=seconds)
+        raise RequestRefused(409 if record.gang is None else 422, str(error)) from error
+    asked = _LogRequest(service, record, gang, role, ranks=tuple(rank or (0,)), since_seconds=seconds)
     if follow:
         service.slots.take(caller.name)
         return StreamingResponse(_followed(asked, caller.name), media_type=MEDIA_TYPE)
@@ -77,7 +77,7 @@ def get_logs(
     return Response("".join(map(_as_json, lines)), media_type=MEDIA_TYPE)
 
 
-class _Asked:
+class _LogRequest:
     """Some ranks of one gang."""
 
     def __init__(
@@ -110,9 +110,9 @@ class _Asked:
                 yield from (LogLine(rank=rank, text=text, source="store") for text in lines)
 
 
-async def _followed(asked: _Asked, caller: str) -> AsyncIterator[str]:
+async def _followed(asked: _LogRequest, caller: str) -> AsyncIterator[str]:
     try:
-        async for line in Pump(lambda: asked.lines(follow=True)).items(beat_seconds=BEAT_SECONDS):
+        async for line in IteratorStream(lambda: asked.lines(follow=True)).items(beat_seconds=BEAT_SECONDS):
             yield "\n" if line is None else _as_json(line)
     finally:
         asked.service.slots.give_back(caller)

@@ -8,12 +8,12 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from gangline.errors import IntegrityError
-from gangline.line.curve import by_step, each_line
-from gangline.line.step_table import StepTable, finite
-from gangline.serve.api.given import Given, Model, RunPath, problems
-from gangline.serve.problems import Refused
+from gangline.line.results.loss_curve import by_step, each_line
+from gangline.metrics.step_table import StepTable, finite
+from gangline.serve.api.dependencies import ApiModel, RunPath, ServiceDep, problems
+from gangline.serve.web.responses import RequestRefused
 from gangline.spec.record import gang_prefix
-from gangline.storage.growing import find_grown
+from gangline.storage.objects.growing_file import find_growing_file
 
 router = APIRouter(prefix="/api/v1/runs/{run}/metrics", tags=["run"])
 MOST_BYTES = 64 * 1024 * 1024
@@ -22,7 +22,7 @@ MOST_STEPS = 300_000
 NAME = r"^[A-Za-z_][A-Za-z0-9_./-]{0,63}$"
 
 
-class Points(Model):
+class Points(ApiModel):
     """Columns of one length: `steps[i]` is the last step of share i, each value the mean of its share."""
 
     run: str
@@ -33,7 +33,7 @@ class Points(Model):
 
 @router.get("", responses=problems(404, 413, 503))
 def get_metrics(
-    service: Given,
+    service: ServiceDep,
     run: RunPath,
     *,
     name: Annotated[list[Annotated[str, Field(pattern=NAME)]] | None, Query(max_length=32)] = None,
@@ -43,13 +43,13 @@ def get_metrics(
     """Points of metrics.jsonl, of a run that goes on as far as they are in the store."""
     row = service.row(run)
     with service.store() as store:
-        found = find_grown(store, f"{gang_prefix(row.prefix)}/metrics.jsonl")
+        found = find_growing_file(store, f"{gang_prefix(row.prefix)}/metrics.jsonl")
         try:
             if found is not None:
                 found.demand(MOST_BYTES)
             measured = by_step(each_line(found or ()), seed, names=name, most_steps=MOST_STEPS)
         except IntegrityError as error:
-            raise Refused(
+            raise RequestRefused(
                 413, "metrics.jsonl is too large to be thinned here; GET .../artifacts/metrics has it whole"
             ) from error
     steps, values = thinned(measured, max_points=max_points, names=name)

@@ -4,11 +4,11 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 
-from gangline.serve.access import readable
-from gangline.serve.api.given import PROJECT, Caller, Given, Model, problems
-from gangline.serve.api.run import Reason, said_by, stop
-from gangline.serve.problems import Refused
-from gangline.serve.types import Order
+from gangline.serve.api.dependencies import PROJECT, ApiModel, CallerDep, ServiceDep, problems
+from gangline.serve.api.run import Reason, reason_with_caller, stop
+from gangline.serve.database.types import Order
+from gangline.serve.web.permissions import readable_projects
+from gangline.serve.web.responses import RequestRefused
 
 router = APIRouter(prefix="/api/v1/orders", tags=["orders"])
 State = Literal["queued", "driving", "parked", "done", "dropped", "quarantined"]
@@ -16,7 +16,7 @@ OrderPath = Annotated[int, Path(ge=1, le=10**15 - 1)]
 WAITING: tuple[State, ...] = ("queued", "driving", "parked", "quarantined")
 
 
-class Orders(Model):
+class Orders(ApiModel):
     """Oldest first."""
 
     orders: list[Order]
@@ -24,15 +24,15 @@ class Orders(Model):
 
 @router.get("", responses=problems())
 def list_orders(
-    service: Given,
-    caller: Caller,
+    service: ServiceDep,
+    caller: CallerDep,
     *,
     state: Annotated[list[State] | None, Query(max_length=6)] = None,
     project: Annotated[str | None, Query(pattern=PROJECT)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Orders:
     """Orders of the projects that you may read; without `state` those that are not over."""
-    projects = readable(caller)
+    projects = readable_projects(caller)
     if project is not None:
         projects = (project,) if caller.may("reader", project) else ()
     if projects == ():
@@ -41,24 +41,24 @@ def list_orders(
 
 
 @router.get("/{order}", responses=problems(404))
-def get_order(service: Given, order: OrderPath) -> Order:
+def get_order(service: ServiceDep, order: OrderPath) -> Order:
     """One order; its `run` is there once a worker has taken it up."""
     found = service.desk.database.orders.get(order)
     if found is None:
-        raise Refused(404, "the order is gone")
+        raise RequestRefused(404, "the order is gone")
     return found
 
 
 @router.post("/{order}/cancel", status_code=202, responses=problems(404, 409, 503))
-def cancel_order(service: Given, caller: Caller, order: OrderPath, wanted: Reason | None = None) -> Order:
+def cancel_order(service: ServiceDep, caller: CallerDep, order: OrderPath, wanted: Reason | None = None) -> Order:
     """Leave an order, whatever it is at: waiting, being fetched or read, or at its run, which is stopped.
 
     Answered with the order as it stands then; harmless when repeated.
     """
     reason = wanted.reason if wanted else ""
-    found = service.desk.database.orders.withdraw(order, note=said_by(caller, reason))
+    found = service.desk.database.orders.withdraw(order, note=reason_with_caller(caller, reason))
     if found is None:
-        raise Refused(404, "the order is gone")
+        raise RequestRefused(404, "the order is gone")
     if found.run is not None and found.state in {"driving", "dropped"}:
         stop(service, caller, found.run, reason)
     return found

@@ -7,12 +7,12 @@ from pydantic import Field
 from starlette.responses import Response as Plain
 
 from gangline.errors import IntegrityError, UsageError
-from gangline.line import trust
-from gangline.line.seal import Sealer
-from gangline.serve.api.given import PLAIN, Caller, Given, Model, RunPath, problems
-from gangline.serve.problems import Refused
-from gangline.serve.service import Service
-from gangline.serve.types import Principal
+from gangline.line.request import trust
+from gangline.serve.api.dependencies import PLAIN, ApiModel, CallerDep, RunPath, ServiceDep, problems
+from gangline.serve.api.service import Service
+from gangline.serve.database.types import Principal
+from gangline.serve.web.responses import RequestRefused
+from gangline.signing.record_seal import Sealer
 from gangline.spec.record import Record
 
 router = APIRouter(prefix="/api/v1/runs/{run}", tags=["run"])
@@ -20,11 +20,11 @@ router = APIRouter(prefix="/api/v1/runs/{run}", tags=["run"])
 _RECORD = {"type": "object"}
 
 
-class Reason(Model):
+class Reason(ApiModel):
     reason: str = Field("", max_length=200, pattern=PLAIN, description="Stands in the record.")
 
 
-class RunState(Model):
+class RunState(ApiModel):
     """Where a run stands."""
 
     run: str
@@ -46,7 +46,7 @@ class RunState(Model):
     response_class=Plain,
 )  # fmt: skip
 def get_run(
-    service: Given, run: RunPath, *, if_none_match: Annotated[str | None, Header(max_length=200)] = None
+    service: ServiceDep, run: RunPath, *, if_none_match: Annotated[str | None, Header(max_length=200)] = None
 ) -> Plain:
     """The record, byte for byte; its `ETag` is its `seq`."""
     blob, record = service.record_blob(run)
@@ -58,31 +58,31 @@ def get_run(
 
 
 @router.post("/cancel", status_code=202, responses=problems(404, 409, 503))
-def cancel_run(service: Given, caller: Caller, run: RunPath, wanted: Reason | None = None) -> RunState:
+def cancel_run(service: ServiceDep, caller: CallerDep, run: RunPath, wanted: Reason | None = None) -> RunState:
     """Stop a run; answered when that is written in its record, before the gang has stopped. Harmless when repeated."""
     return state_of(stop(service, caller, run, wanted.reason if wanted else ""))
 
 
 @router.post("/approve", responses=problems(404, 409, 503))
-def approve_run(service: Given, caller: Caller, run: RunPath, response: Response) -> RunState:
+def approve_run(service: ServiceDep, caller: CallerDep, run: RunPath, response: Response) -> RunState:
     """Let the run of a fork's commit execute its code; read it first."""
     response.headers["Cache-Control"] = "no-store"
-    return state_of(let_go_on(service, caller, run))
+    return state_of(approve_fork_run(service, caller, run))
 
 
 def stop(service: Service, caller: Principal, run: str, reason: str) -> Record:
     """Ask a run to stop, by a page or by the API."""
     record = service.record(run)
     with service.store():
-        return service.stopper.stop(record, reason=said_by(caller, reason))
+        return service.stopper.stop(record, reason=reason_with_caller(caller, reason))
 
 
-def said_by(caller: Principal, reason: str) -> str:
+def reason_with_caller(caller: Principal, reason: str) -> str:
     """Who cancelled, and why."""
     return f"cancelled by {caller.name}" + (f": {reason}" if reason else "")
 
 
-def let_go_on(service: Service, caller: Principal, run: str) -> Record:
+def approve_fork_run(service: Service, caller: Principal, run: str) -> Record:
     """Approve a fork's run and wake its order.
 
     Raises:
@@ -94,7 +94,7 @@ def let_go_on(service: Service, caller: Principal, run: str) -> Record:
             sealer = Sealer.of(service.desk.site, service.desk.environ)
             approved = trust.approve(store, record, who=caller.name, sealer=sealer)
     except (UsageError, IntegrityError) as error:
-        raise Refused(409, str(error)) from error
+        raise RequestRefused(409, str(error)) from error
     service.desk.database.orders.wake(run, now=service.desk.clock())
     return approved
 

@@ -1,19 +1,70 @@
-"""`/api/v1/runs`: the list, with filters and pages, and starting a run."""
+"""`/api/v1/runs`: the list with filters and pages, and starting a run: an order in the queue, idempotent by key."""
 
 import base64
 import json
 import re
+from dataclasses import replace
+from hashlib import sha256
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import Field
 
-from gangline.serve import ordering
-from gangline.serve.access import readable
-from gangline.serve.api.given import PROJECT, Caller, Given, Model, Text, problems
-from gangline.serve.problems import Refused
-from gangline.serve.quarantine import RefusedRecord
-from gangline.serve.types import Order, RunFilter, RunRow
+from gangline.forge.factory import forge_of_project
+from gangline.serve.api.dependencies import PROJECT, ApiModel, CallerDep, ServiceDep, Text, problems
+from gangline.serve.context.quarantine import RefusedRecord
+from gangline.serve.context.service_context import ServiceContext
+from gangline.serve.database.types import Order, RunFilter, RunRow
+from gangline.serve.web.permissions import readable_projects
+from gangline.serve.web.responses import RequestRefused
+from gangline.spec.config.site import Site
+
+BRANCH = r"^[A-Za-z0-9_][A-Za-z0-9_+@=#-]*([./][A-Za-z0-9_+@=#-]+)*$"
+"""Names that git takes, but for exotic ones."""
+OVERRIDE = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){1,8}=[^\x00-\x1f\x7f]*$"
+
+
+def order_to_start(
+    site: Site, *, project: str, branch: str, commit: str | None, overrides: tuple[str, ...], again: bool, asked_by: str
+) -> Order:
+    """What `site` calls this.
+
+    Raises:
+        Refused: The site builds no such project.
+    """
+    place = forge_of_project(site, project)
+    if place is None and project not in site.serve.repositories:
+        raise RequestRefused(404, f"this service builds no project {project}")
+    forge, repository = place or (None, "")
+    return Order(
+        project=project, forge=forge, repository=repository, ref=f"refs/heads/{branch}", commit=commit, branch=branch,
+        cause="api", overrides=overrides, again=again, asked_by=asked_by,
+    )  # fmt: skip
+
+
+def enqueue(desk: ServiceContext, order: Order, *, key: str | None) -> Order:
+    """Put an order into the queue, durable when this returns; of one key and asker the first one counts.
+
+    Raises:
+        Refused: 409, the key was used for something else.
+    """
+    now = desk.clock()
+    if key is None:
+        return desk.database.orders.add(order, now=now)
+    mark = sha256(f"{order.asked_by}\0{key}".encode()).hexdigest()
+    marked = replace(order, asked_by=f"{order.asked_by} #{mark[:16]}")
+    taken = desk.database.deliveries.take_in(forge="api", delivery=mark, body_digest=mark, order=marked, now=now)
+    found = desk.database.orders.asked(project=order.project, by=marked.asked_by)
+    if found is None:
+        raise RequestRefused(409, "this Idempotency-Key was used for another project")
+    if not taken and _what_is_ordered(found) != _what_is_ordered(marked):
+        raise RequestRefused(409, f"this Idempotency-Key started order {found.id}, which asks for something else")
+    return found
+
+
+def _what_is_ordered(order: Order) -> tuple[object, ...]:
+    return order.project, order.ref, order.commit, order.overrides, order.again
+
 
 router = APIRouter(prefix="/api/v1", tags=["runs"])
 MOST_ROWS = 200
@@ -22,7 +73,7 @@ STALE = "Gangline-Stale"
 Word = Literal["open", "passed", "refused", "failed", "cancelled", "superseded"]
 
 
-class RunPage(Model):
+class RunPage(ApiModel):
     """Runs, newest first."""
 
     runs: list[RunRow]
@@ -30,15 +81,15 @@ class RunPage(Model):
     refused: list[RefusedRecord] = Field(description="Keys of these projects where no record can be read, and why.")
 
 
-class Start(Model):
+class Start(ApiModel):
     """What to build."""
 
     project: str = Field(pattern=PROJECT, examples=["bytegpt"])
-    branch: str = Field(max_length=200, pattern=ordering.BRANCH, examples=["main"])
+    branch: str = Field(max_length=200, pattern=BRANCH, examples=["main"])
     commit: str | None = Field(
         None, pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$", description="Full object name; null: what stands at the branch."
     )
-    overrides: list[Annotated[str, Field(max_length=200, pattern=ordering.OVERRIDE)]] = Field(
+    overrides: list[Annotated[str, Field(max_length=200, pattern=OVERRIDE)]] = Field(
         [], max_length=32, examples=[["train.seed=2"]]
     )
     again: bool = Field(False, description="The next attempt, where this question was answered before.")
@@ -46,8 +97,8 @@ class Start(Model):
 
 @router.get("/runs", responses=problems())
 def list_runs(
-    service: Given,
-    caller: Caller,
+    service: ServiceDep,
+    caller: CallerDep,
     response: Response,
     *,
     project: Annotated[str | None, Query(pattern=PROJECT)] = None,
@@ -63,7 +114,7 @@ def list_runs(
 ) -> RunPage:
     """Runs of the projects that you may read."""
     wanted = RunFilter(
-        projects=readable(caller), project=project, branch=branch, commit=commit, verdict=verdict,
+        projects=readable_projects(caller), project=project, branch=branch, commit=commit, verdict=verdict,
         pull_request=pull_request, text=text, before=decode_cursor(before), limit=limit + 1,
     )  # fmt: skip
     rows, following = page_of(service.desk.database.runs.search(wanted), limit)
@@ -75,8 +126,8 @@ def list_runs(
 
 @router.post("/runs", status_code=202, responses=problems(404, 409))
 def start_run(
-    service: Given,
-    caller: Caller,
+    service: ServiceDep,
+    caller: CallerDep,
     wanted: Start,
     *,
     idempotency_key: Annotated[
@@ -85,14 +136,14 @@ def start_run(
 ) -> Order:
     """Queue a run; a repeat with the same `Idempotency-Key` answers the first one's order."""
     if not caller.may("reader", wanted.project) or wanted.project not in service.desk.project_names():
-        raise Refused(404, f"this service builds no project {wanted.project} that you may read")
+        raise RequestRefused(404, f"this service builds no project {wanted.project} that you may read")
     if not caller.may("runner", wanted.project):
-        raise Refused(403, f"wanted runner of {wanted.project}; ask whoever gives tokens here")
-    order = ordering.order_of(
+        raise RequestRefused(403, f"wanted runner of {wanted.project}; ask whoever gives tokens here")
+    order = order_to_start(
         service.desk.site, project=wanted.project, branch=wanted.branch, commit=wanted.commit,
         overrides=tuple(wanted.overrides), again=wanted.again, asked_by=caller.name,
     )  # fmt: skip
-    return ordering.queue(service.desk, order, key=idempotency_key)
+    return enqueue(service.desk, order, key=idempotency_key)
 
 
 def page_of(rows: list[RunRow], limit: int) -> tuple[list[RunRow], str | None]:
@@ -112,9 +163,9 @@ def decode_cursor(cursor: str | None) -> tuple[str, str] | None:
     try:
         created, run = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (ValueError, TypeError, RecursionError) as error:
-        raise Refused(422, "before: wanted `next` of the page before") from error
+        raise RequestRefused(422, "before: wanted `next` of the page before") from error
     if not all(isinstance(each, str) and re.fullmatch(r"[ -~]{0,60}", each) for each in (created, run)):
-        raise Refused(422, "before: wanted `next` of the page before")
+        raise RequestRefused(422, "before: wanted `next` of the page before")
     return created, run
 
 

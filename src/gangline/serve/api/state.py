@@ -2,18 +2,18 @@
 
 from fastapi import APIRouter, Response
 
-from gangline.serve.api.given import Given, Model, problems
-from gangline.serve.problems import Refused
-from gangline.serve.sampling import tell_queue
+from gangline.serve.api.dependencies import ApiModel, ServiceDep, problems
+from gangline.serve.runs.indexer import report_queue
+from gangline.serve.web.responses import RequestRefused
 
 router = APIRouter(tags=["service"])
 
 
-class Alive(Model):
+class Alive(ApiModel):
     status: str
 
 
-class Ready(Model):
+class Ready(ApiModel):
     status: str
     store: str
     database: str
@@ -26,7 +26,7 @@ async def healthz() -> Alive:
 
 
 @router.get("/readyz", responses=problems(503))
-def readyz(service: Given) -> Ready:
+def readyz(service: ServiceDep) -> Ready:
     """A delivery would be kept, as a write has just shown, and the store answered when it was last asked; else 503.
 
     The answer says what is wrong (`database has a full disk`), and no names: anybody may ask.
@@ -34,15 +34,15 @@ def readyz(service: Given) -> Ready:
     database, away = service.readiness.trouble(), service.health.trouble()
     if database is not None or away is not None:
         said = f"database {database.words if database else 'ok'}, store {'is away' if away else 'ok'}"
-        raise Refused(503, said, {"Retry-After": "5"})
+        raise RequestRefused(503, said, {"Retry-After": "5"})
     return Ready(status="ok", store="ok", database="ok")
 
 
 @router.get("/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems(404)})
-def metrics(service: Given) -> Response:
+def metrics(service: ServiceDep) -> Response:
     """Series of the service and finals of its runs, for Prometheus."""
     if service.desk.telemetry is None:
-        raise Refused(404, "this service keeps no series")
-    tell_queue(service.desk.telemetry, service.desk.database.orders, now=service.desk.clock())
+        raise RequestRefused(404, "this service keeps no series")
+    report_queue(service.desk.telemetry, service.desk.database.orders, now=service.desk.clock())
     media_type, body = service.desk.telemetry.render()
     return Response(body, headers={"Content-Type": media_type})

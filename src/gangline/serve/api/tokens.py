@@ -6,17 +6,17 @@ import structlog
 from fastapi import APIRouter, Path
 from pydantic import Field
 
-from gangline.serve.accounts import digest_of, new_token
-from gangline.serve.api.given import Caller, Given, Model, problems
-from gangline.serve.problems import Refused
-from gangline.serve.types import Principal, Role
+from gangline.serve.api.dependencies import ApiModel, CallerDep, ServiceDep, problems
+from gangline.serve.context.accounts import digest_of, new_token
+from gangline.serve.database.types import Principal, Role
+from gangline.serve.web.responses import RequestRefused
 
 log = structlog.get_logger()
 router = APIRouter(prefix="/api/v1/tokens", tags=["tokens"])
 Beginning = Annotated[str, Path(pattern=r"^[0-9a-f]{8,64}$", description="First 8 or more of its digest.")]
 
 
-class Wanted(Model):
+class Wanted(ApiModel):
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._@-]*$", examples=["ci"])
     roles: dict[Annotated[str, Field(pattern=r"^([a-z][a-z0-9-]{0,19}|\*)$")], Role] = Field(
         min_length=1, max_length=100, description="By project; `*` is every project.", examples=[{"bytegpt": "runner"}]
@@ -24,24 +24,24 @@ class Wanted(Model):
     seconds: float | None = Field(None, gt=0, le=10 * 365 * 86400, description="How long it lives; null: no end.")
 
 
-class Made(Model):
+class Made(ApiModel):
     token: str = Field(description="Shown this once.")
     digest: str = Field(description="First 8 of its SHA-256, its name from now on.")
 
 
-class Known(Model):
+class Known(ApiModel):
     digest: str
     name: str
     roles: dict[str, Role]
     expires: float | None = Field(description="Seconds since the epoch.")
 
 
-class AllTokens(Model):
+class AllTokens(ApiModel):
     tokens: list[Known]
 
 
 @router.get("", responses=problems())
-def list_tokens(service: Given) -> AllTokens:
+def list_tokens(service: ServiceDep) -> AllTokens:
     """Tokens of the database; those of the site's file are not among them."""
     return AllTokens(
         tokens=[
@@ -52,7 +52,7 @@ def list_tokens(service: Given) -> AllTokens:
 
 
 @router.post("", status_code=201, responses=problems())
-def add_token(service: Given, caller: Caller, wanted: Wanted) -> Made:
+def add_token(service: ServiceDep, caller: CallerDep, wanted: Wanted) -> Made:
     """A new token."""
     token, now = new_token(), service.desk.clock()
     principal = Principal(name=wanted.name, roles=wanted.roles)
@@ -64,8 +64,8 @@ def add_token(service: Given, caller: Caller, wanted: Wanted) -> Made:
 
 
 @router.delete("/{beginning}", status_code=204, responses=problems(404))
-def revoke_token(service: Given, caller: Caller, beginning: Beginning) -> None:
+def revoke_token(service: ServiceDep, caller: CallerDep, beginning: Beginning) -> None:
     """End a token, and every session that began with it."""
     if not service.desk.accounts.tokens.revoke(beginning):
-        raise Refused(404, "no token's digest begins so")
+        raise RequestRefused(404, "no token's digest begins so")
     log.info("token_revoked", digest=beginning[:8], by=caller.name)

@@ -1,9 +1,9 @@
 """Deliveries that were seen: one with the same id or the same body within 30 days is a repeat."""
 
-from gangline.serve.database.engine import Engine, Session
+from gangline.serve.database.engine import DatabaseEngine, DatabaseSession
 from gangline.serve.database.queue import insert_order, same_head
-from gangline.serve.database.sealed import insert
-from gangline.serve.types import Order
+from gangline.serve.database.row_checksums import insert
+from gangline.serve.database.types import Order
 
 REMEMBER_SECONDS = 30 * 86_400.0
 
@@ -11,13 +11,13 @@ REMEMBER_SECONDS = 30 * 86_400.0
 class SqlDeliveries:
     """`serve.protocol.Deliveries` over an engine."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: DatabaseEngine) -> None:
         self._engine = engine
 
     def take_in(
         self, *, forge: str, delivery: str, body_digest: str, order: Order | None, now: float, yields: bool = False
     ) -> bool:
-        def work(session: Session) -> bool:
+        def work(session: DatabaseSession) -> bool:
             row = (forge, delivery, body_digest, float(now))
             is_new = _insert(session, row) or (_drop_expired(session, row) and _insert(session, row))
             if is_new and order is not None and not (yields and same_head(session, order)):
@@ -27,17 +27,17 @@ class SqlDeliveries:
         return self._engine.write(work)
 
     def forget(self, *, before: float) -> int:
-        def work(session: Session) -> int:
+        def work(session: DatabaseSession) -> int:
             return session.change("DELETE FROM deliveries WHERE seen < ?", before)
 
         return self._engine.write(work)
 
 
-def _insert(session: Session, row: tuple[str, str, str, float]) -> bool:
+def _insert(session: DatabaseSession, row: tuple[str, str, str, float]) -> bool:
     return bool(insert(session, "deliveries", row, otherwise="ON CONFLICT DO NOTHING"))
 
 
-def _drop_expired(session: Session, row: tuple[str, str, str, float]) -> bool:
+def _drop_expired(session: DatabaseSession, row: tuple[str, str, str, float]) -> bool:
     """Was what stands in the way of `row` seen too long ago to count?"""
     forge, delivery, body_digest, now = row
     dropped = session.change(

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-from gangline.serve.types import Trouble
+from gangline.serve.database.types import DatabaseProblem
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
 
-class Session(Protocol):
+class DatabaseSession(Protocol):
     """Inside one transaction."""
 
     for_update: str
@@ -34,18 +34,18 @@ class Session(Protocol):
         ...
 
 
-class Engine(Protocol):
+class DatabaseEngine(Protocol):
     """Raises StorageError where the database is away, IntegrityError where it is damaged."""
 
-    def write(self, work: Callable[[Session], T]) -> T:
+    def write(self, work: Callable[[DatabaseSession], T]) -> T:
         """Run `work` in one transaction; durable when it returns, undone when it raises."""
         ...
 
-    def read(self, work: Callable[[Session], T]) -> T:
+    def read(self, work: Callable[[DatabaseSession], T]) -> T:
         """Run `work`, which changes nothing, on one state of the database."""
         ...
 
-    def check(self) -> Trouble | None:
+    def check(self) -> DatabaseProblem | None:
         """As `serve.protocol.Database.check`."""
         ...
 
@@ -53,7 +53,7 @@ class Engine(Protocol):
 
 
 @contextmanager
-def closing_on_error(engine: Engine) -> Iterator[None]:
+def closing_on_error(engine: DatabaseEngine) -> Iterator[None]:
     """An engine that could not be opened leaves no connection behind."""
     try:
         yield

@@ -5,27 +5,27 @@ from pathlib import Path
 
 from gangline.errors import ConfigError
 from gangline.serve.database.deliveries import SqlDeliveries
-from gangline.serve.database.engine import Engine
+from gangline.serve.database.engine import DatabaseEngine
 from gangline.serve.database.orders import SqlOrders
+from gangline.serve.database.protocol import Deliveries, OrderQueue, RunIndex, Tokens
 from gangline.serve.database.runs import SqlRuns
 from gangline.serve.database.tokens import SqlTokens
-from gangline.serve.protocol import Deliveries, Orders, RunIndex, Tokens
-from gangline.serve.types import Trouble
+from gangline.serve.database.types import DatabaseProblem
 
 
 class OpenDatabase:
     """`serve.protocol.Database` over an engine."""
 
-    def __init__(self, engine: Engine, *, restored: str | None = None) -> None:
+    def __init__(self, engine: DatabaseEngine, *, restored: str | None = None) -> None:
         self.deliveries: Deliveries = SqlDeliveries(engine)
-        self.orders: Orders = SqlOrders(engine)
+        self.orders: OrderQueue = SqlOrders(engine)
         self.runs: RunIndex = SqlRuns(engine)
         self.tokens: Tokens = SqlTokens(engine)
         self.restored = restored
         """What was damaged when it was opened, what was kept and what comes again: one sentence for the log."""
         self._engine = engine
 
-    def check(self) -> Trouble | None:
+    def check(self) -> DatabaseProblem | None:
         return self._engine.check()
 
     def close(self) -> None:

@@ -3,10 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gangline.serve.database.engine import Engine, Session
-from gangline.serve.database.queue import COLUMNS, Held, claim_order, claim_relief, find, insert_order, read, write
-from gangline.serve.database.sealed import places
-from gangline.serve.types import Order
+from gangline.serve.database.engine import DatabaseEngine, DatabaseSession
+from gangline.serve.database.queue import (
+    COLUMNS,
+    LeasedOrder,
+    claim_newer_order,
+    claim_order,
+    find,
+    insert_order,
+    read,
+    write,
+)
+from gangline.serve.database.row_checksums import placeholders
+from gangline.serve.database.types import Order
 from gangline.spec.codec import canonical
 
 LATELY = 500
@@ -32,7 +41,7 @@ _FORGET = """
 
 
 class SqlOrders:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: DatabaseEngine) -> None:
         self._engine = engine
 
     def add(self, order: Order, *, now: float) -> Order:
@@ -45,11 +54,11 @@ class SqlOrders:
 
     def claim_relief(self, *, holder: str, now: float, lease_seconds: float) -> Order | None:
         return self._engine.write(
-            lambda session: claim_relief(session, holder=holder, now=now, lease_seconds=lease_seconds)
+            lambda session: claim_newer_order(session, holder=holder, now=now, lease_seconds=lease_seconds)
         )
 
     def renew(self, order: int, *, holder: str, now: float, lease_seconds: float) -> bool:
-        def work(session: Session) -> bool:
+        def work(session: DatabaseSession) -> bool:
             held = find(session, order)
             if held is None or not _drives(held, holder):
                 return False
@@ -59,7 +68,7 @@ class SqlOrders:
         return self._engine.write(work)
 
     def settle(self, order: Order, *, holder: str) -> bool:
-        def work(session: Session) -> bool:
+        def work(session: DatabaseSession) -> bool:
             held = find(session, order.id)
             if held is None or not _drives(held, holder):
                 return False
@@ -70,23 +79,23 @@ class SqlOrders:
             if order.state == "driving":
                 write(session, held._replace(order=settled))
             else:
-                write(session, Held(settled, max(held.ready, order.not_before)))
+                write(session, LeasedOrder(settled, max(held.ready, order.not_before)))
             return True
 
         return self._engine.write(work)
 
     def wake(self, run: str, *, now: float) -> bool:
-        def work(session: Session) -> bool:
+        def work(session: DatabaseSession) -> bool:
             sql = f"SELECT {COLUMNS} FROM orders WHERE run = ? AND state = 'parked'{session.for_update}"
             parked = [read(row) for row in session.rows(sql, run)]
             for held in parked:
-                write(session, Held(replace(held.order, not_before=0.0), min(held.ready, now)))
+                write(session, LeasedOrder(replace(held.order, not_before=0.0), min(held.ready, now)))
             return bool(parked)
 
         return self._engine.write(work)
 
     def drop(self, *, project: str, ref: str, note: str, but: int = 0) -> list[Order]:
-        def work(session: Session) -> list[Order]:
+        def work(session: DatabaseSession) -> list[Order]:
             sql = (
                 f"SELECT {COLUMNS} FROM orders WHERE project = ? AND ref = ? AND id <> ? AND (state IN"
                 f" ('queued', 'parked') OR (state = 'driving' AND run IS NULL)) ORDER BY id{session.for_update}"
@@ -94,18 +103,18 @@ class SqlOrders:
             waiting = [read(row) for row in session.rows(sql, project, ref, but)]
             dropped = [replace(held.order, state="dropped", note=note) for held in waiting]
             for order, held in zip(dropped, waiting, strict=True):
-                write(session, Held(order, held.ready))
+                write(session, LeasedOrder(order, held.ready))
             return dropped
 
         return self._engine.write(work)
 
     def withdraw(self, order: int, *, note: str) -> Order | None:
-        def work(session: Session) -> Order | None:
+        def work(session: DatabaseSession) -> Order | None:
             held = find(session, order)
             if held is None or held.order.state not in _WITHDRAWN or (held.order.state == "driving" and held.order.run):
                 return None if held is None else held.order
             dropped = replace(held.order, state="dropped", note=note)
-            write(session, Held(dropped, held.ready))
+            write(session, LeasedOrder(dropped, held.ready))
             return dropped
 
         return self._engine.write(work)
@@ -123,14 +132,16 @@ class SqlOrders:
     def refused(self, *, projects: Sequence[str] | None, limit: int) -> list[Order]:
         if projects is not None and not projects:
             return []
-        wanted = f" AND project IN ({places(projects)})" if projects else ""
+        wanted = f" AND project IN ({placeholders(projects)})" if projects else ""
         rows = self._engine.read(lambda session: session.rows(_REFUSED + wanted + _NEWEST, *(projects or ()), limit))
         return [read(row).order for row in rows]
 
     def list(self, *, states: Sequence[str], projects: Sequence[str] | None, limit: int) -> list[Order]:
         if not states or (projects is not None and not projects):
             return []
-        wanted = f"state IN ({places(states)})" + (f" AND project IN ({places(projects)})" if projects else "")
+        wanted = f"state IN ({placeholders(states)})" + (
+            f" AND project IN ({placeholders(projects)})" if projects else ""
+        )
         sql = f"SELECT {COLUMNS} FROM orders WHERE {wanted} ORDER BY id LIMIT ?"
         rows = self._engine.read(lambda session: session.rows(sql, *states, *(projects or ()), limit))
         return [read(row).order for row in rows]
@@ -140,11 +151,11 @@ class SqlOrders:
         return {str(state): int(count) for state, count in rows}
 
     def forget(self, *, before: float, limit: int) -> int:
-        def work(session: Session) -> int:
+        def work(session: DatabaseSession) -> int:
             return sum(session.change(_FORGET, state, limit, before) for state in ("done", "dropped"))
 
         return self._engine.write(work)
 
 
-def _drives(held: Held, holder: str) -> bool:
+def _drives(held: LeasedOrder, holder: str) -> bool:
     return held.order.state == "driving" and held.holder == holder

@@ -11,8 +11,8 @@ from zlib import crc32
 
 from gangline.errors import GanglineError, IntegrityError, StorageError
 from gangline.serve.database import schema
-from gangline.serve.database.engine import Row, Session, T, closing_on_error
-from gangline.serve.types import Trouble
+from gangline.serve.database.engine import DatabaseSession, Row, T, closing_on_error
+from gangline.serve.database.types import DatabaseProblem
 
 if TYPE_CHECKING:
     import psycopg
@@ -75,17 +75,17 @@ class PostgresEngine:
         with closing_on_error(self):
             self.write(_bring_up)
 
-    def write(self, work: Callable[[Session], T]) -> T:
+    def write(self, work: Callable[[DatabaseSession], T]) -> T:
         return self._transaction(work, "BEGIN")
 
-    def read(self, work: Callable[[Session], T]) -> T:
+    def read(self, work: Callable[[DatabaseSession], T]) -> T:
         return self._transaction(work, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
-    def check(self) -> Trouble | None:
+    def check(self) -> DatabaseProblem | None:
         try:
             return schema.wrong_version(self.write(schema.prove_commit))
         except GanglineError as error:
-            return Trouble(_words(error.__cause__), str(error))
+            return DatabaseProblem(_words(error.__cause__), str(error))
 
     def close(self) -> None:
         with self._guard:
@@ -94,7 +94,7 @@ class PostgresEngine:
         for connection in idle:
             connection.close()
 
-    def _transaction(self, work: Callable[[Session], T], begin: str) -> T:
+    def _transaction(self, work: Callable[[DatabaseSession], T], begin: str) -> T:
         with _explained(), self._places:
             connection = self._begin(begin)
             try:
@@ -144,7 +144,7 @@ class PostgresEngine:
         connection.close()
 
 
-def _bring_up(session: Session) -> None:
+def _bring_up(session: DatabaseSession) -> None:
     session.alone("schema")
     session.change("CREATE SCHEMA IF NOT EXISTS gangline")
     schema.bring_up(session, TYPES)

@@ -1,11 +1,11 @@
-"""What happens to orders in the tables: queued once a ref, taken in fair turn over projects, driven under a lease."""
+"""The queue of orders in the tables: one queued order per ref, fair turns over projects, leases of drivers."""
 
 from dataclasses import replace
 from typing import NamedTuple
 
-from gangline.serve.database.engine import Row, Session
-from gangline.serve.database.sealed import columns, insert, opened, seal
-from gangline.serve.types import Order
+from gangline.serve.database.engine import DatabaseSession, Row
+from gangline.serve.database.row_checksums import columns, insert, read_sealed, seal
+from gangline.serve.database.types import Order
 from gangline.spec.codec import canonical
 
 COLUMNS = columns("orders")
@@ -26,7 +26,7 @@ _SET = """
 """
 
 
-class Held(NamedTuple):
+class LeasedOrder(NamedTuple):
     """An order, and who drives it until when."""
 
     order: Order
@@ -36,17 +36,19 @@ class Held(NamedTuple):
     lease_until: float | None = None
 
 
-def insert_order(session: Session, order: Order, now: float) -> Order:
+def insert_order(session: DatabaseSession, order: Order, now: float) -> Order:
     """Queue `order`; an older one that would build the same ref has become needless."""
     if _asks_for_a_head(order):
         _coalesce(session, order)
     session.change("INSERT INTO turns (project, served) VALUES (?, 0) ON CONFLICT DO NOTHING", order.project)
     fresh = replace(order, id=session.number("orders"), created=order.created or now)
-    insert(session, "orders", _values(Held(fresh, max(now, fresh.not_before))))
+    insert(session, "orders", _values(LeasedOrder(fresh, max(now, fresh.not_before))))
     return fresh
 
 
-def claim_order(session: Session, *, holder: str, now: float, lease_seconds: float, most: int | None) -> Order | None:
+def claim_order(
+    session: DatabaseSession, *, holder: str, now: float, lease_seconds: float, most: int | None
+) -> Order | None:
     """The next one that may start, now `driving`: of the project whose last turn is longest ago."""
     session.alone("claim")
     _return_expired(session, now)
@@ -58,29 +60,29 @@ def claim_order(session: Session, *, holder: str, now: float, lease_seconds: flo
         "UPDATE turns SET served = (SELECT MAX(served) FROM turns) + 1 WHERE project = ?", held.order.project
     )
     order = replace(held.order, state="driving")
-    write(session, Held(order, held.ready, holder, now + lease_seconds))
+    write(session, LeasedOrder(order, held.ready, holder, now + lease_seconds))
     return order
 
 
-def claim_relief(session: Session, *, holder: str, now: float, lease_seconds: float) -> Order | None:
+def claim_newer_order(session: DatabaseSession, *, holder: str, now: float, lease_seconds: float) -> Order | None:
     """The oldest that asks for the head of a ref whose older order is being driven, now `driving`, too."""
     session.alone("claim")
     for row in session.rows(_SAME_REF, now):
         held = read(row)
         if _asks_for_a_head(held.order):
             order = replace(held.order, state="driving")
-            write(session, Held(order, held.ready, holder, now + lease_seconds))
+            write(session, LeasedOrder(order, held.ready, holder, now + lease_seconds))
             return order
     return None
 
 
-def find(session: Session, order: int) -> Held | None:
+def find(session: DatabaseSession, order: int) -> LeasedOrder | None:
     """One order, kept from others until the transaction ends."""
     rows = session.rows(f"SELECT {COLUMNS} FROM orders WHERE id = ?{session.for_update}", order)
     return read(rows[0]) if rows else None
 
 
-def same_head(session: Session, order: Order) -> list[Held]:
+def same_head(session: DatabaseSession, order: Order) -> list[LeasedOrder]:
     """Queued orders for the commit at the ref of `order`, kept from others until the transaction ends."""
     sql = f"SELECT {COLUMNS} FROM orders WHERE project = ? AND ref = ? AND state = 'queued'{session.for_update}"
     queued = [read(row) for row in session.rows(sql, order.project, order.ref)]
@@ -88,17 +90,17 @@ def same_head(session: Session, order: Order) -> list[Held]:
     return [e for e in queued if (e.order.forge, e.order.repository) == place and _asks_for_a_head(e.order)]
 
 
-def read(row: Row) -> Held:
-    return Held(opened(Order, "orders", row), ready=row[6], holder=row[7], lease_until=row[8])
+def read(row: Row) -> LeasedOrder:
+    return LeasedOrder(read_sealed(Order, "orders", row), ready=row[6], holder=row[7], lease_until=row[8])
 
 
-def write(session: Session, held: Held) -> None:
+def write(session: DatabaseSession, held: LeasedOrder) -> None:
     """Write an order that stands in the table."""
     values = _values(held)
     session.change(_SET, *values[1:], seal(values), held.order.id)
 
 
-def _values(held: Held) -> tuple[object, ...]:
+def _values(held: LeasedOrder) -> tuple[object, ...]:
     order = held.order
     return (
         order.id, order.project, order.ref, order.state, order.run, float(order.not_before), float(held.ready),
@@ -110,22 +112,22 @@ def _asks_for_a_head(order: Order) -> bool:
     return order.state == "queued" and order.commit is None and not order.again and not order.overrides
 
 
-def _coalesce(session: Session, newer: Order) -> None:
+def _coalesce(session: DatabaseSession, newer: Order) -> None:
     """Drop queued orders of the same head: whoever takes the newer one up finds what stands there then."""
     for held in same_head(session, newer):
         note = "a newer event of the same ref came before this one was taken up"
-        write(session, Held(replace(held.order, state="dropped", note=note), held.ready))
+        write(session, LeasedOrder(replace(held.order, state="dropped", note=note), held.ready))
 
 
-def _is_full(session: Session, most: int | None) -> bool:
+def _is_full(session: DatabaseSession, most: int | None) -> bool:
     if most is None:
         return False
     return int(session.rows("SELECT COUNT(*) FROM orders WHERE state = 'driving'")[0][0]) >= most
 
 
-def _return_expired(session: Session, now: float) -> None:
+def _return_expired(session: DatabaseSession, now: float) -> None:
     """Whose driver is gone can be taken up again; it keeps its run, so nothing is started twice."""
     sql = f"SELECT {COLUMNS} FROM orders WHERE state = 'driving' AND lease_until <= ?{session.for_update}"
     for row in session.rows(sql, now):
         held = read(row)
-        write(session, Held(replace(held.order, state="queued", not_before=0.0), held.ready))
+        write(session, LeasedOrder(replace(held.order, state="queued", not_before=0.0), held.ready))

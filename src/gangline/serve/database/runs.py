@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from heapq import merge
 from itertools import islice
 
-from gangline.serve.database.engine import Engine, Row, Session
-from gangline.serve.database.sealed import columns, insert, opened, places
-from gangline.serve.types import RunFilter, RunRow
+from gangline.serve.database.engine import DatabaseEngine, DatabaseSession, Row
+from gangline.serve.database.row_checksums import columns, insert, placeholders, read_sealed
+from gangline.serve.database.types import RunFilter, RunRow
 from gangline.spec.codec import canonical
 
 _COLUMNS = columns("runs")
@@ -19,11 +19,11 @@ _LAST = "\U0010ffff"
 
 
 class SqlRuns:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: DatabaseEngine) -> None:
         self._engine = engine
 
     def put(self, rows: Sequence[RunRow]) -> None:
-        def work(session: Session) -> None:
+        def work(session: DatabaseSession) -> None:
             for row in rows:
                 insert(session, "runs", _values(row), otherwise=_RENEW)
 
@@ -34,17 +34,17 @@ class SqlRuns:
         """One walk down an index for each project that may be read, merged: a small project among many is no scan."""
         found = self._engine.read(lambda session: [_walk(session, wanted, each) for each in _projects(wanted)])
         newest = merge(*found, key=lambda row: (row[6], row[0]), reverse=True)
-        return [opened(RunRow, "runs", row) for row in islice(newest, wanted.limit)]
+        return [read_sealed(RunRow, "runs", row) for row in islice(newest, wanted.limit)]
 
     def get(self, run: str) -> RunRow | None:
         sql = f"SELECT {_COLUMNS} FROM runs WHERE run = ?"
         rows = self._engine.read(lambda session: session.rows(sql, run))
-        return opened(RunRow, "runs", rows[0]) if rows else None
+        return read_sealed(RunRow, "runs", rows[0]) if rows else None
 
     def counts(self, projects: Sequence[str] | None) -> dict[tuple[str, str], int]:
         if projects is not None and not projects:
             return {}
-        chosen = f"WHERE project IN ({places(projects)})" if projects else ""
+        chosen = f"WHERE project IN ({placeholders(projects)})" if projects else ""
         sql = f"SELECT project, verdict, COUNT(*) FROM runs {chosen} GROUP BY project, verdict"
         rows = self._engine.read(lambda session: session.rows(sql, *(projects or ())))
         return {(str(project), str(verdict)): int(count) for project, verdict, count in rows}
@@ -58,14 +58,14 @@ def _projects(wanted: RunFilter) -> tuple[str | None, ...]:
     return (wanted.project,) if wanted.project in wanted.projects else ()
 
 
-def _walk(session: Session, wanted: RunFilter, project: str | None) -> list[Row]:
+def _walk(session: DatabaseSession, wanted: RunFilter, project: str | None) -> list[Row]:
     conditions, values = _conditions(wanted, project)
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     newest = f"FROM runs {where} ORDER BY created DESC, run DESC LIMIT ?"
     if wanted.text is None:
         return session.rows(f"SELECT {_COLUMNS} {newest}", *values, wanted.limit)
     names = [row[0] for row in session.rows(f"SELECT run {newest}", *values, wanted.limit)]  # a walk of an index alone
-    sql = f"SELECT {_COLUMNS} FROM runs WHERE run IN ({places(names)}) ORDER BY created DESC, run DESC"
+    sql = f"SELECT {_COLUMNS} FROM runs WHERE run IN ({placeholders(names)}) ORDER BY created DESC, run DESC"
     return session.rows(sql, *names) if names else []
 
 

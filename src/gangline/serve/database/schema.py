@@ -5,8 +5,8 @@ value as JSON in `body`.
 """
 
 from gangline.errors import ConfigError
-from gangline.serve.database.engine import Session
-from gangline.serve.types import Trouble
+from gangline.serve.database.engine import DatabaseSession
+from gangline.serve.database.types import DatabaseProblem
 
 _FIRST = (
     """
@@ -57,7 +57,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)
 VERSION = len(MIGRATIONS)
 
 
-def bring_up(session: Session, types: dict[str, str]) -> None:
+def bring_up(session: DatabaseSession, types: dict[str, str]) -> None:
     """Make or migrate the tables.
 
     Args:
@@ -87,19 +87,19 @@ def bring_up(session: Session, types: dict[str, str]) -> None:
     )
 
 
-def prove_commit(session: Session) -> int:
+def prove_commit(session: DatabaseSession) -> int:
     """Write what is there already: the commit of it is as durable as any. The version."""
     session.change("UPDATE meta SET value = value WHERE name = 'version'")
     return read_version(session)
 
 
-def wrong_version(found: int) -> Trouble | None:
+def wrong_version(found: int) -> DatabaseProblem | None:
     """Of tables that another gangline brought up under our feet."""
     said = f"the service's database has version {found}, wanted {VERSION}: another gangline uses it; run one of them"
-    return None if found == VERSION else Trouble("is of another version", said)
+    return None if found == VERSION else DatabaseProblem("is of another version", said)
 
 
-def read_version(session: Session) -> int:
+def read_version(session: DatabaseSession) -> int:
     """0 where there are no tables yet."""
     rows = session.rows("SELECT value FROM meta WHERE name = 'version'")
     return int(rows[0][0]) if rows else 0

@@ -14,16 +14,23 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from gangline.errors import GanglineError, StorageError
-from gangline.serve.database import schema, soundness
-from gangline.serve.database.engine import Session, T, closing_on_error
-from gangline.serve.database.sqlite_room import prove_room, words_of
-from gangline.serve.database.sqlite_session import TYPES, SqliteSession, connect, explained, transaction
-from gangline.serve.types import Trouble
+from gangline.serve.database import schema, sqlite_integrity
+from gangline.serve.database.engine import DatabaseSession, T, closing_on_error
+from gangline.serve.database.sqlite_connection import (
+    TYPES,
+    SqliteSession,
+    check_free_space,
+    connect,
+    problem_text,
+    transaction,
+    translate_errors,
+)
+from gangline.serve.database.types import DatabaseProblem
 
 BATCH = 256
 """Most pieces of work in one commit."""
 
-Piece = tuple[Callable[[Session], Any], "Future[Any]"]
+Piece = tuple[Callable[[DatabaseSession], Any], "Future[Any]"]
 
 
 class SqliteEngine:
@@ -35,13 +42,13 @@ class SqliteEngine:
             StorageError: It cannot be opened or written.
         """
         self.path = path
-        with explained(path), ExitStack() as held:
-            self.restored = held.enter_context(soundness.opening(path))
+        with translate_errors(path), ExitStack() as held:
+            self.restored = held.enter_context(sqlite_integrity.opening(path))
             """What was damaged and put aside, in one sentence."""
             self._writer = held.enter_context(closing(connect(path)))
             self._file = _file_at(path)
             self._held = held.pop_all()
-        self._mark = soundness.Mark(path)
+        self._mark = sqlite_integrity.Mark(path)
         self._work: SimpleQueue[Piece | None] = SimpleQueue()
         self._idle: list[sqlite3.Connection] = []
         self._guard = threading.Lock()
@@ -51,32 +58,32 @@ class SqliteEngine:
         with closing_on_error(self):
             self.write(lambda session: schema.bring_up(session, TYPES))
 
-    def write(self, work: Callable[[Session], T]) -> T:
+    def write(self, work: Callable[[DatabaseSession], T]) -> T:
         answer: Future[T] = Future()
         with self._guard:
             if self._closed.is_set():
                 raise StorageError(f"the database {self.path} is closed")
             self._work.put((work, answer))
-        with explained(self.path):
+        with translate_errors(self.path):
             return answer.result()
 
-    def read(self, work: Callable[[Session], T]) -> T:
-        with explained(self.path), self._reader() as connection, transaction(connection, "BEGIN"):
+    def read(self, work: Callable[[DatabaseSession], T]) -> T:
+        with translate_errors(self.path), self._reader() as connection, transaction(connection, "BEGIN"):
             return work(SqliteSession(connection))
 
-    def check(self) -> Trouble | None:
+    def check(self) -> DatabaseProblem | None:
         if _file_at(self.path) != self._file:
-            return Trouble("is moved or deleted", self._lost_file())
+            return DatabaseProblem("is moved or deleted", self._lost_file())
         try:
-            with explained(self.path):
-                prove_room(self.path)
+            with translate_errors(self.path):
+                check_free_space(self.path)
             version = self.write(schema.prove_commit)
             said = self.read(lambda session: session.rows("PRAGMA quick_check(1)"))
         except GanglineError as error:
-            return Trouble(words_of(error.__cause__), str(error))
+            return DatabaseProblem(problem_text(error.__cause__), str(error))
         if said != [("ok",)]:
             again = "stop the service and start it again"
-            return Trouble("is damaged", f"the database {self.path} is damaged: {said[0][0]}; {again}")
+            return DatabaseProblem("is damaged", f"the database {self.path} is damaged: {said[0][0]}; {again}")
         return schema.wrong_version(version)
 
     def close(self) -> None:
@@ -117,7 +124,7 @@ class SqliteEngine:
         try:
             with transaction(self._writer):
                 answers = [_perform(self._writer, work, answer) for work, answer in batch]
-                generation = soundness.next_generation(self._writer)
+                generation = sqlite_integrity.next_generation(self._writer)
             self._demand_file()
             self._mark.write(generation)
         except Exception as error:  # whatever it is, those who wait hear it
@@ -157,7 +164,9 @@ def _gather(work: "SimpleQueue[Piece | None]") -> list[Piece] | None:
     return batch or None
 
 
-def _perform(connection: sqlite3.Connection, work: Callable[[Session], T], answer: "Future[T]") -> Callable[[], None]:
+def _perform(
+    connection: sqlite3.Connection, work: Callable[[DatabaseSession], T], answer: "Future[T]"
+) -> Callable[[], None]:
     connection.execute("SAVEPOINT piece")
     try:
         result = work(SqliteSession(connection))

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gangline.errors import ConfigError, GanglineError
-from gangline.line import identity
-from gangline.line.bounded_process import Bounds, run_bounded
-from gangline.line.git import Repository
-from gangline.line.question import Origin, ask
-from gangline.line.strangers import clean
-from gangline.serve.types import Order
+from gangline.git.bounded_process import ProcessLimits, run_bounded
+from gangline.git.repository import Repository
+from gangline.line.request.run_request import CommitOrigin, resolve_request
+from gangline.sanitize import clean
+from gangline.serve.database.types import Order
+from gangline.spec import identity
 from gangline.spec.codec import Document, canonical
-from gangline.spec.line import Line
-from gangline.spec.load import line_digest, load_line_text
+from gangline.spec.config.line import Line
+from gangline.spec.config.load import line_digest, load_line_text
+from gangline.spec.config.toml_text import MOST_BYTES
 from gangline.spec.record import CommitInfo
-from gangline.spec.toml_text import MOST_BYTES
 from gangline.units import format_bytes
 
 READ_SECONDS = 180.0
@@ -36,7 +36,7 @@ _SPENT = {-signal.SIGXCPU, -signal.SIGSEGV, -signal.SIGABRT}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked(Document):
+class RunIdentity(Document):
     """What names the runs that answer one question."""
 
     project: str
@@ -49,12 +49,12 @@ class Asked(Document):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReadCommit(Document):
+class CommitContent(Document):
     """What an order is about."""
 
     line: Line | None
     """None: the commit has no line.toml, or one that does not hold."""
-    question: Asked | None
+    question: RunIdentity | None
     """None: nothing can be run."""
     trouble: str = ""
     """Why there is no line, or no question."""
@@ -67,14 +67,16 @@ class ReadCommit(Document):
             raise ConfigError(self.trouble)
         return self.line
 
-    def demand_question(self) -> Asked:
+    def demand_question(self) -> RunIdentity:
         """Raises ConfigError where nothing can be run."""
         if self.question is None:
             raise ConfigError(self.trouble)
         return self.question
 
 
-def read_commit(place: Path, commit: str, order: Order, *, is_over: Callable[[], bool] = lambda: False) -> ReadCommit:
+def read_commit(
+    place: Path, commit: str, order: Order, *, is_over: Callable[[], bool] = lambda: False
+) -> CommitContent:
     """What `order` asks of `commit`, which is checked out at `place`.
 
     Raises:
@@ -85,17 +87,17 @@ def read_commit(place: Path, commit: str, order: Order, *, is_over: Callable[[],
     asked = canonical({"overrides": order.overrides, **_origin(order)}).decode()
     command = [sys.executable, "-P", "-m", __name__, str(place), commit, asked]
     environ = {name: os.environ[name] for name in _PASSED if name in os.environ}
-    bounds = Bounds(
+    bounds = ProcessLimits(
         seconds=READ_SECONDS, most_bytes=MOST_ANSWER_BYTES, memory_bytes=MEMORY_BYTES, cpu_seconds=CPU_SECONDS,
         file_bytes=0, is_over=is_over,
     )  # fmt: skip
     done = run_bounded(command, name="reading the line", folder=Path("/"), environ=environ, bounds=bounds)
     if done.returncode in _SPENT:
-        raise ConfigError(_spent(commit))
+        raise ConfigError(_limit_message(commit))
     if done.returncode:
         said = clean(done.stderr.decode(errors="replace")[-300:], limit=300)
         raise GanglineError(f"commit {commit[:12]} could not be read: {said or f'exit {done.returncode}'}")
-    return ReadCommit.from_json(done.stdout)
+    return CommitContent.from_json(done.stdout)
 
 
 def read_line(place: Path, commit: str, overrides: tuple[str, ...] = ()) -> Line | None:
@@ -120,36 +122,36 @@ def _origin(order: Order) -> dict[str, object]:
     return {"branch": order.branch, "pull_request": order.pull_request, "trust": order.trust}
 
 
-def _spent(commit: str) -> str:
+def _limit_message(commit: str) -> str:
     return (
         f"commit {commit[:12]}: line.toml and the module of its task were not read within {CPU_SECONDS} s and"
         f" {format_bytes(MEMORY_BYTES)}; write less in them"
     )
 
 
-def _read(place: Path, commit: str, asked: dict[str, object]) -> ReadCommit:
+def _read(place: Path, commit: str, asked: dict[str, object]) -> CommitContent:
     """In the process of its own."""
     overrides = tuple(str(each) for each in _list(asked.pop("overrides")))
     age_seconds = Repository.at(place).age_seconds(commit)
     line: Line | None = None
     try:
         line = read_line(place, commit, overrides)
-        origin = Origin(**asked)  # type: ignore[arg-type]  # as `_origin` wrote it
+        origin = CommitOrigin(**asked)  # type: ignore[arg-type]  # as `_origin` wrote it
         question = None if line is None else _question(place, commit, overrides, origin)
     except ConfigError as error:
-        return ReadCommit(line=line, question=None, trouble=str(error)[:8000], age_seconds=age_seconds)
+        return CommitContent(line=line, question=None, trouble=str(error)[:8000], age_seconds=age_seconds)
     except MemoryError:
-        return ReadCommit(line=None, question=None, trouble=_spent(commit), age_seconds=age_seconds)
-    return ReadCommit(line=line, question=question, age_seconds=age_seconds)
+        return CommitContent(line=None, question=None, trouble=_limit_message(commit), age_seconds=age_seconds)
+    return CommitContent(line=line, question=question, age_seconds=age_seconds)
 
 
 def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def _question(place: Path, commit: str, overrides: tuple[str, ...], origin: Origin) -> Asked:
-    found = ask(place, commit=commit, overrides=overrides, strategy=None, origin=origin)
-    return Asked(project=found.line.project.name, commit=found.built, line=line_digest(found.line))
+def _question(place: Path, commit: str, overrides: tuple[str, ...], origin: CommitOrigin) -> RunIdentity:
+    found = resolve_request(place, commit=commit, overrides=overrides, strategy=None, origin=origin)
+    return RunIdentity(project=found.line.project.name, commit=found.built, line=line_digest(found.line))
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from gangline.errors import ConfigError
-from gangline.spec.grammar import is_cron
+from gangline.spec.config.grammar import is_cron
 
 _RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 _MINUTE = timedelta(minutes=1)

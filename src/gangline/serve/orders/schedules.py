@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gangline.errors import ConfigError
-from gangline.line.places import writing
+from gangline.errors import ConfigError, storage_errors
+from gangline.serve.database.types import Order
 from gangline.serve.orders.cron import Cron
-from gangline.serve.types import Order
+from gangline.spec.config.line import Line
 from gangline.spec.globs import any_matches
-from gangline.spec.line import Line
 
 LATE_SECONDS = 3600.0
 
@@ -90,7 +89,7 @@ class Schedules:
 
     def _write(self, known: dict[str, Any]) -> None:
         fresh = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        with writing(self._path):
+        with storage_errors(self._path):
             fresh.write_text(json.dumps(known, sort_keys=True, indent=1), "utf-8")
             fresh.replace(self._path)
 

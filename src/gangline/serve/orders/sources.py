@@ -6,16 +6,16 @@ from hashlib import sha256
 from pathlib import Path
 
 from gangline.errors import ConfigError
-from gangline.line.clones import Clones
-from gangline.line.forge.protocol import Forge, Head
-from gangline.line.mirror import Standing
-from gangline.serve.desk import ServiceDesk
-from gangline.serve.types import Order
-from gangline.spec.secrets import resolve_secret
+from gangline.forge.protocol import Forge, RefHead
+from gangline.git.clones import Clones
+from gangline.git.mirror import RemoteBranches
+from gangline.serve.context.service_context import ServiceContext
+from gangline.serve.database.types import Order
+from gangline.spec.config.secrets import resolve_secret
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CommitSource:
     """One repository."""
 
     project: str
@@ -30,19 +30,19 @@ class Source:
     named_by_site: bool = False
     """The site names the forge's server by URL: it may be on a private network."""
 
-    def head(self, clones: Clones, ref: str) -> Head | None:
+    def head(self, clones: Clones, ref: str) -> RefHead | None:
         """What stands at `ref`; None where it is gone."""
         if self.forge is not None:
             return self.forge.head(self.repository, ref)
         commit = self._branches(clones).get(ref)
-        return None if commit is None else Head(commit=commit, branch=_branch(ref))
+        return None if commit is None else RefHead(commit=commit, branch=_branch(ref))
 
-    def heads(self, clones: Clones) -> list[tuple[str, Head]]:
+    def heads(self, clones: Clones) -> list[tuple[str, RefHead]]:
         """Every branch and open pull request."""
         if self.forge is not None:
             return self.forge.heads(self.repository)
         found = self._branches(clones)
-        return [(ref, Head(commit=commit, branch=_branch(ref))) for ref, commit in found.items()]
+        return [(ref, RefHead(commit=commit, branch=_branch(ref))) for ref, commit in found.items()]
 
     def fetch(self, clones: Clones, *refs: str) -> None:
         """Bring what stands at `refs` into the clone.
@@ -53,19 +53,19 @@ class Source:
         """
         clones.fetch(self.url, name=self.clone, refs=refs, credential=self._credential(), **self._server)
 
-    def standing(self, clones: Clones, branch: str | None, commit: str) -> Standing:
+    def standing(self, clones: Clones, branch: str | None, commit: str) -> RemoteBranches:
         """The default branch, which is fetched, beside `branch`, which stands at `commit`. Raises as `fetch`."""
-        default = clones.bring_default(self.url, name=self.clone, credential=self._credential(), **self._server)
+        default = clones.fetch_default_branch(self.url, name=self.clone, credential=self._credential(), **self._server)
         own = {} if branch is None else {branch: commit}
-        return Standing(None, own) if default is None else Standing(default[0], own | dict([default]))
+        return RemoteBranches(None, own) if default is None else RemoteBranches(default[0], own | dict([default]))
 
-    def bring_tags(self, clones: Clones) -> None:
+    def fetch_model_tags(self, clones: Clones) -> None:
         """Tags of models that others have published: their numbers are taken. Raises as `fetch`."""
-        clones.bring_tags(self.url, name=self.clone, credential=self._credential(), **self._server)
+        clones.fetch_model_tags(self.url, name=self.clone, credential=self._credential(), **self._server)
 
-    def send_tags(self, clones: Clones) -> None:
+    def push_model_tags(self, clones: Clones) -> None:
         """Tags of models that were published in the clone. Raises as `fetch`, or where a name is taken."""
-        clones.send_tags(self.url, name=self.clone, credential=self._credential(), **self._server)
+        clones.push_model_tags(self.url, name=self.clone, credential=self._credential(), **self._server)
 
     @property
     def _server(self) -> dict[str, bool]:
@@ -78,7 +78,7 @@ class Source:
         return clones.heads(self.url, local=True)
 
 
-def source_of(desk: ServiceDesk, order: Order) -> Source:
+def source_of(desk: ServiceContext, order: Order) -> CommitSource:
     """Where an order's ref is.
 
     Raises:
@@ -97,7 +97,7 @@ def source_of(desk: ServiceDesk, order: Order) -> Source:
     return _on_forge(desk, forge, order.project, order.repository)
 
 
-def all_sources(desk: ServiceDesk) -> list[Source]:
+def all_sources(desk: ServiceContext) -> list[CommitSource]:
     """Every repository that the site builds."""
     own = [_local(project, path) for project, path in desk.site.serve.repositories.items()]
     claimed = [
@@ -108,13 +108,13 @@ def all_sources(desk: ServiceDesk) -> list[Source]:
     return own + claimed
 
 
-def _local(project: str, path: str) -> Source:
+def _local(project: str, path: str) -> CommitSource:
     whole = str(Path(path).expanduser().absolute())
-    return Source(project=project, url=whole, clone=_clone_name(project, whole), repository=project)
+    return CommitSource(project=project, url=whole, clone=_clone_name(project, whole), repository=project)
 
 
-def _on_forge(desk: ServiceDesk, forge: Forge, project: str, repository: str) -> Source:
-    return Source(
+def _on_forge(desk: ServiceContext, forge: Forge, project: str, repository: str) -> CommitSource:
+    return CommitSource(
         project=project,
         url=forge.clone_url(repository),
         clone=_clone_name(project, f"{forge.name} {repository.casefold()}"),

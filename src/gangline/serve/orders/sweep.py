@@ -11,17 +11,17 @@ from hashlib import sha256
 import structlog
 
 from gangline.errors import GanglineError, IntegrityError, UsageError
-from gangline.line.clones import Clones
-from gangline.line.forge.protocol import Head
-from gangline.line.runs import find_run
-from gangline.line.trust import awaits_approval
+from gangline.forge.protocol import RefHead
+from gangline.git.clones import Clones
+from gangline.line.record.runs import find_run
+from gangline.line.request.trust import awaits_approval
+from gangline.serve.context.service_context import ServiceContext
 from gangline.serve.database.deliveries import REMEMBER_SECONDS
-from gangline.serve.desk import ServiceDesk
-from gangline.serve.orders import children
+from gangline.serve.database.types import Order, RunFilter
+from gangline.serve.orders import driver_process
+from gangline.serve.orders.cancellation import stop_runs
 from gangline.serve.orders.schedules import Schedules
-from gangline.serve.orders.sources import Source, all_sources
-from gangline.serve.orders.stops import stop_runs
-from gangline.serve.types import Order, RunFilter
+from gangline.serve.orders.sources import CommitSource, all_sources
 
 SWEEP_SECONDS = 300.0
 SCHEDULE_SECONDS = 20.0
@@ -33,7 +33,7 @@ log = structlog.get_logger()
 class Sweeper:
     """One thread of a service."""
 
-    def __init__(self, desk: ServiceDesk, clones: Clones, schedules: Schedules) -> None:
+    def __init__(self, desk: ServiceContext, clones: Clones, schedules: Schedules) -> None:
         self._desk, self._schedules = desk, schedules
         self._stopping = threading.Event()
         self._clones = clones.until(self._stopping.is_set)
@@ -85,7 +85,7 @@ class Sweeper:
             except Exception:
                 log.exception("sweep_broke")
 
-    def _look(self, source: Source) -> None:
+    def _look(self, source: CommitSource) -> None:
         heads = source.heads(self._clones)
         in_hand = self._in_hand(source)
         for ref, head in heads:
@@ -93,13 +93,13 @@ class Sweeper:
                 self._offer("sweep", f"{source.url} {ref} {head.commit}", _order(source, ref, head))
         self._stop_gone(source, {ref for ref, _ in heads})
 
-    def _in_hand(self, source: Source) -> set[str]:
+    def _in_hand(self, source: CommitSource) -> set[str]:
         """Refs that somebody looks at or will."""
         states = ["queued", "driving", "parked"]
         orders = self._desk.database.orders.list(states=states, projects=[source.project], limit=100_000)
         return {each.ref for each in orders if _is_at(each, source)}
 
-    def _was_built(self, source: Source, commit: str) -> bool:
+    def _was_built(self, source: CommitSource, commit: str) -> bool:
         return bool(self._desk.database.runs.search(RunFilter(project=source.project, commit=commit, limit=1)))
 
     def _offer(self, kind: str, name: str, order: Order) -> None:
@@ -118,7 +118,7 @@ class Sweeper:
         if is_new:
             log.info("order_offered", cause=kind, project=order.project, ref=order.ref)
 
-    def _stop_gone(self, source: Source, refs: set[str]) -> None:
+    def _stop_gone(self, source: CommitSource, refs: set[str]) -> None:
         """Of a ref that is gone: its runs, its orders, its schedule."""
         orders = self._desk.database.orders.list(states=["driving", "parked"], projects=[source.project], limit=1000)
         for ref in {each.ref for each in orders if _is_at(each, source)} - refs:
@@ -137,7 +137,9 @@ class Sweeper:
         keep = [place for place in self._desk.home.glob("clones/*/commits/*") if place.name in commits]
         if not any(each.commit is None and each.state == "driving" for each in held):
             self._clones.release(idle_seconds=IDLE_CLONE_SECONDS, keep=keep)
-        children.forget_but(self._desk.home / "orders", {each.id for each in held}, older_than=now - REMEMBER_SECONDS)
+        driver_process.remove_folders_except(
+            self._desk.home / "orders", {each.id for each in held}, older_than=now - REMEMBER_SECONDS
+        )
 
     def _forget_orders(self, before: float) -> None:
         """In small transactions, so that no delivery waits for them."""
@@ -159,7 +161,7 @@ class Sweeper:
         return record.run.state == "ended" or is_approved_fork
 
 
-def _order(source: Source, ref: str, head: Head) -> Order:
+def _order(source: CommitSource, ref: str, head: RefHead) -> Order:
     return Order(
         project=source.project, forge=source.forge.name if source.forge else None,
         repository=source.repository if source.forge else "", ref=ref, branch=head.branch,
@@ -167,6 +169,6 @@ def _order(source: Source, ref: str, head: Head) -> Order:
     )  # fmt: skip
 
 
-def _is_at(order: Order, source: Source) -> bool:
+def _is_at(order: Order, source: CommitSource) -> bool:
     name = source.forge.name if source.forge else None
     return order.project == source.project and order.forge == name

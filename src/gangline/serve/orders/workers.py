@@ -1,6 +1,6 @@
-"""Threads that take orders up: as many as the site says, each with one order at a time, under leases that are renewed.
+"""Worker threads that process orders under renewed leases, and the order service that starts them with the sweep.
 
-An order that fails, whatever it raises, is settled by itself: the thread goes on with the next one.
+An order that fails, whatever it raises, is settled by itself: the thread continues with the next one.
 """
 
 import os
@@ -9,20 +9,22 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import structlog
 
 from gangline.errors import GanglineError, IntegrityError, UsageError
-from gangline.line.clones import Clones
-from gangline.line.runs import find_run
-from gangline.line.strangers import clean
-from gangline.line.trust import awaits_approval
-from gangline.serve.desk import ServiceDesk
-from gangline.serve.orders.children import PROGRAM
-from gangline.serve.orders.ending import after_failure
-from gangline.serve.orders.errand import Errand, Errands, Stopping
+from gangline.git.clones import Clones
+from gangline.line.record.runs import find_run
+from gangline.line.request.trust import awaits_approval
+from gangline.sanitize import clean
+from gangline.serve.context.service_context import ServiceContext
+from gangline.serve.database.types import Order
+from gangline.serve.orders.driver_process import PROGRAM
+from gangline.serve.orders.order_runner import OrderRunner, OrderRunnerContext, RunnerStopped
+from gangline.serve.orders.retry_policy import after_failure
 from gangline.serve.orders.schedules import Schedules
-from gangline.serve.types import Order
+from gangline.serve.orders.sweep import Sweeper
 
 LEASE_SECONDS = 60.0
 RENEW_SECONDS = 15.0
@@ -36,14 +38,16 @@ class Workers:
     """The workers of one service."""
 
     def __init__(
-        self, desk: ServiceDesk, clones: Clones, schedules: Schedules, *, program: Sequence[str] = PROGRAM
+        self, desk: ServiceContext, clones: Clones, schedules: Schedules, *, program: Sequence[str] = PROGRAM
     ) -> None:
         """`program` is what drives a run; it takes the arguments of `gangline run`."""
         self._desk = desk
         self._stopping = threading.Event()
-        self._errands = Errands(desk=desk, clones=clones, schedules=schedules, stopping=self._stopping, program=program)
+        self._errands = OrderRunnerContext(
+            desk=desk, clones=clones, schedules=schedules, stopping=self._stopping, program=program
+        )
         self._holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self._busy: list[Errand] = []  # two of one order, where it is woken and taken up again while it is parked
+        self._busy: list[OrderRunner] = []  # two of one order, where it is woken and taken up again while it is parked
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
 
@@ -104,7 +108,7 @@ class Workers:
             return None
 
     def _take(self, order: Order, *, follows: bool = True) -> None:
-        errand = Errand(self._errands, order, remember=self._remember, follows=follows)
+        errand = OrderRunner(self._errands, order, remember=self._remember, follows=follows)
         with self._lock:
             self._busy.append(errand)
         try:
@@ -113,10 +117,10 @@ class Workers:
             with self._lock:
                 self._busy.remove(errand)
 
-    def _outcome(self, errand: Errand) -> Order:
+    def _outcome(self, errand: OrderRunner) -> Order:
         try:
             return errand.perform()
-        except Stopping:
+        except RunnerStopped:
             return replace(errand.order, state="queued")
         except GanglineError as error:
             log.warning("order_failed", order=errand.order.id, cause=str(error))
@@ -129,7 +133,7 @@ class Workers:
     def _remember(self, order: Order) -> bool:
         return self._desk.database.orders.settle(order, holder=self._holder)
 
-    def _settle(self, order: Order, errand: Errand) -> None:
+    def _settle(self, order: Order, errand: OrderRunner) -> None:
         """Written however long the database is away; a service that stops meanwhile leaves it to the next one."""
         while not errand.lost.is_set():
             try:
@@ -160,7 +164,7 @@ class Workers:
             for errand in busy:
                 self._renew_one(errand)
 
-    def _renew_one(self, errand: Errand) -> None:
+    def _renew_one(self, errand: OrderRunner) -> None:
         number = errand.order.id
         try:
             held = self._desk.database.orders.renew(
@@ -173,3 +177,38 @@ class Workers:
             is_ours = errand in self._busy
         if not held and is_ours:
             errand.lost.set()
+
+
+BUSY_SECONDS = 10.0
+"""A worker waits so long for a clone that another one fetches; then it takes another order."""
+
+
+class OrderService:
+    """Workers and sweep over one home."""
+
+    def __init__(self, desk: ServiceContext, *, program: Sequence[str] = PROGRAM) -> None:
+        """`program` is what drives a run."""
+        most_bytes = int(desk.site.serve.clone_bytes)
+        clones = Clones(clones_home(desk.home), most_bytes=most_bytes, wait_seconds=BUSY_SECONDS)
+        schedules = Schedules(desk.home / "schedules.json")
+        self.workers = Workers(desk, clones, schedules, program=program)
+        self.sweeper = Sweeper(desk, clones, schedules)
+
+    def start(self) -> None:
+        self.workers.start()
+        self.sweeper.start()
+
+    def close(self) -> None:
+        """Take up no more; drivers that were started go on, and the next service finds them."""
+        self.sweeper.close()
+        self.workers.close()
+
+
+def clones_home(home: Path) -> Path:
+    return home / "clones"
+
+
+def folder_of(home: Path, project: str, commit: str) -> Path | None:
+    """Where a service with this home drives the commit of a project: the folder whose `.gangline` has its gangs."""
+    found = clones_home(home).glob(f"{project}-*/commits/{commit}")
+    return next((each for each in found if each.parents[1].name.rpartition("-")[0] == project), None)

@@ -13,9 +13,9 @@ A part is an element with `data-part`; what a reader has opened, ticked or typed
 """
 
 from gangline.serve.pages.comparison import render_compare
-from gangline.serve.pages.door import render_login, render_problem
+from gangline.serve.pages.layout import STATIC
+from gangline.serve.pages.login import render_login, render_problem
 from gangline.serve.pages.run import render_run
 from gangline.serve.pages.runs import render_runs
-from gangline.serve.pages.static import STATIC
 
 __all__ = ["STATIC", "render_compare", "render_login", "render_problem", "render_run", "render_runs"]

@@ -1,4 +1,4 @@
-"""Two to ten runs beside each other: curves, metrics judged on a band, costs, and the rows in which they differ."""
+"""Comparison of two to ten runs: curves, metrics judged on a band, costs, and the rows in which they differ."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,16 +7,16 @@ from markupsafe import Markup
 
 from gangline.errors import UsageError
 from gangline.report import facts
-from gangline.report.compare import compare
+from gangline.report.comparison.compare import compare
 from gangline.report.text import percent, quantity
-from gangline.sanitize import shown
-from gangline.serve.pages.frame import address, draw
-from gangline.serve.pages.matrix import Cell, Row, differences
-from gangline.serve.pages.overlay import Style, departure, overlay, style_of
-from gangline.serve.types import Principal
-from gangline.spec.marks import marks_of
-from gangline.spec.measured import Band, Metric
+from gangline.sanitize import sanitized
+from gangline.serve.database.types import Principal
+from gangline.serve.pages.curve_overlay import Style, departure, overlay, style_of
+from gangline.serve.pages.difference_table import TableCell, TableRow, differences
+from gangline.serve.pages.layout import address, draw
+from gangline.spec.measurements import Band, Metric
 from gangline.spec.record import Record
+from gangline.spec.run_flags import flags_of
 
 FEWEST, MOST = 2, 10
 COSTS = (
@@ -41,7 +41,7 @@ def render_compare(records: Sequence[Record], *, principal: Principal, reference
         raise UsageError(
             f"a comparison takes {FEWEST} to {MOST} runs, {len(records)} were named; tick some in the list"
         )
-    ordered = _ordered([shown(each) for each in records], reference)
+    ordered = _ordered([sanitized(each) for each in records], reference)
     columns = [_column(ordered, place) for place in range(len(ordered))]
     return draw(
         "compare.html.j2",
@@ -92,7 +92,7 @@ def _column(ordered: Sequence[Record], place: int) -> Column:
         url=address("runs", record.run.id),
         word=facts.verdict_word(record),
         verdict=facts.verdict_text(record),
-        marked=" · ".join(marks_of(record)),
+        marked=" · ".join(flags_of(record)),
         outcome=judged.outcome if judged else "",
         why=judged.why if judged else "",
         first_url=address("compare", run=ids, reference=record.run.id),
@@ -100,14 +100,14 @@ def _column(ordered: Sequence[Record], place: int) -> Column:
     )
 
 
-def _metrics(ordered: Sequence[Record], columns: Sequence[Column]) -> list[Row]:
+def _metrics(ordered: Sequence[Record], columns: Sequence[Column]) -> list[TableRow]:
     """Values of all; judged are those that can be compared with the first."""
     names = sorted({name for record in ordered for name in record.metrics})
     judged = [column.outcome != "NOT COMPARABLE" for column in columns]
     return [_metric_row(name, [record.metrics.get(name) for record in ordered], judged) for name in names]
 
 
-def _metric_row(name: str, metrics: Sequence[Metric | None], judged: Sequence[bool]) -> Row:
+def _metric_row(name: str, metrics: Sequence[Metric | None], judged: Sequence[bool]) -> TableRow:
     first = metrics[0]
     band = _band_of(first)
     better = next((metric.better for metric in metrics if metric and metric.better), None)
@@ -115,14 +115,16 @@ def _metric_row(name: str, metrics: Sequence[Metric | None], judged: Sequence[bo
     cells = []
     for place, metric in enumerate(metrics):
         if metric is None:
-            cells.append(Cell("-"))
+            cells.append(TableCell("-"))
             continue
         side = facts.side_of(metric.value, band, better) if place and judged[place] else "unknown"
         change = metric.value / first.value - 1 if place and first and first.value else None
         mark = "★ best" if place in best else f"{facts.SIDE_MARKS[side]} {side}" if side != "unknown" else ""
         said = percent(change, signed=True) if change is not None else ""
-        cells.append(Cell(quantity(metric.value, metric.unit), said, mark, f"s-{side}" + " best" * (place in best)))
-    return Row(name, cells, _band_words(band, better))
+        cells.append(
+            TableCell(quantity(metric.value, metric.unit), said, mark, f"s-{side}" + " best" * (place in best))
+        )
+    return TableRow(name, cells, _band_words(band, better))
 
 
 def _band_of(metric: Metric | None) -> Band | None:
@@ -147,18 +149,18 @@ def best_places(metrics: Sequence[Metric | None], band: Band | None, better: str
     return near if len(near) < len(known) else set()
 
 
-def _costs(ordered: Sequence[Record]) -> list[Row]:
+def _costs(ordered: Sequence[Record]) -> list[TableRow]:
     """As measured; without marks, because no band of costs is learned."""
     rows = []
     for name, key, unit in COSTS:
         values = [getattr(record.plan.measured, key) if record.plan else None for record in ordered]
         if any(value is not None for value in values):
-            rows.append(Row(name, [_cost(value, values[0], unit, place) for place, value in enumerate(values)]))
+            rows.append(TableRow(name, [_cost(value, values[0], unit, place) for place, value in enumerate(values)]))
     return rows
 
 
-def _cost(value: float | None, first: float | None, unit: str, place: int) -> Cell:
+def _cost(value: float | None, first: float | None, unit: str, place: int) -> TableCell:
     if value is None:
-        return Cell("-")
+        return TableCell("-")
     note = percent(value / first - 1, signed=True) if place and first else ""
-    return Cell(quantity(value, unit), note)
+    return TableCell(quantity(value, unit), note)

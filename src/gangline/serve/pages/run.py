@@ -1,4 +1,4 @@
-"""One run: verdict and gates first, then what it waits for or does now, then everything that its record tells."""
+"""The page of one run: verdict and gates first, then what it waits for or does now, then the rest of its record."""
 
 import math
 from collections.abc import Sequence
@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from gangline.line.artifacts import OUTPUT
 from gangline.report import facts
-from gangline.report.html import RankShare, rank_shares, told
-from gangline.report.progress import LARGEST_DRAWN, Progress
-from gangline.sanitize import shown
-from gangline.serve.pages.frame import POLL_SECONDS, address, draw, outside_links, run_address
-from gangline.serve.types import Principal
-from gangline.spec.measured import RankRow
+from gangline.report.progress import LARGEST_DRAWN, StageProgress
+from gangline.report.run.html import RankShare, rank_shares, template_values
+from gangline.sanitize import sanitized
+from gangline.serve.database.types import Principal
+from gangline.serve.pages.layout import POLL_SECONDS, address, draw, outside_links, run_address
+from gangline.spec.measurements import RankRow
+from gangline.spec.program_files import OUTPUT_KIND
 from gangline.spec.record import Record
 from gangline.units import format_seconds
 
@@ -30,7 +30,7 @@ def render_run(
     live: bool,
     now: float,
     csrf: str = "",
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
     notice: str = "",
 ) -> str:
     """The page at `/runs/<id>`.
@@ -45,10 +45,10 @@ def render_run(
         progress: What is known of the running stage by whoever watches its gang.
         notice: Said above all else: the store is away, the record is as of then.
     """
-    record = shown(record)
+    record = sanitized(record)
     run = record.run
     is_open = run.state == "open"
-    seen = told(record, base)
+    seen = template_values(record, base)
     return draw(
         "run.html.j2",
         **seen | {"events": record.events[-SHOWN_EVENTS:]},
@@ -79,7 +79,7 @@ def render_run(
     )
 
 
-def _now(record: Record, progress: Progress | None) -> dict[str, Any]:
+def _now(record: Record, progress: StageProgress | None) -> dict[str, Any]:
     """What the running stage is and how far it has come."""
     running = next((name for name, info in facts.stages_in_order(record) if info.state == "running"), None)
     seen = progress if progress and progress.stage == running else None
@@ -164,7 +164,7 @@ def _downloads(record: Record) -> dict[str, Markup]:
 
 def _output_links(record: Record) -> dict[str, Markup]:
     """Address of each output that is shown, by its digest."""
-    path = ("api", "v1", "runs", record.run.id, "artifacts", OUTPUT)
+    path = ("api", "v1", "runs", record.run.id, "artifacts", OUTPUT_KIND)
     return {
         each.sha256: address(*path, sha256=each.sha256) for each in (record.outputs.files if record.outputs else ())
     }

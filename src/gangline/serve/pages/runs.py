@@ -1,4 +1,4 @@
-"""The list of runs: what waits in the queue, how the metric went, a row a run, two to ten of them to compare."""
+"""The list of runs: the queue, a chart of the metric, one row per run, two to ten of them to compare."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -7,10 +7,10 @@ from markupsafe import Markup
 
 from gangline.report import facts
 from gangline.report.text import percent
-from gangline.serve.pages.frame import POLL_SECONDS, address, draw, hence, seconds_of
-from gangline.serve.pages.history import draw_history
-from gangline.serve.quarantine import RefusedRecord
-from gangline.serve.types import Order, Principal, RunFilter, RunRow
+from gangline.serve.context.quarantine import RefusedRecord
+from gangline.serve.database.types import Order, Principal, RunFilter, RunRow
+from gangline.serve.pages.layout import POLL_SECONDS, address, draw, seconds_of, time_until
+from gangline.serve.pages.metric_history import draw_history
 from gangline.units import format_number, format_seconds
 
 VERDICTS = ("open", "passed", "refused", "failed", "cancelled", "superseded")
@@ -111,7 +111,7 @@ def _chips(counts: Mapping[tuple[str, str], int], wanted: RunFilter) -> list[Chi
     return chips
 
 
-class Line(NamedTuple):
+class RunListRow(NamedTuple):
     """A row with its words."""
 
     row: RunRow
@@ -126,11 +126,11 @@ class Line(NamedTuple):
     """Why it ended as it did; of a run that passed only where a gate could not judge."""
 
 
-def _line(row: RunRow, now: float) -> Line:
+def _line(row: RunRow, now: float) -> RunListRow:
     change = row.value / row.base - 1 if row.value is not None and row.base else None
     begun = seconds_of(row.created) if row.state == "open" else None
     took = row.seconds if begun is None else max(now - begun, 0.0)
-    return Line(
+    return RunListRow(
         row=row,
         url=address("runs", row.run),
         value=format_number(row.value) if row.value is not None else "",
@@ -175,7 +175,7 @@ def _queue(orders: Sequence[Order], now: float) -> list[Queued]:
 def _why(order: Order, now: float) -> str:
     said = [order.note] if order.note else []
     if order.state == "parked":
-        said.append(f"tried again {hence(order.not_before - now)}")
+        said.append(f"tried again {time_until(order.not_before - now)}")
     if order.tries > 1 or (order.tries and order.state != "driving"):
         said.append(f"{order.tries} {'try' if order.tries == 1 else 'tries'} so far")
     return " · ".join(said)

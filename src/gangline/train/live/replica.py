@@ -6,28 +6,27 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from gangline.keeper.ipc.environment import RankEnvironment
 from gangline.train import heartbeat
-from gangline.train.compat import abort_all_groups, forget_groups
-from gangline.train.context import Context
-from gangline.train.environment import RankEnvironment
-from gangline.train.failure import describe
-from gangline.train.live.healing import heal
-from gangline.train.live.kept import Kept
-from gangline.train.live.later import is_loss
-from gangline.train.live.meeting import follow, meet
-from gangline.train.loop.engine import Engine
-from gangline.train.loop.order import next_positions
-from gangline.train.mesh import Meshes
+from gangline.train.live.recovery import recover
+from gangline.train.live.rejoin import await_next_generation, meet
+from gangline.train.live.retained_state import RetainedState
+from gangline.train.loop.engine import TrainingEngine
+from gangline.train.loop.sample_order import next_positions
+from gangline.train.runtime.context import RankContext
+from gangline.train.runtime.device_mesh import Meshes
+from gangline.train.runtime.error_classification import describe, is_peer_loss
+from gangline.train.runtime.torch_compat import abort_all_groups, forget_groups
 
 
 class Replica:
     """What outlives the gangs that this process is part of."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: RankContext) -> None:
         self._context = context
         self._environment = replace(RankEnvironment.read(os.environ), generation=context.generation)
-        self._kept = Kept()
-        self._engine: Engine | None = None
+        self._kept = RetainedState()
+        self._engine: TrainingEngine | None = None
 
     def train(self, attempt: Callable[[], int]) -> int:
         """Call `attempt`, which builds a training and calls `begin`, until no peer is lost in it; its last answer."""
@@ -35,7 +34,7 @@ class Replica:
             try:
                 return attempt()
             except Exception as error:
-                if not is_loss(error):
+                if not is_peer_loss(error):
                     raise
                 lost, reason = time.monotonic(), describe(error)
             self._leave(reason)
@@ -43,12 +42,12 @@ class Replica:
             self._meet_again(reason)
             self._context.events.emit("met_again", seconds=time.monotonic() - lost)
 
-    def begin(self, engine: Engine) -> None:
+    def begin(self, engine: TrainingEngine) -> None:
         """Give a freshly built training its state: from the living, or else from the newest checkpoint. Collective."""
-        if heal(self._context, engine, self._kept):
+        if recover(self._context, engine, self._kept):
             self._engine = engine
             self._tell_redone(engine)
-            self._kept = Kept()
+            self._kept = RetainedState()
             heartbeat.beat(engine.progress.step)
             engine.save_anew()
         else:
@@ -56,7 +55,7 @@ class Replica:
             self._engine = engine
             self._context.redone_until = max(self._context.redone_until, self._kept.step)
 
-    def _tell_redone(self, engine: Engine) -> None:
+    def _tell_redone(self, engine: TrainingEngine) -> None:
         """What the lost replica had taken and not finished is nobody's loss: all take it again."""
         cursor, skipped, _ = engine.next_samples
         if self._kept.step >= 0 and engine.has_more:
@@ -67,7 +66,7 @@ class Replica:
         """Keep the state, end the training that it was the state of."""
         context, engine, self._engine = self._context, self._engine, None
         if engine is not None:
-            self._kept = Kept.of(engine)
+            self._kept = RetainedState.of(engine)
         context.events.emit("peer_lost", step=max(self._kept.step, 0), reason=reason)
         abort_all_groups()
         if engine is not None:
@@ -91,7 +90,7 @@ class Replica:
         """In the same process, under the same number, with new groups."""
         context = self._context
         context.phase("rendezvous")
-        self._environment, context.groups = meet(follow(self._environment, reason), context.plan.device)
+        self._environment, context.groups = meet(await_next_generation(self._environment, reason), context.plan.device)
         context.meshes = Meshes.of(context.plan, context.rank)
         context.generation = self._environment.generation
         context.events.next_generation(context.generation)

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import default_collate
 
 from gangline.errors import ConfigError
-from gangline.train.loop.order import SampleOrder, Shares, Span, micro_batches, next_positions
+from gangline.train.loop.sample_order import SampleOrder, SampleSpan, Shares, micro_batches, next_positions
 from gangline.train.task import Batch
 
 
@@ -72,7 +72,9 @@ class StepData:
         """Of this rank, in the step that was asked for last."""
         return len(self._spans)
 
-    def step(self, cursor: int, skipped: Sequence[Span], shares: Shares = ()) -> tuple[Span, Iterator[Batch]]:
+    def step(
+        self, cursor: int, skipped: Sequence[SampleSpan], shares: Shares = ()
+    ) -> tuple[SampleSpan, Iterator[Batch]]:
         """Positions from `cursor` up to the next one, and this rank's micro-batches, made one by one."""
         if shares != self._shares:
             self._shares, self._spans = shares, self._spans_of(shares=shares)

@@ -10,36 +10,34 @@ from typing import Any
 
 import torch
 
-from gangline.checkpoint.envelope import checkpoint_folder
+from gangline.checkpoint.format.manifest import checkpoint_folder
 from gangline.errors import NonFiniteError
 from gangline.train import heartbeat
-from gangline.train.context import Context
-from gangline.train.live.later import met_later
-from gangline.train.loop.answers import Answers
-from gangline.train.loop.control import Word
-from gangline.train.loop.figures import Figures, arithmetic
-from gangline.train.loop.finite import FinitePolicy
-from gangline.train.loop.order import Shares, Span
-from gangline.train.loop.outer import is_due, outer_every
-from gangline.train.loop.random import generator_state
-from gangline.train.loop.saves import Progress, Saves
-from gangline.train.loop.schedule import rate_function
-from gangline.train.loop.step import StepSums, Update
+from gangline.train.loop.checkpointing import CheckpointSaves, TrainingProgress
+from gangline.train.loop.health_checks import HealthChecks
+from gangline.train.loop.learning_rate import rate_function
+from gangline.train.loop.nonfinite_policy import NonFinitePolicy
+from gangline.train.loop.random_state import generator_state
+from gangline.train.loop.resize_request import watch_resize_requests
+from gangline.train.loop.sample_order import SampleSpan, Shares
+from gangline.train.loop.step import ControlMessage, StepSums, Update
+from gangline.train.loop.step_metrics import StepMetrics, arithmetic
 from gangline.train.moe import MoE, use_of_experts
-from gangline.train.parallel.groups import one_mesh_a_group
-from gangline.train.parallel.local_sgd import make_outer
+from gangline.train.parallel.local_sgd import is_due, make_outer_step, outer_interval
 from gangline.train.parallel.model import ParallelModel
+from gangline.train.parallel.optimizer_state import split_groups_by_mesh
 from gangline.train.parallel.precision import grad_scaler
-from gangline.train.profiling.asked import Profiling
-from gangline.train.wishes import watch_for_wishes
+from gangline.train.profiling.requests import Profiling
+from gangline.train.runtime.context import RankContext
+from gangline.train.runtime.error_classification import defer_peer_loss
 
-SIGTERM_SENTENCE = "SIGTERM: saved and left"
+SIGTERM_REASON = "SIGTERM: saved and left"
 LEDGER_SECONDS = 1.0
 """What a killed rank did in its last moments is booked by its keeper; so long are they at most, or a step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Course:
+class TrainingJob:
     """Which training this is among those of a gang, and how far it goes."""
 
     seed: int
@@ -48,18 +46,18 @@ class Course:
     """Number of the job in an evaluate or prove gang; they do not save. None: the run's own training."""
 
 
-class Engine:
+class TrainingEngine:
     """Collective but where it says otherwise: all ranks make the same calls in the same order."""
 
     def __init__(
-        self, context: Context, wrapped: ParallelModel, optimizer: torch.optim.Optimizer, course: Course
+        self, context: RankContext, wrapped: ParallelModel, optimizer: torch.optim.Optimizer, course: TrainingJob
     ) -> None:
         self.context, self.wrapped, self.optimizer, self.course = context, wrapped, optimizer, course
         plan = context.plan
-        one_mesh_a_group(optimizer)
-        self.progress = Progress(seed=course.seed)
-        self._outer = make_outer(context, wrapped.bare, optimizer)
-        self.saves = Saves(context, wrapped.bare, optimizer)
+        split_groups_by_mesh(optimizer)
+        self.progress = TrainingProgress(seed=course.seed)
+        self._outer = make_outer_step(context, wrapped.bare, optimizer)
+        self.saves = CheckpointSaves(context, wrapped.bare, optimizer)
         if self._outer is not None:
             self.saves.carry(self._outer)
         self._rate_ratio = rate_function(plan.schedule)
@@ -75,11 +73,11 @@ class Engine:
         """Of the step that was done last."""
         self.drawn: tuple[int, dict[str, Any]] | None = None
         """Random generators as they were after a step, before the next; None where nobody will ask."""
-        self._finite = FinitePolicy(mode=plan.recovery.non_finite, max_in_a_row=plan.recovery.max_events)
+        self._finite = NonFinitePolicy(mode=plan.recovery.non_finite, max_in_a_row=plan.recovery.max_events)
         self._profiling = Profiling(context, enabled=course.job is None)
-        self._answers = Answers(context) if course.job is None and plan.world_size > 1 else None
-        self._wishes = watch_for_wishes(context) if course.job is None else None
-        self._figures = Figures(plan, context.device)
+        self._answers = HealthChecks(context) if course.job is None and plan.world_size > 1 else None
+        self._wishes = watch_resize_requests(context) if course.job is None else None
+        self._figures = StepMetrics(plan, context.device)
         self._experts = [each for each in wrapped.bare.modules() if isinstance(each, MoE)]
         self._step_began = time.monotonic()
 
@@ -88,7 +86,7 @@ class Engine:
         return self.progress.step < self.course.steps and not self.stopped
 
     @property
-    def next_samples(self) -> tuple[int, list[Span], Shares]:
+    def next_samples(self) -> tuple[int, list[SampleSpan], Shares]:
         """Of the next step: from which position, without which, dealt how."""
         return self.progress.cursor, self.progress.skipped, self.progress.shares
 
@@ -111,7 +109,7 @@ class Engine:
         self._step_began = time.monotonic()
         self.context.phase("data")
 
-    def finish_step(self, span: Span) -> None:
+    def finish_step(self, span: SampleSpan) -> None:
         """After the last backward of the step over the positions of `span`."""
         sums = self._sum_up()
         if sums.heard.profile:
@@ -133,9 +131,9 @@ class Engine:
         else:
             self._step_done(span, sums)
 
-    def _word(self) -> Word:
+    def _word(self) -> ControlMessage:
         """What this rank has to say to all at the end of the step under way."""
-        return Word(stop=self.context.stop_asked, save=self.save_asked, profile=self._profiling.asked)
+        return ControlMessage(stop=self.context.stop_asked, save=self.save_asked, profile=self._profiling.asked)
 
     def _sum_up(self) -> StepSums:
         sums = self.update.sum_up()
@@ -153,7 +151,7 @@ class Engine:
     def save_anew(self) -> None:
         """Save the step that was done last, if it is one to be saved and the gang came apart in it."""
         key = checkpoint_folder(self.context.checkpoints, self.progress.step)
-        if self.progress.step and self._is_save_due(Word()) and self.saves.last_key != key:
+        if self.progress.step and self._is_save_due(ControlMessage()) and self.saves.last_key != key:
             self._save(wait=True)
 
     def leave_early(self) -> None:
@@ -173,7 +171,7 @@ class Engine:
         self.saves.close()
         self.context.book()
 
-    def _step_done(self, span: Span, sums: StepSums) -> None:
+    def _step_done(self, span: SampleSpan, sums: StepSums) -> None:
         progress, context = self.progress, self.context
         progress.step, progress.cursor, progress.reference = progress.step + 1, span[1], sums.weight
         self.last, heard = sums, sums.heard
@@ -184,7 +182,7 @@ class Engine:
         self._draw(sums, now=save)
         if self._answers is not None:
             self._answers.between_steps(progress, saves=save)
-        with met_later(context, "checkpoint"):
+        with defer_peer_loss(context, "checkpoint"):
             if save:
                 self._save(wait=heard.stop or heard.save or progress.step == self.course.steps)
             else:
@@ -193,13 +191,13 @@ class Engine:
         self._profiling.after_step(progress.step)
         if heard.stop:
             self.stopped = True
-            context.events.emit("stopping", step=progress.step, reason=SIGTERM_SENTENCE)
+            context.events.emit("stopping", step=progress.step, reason=SIGTERM_REASON)
             context.phase("stop")
 
     def _come_together(self, *, forced: bool) -> None:
         """The outer step, where replicas drift: every so often, at the end, and before a save that cannot wait."""
         step = self.progress.step
-        due = step % outer_every(self.context.plan) == 0
+        due = step % outer_interval(self.context.plan) == 0
         if self._outer is None or not (due or forced or step == self.course.steps):
             return
         self.context.phase("optimizer")
@@ -209,16 +207,16 @@ class Engine:
         self.context.clock.move("optimizer", "wait", waited)
         self.context.events.emit("outer_step", step=step, forced=not due)
 
-    def _is_save_due(self, heard: Word) -> bool:
+    def _is_save_due(self, heard: ControlMessage) -> bool:
         step, plan = self.progress.step, self.context.plan
-        due = is_due(step, every=plan.checkpoint.every, outer=outer_every(plan)) or step == self.course.steps
+        due = is_due(step, every=plan.checkpoint.every, outer=outer_interval(plan)) or step == self.course.steps
         return self.course.job is None and (due or heard.save or heard.stop)
 
     def _save(self, *, wait: bool) -> None:
         self.save_asked = False
         self.saves.save(self.noted(), wait=wait or not self.context.plan.checkpoint.asynchronous)
 
-    def noted(self) -> Progress:
+    def noted(self) -> TrainingProgress:
         """Where the training stands, complete: to be saved, or kept; local."""
         self.progress.scaler = self.scaler.state_dict()
         self.progress.skipped, self.progress.rollbacks = self._finite.skipped, self._finite.rollbacks
@@ -236,11 +234,11 @@ class Engine:
             }  # fmt: skip
             self.context.metrics.add(line, now=now)
 
-    def _report(self, sums: StepSums, span: Span) -> None:
+    def _report(self, sums: StepSums, span: SampleSpan) -> None:
         step, plan = self.progress.step, self.context.plan
         phases = self.context.book(redone=self.course.job is None and step <= self.context.redone_until)
         if self._answers is not None:
-            with met_later(self.context, "pace"):
+            with defer_peer_loss(self.context, "pace"):
                 self._answers.step_done(self.progress, phases, disturbed=self._profiling.is_open)
         self.context.events.emit(
             "step", step=step, loss=sums.loss, learning_rate=self.update.learning_rate, gradient_norm=sums.norm,
@@ -267,7 +265,7 @@ class Engine:
         self._finite.skipped, self._finite.rollbacks = skipped, rollbacks
         self.progress.skipped = skipped
 
-    def take(self, found: Progress) -> None:
+    def take(self, found: TrainingProgress) -> None:
         """Go on from `found`; local."""
         self.progress = found
         self.update.buffers.forget()

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from gangline.errors import ConfigError, NonFiniteError
 from gangline.train import heartbeat
-from gangline.train.context import Context
 from gangline.train.loop.batches import collate
 from gangline.train.loop.trainer import Trainer
-from gangline.train.parallel.context import SequenceCut
+from gangline.train.parallel.context_parallel import SequenceCut
 from gangline.train.parallel.precision import autocast
+from gangline.train.runtime.context import RankContext
 from gangline.train.task import Batch
 
 EVAL_LOSS = "eval_loss"
@@ -42,7 +42,7 @@ def evaluate(trainer: Trainer, data: Any) -> dict[str, float]:
 
 
 def mean_over(
-    data: Any, sums_of: Callable[[Batch], Mapping[str, tuple[Any, Any]]], *, context: Context, model: nn.Module,
+    data: Any, sums_of: Callable[[Batch], Mapping[str, tuple[Any, Any]]], *, context: RankContext, model: nn.Module,
     cut: SequenceCut | None,
 ) -> dict[str, float]:  # fmt: skip
     """Means of what `sums_of` gives as (sum, weight) by name, each sample once, while `model` evaluates; collective.
@@ -65,7 +65,7 @@ def mean_over(
 
 
 def _own_batches(
-    data: Any, sums_of: Callable[[Batch], Mapping[str, tuple[Any, Any]]], context: Context, cut: SequenceCut | None
+    data: Any, sums_of: Callable[[Batch], Mapping[str, tuple[Any, Any]]], context: RankContext, cut: SequenceCut | None
 ) -> tuple[list[str], Tensor]:
     """Names, and sums by (turn, name, total or weight) of batches r, r + n, ...; nought where there is none left.
 
@@ -93,7 +93,7 @@ def _batch_sums(trainer: Trainer, batch: Batch) -> dict[str, tuple[Any, Any]]:
     return {EVAL_LOSS: (loss.total, loss.weight), **own}
 
 
-def _in_order(own: Tensor, context: Context) -> Tensor:
+def _in_order(own: Tensor, context: RankContext) -> Tensor:
     """Sums of all batches, by (batch, name, total or weight), from those of each rank."""
     mesh = context.plan.mesh
     if mesh.world_size == 1:

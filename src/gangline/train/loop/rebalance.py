@@ -6,26 +6,26 @@ replica nothing changes: its shards meet in every pass and have alike many.
 
 from collections.abc import Sequence
 
-from gangline.train.context import Context
-from gangline.train.loop.order import Shares, even_shares
-from gangline.train.loop.pace import Pace
-from gangline.train.loop.saves import Progress
+from gangline.train.loop.checkpointing import TrainingProgress
+from gangline.train.loop.sample_order import Shares, even_shares
+from gangline.train.loop.step_rate import StepRate
+from gangline.train.runtime.context import RankContext
 
 GAIN = 0.95
 """A new deal is worth its trouble if the slowest replica then needs at most so much of its time."""
 
 
-class Dealer:
+class WorkRebalancer:
     """Comes to the same shares on every rank, since all know the same times."""
 
-    def __init__(self, context: Context, pace: Pace) -> None:
+    def __init__(self, context: RankContext, pace: StepRate) -> None:
         self._context, self._pace = context, pace
         self._next: Shares = ()
         mesh = context.plan.mesh
         places = [mesh.coordinates(rank)["dp_replicate"] for rank in range(mesh.world_size)]
         self._replicas = [[rank for rank, at in enumerate(places) if at == place] for place in range(mesh.dp_replicate)]
 
-    def think(self, progress: Progress) -> None:
+    def think(self, progress: TrainingProgress) -> None:
         """After a window: deal anew, if somebody is slow, or was, and it is worth it."""
         recent = self._pace.recent
         if recent is None or not (self._pace.slow or progress.shares):
@@ -35,7 +35,7 @@ class Dealer:
         now = progress.shares or even_shares(samples, mesh.dp_replicate)
         self._next = better_shares(costs, now, least=mesh.dp_shard)
 
-    def deal(self, progress: Progress, *, saves: bool) -> bool:
+    def deal(self, progress: TrainingProgress, *, saves: bool) -> bool:
         """Between two steps: where a resumed run must repeat every step, a new deal begins with a checkpoint."""
         if not self._next or (self._context.plan.deterministic and not saves):
             return False
@@ -43,7 +43,8 @@ class Dealer:
         progress.shares, self._next = self._next, ()
         self._pace.forget()
         if self._context.rank == 0:
-            words = f"replicas take {_words(progress.shares)} samples of a step instead of {_words(before)}, by speed"
+            now, then = _describe_shares(progress.shares), _describe_shares(before)
+            words = f"replicas take {now} samples of a step instead of {then}, by speed"
             self._context.events.emit(
                 "straggler_answered", step=progress.step, answer="rebalance", reason=words, shares=list(progress.shares)
             )
@@ -74,6 +75,6 @@ def by_speed(speeds: Sequence[float], samples: int, *, least: int) -> Shares:
     return tuple(shares)
 
 
-def _words(shares: Sequence[int]) -> str:
+def _describe_shares(shares: Sequence[int]) -> str:
     shown = [str(each) for each in shares[:8]]
     return ", ".join(shown) + (", ..." if len(shares) > 8 else "")

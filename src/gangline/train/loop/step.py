@@ -1,13 +1,11 @@
-"""One update: backward passes, the mean over all ranks and micro-batches, norm, clipping, the optimizer.
+"""One update of the model: backward passes, the mean over all ranks and micro-batches, norm, clipping, the optimizer.
 
-DDP and FSDP divide summed gradients by the number of ranks they average over, so each loss is scaled by that number
-over the global weight. That weight is known only when the last micro-batch is through, so the step's *reference* (the
-weight of the step before, kept in checkpoints) stands in for it, and gradients are corrected by reference / weight
-where they differ: with equal batches never.
+The control message (stop, save, profile) travels with the sums of a step, which are sent before the last backward pass
+and awaited after it: all ranks receive it at the end of the same step, and it costs no message of its own.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,13 +15,31 @@ from torch.amp.grad_scaler import GradScaler
 from torch.distributed.tensor import DTensor
 
 from gangline.errors import ConfigError
-from gangline.train.context import Context
-from gangline.train.loop.clip import clip, global_norm, scale, settle
-from gangline.train.loop.control import Word
+from gangline.train.loop.gradient_norm import clip, global_norm, scale, settle
 from gangline.train.parallel.buffers import ChangingBuffers
 from gangline.train.parallel.model import ParallelModel
-from gangline.train.parallel.tensor import whole
+from gangline.train.parallel.tensor_parallel import whole
+from gangline.train.runtime.context import RankContext
 from gangline.train.task import Loss
+
+
+@dataclass(frozen=True, slots=True)
+class ControlMessage:
+    stop: bool = False
+    """Save together and leave."""
+    save: bool = False
+    """Save now, then go on."""
+    profile: bool = False
+    """There is a request to read."""
+
+    def counts(self) -> list[float]:
+        """As numbers that are added up over all ranks."""
+        return [float(self.stop), float(self.save), float(self.profile)]
+
+    @staticmethod
+    def heard(sums: Sequence[float]) -> "ControlMessage":
+        """What any rank said."""
+        return ControlMessage(*(each > 0 for each in sums))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +51,7 @@ class StepSums:
     weight: float
     norm: float
     """Of the gradients, before clipping."""
-    heard: Word
+    heard: ControlMessage
     """What all must do now that the step is done."""
 
 
@@ -45,7 +61,9 @@ class GlobalSums:
     With them goes how many ranks saw buffers change that nobody knew of, and the control word.
     """
 
-    def __init__(self, total: Tensor, weight: float | Tensor, *, grown: bool, word: Word, world_size: int) -> None:
+    def __init__(
+        self, total: Tensor, weight: float | Tensor, *, grown: bool, word: ControlMessage, world_size: int
+    ) -> None:
         known = 0.0 if isinstance(weight, Tensor) else float(weight)
         numbers = [0.0, known, float(grown), *word.counts()]
         self._sums = torch.tensor(numbers, dtype=torch.float64, device=total.device)
@@ -54,20 +72,20 @@ class GlobalSums:
             self._sums[1] = weight
         self._work = dist.all_reduce(self._sums, async_op=True) if world_size > 1 else None
 
-    def read(self) -> tuple[float, float, bool, Word]:
+    def read(self) -> tuple[float, float, bool, ControlMessage]:
         """Total and weight over all ranks, once they are there, whether buffers changed anew on any, and its word."""
         if self._work is not None:
             self._work.wait()
         total, weight, grown, *word = self._sums.tolist()
-        return total, weight, grown > 0, Word.heard(word)
+        return total, weight, grown > 0, ControlMessage.heard(word)
 
 
 class Update:
     """Turns losses into one update after another; every rank calls the same methods in the same order."""
 
     def __init__(
-        self, wrapped: ParallelModel, optimizer: torch.optim.Optimizer, context: Context, *, scaler: GradScaler,
-        reference: float, word: Callable[[], Word] = Word,
+        self, wrapped: ParallelModel, optimizer: torch.optim.Optimizer, context: RankContext, *, scaler: GradScaler,
+        reference: float, word: Callable[[], ControlMessage] = ControlMessage,
     ) -> None:  # fmt: skip
         """`word`: what this rank has to say to all, asked once a step."""
         self._wrapped, self._optimizer, self._scaler = wrapped, optimizer, scaler

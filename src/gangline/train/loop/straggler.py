@@ -34,7 +34,7 @@ _MEDIAN_ERROR = 1.2533
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Times:
+class WindowTimes:
     """Of one rank over one window, in seconds a step."""
 
     work: Mapping[str, float]
@@ -61,7 +61,7 @@ class Times:
         return seconds * usual / self.samples if phase in BY_SAMPLE and self.samples else seconds
 
 
-class Cell(NamedTuple):
+class PeerGroup(NamedTuple):
     """Ranks that see the same samples at the same depth."""
 
     stage: int
@@ -69,7 +69,7 @@ class Cell(NamedTuple):
     """Place among the data-parallel ranks."""
 
 
-Cells = dict[Cell, list[int]]
+PeerGroups = dict[PeerGroup, list[int]]
 """Ranks by cell."""
 
 
@@ -89,22 +89,24 @@ class Straggler:
 
 
 @dataclass
-class StragglerJudge:
+class StragglerDetector:
     """Hears one window after another; names a rank once, and again only after it was quick."""
 
-    cell_of: Callable[[int], Cell]
+    cell_of: Callable[[int], PeerGroup]
     named: dict[int, Straggler] = field(default_factory=dict)
     """Who is slow now."""
-    _windows: deque[Sequence[Times]] = field(default_factory=lambda: deque(maxlen=max(LOOKS)))
+    _windows: deque[Sequence[WindowTimes]] = field(default_factory=lambda: deque(maxlen=max(LOOKS)))
 
-    def hear(self, window: Sequence[Times]) -> tuple[list[Straggler], list[Straggler]]:
+    def hear(self, window: Sequence[WindowTimes]) -> tuple[list[Straggler], list[Straggler]]:
         """Take the times of all ranks, by rank; who is slow since now, and who no longer is, as it is by now."""
         self._windows.append(window)
         if len(self._windows) < LOOKS[0]:
             return [], []
         groups = _groups(self.cell_of, len(window))
         looks = [
-            Look(list(self._windows)[-count:]) for count in (*LOOKS, len(self._windows)) if count <= len(self._windows)
+            WindowRange(list(self._windows)[-count:])
+            for count in (*LOOKS, len(self._windows))
+            if count <= len(self._windows)
         ]
         found = {
             each.rank: each
@@ -125,18 +127,18 @@ class StragglerJudge:
         self._windows.clear()
 
     @property
-    def recent(self) -> "Look | None":
+    def recent(self) -> "WindowRange | None":
         """As many windows as the shortest verdict rests on; None: they are not there yet."""
-        return Look(list(self._windows)[-LOOKS[0] :]) if len(self._windows) >= LOOKS[0] else None
+        return WindowRange(list(self._windows)[-LOOKS[0] :]) if len(self._windows) >= LOOKS[0] else None
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class WindowRange:
     """Some windows in a row."""
 
-    windows: Sequence[Sequence[Times]]
+    windows: Sequence[Sequence[WindowTimes]]
 
-    def noise(self, cells: Cells) -> dict[Cell, float]:
+    def noise(self, cells: PeerGroups) -> dict[PeerGroup, float]:
         """By how much ratios of each cell differ from window to window (sigma), and at least as those of all do.
 
         A drift is no noise, and few windows tell little. Of all cells the middle counts, so that one whose work changed
@@ -150,7 +152,7 @@ class Look:
         few = 1 + 2 / len(self.windows)
         return {cell: max(usual, _root_mean_square(row)) / 2**0.5 * few for cell, row in steps.items()}
 
-    def slowest(self, cells: Cells, *, noise: Mapping[Cell, float]) -> Straggler | None:
+    def slowest(self, cells: PeerGroups, *, noise: Mapping[PeerGroup, float]) -> Straggler | None:
         """The slowest of cells that do the same work, if it stands out of `noise`."""
         if len(cells) < 2:
             return None
@@ -165,7 +167,7 @@ class Look:
         found = self._describe(min(cells[cell], key=self._wait), cells)
         return found if found.seconds >= LEAST_SECONDS else None
 
-    def quick(self, rank: int, cells: Cells) -> Straggler | None:
+    def quick(self, rank: int, cells: PeerGroups) -> Straggler | None:
         """A rank of these cells, as it is by now, if it is as quick as the others."""
         if not any(rank in ranks for ranks in cells.values()):
             return None
@@ -176,9 +178,9 @@ class Look:
         """What a sample costs the slowest of `ranks`, in the middle of the windows."""
         return median(max(window[rank].per_sample for rank in ranks) for window in self.windows)
 
-    def _ratios(self, cells: Cells) -> dict[Cell, list[float]]:
+    def _ratios(self, cells: PeerGroups) -> dict[PeerGroup, list[float]]:
         """By cell and window: own time to the median of the other cells'."""
-        found: dict[Cell, list[float]] = {cell: [] for cell in cells}
+        found: dict[PeerGroup, list[float]] = {cell: [] for cell in cells}
         for window in self.windows:
             usual = _usual(window)
             own = {cell: max(window[rank].own(usual) for rank in ranks) for cell, ranks in cells.items()}
@@ -187,7 +189,7 @@ class Look:
                 found[cell].append(own[cell] / others if others > 0 else 1.0)
         return found
 
-    def _describe(self, rank: int, cells: Cells) -> Straggler:
+    def _describe(self, rank: int, cells: PeerGroups) -> Straggler:
         others = [each for ranks in cells.values() if rank not in ranks for each in ranks]
         longer = {phase: self._typical([rank], phase) - self._typical(others, phase) for phase in WORK}
         usual = sum(self._typical(others, phase) for phase in WORK)
@@ -208,7 +210,7 @@ class Look:
         """Share of its steps that a rank waits, in the middle of the windows."""
         return median(window[rank].wait_share for window in self.windows)
 
-    def _waits_least(self, cell: Cell, cells: Cells) -> bool:
+    def _waits_least(self, cell: PeerGroup, cells: PeerGroups) -> bool:
         """True where work is dealt unevenly, too: there the one with most of it waits least."""
         if any(len({each.samples for each in window}) > 1 for window in self.windows):
             return True
@@ -216,22 +218,22 @@ class Look:
         return waits[cell] <= min(waits.values())
 
 
-def _groups(cell_of: Callable[[int], Cell], world_size: int) -> list[Cells]:
+def _groups(cell_of: Callable[[int], PeerGroup], world_size: int) -> list[PeerGroups]:
     """Cells that do the same work; ranks as cells of their own where all share their samples."""
-    groups: dict[int, Cells] = {}
+    groups: dict[int, PeerGroups] = {}
     for rank in range(world_size):
         cell = cell_of(rank)
         groups.setdefault(cell.stage, {}).setdefault(cell, []).append(rank)
     return [_split(cells) for cells in groups.values()]
 
 
-def _split(cells: Cells) -> Cells:
+def _split(cells: PeerGroups) -> PeerGroups:
     if len(cells) > 1:
         return cells
-    return {Cell(cell.stage, rank): [rank] for cell, ranks in cells.items() for rank in ranks}
+    return {PeerGroup(cell.stage, rank): [rank] for cell, ranks in cells.items() for rank in ranks}
 
 
-def _usual(window: Sequence[Times]) -> float:
+def _usual(window: Sequence[WindowTimes]) -> float:
     """Samples of a rank's step if all had alike many."""
     return sum(each.samples for each in window) / len(window)
 

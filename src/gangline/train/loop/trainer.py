@@ -1,21 +1,52 @@
-"""One training of a task: the runtime owns the loop."""
+"""Training of a task, whose loop the runtime owns; without a pipeline, one micro-batch after another."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
-from gangline.train.context import Context
-from gangline.train.initialize import Initializer
 from gangline.train.loop.batches import StepData
-from gangline.train.loop.engine import Course, Engine
-from gangline.train.loop.random import seed_everything
-from gangline.train.loop.runner import LocalRunner, Runner
-from gangline.train.optimizer import make_optimizer, require_optimizer
-from gangline.train.parallel.apply import wrap
-from gangline.train.parallel.context import SequenceCut
-from gangline.train.parallel.loss import ChunkedLoss
+from gangline.train.loop.engine import TrainingEngine, TrainingJob
+from gangline.train.loop.random_state import seed_everything
+from gangline.train.loop.step import Update
+from gangline.train.model.wrap import wrap
+from gangline.train.parallel.chunked_loss import ChunkedLoss
+from gangline.train.parallel.context_parallel import SequenceCut
+from gangline.train.parallel.model import ParallelModel
 from gangline.train.parallel.optimizer_state import place_state
 from gangline.train.parallel.precision import autocast
+from gangline.train.runtime.context import RankContext
+from gangline.train.runtime.initialization import Initializer
+from gangline.train.runtime.optimizer import make_optimizer, require_optimizer
 from gangline.train.task import Batch, Loss, Task, forward_names, hints_of
+
+
+class StepRunner(Protocol):
+    def step(self, batches: Iterator[Batch], count: int) -> None:
+        """Take `count` micro-batches forward and back; the sums of the step are on their way when it returns.
+
+        Collective: every rank of the gang steps, each with its own micro-batches.
+        """
+        ...
+
+
+class MicroBatchRunner:
+    """The whole model is on this rank, or on it and its tensor-parallel peers."""
+
+    def __init__(
+        self, context: RankContext, wrapped: ParallelModel, update: Update, loss_of: Callable[[Batch], Loss]
+    ) -> None:
+        """`loss_of` is the forward pass of one micro-batch."""
+        self._context, self._wrapped, self._update, self._loss_of = context, wrapped, update, loss_of
+
+    def step(self, batches: Iterator[Batch], count: int) -> None:
+        for number, batch in enumerate(batches):
+            is_last = number == count - 1
+            self._wrapped.set_sync(is_last)
+            self._context.phase("forward")
+            loss = self._loss_of(batch)
+            self._update.forward_done()
+            self._update.backward(loss, is_last=is_last)
+            self._context.clock.switch("data")
+
 
 BUILD_SECONDS = 600.0
 """Silence announced for building a model."""
@@ -24,13 +55,13 @@ BUILD_SECONDS = 600.0
 class Trainer:
     """Model, optimizer and engine of one job; all ranks make the same calls."""
 
-    def __init__(self, context: Context, task: Task, course: Course) -> None:
+    def __init__(self, context: RankContext, task: Task, course: TrainingJob) -> None:
         self.context, self.task, self.course = context, task, course
         with context.during("build", at_most_seconds=BUILD_SECONDS):
             first = Initializer.build(lambda: task.build_model(dict(context.plan.model)), seed=course.seed)
             self.wrapped = wrap(first, context, hints_of(task))
             seed_everything(course.seed, rank=context.draws_as)
-            self.engine = Engine(context, self.wrapped, _optimizer(task, self.wrapped.bare, context), course)
+            self.engine = TrainingEngine(context, self.wrapped, _optimizer(task, self.wrapped.bare, context), course)
         self.cut = SequenceCut.of(context, hints_of(task))
         self.runner = self._runner()
         self._takes = forward_names(self.wrapped.bare)
@@ -72,16 +103,16 @@ class Trainer:
     def _loss_of(self, batch: Batch) -> Loss:
         return self.loss(self.wrapped.model, batch)
 
-    def _runner(self) -> Runner:
+    def _runner(self) -> StepRunner:
         context, update = self.context, self.engine.update
         if context.plan.mesh.pp == 1:
-            return LocalRunner(context, self.wrapped, update, self._loss_of)
-        from gangline.train.loop.pipelined import PipelinedRunner  # brings torch's schedules along
+            return MicroBatchRunner(context, self.wrapped, update, self._loss_of)
+        from gangline.train.loop.pipeline_runner import PipelineRunner  # brings torch's schedules along
 
-        return PipelinedRunner(context, self.wrapped, update, loss_of=self.task.loss, inputs_of=self._inputs)
+        return PipelineRunner(context, self.wrapped, update, loss_of=self.task.loss, inputs_of=self._inputs)
 
 
-def _optimizer(task: Task, model: Any, context: Context) -> Any:
+def _optimizer(task: Task, model: Any, context: RankContext) -> Any:
     plan = context.plan
     if hasattr(task, "build_optimizer"):
         made = task.build_optimizer(model, dict(plan.optimizer))

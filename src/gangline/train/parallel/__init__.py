@@ -1,4 +1,5 @@
-"""How a plan's axes change a model: a module an axis or an option, put together in `apply` and, by block, in `blocks`.
+"""How a plan's axes change a model: one module per axis or option, applied per block in `blocks`.
 
-What the loop sees of the outcome is `model.ParallelModel`; which rank sits where says `train.mesh`.
+The loop sees the result as `model.ParallelModel`; `train.runtime.device_mesh` says which rank is where, and
+`train.model.wrap` puts everything together.
 """

@@ -1,37 +1,43 @@
-"""The blocks of a model, and what becomes of each: cut, recomputed, compiled, shared, in this order, then the whole.
+"""Blocks of a model and how each is wrapped: cut, recomputed, compiled, sharded, in this order; then the whole."""
 
-Who calls it for which blocks is left to `apply` and, where a rank has some of them only, to `pipeline.build`.
-"""
+import os
+from pathlib import Path
 
 from torch import nn
 
 from gangline.errors import ConfigError
-from gangline.train.context import Context
-from gangline.train.initialize import ROOT
-from gangline.train.mesh import REPLICATE, SHARD
-from gangline.train.parallel.activation import recompute
-from gangline.train.parallel.calls import BlockCalls
-from gangline.train.parallel.compiled import compile_block
+from gangline.spec.strategies import OUTER, wrapping_of
+from gangline.train.parallel.call_order import BlockCalls
+from gangline.train.parallel.collective_timing import time_replicas
 from gangline.train.parallel.compress.bucket import layout_of_shard
-from gangline.train.parallel.compress.choose import ShardHook, compressor_of, ddp_hook, reduce_dtype, shard_hook
-from gangline.train.parallel.context import cut_block, cut_root
-from gangline.train.parallel.copies import copy
-from gangline.train.parallel.data_parallel import Plain, Replicated, Sharded, shard
-from gangline.train.parallel.expert import ExpertParallel
+from gangline.train.parallel.compress.factory import ShardHook, compressor_of, ddp_hook, reduce_dtype, shard_hook
+from gangline.train.parallel.context_parallel import cut_block, cut_root
+from gangline.train.parallel.data_parallel import Replicated, Sharded, SingleRank, replicate_module, shard
+from gangline.train.parallel.expert_parallel import ExpertParallel
+from gangline.train.parallel.memory_savings import keep_on_host, recompute, shard_offload
 from gangline.train.parallel.model import ParallelModel
-from gangline.train.parallel.offload import keep_on_host, shard_offload
-from gangline.train.parallel.patterns import matches
-from gangline.train.parallel.tensor import TensorParallel
-from gangline.train.parallel.timed import time_replicas
-from gangline.train.strategies import OUTER, wrapping_of
+from gangline.train.parallel.module_patterns import matches
+from gangline.train.parallel.tensor_parallel import TensorParallel
+from gangline.train.runtime.context import RankContext
+from gangline.train.runtime.device_mesh import REPLICATE, SHARD
+from gangline.train.runtime.initialization import ROOT
 from gangline.train.task import ParallelHints
+
+CACHE = "TORCHINDUCTOR_CACHE_DIR"
+"""Where torch looks for what it compiled before; it takes a folder from the environment alone."""
+
+
+def compile_block(block: nn.Module, folder: Path) -> None:
+    """Have the next call of `block` compile it, in place; what comes of it stays in `folder` for later generations."""
+    os.environ.setdefault(CACHE, str(folder))
+    block.compile()
 
 
 class BlockWrapper:
     """What becomes of each block, then of the whole, in the one order that works: cut it, recompute it, compile it,
     share it. Every rank makes the same calls."""
 
-    def __init__(self, context: Context, hints: ParallelHints) -> None:
+    def __init__(self, context: RankContext, hints: ParallelHints) -> None:
         self._context, self._hints = context, hints
         self._wrapping = wrapping_of(context.plan)
         self._compressor = compressor_of(context)
@@ -88,7 +94,7 @@ class BlockWrapper:
                 group=context.meshes.group(REPLICATE),
                 hook=ddp_hook(self._compressor, module) if self._compressor else None, skips=self._hints.skips,
             )  # fmt: skip
-        return Plain(module)
+        return SingleRank(module)
 
     def _ease(self, module: nn.Module) -> None:
         """What is done to each block, or to a model without any as a whole."""
@@ -115,7 +121,7 @@ class BlockWrapper:
         mesh = self._context.meshes.data
         assert mesh is not None, "copies have a mesh"
         plan = self._context.plan
-        copy(module, mesh, precision=plan.precision, is_root=is_root, reduce=reduce_dtype(plan))
+        replicate_module(module, mesh, precision=plan.precision, is_root=is_root, reduce=reduce_dtype(plan))
 
     def _hook(self, module: nn.Module, name: str, shards: int) -> ShardHook | None:
         """What averages the shards of `module` among their replicas instead of FSDP2."""

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from gangline.train.context import Context
-from gangline.train.mesh import REPLICATE, SHARD
-from gangline.train.parallel.compress.wire import Wire
-from gangline.train.strategies import OUTER
+from gangline.spec.strategies import OUTER
+from gangline.train.parallel.compress.collectives import GradientCollectives
+from gangline.train.runtime.context import RankContext
+from gangline.train.runtime.device_mesh import REPLICATE, SHARD
 
 Place = tuple[dict[str, Any], str]
 """The table of a module that holds a buffer, and its name there: code may put another tensor in its place."""
@@ -27,7 +27,7 @@ Place = tuple[dict[str, Any], str]
 class ChangingBuffers:
     """Of one model on this rank; all ranks make the same calls but `begin` and `grown`, which are local."""
 
-    def __init__(self, context: Context, model: nn.Module) -> None:
+    def __init__(self, context: RankContext, model: nn.Module) -> None:
         found = _saved_buffers(model)
         self._places = [place for place, _ in found]
         self._context = context
@@ -35,7 +35,7 @@ class ChangingBuffers:
         """Which ones change, as all ranks that hold them know."""
         self._seen: list[tuple[int, int]] | None = None
         self._kept: list[Tensor | None] = []
-        self._wires: list[Wire] | None = None
+        self._wires: list[GradientCollectives] | None = None
 
     def begin(self) -> None:
         """Before the data of a step are fetched."""
@@ -89,13 +89,15 @@ class ChangingBuffers:
         for tensor, mean in zip(tensors, torch.split(flat, [each.numel() for each in tensors]), strict=True):
             tensor.copy_((mean if tensor.is_floating_point() else mean.round()).view_as(tensor))
 
-    def _peers(self) -> list[Wire]:
+    def _peers(self) -> list[GradientCollectives]:
         """Those that see other samples, one axis after the other; replicas that drift meet in their outer steps."""
         if self._wires is None:
             context = self._context
             axes = (SHARD,) if context.plan.strategy in OUTER else (SHARD, REPLICATE)
             groups = [context.meshes.group(axis) for axis in axes]
-            self._wires = [Wire(each, context.waits) for each in groups if each is not None and each.size() > 1]
+            self._wires = [
+                GradientCollectives(each, context.waits) for each in groups if each is not None and each.size() > 1
+            ]
         return self._wires
 
     def _keep(self, numbers: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""DDP and FSDP2 around one model: which gradients are reduced when, and how long ranks wait for each other in it."""
+"""Data parallelism around a model: DDP, FSDP2, replication of tensor-parallel modules; when gradients are reduced."""
 
 import warnings
 from typing import Any, cast
@@ -12,15 +12,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gangline.errors import ConfigError
 from gangline.spec.plan import Precision
-from gangline.train.account.wait import WaitMeter
-from gangline.train.compat import queue_callback
-from gangline.train.parallel.calls import BlockCalls
-from gangline.train.parallel.compress.choose import DdpHook, ShardHook
+from gangline.train.account.clock import WaitMeter
+from gangline.train.parallel.call_order import BlockCalls
+from gangline.train.parallel.collective_timing import time_shards
+from gangline.train.parallel.compress.factory import DdpHook, ShardHook
 from gangline.train.parallel.precision import shard_policy
-from gangline.train.parallel.timed import time_shards
+from gangline.train.runtime.torch_compat import queue_callback, replicate
 
 
-class Plain:
+class SingleRank:
     """One rank, nothing to share."""
 
     sharded = False
@@ -171,3 +171,11 @@ def shard(
 
 VIEW_WARNING = r"FSDP2-wrapped module \(.*\) returned a view tensor"
 """Said of any model that ends in a reshape; only one that is changed in place afterwards would be wrong."""
+
+
+def replicate_module(
+    module: nn.Module, mesh: DeviceMesh, *, precision: Precision, is_root: bool, reduce: torch.dtype = torch.float32
+) -> None:
+    """Average the gradients of what no inner call took over `mesh` in the precision `reduce`; all ranks must call."""
+    warnings.filterwarnings("ignore", message=VIEW_WARNING)
+    replicate(module, mesh=mesh, mp_policy=shard_policy(precision, is_root=is_root, reduce=reduce))

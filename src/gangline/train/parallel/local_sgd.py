@@ -1,11 +1,4 @@
-"""Replicas that go their own way for some steps, then come together: local SGD and DiLoCo.
-
-Each replica (one rank, or the ranks that share its shards) updates its own weights. An *outer step* every so often
-brings them together: local SGD takes the mean of the weights; DiLoCo (Douillard et al. 2023) takes what the weights
-changed since the last outer step, averaged, for a gradient, and gives it to SGD with Nesterov momentum. With an outer
-rate of 1 and no momentum both are the same. In between, replicas agree on two numbers a step, loss and norm, and differ
-in everything else; whatever is to be saved or measured waits for an outer step.
-"""
+"""Local SGD and DiLoCo: replicas train independently for some steps, then an outer step combines them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
@@ -14,22 +7,22 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from gangline.checkpoint.index import OPTIMIZER
+from gangline.checkpoint.format.index import OPTIMIZER
 from gangline.checkpoint.state import live_state
 from gangline.errors import ConfigError
-from gangline.spec.plan import Compression
-from gangline.train.context import Context
+from gangline.spec.plan import Compression, Plan
+from gangline.spec.strategies import OUTER
 from gangline.train.parallel.compress.bucket import Bucket, Compressor, Piece
-from gangline.train.parallel.compress.choose import make_compressor
-from gangline.train.parallel.compress.half import Whole
-from gangline.train.parallel.compress.wire import Wire
-from gangline.train.strategies import OUTER
+from gangline.train.parallel.compress.collectives import GradientCollectives
+from gangline.train.parallel.compress.factory import make_compressor
+from gangline.train.parallel.compress.half import Uncompressed
+from gangline.train.runtime.context import RankContext
 
 BUCKET_BYTES = 25 * 2**20
 _INNER, _MOMENTUM = "inner/", "outer_momentum/"
 
 
-class Coming(Protocol):
+class OuterRule(Protocol):
     """How replicas come together."""
 
     def together(self) -> None:
@@ -45,17 +38,17 @@ class Coming(Protocol):
         ...
 
 
-class Outer:
+class OuterStep:
     """Outer steps of one training; every rank of the gang makes the same calls."""
 
-    def __init__(self, context: Context, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, context: RankContext, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """`model` is bare; `optimizer` is the inner one."""
         plan = context.plan
-        self._wire = Wire(context.meshes.group("dp_replicate"), context.waits)
+        self._wire = GradientCollectives(context.meshes.group("dp_replicate"), context.waits)
         self._model, self._optimizer = model, optimizer
         self._buffers = {name: each for name, each in model.named_buffers() if each.is_floating_point()}
-        self._plain = Average(Whole(self._wire), plan.bucket_bytes)
-        self._coming: Coming = Mean(model, self._plain)
+        self._plain = Average(Uncompressed(self._wire), plan.bucket_bytes)
+        self._coming: OuterRule = Mean(model, self._plain)
         if plan.strategy == "diloco":
             squeeze = make_compressor(plan.compression, self._wire, seed=plan.seed)
             context.memories["compression"] = squeeze
@@ -93,7 +86,7 @@ class Outer:
         return {name.removeprefix(OPTIMIZER): each for name, each in state.items() if name.startswith(OPTIMIZER)}
 
 
-def make_outer(context: Context, model: nn.Module, optimizer: torch.optim.Optimizer) -> Outer | None:
+def make_outer_step(context: RankContext, model: nn.Module, optimizer: torch.optim.Optimizer) -> OuterStep | None:
     """Outer steps where the plan has them; None: replicas are always together.
 
     Raises:
@@ -104,7 +97,7 @@ def make_outer(context: Context, model: nn.Module, optimizer: torch.optim.Optimi
         return None
     if plan.mesh.dp_replicate == 1:
         raise ConfigError(f"train.strategy {plan.strategy!r} wants dp_replicate of 2 or more, found 1; fsdp needs none")
-    return Outer(context, model, optimizer)
+    return OuterStep(context, model, optimizer)
 
 
 class Mean:
@@ -194,3 +187,16 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 def local(tensor: Tensor) -> Tensor:
     """This rank's shard, the memory itself."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def outer_interval(plan: Plan) -> int:
+    """Steps from one outer step to the next; 1: replicas are always together."""
+    return (plan.compression.outer_steps or 1) if plan.strategy in OUTER else 1
+
+
+def is_due(step: int, *, every: int, outer: int = 1) -> bool:
+    """Is `step` the first at which replicas are together since a multiple of `every` was reached?
+
+    Without outer steps these are the multiples of `every`.
+    """
+    return step % outer == 0 and step // every > (step - outer) // every

@@ -1,14 +1,24 @@
-"""Where the state of an optimizer is kept: whole on every rank, a share on each, or in files."""
+"""Where optimizer state is kept: whole on every rank, in shares (ZeRO-1), or in files; one parameter group per mesh."""
 
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from gangline.train.context import Context
-from gangline.train.mesh import REPLICATE
-from gangline.train.parallel.state_on_disk import StateOnDisk, Window
-from gangline.train.strategies import wrapping_of
+from gangline.errors import ConfigError
+from gangline.spec.strategies import wrapping_of
+from gangline.train.parallel.state_on_disk import StateOnDisk, StateWindow
+from gangline.train.runtime.context import RankContext
+from gangline.train.runtime.device_mesh import REPLICATE
 
 
-def place_state(optimizer: Optimizer, context: Context, *, window: type[Window] = Window) -> Optimizer:
+def place_state(optimizer: Optimizer, context: RankContext, *, window: type[StateWindow] = StateWindow) -> Optimizer:
     """Have `optimizer`, which has not stepped yet, keep its state where the plan says; all ranks must call.
 
     Args:
@@ -25,9 +35,50 @@ def place_state(optimizer: Optimizer, context: Context, *, window: type[Window] 
     on_disk = context.plan.memory.offload == "optimizer_nvme"
     if wrapping_of(context.plan) != "zero1":
         return StateOnDisk(optimizer, context.scratch, window=window) if on_disk else optimizer
-    from gangline.train.parallel.zero1 import share_state  # it pulls in torch's other distributed optimizers
 
-    shared = share_state(optimizer, context.meshes.group(REPLICATE))
+    shared = shard_optimizer(optimizer, context.meshes.group(REPLICATE))
     if on_disk:
         shared.optim = StateOnDisk(shared.optim, context.scratch, window=window)
     return shared
+
+
+def shard_optimizer(optimizer: Optimizer, group: ProcessGroup | None) -> ZeroRedundancyOptimizer:
+    """The same rule over the same parameters, with state for this rank's share only; all ranks must call.
+
+    Args:
+        optimizer: Any of torch's kind that has not stepped yet; it is not used further.
+        group: Ranks that hold copies of the parameters; None: the whole gang.
+
+    Raises:
+        ConfigError: Its class cannot be made again from its own options, or parameters differ in dtype.
+    """
+    kind = type(optimizer)
+    takes = inspect.signature(kind).parameters
+    options = {name: value for name, value in optimizer.defaults.items() if name in takes}
+    groups = [dict(each) for each in optimizer.param_groups]
+    try:
+        return ZeroRedundancyOptimizer(
+            groups, kind, process_group=group, parameters_as_bucket_view=True, **options
+        )  # fmt: skip
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"train.strategy zero1: wanted an optimizer that {kind.__name__}(parameters, **{sorted(options)}) makes "
+            f"again, over parameters of one dtype; found: {error}; fsdp shares any optimizer's state"
+        ) from error
+
+
+def split_groups_by_mesh(optimizer: torch.optim.Optimizer) -> None:
+    """Split the groups of `optimizer`, which has no state yet, by the meshes of their parameters; local.
+
+    Every group keeps its options, so that what is learned stays the same.
+    """
+    optimizer.param_groups[:] = [part for group in optimizer.param_groups for part in _split(group)]
+
+
+def _split(group: dict[str, Any]) -> list[dict[str, Any]]:
+    found: dict[DeviceMesh | None, list[Tensor]] = {}
+    for each in group["params"]:
+        found.setdefault(each.device_mesh if isinstance(each, DTensor) else None, []).append(each)
+    if len(found) < 2:
+        return [group]
+    return [group | {"params": parameters} for parameters in found.values()]

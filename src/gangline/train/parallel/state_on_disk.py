@@ -32,7 +32,12 @@ class StateOnDisk(Optimizer):
     """`inner`, whose state lies in files of `folder`; `param_groups` and `state` are its own."""
 
     def __init__(
-        self, inner: Optimizer, folder: Path, *, window_bytes: int = WINDOW_BYTES, window: "type[Window] | None" = None
+        self,
+        inner: Optimizer,
+        folder: Path,
+        *,
+        window_bytes: int = WINDOW_BYTES,
+        window: "type[StateWindow] | None" = None,
     ) -> None:
         """`inner` has not stepped yet; `window_bytes` of parameters are updated at a time, at least one of them.
 
@@ -49,7 +54,7 @@ class StateOnDisk(Optimizer):
             )
         super().__init__(inner.param_groups, inner.defaults)
         self._inner, self.param_groups, self.state = inner, inner.param_groups, inner.state
-        self._windows = [(window or Window)(each, folder) for each in _split(parameters, window_bytes)]
+        self._windows = [(window or StateWindow)(each, folder) for each in _split(parameters, window_bytes)]
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update all parameters, a window at a time.
@@ -71,7 +76,7 @@ class StateOnDisk(Optimizer):
         return loss
 
 
-class Window:
+class StateWindow:
     """Some parameters, and the file that holds their state once they have one."""
 
     def __init__(self, parameters: list[nn.Parameter], folder: Path) -> None:

@@ -12,8 +12,8 @@ from math import gcd
 from torch import nn
 
 from gangline.errors import ConfigError
-from gangline.planner.tensor import NO_RULES, degrees_that_work
-from gangline.train.parallel.patterns import join, matches
+from gangline.planner.axes.tensor import NO_RULES, degrees_that_work
+from gangline.train.parallel.module_patterns import join, matches
 from gangline.train.task import ParallelHints
 
 WORDS: Mapping[str, tuple[type[nn.Module], ...]] = {
@@ -38,7 +38,7 @@ local           works on whatever piece this peer holds (norms of single heads):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class TensorRule:
     """What becomes of one module."""
 
     word: str
@@ -46,7 +46,7 @@ class Rule:
     """Attribute of the module around it that counts what must stay whole."""
 
 
-def rule_of(name: str, hints: ParallelHints) -> Rule | None:
+def rule_of(name: str, hints: ParallelHints) -> TensorRule | None:
     """The rule of the module `name`: of the first pattern that matches. None: it stays as it is.
 
     Raises:
@@ -57,7 +57,7 @@ def rule_of(name: str, hints: ParallelHints) -> Rule | None:
             word, _, pieces = text.partition(":")
             if word not in WORDS:
                 raise ConfigError(f"hints.tensor {pattern!r}: wanted one of {sorted(WORDS)}, found {text!r}")
-            return Rule(word, pieces or None)
+            return TensorRule(word, pieces or None)
     return None
 
 
@@ -93,7 +93,7 @@ def require_degree(model: nn.Module, hints: ParallelHints, degree: int) -> None:
             )
 
 
-def _checked(model: nn.Module, hints: ParallelHints) -> dict[str, Rule]:
+def _checked(model: nn.Module, hints: ParallelHints) -> dict[str, TensorRule]:
     """Name of each module that has a rule to that rule."""
     modules = dict(model.named_modules())
     for pattern in hints.tensor:
@@ -109,7 +109,7 @@ def _checked(model: nn.Module, hints: ParallelHints) -> dict[str, Rule]:
     return rules
 
 
-def _check_shared(modules: Mapping[str, nn.Module], rules: Mapping[str, Rule]) -> None:
+def _check_shared(modules: Mapping[str, nn.Module], rules: Mapping[str, TensorRule]) -> None:
     """A weight that two modules share must be the same piece for both."""
     owners: dict[int, str] = {}
     for name, module in modules.items():
@@ -122,14 +122,14 @@ def _check_shared(modules: Mapping[str, nn.Module], rules: Mapping[str, Rule]) -
                 )
 
 
-def _cut_of(module: nn.Module, rule: Rule | None) -> int | None:
+def _cut_of(module: nn.Module, rule: TensorRule | None) -> int | None:
     """Dimension of the weight that is cut."""
     if rule is None or rule.word in ("sequence", "local"):
         return None
     return int((rule.word == "rowwise") != isinstance(module, nn.Embedding)) if rule.word != "embed" else 0
 
 
-def _counts(model: nn.Module, rules: Mapping[str, Rule]) -> list[tuple[str, int, str]]:
+def _counts(model: nn.Module, rules: Mapping[str, TensorRule]) -> list[tuple[str, int, str]]:
     """(module, number, of what): each number has to be divided among the peers."""
     found = []
     for name, rule in rules.items():

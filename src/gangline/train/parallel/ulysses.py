@@ -11,10 +11,10 @@ from torch.distributed import ProcessGroup
 from torch.nn.functional import scaled_dot_product_attention
 
 from gangline.errors import ConfigError
-from gangline.train.compat import all_to_all_single_autograd
+from gangline.train.runtime.torch_compat import all_to_all_single_autograd
 
 
-class Ulysses:
+class UlyssesAttention:
     """Peers of one sequence that exchange heads; it is an `attention.Exchange`."""
 
     def __init__(self, group: ProcessGroup) -> None:

@@ -11,16 +11,16 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from gangline.spec.profiling import ProfileRequest, ProfileSummary
-from gangline.train.profiling.calls import STEP
-from gangline.train.profiling.trace import summarise
+from gangline.spec.gang.profiling import ProfileRequest, ProfileSummary
+from gangline.train.profiling.trace_calls import STEP
+from gangline.train.profiling.trace_summary import summarise
 
 MOST_PHASES = 2000
 MOST_TRACE_BYTES = 64 << 20
 """Compressed; a larger one is not kept, its summary is."""
 
 
-class Window:
+class ProfilerWindow:
     """Open from its making to `close`; local, no collective."""
 
     def __init__(self, request: ProfileRequest, *, rank: int, folder: Path, device: torch.device) -> None:

@@ -1,17 +1,43 @@
-"""An evaluate gang: several seeds for a band, or a checkpoint on held-out data."""
+"""An evaluate gang: jobs one after another on the same ranks, for a band of seeds or a checkpoint on held-out data."""
+
+from typing import Any
 
 from gangline.errors import SIGTERM_CODE
-from gangline.spec.gang import GangResult
-from gangline.train.context import Context
-from gangline.train.results import write_result
-from gangline.train.roles.jobs import run_job
-from gangline.train.roles.splits import fetch, open_split
+from gangline.spec.gang.status import GangResult, JobResult
+from gangline.spec.plan import Job
+from gangline.train.account.results import losses_of, write_result
+from gangline.train.loop.engine import TrainingJob
+from gangline.train.loop.evaluation import evaluate
+from gangline.train.loop.trainer import Trainer
+from gangline.train.runtime.context import RankContext
+from gangline.train.runtime.data_splits import fetch_data, open_split
 from gangline.train.task import Task
 
 
-def run(context: Context, task: Task) -> int:
+def run_job(context: RankContext, task: Task, job: Job, number: int, holdout: Any) -> JobResult | None:
+    """Train from step 0 or open a checkpoint, then evaluate; None: asked to stop. Collective."""
+    plan = context.plan
+    steps = (job.steps or plan.last_step) if job.train else 0
+    context.events.emit("job_started", seed=job.seed, index=number, jobs=len(plan.jobs), steps=steps)
+    trainer = Trainer(context, task, TrainingJob(seed=job.seed, steps=steps, job=number))
+    engine = trainer.engine
+    if job.checkpoint is not None:
+        engine.resume(at=job.checkpoint)
+    if job.train:
+        trainer.train(open_split(context, task, "train", seed=job.seed))
+    engine.close()
+    if engine.stopped:
+        return None
+    metrics = evaluate(trainer, holdout)
+    step = engine.progress.step
+    context.events.emit("evaluated", step=step, seed=job.seed, metrics=metrics)
+    losses = losses_of(context.metrics, seed=trainer.course.seed, job=trainer.course.job)
+    return JobResult(seed=job.seed, step=step, metrics=metrics, losses=losses)
+
+
+def run(context: RankContext, task: Task) -> int:
     """Exit code of this rank; collective."""
-    fetch(context)
+    fetch_data(context)
     results = []
     for number, job in enumerate(context.plan.jobs):
         holdout = open_split(context, task, "holdout", seed=job.seed)

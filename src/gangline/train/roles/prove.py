@@ -4,24 +4,24 @@ Full tensors of model and optimizer as this plan opened them against the bytes i
 training job from step 0, so that the losses of both plans can be laid side by side.
 """
 
-from gangline.checkpoint.stored import compare, stored_digests
+from gangline.checkpoint.format.stored_tensors import compare, stored_digests
 from gangline.errors import SIGTERM_CODE
-from gangline.spec.gang import GangResult, JobResult, TensorDigests
+from gangline.spec.gang.status import GangResult, JobResult, TensorDigests
 from gangline.spec.plan import Job
-from gangline.train.context import Context
-from gangline.train.loop.engine import Course
+from gangline.train.account.results import write_result
+from gangline.train.loop.engine import TrainingJob
 from gangline.train.loop.trainer import Trainer
-from gangline.train.results import write_result
-from gangline.train.roles.jobs import run_job
-from gangline.train.roles.splits import fetch, open_split
+from gangline.train.roles.evaluate import run_job
+from gangline.train.runtime.context import RankContext
+from gangline.train.runtime.data_splits import fetch_data, open_split
 from gangline.train.task import Task
 
 DIGEST_SECONDS = 3600.0
 
 
-def run(context: Context, task: Task) -> int:
+def run(context: RankContext, task: Task) -> int:
     """Exit code of this rank; collective."""
-    fetch(context)
+    fetch_data(context)
     digests: TensorDigests | None = None
     results: list[JobResult] = []
     for number, job in enumerate(context.plan.jobs):
@@ -38,9 +38,9 @@ def run(context: Context, task: Task) -> int:
     return 0
 
 
-def _compare(context: Context, task: Task, job: Job, checkpoint: str) -> TensorDigests:
+def _compare(context: RankContext, task: Task, job: Job, checkpoint: str) -> TensorDigests:
     """Rank 0's answer counts: it alone reads the store."""
-    trainer = Trainer(context, task, Course(seed=job.seed, steps=0, job=0))
+    trainer = Trainer(context, task, TrainingJob(seed=job.seed, steps=0, job=0))
     trainer.engine.resume(at=checkpoint)
     with context.during("evaluate", at_most_seconds=DIGEST_SECONDS):
         opened = trainer.engine.saves.digests()

@@ -3,38 +3,38 @@
 from collections.abc import Callable
 
 from gangline.errors import SIGTERM_CODE
-from gangline.spec.gang import GangResult, JobResult
-from gangline.train.context import Context
+from gangline.spec.gang.status import GangResult, JobResult
+from gangline.train.account.results import losses_of, write_result
 from gangline.train.live.replica import Replica
-from gangline.train.loop.engine import Course, Engine
+from gangline.train.loop.engine import TrainingEngine, TrainingJob
 from gangline.train.loop.evaluation import evaluate
-from gangline.train.loop.outer import is_due, outer_every
 from gangline.train.loop.trainer import Trainer
-from gangline.train.results import losses_of, write_result
-from gangline.train.roles.splits import fetch, open_split
+from gangline.train.parallel.local_sgd import is_due, outer_interval
+from gangline.train.runtime.context import RankContext
+from gangline.train.runtime.data_splits import fetch_data, open_split
 from gangline.train.task import Task, export_names_of
 
 
-def run(context: Context, task: Task) -> int:
+def run(context: RankContext, task: Task) -> int:
     """Exit code of this rank; collective."""
     if context.plan.recovery.mode == "restart":
-        return _train(context, task, Engine.resume)
+        return _train(context, task, TrainingEngine.resume)
     replica = Replica(context)
     return replica.train(lambda: _train(context, task, replica.begin))
 
 
-def _train(context: Context, task: Task, begin: Callable[[Engine], object]) -> int:
+def _train(context: RankContext, task: Task, begin: Callable[[TrainingEngine], object]) -> int:
     """Build the training and see it through; `begin` gives it the state that it goes on from."""
     plan = context.plan
     names = export_names_of(task)
-    fetch(context)
-    trainer = Trainer(context, task, Course(seed=plan.seed, steps=plan.last_step))
+    fetch_data(context)
+    trainer = Trainer(context, task, TrainingJob(seed=plan.seed, steps=plan.last_step))
     engine = trainer.engine
     begin(engine)
     holdout = open_split(context, task, "holdout", seed=plan.seed)
 
     def evaluate_now(step: int) -> None:
-        if plan.evaluate_every and is_due(step, every=plan.evaluate_every, outer=outer_every(plan)):
+        if plan.evaluate_every and is_due(step, every=plan.evaluate_every, outer=outer_interval(plan)):
             context.events.emit("evaluated", step=step, seed=plan.seed, metrics=evaluate(trainer, holdout))
 
     if engine.has_more:

@@ -1,8 +1,8 @@
-"""Names of programs that a process starts and that tell nothing of what they read, from audit events of Python.
+"""Programs that a process starts and that do not report what they read, from audit events of Python.
 
-Standard library alone, as `ran`. No names of: a Python that tells by itself, tools of the system or the environment
-that read no data of a training, and what torch's compiler starts. A tool goes by its folder, too: a repository may
-bring a program of the same name.
+Standard library only. Left out: a Python that reports itself, tools of the system or the environment that read no
+training data, and what torch's compiler starts. A tool is recognized by its folder, too: a repository may bring a
+program of the same name.
 """
 
 import os

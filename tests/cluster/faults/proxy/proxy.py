@@ -1,7 +1,7 @@
 """`ApiFaultProxy`: stands before a real or fake API server and does to single requests what networks and servers do.
 
 It ends TLS with a certificate authority of its own and goes on with the credentials of a kubeconfig, so a client needs
-nothing but the kubeconfig that it writes. Faults of bytes and connections are `gangline.launch.faults.FaultProxy`'s,
+nothing but the kubeconfig that it writes. Faults of bytes and connections are `gangline.faults.FaultProxy`'s,
 which may stand before this one.
 """
 
@@ -22,8 +22,8 @@ from tests.cluster.faults.proxy.certificates import write_certificates
 from tests.cluster.faults.proxy.rules import HttpRule, RuleBook
 from urllib3.exceptions import HTTPError
 
-from gangline.launch.kubernetes.api.lines import bounded_lines
-from gangline.launch.kubernetes.api.sign_in import Session, sign_in
+from gangline.launch.kubernetes.client.auth import ApiSession, sign_in
+from gangline.launch.kubernetes.client.streaming import bounded_lines
 
 _REASONS = {409: "Conflict", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout"}
 _PASSED_ON = ("Content-Type", "Accept", "Impersonate-User", "Impersonate-Group")
@@ -79,7 +79,7 @@ class ApiFaultProxy:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     book: RuleBook
-    session: Session
+    session: ApiSession
 
     def do_GET(self) -> None:
         size = int(self.headers.get("Content-Length", "0"))

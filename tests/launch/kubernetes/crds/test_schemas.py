@@ -8,8 +8,8 @@ import pytest
 from tests.launch.kubernetes.crds.trim import FOLDER, JOBSETS, RELEASES, SPELLINGS, sent, trimmed
 from tests.launch.kubernetes.gangs import shared_setting
 
-from gangline.launch.kubernetes.objects.emit import merge
-from gangline.launch.kubernetes.objects.overrides import overriding_trainjob
+from gangline.launch.kubernetes.objects.manifest import merge
+from gangline.launch.kubernetes.objects.trainjob import overriding_trainjob
 
 SCHEMAS = {release: json.loads((FOLDER / f"{release}.json").read_text("utf-8")) for release in RELEASES}
 

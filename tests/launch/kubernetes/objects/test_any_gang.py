@@ -10,13 +10,13 @@ from tests.launch.kubernetes.gangs import CPU, IMAGE, NOW
 from tests.launch.kubernetes.templates import pod_of, template_of
 from tests.oracles.restricted_pods import violations
 
-from gangline.launch.kubernetes.api.facts import Facts
-from gangline.launch.kubernetes.objects.emit import emit, in_order
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts
+from gangline.launch.kubernetes.objects.manifest import in_order, render_yaml
 from gangline.launch.kubernetes.objects.pod import resources
 from gangline.launch.kubernetes.objects.render import render_as
-from gangline.launch.kubernetes.objects.setting import Setting
-from gangline.spec.podset import PodSet, Resources
-from gangline.spec.site import LaunchTable, PodTable
+from gangline.launch.kubernetes.objects.render_context import RenderContext
+from gangline.spec.config.site import LaunchTable, PodTable
+from gangline.spec.gang.podset import PodSet, Resources
 
 KINDS = ("job", "jobset", "trainjob")
 names = st.from_regex(r"\A[a-z][a-z0-9-]{0,14}[a-z0-9]\Z")
@@ -39,7 +39,7 @@ def podsets(draw):
         code=CPU.code,
         plan=CPU.plan,
         store=CPU.store,
-        command=("python", "-m", "gangline.train.pod"),
+        command=("python", "-m", "gangline.keeper.pod"),
         env=draw(variables),
         resources=Resources(
             cpus=draw(st.none() | st.floats(0.01, 256)),
@@ -69,12 +69,14 @@ sites = st.builds(
     tolerate=st.sampled_from([(), ("nvidia.com/gpu",)]),
 )
 settings = st.builds(
-    Setting,
+    RenderContext,
     podset=podsets(),
     namespace=names,
     pod=sites,
     launch=st.just(LaunchTable()),
-    facts=st.sampled_from([Facts(), Facts(priority_classes=("gangline-high",), api_addresses=("10.0.0.1",))]),
+    facts=st.sampled_from(
+        [ClusterFacts(), ClusterFacts(priority_classes=("gangline-high",), api_addresses=("10.0.0.1",))]
+    ),
     route=st.sampled_from(["gates", "none"]),
     now=st.just(NOW),
 )
@@ -96,7 +98,7 @@ def test_objects_of_any_gang_are_known_to_kubernetes(setting):
 @given(setting=settings, kind=st.sampled_from(KINDS))
 def test_same_question_gives_the_same_bytes(setting, kind):
     again = copy.deepcopy(setting)
-    assert emit(kind, setting) == emit(kind, again)
+    assert render_yaml(kind, setting) == render_yaml(kind, again)
 
 
 @given(setting=settings)

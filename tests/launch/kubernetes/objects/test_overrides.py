@@ -7,11 +7,11 @@ from tests.launch.kubernetes.gangs import CPU, GPU, GPU_SITE, PLACED, SITE, sett
 from tests.oracles.restricted_pods import violations
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.objects.emit import merge
-from gangline.launch.kubernetes.objects.overrides import overriding_trainjob, shared_runtime
+from gangline.launch.kubernetes.objects.manifest import merge
 from gangline.launch.kubernetes.objects.pod import pod_template
 from gangline.launch.kubernetes.objects.render import render_as
-from gangline.spec.site import LaunchTable
+from gangline.launch.kubernetes.objects.trainjob import overriding_trainjob, shared_runtime
+from gangline.spec.config.site import LaunchTable
 
 NORMAL = replace(GPU, priority="normal")
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from tests.launch.kubernetes.gangs import CPU, GPU, GPU_SITE, PLACED, setting
 
 from gangline.errors import ConfigError
+from gangline.keeper.ipc.environment import KeeperEnvironment
 from gangline.launch.kubernetes.objects.pod import pod_template, resources, volume_mounts, volumes
 from gangline.launch.kubernetes.objects.pod_environment import literal, pod_environment
-from gangline.launch.kubernetes.placing.quantity import count
-from gangline.spec.podset import Resources
-from gangline.spec.site import PodTable
-from gangline.train.environment import KeeperEnvironment
+from gangline.launch.kubernetes.placement.resources import count
+from gangline.spec.config.site import PodTable
+from gangline.spec.gang.podset import Resources
 
 
 def environment(found, index=0):

@@ -8,10 +8,10 @@ from tests.launch.kubernetes.gangs import CPU, GPU, GPU_SITE, NOW, SITE, cases, 
 from tests.launch.kubernetes.templates import template_of
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.api.facts import Facts
-from gangline.launch.kubernetes.objects.emit import in_order, merge
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts
+from gangline.launch.kubernetes.objects.manifest import in_order, merge
 from gangline.launch.kubernetes.objects.render import owned, owner_patch, render, render_as, secret
-from gangline.spec.site import LaunchTable
+from gangline.spec.config.site import LaunchTable
 
 KINDS = ("job", "jobset", "trainjob")
 ROOT = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "g", "uid": "u-1", "labels": {"x": "y"}}}
@@ -19,7 +19,8 @@ ROOT = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "g", "uid"
 
 def rendered(*, launcher="trainjob", facts=None, **more):
     return render(
-        CPU, namespace="gangs", pod=SITE, launch=LaunchTable(launcher=launcher), facts=facts or Facts(), route="none",
+        CPU, namespace="gangs", pod=SITE, launch=LaunchTable(launcher=launcher), facts=facts or ClusterFacts(),
+        route="none",
         now=NOW, **more,
     )  # fmt: skip
 
@@ -31,7 +32,7 @@ def test_plain_job_where_no_trainjob_is_served_and_it_is_said():
 
 
 def test_trainjob_where_it_is_served():
-    found = rendered(facts=Facts(trainer="podSpecOverrides"))
+    found = rendered(facts=ClusterFacts(trainer="podSpecOverrides"))
     assert (found.root["kind"], found.note) == ("TrainJob", "")
     assert [thing["kind"] for _, thing in found.before] == ["TrainingRuntime"]
 
@@ -39,7 +40,7 @@ def test_trainjob_where_it_is_served():
 @pytest.mark.parametrize(("launcher", "kind"), [("job", "Job"), ("jobset", "JobSet")])
 def test_root_that_the_site_asks_for_is_taken(launcher, kind):
     served = ("batch/v1/jobs", "jobset.x-k8s.io/v1alpha2/jobsets")
-    found = rendered(launcher=launcher, facts=Facts(trainer="runtimePatches", served=served))
+    found = rendered(launcher=launcher, facts=ClusterFacts(trainer="runtimePatches", served=served))
     assert (found.root["kind"], found.note) == (kind, "")
 
 
@@ -77,7 +78,7 @@ def test_kueue_without_a_queue_is_refused():
 
 
 def test_only_queue_of_a_namespace_is_taken():
-    facts = Facts(queues={"shared": "cluster"}, topologies=("default",))
+    facts = ClusterFacts(queues={"shared": "cluster"}, topologies=("default",))
     found = render_as("job", setting(route="kueue", facts=facts))
     assert found.release == {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "shared"}}}
     assert not [key for key in template_of(found)["metadata"]["annotations"] if "topology" in key]

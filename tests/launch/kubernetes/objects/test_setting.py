@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from tests.launch.kubernetes.gangs import CPU, GPU, NOW, setting
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.api.facts import Facts
-from gangline.launch.kubernetes.objects.setting import END, SPEC, labels, metadata, rfc3339
-from gangline.spec.placement import Placement, Server
-from gangline.spec.podset import PodSet
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts
+from gangline.launch.kubernetes.objects.render_context import END, SPEC, labels, metadata, rfc3339
+from gangline.spec.gang.podset import PlacedServer, Placement, PodSet
 
 
 @pytest.mark.parametrize("name", ["a" * 43, "9bytes", "Upper", "a_b", "a.b", "ends-", "", "a\n"])
@@ -71,7 +70,7 @@ def test_hard_end_leaves_a_week_to_wait():
 
 def test_priority_class_is_asked_for_only_where_there_is_one():
     assert setting(GPU).priority_class == "gangline-high"
-    assert setting(GPU, facts=Facts()).priority_class is None
+    assert setting(GPU, facts=ClusterFacts()).priority_class is None
 
 
 def test_root_holds_the_podset_itself():
@@ -81,7 +80,9 @@ def test_root_holds_the_podset_itself():
 
 
 def test_placement_of_the_largest_gang_fits_the_annotations_of_its_root():
-    servers = tuple(Server(name=f"node-{i:04}.rack-17", group=f"leaf-{i // 32:03}", block="pod-a") for i in range(2048))
+    servers = tuple(
+        PlacedServer(name=f"node-{i:04}.rack-17", group=f"leaf-{i // 32:03}", block="pod-a") for i in range(2048)
+    )
     placed = replace(GPU, num_nodes=2048, placement=Placement(servers=servers, devices_per_server=8))
     annotations = metadata(setting(placed), root=True)["annotations"]
     assert sum(len(name) + len(value) for name, value in annotations.items()) < 256 * 1024

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from gangline.launch.kubernetes.objects.setting import STARTING_SECONDS
+from gangline.launch.kubernetes.objects.render_context import STARTING_SECONDS
 from gangline.launch.kubernetes.waiting.holders import holders
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot
 

@@ -1,10 +1,15 @@
 """The Indexed Job of a gang: the root itself, and what JobSet and Trainer make of their templates."""
 
 from gangline.errors import SIGTERM_CODE
-from gangline.launch.kubernetes.api.protocol import Object
+from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.objects.pod import pod_template
-from gangline.launch.kubernetes.objects.setting import CONTAINER, Setting, collection, metadata
-from gangline.launch.kubernetes.pods import DISRUPTION
+from gangline.launch.kubernetes.objects.render_context import (
+    CONTAINER,
+    DISRUPTION,
+    RenderContext,
+    collection_path,
+    metadata,
+)
 
 GROUP_VERSION = "batch/v1"
 FINISHED_SECONDS = 3600
@@ -12,10 +17,10 @@ FINISHED_SECONDS = 3600
 
 
 def jobs_path(namespace: str) -> str:
-    return collection(GROUP_VERSION, "jobs", namespace)
+    return collection_path(GROUP_VERSION, "jobs", namespace)
 
 
-def job(setting: Setting) -> Object:
+def job(setting: RenderContext) -> Object:
     """Suspended; runs when `suspend` is taken away."""
     name = setting.podset.name
     spec = job_spec(setting, pod_template(setting, job=name, subdomain=name))
@@ -27,7 +32,7 @@ def job(setting: Setting) -> Object:
     }
 
 
-def job_spec(setting: Setting, template: Object) -> Object:
+def job_spec(setting: RenderContext, template: Object) -> Object:
     """One pod a node, none replaced but one that was asked to leave: keepers restart ranks, the line restarts gangs.
 
     A pod that is evicted has a condition. One that is deleted, by a queue that suspends its Job as by a person, has

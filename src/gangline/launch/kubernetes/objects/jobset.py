@@ -1,19 +1,19 @@
 """A gang under JobSet, alone or inside a TrainingRuntime: one replicated Job; JobSet makes the Service of its pods."""
 
-from gangline.launch.kubernetes.api.protocol import Object
-from gangline.launch.kubernetes.api.rights import JOBSET
+from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.cluster.rights import JOBSET
 from gangline.launch.kubernetes.objects.job import FINISHED_SECONDS, job_spec
 from gangline.launch.kubernetes.objects.pod import pod_template
-from gangline.launch.kubernetes.objects.setting import CHILD, Setting, collection, labels, metadata
+from gangline.launch.kubernetes.objects.render_context import CHILD, RenderContext, collection_path, labels, metadata
 
 GROUP_VERSION = f"{JOBSET}/v1alpha2"
 
 
 def jobsets_path(namespace: str) -> str:
-    return collection(GROUP_VERSION, "jobsets", namespace)
+    return collection_path(GROUP_VERSION, "jobsets", namespace)
 
 
-def jobset(setting: Setting) -> Object:
+def jobset(setting: RenderContext) -> Object:
     """Suspended; runs when `suspend` is taken away."""
     return {
         "apiVersion": GROUP_VERSION,
@@ -28,7 +28,7 @@ def job_of(gang: str) -> str:
     return f"{gang}-{CHILD}-0"
 
 
-def jobset_spec(setting: Setting, *, job_labels: dict[str, str] | None = None) -> Object:
+def jobset_spec(setting: RenderContext, *, job_labels: dict[str, str] | None = None) -> Object:
     """Without `suspend`, and without a time to live: Trainer 2.1 makes a JobSet that went away anew, and trains again.
 
     Without a failure policy, too: a Job that failed fails the JobSet, as "restart 0 times" would. But controllers drop

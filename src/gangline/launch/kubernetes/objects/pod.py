@@ -3,7 +3,7 @@
 import math
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.api.protocol import Object
+from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.objects.pod_environment import (
     CONTROL_PORT,
     HOME,
@@ -13,12 +13,12 @@ from gangline.launch.kubernetes.objects.pod_environment import (
     literal,
     pod_environment,
 )
-from gangline.launch.kubernetes.objects.setting import (
+from gangline.launch.kubernetes.objects.render_context import (
     CONTAINER,
     HOSTNAME,
     PLACEMENT_GATE,
     POOL,
-    Setting,
+    RenderContext,
     annotations,
     labels,
     secret_name,
@@ -29,7 +29,7 @@ LOST_NODE_SECONDS = 60
 """How long pods stay bound to a server that went away; Kubernetes' own 5 minutes hold the other servers idle."""
 
 
-def pod_template(setting: Setting, *, job: str, subdomain: str | None = None) -> Object:
+def pod_template(setting: RenderContext, *, job: str, subdomain: str | None = None) -> Object:
     """`template` of a Job.
 
     Args:
@@ -60,7 +60,7 @@ def pod_template(setting: Setting, *, job: str, subdomain: str | None = None) ->
     return {"metadata": {"labels": labels(setting.podset), "annotations": noted}, "spec": spec}
 
 
-def resources(setting: Setting) -> Object:
+def resources(setting: RenderContext) -> Object:
     """Requests and limits, equal; /dev/shm is memory of the container that writes to it."""
     wanted, pod, procs = setting.podset.resources, setting.pod, setting.podset.procs_per_node
     cpus = wanted.cpus if wanted.cpus is not None else pod.cpus * procs
@@ -73,7 +73,7 @@ def resources(setting: Setting) -> Object:
     return {"requests": asked, "limits": dict(asked)}
 
 
-def volumes(setting: Setting, *, job: str) -> list[Object]:
+def volumes(setting: RenderContext, *, job: str) -> list[Object]:
     found: list[Object] = [
         {"name": "work", "emptyDir": {"sizeLimit": str(int(setting.pod.disk_bytes))}},
         {"name": "tmp", "emptyDir": {"sizeLimit": str(TMP_BYTES)}},
@@ -84,7 +84,7 @@ def volumes(setting: Setting, *, job: str) -> list[Object]:
     return found
 
 
-def volume_mounts(setting: Setting) -> list[Object]:
+def volume_mounts(setting: RenderContext) -> list[Object]:
     found: list[Object] = [
         {"name": "work", "mountPath": HOME},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 -- a volume of the pod's own
@@ -95,7 +95,7 @@ def volume_mounts(setting: Setting) -> list[Object]:
     return found
 
 
-def _container(setting: Setting, master: str) -> Object:
+def _container(setting: RenderContext, master: str) -> Object:
     return {
         "name": CONTAINER,
         "image": setting.image,
@@ -121,13 +121,13 @@ def _container(setting: Setting, master: str) -> Object:
     }
 
 
-def _ports(setting: Setting) -> list[Object]:
+def _ports(setting: RenderContext) -> list[Object]:
     own = {"rendezvous": RENDEZVOUS_PORT, "control": CONTROL_PORT, "ready": READY_PORT}
     own |= {f"metrics-{local_rank}": port for local_rank, port in enumerate(setting.metrics_ports)}
     return [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in own.items()]
 
 
-def _security(setting: Setting) -> Object:
+def _security(setting: RenderContext) -> Object:
     user = setting.pod.user
     return {
         "runAsNonRoot": True,
@@ -138,7 +138,7 @@ def _security(setting: Setting) -> Object:
     }
 
 
-def _tolerations(setting: Setting) -> list[Object]:
+def _tolerations(setting: RenderContext) -> list[Object]:
     found: list[Object] = [{"key": key, "operator": "Exists"} for key in setting.pod.tolerate]
     if setting.podset.pool is not None:
         found.append({"key": POOL, "operator": "Equal", "value": setting.podset.pool})
@@ -146,7 +146,7 @@ def _tolerations(setting: Setting) -> list[Object]:
     return found + [{"key": f"node.kubernetes.io/{why}"} | lost for why in ("not-ready", "unreachable")]
 
 
-def _where(setting: Setting) -> Object:
+def _where(setting: RenderContext) -> Object:
     """Gates until the placer names a server; a placement that nobody carries out bounds the choice of servers."""
     podset = setting.podset
     selector = dict(setting.pod.selector) | ({POOL: podset.pool} if podset.pool is not None else {})
@@ -161,12 +161,12 @@ def _where(setting: Setting) -> Object:
     return found
 
 
-def _shm_bytes(setting: Setting) -> int:
+def _shm_bytes(setting: RenderContext) -> int:
     wanted = setting.podset.resources.shm_bytes
     return int(setting.pod.shm_bytes) if wanted is None else wanted
 
 
-def _num_rdma(setting: Setting) -> int:
+def _num_rdma(setting: RenderContext) -> int:
     """What the PodSet asks for, or one a GPU where the site names a resource for it."""
     wanted = setting.podset.resources
     if wanted.rdma and setting.pod.rdma is None:

@@ -1,8 +1,8 @@
 """The environment of a pod's keeper, the same in every pod of a gang but for its rank among them."""
 
-from gangline.launch.kubernetes.api.protocol import Object
-from gangline.launch.kubernetes.objects.setting import DEADLINE, Setting
-from gangline.spec.podset import PodSet
+from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.objects.render_context import DEADLINE, RenderContext
+from gangline.spec.gang.podset import PodSet
 
 RENDEZVOUS_PORT, CONTROL_PORT, READY_PORT = 29_500, 29_501, 29_502
 SECRETS_FOLDER = "/var/run/gangline/secrets"
@@ -13,7 +13,7 @@ CHECKPOINT_KEY, STORE_CREDENTIALS = "checkpoint-key", "store-credentials"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 
-def pod_environment(setting: Setting, *, master: str) -> list[Object]:
+def pod_environment(setting: RenderContext, *, master: str) -> list[Object]:
     """Entries by name: node ranks by reference, all else as it is.
 
     Args:
@@ -34,13 +34,13 @@ def literal(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def _network(setting: Setting) -> dict[str, str]:
+def _network(setting: RenderContext) -> dict[str, str]:
     """Where a fabric or the line says nothing else."""
     interface = setting.pod.interface
     return {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface, "NCCL_DEBUG": "WARN"}
 
 
-def _gang(setting: Setting) -> dict[str, str]:
+def _gang(setting: RenderContext) -> dict[str, str]:
     podset = setting.podset
     own = {
         "GANGLINE_RUN": podset.run,

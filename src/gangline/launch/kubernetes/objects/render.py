@@ -10,40 +10,55 @@ from datetime import datetime
 from typing import Literal
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.api.facts import Facts
-from gangline.launch.kubernetes.api.protocol import Object
-from gangline.launch.kubernetes.objects import network
-from gangline.launch.kubernetes.objects.around import secret, service, services_path
+from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts
+from gangline.launch.kubernetes.objects import network_policy
 from gangline.launch.kubernetes.objects.job import job, jobs_path
 from gangline.launch.kubernetes.objects.jobset import jobset, jobsets_path
-from gangline.launch.kubernetes.objects.overrides import overriding_trainjob
-from gangline.launch.kubernetes.objects.setting import (
+from gangline.launch.kubernetes.objects.render_context import (
     GANG,
     QUEUED,
+    RenderContext,
     Route,
-    Setting,
-    collection,
+    collection_path,
     owner_reference,
     rfc3339,
 )
-from gangline.launch.kubernetes.objects.trainjob import runtimes_path, training_runtime, trainjob, trainjobs_path
-from gangline.spec.podset import PodSet
-from gangline.spec.site import LaunchTable, PodTable
+from gangline.launch.kubernetes.objects.service_and_secret import secret, service, services_path
+from gangline.launch.kubernetes.objects.trainjob import (
+    overriding_trainjob,
+    runtimes_path,
+    training_runtime,
+    trainjob,
+    trainjobs_path,
+)
+from gangline.spec.config.site import LaunchTable, PodTable
+from gangline.spec.gang.podset import PodSet
 
-__all__ = ["Place", "Rendered", "Root", "choose_root", "owned", "owner_patch", "render", "render_as", "secret"]
+__all__ = [
+    "PathAndObject",
+    "Rendered",
+    "RootName",
+    "choose_root",
+    "owned",
+    "owner_patch",
+    "render",
+    "render_as",
+    "secret",
+]
 
-Root = Literal["trainjob", "job", "jobset"]
-Place = tuple[str, Object]
+RootName = Literal["trainjob", "job", "jobset"]
+PathAndObject = tuple[str, Object]
 """An object, and the path of the collection it is created in."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rendered:
-    before: tuple[Place, ...]
+    before: tuple[PathAndObject, ...]
     """What must be there before the root; owned by it as soon as it has a uid, see `owner_patch`."""
     root_path: str
     root: Object
-    around: tuple[Place, ...]
+    around: tuple[PathAndObject, ...]
     """What belongs to the root; give each its owner by `owned`. The Secret is the launcher's, see `secret`."""
     release: Object
     """Merge patch of the root that makes it runnable; the last write."""
@@ -59,7 +74,7 @@ def render(
     namespace: str,
     pod: PodTable,
     launch: LaunchTable,
-    facts: Facts,
+    facts: ClusterFacts,
     route: Route,
     now: datetime,
     owner: Object | None = None,
@@ -83,7 +98,7 @@ def render(
     Raises:
         ConfigError: Something of it cannot be said to this cluster.
     """
-    setting = Setting(
+    setting = RenderContext(
         podset=podset, namespace=namespace, pod=pod, launch=launch, facts=facts, route=route, now=now, owner=owner,
         pod_annotations=pod_annotations or {}, queue_labels=queue_labels or {},
     )  # fmt: skip
@@ -91,7 +106,7 @@ def render(
     return render_as(kind, setting, note=note)
 
 
-def render_as(kind: Root, setting: Setting, *, note: str = "") -> Rendered:
+def render_as(kind: RootName, setting: RenderContext, *, note: str = "") -> Rendered:
     """The objects of one gang under a root of this kind, served or not."""
     namespace = setting.namespace
     root_path, root = _root(setting, kind)
@@ -101,13 +116,13 @@ def render_as(kind: Root, setting: Setting, *, note: str = "") -> Rendered:
         root=root,
         around=_around(setting, kind),
         release=_release(setting),
-        pods_path=collection("v1", "pods", namespace),
+        pods_path=collection_path("v1", "pods", namespace),
         pod_selector=f"{GANG}={setting.podset.name}",
         note=note,
     )
 
 
-def choose_root(launch: LaunchTable, facts: Facts) -> tuple[Root, str]:
+def choose_root(launch: LaunchTable, facts: ClusterFacts) -> tuple[RootName, str]:
     """The kind of the root, and why it is not the one that the site asked for.
 
     Raises:
@@ -133,7 +148,7 @@ def owner_patch(root: Object) -> Object:
     return {"metadata": {"ownerReferences": [owner_reference(root)]}}
 
 
-def _root(setting: Setting, kind: Root) -> Place:
+def _root(setting: RenderContext, kind: RootName) -> PathAndObject:
     match kind:
         case "job":
             return jobs_path(setting.namespace), job(setting)
@@ -143,7 +158,7 @@ def _root(setting: Setting, kind: Root) -> Place:
             return trainjobs_path(setting.namespace), _trainjob(setting)
 
 
-def _trainjob(setting: Setting) -> Object:
+def _trainjob(setting: RenderContext) -> Object:
     """Where it is not known which Trainer there is, the newest spelling."""
     runtime = setting.launch.runtime
     if runtime is None:
@@ -151,19 +166,19 @@ def _trainjob(setting: Setting) -> Object:
     return overriding_trainjob(setting, runtime, setting.facts.trainer or "runtimePatches")
 
 
-def _before(setting: Setting, kind: Root) -> tuple[Place, ...]:
+def _before(setting: RenderContext, kind: RootName) -> tuple[PathAndObject, ...]:
     if kind != "trainjob" or setting.launch.runtime is not None:
         return ()
     return ((runtimes_path(setting.namespace), training_runtime(setting)),)
 
 
-def _around(setting: Setting, kind: Root) -> tuple[Place, ...]:
+def _around(setting: RenderContext, kind: RootName) -> tuple[PathAndObject, ...]:
     """JobSet makes a Service of its own, under the very name."""
-    policy = (network.network_policies_path(setting.namespace), network.network_policy(setting))
+    policy = (network_policy.network_policies_path(setting.namespace), network_policy.network_policy(setting))
     return ((services_path(setting.namespace), service(setting)), policy) if kind == "job" else (policy,)
 
 
-def _release(setting: Setting) -> Object:
+def _release(setting: RenderContext) -> Object:
     match setting.route:
         case "none":
             return {"spec": {"suspend": False}}

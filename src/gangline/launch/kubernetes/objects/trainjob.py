@@ -1,13 +1,26 @@
-"""A gang under Kubeflow Trainer: a TrainingRuntime of its own carries the template, a thin TrainJob refers to it.
+"""A gang under Kubeflow Trainer: a TrainJob with a TrainingRuntime of its own, or under an administrator's runtime.
 
-Of Trainer 2.0 to 2.3 every field of that template is spelt alike; what differs is how a TrainJob alters a runtime that
-others share, which `overrides` knows.
+In Trainer 2.0 to 2.3 every field of the template of an own TrainingRuntime has the same spelling. Under an
+administrator's ClusterTrainingRuntime, which has what is alike for all gangs (`shared_runtime`), the TrainJob
+overrides the rest, in three spellings. What no field of this Trainer can express is refused by name: a gang that
+silently runs without it would be worse.
 """
 
-from gangline.launch.kubernetes.api.protocol import Object
-from gangline.launch.kubernetes.api.rights import TRAINER
-from gangline.launch.kubernetes.objects.jobset import jobset_spec
-from gangline.launch.kubernetes.objects.setting import Setting, collection, labels, metadata
+from gangline.errors import ConfigError
+from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.cluster.facts import TrainerSpelling
+from gangline.launch.kubernetes.cluster.rights import TRAINER
+from gangline.launch.kubernetes.objects.jobset import job_of, jobset_spec
+from gangline.launch.kubernetes.objects.pod import pod_template
+from gangline.launch.kubernetes.objects.render_context import (
+    CHILD,
+    MANAGED_BY,
+    MOST_GRACE_SECONDS,
+    RenderContext,
+    collection_path,
+    labels,
+    metadata,
+)
 
 GROUP_VERSION = f"{TRAINER}/v1alpha1"
 ANCESTOR = {f"{TRAINER}/trainjob-ancestor-step": "trainer"}
@@ -15,14 +28,14 @@ ANCESTOR = {f"{TRAINER}/trainjob-ancestor-step": "trainer"}
 
 
 def trainjobs_path(namespace: str) -> str:
-    return collection(GROUP_VERSION, "trainjobs", namespace)
+    return collection_path(GROUP_VERSION, "trainjobs", namespace)
 
 
 def runtimes_path(namespace: str) -> str:
-    return collection(GROUP_VERSION, "trainingruntimes", namespace)
+    return collection_path(GROUP_VERSION, "trainingruntimes", namespace)
 
 
-def training_runtime(setting: Setting) -> Object:
+def training_runtime(setting: RenderContext) -> Object:
     """No `torch` policy: the environment stays ours, Trainer only counts nodes."""
     return {
         "apiVersion": GROUP_VERSION,
@@ -38,7 +51,7 @@ def training_runtime(setting: Setting) -> Object:
     }
 
 
-def trainjob(setting: Setting) -> Object:
+def trainjob(setting: RenderContext) -> Object:
     """Suspended; runs when `suspend` is taken away."""
     return {
         "apiVersion": GROUP_VERSION,
@@ -49,3 +62,130 @@ def trainjob(setting: Setting) -> Object:
             "suspend": True,
         },
     }
+
+
+MANAGER = "gangline/launcher"
+"""Who owns our patch among those of others, such as Kueue's."""
+_OF_EVERY_TRAINER = frozenset({"serviceAccountName", "nodeSelector", "tolerations", "volumes", "schedulingGates"})
+_SPEC: dict[TrainerSpelling, frozenset[str]] = {
+    "podSpecOverrides": _OF_EVERY_TRAINER,
+    "podTemplateOverrides": _OF_EVERY_TRAINER | {"affinity", "imagePullSecrets"},
+    "runtimePatches": _OF_EVERY_TRAINER | {"affinity", "imagePullSecrets", "securityContext"},
+}
+"""Fields of a pod's spec that a TrainJob may say."""
+_CONTAINER: dict[TrainerSpelling, tuple[str, ...]] = {
+    "podSpecOverrides": ("name", "volumeMounts"),
+    "podTemplateOverrides": ("name", "volumeMounts"),
+    "runtimePatches": ("name", "volumeMounts", "securityContext"),
+}
+_BROUGHT = frozenset(
+    {
+        "restartPolicy", "terminationGracePeriodSeconds", "automountServiceAccountToken", "enableServiceLinks",
+        "dnsConfig", "securityContext",
+    }
+)  # fmt: skip
+"""Fields of a pod's spec that the shared runtime brings."""
+_BROUGHT_BY_CONTAINER = (
+    "name", "image", "readinessProbe", "securityContext", "terminationMessagePath", "terminationMessagePolicy",
+)  # fmt: skip
+
+
+def overriding_trainjob(setting: RenderContext, runtime: str, spelling: TrainerSpelling) -> Object:
+    """Suspended; runs when `suspend` is taken away.
+
+    Raises:
+        ConfigError: This Trainer has no field for something the gang wants; it is named.
+    """
+    template = pod_template(setting, job=job_of(setting.podset.name))
+    _demand_sayable(setting, runtime, spelling, template)
+    return {
+        "apiVersion": GROUP_VERSION,
+        "kind": "TrainJob",
+        "metadata": metadata(setting, root=True),
+        "spec": {
+            "runtimeRef": {"apiGroup": TRAINER, "kind": "ClusterTrainingRuntime", "name": runtime},
+            "trainer": _trainer(setting, template),
+            spelling: [_said(spelling, template)],
+            "suspend": True,
+        },
+    }
+
+
+def shared_runtime(setting: RenderContext, runtime: str) -> Object:
+    """The ClusterTrainingRuntime that such TrainJobs refer to, for an administrator to create."""
+    spec = jobset_spec(setting, job_labels=ANCESTOR)
+    del spec["network"]["subdomain"]  # the name of each JobSet, as long as nothing else is said
+    (child,) = spec["replicatedJobs"]
+    child["template"]["metadata"]["labels"] = {MANAGED_BY: "gangline", **ANCESTOR}
+    job = child["template"]["spec"]
+    for own in ("activeDeadlineSeconds", "completions", "parallelism"):
+        job.pop(own, None)
+    job["template"] = _brought(job["template"])
+    return {
+        "apiVersion": GROUP_VERSION,
+        "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": runtime, "labels": {MANAGED_BY: "gangline"}},
+        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": spec}},
+    }
+
+
+def _brought(template: Object) -> Object:
+    """Grace at its most: keepers leave after that of their own gang."""
+    (container,) = template["spec"]["containers"]
+    return {
+        "spec": {name: value for name, value in template["spec"].items() if name in _BROUGHT}
+        | {
+            "terminationGracePeriodSeconds": MOST_GRACE_SECONDS,
+            "containers": [{name: container[name] for name in _BROUGHT_BY_CONTAINER}],
+        }
+    }
+
+
+def _demand_sayable(setting: RenderContext, runtime: str, spelling: TrainerSpelling, template: Object) -> None:
+    unsaid = sorted(set(template["spec"]) - _SPEC[spelling] - _BROUGHT - {"containers", "priorityClassName"})
+    if spelling == "podSpecOverrides":
+        unsaid.insert(0, "labels and annotations of pods")
+    if setting.podset.priority != "normal" and setting.priority_class is not None:
+        unsaid.append("priorityClassName")
+    if setting.pod.pull != "IfNotPresent":  # what Kubernetes does with a digest
+        unsaid.append("imagePullPolicy")
+    if unsaid:
+        raise ConfigError(
+            f"gang {setting.podset.name} under ClusterTrainingRuntime {runtime}: wanted {', '.join(unsaid)}, found a"
+            f" Trainer whose TrainJobs cannot say it ({spelling}); leave launch.runtime out of site.toml, so that every"
+            ' gang has a runtime of its own, or set launch.launcher = "job"'
+        )
+
+
+def _trainer(setting: RenderContext, template: Object) -> Object:
+    """Without PET_*, which a `torch` policy of the runtime sets itself."""
+    (container,) = template["spec"]["containers"]
+    return {
+        "image": container["image"],
+        "command": container["command"],
+        "env": [each for each in container["env"] if not each["name"].startswith("PET_")],
+        "numNodes": setting.podset.num_nodes,
+        "resourcesPerNode": container["resources"],
+    }
+
+
+def _said(spelling: TrainerSpelling, template: Object) -> Object:
+    """The entry of the list that the spelling names."""
+    (container,) = template["spec"]["containers"]
+    spec = {name: value for name, value in template["spec"].items() if name in _SPEC[spelling]}
+    spec["containers"] = [{name: container[name] for name in _CONTAINER[spelling]}]
+    targets = [{"name": CHILD}]
+    match spelling:
+        case "podSpecOverrides":
+            return {"targetJobs": targets, **spec}
+        case "podTemplateOverrides":
+            return {"targetJobs": targets, "metadata": template["metadata"], "spec": spec}
+        case "runtimePatches":
+            patched = {
+                "name": CHILD,
+                "template": {"spec": {"template": {"metadata": template["metadata"], "spec": spec}}},
+            }
+            return {
+                "manager": MANAGER,
+                "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [patched]}}},
+            }

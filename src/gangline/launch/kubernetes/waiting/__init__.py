@@ -1,6 +1,6 @@
-"""Why a gang waits, in one sentence: objects of the cluster in, `Waiting` out. Nothing here asks the cluster."""
+"""Why a gang waits, in one sentence. `evidence` reads the cluster; the rest is pure: objects to `WaitingReason`."""
 
 from gangline.launch.kubernetes.waiting.explain import explain
-from gangline.launch.kubernetes.waiting.snapshot import Snapshot, Waiting
+from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason
 
-__all__ = ["Snapshot", "Waiting", "explain"]
+__all__ = ["Snapshot", "WaitingReason", "explain"]

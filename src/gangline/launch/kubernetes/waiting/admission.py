@@ -3,9 +3,9 @@
 import re
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.placing.amounts import as_text, read_amounts
+from gangline.launch.kubernetes.placement.resources import as_text, read_amounts
 from gangline.launch.kubernetes.waiting.holders import holders
-from gangline.launch.kubernetes.waiting.snapshot import Snapshot, Waiting, event_time, one_line, read_time
+from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, event_time, one_line, read_time
 
 _QUOTA = re.compile(
     r"exceeded quota: (?P<name>\S+), requested: (?P<requested>.*?), used: (?P<used>.*?), limited: (?P<limited>.*)"
@@ -21,7 +21,7 @@ _MISSING = ("not found", "was found")
 _MISSING_SECONDS = 30.0
 
 
-def refused(seen: Snapshot) -> Waiting | None:
+def refused(seen: Snapshot) -> WaitingReason | None:
     """Pods that will never be made."""
     text = _why_not_created(seen)
     if text is None:
@@ -36,10 +36,10 @@ def refused(seen: Snapshot) -> Waiting | None:
     ):
         if found := pattern.search(text):
             sentence = words.format(*(one_line(each) for each in found.groups()))
-            return Waiting(kind="refused", sentence=sentence, raw=text, final_after_seconds=0.0)
+            return WaitingReason(kind="refused", sentence=sentence, raw=text, final_after_seconds=0.0)
     if found := _FORBIDDEN.search(text):
         missing = text.rstrip().endswith(_MISSING)
-        return Waiting(
+        return WaitingReason(
             kind="refused",
             sentence=f"refused: {one_line(found[1])}",
             raw=text,
@@ -48,7 +48,7 @@ def refused(seen: Snapshot) -> Waiting | None:
     return None
 
 
-def quota_used(seen: Snapshot) -> Waiting | None:
+def quota_used(seen: Snapshot) -> WaitingReason | None:
     """Pods that are made as soon as others go, or as soon as a webhook lives."""
     text = _why_not_created(seen)
     if text is None:
@@ -57,18 +57,18 @@ def quota_used(seen: Snapshot) -> Waiting | None:
         return _used_up(seen, text, quota)
     if dead := _DEAD_WEBHOOK.search(text):
         sentence = f"webhook {dead[1]} does not answer: {one_line(dead[2])}"
-        return Waiting(kind="webhook", sentence=sentence, raw=text)
-    return Waiting(kind="not-created", sentence=f"its pods cannot be made: {one_line(text)}", raw=text)
+        return WaitingReason(kind="webhook", sentence=sentence, raw=text)
+    return WaitingReason(kind="not-created", sentence=f"its pods cannot be made: {one_line(text)}", raw=text)
 
 
-def no_jobset(seen: Snapshot) -> Waiting | None:
+def no_jobset(seen: Snapshot) -> WaitingReason | None:
     """Trainer says only in an event that it cannot make what it is to make."""
     found = seen.recent_events("TrainJobResourcesCreationFailed")
     if not found or seen.pods:
         return None
     text = str(found[-1].get("message", ""))
     sentence = f"Trainer cannot make the JobSet: {one_line(text)}"
-    return Waiting(kind="trainer", sentence=sentence, raw=text, final_after_seconds=60.0)
+    return WaitingReason(kind="trainer", sentence=sentence, raw=text, final_after_seconds=60.0)
 
 
 def _why_not_created(seen: Snapshot) -> str | None:
@@ -84,7 +84,7 @@ def _why_not_created(seen: Snapshot) -> str | None:
     return str(failures[-1].get("message", "")).removeprefix("Error creating: ")
 
 
-def _never_fits(seen: Snapshot, text: str, quota: "re.Match[str]") -> Waiting | None:
+def _never_fits(seen: Snapshot, text: str, quota: "re.Match[str]") -> WaitingReason | None:
     """One pod that is too large, or a gang that is: of that one, some pods would wait for ever while others hold."""
     asked, hard = _amounts(quota["requested"]), _amounts(quota["limited"])
     for pods, words in ((1, "a pod asks"), (seen.num_nodes, f"{seen.num_nodes} pods ask")):
@@ -94,19 +94,19 @@ def _never_fits(seen: Snapshot, text: str, quota: "re.Match[str]") -> Waiting | 
                     f"quota {quota['name']} can never give it: {words} for {_text(name, pods * amount)},"
                     f" all there is: {_text(name, hard[name])}"
                 )
-                return Waiting(kind="quota-never", sentence=sentence, raw=text, final_after_seconds=0.0)
+                return WaitingReason(kind="quota-never", sentence=sentence, raw=text, final_after_seconds=0.0)
     return None
 
 
-def _used_up(seen: Snapshot, text: str, quota: "re.Match[str]") -> Waiting:
+def _used_up(seen: Snapshot, text: str, quota: "re.Match[str]") -> WaitingReason:
     asked, used, hard = (_amounts(quota[part]) for part in ("requested", "used", "limited"))
     if not asked:
-        return Waiting(kind="quota", sentence=f"quota {quota['name']}: {one_line(text)}", raw=text)
+        return WaitingReason(kind="quota", sentence=f"quota {quota['name']}: {one_line(text)}", raw=text)
     short = [name for name in asked if used.get(name, 0) + asked[name] > hard.get(name, 0)] or list(asked)
     parts = [f"{_text(name, used.get(name, 0), unit=False)} of {_text(name, hard.get(name, 0))}" for name in short]
     held = holders(seen, short[0])
     sentence = f"quota {quota['name']}: {' and '.join(parts)} are used"
-    return Waiting(
+    return WaitingReason(
         kind="quota",
         sentence=f"{sentence}; {held.sentence}" if held else sentence,
         holder=held.first if held else "",

@@ -2,8 +2,8 @@
 
 import re
 
-from gangline.launch.kubernetes.api.protocol import Object
-from gangline.launch.kubernetes.waiting.snapshot import Snapshot, Waiting, one_line
+from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, one_line
 
 _MISSING = re.compile(r'(secret|configmap) "([^"]+)" not found')
 _NO_KEY = re.compile(r"couldn't find key (\S+) in (Secret|ConfigMap) \S*?/?([^/\s]+)$")
@@ -11,7 +11,7 @@ _MISSING_SECONDS = 120.0
 """What is made after the pods, by hand or by another controller, may take so long."""
 
 
-def misconfigured(seen: Snapshot) -> Waiting | None:
+def misconfigured(seen: Snapshot) -> WaitingReason | None:
     """What the pod refers to is not there, or not allowed."""
     for pod, waits in seen.waiting_containers():
         if waits.get("reason") == "CreateContainerConfigError":
@@ -23,36 +23,38 @@ def misconfigured(seen: Snapshot) -> Waiting | None:
     return None
 
 
-def not_made(seen: Snapshot) -> Waiting | None:
+def not_made(seen: Snapshot) -> WaitingReason | None:
     """A server that cannot give a pod its volume or its network."""
     for pod, waits in seen.waiting_containers():
         server = (pod.get("spec") or {}).get("nodeName", "?")
         if waits.get("reason") in ("CreateContainerError", "RunContainerError"):
             text = str(waits.get("message") or "")
             sentence = f"server {server} cannot make the container: {one_line(text)}"
-            return Waiting(kind="container", sentence=sentence, raw=text)
+            return WaitingReason(kind="container", sentence=sentence, raw=text)
         for event in _of(seen, pod, "FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"):
             text = str(event.get("message") or "")
             part = "network" if event.get("reason") == "FailedCreatePodSandBox" else "volume"
-            return Waiting(kind=part, sentence=f"{part} of server {server}: {one_line(_last_line(text))}", raw=text)
+            return WaitingReason(
+                kind=part, sentence=f"{part} of server {server}: {one_line(_last_line(text))}", raw=text
+            )
     return None
 
 
-def _config_error(text: str) -> Waiting:
+def _config_error(text: str) -> WaitingReason:
     if missing := _MISSING.search(text):
         return _missing(missing, text)
     if key := _NO_KEY.search(text):
         sentence = f"{key[2].lower()} {key[3]} has no key {key[1]}"
-        return Waiting(kind="secret", sentence=sentence, raw=text, final_after_seconds=_MISSING_SECONDS)
+        return WaitingReason(kind="secret", sentence=sentence, raw=text, final_after_seconds=_MISSING_SECONDS)
     if "non-root" in text or "runAsNonRoot" in text:
         sentence = f"the image wants to run as root, which pods may not: {one_line(text.partition(' (pod')[0])}"
-        return Waiting(kind="user", sentence=sentence, raw=text, final_after_seconds=0.0)
-    return Waiting(kind="config", sentence=f"the container cannot be made: {one_line(text)}", raw=text)
+        return WaitingReason(kind="user", sentence=sentence, raw=text, final_after_seconds=0.0)
+    return WaitingReason(kind="config", sentence=f"the container cannot be made: {one_line(text)}", raw=text)
 
 
-def _missing(missing: "re.Match[str]", text: str) -> Waiting:
+def _missing(missing: "re.Match[str]", text: str) -> WaitingReason:
     sentence = f"{missing[1]} {missing[2]} is missing"
-    return Waiting(kind="secret", sentence=sentence, raw=text, final_after_seconds=_MISSING_SECONDS)
+    return WaitingReason(kind="secret", sentence=sentence, raw=text, final_after_seconds=_MISSING_SECONDS)
 
 
 def _of(seen: Snapshot, pod: Object, *reasons: str) -> list[Object]:

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from gangline.launch.kubernetes.api.protocol import Object
-from gangline.launch.kubernetes.objects.setting import CONTAINER, DEADLINE, END, GANG, STARTING_SECONDS, rfc3339
-from gangline.launch.kubernetes.placing.amounts import add, as_text, pod_needs
-from gangline.launch.kubernetes.pods import is_over
+from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.objects.render_context import CONTAINER, DEADLINE, END, GANG, STARTING_SECONDS, rfc3339
+from gangline.launch.kubernetes.placement.resources import add, as_text, pod_needs
+from gangline.launch.kubernetes.state.pods import is_over
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, read_time
 
 SHOWN = 3

@@ -2,7 +2,7 @@
 
 import re
 
-from gangline.launch.kubernetes.waiting.snapshot import Snapshot, Waiting, one_line
+from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, one_line
 
 _REASONS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 _IMAGE = re.compile(r'image (?:name )?"([^"]+)"')
@@ -27,21 +27,21 @@ _NOT_PULLED = (
 )  # fmt: skip
 
 
-def useless(seen: Snapshot) -> Waiting | None:
+def useless(seen: Snapshot) -> WaitingReason | None:
     """An image that nobody can pull until somebody changes something."""
     for pod, waits in seen.waiting_containers():
         reason, text = waits.get("reason"), str(waits.get("message") or "")
         image = _image(text, pod)
         if reason == "InvalidImageName":
             sentence = f"image {image}: no name of an image"
-            return Waiting(kind="image-invalid", sentence=sentence, raw=text, final_after_seconds=0.0)
+            return WaitingReason(kind="image-invalid", sentence=sentence, raw=text, final_after_seconds=0.0)
         if reason == "ErrImageNeverPull":
             sentence = f'image {image}: not on {_server(pod)}, and pod.pull = "Never" forbids to fetch it'
-            return Waiting(kind="image-never", sentence=sentence, raw=text, final_after_seconds=_GONE_SECONDS)
+            return WaitingReason(kind="image-never", sentence=sentence, raw=text, final_after_seconds=_GONE_SECONDS)
         if reason in _REASONS and not any(pattern.search(text) for pattern, *_ in _NOT_PULLED):
             for pattern, kind, words in _USELESS:
                 if pattern.search(text):
-                    return Waiting(
+                    return WaitingReason(
                         kind=f"image-{kind}",
                         sentence=f"image {image}: {words}",
                         raw=text,
@@ -50,7 +50,7 @@ def useless(seen: Snapshot) -> Waiting | None:
     return None
 
 
-def not_pulled(seen: Snapshot) -> Waiting | None:
+def not_pulled(seen: Snapshot) -> WaitingReason | None:
     """An image that may come yet: the kubelet goes on trying."""
     for pod, waits in seen.waiting_containers():
         text = str(waits.get("message") or "")
@@ -60,13 +60,13 @@ def not_pulled(seen: Snapshot) -> Waiting | None:
         for pattern, kind, words, advice in _NOT_PULLED:
             if pattern.search(text):
                 sentence = f"image {image}: {words}, still trying{'; ' if advice else ''}{advice}"
-                return Waiting(kind=f"image-{kind}", sentence=sentence, raw=text)
+                return WaitingReason(kind=f"image-{kind}", sentence=sentence, raw=text)
         cause = one_line(text.rpartition("failed to ")[2] or text)
-        return Waiting(kind="image", sentence=f"image {image}: cannot be pulled, still trying: {cause}", raw=text)
+        return WaitingReason(kind="image", sentence=f"image {image}: cannot be pulled, still trying: {cause}", raw=text)
     return None
 
 
-def pulling(seen: Snapshot) -> Waiting | None:
+def pulling(seen: Snapshot) -> WaitingReason | None:
     """Servers that fetch it at this moment."""
     events = seen.recent_events("Pulling", "Pulled")
     last = {event["involvedObject"].get("uid"): event for event in events}
@@ -77,7 +77,7 @@ def pulling(seen: Snapshot) -> Waiting | None:
         return None
     have = len(mine) - len(waits) + sum(last[uid].get("reason") == "Pulled" for uid in waits if uid in last)
     image = _image(str(last[busy[0]].get("message", "")), mine[busy[0]])
-    return Waiting(
+    return WaitingReason(
         kind="pulling",
         sentence=f"image {image}: {have} of {seen.num_nodes} pods have it",
         raw=str(last[busy[0]].get("message", "")),

@@ -2,10 +2,10 @@
 
 import re
 
-from gangline.launch.kubernetes.api.protocol import Object
-from gangline.launch.kubernetes.pods import true_condition
+from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.state.pods import true_condition
 from gangline.launch.kubernetes.waiting.holders import holders
-from gangline.launch.kubernetes.waiting.snapshot import Snapshot, Waiting, one_line, read_time
+from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, one_line, read_time
 
 _SHORT = re.compile(r"insufficient unused quota (?:in cohort )?for (\S+) in flavor (\S+?), (\S+) more needed")
 _NEVER = re.compile(r"insufficient quota for (\S+) in flavor (\S+?),.*> maximum capacity \((\S+?)\)")
@@ -24,7 +24,7 @@ _FINAL_SECONDS = 30.0
 """Kueue's cache may lag behind what an administrator just made."""
 
 
-def impossible(seen: Snapshot) -> Waiting | None:
+def impossible(seen: Snapshot) -> WaitingReason | None:
     """A queue that is not there, or can never give as much."""
     condition = _not_reserved(seen)
     if condition is None:
@@ -34,7 +34,7 @@ def impossible(seen: Snapshot) -> Waiting | None:
     if not sentence and not _SHORT.search(text) and not _SCATTERED.search(text):  # one flavor may give it yet
         sentence = _too_small(_queue(seen), reason, text)
     return (
-        Waiting(kind="queue-never", sentence=sentence, raw=text, final_after_seconds=_FINAL_SECONDS)
+        WaitingReason(kind="queue-never", sentence=sentence, raw=text, final_after_seconds=_FINAL_SECONDS)
         if sentence
         else None
     )
@@ -78,14 +78,14 @@ def _too_small(queue: str, reason: str, text: str) -> str:
     return ""
 
 
-def queued(seen: Snapshot) -> Waiting | None:
+def queued(seen: Snapshot) -> WaitingReason | None:
     """Its turn comes."""
     if seen.workload is None or true_condition(seen.workload, "Admitted"):
         return None
     return _held(seen) or _put_back(seen) or _checked(seen.workload) or _not_yet(seen)
 
 
-def _held(seen: Snapshot) -> Waiting | None:
+def _held(seen: Snapshot) -> WaitingReason | None:
     """Somebody holds it, or its queue admits nothing: stopped, or made of parts that are missing."""
     condition = _not_reserved(seen) or {}
     text, queue = str(condition.get("message") or ""), _queue(seen)
@@ -95,24 +95,26 @@ def _held(seen: Snapshot) -> Waiting | None:
     if not is_off and condition.get("reason") not in _HELD and "is stopped" not in text:
         return None
     sentence = f"queue {queue} is stopped by its administrator"
-    return Waiting(kind="queue-stopped", sentence=f"{sentence}: {one_line(text)}" if text else sentence, raw=text)
+    return WaitingReason(kind="queue-stopped", sentence=f"{sentence}: {one_line(text)}" if text else sentence, raw=text)
 
 
-def _inactive(seen: Snapshot, text: str) -> Waiting:
+def _inactive(seen: Snapshot, text: str) -> WaitingReason:
     """Kueue says no more in the Workload; the condition of the ClusterQueue says why, to those who may read it."""
     queue, active = _queue(seen), _condition(seen.cluster_queue, "Active")
     if text.startswith("LocalQueue") or (active and active.get("reason") == "Stopped"):
-        return Waiting(
+        return WaitingReason(
             kind="queue-stopped", sentence=f"queue {queue} is stopped by its administrator: {one_line(text)}", raw=text
         )
     if active and active.get("status") == "False":
         sentence = f"queue {queue} admits nothing until it is mended: {one_line(active.get('message'))}"
-        return Waiting(kind="queue-broken", sentence=sentence, raw=f"{text}; {active.get('message')}")
+        return WaitingReason(kind="queue-broken", sentence=sentence, raw=f"{text}; {active.get('message')}")
     sentence = f"queue {queue} admits nothing: {one_line(text)}, which is stopped or lacks a flavor, check or topology"
-    return Waiting(kind="queue-inactive", sentence=f"{sentence}; kubectl describe clusterqueue says which", raw=text)
+    return WaitingReason(
+        kind="queue-inactive", sentence=f"{sentence}; kubectl describe clusterqueue says which", raw=text
+    )
 
 
-def _put_back(seen: Snapshot) -> Waiting | None:
+def _put_back(seen: Snapshot) -> WaitingReason | None:
     evicted = true_condition(seen.workload or {}, "Evicted")
     if evicted is None:
         return None
@@ -121,19 +123,19 @@ def _put_back(seen: Snapshot) -> Waiting | None:
     sentence = f"put back {f'{times} times' if times and times > 1 else 'once'} ({evicted.get('reason', 'no reason')})"
     sentence += f", next try at {at:%H:%M:%S} UTC" if at else f": {one_line(evicted.get('message'))}"
     until = at.isoformat(timespec="seconds") if at else ""
-    return Waiting(kind="put-back", sentence=sentence, until=until, raw=str(evicted.get("message") or ""))
+    return WaitingReason(kind="put-back", sentence=sentence, until=until, raw=str(evicted.get("message") or ""))
 
 
-def _checked(workload: Object) -> Waiting | None:
+def _checked(workload: Object) -> WaitingReason | None:
     for check in (workload.get("status") or {}).get("admissionChecks") or ():
         if check.get("state") != "Ready":
             text = str(check.get("message") or check.get("state") or "")
             sentence = f"admission check {check.get('name')} says: {one_line(text)}"
-            return Waiting(kind="check", sentence=sentence, raw=text)
+            return WaitingReason(kind="check", sentence=sentence, raw=text)
     return None
 
 
-def _not_yet(seen: Snapshot) -> Waiting:
+def _not_yet(seen: Snapshot) -> WaitingReason:
     condition = _not_reserved(seen) or {}
     reason, text = condition.get("reason"), str(condition.get("message") or "")
     ahead = _ahead(seen)
@@ -141,7 +143,7 @@ def _not_yet(seen: Snapshot) -> Waiting:
         held = holders(seen, found[1])
         parts = [f"needs {found[3]} more {found[1]} in queue {_queue(seen)}", held.sentence if held else "", ahead]
         sentence = "; ".join(filter(None, parts))
-        return Waiting(
+        return WaitingReason(
             kind="queue",
             sentence=sentence,
             raw=text,
@@ -150,13 +152,13 @@ def _not_yet(seen: Snapshot) -> Waiting:
         )
     if found := _SCATTERED.search(text):
         fits, wanted = (found[2] or "0"), (found[3] or found[4])
-        return Waiting(
+        return WaitingReason(
             kind="scattered", sentence=f"free servers are scattered: {fits} of {wanted} pods fit {found[1]}", raw=text
         )
     if reason in ("WaitingForPreemptedWorkloads", "WaitingForPodsReady"):
-        return Waiting(kind="preempting", sentence=f"others make room: {one_line(text)}", raw=text)
+        return WaitingReason(kind="preempting", sentence=f"others make room: {one_line(text)}", raw=text)
     where = f"in queue {_queue(seen)}"
-    return Waiting(kind="queue", sentence="; ".join(filter(None, [where, one_line(text), ahead])), raw=text)
+    return WaitingReason(kind="queue", sentence="; ".join(filter(None, [where, one_line(text), ahead])), raw=text)
 
 
 def _ahead(seen: Snapshot) -> str:

@@ -2,10 +2,10 @@
 
 import re
 
-from gangline.launch.kubernetes.api.protocol import Object
-from gangline.launch.kubernetes.placing.amounts import as_text, pod_needs
+from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.placement.resources import as_text, pod_needs
 from gangline.launch.kubernetes.waiting.holders import holders
-from gangline.launch.kubernetes.waiting.snapshot import Snapshot, Waiting, counted, one_line
+from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, counted, one_line
 
 _AVAILABLE = re.compile(r"(\d+)/(\d+) nodes are available: (.*)", re.DOTALL)
 _CLAUSE = re.compile(r"(\d+) (.+)", re.DOTALL)
@@ -28,7 +28,7 @@ _KNOWN = tuple(
 )
 
 
-def unschedulable(seen: Snapshot) -> Waiting | None:
+def unschedulable(seen: Snapshot) -> WaitingReason | None:
     """The pod that most servers refuse speaks for all."""
     found = [(pod, text) for pod in seen.pods if (text := _refusal(pod)) is not None]
     if not found:
@@ -36,12 +36,14 @@ def unschedulable(seen: Snapshot) -> Waiting | None:
     pod, text = found[0]
     verdict = read_verdict(text)
     if verdict is None:
-        return Waiting(kind="unschedulable", sentence=f"no server for {_pods(len(found))}: {one_line(text)}", raw=text)
+        return WaitingReason(
+            kind="unschedulable", sentence=f"no server for {_pods(len(found))}: {one_line(text)}", raw=text
+        )
     total, reasons, lacking = verdict
     held = next((each for name in lacking if (each := holders(seen, name))), None)
     needs = _needs(pod, lacking)
     sentence = f"none of {counted(total, 'server', 'servers')} takes {_pods(len(found))}{needs}: {', '.join(reasons)}"
-    return Waiting(
+    return WaitingReason(
         kind="unschedulable",
         sentence=f"{sentence}; {held.sentence}" if held else sentence,
         holder=held.first if held else "",

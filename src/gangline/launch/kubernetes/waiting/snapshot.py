@@ -5,16 +5,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from gangline.launch.kubernetes.api.protocol import Object
-from gangline.launch.kubernetes.objects.setting import CONTAINER
-from gangline.launch.kubernetes.pods import is_ready, phase
+from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.objects.render_context import CONTAINER
+from gangline.launch.kubernetes.state.pods import is_ready, phase
 
 EVENTS_LAST = timedelta(minutes=15)
 """After so long an event is history: controllers that still fail have said so again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Waiting:
+class WaitingReason:
     kind: str
     sentence: str
     holder: str = ""

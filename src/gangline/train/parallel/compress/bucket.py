@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
-from gangline.train.compat import GradBucket
+from gangline.train.runtime.torch_compat import GradBucket
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gangline.train.parallel.compress.bucket import Bucket, finished
-from gangline.train.parallel.compress.wire import Wire
+from gangline.train.parallel.compress.collectives import GradientCollectives
 
 
 class Half:
     """Divides before it sums, so that fp16 does not overflow where the mean would not."""
 
-    def __init__(self, wire: Wire, dtype: torch.dtype) -> None:
+    def __init__(self, wire: GradientCollectives, dtype: torch.dtype) -> None:
         self._wire, self._dtype = wire, dtype
 
     def average(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
@@ -30,10 +30,10 @@ class Half:
         """Nothing is remembered."""
 
 
-class Whole:
+class Uncompressed:
     """No compression at all."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: GradientCollectives) -> None:
         self._wire = wire
 
     def average(self, bucket: Bucket) -> torch.futures.Future[Tensor]:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from gangline.train.parallel.compress.bucket import Bucket, Piece, finished
-from gangline.train.parallel.compress.residuals import Residuals
-from gangline.train.parallel.compress.wire import Wire
+from gangline.train.parallel.compress.collectives import GradientCollectives
+from gangline.train.parallel.compress.error_feedback import ErrorFeedback
 
 GROUP = 256
 _LARGEST = 127.0
@@ -32,9 +32,9 @@ def dequantise(codes: Tensor, scales: Tensor) -> Tensor:
 
 
 class Int8:
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: GradientCollectives) -> None:
         self._wire = wire
-        self._residuals = Residuals()
+        self._residuals = ErrorFeedback()
 
     def average(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
         for piece in bucket.pieces:

@@ -10,19 +10,19 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from gangline.train.initialize import derived_seed
 from gangline.train.parallel.compress.bucket import Bucket, Piece, finished
-from gangline.train.parallel.compress.residuals import Residuals
-from gangline.train.parallel.compress.wire import Wire
+from gangline.train.parallel.compress.collectives import GradientCollectives
+from gangline.train.parallel.compress.error_feedback import ErrorFeedback
+from gangline.train.runtime.initialization import derived_seed
 
 _FACTOR = "factor/"
 
 
 class PowerSGD:
-    def __init__(self, wire: Wire, *, rank: int, seed: int) -> None:
+    def __init__(self, wire: GradientCollectives, *, rank: int, seed: int) -> None:
         """`rank`: columns of the factors. `seed` draws the first ones, alike on all ranks."""
         self._wire, self._rank, self._seed = wire, rank, seed
-        self._residuals = Residuals()
+        self._residuals = ErrorFeedback()
         self._factors: dict[str, Tensor] = {}
 
     def average(self, bucket: Bucket) -> torch.futures.Future[Tensor]:

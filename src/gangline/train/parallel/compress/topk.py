@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from gangline.train.parallel.compress.bucket import Bucket, Piece, finished
-from gangline.train.parallel.compress.residuals import Residuals
-from gangline.train.parallel.compress.wire import Wire
+from gangline.train.parallel.compress.collectives import GradientCollectives
+from gangline.train.parallel.compress.error_feedback import ErrorFeedback
 
 
 class TopK:
-    def __init__(self, wire: Wire, *, ratio: float) -> None:
+    def __init__(self, wire: GradientCollectives, *, ratio: float) -> None:
         """`ratio`: share of each gradient's entries that is sent, at least one."""
         self._wire, self._ratio = wire, ratio
-        self._residuals = Residuals()
+        self._residuals = ErrorFeedback()
 
     def average(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
         flat = bucket.flat

@@ -7,26 +7,26 @@ from typing import Any
 from torch import nn
 
 from gangline.errors import ConfigError
-from gangline.planner.bubble import require_schedule
-from gangline.planner.in_stages import conflicts_of_plan
-from gangline.planner.orders import num_stages, stages_of
-from gangline.planner.stage_cut import cut
+from gangline.planner.axes.bubble import require_schedule
+from gangline.planner.axes.pipeline_conflicts import pipeline_conflicts_of_plan
+from gangline.planner.axes.schedules import num_stages, stages_of
+from gangline.planner.axes.stage_cut import cut_into_stages
 from gangline.spec.plan import Plan
-from gangline.train.compat import torch_release
-from gangline.train.context import Context
-from gangline.train.initialize import ROOT, Initializer
 from gangline.train.parallel.blocks import BlockWrapper, find_blocks
+from gangline.train.parallel.embed_and_head import EmbedAndHead, find_embed_and_head, kept_of, resolve
 from gangline.train.parallel.model import ParallelModel
 from gangline.train.parallel.pipeline.composition import Composition
-from gangline.train.parallel.pipeline.ends import Ends, find_ends, kept_of, resolve
-from gangline.train.parallel.pipeline.model import Pipelined
-from gangline.train.parallel.pipeline.parts import StageForward, part_of, put
+from gangline.train.parallel.pipeline.pipelined_model import PipelinedModel
+from gangline.train.parallel.pipeline.stage_module import StageForward, part_of, put
+from gangline.train.runtime.context import RankContext
+from gangline.train.runtime.initialization import ROOT, Initializer
+from gangline.train.runtime.torch_compat import torch_release
 from gangline.train.task import ParallelHints
 
 _OLDEST_TORCH = (2, 13)
 
 
-def build(initializer: Initializer, context: Context, hints: ParallelHints) -> Pipelined:
+def build(initializer: Initializer, context: RankContext, hints: ParallelHints) -> PipelinedModel:
     """Give this rank's part of the model its first weights and wrap it; all ranks must call.
 
     Raises:
@@ -37,13 +37,13 @@ def build(initializer: Initializer, context: Context, hints: ParallelHints) -> P
     composition = builder.composition()
     parts = builder.parts(stages_of(plan.pp_schedule, plan.mesh.pp, context.meshes.place["pp"]))
     wrapped = {number: builder.wrap(number, part) for number, part in parts.items()}
-    return Pipelined(
+    return PipelinedModel(
         model, parts, {number: each.model for number, each in wrapped.items()}, context=context,
         stages=builder.num_stages, sharded=all(each.sharded for each in wrapped.values()), composition=composition,
     )  # fmt: skip
 
 
-def cut_model(model: nn.Module, blocks: dict[str, nn.Module], ends: Ends, stages: int) -> list[range]:
+def cut_model(model: nn.Module, blocks: dict[str, nn.Module], ends: EmbedAndHead, stages: int) -> list[range]:
     """Numbers of the blocks of each stage, cut by parameters."""
     outside = dict(model.named_parameters())
 
@@ -53,7 +53,7 @@ def cut_model(model: nn.Module, blocks: dict[str, nn.Module], ends: Ends, stages
         )
 
     costs = [sum(each.numel() for each in block.parameters()) for block in blocks.values()]
-    return cut(costs, stages, embed=cost(ends.embed), head=cost(ends.head))
+    return cut_into_stages(costs, stages, embed=cost(ends.embed), head=cost(ends.head))
 
 
 def require_pipeline(plan: Plan) -> None:
@@ -74,7 +74,7 @@ def require_pipeline(plan: Plan) -> None:
                if rest else f"micro_batch {', '.join(works)} works")
         )  # fmt: skip
     require_schedule(plan.pp_schedule, plan.mesh.pp, plan.accumulation, share=share)
-    for reason in conflicts_of_plan(plan):
+    for reason in pipeline_conflicts_of_plan(plan):
         raise ConfigError(reason)
 
 
@@ -90,14 +90,14 @@ class StageBuilder:
     """Takes the model apart: what is left of it afterwards are the stages that were asked for."""
 
     def __init__(
-        self, initializer: Initializer, context: Context, hints: ParallelHints, *, blocks: dict[str, nn.Module],
-        ends: Ends, ranges: Sequence[range],
+        self, initializer: Initializer, context: RankContext, hints: ParallelHints, *, blocks: dict[str, nn.Module],
+        ends: EmbedAndHead, ranges: Sequence[range],
     ) -> None:  # fmt: skip
         self._initializer, self._context, self._hints = initializer, context, hints
         self._blocks, self._ends, self._ranges = blocks, ends, ranges
 
     @staticmethod
-    def of(initializer: Initializer, context: Context, hints: ParallelHints) -> "StageBuilder":
+    def of(initializer: Initializer, context: RankContext, hints: ParallelHints) -> "StageBuilder":
         """Of a model that is whole.
 
         Raises:
@@ -106,7 +106,7 @@ class StageBuilder:
         plan, model = context.plan, initializer.model
         require_pipeline(plan)
         blocks = dict(find_blocks(model, hints))
-        ends = find_ends(model, list(blocks), hints)
+        ends = find_embed_and_head(model, list(blocks), hints)
         ranges = cut_model(model, blocks, ends, num_stages(plan.pp_schedule, plan.mesh.pp))
         return StageBuilder(initializer, context, hints, blocks=blocks, ends=ends, ranges=ranges)
 

@@ -19,10 +19,10 @@ from torch.utils._pytree import tree_map
 from gangline.errors import ConfigError
 from gangline.train import attention
 from gangline.train.parallel.blocks import find_blocks
-from gangline.train.parallel.pipeline.derivation import Numbering, Watched
-from gangline.train.parallel.pipeline.ends import Ends, find_ends, kept_of, resolve
-from gangline.train.parallel.pipeline.parcel import flatten
-from gangline.train.parallel.pipeline.parts import StageForward, part_of
+from gangline.train.parallel.embed_and_head import EmbedAndHead, find_embed_and_head, kept_of, resolve
+from gangline.train.parallel.pipeline.packed_tensors import flatten
+from gangline.train.parallel.pipeline.stage_module import StageForward, part_of
+from gangline.train.parallel.pipeline.value_numbering import OperationRecorder, ValueNumbering
 from gangline.train.task import ParallelHints
 
 MOST_PARAMETERS = 100_000_000
@@ -31,7 +31,7 @@ _SHOWN = 8
 WORKS = (
     'let forward be head(blocks(embed(...))), naming its two ends in ParallelHints(embed=..., head=...), or use "fsdp"'
 )
-Way = Callable[[Watched], Any]
+Way = Callable[[OperationRecorder], Any]
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class _Course:
 class Composition:
     """A model without weights, to be compared with its stages; local, and it costs no memory."""
 
-    def __init__(self, model: nn.Module, blocks: Sequence[str], ends: Ends, hints: ParallelHints) -> None:
+    def __init__(self, model: nn.Module, blocks: Sequence[str], ends: EmbedAndHead, hints: ParallelHints) -> None:
         """`model` is whole and not wrapped; it stays as it is."""
         self._shell = _copy(model, lambda each: torch.empty_like(each, device="meta"))
         self._blocks, self._ends, self._hints = list(blocks), ends, hints
@@ -63,7 +63,7 @@ class Composition:
             ConfigError: Its ends are not known.
         """
         blocks = [name for name, _ in find_blocks(model, hints)]
-        return Composition(model, blocks, find_ends(model, blocks, hints), hints)
+        return Composition(model, blocks, find_embed_and_head(model, blocks, hints), hints)
 
     def require_same(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """Refuse a model whose stages would compute something else of these inputs of forward.
@@ -99,7 +99,7 @@ class Composition:
     def _compare(
         self, make: Callable[[Tensor], Tensor], args: Sequence[Any], kwargs: Mapping[str, Any], *, training: bool
     ) -> None:
-        numbering = Numbering()
+        numbering = ValueNumbering()
         whole, staged = (_copy(self._shell, make).train(training) for _ in range(2))
         inputs = tree_map(lambda each: _input(each, make), (tuple(args), dict(kwargs)))
         try:
@@ -115,10 +115,10 @@ class Composition:
         if difference := self._difference(wanted, found):
             raise self._refusal(difference)
 
-    def _follow(self, numbering: Numbering, model: nn.Module, call: Callable[..., Any], inputs: Any) -> _Course:
+    def _follow(self, numbering: ValueNumbering, model: nn.Module, call: Callable[..., Any], inputs: Any) -> _Course:
         args, kwargs = inputs
         named = [*model.named_parameters(), *model.named_buffers(), *_named(inputs)]
-        watched, course = Watched(numbering, dict(named)), _Course()
+        watched, course = OperationRecorder(numbering, dict(named)), _Course()
         with ExitStack() as stack:
             for name in self._blocks:
                 stack.enter_context(_noting(model.get_submodule(name), name, watched, course))
@@ -181,7 +181,7 @@ class _CannotFollowError(Exception):
 
 
 @contextmanager
-def _noting(block: nn.Module, name: str, watched: Watched, course: _Course) -> Iterator[None]:
+def _noting(block: nn.Module, name: str, watched: OperationRecorder, course: _Course) -> Iterator[None]:
     def note(_: nn.Module, args: Any, kwargs: Any) -> None:
         course.blocks.append(name)
         course.entering.append(watched.numbers((args, kwargs)))

@@ -1,0 +1,246 @@
+"""Search loop of a bisection: measures one commit after another until one is left or the budget is spent.
+
+It knows neither git nor records nor training: measurements come from a `CommitMeasurer`. Each result is reported and
+stored at once, so a search that was killed resumes where it was.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from gangline.bisect.decisions import EndValues, candidates, max_decisions, next_index, transient_regressions
+from gangline.bisect.recorded_values import CommitValues
+from gangline.spec.bisect import BisectCommit, BisectState, Ending
+
+MAX_SEEDS = 4
+"""Times the seeds at first: a commit that is not clear by then is passed over."""
+
+
+_OPEN_ENDS = "whether the bad end is worse at all is not clear yet"
+
+
+class CommitMeasurer(Protocol):
+    """Who answers for commits of a history."""
+
+    def known(self, sha: str) -> CommitValues:
+        """What is there already."""
+        ...
+
+    def key(self, sha: str) -> str:
+        """Equal for commits that train alike; empty: not known."""
+        ...
+
+    def train(self, sha: str, seeds: Sequence[int]) -> str:
+        """Train the commit with each of `seeds`; why it cannot be, else empty. Then `known` has the values."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BisectLimits:
+    first_seed: int = 1
+    budget_seconds: float | None = None
+    """Of ranks, for all trainings."""
+    training_seconds: float | None = None
+    """Forecast of one training, until one was measured."""
+
+
+def seconds_each(state: BisectState, bounds: BisectLimits) -> float | None:
+    """Of one training: measured where the search had some, else the forecast."""
+    trained = [each for each in state.suspects if each.seconds and each.values]
+    count = sum(len(each.values) for each in trained)
+    return sum(each.seconds for each in trained) / count if count else bounds.training_seconds
+
+
+class BudgetSpentError(Exception):
+    """The next training would pass the budget."""
+
+
+class Bisector:
+    """One search over one state."""
+
+    def __init__(
+        self, state: BisectState, witness: CommitMeasurer, bounds: BisectLimits, *, keep: Callable[[BisectState], None]
+    ) -> None:
+        """`keep` is called with every new state."""
+        self.state = state
+        self._witness, self._bounds, self._keep = witness, bounds, keep
+        self._error = state.error / max_decisions(len(state.suspects))
+
+    def run(self) -> BisectState:
+        """To its ending; the state that was kept last."""
+        if self.state.ending in {None, "budget"}:
+            self._change(ending=None)
+            try:
+                self._end(self._seek())
+            except BudgetSpentError:
+                self._end("budget")
+        return self.state
+
+    def _seek(self) -> Ending:
+        for place in range(len(self.state.suspects)):
+            self._look(place)
+        try:
+            ending = self._settle_ends()
+        except BudgetSpentError:
+            self._note(_OPEN_ENDS)
+            raise
+        if ending:
+            return ending
+        self._change(notes=tuple(note for note in self.state.notes if note != _OPEN_ENDS))
+        self._judge_known()
+        while (middle := next_index(self.state.sides)) is not None:
+            self._settle(middle)
+        return "found" if len(candidates(self.state.sides)) == 1 else "between"
+
+    # -- the ends
+
+    def _settle_ends(self) -> Ending | None:
+        """None: both ends have their values, and the bad one is worse; else how the search ends."""
+        last = len(self.state.suspects) - 1
+        for count in range(self.state.seeds, MAX_SEEDS * self.state.seeds + 1):
+            for place in (0, last):
+                self._ask(place, count)
+                if problem := self.state.suspects[place].reason:
+                    self._note(f"the {'good' if place == 0 else 'bad'} end cannot be measured: {problem}")
+                    return "unfit"
+            ends, better, error = self._ends(), self.state.better, self.state.error
+            if ends.are_apart(better=better, error=error):
+                return None
+            if ends.are_swapped(better=better, error=error):
+                self._note(f"{self.state.metric} is better at the bad end, and {better} is better")
+                return "unfit"
+            if ends.repeat:
+                break
+        return "same"
+
+    def _ends(self) -> EndValues:
+        suspects = self.state.suspects
+        others = [each.numbers for each in suspects[1:-1]]
+        firm = tuple(values for values in others if len(values) > 1 and all(map(math.isfinite, values)))
+        return EndValues(suspects[0].numbers, suspects[-1].numbers, firm)
+
+    # -- one commit
+
+    def _judge_known(self) -> None:
+        for place, suspect in enumerate(self.state.suspects[1:-1], start=1):
+            if suspect.values:
+                self._judge(place)
+
+    def _settle(self, place: int) -> None:
+        """Ask for more until its side is clear, or it is passed over."""
+        self._look_at_twins(place)
+        for count in range(1, MAX_SEEDS * self.state.seeds + 1):
+            if self._judge(place):
+                return
+            self._ask(place, count)
+            suspect = self.state.suspects[place]
+            if suspect.reason:
+                self._put(place, replace(suspect, side="skipped"))
+                return
+        if not self._judge(place):
+            suspect = self.state.suspects[place]
+            reason = f"not clear after {len(suspect.values)} seeds"
+            self._put(place, replace(suspect, side="skipped", reason=reason))
+
+    def _judge(self, place: int) -> bool:
+        suspect = self.state.suspects[place]
+        if suspect.side in {"good", "bad"}:
+            return True
+        values = suspect.numbers
+        if not values:
+            return False
+        others = tuple(each for each in self._ends().others if each != values)
+        judged = replace(self._ends(), others=others).judge(values)
+        clear = judged.doubt <= self._error
+        side = judged.side if clear else suspect.side
+        self._put(place, replace(suspect, side=side, doubt=judged.doubt, odd=judged.odd and clear))
+        return clear
+
+    def _ask(self, place: int, count: int) -> None:
+        """At least `count` values of a commit: those that are there, then trainings, those that fit one gang as one."""
+        suspect = self.state.suspects[place]
+        first = self._bounds.first_seed
+        missing = [seed for seed in range(first, first + count) if str(seed) not in suspect.values]
+        if len(suspect.values) >= count or not missing:
+            return
+        self._require_budget(len(missing))
+        problem = self._witness.train(suspect.sha, missing)
+        self._look(place, trained=True)
+        suspect = self.state.suspects[place]
+        if problem or len(suspect.values) < count:
+            gave = problem or f"it gave {len(suspect.values)} of {count} values of {self.state.metric}"
+            self._put(place, replace(suspect, reason=suspect.reason or gave))
+
+    def _look(self, place: int, *, trained: bool = False) -> None:
+        """Take over what is known of a commit."""
+        suspect = self.state.suspects[place]
+        answer = self._witness.known(suspect.sha)
+        values = {str(seed): _json_number(value) for seed, value in answer.values.items()}
+        seconds = max(suspect.seconds, answer.seconds)
+        origin = "trained" if trained or seconds else suspect.origin or ("records" if values else "")
+        found = replace(
+            suspect, values=suspect.values | values, runs=answer.runs or suspect.runs, seconds=seconds,
+            origin=origin if values or suspect.values else "", reason=suspect.reason or answer.problem,
+        )  # fmt: skip
+        if found != suspect:
+            self._put(place, found)
+
+    def _look_at_twins(self, place: int) -> None:
+        """A commit that trains alike has the same values."""
+        suspect = self.state.suspects[place]
+        key = "" if suspect.values or suspect.reason else self._witness.key(suspect.sha)
+        if not key:
+            return
+        for other in self.state.suspects:
+            if other.values and other.sha != suspect.sha and self._witness.key(other.sha) == key:
+                origin = f"same as {other.sha[:8]}"
+                self._put(place, replace(suspect, values=other.values, runs=other.runs, origin=origin))
+                return
+
+    # -- money and memory
+
+    def _require_budget(self, trainings: int) -> None:
+        limit = self._bounds.budget_seconds
+        each = seconds_each(self.state, self._bounds)
+        if limit is not None and self.state.spent_seconds + (each or 0.0) * trainings > limit:
+            raise BudgetSpentError
+
+    def _end(self, ending: Ending) -> None:
+        sides = self.state.sides
+        left = candidates(sides)
+        found = self.state.suspects[left[0]].sha if ending == "found" else None
+        self._change(ending=ending, first_bad=found, notes=(*self.state.notes, *self._unexpected(ending)))
+
+    def _unexpected(self, ending: Ending) -> list[str]:
+        """What is not as a bisection hopes."""
+        if ending in {"same", "unfit"}:
+            return []
+        suspects = self.state.suspects
+        notes = [
+            f"{suspects[place].sha[:8]} was worse, too, and it got better after it: the history turns more than once"
+            for place in transient_regressions(self.state.sides)
+        ]
+        odd = [each.sha[:8] for each in suspects if each.odd]
+        if odd:
+            notes.append(
+                f"{', '.join(odd)}: neither like the good end nor like the bad one; more than one change counts"
+            )
+        return [note for note in notes if note not in self.state.notes]
+
+    def _note(self, text: str) -> None:
+        if text not in self.state.notes:
+            self._change(notes=(*self.state.notes, text))
+
+    def _put(self, place: int, suspect: BisectCommit) -> None:
+        suspects = list(self.state.suspects)
+        suspects[place] = suspect
+        self._change(suspects=tuple(suspects))
+
+    def _change(self, **fields: object) -> None:
+        self.state = replace(self.state, **fields)  # type: ignore[arg-type]  # names are those of BisectState
+        self._keep(self.state)
+
+
+def _json_number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)

@@ -1,0 +1,46 @@
+"""Builders of environment images: docker, buildah, BuildKit, or pip with our own OCI writer.
+
+A builder knows how one tool is called, and nothing of keys, bills of materials or signatures. Each is found by its
+name in `site.toml`.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from gangline.build.builders.recipe import Recipe
+from gangline.build.builders.workspace import BuildWorkspace
+from gangline.errors import ConfigError
+
+
+class Builder(Protocol):
+    name: str
+
+    def build(self, recipe: Recipe, bench: BuildWorkspace) -> str:
+        """Build `recipe` and push it to `recipe.target`; the digest of what was pushed, `sha256:...`.
+
+        Raises:
+            BuildError: The tool failed; its last lines are told.
+            ConfigError: The tool is not there, or the base does not suit it.
+        """
+        ...
+
+
+def open_builder(name: str, environ: Mapping[str, str]) -> Builder:
+    """The builder that `registry.builder` names; "none" builds nothing and has none."""
+    if name == "docker":
+        from gangline.build.builders.docker import Docker
+
+        return Docker()
+    if name == "buildah":
+        from gangline.build.builders.buildah import Buildah
+
+        return Buildah()
+    if name == "buildkit":
+        from gangline.build.builders.buildkit import BuildKit
+
+        return BuildKit(tls_folder=environ.get("BUILDKIT_TLS_DIR"))
+    if name == "layer":
+        from gangline.build.builders.pip_layer import PipLayer
+
+        return PipLayer()
+    raise ConfigError(f"registry.builder: wanted docker, buildah, buildkit or layer, found {name!r}")

@@ -1,0 +1,1 @@
+"""Image registries: references, credentials, HTTP, and images of one repository by digest."""

@@ -1,0 +1,202 @@
+"""HTTP requests to one image registry: TLS except on loopback, token challenge, redirects without credentials."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+from urllib.parse import urlencode, urljoin, urlsplit
+
+from gangline.build.image_registry.credentials import RegistryLogin
+from gangline.build.image_registry.reference import is_loopback
+from gangline.errors import ConfigError, IntegrityError, StorageError
+from gangline.http.address_check import Resolve, checked_addresses, read_origin, system_resolve
+
+PIECE_BYTES = 1 << 20
+CONNECT_SECONDS, READ_SECONDS = 10.0, 60.0
+MAX_REDIRECTS = 3
+_API_HOSTS = {"docker.io": "registry-1.docker.io"}
+"""Hosts whose API is elsewhere."""
+_TRIES = 4
+_TOKEN_BYTES = 1 << 20
+_PAIR = re.compile(r'([a-zA-Z]+)="([^"]*)"')
+_RETRIED_STATUSES = frozenset({429, 500, 502, 503, 504})
+_MOVED = frozenset({301, 302, 303, 307, 308})
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryResponse:
+    """What a registry answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+    """Response to read from, unread; the reader closes it."""
+
+    def read(self, limit: int) -> bytes:
+        """The body whole; raises IntegrityError where it is longer than `limit`."""
+        return b"".join(self.pieces(limit=limit))
+
+    def pieces(self, *, limit: int) -> Iterator[bytes]:
+        """The body as it comes.
+
+        Raises:
+            IntegrityError: It is longer than `limit`.
+            StorageError: It broke off.
+        """
+        from urllib3.exceptions import HTTPError
+
+        seen = 0
+        try:
+            with self.body as body:
+                while piece := body.read(PIECE_BYTES):
+                    seen += len(piece)
+                    if seen > limit:
+                        raise IntegrityError(f"wanted at most {limit} bytes from the registry, found more")
+                    yield piece
+        except HTTPError as error:
+            raise StorageError(f"the registry's answer broke off after {seen} bytes: {error}") from error
+
+
+class RegistryHttp:
+    def __init__(
+        self, host: str, login: RegistryLogin | None, *, named_by_site: bool, resolve: Resolve = system_resolve
+    ) -> None:
+        """Talk to `host` as `login`, or as nobody; one that the site does not name is no server of ours."""
+        self.host = host
+        self._origin = _origin(host)
+        self._login = login
+        self._granted: dict[str, str] = {}
+        """Authorization header by scope."""
+        self._pool = _pool(self._origin, named_by_site=named_by_site, resolve=resolve)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        scope: str,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | BinaryIO | None = None,
+    ) -> RegistryResponse:
+        """One request; a challenge is answered once.
+
+        Args:
+            method: HTTP method.
+            path: Below the registry, or the absolute address of an upload on it.
+            scope: `repository:NAME:pull,push`, what a token is asked for; several stand apart by spaces.
+            headers: More of them.
+            body: A file is sent from where it stands.
+
+        Raises:
+            ConfigError: The registry does not let us.
+            StorageError: No answer, or one that means "later".
+        """
+        url = self._address(path)
+        start = body.tell() if body is not None and not isinstance(body, bytes) else 0
+        answer = self._follow(method, url, dict(headers or {}), body, self._granted.get(scope))
+        if answer.status == 401:
+            answer.body.close()
+            self._granted[scope] = self._grant(answer.headers.get("WWW-Authenticate", ""), scope)
+            if body is not None and not isinstance(body, bytes):
+                body.seek(start)
+            answer = self._follow(method, url, dict(headers or {}), body, self._granted[scope])
+        if answer.status in {401, 403}:
+            answer.body.close()
+            who = f"user {self._login.user}" if self._login else "nobody: no login was found"
+            raise ConfigError(f"{self.host} refuses {scope} to {who}; docker login {self.host} as one who may")
+        if answer.status in _RETRIED_STATUSES:
+            answer.body.close()
+            raise StorageError(f"registry {self.host} answered {answer.status} to {method} {urlsplit(url).path}")
+        return answer
+
+    def _address(self, path: str) -> str:
+        url = urljoin(self._origin, path)
+        if not url.startswith(self._origin + "/"):
+            raise IntegrityError(f"registry {self.host} sends uploads to {url[:200]}, another host; not followed")
+        return url
+
+    def _follow(
+        self, method: str, url: str, headers: dict[str, str], body: Any, granted: str | None
+    ) -> RegistryResponse:
+        """Send; a read that is redirected goes on, to other hosts without credentials and over TLS."""
+        for _ in range(MAX_REDIRECTS + 1):
+            own = url.startswith(self._origin + "/")
+            answer = self._send(method, url, headers | ({"Authorization": granted} if granted and own else {}), body)
+            if answer.status not in _MOVED or method not in {"GET", "HEAD"}:
+                return answer
+            answer.body.close()
+            url = urljoin(url, answer.headers.get("Location", ""))
+            if urlsplit(url).scheme != "https" and not url.startswith(self._origin + "/"):
+                raise IntegrityError(f"registry {self.host} redirects to {url[:200]}, which is not over TLS")
+        raise StorageError(f"registry {self.host} redirected {method} more than {MAX_REDIRECTS} times")
+
+    def _send(self, method: str, url: str, headers: Mapping[str, str], body: Any) -> RegistryResponse:
+        import urllib3
+
+        again = urllib3.Retry(total=_TRIES, backoff_factor=0.2, status_forcelist=_RETRIED_STATUSES, redirect=0,
+                              allowed_methods=("GET", "HEAD"), raise_on_status=False)  # fmt: skip
+        try:
+            found = self._pool.request(
+                method, url, headers=headers, body=body, redirect=False, preload_content=False, retries=again,
+                decode_content=False,
+            )  # fmt: skip
+        except urllib3.exceptions.HTTPError as error:
+            raise StorageError(f"registry {urlsplit(url).netloc} did not answer {method}: {error}") from error
+        return RegistryResponse(found.status, found.headers, found)
+
+    def _grant(self, challenge: str, scope: str) -> str:
+        """Authorization header for `scope`, as the challenge wants it."""
+        kind, _, rest = challenge.partition(" ")
+        if kind.lower() == "basic" and self._login:
+            return f"Basic {self._login.basic}"
+        if kind.lower() != "bearer":
+            raise ConfigError(
+                f"{self.host} wants a login, and docker's configuration has none; docker login {self.host}"
+            )
+        return f"Bearer {self._token(dict(_PAIR.findall(rest)), scope)}"
+
+    def _token(self, asked: Mapping[str, str], scope: str) -> str:
+        realm = urlsplit(asked.get("realm", ""))
+        if realm.scheme != "https" and not (realm.scheme == "http" and is_loopback(realm.netloc)):
+            raise IntegrityError(f"{self.host} names {asked.get('realm')!r} for tokens, which is not over TLS")
+        wanted = [("scope", each) for each in scope.split()]
+        query = urlencode([("service", asked.get("service", self.host)), *wanted])
+        headers = {"Authorization": f"Basic {self._login.basic}"} if self._login else {}
+        answer = self._send("GET", f"{realm.geturl()}?{query}", headers, None)
+        data = answer.read(_TOKEN_BYTES)
+        if answer.status != 200:
+            raise ConfigError(
+                f"{realm.netloc} gives no token for {scope} (answer {answer.status}); docker login {self.host}"
+            )
+        try:
+            found = json.loads(data)
+            return str(found.get("token") or found["access_token"])
+        except (ValueError, KeyError, AttributeError) as error:
+            raise StorageError(f"{realm.netloc}: wanted a token as JSON, found something else") from error
+
+
+def check_registry_address(host: str, *, resolve: Resolve = system_resolve) -> None:
+    """Before another program dials a registry that a line names.
+
+    Raises:
+        ConfigError: It leads where no request of a line goes.
+        StorageError: It leads nowhere now.
+    """
+    checked_addresses(read_origin(_origin(host), key="env.base", named_by_site=False), resolve)
+
+
+def _origin(host: str) -> str:
+    return f"{'http' if is_loopback(host) else 'https'}://{_API_HOSTS.get(host, host)}"
+
+
+def _pool(origin: str, *, named_by_site: bool, resolve: Resolve) -> Any:
+    try:
+        import urllib3
+
+        from gangline.http.checked_pool import checked_pool
+    except ImportError as error:
+        raise ConfigError(f"registries need urllib3, {error}; pip install 'gangline[s3]'") from error
+    seconds = urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS)
+    host = urlsplit(origin).hostname or ""
+    return checked_pool(host, named_by_site=named_by_site, resolve=resolve, timeout=seconds, maxsize=4)

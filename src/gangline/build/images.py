@@ -1,0 +1,173 @@
+"""Environment image of a run: found by the key of its recipe, else built, signed and recorded.
+
+The store says which image a key has, by digest; tags are for people and decide nothing. Of two drivers that build at
+once the first to write decides for both, and the image of the other is not used.
+"""
+
+import platform as machine
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import sha256
+
+from packaging.markers import Marker
+
+from gangline import __version__
+from gangline.build.builders import Builder
+from gangline.build.builders.recipe import USER, Recipe
+from gangline.build.builders.workspace import BuildWorkspace
+from gangline.build.image_registry.http import check_registry_address
+from gangline.build.image_registry.reference import ImageReference
+from gangline.build.image_registry.repository import ImageRepository
+from gangline.build.image_store import BuiltImage, ImageStore, image_key, verify_image
+from gangline.build.oci.documents import Platform
+from gangline.errors import BuildError, IntegrityError
+from gangline.signing.image_provenance import ImageProvenance, read_image_provenance, sign_image_provenance
+from gangline.signing.sbom import Package, render_image_sbom
+from gangline.spec.codec import canonical, from_json
+from gangline.spec.config.lock import read_lock
+from gangline.storage.objects.blobs import get_blob, put_blob
+from gangline.storage.objects.protocol import Blob
+from gangline.units import now
+
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+def image_sbom(recipe: Recipe, *, image: str, created: str) -> bytes:
+    """CycloneDX of the image by digest, as JSON."""
+    packages = locked_packages(recipe.lock, recipe.platform)
+    return render_image_sbom(
+        name=recipe.image.name, version=image, kind="container", serial=recipe.key, created=created, packages=packages
+    ).encode()
+
+
+def locked_packages(lock: bytes, platform: Platform) -> tuple[Package, ...]:
+    """What `lock` installs on `platform` under this minor version of Python, sorted."""
+    return tuple(sorted(_iter_locked(lock, platform)))
+
+
+def _iter_locked(lock: bytes, platform: Platform) -> Iterator[Package]:
+    environment = {
+        "os_name": "posix", "sys_platform": "linux", "platform_system": "Linux", "implementation_name": "cpython",
+        "platform_python_implementation": "CPython", "python_full_version": machine.python_version(),
+        "python_version": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "platform_machine": _MACHINES.get(platform.architecture, platform.architecture),
+    }  # fmt: skip
+    for pin in read_lock(lock, file="env.lock"):
+        if pin.marker is None or Marker(pin.marker).evaluate(environment):
+            yield Package(name=pin.name, version=pin.version, sha256=tuple(sorted(pin.sha256)))
+
+
+MAX_LOG_BYTES = 8 << 20
+
+
+def build_image(recipe: Recipe, *, builder: Builder, office: ImageStore, commit: str) -> BuiltImage:
+    """The image of `recipe`, built now or found.
+
+    Raises:
+        BuildError: The builder failed; its log is in the store.
+        ConfigError: Base, registry or builder is not as the site says.
+        IntegrityError: What is written down is not signed by a trusted key, or not what the registry gives.
+        StorageError: Registry or store did not answer.
+    """
+    registry = ImageRepository.open(recipe.image, office.environ, named_by_site=True)
+    standing = office.store.get(image_key(recipe.key))
+    if standing and (found := _verified_image(standing, registry, recipe, office)):
+        return found
+    image = _build_and_sign(recipe, builder, office, registry, commit)
+    return _record_image(image, standing, registry, recipe, office)
+
+
+def find_image(recipe: Recipe, *, office: ImageStore) -> BuiltImage | None:
+    """The image of `recipe` where it was built before; raises as `build_image`, which builds one otherwise."""
+    standing = office.store.get(image_key(recipe.key))
+    return (
+        _verified_image(
+            standing, ImageRepository.open(recipe.image, office.environ, named_by_site=True), recipe, office
+        )
+        if standing
+        else None
+    )
+
+
+def _build_and_sign(
+    recipe: Recipe, builder: Builder, office: ImageStore, registry: ImageRepository, commit: str
+) -> BuiltImage:
+    """Build, look at the result, write bill and provenance."""
+    began = time.monotonic()
+    made, log_key = _build(recipe, builder, office)
+    size = _size(registry, recipe.image.at(made), recipe)
+    reference = str(recipe.image.at(made))
+    created = now()
+    bill = image_sbom(recipe, image=reference, created=created)
+    sbom = put_blob(office.store, bill)
+    claim = ImageProvenance(
+        image=reference, key=recipe.key, builder=builder.name, base=str(recipe.base),
+        lock=sha256(recipe.lock).hexdigest(), commit=commit, sbom=sbom, created=created,
+        versions={"gangline": __version__},
+    )  # fmt: skip
+    envelope = sign_image_provenance(claim, office.key)
+    return BuiltImage(
+        reference=reference, key=recipe.key, digest=made, size_bytes=size, seconds=round(time.monotonic() - began, 3),
+        cached=False, builder=builder.name, log_key=log_key, sbom=sbom,
+        provenance=put_blob(office.store, envelope),
+        sizes={"image-provenance": len(envelope), "image-sbom": len(bill)},
+    )  # fmt: skip
+
+
+def _verified_image(standing: Blob, registry: ImageRepository, recipe: Recipe, office: ImageStore) -> BuiltImage | None:
+    """What the store says of the key, verified; None where the registry lost it."""
+    found = from_json(BuiltImage, standing.data)
+    if found.key != recipe.key or ImageReference.parse(found.reference).name != recipe.image.name:
+        return None
+    verify_image(found.reference, provenance=found.provenance, store=office.store, keys=office.trusted)
+    claim, _ = read_image_provenance(get_blob(office.store, found.provenance), office.trusted)
+    if claim.key != recipe.key:
+        raise IntegrityError(
+            f"{image_key(recipe.key)} names an image of the key {claim.key[:12]}; delete it to build anew"
+        )
+    if registry.resolve(found.digest) is None:
+        return None
+    return replace(found, cached=True, seconds=0.0)
+
+
+def _build(recipe: Recipe, builder: Builder, office: ImageStore) -> tuple[str, str]:
+    """Digest and log key; the log is kept of failed builds, too."""
+    if not recipe.is_of_site(recipe.base):
+        check_registry_address(recipe.base.host)
+    with BuildWorkspace.at(office.environ) as bench:
+        try:
+            made = builder.build(recipe, bench)
+        except (BuildError, OSError) as error:
+            log_key = _store_log(recipe, bench, office)
+            raise BuildError(f"{recipe.target} was not built: {error}; whole log: {log_key}") from error
+        return made, _store_log(recipe, bench, office)
+
+
+def _store_log(recipe: Recipe, bench: BuildWorkspace, office: ImageStore) -> str:
+    text = bench.words().encode()[-MAX_LOG_BYTES:]
+    key = f"logs/build/{recipe.key[:12]}-{sha256(text).hexdigest()[:12]}.log"
+    office.store.put(key, text)
+    return key
+
+
+def _size(registry: ImageRepository, reference: ImageReference, recipe: Recipe) -> int:
+    """Bytes of the layers; reading the image back proves that it is there and whole."""
+    _, image = registry.image(reference, recipe.platform)
+    user = image.user.partition(":")[0]
+    if not user.isdigit() or int(user) == 0:
+        raise BuildError(f"{reference} runs as {image.user or 'root'}; clusters want a number but 0: USER {USER}")
+    return sum(layer.size_bytes for layer in image.layers)
+
+
+def _record_image(
+    image: BuiltImage, standing: Blob | None, registry: ImageRepository, recipe: Recipe, office: ImageStore
+) -> BuiltImage:
+    """Write down what was made; where another driver was first, its image is the image."""
+    where, data, store = image_key(image.key), canonical(image), office.store
+    won = store.compare_and_set(where, data, standing.etag) if standing else store.put_if_absent(where, data)
+    if won is not None:
+        return image
+    other = store.get(where)
+    return (other and _verified_image(other, registry, recipe, office)) or image

@@ -1,0 +1,209 @@
+"""Rank runtime: gangline's training half and the packages that it imports, for a commit's own Python.
+
+The packages are copied from the environment that gangline itself runs in, so no index is asked for them; only where
+the commit has another Python, and a package is built for each, an index must have it. For packages in the lock, the
+lock decides: a version that the runtime cannot work with is refused before anything is installed.
+"""
+
+import base64
+import hashlib
+import io
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, requires
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import gangline
+from gangline import __version__
+from gangline.errors import ConfigError
+from gangline.spec.codec import digest
+
+_DRIVER_PACKAGES = frozenset({"cli", "serve", "line", "report", "launch", "definitions"})
+_ROOTS = ("blake3", "stamina", "prometheus-client")
+_OF_S3 = "minio"
+_LEFT_OUT = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
+_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimePackage:
+    """One package of the runtime."""
+
+    name: str
+    version: str
+    """That gangline itself runs with."""
+    demands: tuple[tuple[str, str], ...]
+    """(who, which versions)."""
+    is_for_any: bool
+    """It is not built for one Python."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankRuntime:
+    packages: tuple[RuntimePackage, ...]
+    own: str
+    """Digest of gangline's part."""
+
+    @property
+    def digest(self) -> str:
+        return digest([self.own, [[each.name, each.version] for each in self.packages]])
+
+    def missing(self, locked: Mapping[str, str], *, file: str) -> tuple[RuntimePackage, ...]:
+        """What `locked`, package to version, does not have.
+
+        Raises:
+            ConfigError: It has a version that does not go with gangline.
+        """
+        for each in self.packages:
+            for who, versions in each.demands if each.name in locked else ():
+                _require_version(each.name, locked[each.name], versions, who=who, file=file)
+        return tuple(each for each in self.packages if each.name not in locked)
+
+
+def rank_runtime_of(*, with_s3: bool) -> RankRuntime:
+    """Of the gangline that runs here; `with_s3`: its store is a server."""
+    own = _own_requirements()
+    demands: dict[str, list[tuple[str, str]]] = {}
+    todo = [(name, "gangline", str(own.get(name, ""))) for name in (*_ROOTS, *([_OF_S3] if with_s3 else []))]
+    while todo:
+        name, who, versions = todo.pop()
+        is_new = name not in demands
+        demands.setdefault(name, []).append((who, versions))
+        if is_new:
+            needs = map(Requirement, _distribution(name).requires or ())
+            todo += [
+                (canonicalize_name(need.name), name, str(need.specifier))
+                for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})
+            ]  # fmt: skip
+    packages = tuple(
+        RuntimePackage(name, _distribution(name).version, tuple(demands[name]), _is_for_any(name)) for name in sorted(demands)
+    )
+    return RankRuntime(packages, _own_digest())
+
+
+def require_torch(locked: Mapping[str, str], *, file: str) -> None:
+    """Raises ConfigError where `locked` has no torch that gangline's training runtime works with."""
+    versions = _own_requirements()["torch"]
+    if "torch" not in locked:
+        raise ConfigError(
+            f"env.lock: a project.task trains with torch{versions}, and {file} has no torch; add it and lock again"
+        )
+    _require_version("torch", locked["torch"], versions, who="gangline", file=file)
+
+
+def write_wheels(folder: Path, packages: Sequence[RuntimePackage]) -> list[tuple[Path, str]]:
+    """Wheels of gangline's half and of `packages`, with the digest of each: equal content, equal bytes."""
+    wheels = [_own_wheel(), *(_repacked(_distribution(each.name)) for each in packages)]
+    found = []
+    for name, data in wheels:
+        (folder / name).write_bytes(data)
+        found.append((folder / name, hashlib.sha256(data).hexdigest()))
+    return found
+
+
+def _require_version(name: str, locked: str, versions: str, *, who: str, file: str) -> None:
+    if not Requirement(f"{name}{versions}").specifier.contains(locked, prereleases=True):
+        by = "the rank runtime of gangline" if who == "gangline" else f"{who}, which the rank runtime of gangline needs,"
+        raise ConfigError(f"env.lock: {by} wants {name}{versions}, {file} has {name} {locked}; lock a version that fits")
+
+
+@cache
+def _own_requirements() -> dict[str, str]:
+    """Versions that gangline asks for, whatever the extra."""
+    found = (Requirement(each) for each in requires("gangline") or ())
+    return {canonicalize_name(each.name): str(each.specifier) for each in found if not each.extras}
+
+
+def _distribution(name: str) -> Distribution:
+    try:
+        return distribution(name)
+    except PackageNotFoundError as error:
+        raise ConfigError(
+            f"env.lock: ranks of a lock need {name} from the environment of gangline, which lacks it;"
+            " pip install 'gangline[train,s3]' works"
+        ) from error
+
+
+def _tags(found: Distribution) -> list[str]:
+    lines = (found.read_text("WHEEL") or "").splitlines()
+    return [line.partition(":")[2].strip() for line in lines if line.startswith("Tag:")]
+
+
+def _is_for_any(name: str) -> bool:
+    return any(tag.endswith("-none-any") for tag in _tags(_distribution(name)))
+
+
+def _own_files() -> Iterator[tuple[str, bytes]]:
+    root = Path(str(gangline.__file__)).parent
+    for path in sorted(root.rglob("*")):
+        parts = path.relative_to(root).parts
+        if parts[0] not in _DRIVER_PACKAGES and "__pycache__" not in parts and path.is_file():
+            yield "/".join(("gangline", *parts)), path.read_bytes()
+
+
+@cache
+def _own_digest() -> str:
+    found = hashlib.sha256(__version__.encode())
+    for path, data in _own_files():
+        found.update(f"\0{path}\0{len(data)}\0".encode() + data)
+    return found.hexdigest()
+
+
+def _own_wheel() -> tuple[str, bytes]:
+    text = f"Metadata-Version: 2.1\nName: gangline\nVersion: {__version__}\nSummary: The rank runtime of gangline.\n"
+    info = {"METADATA": text.encode(), "WHEEL": _wheel_text(["py3-none-any"])}
+    return _wheel("gangline", __version__, _own_files(), info)
+
+
+def _repacked(found: Distribution) -> tuple[str, bytes]:
+    """The wheel of a package as it is installed here; programs that were made for this Python are left out."""
+    name, files, info = found.metadata["Name"], {}, {}
+    for file in found.files or ():
+        if file.parts[0] in ("..", "/") or "__pycache__" in file.parts:
+            continue
+        data = Path(str(file.locate())).read_bytes()
+        if not file.parts[0].endswith(".dist-info"):
+            files[str(file)] = data
+        elif file.name not in _LEFT_OUT:
+            info["/".join(file.parts[1:])] = data
+    return _wheel(name, found.version, sorted(files.items()), info, tags=_tags(found))
+
+
+def _wheel(
+    name: str, version: str, files: Iterator[tuple[str, bytes]] | Sequence[tuple[str, bytes]], info: Mapping[str, bytes],
+    tags: Sequence[str] = ("py3-none-any",),
+) -> tuple[str, bytes]:  # fmt: skip
+    stem = f"{canonicalize_name(name).replace('-', '_')}-{version}"
+    members = [*files, *((f"{stem}.dist-info/{each}", data) for each, data in sorted(info.items()))]
+    rows = [f"{path},sha256={_record_hash(data)},{len(data)}" for path, data in members]
+    record = "\n".join([*rows, f"{stem}.dist-info/RECORD,,", ""]).encode()
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for path, data in (*members, (f"{stem}.dist-info/RECORD", record)):
+            archive.writestr(zipfile.ZipInfo(path, _TIME), data)
+    return f"{stem}-{_compressed(tags)}.whl", out.getvalue()
+
+
+def _compressed(tags: Sequence[str]) -> str:
+    """Several tags as one, as names of wheels have them."""
+    parts = zip(*(tag.split("-") for tag in tags), strict=True)
+    return "-".join(".".join(sorted(set(part))) for part in parts)
+
+
+def _wheel_text(tags: Sequence[str]) -> bytes:
+    lines = ["Wheel-Version: 1.0", "Generator: gangline", "Root-Is-Purelib: true", *(f"Tag: {tag}" for tag in tags)]
+    return "\n".join([*lines, ""]).encode()
+
+
+def _record_hash(data: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+MINOR = sys.version_info[:2]
+"""Of the Python that the packages of gangline are built for."""

@@ -1,0 +1,149 @@
+"""uv, the package installer: its program, its environment variables, and errors for what it refuses."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from gangline.errors import BuildError, ConfigError, GanglineError, IntegrityError, StorageError
+from gangline.spec.config.problems import printable
+from gangline.spec.config.secrets import resolve_secret
+from gangline.spec.config.site import Site
+
+MOST_SECONDS = 3600.0
+TELL_SECONDS = 15.0
+_PASSED_ON = re.compile(
+    r"PATH|HOME|USER|LANG|LC_.*|TMPDIR|XDG_.*|SSL_.*|NETRC|(?i:https?_proxy|no_proxy|all_proxy)"
+    r"|UV_(CACHE_DIR|LINK_MODE|NO_CACHE|DEFAULT_INDEX|INDEX.*|EXTRA_INDEX_URL|FIND_LINKS|NO_INDEX|OFFLINE|NATIVE_TLS"
+    r"|SYSTEM_CERTS|INSECURE_HOST|HTTP_.*|REQUEST_.*|KEYRING_PROVIDER|CONCURRENT_.*|PYTHON_INSTALL_DIR)"
+)
+_MEANINGS: Sequence[tuple[type[GanglineError], str]] = (
+    (StorageError, r"No space left on device|os error 28|Disk quota exceeded|Read-only file system"),
+    (IntegrityError, r"Hash mismatch"),
+    (ConfigError, r"401 Unauthorized|403 Forbidden|HTTP status client error \(40[13]"),
+    (StorageError, r"error sending request|[Cc]onnection refused|dns error|timed out|tcp connect|HTTP status server error"
+     r"|[Nn]etwork connectivity is disabled|Failed to (fetch|download)"),
+    (ConfigError, r"No solution found|no (usable )?wheels|not found in the (package registry|provided)|has no wheels"
+     r"|is incompatible with|doesn't match|No interpreter found|building.*is disabled|no version of"),
+)  # fmt: skip
+"""The first that matches the output of uv: a wrong hash is reported inside the message of a failed download."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uv:
+    program: str
+    environ: Mapping[str, str]
+    secrets: tuple[str, ...] = ()
+    """Removed from messages."""
+
+    @staticmethod
+    def find(environ: Mapping[str, str], site: Site = Site(), *, is_own: bool = False) -> "Uv":  # noqa: B008  # frozen
+        """uv with the indexes of the site; those with credentials only where `is_own`, for commits that are no fork's.
+
+        Raises:
+            ConfigError: It is not installed, or a secret that the site refers to is missing.
+        """
+        program = _of_our_environment() or shutil.which("uv", path=environ.get("PATH"))
+        if program is None:
+            raise ConfigError(
+                f"env.lock: wanted uv, which makes the environment of a lock, found none next to {sys.executable} or on"
+                " PATH; pip install uv works"
+            )
+        passed = {name: value for name, value in environ.items() if _PASSED_ON.fullmatch(name)}
+        indexes, secrets = _indexes(site, environ, is_own=is_own)
+        links = {"UV_FIND_LINKS": ",".join(site.environments.find_links)} if site.environments.find_links else {}
+        fixed = {"UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": _downloads(site), "NO_COLOR": "1"}
+        return Uv(program, passed | indexes | links | fixed, secrets)
+
+    def run(self, *arguments: str, folder: Path, what: str, tell: Callable[[float], None] = lambda _: None) -> bytes:
+        """Its standard output; it is ended if this call ends early. `tell` is called every 15 s with the seconds so far.
+
+        Raises:
+            ConfigError, IntegrityError, StorageError, BuildError: It failed; the message has its output.
+        """
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            try:
+                process = subprocess.Popen(
+                    [self.program, *arguments], cwd=folder, env=dict(self.environ), stdin=subprocess.DEVNULL,
+                    stdout=out, stderr=err,
+                )  # fmt: skip
+            except OSError as error:
+                raise ConfigError(f"cannot start {self.program}: {error.strerror}; pip install uv works") from error
+            try:
+                code = _wait(process, tell)
+            finally:
+                process.kill()
+                process.wait()
+            out.seek(0)
+            err.seek(0)
+            if code != 0:
+                raise self._refusal(err.read().decode(errors="replace"), what, code)
+            return out.read()
+
+    def _refusal(self, said: str, what: str, code: int | None) -> GanglineError:
+        if code is None:
+            return StorageError(f"{what}: uv took over {MOST_SECONDS:.0f} s; run again, fetched wheels are cached")
+        for secret in self.secrets:
+            said = said.replace(secret, "****")
+        kind = next((kind for kind, words in _MEANINGS if re.search(words, said)), BuildError)
+        words = " ".join(part for line in said.splitlines() if (part := line.strip(" │├╰─▶×╴"))and not _is_chatter(part))
+        again = "; run again, fetched wheels are cached" if kind is StorageError else ""
+        return kind(f"{what}: {printable(words)[:1500] or f'uv ended with {code}'}{again}")
+
+
+def _of_our_environment() -> str | None:
+    """The program of the installed package `uv`."""
+    beside = Path(sys.executable).with_name("uv")
+    if beside.exists():
+        return str(beside)
+    with suppress(ImportError, FileNotFoundError):
+        from uv import find_uv_bin
+
+        return str(find_uv_bin())
+    return None
+
+
+def _wait(process: "subprocess.Popen[bytes]", tell: Callable[[float], None]) -> int | None:
+    began = time.monotonic()
+    while (seconds := time.monotonic() - began) < MOST_SECONDS:
+        try:
+            return process.wait(TELL_SECONDS)
+        except subprocess.TimeoutExpired:
+            tell(seconds + TELL_SECONDS)
+    return None
+
+
+def _is_chatter(line: str) -> bool:
+    return line.startswith(("Using ", "Resolved ", "Prepared ", "Downloading ", "Downloaded ", "Building ", "warning:"))
+
+
+def _downloads(site: Site) -> str:
+    return "automatic" if site.environments.python_downloads else "never"
+
+
+def _indexes(site: Site, environ: Mapping[str, str], *, is_own: bool) -> tuple[dict[str, str], tuple[str, ...]]:
+    """uv's variables for the indexes of the site; passwords are never arguments."""
+    found: dict[str, str] = {}
+    named, secrets = [], []
+    for name, index in site.index.items():
+        if index.credentials:
+            if not is_own:
+                continue
+            user, colon, password = (secret := resolve_secret(index.credentials, environ)).partition(":")
+            if not colon:
+                raise ConfigError(f"site.toml: index.{name}.credentials: wanted USER:PASSWORD, found another value")
+            variable = re.sub(r"[^A-Z0-9]", "_", name.upper())
+            found |= {f"UV_INDEX_{variable}_USERNAME": user, f"UV_INDEX_{variable}_PASSWORD": password}
+            secrets += [secret, password]
+        if index.default:
+            found["UV_DEFAULT_INDEX"] = f"{name}={index.url}"
+        else:
+            named.append(f"{name}={index.url}")
+    return found | ({"UV_INDEX": " ".join(named)} if named else {}), tuple(filter(None, secrets))

@@ -1,0 +1,124 @@
+"""Verified blocks of a file, read straight into the memory that wants them, by a few threads.
+
+Bytes are in place before their block's digest is known: a refusal leaves memory that must not be used, as any refusal
+in the middle of a load does. Nothing is parsed on the way. What a block holds besides goes into scratch memory.
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from threading import local
+from typing import Protocol, runtime_checkable
+
+from gangline.checkpoint.format.blocks import VerifiedFile
+from gangline.checkpoint.format.manifest import BLOCK_BYTES
+from gangline.storage.objects.protocol import ObjectStore
+
+_READERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTarget:
+    """Bytes of a file from `start` on, and the writable memory they go to."""
+
+    start: int
+    target: memoryview
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.target)
+
+
+@runtime_checkable
+class ReadsInto(Protocol):
+    """A store that can do without buffers of its own."""
+
+    def read_into(self, key: str, start: int, buffers: Sequence[memoryview]) -> tuple[int, int] | None:
+        """Fill `buffers` one after another; (bytes read, bytes of the object), None: no such key."""
+        ...
+
+
+def fill(file: VerifiedFile, spans: Sequence[ReadTarget]) -> None:
+    """Read `spans`, ordered by `start` and apart from each other.
+
+    Raises:
+        Refused: A block that they touch is not what was written.
+    """
+    jobs, scratch = dict(_jobs(spans, file.entry.size_bytes)), _Scratch()
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="fill") as pool:
+        futures = [pool.submit(_fill_block, file, number, parts, scratch) for number, parts in jobs.items()]
+        try:
+            for future in futures:
+                future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+_Part = memoryview | int
+"""Memory that wants bytes, or how many bytes nobody wants."""
+
+
+def _jobs(spans: Sequence[ReadTarget], file_bytes: int) -> Iterator[tuple[int, list[_Part]]]:
+    """(number, parts of that block) of each block that a span touches."""
+    numbers = {number for span in spans for number in range(span.start // BLOCK_BYTES, -(-span.end // BLOCK_BYTES))}
+    first = 0
+    for number in sorted(numbers):
+        start, end = number * BLOCK_BYTES, min((number + 1) * BLOCK_BYTES, file_bytes)
+        while spans[first].end <= start:
+            first += 1
+        yield number, list(_parts(spans, first, start, end))
+
+
+def _parts(spans: Sequence[ReadTarget], first: int, start: int, end: int) -> Iterator[_Part]:
+    at = start
+    for span in islice(spans, first, None):
+        if span.start >= end:
+            break
+        if at < span.start:
+            yield span.start - at
+            at = span.start
+        yield span.target[at - span.start : end - span.start]
+        at = min(span.end, end)
+    if at < end:
+        yield end - at
+
+
+class _Scratch(local):
+    """Memory of one thread for the bytes that nobody wants; a block needs them for its digest."""
+
+    def __init__(self) -> None:
+        self._held = memoryview(bytearray())
+
+    def views(self, parts: Sequence[_Part]) -> list[memoryview]:
+        """Memory for each of `parts`; what is scratch is good until the next call."""
+        wanted = sum(part for part in parts if isinstance(part, int))
+        if wanted > len(self._held):
+            self._held = memoryview(bytearray(wanted))
+        free, views = self._held, []
+        for part in parts:
+            views.append(free[:part] if isinstance(part, int) else part)
+            free = free[part:] if isinstance(part, int) else free
+        return views
+
+
+def _fill_block(file: VerifiedFile, number: int, parts: list[_Part], scratch: _Scratch) -> None:
+    views = scratch.views(parts)
+    found = _read(file.store, file.key, number * BLOCK_BYTES, views)
+    if found is None:
+        raise file.missing()
+    read_bytes, file_bytes = found
+    file.check_block(number, views, read_bytes=read_bytes, file_bytes=file_bytes)
+
+
+def _read(store: ObjectStore, key: str, start: int, views: list[memoryview]) -> tuple[int, int] | None:
+    if isinstance(store, ReadsInto):
+        return store.read_into(key, start, views)
+    blob = store.get(key, start, sum(map(len, views)))
+    if blob is None:
+        return None
+    data = memoryview(blob.data)
+    for view in views:
+        part, data = data[: len(view)], data[len(view) :]
+        view[: len(part)] = part
+    return len(blob.data), blob.size_bytes

@@ -1,0 +1,174 @@
+"""Bytes into a store by hashed blocks, and out of it by verified ranges.
+
+A block is hashed in the very buffer that is sent, and in the very buffer that a caller copies from: between check and
+use nothing is read twice. A block has a BLAKE3 digest: it is checked whenever tensors are read, and SHA-256 would cost
+several times what the reading does. A whole file is proved by its size and the digests of its blocks, in order.
+What the bytes mean is left to others, and so is reading many of them at once (`block_reads`).
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Protocol
+
+from blake3 import blake3
+
+from gangline.checkpoint.format.manifest import BLOCK_BYTES, FileEntry, RefusedCheckpoint
+from gangline.errors import StorageError
+from gangline.storage.objects.protocol import ObjectStore
+
+Bytes = bytes | memoryview
+
+
+def write_file(store: ObjectStore, key: str, pieces: Iterable[Bytes]) -> FileEntry:
+    """Write the concatenation of `pieces` under `key`, one block in memory at a time; durable when it returns.
+
+    Raises:
+        StorageError: The store failed, or has another size afterwards than was sent.
+    """
+    digests: list[str] = []
+
+    def hashed() -> Iterator[Bytes]:
+        for block in _blocks(pieces):
+            digests.append(block_digest([block]))
+            yield block
+
+    size = send_blocks(store, key, hashed())
+    return FileEntry(size_bytes=size, blocks=tuple(digests))
+
+
+def send_blocks(store: ObjectStore, key: str, blocks: Iterable[Bytes]) -> int:
+    """Write `blocks`, each but the last of 16 MiB, as they are; bytes written, durable when it returns.
+
+    Raises:
+        StorageError: The store failed, or has another size afterwards than was sent.
+    """
+    rest = iter(blocks)
+    first, second = next(rest, b""), next(rest, None)
+    size = len(first)
+    if second is None:
+        store.put(key, bytes(first))
+    else:
+        with store.upload(key) as upload:
+            upload.part(first)
+            for block in chain((second,), rest):
+                size += len(block)
+                upload.part(block)
+    _check_size(store, key, size)
+    return size
+
+
+def block_digest(pieces: Iterable[Bytes]) -> str:
+    """What the manifest lists for a block that consists of `pieces`."""
+    digest = blake3()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _blocks(pieces: Iterable[Bytes]) -> Iterator[Bytes]:
+    """Regroup pieces of any length into blocks of 16 MiB; the last one is shorter. Pieces that are blocks pass."""
+    waiting: list[memoryview] = []
+    room = BLOCK_BYTES
+    for piece in pieces:
+        view = memoryview(piece).cast("B")
+        while len(view) >= room:
+            yield b"".join((*waiting, view[:room])) if waiting else view[:room]
+            view, waiting, room = view[room:], [], BLOCK_BYTES
+        if view:
+            waiting.append(view)
+            room -= len(view)
+    if waiting:
+        yield b"".join(waiting) if waiting[1:] else waiting[0]
+
+
+def _check_size(store: ObjectStore, key: str, size: int) -> None:
+    entry = store.head(key)
+    if entry is None or entry.size_bytes != size:
+        found = "nothing" if entry is None else f"{entry.size_bytes} bytes"
+        raise StorageError(f"wrote {size} bytes to {key}, the store has {found}; the next save writes it anew")
+
+
+class Blocks(Protocol):
+    """Where a file's verified blocks come from; `read` fetches and verifies one of them."""
+
+    def get(self, name: str, number: int, read: Callable[[int], bytes]) -> bytes: ...
+
+
+class BlockCache:
+    """The blocks read last, of all files of a checkpoint together: neighbouring tensors share them."""
+
+    def __init__(self, blocks: int = 16) -> None:
+        self._blocks = blocks
+        self._held: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+
+    def get(self, name: str, number: int, read: Callable[[int], bytes]) -> bytes:
+        """Block `number` of file `name`, read where it is not held."""
+        held = self._held.pop((name, number), None)
+        block = read(number) if held is None else held
+        self._held[name, number] = block
+        while len(self._held) > self._blocks:
+            self._held.popitem(last=False)
+        return block
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedFile:
+    """One file of a checkpoint, read by range; every byte it gives belongs to a block that was hashed."""
+
+    store: ObjectStore
+    folder: str
+    name: str
+    entry: FileEntry
+    blocks: Blocks
+
+    def read(self, start: int, size: int) -> bytes:
+        """Bytes `start` to `start + size`.
+
+        Raises:
+            Refused: They are not what the manifest says.
+        """
+        return b"".join(self.pieces(start, size))
+
+    def pieces(self, start: int, size: int) -> Iterator[memoryview]:
+        """The same bytes, a view of one verified block at a time."""
+        if start < 0 or size < 0 or start + size > self.entry.size_bytes:
+            raise RefusedCheckpoint(self.name, f"has {self.entry.size_bytes} bytes, asked for {size} from {start}")
+        while size > 0:
+            number, offset = divmod(start, BLOCK_BYTES)
+            piece = memoryview(self.block(number))[offset : offset + size]
+            yield piece
+            start, size = start + len(piece), size - len(piece)
+
+    def block(self, number: int) -> bytes:
+        """All of one block."""
+        return self.blocks.get(self.name, number, self._read_block)
+
+    def every_block(self) -> Iterator[bytes]:
+        """All of the file, read anew; none of it is held. Of an empty file nothing is looked at."""
+        return map(self._read_block, range(len(self.entry.blocks)))
+
+    @property
+    def key(self) -> str:
+        """In the store."""
+        return f"{self.folder}/{self.name}"
+
+    def missing(self) -> RefusedCheckpoint:
+        return RefusedCheckpoint(self.name, "the manifest lists it, the store has no such file")
+
+    def check_block(self, number: int, pieces: Iterable[Bytes], *, read_bytes: int, file_bytes: int) -> None:
+        """Raises `Refused` unless `pieces`, of which the store gave `read_bytes`, are what was written there."""
+        start = number * BLOCK_BYTES
+        if (read_bytes, file_bytes) != (min(BLOCK_BYTES, self.entry.size_bytes - start), self.entry.size_bytes):
+            raise RefusedCheckpoint(self.name, f"wanted {self.entry.size_bytes} bytes, found {file_bytes}")
+        if block_digest(pieces) != self.entry.blocks[number]:
+            raise RefusedCheckpoint(self.name, f"block {number} (from byte {start}) is not what was written")
+
+    def _read_block(self, number: int) -> bytes:
+        start = number * BLOCK_BYTES
+        blob = self.store.get(self.key, start, min(BLOCK_BYTES, self.entry.size_bytes - start))
+        if blob is None:
+            raise self.missing()
+        self.check_block(number, [blob.data], read_bytes=len(blob.data), file_bytes=blob.size_bytes)
+        return blob.data

@@ -1,0 +1,96 @@
+"""Views of a run: the protocol, the choice between live screen, plain lines and JSON lines, and the run under a view.
+
+On failure, Ctrl-C or SIGTERM the view is closed, and the user reads how to resume or cancel the run.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Protocol, Self
+
+import typer
+
+from gangline.cli.terminal import say
+from gangline.cli.view.jsonlines import JsonView
+from gangline.cli.view.plain import PlainView
+from gangline.errors import SIGTERM_CODE, GanglineError
+from gangline.line.record.observer import Observer
+
+
+class RunView(Observer, Protocol):
+    """An observer that may hold the screen, as a context manager, and remembers what it was told."""
+
+    @property
+    def run_id(self) -> str | None:
+        """Id of the run, once it is known."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether the ending, and with it the reason of a failure, has been shown."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+
+def choose_view(*, json: bool) -> RunView:
+    """NO_COLOR, TERM=dumb or an output that is no terminal give plain lines."""
+    if json:
+        return JsonView()
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb" or not sys.stdout.isatty():
+        return PlainView()
+    from gangline.cli.view.live import LiveView
+
+    return LiveView()
+
+
+@contextmanager
+def attended_view(view: RunView, *, drives: bool = True) -> Iterator[RunView]:
+    """Hold the screen while the block runs; a failure whose reason was shown is not told twice.
+
+    Args:
+        view: The screen.
+        drives: Whether the run waits for a driver once this one has left, or was only watched.
+    """
+    try:
+        with exit_on_sigterm(), view:
+            yield view
+    except GanglineError as error:
+        if not view.ended:
+            raise
+        raise typer.Exit(error.exit_code) from error
+    except KeyboardInterrupt:
+        _say_where(view, drives=drives)
+        raise
+    except SystemExit:
+        _say_where(view, drives=drives)
+        raise
+
+
+@contextmanager
+def exit_on_sigterm() -> Iterator[None]:
+    """While the block runs, SIGTERM is a SystemExit: who leaves can say how to go on."""
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    """Leave the gang alone: who restarts the driver finds it by the run id."""
+    sys.exit(SIGTERM_CODE)
+
+
+def _say_where(view: RunView, *, drives: bool) -> None:
+    if view.run_id:
+        again = f"gangline run goes on with {view.run_id}" if drives else f"gangline follow {view.run_id}"
+        said = f"left as it is: {again} · stop it: gangline cancel {view.run_id}"
+        say(said, err=True)

@@ -1,0 +1,175 @@
+"""`gangline drill`: from a name to an evaluated, recorded drill, in a run of its own or in one that trains now."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from gangline.drill.catalogue import DRILLS, choose_drill
+from gangline.drill.dedicated_run import drill_in_dedicated_run
+from gangline.drill.execute import DrillContext, execute_drill, record_result
+from gangline.drill.setup import NoSetup
+from gangline.drill.summary_table import DrillRow, SkippedDrill, describe_seconds, drill_table, verdict_text
+from gangline.drill.target import DrillRequest
+from gangline.errors import ConfigError, UsageError
+from gangline.line.record import runs
+from gangline.spec.config.site import Site
+from gangline.spec.record import Drill, Record
+
+EXIT_CODES: dict[Literal["held", "held_late", "broken", "not_struck"], int] = {
+    "held": 0, "held_late": 0, "broken": 60, "not_struck": 10
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrillReport:
+    run: str
+    drill: Drill
+    """As it stands in the record."""
+    lines: tuple[str, ...]
+    """What was told."""
+    replay: str
+    """The command that does the same again."""
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.drill.result]
+
+
+def drill(
+    name: str,
+    *,
+    repo: Path,
+    site: Site,
+    environ: Mapping[str, str],
+    run: str | None = None,
+    rank: int | None = None,
+    step: int | None = None,
+    seconds: float | None = None,
+    seed: int = 1,
+    tell: Callable[[str], None] = print,
+) -> DrillReport:
+    """Rehearse `name`, tell each line when it is known, and write the result into the run's record.
+
+    Args:
+        name: One of `catalogue.DRILLS`.
+        repo: Folder of the line.
+        site: Must allow the drill.
+        environ: For secret references.
+        run: One that trains on this machine now; None: a fresh one of HEAD, driven to its end.
+        rank: Whom it strikes.
+        step: When: after this step.
+        seconds: How long a lasting fault lasts.
+        seed: Chooses what is left open.
+        tell: Gets every line.
+
+    Raises:
+        ConfigError: The drill is refused.
+        UsageError: No such run, rank or step.
+        GanglineError: What kept a fresh run from training.
+    """
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        tell(line)
+
+    wish = DrillRequest(kind=choose_drill(name, site), rank=rank, step=step, seconds=seconds, seed=seed)
+    desk = DrillContext(
+        repo=repo, site=site, environ=environ, store=runs.open_site_store(repo, site, environ), tell=say
+    )
+    record, found = drill_in_dedicated_run(desk, wish) if run is None else _drill_in_run(desk, wish, run)
+    again = _replay(found, wish, run)
+    say(_result_line(found, again))
+    return DrillReport(run=record.run.id, drill=found, lines=tuple(lines), replay=again)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrillReports:
+    """What `drill_all` did."""
+
+    reports: tuple[DrillReport, ...]
+    skipped: tuple[SkippedDrill, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """60 where one broke, else 10 where one did not strike; what cannot run here says so and costs nothing."""
+        return max(report.exit_code for report in self.reports)
+
+
+def drill_all(
+    *,
+    repo: Path,
+    site: Site,
+    environ: Mapping[str, str],
+    seed: int = 1,
+    tell: Callable[[str], None] = print,
+    width: int = 120,
+) -> DrillReports:
+    """Rehearse everything, each in a fresh run of HEAD: a line when one begins, one when it ends, a table at last.
+
+    What cannot run here is skipped with its reason. All that was said of a drill is told where it did not hold.
+
+    Raises:
+        ConfigError: All of it is refused.
+        GanglineError: What kept a fresh run from training; the table so far is told.
+    """
+    reports: list[DrillReport] = []
+    found: list[DrillRow] = []
+    refused: ConfigError | UsageError | None = None
+    try:
+        for number, kind in enumerate(DRILLS.values(), 1):
+            tell(f"{number:>2}/{len(DRILLS)}  {kind.name:<12} {kind.text}")
+            began, lines = time.monotonic(), list[str]()
+            try:
+                report = drill(kind.name, repo=repo, site=site, environ=environ, seed=seed, tell=lines.append)
+                reports.append(report)
+                found.append(report.drill)
+            except (ConfigError, UsageError) as error:
+                refused = error
+                found.append(SkippedDrill(name=kind.name, row=kind.row, skipped=str(error)))
+            _report_outcome(found[-1], lines, tell, took=time.monotonic() - began)
+    finally:
+        if reports:
+            for line in ("", *drill_table(found, width=width)):
+                tell(line)
+    if refused is not None and not reports:
+        raise refused
+    return DrillReports(reports=tuple(reports), skipped=tuple(each for each in found if isinstance(each, SkippedDrill)))
+
+
+def _report_outcome(found: DrillRow, lines: Sequence[str], tell: Callable[[str], None], *, took: float) -> None:
+    head = f"       {verdict_text(found):<12} in {took:.0f} s"
+    if isinstance(found, SkippedDrill):
+        tell(f"{head}  {found.skipped}")
+        return
+    tell(f"{head}  detect {describe_seconds(found.detect_seconds)}  recover {describe_seconds(found.recover_seconds)}")
+    if found.result != "held":
+        for line in lines:
+            tell(f"       {line}")
+
+
+def _drill_in_run(desk: DrillContext, wish: DrillRequest, run: str) -> tuple[Record, Drill]:
+    """Strike a run that somebody drives."""
+    if wish.kind.rig:
+        raise ConfigError(
+            f"drill {wish.kind.name} is refused: it changes a gang before that starts; without --run it makes its own"
+        )
+    record = runs.find_run(desk.store, run)
+    if record.run.state == "ended" or record.gang is None:
+        raise ConfigError(f"run {record.run.id} does not train now; without --run the drill starts one of its own")
+    done = execute_drill(desk, wish, record, NoSetup())
+    return record_result(desk, wish, runs.find_run(desk.store, record.run.id), done)
+
+
+def _replay(found: Drill, wish: DrillRequest, run: str | None) -> str:
+    words = [f"gangline drill {found.name}"]
+    words += [f"--run {run}"] if run else []
+    words += [f"--{key} {value}" for key, value in found.arguments.items() if key in {"rank", "step", "seconds"}]
+    return " ".join([*words, f"--seed {wish.seed}"])
+
+
+def _result_line(found: Drill, again: str) -> str:
+    said = f"{verdict_text(found)} {found.reason}".rstrip()
+    return f"result   {said}    replay: {again}"

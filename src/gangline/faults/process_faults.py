@@ -1,0 +1,186 @@
+"""Faults in the processes of a local gang: kill, freeze, stop or slow a rank; lose a whole virtual node.
+
+A rank is found by what its keeper reports, inside or outside a sandbox. A fault that lasts ends by itself: a process
+started before the fault ends it at the deadline, even if the caller dies. The module reads the gang's folder; what
+the gang makes of a fault is not its concern.
+"""
+
+import os
+import shutil
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from gangline import procfs
+from gangline.errors import UsageError
+from gangline.launch.local.folder import GangFolder, Process
+from gangline.launch.local.keeper_start import replace_keeper
+from gangline.launch.local.processes import living_keepers, rank_process, send
+
+_POLL_SECONDS = 0.01
+_PERIOD_SECONDS = 0.004
+"""Of a slow rank's standing still and going on: far below a step, so that all steps are slow and none is an outlier."""
+_THAWER = """
+import os, signal, sys, time
+time.sleep(float(sys.argv[2]))
+try:
+    os.kill(int(sys.argv[1]), signal.SIGCONT)
+except ProcessLookupError:
+    pass
+"""
+
+_SLOWER = """
+import os, signal, sys, time
+pid, seconds, still, period = int(sys.argv[1]), *map(float, sys.argv[2:])
+end = time.monotonic() + seconds
+try:
+    while time.monotonic() < end:
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(still * period)
+        os.kill(pid, signal.SIGCONT)
+        time.sleep((1 - still) * period)
+except ProcessLookupError:
+    pass
+"""
+
+
+def kill_rank(home: Path, rank: int) -> int:
+    """SIGKILL to the process of `rank` of the gang in `home`; returns its pid.
+
+    Raises:
+        UsageError: No such rank lives.
+    """
+    pid = _pid(home, rank)
+    _send(pid, signal.SIGKILL, rank)
+    return pid
+
+
+def freeze_rank(home: Path, rank: int, seconds: float) -> int:
+    """Stop the process of `rank` for `seconds`, then let it go on; returns its pid at once.
+
+    Raises:
+        UsageError: No such rank lives.
+    """
+    pid = _pid(home, rank)
+    _start(_THAWER, pid, seconds)
+    _send(pid, signal.SIGSTOP, rank)
+    return pid
+
+
+def stop_rank(home: Path, rank: int) -> int:
+    """SIGTERM to the process of `rank`, as a platform asks a pod to leave; returns its pid.
+
+    Raises:
+        UsageError: No such rank lives.
+    """
+    pid = _pid(home, rank)
+    _send(pid, signal.SIGTERM, rank)
+    return pid
+
+
+def slow_rank(home: Path, rank: int, seconds: float, *, share: float) -> int:
+    """Let the process of `rank` stand still for `share` of its time in the next `seconds`; returns its pid at once.
+
+    Raises:
+        UsageError: No such rank lives.
+    """
+    pid = _pid(home, rank)
+    _start(_SLOWER, pid, seconds, share, _PERIOD_SECONDS)
+    return pid
+
+
+def at_step(home: Path, rank: int, step: int, *, timeout_seconds: float) -> int:
+    """Wait until `rank` has finished `step`; returns the step it had finished then.
+
+    Raises:
+        UsageError: It did not get there in time.
+    """
+    patience = time.monotonic() + timeout_seconds
+    reached = None
+    while time.monotonic() < patience:
+        reached = last_step(home, rank)
+        if reached is not None and reached >= step:
+            return reached
+        time.sleep(_POLL_SECONDS)
+    raise UsageError(
+        f"rank {rank} of {home.name} did not reach step {step} in {timeout_seconds:g} s, it is at {reached}"
+    )
+
+
+def last_step(home: Path, rank: int) -> int | None:
+    """Last step that the heartbeat of `rank` tells of; layout in `train.heartbeat`, which launchers do not import."""
+    folder = GangFolder(home)
+    data = folder.read_inside(folder.inside / "heartbeat" / str(rank)) or b""
+    step = int.from_bytes(data[16:24], sys.byteorder, signed=True)
+    return step if data.startswith(b"gangbeat") and step >= 0 else None
+
+
+def _start(program_text: str, *arguments: float) -> None:
+    """A session of its own: it outlives this process, and ends by itself."""
+    program = [sys.executable, "-S", "-E", "-c", program_text, *map(str, arguments)]
+    null = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
+    os.posix_spawn(sys.executable, program, {}, setsid=True, file_actions=null)
+
+
+def _pid(home: Path, rank: int) -> int:
+    folder = GangFolder(home)
+    found = rank_process(folder, rank)
+    if found is None:
+        nodes = folder.podset().num_nodes if folder.exists else 0
+        living = sorted(each for node in range(nodes) if (status := folder.keeper(node)) for each in status.ranks)
+        raise UsageError(f"no rank {rank} lives in {home.name}: living are {', '.join(living) or 'none'}")
+    return found.pid
+
+
+def _send(pid: int, number: signal.Signals, rank: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError as error:
+        raise UsageError(f"rank {rank} was gone before {number.name} reached process {pid}") from error
+
+
+_MEMORY = Path("/dev/shm")  # noqa: S108  # where keepers hold copies; layout in `train.copy_folder`
+_DYING_SECONDS = 30.0
+
+
+def lose_node(home: Path, node: int) -> int:
+    """SIGKILL to keeper, helpers and ranks of `node`, its memory gone; another keeper starts in its place.
+
+    Returns the pid of the keeper that was. The gang sees what it sees when a pod vanishes and is replaced at once.
+
+    Raises:
+        UsageError: No keeper of that node lives.
+    """
+    folder = GangFolder(home)
+    with folder.keepers_lock():
+        keeper = living_keepers(folder).get(node) if folder.exists else None
+        if keeper is None:
+            raise UsageError(f"no keeper of node {node} lives in {home.name}")
+        environ = procfs.environ(keeper.pid)
+        _kill_all(folder, node, keeper)
+        for copies in _MEMORY.glob(f"gangline-copies-*-{keeper.pid}-{keeper.start_time}"):
+            shutil.rmtree(copies, ignore_errors=True)  # of a sandbox they went with it
+        replace_keeper(folder, node, environ)
+    return keeper.pid
+
+
+def _kill_all(folder: GangFolder, node: int, keeper: Process) -> None:
+    """Whatever has this folder and this node in its environment."""
+    send(keeper, signal.SIGKILL)
+    patience = time.monotonic() + _DYING_SECONDS
+    while pids := _processes(folder, node):
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        if time.monotonic() > patience:
+            raise UsageError(f"processes {sorted(pids)} of node {node} do not die of SIGKILL; the kernel holds them")
+        time.sleep(0.01)
+
+
+def _processes(folder: GangFolder, node: int) -> set[int]:
+    of_gang = set(procfs.with_variable("GANGLINE_HOME", str(folder.inside)))
+    return of_gang & set(procfs.with_variable("NODE_RANK", str(node)))

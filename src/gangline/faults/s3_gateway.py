@@ -1,0 +1,251 @@
+"""S3 server on loopback in front of any object store, so that faults can be injected between ranks and their store.
+
+It serves what `storage.s3` requests, no more, and holds no data: every write goes to the store behind it. Put a
+`FaultProxy` before it to delay, refuse or cut; `fill` makes it full.
+"""
+
+import errno
+import hmac
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from gangline.errors import StorageError, UsageError
+from gangline.faults import s3_documents as documents
+from gangline.faults.s3_http import BUCKET, S3Request, S3Response, listen, refusal
+from gangline.storage.objects.protocol import Entry, Etag, ObjectStore, OpenUpload, Upload
+from gangline.storage.s3.names import UPLOAD_NOTES_PREFIX, WRITE_ID_HEADER
+
+_POLL_SECONDS = 0.02
+
+
+@dataclass(slots=True)
+class _Open:
+    """An upload that was begun here."""
+
+    block: AbstractContextManager[Upload]
+    upload: Upload
+    key: str
+    word: str
+    parts: int = 0
+
+
+class S3Gateway:
+    """Serves `store` on a free loopback port while its block runs, to who has `credentials`."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._access_key = secrets.token_hex(20)
+        self._secret_key = secrets.token_hex(20)
+        self._words: dict[str, tuple[Etag, str]] = {}
+        self._notes: dict[str, float] = {}
+        """What our client leaves beside an upload; no key of a store, so it is kept here."""
+        self._uploads: dict[str, _Open] = {}
+        self._full_below: str | None = None
+        self._lock = threading.Lock()
+        self._server = listen(self)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_POLL_SECONDS,), name="gateway", daemon=True
+        )
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    @property
+    def credentials(self) -> str:
+        """`ACCESS:SECRET`. The access key is the secret: it is as long, and known to who was given it alone."""
+        return f"{self._access_key}:{self._secret_key}"
+
+    @staticmethod
+    def url(port: int) -> str:
+        """Of the store as its clients open it by way of `port`, the gateway's own or that of a proxy before it."""
+        return f"s3://{BUCKET}?endpoint=http://127.0.0.1:{port}&region=us-east-1"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def fill(self, below: str | None) -> None:
+        """From now on no byte more goes below this prefix; None: there is room again."""
+        self._full_below = below
+
+    def knows(self, authorization: str) -> bool:
+        """Was this header, or query of a presigned URL, made with our access key?"""
+        _, _, rest = authorization.partition("Credential=")
+        return hmac.compare_digest(rest.partition("/")[0].encode(), self._access_key.encode())
+
+    def answer(self, request: S3Request) -> S3Response:
+        """What the store behind says."""
+        try:
+            return self._answer(request)
+        except UsageError as error:
+            return refusal(400, "InvalidArgument", str(error))
+        except StorageError as error:
+            return _trouble(error)
+
+    def _answer(self, request: S3Request) -> S3Response:
+        if not request.key:
+            return self._list(request)
+        if request.key.startswith(UPLOAD_NOTES_PREFIX):
+            return self._note(request)
+        if self._brings(request) and self._is_full(request.key):
+            return refusal(507, "XMinioStorageFull", "a drill keeps this store full for a while")
+        if {"uploads", "uploadId"} & request.query.keys():
+            return self._multipart(request)
+        verbs: dict[str, Callable[[S3Request], S3Response]] = {
+            "GET": self._get, "HEAD": self._head, "PUT": self._put, "DELETE": self._delete,
+        }  # fmt: skip
+        verb = verbs.get(request.method)
+        return verb(request) if verb else refusal(405, "MethodNotAllowed")
+
+    @staticmethod
+    def _brings(request: S3Request) -> bool:
+        """More bytes, or the promise of some."""
+        return request.method == "PUT" or (request.method == "POST" and "uploads" in request.query)
+
+    def _is_full(self, key: str) -> bool:
+        return self._full_below is not None and key.startswith(self._full_below)
+
+    # -- objects
+
+    def _get(self, request: S3Request) -> S3Response:
+        start, size = request.wanted_range()
+        blob = self._store.get(request.key, start, size)
+        if blob is None:
+            return _missing()
+        headers = {"ETag": f'"{blob.etag}"'}
+        if "range" not in request.headers:
+            return S3Response(200, blob.data, headers)
+        if start >= blob.size_bytes:
+            return refusal(416, "InvalidRange")
+        headers["Content-Range"] = f"bytes {start}-{start + len(blob.data) - 1}/{blob.size_bytes}"
+        return S3Response(206, blob.data, headers)
+
+    def _head(self, request: S3Request) -> S3Response:
+        entry, blob = self._store.head(request.key), self._store.get(request.key, 0, 0)
+        if entry is None or blob is None:
+            return S3Response(404)
+        headers = {
+            "ETag": f'"{blob.etag}"',
+            "Content-Length": str(entry.size_bytes),
+            "Last-Modified": documents.http_time(entry.modified),
+        }
+        etag, word = self._words.get(request.key, ("", ""))
+        return S3Response(200, b"", headers | ({WRITE_ID_HEADER: word} if etag == blob.etag else {}))
+
+    def _put(self, request: S3Request) -> S3Response:
+        key, data = request.key, request.body
+        expected = request.headers.get("if-match")
+        if expected is not None:
+            etag = self._store.compare_and_set(key, data, expected.strip('"'))
+        elif "if-none-match" in request.headers:
+            etag = self._store.put_if_absent(key, data)
+        else:
+            etag = self._store.put(key, data)
+        if etag is None:
+            return refusal(412, "PreconditionFailed")
+        self._words[key] = etag, request.headers.get(WRITE_ID_HEADER, "")
+        return S3Response(200, b"", {"ETag": f'"{etag}"'})
+
+    def _delete(self, request: S3Request) -> S3Response:
+        self._store.delete(request.key)
+        return S3Response(204)
+
+    # -- uploads
+
+    def _multipart(self, request: S3Request) -> S3Response:
+        if request.method == "POST" and "uploads" in request.query:
+            return self._begin(request)
+        upload_id = request.query.get("uploadId", "")
+        with self._lock:
+            found = self._uploads.get(upload_id)
+        if request.method == "DELETE":
+            return self._abort(request.key, upload_id, found)
+        if found is None:
+            return refusal(404, "NoSuchUpload")
+        return self._part(found, request) if request.method == "PUT" else self._complete(found, upload_id)
+
+    def _begin(self, request: S3Request) -> S3Response:
+        block = self._store.upload(request.key)
+        upload = block.__enter__()
+        with self._lock:
+            self._uploads[upload.upload_id] = _Open(
+                block, upload, request.key, request.headers.get(WRITE_ID_HEADER, "")
+            )
+        return S3Response(200, documents.begun(upload.upload_id))
+
+    def _part(self, found: _Open, request: S3Request) -> S3Response:
+        number = int(request.query["partNumber"])
+        if number > found.parts:  # one that is there already is sent again for want of our answer
+            found.upload.part(request.body)
+            found.parts = number
+        return S3Response(200, b"", {"ETag": f'"{number}"'})
+
+    def _complete(self, found: _Open, upload_id: str) -> S3Response:
+        etag = found.upload.complete()
+        found.block.__exit__(None, None, None)
+        self._words[found.key] = etag, found.word
+        with self._lock:
+            self._uploads.pop(upload_id, None)
+        return S3Response(200, documents.completed(etag))
+
+    def _abort(self, key: str, upload_id: str, found: _Open | None) -> S3Response:
+        with self._lock:
+            self._uploads.pop(upload_id, None)
+        if found is None:
+            self._store.abort_upload(OpenUpload(key, upload_id, 0.0))
+        else:
+            with suppress(_Aborted):
+                found.block.__exit__(_Aborted, _Aborted(), None)
+        return S3Response(204)
+
+    # -- listings
+
+    def _list(self, request: S3Request) -> S3Response:
+        prefix = request.query.get("prefix", "")
+        if "uploads" in request.query:
+            return S3Response(200, documents.uploads(BUCKET, self._store.open_uploads(prefix)))
+        after, limit = request.query.get("start-after", ""), int(request.query.get("max-keys", "1000"))
+        if prefix.startswith(UPLOAD_NOTES_PREFIX):
+            notes = sorted(self._notes.items())
+            found = [Entry(key, 0, at) for key, at in notes if key.startswith(prefix) and key > after]
+            return S3Response(200, documents.listing(BUCKET, found[:limit]))
+        return S3Response(200, documents.listing(BUCKET, self._store.list(prefix, after, limit)))
+
+    def _note(self, request: S3Request) -> S3Response:
+        if request.method == "PUT":
+            self._notes[request.key] = time.time()
+            return S3Response(200, b"", {"ETag": '"note"'})
+        if request.method == "DELETE":
+            self._notes.pop(request.key, None)
+            return S3Response(204)
+        return _missing()
+
+
+class _Aborted(Exception):
+    """The client gave its upload up."""
+
+
+def _missing() -> S3Response:
+    return refusal(404, "NoSuchKey")
+
+
+def _trouble(error: StorageError) -> S3Response:
+    """A full disk behind is a full store; whatever else the store could not do may be tried again."""
+    cause = error.__cause__
+    if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        return refusal(507, "XMinioStorageFull", str(error))
+    return refusal(500, "InternalError", str(error))

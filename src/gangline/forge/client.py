@@ -1,0 +1,239 @@
+"""HTTP client of a forge's API: requests bounded in time and size, no redirects, errors by class.
+
+No URL of an answer is followed: paths are built here and pages are counted. Tokens are read for each request, sent in
+one header and never logged. A forge that names a time (`Retry-After`, an exhausted rate limit) gets no request until
+then.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import httpcore
+
+from gangline.errors import ConfigError, GanglineError, StorageError
+from gangline.forge import connection
+from gangline.forge.protocol import MalformedDeliveryError
+from gangline.http.address_check import Origin, Resolve, system_resolve
+from gangline.sanitize import clean
+
+REQUEST_SECONDS = 10.0
+"""Of one request, from looking up the name to the last byte."""
+RETRY_SECONDS = 0.5
+ANSWER_BYTES = 8 << 20
+MAX_PAGES = 50
+MAX_RETRY_AFTER_SECONDS = 3600.0
+"""The longest that a forge may ask us to stay away."""
+_CONNECTION_ERRORS = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException)
+RequestCounter = Callable[[str, str], None]
+"""Called with the forge's name and one of ok, refused, limited, failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgeResponse:
+    status: int
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    data: Any
+    """Parsed JSON; None where it is none."""
+    is_json: bool = True
+    """Whether there was any: `null` is JSON, too."""
+
+    @property
+    def said(self) -> str:
+        """What the forge says went wrong, as one harmless line."""
+        told = self.data.get("message") or self.data.get("error") if isinstance(self.data, dict) else None
+        return clean(str(told), limit=200) if told else "without a reason"
+
+
+class ForgeClient:
+    """One forge's API. Raises StorageError where it is away or over its rate, ConfigError where it refuses."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        origin: Origin,
+        token_header: Callable[[], Mapping[str, str]],
+        resolve: Resolve = system_resolve,
+        counted: RequestCounter | None = None,
+        seconds: float = REQUEST_SECONDS,
+    ) -> None:
+        self.name = name
+        self._origin = origin
+        self._token_header = token_header
+        self._counted = counted or (lambda *_: None)
+        self._seconds = seconds
+        self._pool = connection.open_pool(origin, resolve)
+        self._quiet_until = 0.0
+
+    def get(self, path: str, **query: str | int) -> Any:
+        """JSON at `path`; None where there is nothing (404)."""
+        answer = self._get(path, query)
+        if answer is not None and answer.data is None:
+            raise self._not_its_api(path)
+        return None if answer is None else answer.data
+
+    def demand(self, path: str, repository: str) -> None:
+        """Before something of a repository is believed to be gone: is the repository itself there for our token?
+
+        Raises:
+            ConfigError: It is not, so nothing is known of what stands in it.
+        """
+        if self.get(path) is None:
+            raise ConfigError(
+                f"{self._where} knows no {repository}, or hides it from our token; right forge.{self.name}.projects,"
+                f" or let forge.{self.name}.token read it"
+            )
+
+    def pages(self, path: str, *, size: int, size_name: str = "per_page", **query: str | int) -> Iterator[Any]:
+        """Items of a list, page after page.
+
+        Raises:
+            StorageError: There are more pages than anybody should read.
+        """
+        for page in range(1, MAX_PAGES + 1):
+            answer = self._get(path, {**query, size_name: size, "page": page})
+            items = (answer.data or []) if answer else []  # Gitea's list of nothing is null
+            if not isinstance(items, list):
+                raise StorageError(f"{self._where}: wanted a list at {path}, found {type(items).__name__}")
+            yield from items
+            if answer is None or 'rel="next"' not in answer.headers.get("link", ""):
+                return
+        raise StorageError(f"{self._where}: {path} has more than {MAX_PAGES} pages of {size}")
+
+    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> ForgeResponse:
+        """Any other request; answers of 400 and more are errors, but 400, 404 and 409 are the caller's to read."""
+        answer = self._exchange(method, path, body)
+        if answer.status in (400, 404, 409) or answer.status < 300:
+            self._counted(self.name, "ok")
+            return answer
+        raise self._error(answer, f"{method} {path}")
+
+    @property
+    def _where(self) -> str:
+        return f"forge {self.name} ({self._origin.url})"
+
+    def _get(self, path: str, query: Mapping[str, str | int]) -> ForgeResponse | None:
+        target = f"{path}?{urlencode(query)}" if query else path
+        try:
+            answer = self._exchange("GET", target, None)
+        except StorageError:
+            if self._quiet_until > time.monotonic():
+                raise
+            time.sleep(RETRY_SECONDS)
+            answer = self._exchange("GET", target, None)  # reading twice harms nobody
+        if answer.status == 404:
+            self._counted(self.name, "ok")
+            return None
+        if answer.status >= 300:
+            raise self._error(answer, f"GET {path}")
+        if not answer.is_json:  # a log-in page, a proxy's words: nothing is known then, least of all that it is gone
+            raise self._not_its_api(path)
+        self._counted(self.name, "ok")
+        return answer
+
+    def _exchange(self, method: str, target: str, body: Mapping[str, Any] | None) -> ForgeResponse:
+        """One request; an answer of any status but 5xx and 429."""
+        wait = self._quiet_until - time.monotonic()
+        if wait > 0:
+            raise StorageError(f"{self._where} wants to be left alone for another {wait:.0f} s")
+        content = None if body is None else json.dumps(body).encode()
+        headers = {"Host": _host(self._origin), "Accept": "application/json", "User-Agent": "gangline",
+                   "Accept-Encoding": "identity", **self._token_header()}  # fmt: skip
+        if content is not None:
+            headers |= {"Content-Type": "application/json", "Content-Length": str(len(content))}
+        connection.start_deadline(self._seconds)
+        try:
+            answer = self._read(method, f"{self._origin.path}{target}", headers, content)
+        except _CONNECTION_ERRORS as error:
+            self._counted(self.name, "failed")
+            said = clean(str(error), limit=200) or type(error).__name__
+            raise StorageError(f"{self._where} does not answer: {said}") from error
+        except GanglineError as error:
+            self._counted(self.name, "failed")
+            raise type(error)(f"forge {self.name}: {error}") from error
+        if _limit_seconds(answer) is not None or answer.status >= 500:
+            raise self._error(answer, f"{method} {target.partition('?')[0]}")
+        return answer
+
+    def _read(self, method: str, target: str, headers: Mapping[str, str], content: bytes | None) -> ForgeResponse:
+        url = httpcore.URL(scheme=self._origin.scheme, host=self._origin.host, port=self._origin.port, target=target)
+        with self._pool.stream(method, url, headers=list(headers.items()), content=content) as response:
+            told = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers}
+            taken = bytearray()
+            for chunk in response.iter_stream():
+                taken += chunk
+                if len(taken) > ANSWER_BYTES:
+                    raise StorageError(f"an answer above {ANSWER_BYTES >> 20} MiB was not read on")
+            return ForgeResponse(response.status, told, *_parsed(bytes(taken)))
+
+    def _not_its_api(self, path: str) -> StorageError:
+        self._counted(self.name, "failed")
+        return StorageError(f"{self._where} answered otherwise than its API says: no JSON at {path}")
+
+    def _error(self, answer: ForgeResponse, asked: str) -> GanglineError:
+        limit = _limit_seconds(answer)
+        self._counted(self.name, "limited" if limit is not None else "failed" if answer.status >= 500 else "refused")
+        if limit is not None:
+            self._quiet_until = time.monotonic() + limit
+            return StorageError(f"{self._where} is over its rate; it may be asked again in {limit:.0f} s")
+        if answer.status >= 500:
+            return StorageError(f"{self._where} answered {asked} with {answer.status}: {answer.said}")
+        if answer.status < 400:
+            return ConfigError(
+                f"{self._where} answered {asked} with {answer.status}, a redirect, and none is followed;"
+                f" did the repository or the server move? Write its address at forge.{self.name}"
+            )
+        if answer.status in (401, 403):
+            return ConfigError(
+                f"{self._where} refuses our token for {asked}: {answer.status} {answer.said};"
+                f" give forge.{self.name}.token the rights that docs/guides/forges.md lists"
+            )
+        return ConfigError(f"{self._where} answered {asked} with {answer.status}: {answer.said}")
+
+
+@contextmanager
+def reading_response(forge: str) -> Iterator[None]:
+    """The block reads an answer: one that lacks what the API promises is a StorageError."""
+    try:
+        yield
+    except MalformedDeliveryError as error:
+        raise StorageError(f"forge {forge} answered otherwise than its API says: {error}") from error
+
+
+def path_segment(text: str) -> str:
+    """A stranger's text as one segment of a path, whatever is in it; `.` and `..` too."""
+    return quote(text, safe="").replace(".", "%2E") if set(text) == {"."} else quote(text, safe="")
+
+
+def _host(origin: Origin) -> str:
+    return origin.url.removeprefix(f"{origin.scheme}://").partition("/")[0]
+
+
+def _parsed(data: bytes) -> tuple[Any, bool]:
+    """What the JSON says, and whether it is JSON."""
+    try:
+        return json.loads(data), True
+    except (ValueError, RecursionError):
+        return None, False
+
+
+def _limit_seconds(answer: ForgeResponse) -> float | None:
+    """How long the forge wants to be left alone; None: it does not say that it was asked too often."""
+    spent = answer.headers.get("x-ratelimit-remaining") == "0" and answer.status == 403
+    if answer.status != 429 and not spent and not (answer.status == 403 and "retry-after" in answer.headers):
+        return None
+    after = _number(answer.headers.get("retry-after"))
+    if after is None:
+        reset = _number(answer.headers.get("x-ratelimit-reset") or answer.headers.get("ratelimit-reset"))
+        after = 60.0 if reset is None else reset - time.time()
+    return min(max(after, 1.0), MAX_RETRY_AFTER_SECONDS)
+
+
+def _number(text: str | None) -> float | None:
+    return float(text) if text and text.isdigit() and len(text) < 12 else None

@@ -1,0 +1,241 @@
+"""What the APIs and webhooks of GitHub and Gitea have in common; `github` and `gitea` add the rest."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+from gangline.errors import ConfigError
+from gangline.forge import webhook_delivery
+from gangline.forge.client import ForgeClient, ForgeResponse, path_segment, reading_response
+from gangline.forge.comment_upsert import ForgeComment, upsert_in_thread
+from gangline.forge.protocol import CommitStatus, MalformedDeliveryError, RefHead, WebhookEvent
+from gangline.forge.webhook_delivery import number_at, text_at, value_at
+
+MOST_CHANGES = 3000
+"""Paths of one pull request; GitHub tells no more."""
+
+
+class GitHubCompatible(ABC):
+    """Base of both."""
+
+    page_size: ClassVar[int]
+    page_size_name: ClassVar[str]
+    branch_commit: ClassVar[str]
+    """Where a branch of a list holds its object name."""
+
+    def __init__(self, *, name: str, api: ForgeClient, root: str, secret: Callable[[], str]) -> None:
+        self.name = name
+        self._api = api
+        self._root = root
+        self._secret = secret
+
+    def head(self, repository: str, ref: str) -> RefHead | None:
+        branch, pull_request = webhook_delivery.branch_ref(ref), pull_number(ref)
+        path = repo_path(repository)
+        with reading_response(self.name):
+            if branch is not None:
+                head = self._branch(repository, branch)
+            else:
+                found = self._api.get(f"{path}/pulls/{pull_request}") if pull_request else None
+                head = _pull_head(found) if found is not None and text_at(found, "state") == "open" else None
+        if head is None:
+            self._api.demand(path, repository)
+        return head
+
+    def heads(self, repository: str) -> list[tuple[str, RefHead]]:
+        path = repo_path(repository)
+        with reading_response(self.name):
+            branches = [self._listed_branch(each) for each in self._pages(f"{path}/branches")]
+            pulls = [_pull_head(each) for each in self._pages(f"{path}/pulls", state="open")]
+        return branches + [(f"refs/pull/{head.pull_request}/head", head) for head in pulls]
+
+    def clone_url(self, repository: str) -> str:
+        repo_path(repository)
+        return f"{self._root}/{repository}.git"
+
+    def commit_url(self, repository: str, commit: str) -> str:
+        repo_path(repository)
+        return f"{self._root}/{repository}/commit/{path_segment(commit)}"
+
+    def pull_ref(self, pull_request: int) -> str:
+        return f"refs/pull/{pull_request}/head"
+
+    def set_status(self, repository: str, commit: str, status: CommitStatus) -> None:
+        body = {"context": status.context, "state": status.state, "description": status.description}
+        if status.url:
+            body["target_url"] = status.url
+        check_response(
+            self._api.send("POST", f"{repo_path(repository)}/statuses/{path_segment(commit)}", body), repository
+        )
+
+    def upsert_comment(self, repository: str, pull_request: int, marker: str, text: str) -> str:
+        with reading_response(self.name):
+            return upsert_in_thread(
+                _Thread(self._api, repository, pull_request, self._author, self._pages), marker, text
+            )
+
+    def changes(self, repository: str, pull_request: int) -> list[str] | None:
+        paths: set[str] = set()
+        with reading_response(self.name):
+            for count, each in enumerate(self._pages(f"{repo_path(repository)}/pulls/{pull_request}/files"), 1):
+                if count >= MOST_CHANGES:
+                    return None
+                name = text_at(each, "filename")
+                paths |= {name, str(value_at(each, "previous_filename") or name)}
+        return sorted(paths)
+
+    @cached_property
+    def _author(self) -> int:
+        """Id of the account that our token belongs to."""
+        return number_at(self._api.get("/user"), "id")
+
+    def _listed_branch(self, found: Any) -> tuple[str, RefHead]:
+        name = text_at(found, "name")
+        return f"refs/heads/{name}", RefHead(commit=text_at(found, "commit", self.branch_commit), branch=name)
+
+    def _pages(self, path: str, **query: str) -> Iterator[Any]:
+        return self._api.pages(path, size=self.page_size, size_name=self.page_size_name, **query)
+
+    @abstractmethod
+    def _branch(self, repository: str, branch: str) -> RefHead | None: ...
+
+
+def repo_path(repository: str) -> str:
+    """`/repos/owner/name`, of a name that stays one in a URL.
+
+    Raises:
+        ConfigError: It would not.
+    """
+    owner, slash, name = repository.partition("/")
+    if not slash or "/" in name or not webhook_delivery.is_repository(repository):
+        raise ConfigError(f"wanted a repository as owner/name, found {repository[:100]!r}")
+    return f"/repos/{owner}/{name}"
+
+
+def pull_number(ref: str) -> int | None:
+    """Number in `refs/pull/7/head`."""
+    parts = ref.split("/")
+    ok = len(parts) == 4 and parts[:2] == ["refs", "pull"] and parts[3] == "head"
+    return int(parts[2]) if ok and parts[2].isascii() and parts[2].isdigit() and len(parts[2]) < 12 else None
+
+
+def check_response(answer: ForgeResponse, repository: str) -> None:
+    """Refuse an answer that says no."""
+    if answer.status >= 400:
+        raise ConfigError(
+            f"the forge has no such place in {repository}, or hides it from our token: {answer.status} {answer.said}"
+        )
+
+
+def _pull_head(pull: Any) -> RefHead:
+    source, target = value_at(pull, "head", "repo", "full_name"), value_at(pull, "base", "repo", "full_name")
+    return RefHead(
+        commit=text_at(pull, "head", "sha"),
+        pull_request=number_at(pull, "number"),
+        is_fork=source is None or source != target,
+        branch=value_at(pull, "head", "ref"),
+        target=value_at(pull, "base", "ref"),
+    )
+
+
+class _Thread:
+    """Our comments under one pull request; on these forges a pull request is an issue, too."""
+
+    def __init__(
+        self, api: ForgeClient, repository: str, pull_request: int, author: int, pages: Callable[[str], Iterator[Any]]
+    ) -> None:
+        self._api = api
+        self._repository = repository
+        self._pull_request = pull_request
+        self._author = author
+        self._pages = pages
+
+    @property
+    def _all(self) -> str:
+        return f"{repo_path(self._repository)}/issues/{self._pull_request}/comments"
+
+    def ours(self) -> list[ForgeComment]:
+        return [_comment(each) for each in self._pages(self._all) if value_at(each, "user", "id") == self._author]
+
+    def make(self, text: str) -> ForgeComment:
+        answer = self._api.send("POST", self._all, {"body": text})
+        check_response(answer, self._repository)
+        return _comment(answer.data)
+
+    def edit(self, comment: ForgeComment, text: str) -> ForgeComment | None:
+        answer = self._api.send("PATCH", self._one(comment), {"body": text})
+        if answer.status == 404:
+            return None
+        check_response(answer, self._repository)
+        return _comment(answer.data)
+
+    def remove(self, comment: ForgeComment) -> None:
+        answer = self._api.send("DELETE", self._one(comment))
+        if answer.status != 404:
+            check_response(answer, self._repository)
+
+    def _one(self, comment: ForgeComment) -> str:
+        return f"{repo_path(self._repository)}/issues/comments/{comment.id}"
+
+
+def _comment(found: Any) -> ForgeComment:
+    return ForgeComment(
+        number_at(found, "id"), str(value_at(found, "body") or ""), str(value_at(found, "html_url") or "")
+    )
+
+
+_BUILDS = {"opened", "reopened", "synchronize", "synchronized", "edited", "ready_for_review"}
+"""Actions on a pull request after which its head or its target may be another."""
+
+
+def push_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:
+    """Of a push; tags are no business of ours."""
+    repository = webhook_delivery.repository_at(payload, "repository", "full_name")
+    ref = text_at(payload, "ref")
+    branch = webhook_delivery.branch_ref(ref)
+    if branch is None:
+        return WebhookEvent(delivery=event_id, event="other", repository=repository)
+    after = text_at(payload, "after")
+    gone = value_at(payload, "deleted") is True or webhook_delivery.NO_COMMIT.fullmatch(after) is not None
+    return WebhookEvent(delivery=event_id, event="push", repository=repository, ref=ref, branch=branch, deleted=gone)
+
+
+def pull_request_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:
+    """What an event of a pull request is a hint at; one that changes no commit is none."""
+    repository = webhook_delivery.repository_at(payload, "repository", "full_name")
+    action = text_at(payload, "action")
+    if action not in _BUILDS | {"closed"}:
+        return WebhookEvent(delivery=event_id, event="other", repository=repository)
+    pull_request = number_at(payload, "pull_request", "number")
+    branch = text_at(payload, "pull_request", "head", "ref")
+    source = value_at(payload, "pull_request", "head", "repo", "full_name")
+    return WebhookEvent(
+        delivery=event_id,
+        event="pull_request",
+        repository=repository,
+        ref=f"refs/pull/{pull_request}/head",
+        branch=branch,
+        pull_request=pull_request,
+        is_fork=source != repository,
+        deleted=action == "closed",
+    )
+
+
+def branch_deleted_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:
+    """Of a `delete` event, for forges that send no push then."""
+    repository = webhook_delivery.repository_at(payload, "repository", "full_name")
+    ref = f"refs/heads/{text_at(payload, 'ref').removeprefix('refs/heads/')}"
+    branch = webhook_delivery.branch_ref(ref)
+    if value_at(payload, "ref_type") != "branch" or branch is None:
+        return WebhookEvent(delivery=event_id, event="other", repository=repository)
+    return WebhookEvent(delivery=event_id, event="push", repository=repository, ref=ref, branch=branch, deleted=True)
+
+
+def other_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:
+    """Of an event that asks for nothing; a ping of an organization names no repository."""
+    try:
+        name = webhook_delivery.repository_at(payload, "repository", "full_name")
+    except MalformedDeliveryError:
+        name = ""
+    return WebhookEvent(delivery=event_id, event="other", repository=name)

@@ -1,0 +1,86 @@
+"""Texts about a record for a forge: four statuses, the comment of a pull request, links. Pure."""
+
+from dataclasses import replace
+
+from gangline.forge.protocol import COMMENT_LIMIT, STATUS_CONTEXTS, CommitStatus, StatusState
+from gangline.report.facts import unjudged_text, verdict_word
+from gangline.report.run.markdown import render_markdown
+from gangline.report.text import clean
+from gangline.spec.record import Record, StageInfo
+from gangline.spec.run_flags import GOOD, stage
+
+DESCRIPTION = 140
+"""Characters of a status; GitHub takes no more."""
+NOT_STARTED = "not begun"
+_STAGES = dict(
+    zip(
+        STATUS_CONTEXTS,
+        (("build", "resolve", "plan"), ("evaluate", "submit", "train"), ("gate", "prove"), ("publish",)),
+        strict=True,
+    )
+)
+"""Stages behind a status; the message of the first one says most."""
+
+
+def statuses(
+    record: Record, *, running: str | None = None, live: str = "", url: str | None = None
+) -> list[CommitStatus]:
+    """One status a stage group, as it stands.
+
+    Args:
+        record: As last written.
+        running: Stage that is being started or run right now.
+        live: How far that is, or why it waits.
+        url: Page that they lead to.
+    """
+    return [
+        CommitStatus(context=context, state=state, description=clean(words, DESCRIPTION), url=url)
+        for context, names in _STAGES.items()
+        for state, words in (_gate_status(record, {name: stage(record, name) for name in names}, running, live),)
+    ]
+
+
+def _gate_status(
+    record: Record, infos: dict[str, StageInfo], running: str | None, live: str
+) -> tuple[StatusState, str]:
+    failed = next((info for info in infos.values() if info.state == "failed"), None)
+    if failed is not None:
+        return "failure", failed.message
+    if any(info.state == "cancelled" for info in infos.values()):
+        return "error", f"{verdict_word(record)}: {record.run.reason}"
+    if record.run.state == "ended" and record.run.verdict != "passed" and _unreached_status(infos):
+        return "error", f"not reached, as the run was {verdict_word(record)}"
+    if all(info.state in GOOD for info in infos.values()):
+        said = next((i.message for i in infos.values() if i.state in {"done", "taken"} and i.message), "")
+        unjudged = unjudged_text(record.gates) if "gate" in infos else ""
+        return "success", f"{unjudged}: {said}" if unjudged else said
+    if running in infos:
+        return "pending", live or f"{running} runs"
+    begun = any(info.state != "waiting" for info in infos.values())
+    return "pending", "goes on" if begun else NOT_STARTED
+
+
+def _unreached_status(infos: dict[str, StageInfo]) -> bool:
+    return any(info.state == "skipped" and info.started is None for info in infos.values())
+
+
+def run_page(record: Record, public_url: str | None) -> str | None:
+    """Where a person who follows a status lands: the service's page, else that of whatever drives."""
+    if public_url:
+        return f"{public_url.rstrip('/')}/runs/{record.run.id}"
+    links = (record.links.get(name) for name in ("jenkins", "kfp", "report"))
+    found = next((link for link in (record.run.driver.url, *links) if link and link.startswith("http")), None)
+    return found if found and len(found) <= 1000 else None
+
+
+def comment_marker(project: str) -> str:
+    """Hidden line that our comment on a project's pull request carries."""
+    return f"<!-- gangline:{project} -->"
+
+
+def comment_text(record: Record, public_url: str | None) -> str:
+    """Marker and comment, within what every forge takes."""
+    head = comment_marker(record.run.project) + "\n"
+    page = run_page(record, public_url)
+    pages = {"run": page, "report": f"{page}/report"} if page and public_url else {}
+    return head + render_markdown(replace(record, links=record.links | pages), limit=COMMENT_LIMIT - len(head))

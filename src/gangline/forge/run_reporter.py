@@ -1,0 +1,167 @@
+"""Reports the progress of a run to its forge, as an observer around another one; a failing forge ends no run.
+
+A status is sent when its state changes, and at most once a minute while only its description changes. While a gang
+waits, the comment on its pull request says for whom. The final comment is left to the report stage.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from gangline.errors import GanglineError, StorageError
+from gangline.forge.factory import forge_of_project, open_forges
+from gangline.forge.messages import NOT_STARTED, run_page, statuses
+from gangline.forge.protocol import CommitStatus, Forge
+from gangline.forge.pull_request_comment import write_comment
+from gangline.forge.status_queue import QueuedUpdate, StatusQueue
+from gangline.launch.protocol import GangEvent
+from gangline.line.record.context import RunContext, unchanged
+from gangline.line.record.observer import Observer
+from gangline.report.progress import StageOutlook, StageProgress
+from gangline.spec.record import Record, StageInfo, Waiting
+
+FINAL_UPDATE_SECONDS = 15.0
+"""How long the end of a run waits for a forge."""
+_COMMENT = "comment"
+
+
+@contextmanager
+def reporting_to_forge(ctx: RunContext) -> Iterator[None]:
+    """While the block drives, the forge that holds the project is told; without one, or a token, nothing happens."""
+    place = forge_of_project(ctx.site, ctx.record.run.project)
+    if place is None or ctx.site.forge[place[0]].token is None or ctx.record.commit.patch is not None:
+        yield
+        return
+    try:
+        forge = open_forges(ctx.site, ctx.environ)[place[0]]
+        _link(ctx, forge.commit_url(place[1], ctx.record.commit.sha))
+    except GanglineError as error:
+        ctx.remember("resolve", "forge", f"no forge is told of this run: {error}")
+        yield
+        return
+    teller = RunReporter(ctx, forge, place[1])
+    ctx.observer = teller
+    is_store_away = False
+    try:
+        yield
+    except GanglineError as error:
+        is_store_away = isinstance(error, StorageError)
+        teller.leave(str(error))
+        raise
+    finally:
+        teller.close(remember=not is_store_away)
+        ctx.observer = teller.inner
+
+
+def _link(ctx: RunContext, url: str) -> None:
+    if ctx.record.links.get("forge") != url:
+        ctx.change(lambda record: replace(record, links=record.links | {"forge": url}))
+
+
+class RunReporter:
+    """An observer around another: what that is told, the forge hears, too."""
+
+    def __init__(self, ctx: RunContext, forge: Forge, repository: str) -> None:
+        self.inner: Observer = ctx.observer
+        self._ctx = ctx
+        self._forge = forge
+        self._repository = repository
+        self._postman = StatusQueue(self._deliver)
+        self._told: dict[str, CommitStatus] = {}
+        self._outlook = StageOutlook()
+        self._progress = StageProgress("")
+        self._running: str | None = None
+        self._said: set[str] = set()
+
+    def run_started(self, record: Record) -> None:
+        self._outlook.learn(record)
+        self.inner.run_started(record)
+        self._told = {each.context: each for each in statuses(record, url=self._url) if self._was_told(each)}
+        self._tell()
+
+    def stage_started(self, name: str) -> None:
+        self._progress, self._running = self._outlook.begin(name), name
+        self.inner.stage_started(name)
+        if name == "report":
+            self._postman.withdraw(_COMMENT, seconds=FINAL_UPDATE_SECONDS)
+            self._told = self._told if self._ctx.driver.kind == "run" else {}
+        self._tell()
+
+    def progress(self, stage: str, event: GangEvent) -> None:
+        self._progress.see(event)
+        self.inner.progress(stage, event)
+        self._tell()
+        if event.kind == "waiting":
+            self._tell_pull_request(Waiting(who=event.text, until=event.data.get("until") or None))
+
+    def stage_ended(self, name: str, info: StageInfo) -> None:
+        self._outlook.stage_ended(name, info)
+        self._running = None
+        self.inner.stage_ended(name, info)
+        self._tell()
+
+    def note(self, text: str) -> None:
+        self.inner.note(text)
+
+    def run_ended(self, record: Record) -> None:
+        self.inner.run_ended(record)
+        self._tell()
+
+    def leave(self, reason: str) -> None:
+        """The driver goes, the run stays open: say why, there and to the pull request."""
+        if self._ctx.record.run.state == "open":
+            self._tell(reason)
+            self._tell_pull_request(None)
+
+    def close(self, *, remember: bool) -> None:
+        """Send the last word; what went wrong meanwhile becomes an event of the record, where that can be written."""
+        self._postman.close(seconds=FINAL_UPDATE_SECONDS)
+        self._remember_troubles()
+        if self._ctx.pending and remember:
+            try:
+                self._ctx.change(unchanged)
+            except GanglineError as error:
+                self.inner.note(f"the record could not be told: {error}")
+
+    def _tell(self, words: str | None = None) -> None:
+        self._remember_troubles()
+        record = self._ctx.record
+        live = self._progress.sentence() if words is None else words
+        for status in statuses(record, running=self._running, live=live, url=self._url):
+            before = self._told.get(status.context)
+            if status != before:
+                self._told[status.context] = status
+                self._postman.put(status.context, status, urgent=before is None or before.state != status.state)
+
+    @property
+    def _url(self) -> str | None:
+        return run_page(self._ctx.record, self._ctx.site.serve.public_url)
+
+    def _was_told(self, status: CommitStatus) -> bool:
+        """A driver of one stage trusts those before it, until the report stage tells all once more."""
+        return self._ctx.driver.kind != "run" and (status.state == "success" or status.description == NOT_STARTED)
+
+    def _tell_pull_request(self, waiting: Waiting | None) -> None:
+        record = self._ctx.record
+        if record.commit.pull_request is None:
+            return
+        if record.gang is not None and waiting is not None:
+            record = replace(record, gang=replace(record.gang, waiting=waiting))
+
+        def send() -> None:
+            write_comment(self._forge, self._repository, self._ctx.site, record)
+
+        self._postman.put(_COMMENT, send, urgent=waiting is None)
+
+    def _deliver(self, letter: QueuedUpdate) -> None:
+        if isinstance(letter, CommitStatus):
+            self._forge.set_status(self._repository, self._ctx.record.commit.sha, letter)
+        else:
+            letter()
+
+    def _remember_troubles(self) -> None:
+        while not self._postman.troubles.empty():
+            sentence = self._postman.troubles.get()
+            if sentence not in self._said:
+                self._said.add(sentence)
+                self._ctx.remember(self._running or "report", "forge", sentence)

@@ -1,0 +1,166 @@
+"""A child process with limits on time, answer, memory and written files, for commands that read untrusted data.
+
+The answer is read piece by piece up to a limit. The process and all its children are killed once a limit or the time
+is spent, or the caller cancels. Callers choose command and settings.
+"""
+
+import contextlib
+import os
+import resource
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from gangline.errors import ConfigError, GanglineError
+from gangline.units import format_bytes
+
+MOST_BYTES = 256 << 20
+MOST_SAID_BYTES = 64 << 10
+"""Of what git complains of; the rest is dropped."""
+PIECE_BYTES = 1 << 18
+END_SECONDS = 1.0
+"""From being asked to end to being killed."""
+LOOK_SECONDS = 0.1
+"""Between two looks at the clock and at whoever asked."""
+
+
+class OutputTooLarge(ConfigError):
+    """What a commit holds is more than anybody looks at."""
+
+
+class ProcessTimeout(GanglineError):
+    """It did not end in time."""
+
+
+class ProcessStopped(GanglineError):
+    """Whoever asked wants to know no more."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessLimits:
+    """What one process may take."""
+
+    seconds: float
+    most_bytes: int = MOST_BYTES
+    """Of its answer."""
+    memory_bytes: int | None = None
+    """Of its data and of each process that it starts; where the kernel counts that."""
+    cpu_seconds: int | None = None
+    """Likewise."""
+    file_bytes: int | None = None
+    """Of each file that it writes."""
+    is_over: Callable[[], bool] = lambda: False
+    """Asked again and again; once it is true, the process is killed."""
+
+
+@dataclass(slots=True)
+class ProcessResult:
+    """How a process ended, once its answer was read to the end."""
+
+    code: int = 0
+    said: bytes = b""
+
+
+def run_bounded(
+    command: Sequence[str], *, name: str, folder: Path, environ: Mapping[str, str], bounds: ProcessLimits
+) -> "subprocess.CompletedProcess[bytes]":
+    """Its whole answer; `name` is what messages call it.
+
+    Raises:
+        TooLarge: It was longer than `bounds.most_bytes`.
+        Slow: It took longer than `bounds.seconds`.
+        Stopped: `bounds.is_over`.
+    """
+    ended, answer = ProcessResult(), bytearray()
+    with contextlib.closing(
+        stream_bounded(command, name=name, folder=folder, environ=environ, bounds=bounds, ended=ended)
+    ) as pieces:
+        for piece in pieces:
+            answer += piece
+            if len(answer) > bounds.most_bytes:
+                raise OutputTooLarge(f"{name} said more than {format_bytes(bounds.most_bytes)} in {folder}")
+    return subprocess.CompletedProcess(list(command), ended.code, bytes(answer), ended.said)
+
+
+def stream_bounded(
+    command: Sequence[str],
+    *,
+    name: str,
+    folder: Path,
+    environ: Mapping[str, str],
+    bounds: ProcessLimits,
+    ended: ProcessResult,
+    stdin: IO[bytes] | None = None,
+) -> Generator[bytes]:
+    """Its answer, piece by piece; `ended` is filled in after the last one. A stream that is closed kills it.
+
+    Raises:
+        Slow, Stopped: As `run_bounded`.
+    """
+    process = subprocess.Popen(
+        command, cwd=folder, env=dict(environ), stdin=stdin or subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    try:
+        _limit(process.pid, bounds)
+        yield from _pieces(process, name, folder, bounds, ended)
+        ended.code = process.wait()
+    finally:
+        _end(process)
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def _pieces(
+    process: "subprocess.Popen[bytes]", name: str, folder: Path, bounds: ProcessLimits, ended: ProcessResult
+) -> Iterator[bytes]:
+    assert process.stdout is not None
+    assert process.stderr is not None
+    deadline = time.monotonic() + bounds.seconds
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(process.stdout, selectors.EVENT_READ)
+        waiting.register(process.stderr, selectors.EVENT_READ)
+        while waiting.get_map():
+            for key, _ in waiting.select(LOOK_SECONDS):
+                piece = os.read(key.fd, PIECE_BYTES)
+                if not piece:
+                    waiting.unregister(key.fileobj)
+                elif key.fileobj is process.stdout:
+                    yield piece
+                else:
+                    ended.said = (ended.said + piece)[:MOST_SAID_BYTES]
+            if bounds.is_over():
+                raise ProcessStopped(f"{name} was stopped in {folder}")
+            if time.monotonic() > deadline:
+                raise ProcessTimeout(f"{name} took longer than {bounds.seconds:.0f} s in {folder}")
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Asked first, since a process may have begun others in groups of their own, which it ends then."""
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, kind)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_SECONDS)
+
+
+def _limit(pid: int, bounds: ProcessLimits) -> None:
+    """Before it has begun to work: limits of a process go to all that it starts. Spent processor time is SIGXCPU."""
+    if not hasattr(resource, "prlimit"):
+        return  # only Linux sets the limits of another process
+    wanted = (
+        (resource.RLIMIT_DATA, bounds.memory_bytes, 0),
+        (resource.RLIMIT_FSIZE, bounds.file_bytes, 0),
+        (resource.RLIMIT_CPU, bounds.cpu_seconds, 1),
+    )
+    for kind, size, more in wanted:
+        if size is not None:
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(pid, kind, (size, size + more))

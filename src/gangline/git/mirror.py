@@ -1,0 +1,235 @@
+"""Bare mirror of one repository: fetched into within bounds, made again if it is damaged, emptied if it is full.
+
+Its content is untrusted: what a fetch brings is bounded by the size of the clone, its time and git's memory, and what
+a commit holds is counted before a repository is made of it.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from subprocess import CompletedProcess
+
+from gangline.errors import StorageError
+from gangline.git.bounded_process import OutputTooLarge, ProcessLimits, ProcessResult, stream_bounded
+from gangline.git.objects import MOST_ENTRIES, parts
+from gangline.git.remote import (
+    FETCH_SECONDS,
+    MEMORY_BYTES,
+    check_ref,
+    git_environment,
+    git_message,
+    is_commit,
+    kept_ref,
+    run_git,
+)
+from gangline.git.repository import MOST_CHANGED, Repository
+from gangline.sanitize import clean
+from gangline.units import format_bytes
+
+LOCAL_SECONDS = 60.0
+MOST_SAID_BYTES = 16 << 20
+"""Of an answer that is held whole."""
+LEAST_BYTES = 1 << 20
+"""Room that a fetch needs at all."""
+_THEIRS = "refs/remotes/origin/"
+ORIGIN_IS_MIRROR = "gangline.originIsMirror"
+"""Setting of a repository that was lent objects: tags may go to its `origin`, which is the mirror on the same disk."""
+_FETCH = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--end-of-options")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteBranches:
+    """Branches of the other side, by name: which commits are protected is judged by them."""
+
+    default: str | None = None
+    commits: Mapping[str, str] = field(default_factory=dict)
+
+
+UNKNOWN_BRANCHES = RemoteBranches()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GitMirror:
+    """At `path`, or yet to be made there."""
+
+    path: Path
+    most_bytes: int
+    """Of its objects on the disk."""
+    is_over: Callable[[], bool]
+    """Whoever asks wants to know no more: what runs is killed."""
+
+    @property
+    def is_there(self) -> bool:
+        done = self._local("rev-parse", "--is-bare-repository") if self.path.is_dir() else None
+        return done is not None and done.stdout.strip() == b"true"
+
+    @property
+    def is_sound(self) -> bool:
+        """Every ref can be followed to its end."""
+        done = self._git("fsck", "--connectivity-only", "--no-dangling", "--no-progress", seconds=FETCH_SECONDS)
+        return done.returncode == 0
+
+    def make(self) -> None:
+        """An empty one; what stood there is gone. Repositories that borrow from it find objects again after the next
+        fetch."""
+        fresh = Path(tempfile.mkdtemp(prefix=".mirror-", dir=self.path.parent))
+        self._must(fresh, "init", "--quiet", "--bare", "--template=", "--initial-branch=main", ".")
+        if self.path.is_dir():
+            shutil.rmtree(self.path)
+        self.path.unlink(missing_ok=True)
+        fresh.rename(self.path)
+
+    def fetch(self, url: str, wanted: Sequence[str], environment: Mapping[str, str]) -> str | None:
+        """None, or what went wrong in one line.
+
+        Raises:
+            TooLarge: What stands there makes the clone larger than it may be, also once all that is not needed is gone.
+        """
+        trouble, was_full = self._fetch(url, wanted, environment)
+        if was_full and self._collect():
+            trouble, was_full = self._fetch(url, wanted, environment)
+        if was_full:
+            most = format_bytes(self.most_bytes)
+            raise OutputTooLarge(f"what stands there makes its clone larger than {most}; serve.clone_bytes allows more")
+        return trouble
+
+    def commit(self, name: str) -> Repository | None:
+        """The repository to be read at commit `name`, in which no file is written; None where it is not here."""
+        if not self.is_there or self._local("cat-file", "-e", f"{name}^{{tree}}").returncode:
+            return None
+        return Repository(
+            self.path, "", ProcessLimits(seconds=LOCAL_SECONDS, memory_bytes=MEMORY_BYTES, is_over=self.is_over)
+        )
+
+    def require_size_limits(self, commit: str) -> None:
+        """Raises TooLarge where a commit has more files than a repository is made of; they are counted, not held."""
+        with self._listed("ls-tree", "-r", "-z", "--name-only", "--full-tree", "--end-of-options", commit) as paths:
+            if sum(1 for _ in islice(paths, MOST_ENTRIES + 1)) > MOST_ENTRIES:
+                raise OutputTooLarge(
+                    f"commit {commit[:12]}: wanted at most {MOST_ENTRIES:,} files, found more; move some away"
+                )
+
+    def changed(self, old: str, new: str) -> list[str] | None:
+        """Paths that differ between two commits; None where they are not both here, or are too many."""
+        if self.commit(old) is None or self.commit(new) is None:
+            return None
+        with self._listed("diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new) as paths:
+            found = list(islice(paths, MOST_CHANGED + 1))
+        return None if len(found) > MOST_CHANGED else [each.decode(errors="replace") for each in found]
+
+    def require_all_objects(self, commit: str) -> None:
+        """Raises StorageError where objects of the commit are damaged; the next fetch then starts from nothing."""
+        done = self._local("rev-list", "--objects", "--quiet", "--max-count=1", commit)
+        if done.returncode and not self.is_sound:
+            self.make()
+            raise StorageError(f"{self.path} was damaged on disk and is made anew; fetch again")
+
+    def lend(self, place: Path, commit: str) -> None:
+        """A repository at `place` whose objects are the mirror's and whose head is `commit`; whole or not there."""
+        self._must(self.path, "update-ref", kept_ref(commit), commit)
+        fresh = Path(tempfile.mkdtemp(prefix=".commit-", dir=place.parent.parent))
+        self._must(fresh, "init", "--quiet", "--template=", "--initial-branch=main", ".")
+        (fresh / ".git" / "objects" / "info").mkdir(parents=True, exist_ok=True)
+        alternates = fresh / ".git" / "objects" / "info" / "alternates"
+        alternates.write_text(f"{self.path.resolve() / 'objects'}\n", "utf-8")
+        self._must(fresh, "remote", "add", "origin", str(self.path.resolve()))
+        self._must(fresh, "config", ORIGIN_IS_MIRROR, "true")
+        self._must(fresh, "update-ref", "--no-deref", "HEAD", commit)
+        self._must(fresh, "config", "core.sparseCheckout", "true")
+        (fresh / ".git" / "info").mkdir(exist_ok=True)
+        (fresh / ".git" / "info" / "sparse-checkout").write_text("!/*\n", "ascii")
+        self._must(fresh, "read-tree", "-m", "-u", "HEAD")
+        if place.exists():
+            shutil.rmtree(place)
+        fresh.rename(place)
+
+    def has_clone(self, place: Path, commit: str) -> bool:
+        if not (place / ".git").is_dir():
+            return False
+        done = run_git(place, "rev-parse", "--verify", "--quiet", "HEAD^{commit}", bounds=self._bounds(LOCAL_SECONDS))
+        return done.stdout.decode().strip() == commit
+
+    def write_remote_branches(self, place: Path, standing: RemoteBranches) -> None:
+        """As branches of `origin`, those whose commits are here; `place` keeps what it was told before."""
+        for branch, commit in standing.commits.items():
+            ref = check_ref(f"refs/heads/{branch}").replace("refs/heads/", _THEIRS, 1)
+            if is_commit(commit) and self.commit(commit) is not None:
+                self._must(place, "update-ref", ref, commit)
+        if standing.default in standing.commits:
+            self._must(place, "symbolic-ref", f"{_THEIRS}HEAD", f"{_THEIRS}{standing.default}")
+
+    def ask(self, *arguments: str) -> "CompletedProcess[bytes]":
+        """A short question to the mirror."""
+        return self._local(*arguments)
+
+    def _fetch(self, url: str, wanted: Sequence[str], environment: Mapping[str, str]) -> tuple[str | None, bool]:
+        """What went wrong, and whether that was for want of room."""
+        room = self.most_bytes - _size_bytes(self.path / "objects")
+        if room < LEAST_BYTES:
+            return "the clone is full", True
+        bounds = self._bounds(FETCH_SECONDS, file_bytes=room)
+        try:
+            done = run_git(self.path, *_FETCH, url, *wanted, environment=environment, bounds=bounds)
+        finally:
+            left = self._left_packs()
+        return (git_message(done), bool(left and max(left) >= room - LEAST_BYTES)) if done.returncode else (None, False)
+
+    def _left_packs(self) -> list[int]:
+        """Sizes of what a fetch that was broken off has left, which goes."""
+        left = list((self.path / "objects" / "pack").glob("tmp_*"))
+        sizes = [each.stat().st_size for each in left]
+        for each in left:
+            each.unlink(missing_ok=True)
+        return sizes
+
+    def _collect(self) -> bool:
+        """Remove what only was fetched, and is no commit that somebody works with; is there more room now?"""
+        before = _size_bytes(self.path / "objects")
+        refs = self._local("for-each-ref", "--format=%(refname)", "refs/gangline/fetched/").stdout.split()
+        for ref in refs:
+            self._local("update-ref", "-d", ref.decode())
+        self._git("gc", "--quiet", "--prune=now", seconds=FETCH_SECONDS)
+        return _size_bytes(self.path / "objects") < before
+
+    @contextmanager
+    def _listed(self, *arguments: str) -> Iterator[Iterator[bytes]]:
+        """Paths, one after the other; git is ended with the block."""
+        bounds, ended = self._bounds(LOCAL_SECONDS), ProcessResult()
+        name, command = f"git {arguments[0]}", ["git", *arguments]
+        environ = git_environment()
+        stream = stream_bounded(command, name=name, folder=self.path, environ=environ, bounds=bounds, ended=ended)
+        with closing(stream) as pieces:
+            yield parts(pieces)
+        if ended.code:
+            raise StorageError(f"{name} failed in {self.path}: {clean(ended.said.decode(errors='replace'), limit=300)}")
+
+    def _bounds(self, seconds: float, *, file_bytes: int | None = None) -> ProcessLimits:
+        return ProcessLimits(
+            seconds=seconds, most_bytes=MOST_SAID_BYTES, memory_bytes=MEMORY_BYTES, file_bytes=file_bytes,
+            is_over=self.is_over,
+        )  # fmt: skip
+
+    def _git(self, *arguments: str, seconds: float) -> "CompletedProcess[bytes]":
+        return run_git(self.path, *arguments, bounds=self._bounds(seconds))
+
+    def _local(self, *arguments: str) -> "CompletedProcess[bytes]":
+        return self._git(*arguments, seconds=LOCAL_SECONDS)
+
+    def _must(self, folder: Path, *arguments: str) -> None:
+        done = run_git(folder, *arguments, bounds=self._bounds(LOCAL_SECONDS))
+        if done.returncode:
+            raise StorageError(f"git {arguments[0]} failed in {folder}: {git_message(done)}")
+
+
+def _size_bytes(folder: Path) -> int:
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += (Path(place) / name).stat().st_size
+    return total

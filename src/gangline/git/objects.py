@@ -1,0 +1,130 @@
+"""Trees and blobs from git's output, read one after another: counted and measured before they are held."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from gangline.errors import ConfigError, UsageError
+from gangline.git.bounded_process import OutputTooLarge
+from gangline.units import format_bytes
+
+MOST_ENTRIES = 200_000
+"""Of a tree that anything is made of."""
+MOST_LISTED_BYTES = 64_000_000
+"""Of all its paths."""
+LONGEST_PART = 4_000
+"""Of one path, with what stands before it; longer ones are files on no machine."""
+MOST_CONTENT_BYTES = 64_000_000
+"""Of one object that is read whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeEntry:
+    """One path of a tree."""
+
+    path: str
+    """Relative to the line's folder."""
+    blob: str
+    """Object name."""
+    mode: str
+    """`100644`, `100755`; `120000` a link, `160000` a submodule."""
+    size_bytes: int
+
+    @property
+    def is_file(self) -> bool:
+        return self.mode in {"100644", "100755"}
+
+
+def read_entries(pieces: Iterable[bytes]) -> list[TreeEntry]:
+    """What `ls-tree -r -z --long` lists, by path.
+
+    Raises:
+        TooLarge: More than MOST_ENTRIES.
+        ConfigError: A name that is no UTF-8.
+    """
+    found: list[TreeEntry] = []
+    for line in parts(pieces):
+        if len(found) == MOST_ENTRIES:
+            raise OutputTooLarge(
+                f"the commit has more than {MOST_ENTRIES:,} files; a line is made of fewer: move some away"
+            )
+        found.append(_tree_entry(line))
+    return sorted(found, key=lambda each: each.path)
+
+
+def read_contents(
+    pieces: Iterable[bytes], names: Sequence[str], *, most_bytes: int = MOST_CONTENT_BYTES
+) -> Iterator[bytes]:
+    """What `cat-file --batch` tells of `names`, in their order.
+
+    Raises:
+        TooLarge: One has more than `most_bytes`; it was not read.
+        UsageError: There is no such object.
+    """
+    source = _Source(pieces)
+    for name in names:
+        fields = source.line().split()
+        if len(fields) != 3:
+            raise UsageError(f"git has no object {name}; a shallow or partial clone? git fetch --unshallow")
+        size = int(fields[2])
+        if size > most_bytes:
+            raise OutputTooLarge(f"object {name} has {format_bytes(size)}, wanted at most {format_bytes(most_bytes)}")
+        yield source.take(size + 1)[:-1]
+
+
+def parts(pieces: Iterable[bytes], end: bytes = b"\0") -> Iterator[bytes]:
+    """What stands between the ends, without them; empty parts are left out.
+
+    Raises:
+        TooLarge: One is longer than any path, or all of them together are more than anybody lists.
+    """
+    rest, size = b"", 0
+    for piece in pieces:
+        size += len(piece)
+        found = (rest + piece).split(end)
+        *whole, rest = found
+        if max(map(len, found)) > LONGEST_PART or size > MOST_LISTED_BYTES:
+            longest, most = format_bytes(LONGEST_PART), format_bytes(MOST_LISTED_BYTES)
+            raise OutputTooLarge(
+                f"wanted paths of at most {longest}, all of them {most}, found more; rename or move files"
+            )
+        yield from filter(None, whole)
+    if rest:
+        yield rest
+
+
+class _Source:
+    """Bytes by line and by count."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+        self._held = bytearray()
+
+    def line(self) -> bytes:
+        while (end := self._held.find(b"\n")) < 0:
+            if not self._more():
+                return b""
+        return self._cut(end + 1)[:-1]
+
+    def take(self, size: int) -> bytes:
+        while len(self._held) < size and self._more():
+            pass
+        return self._cut(size)
+
+    def _cut(self, size: int) -> bytes:
+        found = bytes(self._held[:size])
+        del self._held[:size]
+        return found
+
+    def _more(self) -> bool:
+        piece = next(self._pieces, None)
+        self._held += piece or b""
+        return piece is not None
+
+
+def _tree_entry(line: bytes) -> TreeEntry:
+    meta, _, path = line.partition(b"\t")
+    mode, _, blob, size = meta.split()
+    name = path.decode(errors="surrogateescape")
+    if "\udc80" <= max(name, default="") <= "\udcff":
+        raise ConfigError(f"wanted file names in UTF-8, found {path[:200]!r}; git mv it")
+    return TreeEntry(name, blob.decode(), mode.decode(), 0 if size == b"-" else int(size))

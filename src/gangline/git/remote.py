@@ -1,0 +1,195 @@
+"""Fetching from another git server safely: allowed URLs and refs, the environment and settings of git.
+
+The environment of a surrounding git, the user's configuration, hooks, filters, submodules, prompts, proxies and
+redirects stay out. A server is dialled at the addresses that were checked: git 2.37 and newer gets them, an older one
+looks the name up again.
+"""
+
+import base64
+import os
+import re
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from gangline.errors import StorageError, UsageError
+from gangline.git.bounded_process import ProcessLimits, ProcessTimeout, run_bounded
+from gangline.http.address_check import Resolve, checked_addresses, is_loopback_name, read_origin, system_resolve
+from gangline.sanitize import clean
+
+if TYPE_CHECKING:
+    import subprocess
+
+FETCH_SECONDS = 600.0
+MEMORY_BYTES = 2 << 30
+"""Of each git process: objects below `core.bigFileThreshold` are held whole, larger ones are not."""
+BOUNDS = ProcessLimits(seconds=FETCH_SECONDS, memory_bytes=MEMORY_BYTES)
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
+_REF = re.compile(r"refs/(?!gangline/)[^\x00-\x20\x7f~^:?*\[\\]{1,250}\Z")
+_KEPT = ("GIT_SSL_CAINFO", "GIT_SSL_CAPATH")
+"""What an administrator may set of git: whose certificates are believed."""
+_ENVIRONMENT = {
+    "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "",
+    "GIT_OPTIONAL_LOCKS": "0", "GIT_LFS_SKIP_SMUDGE": "1", "GIT_ALLOW_PROTOCOL": "", "LC_ALL": "C.UTF-8",
+}  # fmt: skip
+_SETTINGS = {
+    "core.bigFileThreshold": "32m",
+    "core.hooksPath": os.devnull,
+    "core.fsmonitor": "false",
+    "credential.helper": "",
+    "fetch.recurseSubmodules": "false",
+    "fetch.unpackLimit": "1",
+    "gc.autoDetach": "false",
+    "http.followRedirects": "false",
+    "http.lowSpeedLimit": "1000",
+    "http.lowSpeedTime": "60",
+    "http.proxy": "",
+    "protocol.version": "2",
+    "safe.directory": "*",
+    "transfer.credentialsInUrl": "die",
+}
+
+
+def check_url(url: str, *, local: bool) -> str:
+    """The protocol of `url`, once it is one that may be fetched from.
+
+    Args:
+        url: `https://host/path`; `http://` to this machine; a folder, where `local`.
+        local: The administrator named this repository: a path of this machine is fine.
+
+    Raises:
+        UsageError: Any other; credentials in it are not repeated.
+    """
+    if local and url.startswith(("/", "file:///")):
+        return "file"
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        plain = bool(host) and parts.port != 0 and parts.username is None and parts.password is None
+    except ValueError:
+        raise UsageError(_refused("an address that cannot be read")) from None
+    clean_text = url.isascii() and url.isprintable() and " " not in url
+    if not plain or not clean_text or parts.query or parts.fragment:
+        raise UsageError(_refused("something else (or with a credential, query or fragment in it)"))
+    if parts.scheme == "https" or (parts.scheme == "http" and is_loopback_name(host)):
+        return parts.scheme
+    raise UsageError(_refused(f"{parts.scheme or 'no scheme'} to {host}"))
+
+
+def check_ref(ref: str) -> str:
+    """`ref`, once it is a full ref or object name that git cannot take for an option or a pattern."""
+    bad = (
+        ".." in ref or "//" in ref or "@{" in ref or "/." in ref or ref.endswith(("/", ".", ".lock")) or ".lock/" in ref
+    )
+    if _COMMIT.match(ref) or (_REF.match(ref) and not bad):
+        return ref
+    raise UsageError(f"wanted a full ref (refs/heads/main) or a commit's object name, found {clean(ref, limit=80)!r}")
+
+
+def is_commit(name: str) -> bool:
+    """A full object name, in hexadecimal."""
+    return _COMMIT.match(name) is not None
+
+
+def remote_environment(
+    url: str,
+    *,
+    local: bool,
+    named_by_site: bool = False,
+    credential: str | None = None,
+    resolve: Resolve = system_resolve,
+) -> dict[str, str]:
+    """What a git process sees that talks to `url`.
+
+    Args:
+        url: As `check_url` takes it.
+        local: Likewise; such a server may be on a private network.
+        named_by_site: The site names the server.
+        credential: Password or `user:password` for the URL's host.
+        resolve: Addresses of a name.
+
+    Raises:
+        UsageError: No URL that may be fetched from.
+        ConfigError: Its name leads where no request goes.
+        StorageError: It leads nowhere now.
+    """
+    protocol = check_url(url, local=local)
+    if protocol == "file":
+        return git_environment(protocol)
+    origin = read_origin(url, key="the repository", named_by_site=local or named_by_site)
+    addresses = ",".join(f"[{each}]" if ":" in each else each for each in checked_addresses(origin, resolve))
+    pinned = f"{origin.host}:{origin.port}:{addresses}"
+    return git_environment(protocol, url=url, credential=credential, pinned=pinned)
+
+
+def git_environment(
+    protocol: str = "", *, url: str = "", credential: str | None = None, pinned: str = ""
+) -> dict[str, str]:
+    """What a git process of ours sees: this protocol alone, our settings, the credential for the host of `url`.
+
+    `pinned` is `HOST:PORT:ADDRESS,...`, the addresses at which that host is dialled.
+    """
+    settings = dict(_SETTINGS)
+    if pinned:
+        settings["http.curloptResolve"] = pinned
+    if credential is not None:
+        login = credential if ":" in credential else f"gangline:{credential}"
+        settings[f"http.{_origin(url)}.extraHeader"] = (
+            f"Authorization: Basic {base64.b64encode(login.encode()).decode()}"
+        )
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key in _KEPT}
+    return {**inherited, **_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": protocol, **_as_variables(settings)}
+
+
+def run_git(
+    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None, bounds: ProcessLimits = BOUNDS
+) -> "subprocess.CompletedProcess[bytes]":
+    """One git process and all it starts, ended together when its bounds are spent.
+
+    Raises:
+        StorageError: It took too long.
+        TooLarge, Stopped: As `run_bounded`.
+    """
+    environ = environment or git_environment()
+    try:
+        return run_bounded(
+            ["git", *arguments], name=f"git {arguments[0]}", folder=folder, environ=environ, bounds=bounds
+        )
+    except ProcessTimeout as error:
+        raise StorageError(f"{error}; is the other side alive?") from error
+
+
+def git_message(done: "subprocess.CompletedProcess[bytes]") -> str:
+    """What git complained of, as one harmless line."""
+    return clean(done.stderr.decode(errors="replace"), limit=300) or f"exit {done.returncode}"
+
+
+def refspecs(refs: Sequence[str]) -> list[str]:
+    """Each ref to a name of ours: a branch `a` that went and a branch `a/b` that came do not meet in one folder."""
+    return [f"+{ref}:refs/gangline/fetched/{sha256(ref.encode()).hexdigest()[:20]}" for ref in map(check_ref, refs)]
+
+
+def kept_ref(commit: str) -> str:
+    """Ref of a mirror that keeps `commit` from being collected."""
+    return f"refs/gangline/kept/{commit}"
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}/"
+
+
+def _as_variables(settings: Mapping[str, str]) -> dict[str, str]:
+    variables = {"GIT_CONFIG_COUNT": str(len(settings))}
+    for place, (key, value) in enumerate(settings.items()):
+        variables |= {f"GIT_CONFIG_KEY_{place}": key, f"GIT_CONFIG_VALUE_{place}": value}
+    return variables
+
+
+def _refused(found: str) -> str:
+    return (
+        "wanted a repository over https (http on this machine alone, a folder where an administrator named it),"
+        f" found {found}"
+    )

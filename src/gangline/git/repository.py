@@ -1,0 +1,370 @@
+"""A git repository, read through git commands: commits, trees, files as bytes, differences.
+
+Commands are safe: `--` before names that a user gave, refs checked against their grammar, no hooks, submodules, pager
+or prompt, nothing of a surrounding hook's environment. Sizes and counts are known before contents are held.
+"""
+
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from gangline.errors import GanglineError, UsageError
+from gangline.git.bounded_process import OutputTooLarge, ProcessLimits, ProcessResult, run_bounded, stream_bounded
+from gangline.git.objects import TreeEntry, parts, read_contents, read_entries
+from gangline.sanitize import clean, shown_name
+from gangline.units import format_bytes
+
+if TYPE_CHECKING:
+    import subprocess
+
+_QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "submodule.recurse=false",
+          "-c", "core.quotePath=false", "-c", "color.ui=false", "-c", "core.pager=cat")  # fmt: skip
+_REF = re.compile(r"[A-Za-z0-9_@~^/.+-]{1,200}\Z")
+_ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_PAGER": "cat", "LC_ALL": "C.UTF-8"}
+BOUNDS = ProcessLimits(seconds=120.0)
+MOST_FILE_BYTES = 16_000_000
+"""Of a file that is read as text."""
+MOST_SUBJECT_BYTES = 4096
+MOST_CHANGED = 10_000
+_LOCAL, _REMOTE = "refs/heads/", "refs/remotes/origin/"
+_FETCHED_HEAD = "refs/gangline/default"
+"""HEAD of the remote, as `jenkins/vars/gangAgent.groovy` fetches it; `origin/HEAD` is symbolic in a clone."""
+_DEFAULTS = ("main", "master")
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A branch of this repository, or of `origin` as it was fetched last."""
+
+    name: str
+    """Without `refs/heads/` or `refs/remotes/origin/`."""
+    ref: str
+    commit: str
+
+    @property
+    def shown(self) -> str:
+        """`main`, or `origin/main`, as git writes them."""
+        return f"origin/{self.name}" if self.ref.startswith(_REMOTE) else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOnPath:
+    """A commit on the way from one to another."""
+
+    sha: str
+    num_parents: int
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A git repository, or the folder of one that a line is in."""
+
+    root: Path
+    """Folder of the line."""
+    prefix: str
+    """Where that is inside the work tree: `` or `examples/digits/`."""
+    bounds: ProcessLimits = BOUNDS
+    """Of every git process that is asked."""
+
+    @staticmethod
+    def at(path: Path) -> "Repository":
+        """The repository that holds `path`.
+
+        Raises:
+            UsageError: There is no such folder, or no git repository; the commands that make one are named.
+        """
+        if not path.is_dir():
+            raise UsageError(f"wanted the folder of a model repository, found no folder {path}")
+        if shutil.which("git") is None:
+            raise UsageError("wanted git on the PATH, found none; install git")
+        done = _git(path, "rev-parse", "--is-inside-work-tree", "--show-prefix")
+        if done.returncode:
+            raise UsageError(_no_repository(path, _said(done.stderr, done.returncode)))
+        inside, _, prefix = done.stdout.decode().partition("\n")
+        if inside != "true":
+            raise UsageError(f"{path} is a bare repository; run in a clone of it: git clone {path} work")
+        return Repository(path.resolve(), prefix.strip("\n"))
+
+    @property
+    def work_tree(self) -> Path:
+        """All of it, where the line's folder is a part."""
+        depth = len(Path(self.prefix).parts)
+        return self.root.parents[depth - 1] if depth else self.root
+
+    def commit(self, name: str = "HEAD") -> str:
+        """Full object name of the commit called `name`.
+
+        Raises:
+            UsageError: It is no ref or there is no such commit.
+        """
+        if not _REF.match(name) or name.startswith("-") or ".." in name:
+            raise UsageError(f"wanted a commit, branch or tag, found {name!r}; git log --oneline lists commits")
+        done = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        if done.returncode:
+            if name == "HEAD":
+                raise UsageError(f"{self.root} has no commit yet; make one: git add --all && git commit -m first")
+            raise UsageError(f"there is no commit {name!r} in {self.root}; git log --oneline lists them")
+        return done.stdout.decode().strip()
+
+    def tree(self, commit: str) -> str:
+        """Object name of the line's folder in `commit`."""
+        found = self.tree_if_any(commit)
+        if found is None:
+            raise UsageError(f"commit {commit[:8]} has no folder {self.prefix!r}; run in one that it has")
+        return found
+
+    def tree_if_any(self, commit: str) -> str | None:
+        """As `tree`; None where the commit lacks the line's folder."""
+        done = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}:{self.prefix}")
+        return None if done.returncode else done.stdout.decode().strip()
+
+    def whole_tree(self, commit: str) -> str:
+        """Object name of all of `commit`, of which the line's folder may be a part."""
+        return self._ask("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}").decode().strip()
+
+    def dirty_tree(self) -> str | None:
+        """Tree of the folder as it stands on disk, untracked files included; None where it equals HEAD's."""
+        if not self._ask("status", "--porcelain", "-z", "--untracked-files=normal", "--", "."):
+            return None
+        with tempfile.TemporaryDirectory(prefix="gangline-index-") as folder:
+            index = Path(folder) / "index"
+            stands = Path(self._ask("rev-parse", "--path-format=absolute", "--git-path", "index").decode().strip())
+            if stands.exists():
+                shutil.copyfile(stands, index)
+            own = {"GIT_INDEX_FILE": str(index)}
+            self._ask("add", "--all", "--", ".", env=own)
+            whole = self._ask("write-tree", env=own).decode().strip()
+        tree = self.tree(whole) if self.prefix else whole
+        return None if tree == self.tree("HEAD") else tree
+
+    def files(self) -> tuple[str, ...]:
+        """Paths in the folder that git tracks; before the first commit also those that it would."""
+        more = () if self.has("HEAD") else ("--others", "--exclude-standard")
+        return tuple(
+            self._ask("ls-files", "-z", "--cached", *more, "--", ".").decode(errors="replace").split("\0")[:-1]
+        )
+
+    def uncommitted(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Paths that were changed since HEAD, and those that git does not track; a folder of such is one."""
+        text = self._ask("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal", "--", ".")
+        rows = [part.decode(errors="replace") for part in text.split(b"\0") if part]
+        changed = tuple(row[3:] for row in rows if not row.startswith("??"))
+        return changed, tuple(row[3:] for row in rows if row.startswith("??"))
+
+    def patch(self, old: str, new: str) -> bytes:
+        """Binary difference of two trees, as `git apply` reads it."""
+        return self._ask("diff", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-renames", old, new)
+
+    def changed(self, old: str, new: str) -> tuple[str, ...]:
+        """Paths that differ between two trees, the first MOST_CHANGED of them."""
+        with closing(self._stream("diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new)) as pieces:
+            found = list(islice(parts(pieces), MOST_CHANGED))
+        return tuple(sorted(part.decode(errors="replace") for part in found))
+
+    def counts(self, old: str, new: str) -> tuple[tuple[str, int | None, int | None], ...]:
+        """(path, lines added, lines removed) of what differs between two trees; None of what is no text."""
+        text = self._ask("diff", "--numstat", "-z", "--no-ext-diff", "--no-textconv", "--no-renames", old, new)
+        rows = (part.decode(errors="replace").split("\t", 2) for part in text.split(b"\0") if part)
+        return tuple((path, _count(added), _count(removed)) for added, removed, path in rows)
+
+    def has(self, name: str) -> bool:
+        """Is there an object of this full name here?"""
+        return self._git("cat-file", "-e", name).returncode == 0
+
+    def ignores(self, path: str) -> bool:
+        """Do the rules of .gitignore leave `path` of the folder out?"""
+        return self._git("check-ignore", "--quiet", "--", path).returncode == 0
+
+    def is_ancestor(self, old: str, new: str) -> bool:
+        return self._git("merge-base", "--is-ancestor", "--end-of-options", old, new).returncode == 0
+
+    def merge_base(self, one: str, other: str) -> str | None:
+        """Newest commit that both come from; None where their histories never met."""
+        done = self._git("merge-base", "--end-of-options", one, other)
+        return done.stdout.decode().split()[0] if done.returncode == 0 else None
+
+    def parents(self, commit: str) -> tuple[str, ...]:
+        text = self._ask("rev-list", "--no-walk", "--parents", "--end-of-options", commit)
+        return tuple(text.decode().split()[1:])
+
+    def between(self, old: str, new: str) -> tuple[CommitOnPath, ...]:
+        """Commits after `old` up to `new`, oldest first, along first parents: a merge counts as one commit."""
+        form = "--format=%H%x00%P%x00%s%x1e"
+        text = self._ask(
+            "log", "--first-parent", "--reverse", "--no-show-signature", form, "--end-of-options", new, f"^{old}"
+        )
+        rows = (row.strip("\n").split("\0") for row in text.decode(errors="replace").split("\x1e"))
+        return tuple(
+            CommitOnPath(row[0], len(row[1].split()), clean(row[2], limit=200)) for row in rows if len(row) == 3
+        )
+
+    def entries(self, tree: str) -> tuple[TreeEntry, ...]:
+        """Everything in `tree`, sorted by path; submodules are left out."""
+        return tuple(each for each in self._listed(tree) if each.mode != "160000")
+
+    def submodules(self, tree: str) -> tuple[str, ...]:
+        """Paths of the submodules of `tree`, whose content it does not hold."""
+        return tuple(each.path for each in self._listed(tree) if each.mode == "160000")
+
+    def file(self, tree: str, path: str, *, most_bytes: int = MOST_FILE_BYTES) -> bytes | None:
+        """Content of one file of `tree`; None where it has none.
+
+        Raises:
+            TooLarge: It has more than `most_bytes`; nothing of it was read.
+        """
+        told = self._git("cat-file", "-s", f"{tree}:{path}")
+        if told.returncode:
+            return None
+        if int(told.stdout) > most_bytes:
+            found = format_bytes(int(told.stdout))
+            wanted = f"wanted at most {format_bytes(most_bytes)}, found {found}"
+            raise OutputTooLarge(f"{clean(path, limit=200)}: {wanted}; move data out of the file")
+        done = self._git("cat-file", "blob", f"{tree}:{path}")
+        return done.stdout if done.returncode == 0 else None
+
+    def mentions(self, tree: str, text: str, *, besides: Sequence[str] = ()) -> bool:
+        """Is `text` in any file of `tree`, those that match `besides` left out?"""
+        left_out = [f":(exclude){each}" for each in besides]
+        return self._git("grep", "--quiet", "--fixed-strings", "-e", text, tree, "--", ".", *left_out).returncode == 0
+
+    def blobs(self, names: list[str]) -> Iterator[bytes]:
+        """Contents of many objects in one call, in order, one held at a time.
+
+        Raises:
+            TooLarge: One is larger than what anything is made of.
+        """
+        with tempfile.TemporaryFile() as asked:
+            asked.writelines(f"{name}\n".encode() for name in names)
+            asked.seek(0)
+            with closing(self._stream("cat-file", "--batch", stdin=asked)) as pieces:
+                yield from read_contents(pieces, names)
+
+    def branch(self) -> str | None:
+        """Branch that is checked out; None when HEAD is detached."""
+        done = self._git("symbolic-ref", "--quiet", "--short", "HEAD")
+        return shown_name(done.stdout.decode(errors="replace").strip("\n")) if done.returncode == 0 else None
+
+    def branch_holding(self, commit: str) -> str | None:
+        """The one local branch whose head is `commit`, the checked-out one first; None where that is not clear."""
+        text = self._ask("for-each-ref", "--points-at", commit, "--format=%(refname:short)", "refs/heads/")
+        names = text.decode(errors="replace").split()
+        current = self.branch()
+        if current in names:
+            return current
+        return shown_name(names[0]) if len(names) == 1 else None
+
+    def branches(self) -> tuple[Branch, ...]:
+        """Local branches, then those of `origin`."""
+        return (*self._branches_below(_LOCAL), *self._branches_below(_REMOTE))
+
+    def default_branch(self) -> Branch | None:
+        """The branch that `origin` calls its default, else its main or master, where it has one of these alone.
+
+        Where none of `origin` is here: the local main or master; in a repository without remotes also the branch that
+        is checked out. None where there is none of these.
+        """
+        theirs = {each.name: each for each in self._branches_below(_REMOTE)}
+        known = theirs or {each.name: each for each in self._branches_below(_LOCAL)}
+        last = self._head_of_origin(theirs) if theirs else None if self._ask("remote") else self.branch()
+        if theirs and last is None and known.keys() >= set(_DEFAULTS):
+            return None  # whoever may push could have made the other one
+        names = (last, *_DEFAULTS) if theirs else (*_DEFAULTS, last)
+        return next((known[name] for name in names if name in known), None)
+
+    def is_part_of(self, commit: str, branches: Sequence[Branch]) -> bool:
+        """Is `commit` part of the history of one of `branches`?"""
+        refs = [each.ref for each in branches]
+        return bool(refs) and bool(self._ask("for-each-ref", "--count=1", f"--contains={commit}", "--", *refs))
+
+    def subject(self, commit: str) -> str:
+        """First line of the message, cleaned of control and direction characters, at most 200 of it."""
+        asked = ("show", "--no-patch", "--format=%s", "--no-show-signature", "--end-of-options", commit)
+        with closing(self._stream(*asked)) as pieces:
+            head = next(pieces, b"")[:MOST_SUBJECT_BYTES]
+        return clean(head.decode(errors="replace"), limit=200)
+
+    def age_seconds(self, commit: str) -> float:
+        """Since it was made, as it says itself."""
+        text = self._ask("show", "--no-patch", "--format=%ct", "--no-show-signature", "--end-of-options", commit)
+        return time.time() - float(text) if text.strip().isdigit() and len(text) < 20 else 0.0
+
+    def ancestors(self, commit: str, limit: int) -> tuple[str, ...]:
+        """At most `limit` commits before `commit`, nearest first."""
+        text = self._ask("rev-list", f"--max-count={limit + 1}", "--topo-order", "--end-of-options", commit)
+        return tuple(text.decode().split())[1:]
+
+    def _branches_below(self, start: str) -> list[Branch]:
+        rows = self._ask("for-each-ref", "--format=%(objectname) %(refname)", start).decode(errors="replace")
+        found = (row.partition(" ") for row in rows.splitlines())
+        return [Branch(ref.removeprefix(start), ref, commit) for commit, _, ref in found if ref != f"{_REMOTE}HEAD"]
+
+    def _head_of_origin(self, theirs: Mapping[str, Branch]) -> str | None:
+        """By its commit, where a build server fetched that; by its name, as a clone knows it."""
+        head = self._ask("for-each-ref", "--format=%(objectname)", _FETCHED_HEAD).decode().strip()
+        same = [name for name, branch in theirs.items() if branch.commit == head]
+        if same:
+            return next(name for name in (*_DEFAULTS, *same) if name in same)
+        done = self._git("symbolic-ref", "--quiet", f"{_REMOTE}HEAD")
+        return done.stdout.decode(errors="replace").strip("\n").removeprefix(_REMOTE) if done.returncode == 0 else None
+
+    def _listed(self, tree: str) -> list[TreeEntry]:
+        asked = ("ls-tree", "-r", "-z", "--full-tree", "--long", "--end-of-options", tree)
+        with closing(self._stream(*asked)) as pieces:
+            return read_entries(pieces)
+
+    def _ask(self, *arguments: str, env: Mapping[str, str] | None = None) -> bytes:
+        done = self._git(*arguments, env=env)
+        if done.returncode:
+            raise GanglineError(f"git {arguments[0]} failed in {self.root}: {_said(done.stderr, done.returncode)}")
+        return done.stdout
+
+    def _git(self, *arguments: str, env: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[bytes]":
+        return _git(self.root, *arguments, env=env, bounds=self.bounds)
+
+    def _stream(self, *arguments: str, stdin: IO[bytes] | None = None) -> Generator[bytes]:
+        """The answer piece by piece; a failure is told at its end."""
+        ended = ProcessResult()
+        yield from stream_bounded(
+            ["git", *_QUIET, *arguments], name=f"git {arguments[0]}", folder=self.root, environ=_environ(),
+            bounds=self.bounds, ended=ended, stdin=stdin,
+        )  # fmt: skip
+        if ended.code:
+            raise GanglineError(f"git {arguments[0]} failed in {self.root}: {_said(ended.said, ended.code)}")
+
+
+def _git(
+    root: Path, *arguments: str, env: Mapping[str, str] | None = None, bounds: ProcessLimits = BOUNDS
+) -> "subprocess.CompletedProcess[bytes]":
+    command, environ = ["git", *_QUIET, *arguments], {**_environ(), **(env or {})}
+    return run_bounded(command, name=f"git {arguments[0]}", folder=root, environ=environ, bounds=bounds)
+
+
+def _environ() -> dict[str, str]:
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    return {**inherited, **_ENVIRONMENT}
+
+
+def _count(text: str) -> int | None:
+    return None if text == "-" else int(text)
+
+
+def _said(complaint: bytes, code: int) -> str:
+    return clean(complaint.decode(errors="replace"), limit=400) or f"exit {code}"
+
+
+def _no_repository(path: Path, said: str) -> str:
+    if "dubious ownership" in said:
+        return f"git refuses {path}, which belongs to another user: git config --global --add safe.directory {path}"
+    return (
+        f"{path} is no git repository, and a run is named after a commit; make one there:"
+        " git init && git add --all && git commit -m first"
+    )

@@ -1,0 +1,1 @@
+"""Outgoing HTTP: address checks and connection pools that keep to them."""

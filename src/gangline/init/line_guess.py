@@ -1,0 +1,280 @@
+"""Proposal of a line from what a repository contains, each value with its reason, and its text as line.toml."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import PurePosixPath
+
+from gangline.errors import ConfigError, UsageError
+from gangline.init.script_analysis import SCRIPT_KINDS, Script, ScriptOption, read_script
+from gangline.spec.config.line import PublishTable
+from gangline.spec.config.lock import check_lock
+
+_LEFT_OUT = frozenset({"tests", "test", "docs", "doc", "examples", "setup.py", "conftest.py", "noxfile.py"})
+_LIKELY = ("train", "main", "finetune", "pretrain", "run", "fit")
+_RANKS_HERE = 2
+_MOST_READS = 50
+"""Paths of data that git is asked about."""
+_LOCKS = re.compile(r"uv\.lock|pylock\.toml|requirements[^/]*\.(txt|lock)")
+_METRICS = re.compile(r"[\w./-]*(metric|result|score)\w*\.(json|jsonl|csv)")
+_OUTPUT = re.compile(
+    r"(\*\*/)?([\w-]+/)*[\w*-]+\.(pt|pth|pth\.tar|ckpt|bin|npz|npy|safetensors|pkl|json|csv|png)|([\w-]+/)+"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GuessedKey:
+    """One key of the line."""
+
+    table: str
+    name: str
+    value: object
+    why: str
+    """Where it comes from; a `?` first: it is not known, and the value stands in."""
+
+    @property
+    def is_known(self) -> bool:
+        return not self.why.startswith("?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LineGuess:
+    """The line of a repository, as far as its files tell."""
+
+    script: Script
+    others: tuple[Script, ...]
+    keys: tuple[GuessedKey, ...]
+    notes: tuple[str, ...]
+    """What else its owner should know before the first run."""
+
+
+def guess_line(
+    files: Mapping[str, bytes],
+    *,
+    folder: str,
+    script: str | None = None,
+    has_gpu: bool = False,
+    branch: str | None = None,
+    leaves_out: Callable[[str], bool] = lambda _path: False,
+) -> LineGuess:
+    """The line for `files`, path to content, of a repository in a folder called `folder`.
+
+    Args:
+        files: Tracked files that matter: Python, locks.
+        folder: Its name becomes the project's.
+        script: The one to train, where it is known; None: the likeliest.
+        has_gpu: This machine has one.
+        branch: The repository's default branch, as far as it is known.
+        leaves_out: Does git ignore this path of a file or folder, so that no commit has it?
+
+    Raises:
+        ConfigError: Nothing here looks like a training, or `script` is none of the files, or no Python.
+    """
+    chosen, others = _choose(files, script)
+    keys = [
+        GuessedKey(table="project", name="name", value=_slug(folder), why="the folder's name"),
+        *_command(chosen),
+        *_path(files, chosen),
+        *_written(chosen),
+        *_single_process(chosen),
+        *_lock(files),
+        *_numbers(chosen),
+        *_branches(branch),
+    ]
+    notes = (*_notes(files, chosen, has_gpu), *_missing(chosen, leaves_out))
+    return LineGuess(script=chosen, others=others, keys=tuple(keys), notes=notes)
+
+
+def _choose(files: Mapping[str, bytes], wanted: str | None) -> tuple[Script, tuple[Script, ...]]:
+    if wanted is not None and wanted not in files:
+        raise UsageError(f"--script: wanted a tracked file, found no {wanted!r}; git add it, or name another")
+    paths = [wanted] if wanted else [path for path in files if path.endswith(".py") and not _is_left_out(path)]
+    found = [script for path in paths if (script := read_script(path, files[path])) is not None]
+    if wanted and not found:
+        raise ConfigError(f"--script {wanted}: wanted Python that this interpreter reads, found a syntax error")
+    likely = sorted((each for each in found if wanted or _score(each) > 0), key=lambda each: (-_score(each), each.path))
+    if not likely:
+        notebooks = sorted(path for path in files if path.endswith(".ipynb"))
+        works = f"gangline init --script {paths[0] if paths else 'train.py'} names a tracked file, whatever is in it"
+        if notebooks:
+            works = f"jupyter nbconvert --to script {notebooks[0]}, git add it"
+        among = "1 Python file" if len(paths) == 1 else f"{len(paths)} Python files"
+        raise ConfigError(f"wanted a script that trains, found none among {among}; {works}")
+    return likely[0], tuple(likely[1:4])
+
+
+def _is_left_out(path: str) -> bool:
+    parts = PurePosixPath(path).parts
+    return any(part in _LEFT_OUT or part.startswith((".", "test_")) for part in parts)
+
+
+def _score(script: Script) -> int:
+    """How much it looks like the training that is meant; 0 and less: not at all."""
+    stem = PurePosixPath(script.path).stem.lower()
+    framework = {"plain": 0, "torch": 3, "sklearn": 3, "xgboost": 4, "jax": 4}.get(script.kind, 8)
+    name = next((6 - place for place, word in enumerate(_LIKELY) if word in stem), 0)
+    starts = 4 if script.has_main else 0
+    if script.only_defines:
+        return 0
+    if not script.trains and framework < 8:
+        return 0 if not (name and starts) else 1
+    return framework + name + starts - 2 * (len(PurePosixPath(script.path).parts) - 1)
+
+
+def _slug(folder: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", folder.lower()).lstrip("-0123456789")[:20].strip("-") or "model"
+
+
+def _command(script: Script) -> Iterable[GuessedKey]:
+    path = PurePosixPath(script.path)
+    module = script.relative and len(path.parts) > 1
+    start = ["-m", ".".join(path.with_suffix("").parts)] if module else [script.path]
+    required = [word for each in script.required for word in _known_options(each)]
+    seed = [script.seed_option, "{seed}"] if script.seed_option else []
+    line = f", line {script.line}" if script.line else ""
+    why = f"{SCRIPT_KINDS[script.kind][0]}{line}"
+    if unknown := [each.name for each in script.required if _placeholder(each) == "?"]:
+        why = f"? a value for {', '.join(unknown)}: {script.path} does not start without"
+    elif required:
+        why += f"; it wants {', '.join(each.name for each in script.required)}"
+    saves = [script.save_flag] if script.save_flag and any(_globs(script)) else []
+    why += f"; {script.save_flag}, or it saves nothing" if saves else ""
+    yield GuessedKey(table="project", name="command", value=["python", *start, *required, *saves, *seed], why=why)
+
+
+def _path(files: Mapping[str, bytes], script: Script) -> Iterable[GuessedKey]:
+    """Of a `src` layout whose package the script imports by name."""
+    found = {
+        path.split("/")[1].removesuffix(".py") for path in files if path.startswith("src/") and path.endswith(".py")
+    }
+    if used := sorted(found & script.imports):
+        yield GuessedKey(table="project", name="path", value=["src"], why=f"{used[0]} is imported from src")
+
+
+def _written(script: Script) -> Iterable[GuessedKey]:
+    """Where it leaves numbers and files, as far as their names are written out."""
+    if metrics := _metrics_file(script):
+        yield GuessedKey(table="project", name="metrics", value=metrics, why="it writes that")
+    if globs := _globs(script):
+        yield GuessedKey(table="project", name="outputs", value=globs[:4], why="it writes these")
+
+
+def _metrics_file(script: Script) -> str | None:
+    return next((each for each in sorted(script.texts) if _METRICS.fullmatch(each)), None)
+
+
+def _globs(script: Script) -> list[str]:
+    files = {each for each in script.texts if _OUTPUT.fullmatch(each)} - {_metrics_file(script)}
+    return sorted(f"{each}**" if each.endswith("/") else each for each in files)
+
+
+def _known_options(option: ScriptOption) -> list[str]:
+    return [option.name, _placeholder(option)] if option.name.startswith("-") else [_placeholder(option)]
+
+
+def _placeholder(option: ScriptOption) -> str:
+    """Of an option that has no default: short, so that the first run is."""
+    for words, value in ((("epoch",), "2"), (("step", "iter"), "100"), (("save", "every", "interval"), "1"),
+                         (("batch",), "32"), (("seed",), "{seed}")):  # fmt: skip
+        if any(word in option.word for word in words):
+            return value
+    return "?"
+
+
+def _lock(files: Mapping[str, bytes]) -> Iterable[GuessedKey]:
+    for path in sorted(files):
+        if not _LOCKS.fullmatch(path) or (path.startswith("req") and b"--hash=sha256:" not in files[path]):
+            continue
+        try:
+            check_lock(files[path], file=path)
+        except ConfigError:
+            continue
+        yield GuessedKey(table="env", name="lock", value=path, why="its packages have hashes")
+        return
+
+
+def _numbers(script: Script) -> Iterable[GuessedKey]:
+    steps, epochs, batch = script.number("steps"), script.number("epochs"), script.number("batch")
+    if steps:
+        yield GuessedKey(table="train", name="steps", value=steps[0], why=f"{steps[1]} of {script.path}")
+    else:
+        told = f"it counts {epochs[0]} epochs" if epochs else "it does not say"
+        yield GuessedKey(
+            table="train", name="steps", value=100, why=f"? {told}; for progress, the program ends by itself"
+        )
+    if batch:
+        yield _global_batch(script, *batch)
+    else:
+        yield GuessedKey(
+            table="train", name="global_batch", value=_RANKS_HERE, why="? samples of a step: the program has its own"
+        )
+
+
+def _global_batch(script: Script, batch: int, name: str) -> GuessedKey:
+    """Samples of one pass, times the passes of an update and the ranks, where the script does not share them out."""
+    passes, other = script.number("accumulates") or (1, "")
+    has_ranks = SCRIPT_KINDS[script.kind][1]
+    shared = {each.lstrip("-").replace("-", "_").lower() for each in (name, other)} & script.shared
+    ranks = _RANKS_HERE if has_ranks and not shared else 1
+    why = f"{name}{f' x {other}' if passes > 1 else ''} of {script.path}"
+    if has_ranks:
+        why += ", shared by its ranks" if shared else f", on {_RANKS_HERE} ranks"
+    return GuessedKey(table="train", name="global_batch", value=batch * passes * ranks, why=why)
+
+
+def _single_process(script: Script) -> Iterable[GuessedKey]:
+    if not SCRIPT_KINDS[script.kind][1]:
+        why = f"{script.path} shares no work between processes that it did not start"
+        yield GuessedKey(table="project", name="distributed", value=False, why=why)
+
+
+def _branches(default: str | None) -> Iterable[GuessedKey]:
+    if default and default not in PublishTable().branches:
+        yield GuessedKey(table="publish", name="branches", value=[default], why="the repository's default branch")
+
+
+def _notes(files: Mapping[str, bytes], script: Script, has_gpu: bool) -> Iterable[str]:
+    if script.needs_nccl and not has_gpu:
+        yield 'its backend is "nccl", and there is no GPU here: "gloo" works on CPUs'
+    accumulation = script.accumulation
+    if accumulation and not script.number("accumulates") and script.number("batch"):
+        yield f"global_batch was guessed without {accumulation}: {script.path} does not write its value out"
+    if script.seed_option is None and script.kind != "gangline":
+        yield "no --seed among its options: read GANGLINE_SEED, or every seed of a band trains alike"
+    if script.kind != "gangline" and not any(key.name == "metrics" for key in _written(script)):
+        yield "no metric is reported: three lines of gangline.train.Program give curve, saves and gates"
+    if not list(_lock(files)):
+        yield "no lock of packages: uv pip compile --generate-hashes makes one"
+
+
+def _missing(script: Script, leaves_out: Callable[[str], bool]) -> Iterable[str]:
+    """On data that no commit has: the first path of each folder."""
+    found: list[str] = []
+    for path in script.reads[:_MOST_READS]:
+        if not any(path.startswith(f"{each}/") for each in found) and leaves_out(path):
+            found.append(path)
+    if found:
+        more = f" and {len(found) - 2} more" if len(found) > 2 else ""
+        yield (
+            f"git ignores {', '.join(found[:2])}{more}, which {script.path} opens: no run has such files. Works: "
+            "git add --force; an absolute path (in a home or /tmp: sandbox.read of site.toml); a script that makes them"
+        )
+
+
+_WIDEST = 48
+"""A comment stands beside a key of at most so many letters, else above it."""
+
+
+def line_text(guess: LineGuess) -> str:
+    blocks = []
+    for table, keys in groupby(guess.keys, key=lambda each: each.table):
+        blocks.append("\n".join([f"[{table}]", *(_key(each) for each in keys)]))
+    return "\n".join(blocks) + "\n"
+
+
+def _key(key: GuessedKey) -> str:
+    text = f"{key.name} = {json.dumps(key.value, ensure_ascii=False)}"
+    why = "".join(each if each.isprintable() else "?" for each in key.why)
+    return f"{text:<{_WIDEST}}  # {why}" if len(text) <= _WIDEST else f"# {why}\n{text}"

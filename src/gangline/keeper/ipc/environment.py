@@ -1,0 +1,282 @@
+"""Environment variables of a gang: their names and formats. Keeper and ranks read them here and nowhere else.
+
+A launcher sets what `KeeperEnvironment` names; the keeper adds for each rank the rest of `RankEnvironment`.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast
+
+from gangline.errors import ConfigError, IntegrityError
+from gangline.spec.program_files import OUTPUTS_VARIABLE, OutputsRequest
+from gangline.spec.python_environment import environ_of_interpreter
+
+T = TypeVar("T")
+StartMethod = Literal["auto", "fork", "spawn"]
+
+
+TORCHRUN = (
+    "RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    "TORCHELASTIC_USE_AGENT_STORE",
+)  # fmt: skip
+"""What says that there are other ranks, in torchrun's names."""
+OWN_NAME = "GANGLINE_"
+"""In front of them for a program that is not told."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GangEnvironment:
+    """What keeper and ranks of one node both know."""
+
+    node_rank: int
+    world_size: int
+    local_world_size: int
+    master_addr: str
+    master_port: int
+    run: str
+    gang: str
+    home: Path
+    """Folder of the gang; its layout stands in `spec.gang`."""
+    plan: Path
+    code: Path
+    store: str
+    """URL as `storage.open_store` reads it."""
+    store_credentials_file: Path | None
+    key_file: Path
+    """Raw HMAC key of checkpoint manifests."""
+    grace_seconds: float
+    metrics_port: int | None
+    """Port of local rank 0's metrics; None: none are served."""
+
+    @property
+    def out(self) -> Path:
+        """Folder that is mirrored to the store."""
+        return self.home / "out"
+
+    @property
+    def on_loopback(self) -> bool:
+        """All nodes are on this machine."""
+        return self.master_addr in ("127.0.0.1", "localhost")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WatchdogLimits:
+    """Seconds without progress that the watchdog bears."""
+
+    start: float = 300.0
+    """From the process to its first beat."""
+    first: float = 600.0
+    """From the first beat to the first step."""
+    extra: float = 10.0
+    """On top of twice the median of the last 20 steps."""
+
+
+DEFAULT_LIMITS = WatchdogLimits()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeeperEnvironment(GangEnvironment):
+    limits: WatchdogLimits
+    start_method: StartMethod
+    """`fork` from a warm parent, `spawn` fresh interpreters, `auto`: fork where it is safe."""
+    deadline_seconds: float | None
+    """The gang is stopped after so long; None: never."""
+    num_nodes: int
+    control_port: int
+    """Where the keepers of the other nodes find node 0's; unused by a gang of one node."""
+    ready_port: int | None
+    """Listened on while all ranks of this node have joined; None: nobody asks."""
+    rejoin_seconds: float
+    """How long the others wait for a node that is gone."""
+    silence_seconds: float
+    """A keeper that says nothing for so long is gone."""
+    fetch_seconds: float
+    """How long a pod tries to get plan and code from its store."""
+    termination_log: Path | None
+    """Where a pod leaves its last word; None: this is no pod."""
+    outputs: OutputsRequest | None
+    """What of the code folder is collected at the end; None: nothing."""
+    python: str | None
+    """Interpreter of the ranks, the commit's own; None: the keeper's."""
+
+    @property
+    def rank_python(self) -> str:
+        return self.python or sys.executable
+
+    def of_ranks(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """`environ`, which is the keeper's, for what runs in the Python of the ranks."""
+        return environ_of_interpreter(self.python, environ) if self.python else dict(environ)
+
+    @property
+    def ping_seconds(self) -> float:
+        """Between two words of a keeper that has nothing to say."""
+        return self.silence_seconds / 6
+
+    @property
+    def ranks(self) -> range:
+        """Of this node."""
+        first = self.node_rank * self.local_world_size
+        return range(first, first + self.local_world_size)
+
+    @staticmethod
+    def read(environ: Mapping[str, str]) -> "KeeperEnvironment":
+        """Raises `ConfigError` that names the variable."""
+        gang = _read_gang(environ)
+        local, world = gang.local_world_size, gang.world_size
+        if world % local or not 0 <= gang.node_rank < world // local:
+            raise ConfigError(
+                f"NODE_RANK={gang.node_rank} LOCAL_WORLD_SIZE={local} WORLD_SIZE={world} do not fit; "
+                "wanted a whole number of nodes and a node rank below it"
+            )
+        limits = WatchdogLimits(
+            start=_read(environ, "GANGLINE_WATCHDOG_START_SECONDS", _positive, DEFAULT_LIMITS.start),
+            first=_read(environ, "GANGLINE_WATCHDOG_FIRST_SECONDS", _positive, DEFAULT_LIMITS.first),
+            extra=_read(environ, "GANGLINE_WATCHDOG_EXTRA_SECONDS", _positive, DEFAULT_LIMITS.extra),
+        )
+        return KeeperEnvironment(
+            **_fields(gang),
+            limits=limits,
+            start_method=_read(environ, "GANGLINE_START_METHOD", _start_method, "auto"),
+            deadline_seconds=_read(environ, "GANGLINE_DEADLINE_SECONDS", _positive, None),
+            num_nodes=world // local,
+            control_port=_read(environ, "GANGLINE_CONTROL_PORT", _port, 29501),
+            ready_port=_read(environ, "GANGLINE_READY_PORT", _port, None),
+            rejoin_seconds=_read(environ, "GANGLINE_REJOIN_SECONDS", _positive, 600.0),
+            silence_seconds=_read(environ, "GANGLINE_SILENCE_SECONDS", _positive, 30.0),
+            fetch_seconds=_read(environ, "GANGLINE_FETCH_SECONDS", _positive, 120.0),
+            termination_log=_read(environ, "GANGLINE_TERMINATION_LOG", Path, None),
+            outputs=_read(environ, OUTPUTS_VARIABLE, _outputs, None),
+            python=_read(environ, "GANGLINE_PYTHON", str, None),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankEnvironment(GangEnvironment):
+    rank: int
+    local_rank: int
+    generation: int
+    """Counts the starts of this gang, from 0."""
+    copies: Path | None
+    """Folder of the keeper for copies of checkpoints; None: there is no memory for any."""
+    heartbeat: Path
+
+    @staticmethod
+    def read(environ: Mapping[str, str]) -> "RankEnvironment":
+        """Raises `ConfigError` that names the variable."""
+        environ = {name: environ[OWN_NAME + name] for name in TORCHRUN if OWN_NAME + name in environ} | dict(environ)
+        gang = _read_gang(environ)
+        rank = _read(environ, "RANK", _count)
+        if rank >= gang.world_size:
+            raise ConfigError(f"RANK={rank} is not below WORLD_SIZE={gang.world_size}")
+        return RankEnvironment(
+            **_fields(gang),
+            rank=rank,
+            local_rank=_read(environ, "LOCAL_RANK", _count),
+            generation=_read(environ, "GANGLINE_GENERATION", _count),
+            copies=_read(environ, "GANGLINE_COPIES", Path, None),
+            heartbeat=_read(environ, "GANGLINE_HEARTBEAT", Path),
+        )
+
+
+def in_gang(environ: Mapping[str, str]) -> bool:
+    """A keeper started this process; else a person did, at a desk."""
+    return "GANGLINE_GENERATION" in environ
+
+
+def termination_log(environ: Mapping[str, str]) -> Path | None:
+    """Where a pod leaves its last word; None: this is no pod."""
+    path = environ.get("GANGLINE_TERMINATION_LOG")
+    return Path(path) if path else None
+
+
+def fault_order(environ: Mapping[str, str]) -> str | None:
+    """What a drill does to this gang from within, as JSON of `train.struck`; None: nothing."""
+    return environ.get("GANGLINE_STRIKE")
+
+
+def heartbeat_path(environ: Mapping[str, str]) -> Path | None:
+    """Where this rank beats; None outside a gang."""
+    path = environ.get("GANGLINE_HEARTBEAT")
+    return Path(path) if path else None
+
+
+def _read_gang(environ: Mapping[str, str]) -> GangEnvironment:
+    return GangEnvironment(
+        node_rank=_read(environ, "NODE_RANK", _count, 0),
+        world_size=_read(environ, "WORLD_SIZE", _whole),
+        local_world_size=_read(environ, "LOCAL_WORLD_SIZE", _whole),
+        master_addr=_read(environ, "MASTER_ADDR", str),
+        master_port=_read(environ, "MASTER_PORT", _port),
+        run=_read(environ, "GANGLINE_RUN", str),
+        gang=_read(environ, "GANGLINE_GANG", str),
+        home=_read(environ, "GANGLINE_HOME", Path),
+        plan=_read(environ, "GANGLINE_PLAN", Path),
+        code=_read(environ, "GANGLINE_CODE", Path),
+        store=_read(environ, "GANGLINE_STORE", str),
+        store_credentials_file=_read(environ, "GANGLINE_STORE_CREDENTIALS_FILE", Path, None),
+        key_file=_read(environ, "GANGLINE_KEY_FILE", Path),
+        grace_seconds=_read(environ, "GANGLINE_GRACE_SECONDS", _positive, 30.0),
+        metrics_port=_read(environ, "GANGLINE_METRICS_PORT", _port, None),
+    )
+
+
+_REQUIRED = object()
+
+
+def _read(environ: Mapping[str, str], name: str, parse: Callable[[str], T], default: object = _REQUIRED) -> T:
+    text = environ.get(name, "")
+    if not text and default is _REQUIRED:
+        raise ConfigError(f"{name} is not set; a launcher sets it, see gangline.keeper.ipc.environment")
+    if not text:
+        return cast(T, default)
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ConfigError(f"{name}={text!r}: wanted {error}") from error
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError("a whole number, 0 or more")
+    return int(text)
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError("a whole number, 1 or more")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise ValueError("a port, 0 to 65535")
+    return int(text)
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < float("inf"):
+        raise ValueError("seconds above 0")
+    return value
+
+
+def _outputs(text: str) -> OutputsRequest:
+    try:
+        return OutputsRequest.from_json(text)
+    except IntegrityError as error:
+        raise ValueError(f"what to collect, as JSON: {error}") from error
+
+
+def _start_method(text: str) -> StartMethod:
+    if text not in ("auto", "fork", "spawn"):
+        raise ValueError("auto, fork or spawn")
+    return cast(StartMethod, text)
+
+
+def _fields(gang: GangEnvironment) -> dict[str, Any]:
+    return {name: getattr(gang, name) for name in GangEnvironment.__dataclass_fields__}

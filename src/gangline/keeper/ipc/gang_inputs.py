@@ -1,0 +1,45 @@
+"""Inputs of a gang beside its environment: secret variables as files, and the paths of plan and code in a pod.
+
+A launcher writes one file per secret beside the checkpoint key; no argument, plan or PodSet holds a value. Exit
+reasons and logs of ranks are passed on without these values. In a pod GANGLINE_PLAN and GANGLINE_CODE are keys of
+blobs.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from gangline.errors import IntegrityError
+from gangline.keeper.ipc.environment import KeeperEnvironment
+from gangline.sanitize import concealable
+from gangline.spec.config.secrets import VARIABLE
+
+SECRET_NAMES = "GANGLINE_SECRET_VARIABLES"  # noqa: S105  # a name of names
+"""Variable of the ranks: the names of those that are secret."""
+
+
+def secret_environ(folder: Path) -> dict[str, str]:
+    """Variables of the ranks from the gang's folder of secrets."""
+    files = sorted(folder.glob(f"{VARIABLE}*"))
+    found = {path.name.removeprefix(VARIABLE): path.read_text("utf-8") for path in files}
+    return found | {SECRET_NAMES: " ".join(found)} if found else {}
+
+
+def secret_values(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Of the variables that are secret, longest first."""
+    return concealable(environ.get(name, "") for name in environ.get(SECRET_NAMES, "").split())
+
+
+_PREFIX = "blobs/sha256/"
+
+
+def plan_path(environment: KeeperEnvironment) -> Path:
+    return environment.home / "plan.json"
+
+
+def code_path(environment: KeeperEnvironment) -> Path:
+    """Raises `IntegrityError` where GANGLINE_CODE is no key of a blob."""
+    key = str(environment.code)
+    digest = key.removeprefix(_PREFIX)
+    if digest == key or len(digest) != 64 or not digest.isalnum():
+        raise IntegrityError(f"GANGLINE_CODE={key}: wanted the key of a code layer, {_PREFIX}<64 hex digits>")
+    return environment.home.parent / "code" / digest

@@ -1,0 +1,93 @@
+"""Journal of a keeper: status by rename, events by line, the end once and last; a pod also gets a termination message.
+
+The layout is that of `spec.gang`.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gangline.errors import GanglineError
+from gangline.keeper.ipc.environment import termination_log
+from gangline.keeper.logs.pod_log import PodLog
+from gangline.spec.codec import canonical
+from gangline.spec.gang.pod_output import to_message
+from gangline.spec.gang.status import GangEnd, KeeperStatus
+
+
+class Journal:
+    """Of one keeper."""
+
+    def __init__(self, home: Path, node_rank: int, *, speaker: PodLog | None = None) -> None:
+        """`speaker`: of a pod."""
+        self._speaker = speaker
+        self._status_path = home / f"keeper-{node_rank}.json"
+        self._end_path = home / f"exit-{node_rank}.json"
+        self._events = (home / f"keeper-{node_rank}.jsonl").open("a", buffering=1)
+        self._last: KeeperStatus | None = None
+
+    def status(self, status: KeeperStatus) -> None:
+        """Write `status` where it changed."""
+        if status != self._last:
+            replace_file(self._status_path, canonical(status), durable=False)
+            self._last = status
+            if self._speaker is not None:
+                self._speaker.status(status)
+
+    def event(self, event: str, **values: Any) -> None:
+        line = {"event": event, "mono": time.monotonic(), "time": utc_now(), **values}
+        self._events.write(json.dumps(line, separators=(",", ":")) + "\n")
+        if self._speaker is not None:
+            self._speaker.event(line)
+
+    def end(self, end: GangEnd) -> None:
+        """The last word; durable when it returns."""
+        self._events.close()
+        replace_file(self._end_path, canonical(end), durable=True)
+
+
+def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
+    """Put `data` at `path` by rename, so that a reader sees the old or the new whole."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with draft.open("wb") as file:
+        file.write(data)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    draft.replace(path)
+    if durable:
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def utc_now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def report_startup_error(error: GanglineError, environ: Mapping[str, str]) -> int:
+    """End by `error`, before there was a gang to speak of; its exit code."""
+    print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201  # nothing else is set up yet
+    write_termination_message(end_of_error(error), termination_log(environ))
+    return error.exit_code
+
+
+def end_of_error(error: GanglineError) -> GangEnd:
+    return GangEnd(exit_code=error.exit_code, retry=error.retry, reason=str(error), time=utc_now())
+
+
+def write_termination_message(end: GangEnd, path: Path | None) -> None:
+    """What the platform keeps of a pod; `path` None: this is no pod."""
+    if path is None:
+        return
+    try:
+        path.write_text(to_message(end))
+    except OSError as error:
+        print(f"{path}: no termination message is left: {error.strerror}", file=sys.stderr)  # noqa: T201  # its log

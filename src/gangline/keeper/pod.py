@@ -1,0 +1,109 @@
+"""Entry of a pod (`python -m gangline.keeper.pod`): fetches plan and code from the store, then runs the keeper.
+
+The process stays pid 1: it forwards SIGTERM, reaps orphans and writes the termination message. An error before the
+keeper starts ends the pod as the keeper would: exit code, termination message, a line on stderr.
+"""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from gangline.errors import SIGTERM_CODE, GanglineError, error_for
+from gangline.keeper import main as keeper
+from gangline.keeper.ipc.environment import KeeperEnvironment
+from gangline.keeper.ipc.gang_inputs import code_path, plan_path
+from gangline.keeper.logs.journal import report_startup_error
+from gangline.keeper.logs.rank_files import last_lines
+from gangline.spec.gang.pod_output import keeper_line
+from gangline.units import format_bytes
+
+_SHM = "/dev/shm"  # noqa: S108  # its size is what is asked for, nothing is put there
+
+
+def preflight() -> str:
+    """`locked memory unlimited · /dev/shm 1.07 GB · 8 cores · 2 GPUs`."""
+    return " · ".join((_locked(), _shm(), _cores(), _gpus()))
+
+
+def _locked() -> str:
+    """RDMA wants it unlimited; gloo and NCCL over TCP do not care."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return f"locked memory {'unlimited' if soft == resource.RLIM_INFINITY else format_bytes(soft)}"
+
+
+def _shm() -> str:
+    """Loaders with workers and NCCL live in it."""
+    try:
+        found = os.statvfs(_SHM)
+    except OSError as error:
+        return f"{_SHM} {error.strerror}"
+    return f"{_SHM} {format_bytes(found.f_blocks * found.f_frsize)}"
+
+
+def _cores() -> str:
+    return f"{len(os.sched_getaffinity(0))} cores"
+
+
+def _gpus() -> str:
+    found = [path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdecimal()]
+    return f"{len(found)} GPUs"
+
+
+class _AskedToStop(GanglineError):
+    exit_code = SIGTERM_CODE
+    retry = "free"
+
+
+def main() -> int:
+    """Exit code of the gang."""
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, _stop)  # until the keeper has its own
+    try:
+        environment = KeeperEnvironment.read(os.environ)
+        _say(environment, preflight())
+        _say(environment, f"fetching plan and code from {environment.store}")
+        _fetch(environment)
+        os.environ.update(
+            GANGLINE_PLAN=str(plan_path(environment)),
+            GANGLINE_CODE=str(code_path(environment)),
+        )
+    except GanglineError as error:
+        return report_startup_error(error, os.environ)
+    return keeper.main()
+
+
+def _say(environment: KeeperEnvironment, text: str) -> None:
+    """Before there is a keeper, a pod has no other voice."""
+    print(keeper_line(environment.node_rank, text), flush=True)  # noqa: T201  # stdout is what pods are read by
+
+
+def _fetch(environment: KeeperEnvironment) -> None:
+    """In a process of its own. Raises what that one said."""
+    for name in ("logs", "heartbeat", "out/ranks"):
+        (environment.home / name).mkdir(parents=True, exist_ok=True)
+    log = environment.home / "logs" / "fetch.log"
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gangline.keeper.transfer.downloader", str(os.getpid())], stdin=subprocess.DEVNULL,
+            stdout=out, stderr=out,
+        )  # fmt: skip
+    try:
+        code = process.wait()
+    finally:
+        process.kill()
+        process.wait()
+    if code:
+        words = " ".join(last_lines(log, 1)) or f"fetching plan and code ended with code {code}"
+        raise error_for(code if code > 0 else 128 - code)(words)
+
+
+def _stop(*_: object) -> NoReturn:
+    raise _AskedToStop("asked to stop by SIGTERM, before plan and code were here")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

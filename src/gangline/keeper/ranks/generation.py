@@ -1,0 +1,249 @@
+"""One generation: ranks that start together, are watched together and end together."""
+
+import signal
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from gangline.keeper.ipc.environment import WatchdogLimits
+from gangline.keeper.ranks.generation_result import GenerationResult, Halt
+from gangline.keeper.ranks.hang_diagnosis import collect_stacks, describe_lagging_rank
+from gangline.keeper.ranks.rank_exit import RankExit, culprit
+from gangline.keeper.ranks.rank_processes import RankStart, Starter
+from gangline.keeper.ranks.reaper import bury, end_orphans, signal_groups
+from gangline.keeper.ranks.stop_request import StopRequest
+from gangline.keeper.ranks.watchdog import Hang, Watchdog
+from gangline.spec.gang.status import GangState
+from gangline.train.heartbeat import Beat, HeartbeatReader
+
+WATCH_SECONDS = 0.5
+PEERS_SECONDS = 0.3
+"""After a death the others mostly notice and leave by themselves; then they are killed."""
+DOUBT_SECONDS = 1.0
+"""A rank that lost a peer waits so long for the news of which."""
+_NOT_JOINED = ("start", "rendezvous")
+
+
+class GenerationHost(Protocol):
+    """What a generation asks of its keeper."""
+
+    def wait(self, seconds: float) -> None:
+        """Sleep until there is news or so long."""
+        ...
+
+    def order(self) -> StopRequest | None: ...
+
+    def halt(self) -> Halt | None:
+        """Why there is no use in going on here; None: there is."""
+        ...
+
+    def replacements(self, dead: Sequence[RankExit], started: Mapping[int, float]) -> "Replacements | None":
+        """Ranks to start in place of the `dead`, while the living stay; None: the generation is over for all."""
+        ...
+
+    def failing(self, failed: RankExit | None, hang: Hang | None) -> None:
+        """Told at once, before anything is ended here."""
+        ...
+
+    def own_pids(self) -> Collection[int]: ...
+
+    def changed(self, state: GangState, ranks: Mapping[int, int], joined: Sequence[int]) -> None: ...
+
+    def event(self, event: str, **values: object) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replacements:
+    generation: int
+    """All ranks are in it from now on."""
+    starts: tuple[RankStart, ...]
+
+
+@dataclass
+class Generation:
+    number: int
+    starter: Starter
+    host: GenerationHost
+    heartbeats: Path
+    limits: WatchdogLimits
+    must_beat: bool
+    """Ranks run the task runtime, which beats; a program may."""
+    grace_seconds: float
+    now: Callable[[], float] = time.monotonic
+    _living: dict[int, int] = field(default_factory=dict)
+    _exits: list[RankExit] = field(default_factory=list)
+    _leaders: list[int] = field(default_factory=list)
+    _pids: dict[int, int] = field(default_factory=dict)
+    _started: dict[int, float] = field(default_factory=dict)
+    _readers: dict[int, HeartbeatReader] = field(default_factory=dict)
+    _logs: dict[int, Path] = field(default_factory=dict)
+
+    def run(self, starts: Sequence[RankStart]) -> GenerationResult:
+        """From the first fork to the last burial."""
+        self._logs = {each.rank: each.log for each in starts}
+        self._readers = {rank: HeartbeatReader(self.heartbeats / str(rank)) for rank in self._logs}
+        self._start(starts)
+        self._started = started = dict.fromkeys(self._logs, self.now())
+        try:
+            watchdog = Watchdog(self.limits, started=started, must_beat=self.must_beat)
+            ending = self._watch(watchdog)
+            ending = self._with_lagging_rank(ending)
+            if ending.failed or ending.hang:
+                self.host.failing(ending.failed, ending.hang)
+            stacks = self._stacks(ending) if ending.hangs and self._living else {}
+            beats = self._beats(self._readers)
+        finally:
+            self._end_all()
+        return GenerationResult(
+            exits=tuple(self._exits),
+            failed=ending.failed,
+            hang=ending.hang,
+            stacks=stacks,
+            order=ending.order,
+            started=started,
+            step=_common_step(beats),
+            progressed=any(beat is not None and beat.steps_taken > 0 for beat in beats.values()),
+            behind=ending.behind,
+        )
+
+    def _start(self, starts: Sequence[RankStart]) -> None:
+        self._living = self.starter.start(starts)
+        for each in starts:
+            if (pid := self._living.get(each.rank)) is not None:
+                self._pids[each.rank] = pid
+                self._leaders.append(pid)
+                self.host.event("rank_started", rank=each.rank, pid=pid, generation=self.number)
+
+    def _watch(self, watchdog: Watchdog) -> "_Ending":
+        next_look = 0.0
+        while self._living:
+            self.host.wait(min(WATCH_SECONDS, max(0.0, next_look - self.now())))
+            self._take_exits()
+            if failed := self._first_failure():
+                if self._replace_dead(watchdog):
+                    continue
+                return _Ending(failed=failed)
+            if order := self.host.order():
+                self._stop(order)
+                return _Ending(order=order)
+            if halt := self.host.halt():
+                return _Ending(hangs=halt.hangs, behind=self._behind(watchdog) if halt.hangs else None)
+            if self.now() >= next_look:
+                next_look = self.now() + WATCH_SECONDS
+                if hang := self._look(watchdog):
+                    return _Ending(hang=hang, hangs=True, behind=hang)
+        return _Ending()
+
+    def _replace_dead(self, watchdog: Watchdog) -> bool:
+        """The living stay, and whoever died is started again; False: nobody may, or can."""
+        dead = list(self._exits)
+        if not self._living or any(each.code == 0 or each.is_secondary for each in dead):
+            return False
+        replacements = self.host.replacements(dead, self._started)
+        if replacements is None:
+            return False
+        self.number = replacements.generation
+        for each in dead:
+            self._exits.remove(each)
+            signal_groups([self._pids[each.rank]], signal.SIGKILL)  # what the dead one started goes, too
+            self._readers.pop(each.rank).close()
+            self._readers[each.rank] = HeartbeatReader(self.heartbeats / str(each.rank))
+        self._start(replacements.starts)
+        for each in dead:
+            self._started[each.rank] = self.now()
+            watchdog.start_over(each.rank, self.now())
+        return True
+
+    def _behind(self, watchdog: Watchdog) -> Hang:
+        watchdog.check(self._beats(self._living), self.now())
+        return watchdog.behind(self.now(), self._living)
+
+    def _look(self, watchdog: Watchdog) -> Hang | None:
+        beats = self._beats(self._living)
+        joined = [rank for rank, beat in beats.items() if self._has_joined(beat)]
+        state: GangState = "running" if len(joined) == len(beats) else "starting"
+        self.host.changed(state, self._living, joined)
+        bury(self._own_pids())
+        return watchdog.check(beats, self.now())
+
+    def _has_joined(self, beat: Beat | None) -> bool:
+        return not self.must_beat if beat is None else beat.phase not in _NOT_JOINED
+
+    def _first_failure(self) -> RankExit | None:
+        """The culprit; while only ranks that lost a peer are known, the death of that peer is awaited for a while."""
+        found = culprit(self._exits)
+        if found is None or not found.is_secondary:
+            return found
+        patience = self.now() + DOUBT_SECONDS
+        while found is not None and found.is_secondary and self._living and self.now() < patience:
+            self.host.wait(0.05)
+            self._take_exits()
+            found = culprit(self._exits)
+        return found
+
+    def _stop(self, order: StopRequest) -> None:
+        """Ask all ranks to save and leave; whoever stays past the grace is killed."""
+        self.host.changed("stopping", self._living, ())
+        if order.save:
+            signal_groups(self._living.values(), signal.SIGTERM)
+            self._wait_for_all(self.grace_seconds)
+
+    def _with_lagging_rank(self, ending: "_Ending") -> "_Ending":
+        """What the ranks recorded tells more than silence does."""
+        said = describe_lagging_rank(self.heartbeats, self._living) if ending.hang else ""
+        if ending.hang is None or not said:
+            return ending
+        return replace(ending, hang=replace(ending.hang, reason=f"{ending.hang.reason}; {said}"))
+
+    def _stacks(self, ending: "_Ending") -> dict[str, str]:
+        stacks = collect_stacks({rank: (pid, self._logs[rank]) for rank, pid in self._living.items()})
+        if ending.hang:
+            hang = ending.hang
+            self.host.event("watchdog", rank=hang.rank, reason=hang.reason, stacks=stacks, generation=self.number)
+        signal_groups(self._living.values(), signal.SIGKILL)
+        return stacks
+
+    def _end_all(self) -> None:
+        """Nothing of this generation is left when it returns, but what the kernel itself holds on to."""
+        self._wait_for_all(PEERS_SECONDS)
+        signal_groups(self._leaders, signal.SIGKILL)
+        self._wait_for_all(10.0)
+        end_orphans(self._own_pids())
+        for reader in self._readers.values():
+            reader.close()
+
+    def _wait_for_all(self, seconds: float) -> None:
+        patience = self.now() + seconds
+        while self._living and self.now() < patience:
+            self.host.wait(0.05)
+            self._take_exits()
+
+    def _take_exits(self) -> None:
+        for each in self.starter.exits():
+            self._exits.append(each)
+            self._living.pop(each.rank, None)
+            self.host.event("rank_exited", rank=each.rank, code=each.code, signal=each.signal, generation=self.number)
+
+    def _beats(self, ranks: Collection[int]) -> dict[int, Beat | None]:
+        return {rank: self._readers[rank].read() for rank in ranks}
+
+    def _own_pids(self) -> set[int]:
+        return {*self.host.own_pids(), *self.starter.pids(), *self._living.values()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ending:
+    """Why the watch is over; nothing set: all ranks left."""
+
+    failed: RankExit | None = None
+    hang: Hang | None = None
+    order: StopRequest | None = None
+    hangs: bool = False
+    behind: Hang | None = None
+
+
+def _common_step(beats: Mapping[int, Beat | None]) -> int | None:
+    steps = [beat.step for beat in beats.values() if beat is not None and beat.step >= 0]
+    return min(steps) if steps and len(steps) == len(beats) else None

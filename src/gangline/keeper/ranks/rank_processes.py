@@ -1,0 +1,218 @@
+"""Start of rank processes: forked by the warm parent, or spawned. Both report every exit in order.
+
+Each rank leads its own session, dies with its parent and writes to its own log.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from gangline.errors import ConfigError, NoProgressError, TrainingError
+from gangline.keeper.ipc.parent_watch import die_with_parent
+from gangline.keeper.ranks.rank_exit import RankExit, exit_of
+from gangline.train.rank.warm_parent import MESSAGE_BYTES
+
+_ANSWER_SECONDS = 60.0
+"""A warm parent that does not answer for so long counts as dead."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankStart:
+    rank: int
+    argv: tuple[str, ...]
+    """Program; empty: the task runtime."""
+    environ: dict[str, str]
+    cwd: Path
+    log: Path
+
+
+class Starter(Protocol):
+    def start(self, ranks: Sequence[RankStart]) -> dict[int, int]:
+        """Start all, as rank to pid; raises `TrainingError` where that failed, and leaves none running."""
+        ...
+
+    def exits(self) -> list[RankExit]:
+        """Ranks that ended since last asked."""
+        ...
+
+    def pids(self) -> list[int]:
+        """Processes of its own beside the ranks."""
+        ...
+
+    def handles(self) -> list[int]:
+        """File descriptors that become readable when there is news."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Spawner:
+    """Fresh processes: programs of a command, and tasks where forking is not wanted or not safe."""
+
+    def __init__(self) -> None:
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, ranks: Sequence[RankStart]) -> dict[int, int]:
+        try:
+            for each in ranks:
+                self._processes[each.rank] = _spawn(each)
+        except OSError as error:
+            for rank in list(self._processes):
+                process = self._processes.pop(rank)
+                process.kill()
+                process.wait()
+            raise ConfigError(f"cannot start {each.argv[0]!r} in the code layer: {error.strerror}") from error
+        return {rank: process.pid for rank, process in self._processes.items()}
+
+    def exits(self) -> list[RankExit]:
+        found = []
+        for rank, process in list(self._processes.items()):
+            code = process.poll()
+            if code is not None:
+                del self._processes[rank]
+                number = -code if code < 0 else None
+                found.append(RankExit(rank=rank, code=128 - code if code < 0 else code, signal=number, mono=_now()))
+        return found
+
+    def pids(self) -> list[int]:
+        return []
+
+    def handles(self) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        return
+
+
+class WarmParent:
+    """The keeper's end of `warm`: starts it at once, waits for it at the first generation."""
+
+    def __init__(self, *, python: str, environ: dict[str, str], log: Path, timeout_seconds: float) -> None:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [python, "-m", "gangline.train.rank.warm_parent", str(theirs.fileno()), str(os.getpid())]
+        with theirs, log.open("ab") as out:
+            self._process = subprocess.Popen(
+                command, env=environ, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            )
+        self._channel.settimeout(_ANSWER_SECONDS)
+        self._log = log
+        self._patience = time.monotonic() + timeout_seconds
+        self._exits: list[RankExit] = []
+        self._living: dict[int, int] = {}
+        self.import_seconds: float | None = None
+        self.threads = 1
+        """Of the warm parent after its imports; forking is safe with one only."""
+        self.alive = True
+
+    def ready(self) -> bool:
+        """It has imported everything.
+
+        Raises:
+            TrainingError: It died; its last words are quoted.
+            NoProgressError: It took longer than `timeout_seconds`.
+        """
+        if self.import_seconds is None and _readable(self._channel):
+            message = self._receive()
+            if "ready" not in message:
+                self._raise_dead()
+            self.import_seconds, self.threads = message["ready"], message["threads"]
+        if self.import_seconds is None and time.monotonic() > self._patience:
+            raise NoProgressError("the warm parent did not finish its imports in time; see its log, warm.log")
+        return self.import_seconds is not None
+
+    def start(self, ranks: Sequence[RankStart]) -> dict[int, int]:
+        for each in ranks:
+            order = {"rank": each.rank, "environ": each.environ, "log": str(each.log)}
+            self._send(order)
+        wanted = {each.rank for each in ranks}
+        while not wanted <= self._living.keys() | {each.rank for each in self._exits}:
+            self._take(self._receive())
+            if not self.alive:
+                self._raise_dead()
+        return dict(self._living)
+
+    def exits(self) -> list[RankExit]:
+        while self.alive and _readable(self._channel):
+            self._take(self._receive())
+        found, self._exits = self._exits, []
+        return found
+
+    def pids(self) -> list[int]:
+        return [self._process.pid]
+
+    def handles(self) -> list[int]:
+        return [self._channel.fileno()]
+
+    def close(self) -> None:
+        self._channel.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "pid" in message:
+            self._living[message["rank"]] = message["pid"]
+        elif "status" in message:
+            self._living.pop(message["rank"], None)
+            self._exits.append(exit_of(message["rank"], message["status"], mono=message["mono"]))
+        elif "refused" in message:
+            raise TrainingError(f"cannot fork rank {message['rank']}: {message['refused']}")
+        else:  # the warm parent died, and its ranks with it
+            self.alive = False
+            kill = signal.SIGKILL
+            dead = [RankExit(rank=rank, code=128 + kill, signal=kill, mono=_now()) for rank in self._living]
+            self._exits += dead
+            self._living.clear()
+
+    def _send(self, order: dict[str, Any]) -> None:
+        try:
+            self._channel.send(json.dumps(order).encode())
+        except OSError:
+            self._raise_dead()
+
+    def _receive(self) -> dict[str, Any]:
+        """Next message; empty: the other end is gone."""
+        try:
+            data = self._channel.recv(MESSAGE_BYTES)
+        except (ConnectionError, TimeoutError):
+            data = b""
+        message: dict[str, Any] = json.loads(data) if data else {}
+        return message
+
+    def _raise_dead(self) -> NoReturn:
+        words = self._log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+        raise TrainingError(
+            f"the warm parent, which imports torch for the ranks, died: {words[0]}; see {self._log.name}"
+        )
+
+
+def _spawn(start: RankStart) -> subprocess.Popen[bytes]:
+    keeper = os.getpid()
+    with start.log.open("ab") as out:
+        return subprocess.Popen(
+            start.argv,
+            cwd=start.cwd,
+            env=start.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            preexec_fn=lambda: die_with_parent(keeper),  # noqa: PLW1509  # a keeper has one thread
+        )
+
+
+def _readable(channel: socket.socket) -> bool:
+    poll = select.poll()  # not select: a keeper of many nodes has more than 1,024 handles
+    poll.register(channel, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _now() -> float:
+    return time.monotonic()

@@ -1,0 +1,245 @@
+"""Collects the output files of a program after its ranks have ended: each file by digest, then the list of them.
+
+A process of its own. No file is held in memory as a whole: it is read once for its digest and once for the upload,
+and again if it changed meanwhile. The list is written last, so an interrupted collector has collected nothing.
+"""
+
+import hashlib
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from io import BufferedReader
+from pathlib import Path
+from typing import TypeVar
+
+from gangline.errors import GanglineError, IntegrityError, StorageError
+from gangline.keeper.ipc.environment import KeeperEnvironment
+from gangline.keeper.ipc.parent_watch import die_with_parent
+from gangline.keeper.logs.journal import replace_file
+from gangline.keeper.transfer.uploader import output_prefix
+from gangline.spec.globs import any_matches
+from gangline.spec.plan import Plan
+from gangline.spec.program_files import (
+    FOLDER,
+    IGNORED_FOLDER,
+    MOST_METRICS_BYTES,
+    MOST_OMITTED_LISTED,
+    OUTPUTS,
+    OmittedFile,
+    OutputFile,
+    Outputs,
+    OutputsRequest,
+)
+from gangline.storage.folder.safe_paths import open_plain, pinned_folder
+from gangline.storage.objects import code_layer
+from gangline.storage.objects.blobs import get_blob
+from gangline.storage.objects.growing_file import put_blocks
+from gangline.storage.objects.protocol import ObjectStore
+from gangline.storage.open import open_store
+from gangline.units import format_bytes
+
+TRIES = 3
+"""Readings of a file that changes."""
+PATIENCE_SECONDS = 60.0
+"""For a store that is away, at each file."""
+_BLOCK_BYTES = 8 << 20
+T = TypeVar("T")
+
+
+class FileChanged(GanglineError):
+    """A file is not what it was when its reading began."""
+
+
+@dataclass(kw_only=True)
+class Collector:
+    """One gang's outputs, on their way from `folder` to `prefix`."""
+
+    store: ObjectStore
+    asked: OutputsRequest
+    folder: Path
+    """That ranks started in."""
+    prefix: str
+    gang: str
+    began: float
+    """Seconds since the epoch: what the code layer brought is older."""
+    start: str = ""
+    """What the paths of that folder begin with in the code layer."""
+    left_out: list[OmittedFile] = field(default_factory=list)
+
+    def collect(self) -> Outputs:
+        """All that is asked for, or nothing of it. Raises `StorageError` where the store stays away."""
+        found = {path: size for path, size in self._look() if not self._is_of_commit(path, size)}
+        wanted = [path for path in found if any_matches(path, self.asked.globs)]
+        refused = self._over({path: found[path] for path in wanted})
+        files = [] if refused else [file for path in wanted if (file := self._file(path)) is not None]
+        return Outputs(
+            gang=self.gang, files=tuple(files), left_out=tuple(self.left_out[:MOST_OMITTED_LISTED]),
+            num_left_out=len(self.left_out), refused=refused, metrics=self._metrics(found),
+        )  # fmt: skip
+
+    def _look(self) -> Iterator[tuple[str, int]]:
+        """Regular files that are asked for, in the order of their paths; no link is followed."""
+        found: list[tuple[str, int]] = []
+        for root, folders, names, handle in os.fwalk(self.folder, follow_symlinks=False, onerror=self._closed):
+            folders[:] = [each for each in folders if each != IGNORED_FOLDER]
+            for name in (*folders, *names):
+                path = Path(root, name).relative_to(self.folder).as_posix()
+                if path != self.asked.metrics and not any_matches(path, self.asked.globs):
+                    continue
+                mark = os.stat(name, dir_fd=handle, follow_symlinks=False)
+                if stat.S_ISREG(mark.st_mode) and self._has_plain_name(path):
+                    found.append((path, mark.st_size))
+                elif not stat.S_ISREG(mark.st_mode) and not stat.S_ISDIR(mark.st_mode):
+                    kind = "a link" if stat.S_ISLNK(mark.st_mode) else "no regular file"
+                    self._leave(path, f"{kind}, which is no content", is_lost=False)
+        yield from sorted(found)
+
+    def _closed(self, error: OSError) -> None:
+        """A folder that cannot be listed may hold what is asked for."""
+        path = Path(error.filename).relative_to(self.folder).as_posix()
+        if any_matches(f"{path}/any", self.asked.globs):
+            self._leave(path, f"cannot be listed: {error.strerror}")
+
+    def _has_plain_name(self, path: str) -> bool:
+        try:
+            code_layer.check_path(path)
+        except (IntegrityError, UnicodeEncodeError):
+            self._leave(path, "its name is no plain path in UTF-8")
+            return False
+        return True
+
+    def _is_of_commit(self, path: str, size: int) -> bool:
+        """The code layer brought it, and nobody wrote to it since."""
+        data = self._layer.get(path)
+        if data is None or len(data) != size:
+            return False
+        try:
+            with self._opened(path) as file:
+                return os.fstat(file.fileno()).st_mtime < self.began and file.read() == data
+        except OSError:
+            return False
+
+    @cached_property
+    def _layer(self) -> dict[str, bytes | memoryview]:
+        data = _with_retries(lambda: get_blob(self.store, self.asked.code))
+        return {file.path.removeprefix(self.start): file.data for file in code_layer.read(data)}
+
+    def _over(self, sizes: dict[str, int]) -> str:
+        """Why the site takes none of it; empty: it takes all."""
+        asked, total = self.asked, sum(sizes.values())
+        if len(sizes) <= asked.most_files and total <= asked.most_bytes:
+            return ""
+        largest = max(sizes, key=lambda path: sizes[path])
+        return (
+            f"wanted at most {asked.most_files:,} files of {format_bytes(asked.most_bytes)}"
+            f" (limits.output_files, limits.output_bytes), found {len(sizes):,} of {format_bytes(total)}, the largest"
+            f" {largest} with {format_bytes(sizes[largest])}; nothing of them was kept"
+        )
+
+    def _metrics(self, found: dict[str, int]) -> OutputFile | None:
+        name = self.asked.metrics
+        if name is None or name not in found:
+            return None
+        if found[name] > MOST_METRICS_BYTES:
+            most, size = format_bytes(MOST_METRICS_BYTES), format_bytes(found[name])
+            self._leave(name, f"wanted at most {most} of metrics, found {size}")
+            return None
+        return self._file(name)
+
+    def _file(self, path: str) -> OutputFile | None:
+        """In the store when it returns; None: it is left out, and told."""
+        for _ in range(TRIES):
+            try:
+                return _with_retries(lambda: self._send(path))
+            except FileChanged:
+                continue
+            except OSError as error:
+                self._leave(path, f"cannot be read: {error.strerror}")
+                return None
+        self._leave(path, f"it changed while it was read, {TRIES} times")
+        return None
+
+    def _send(self, path: str) -> OutputFile:
+        with self._opened(path) as file:
+            before = _mark(file)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            key = f"{self.prefix}/{FOLDER}/{digest}"
+            standing = self.store.head(key)
+            if standing is None or standing.size_bytes != before[0]:
+                put_blocks(self.store, key, _read_again(file, before[0], digest))
+            if _mark(file) != before:
+                raise FileChanged(path)
+        return OutputFile(path=path, size_bytes=before[0], sha256=digest)
+
+    def _opened(self, path: str) -> BufferedReader:
+        *parents, name = path.split("/")
+        with pinned_folder(self.folder, parents) as folder:
+            return os.fdopen(open_plain(folder / name), "rb")
+
+    def _leave(self, path: str, reason: str, *, is_lost: bool = True) -> None:
+        shown = path.encode(errors="replace").decode()[:200]
+        self.left_out.append(OmittedFile(path=shown, reason=reason, is_lost=is_lost))
+
+
+def _mark(file: BufferedReader) -> tuple[int, int]:
+    found = os.fstat(file.fileno())
+    return found.st_size, found.st_mtime_ns
+
+
+def _read_again(file: BufferedReader, size: int, wanted: str) -> Iterator[bytes]:
+    """Its bytes; raises `Changed` before the last of them counts where they are not those that were read before."""
+    file.seek(0)
+    digest, left = hashlib.sha256(), size
+    while left > 0 and (block := file.read(min(left, _BLOCK_BYTES))):
+        digest.update(block)
+        left -= len(block)
+        yield block
+    if digest.hexdigest() != wanted:
+        raise FileChanged("its bytes")
+
+
+def _with_retries(step: Callable[[], T]) -> T:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return step()
+        except StorageError as error:
+            if time.monotonic() > until:
+                raise
+            print(f"not collected, tried again: {error}", file=sys.stderr, flush=True)  # noqa: T201  # its log
+            time.sleep(1.0)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """0 once the list is in the store, else the number of what went wrong, which the last line of stderr tells."""
+    keeper, began = arguments
+    die_with_parent(int(keeper))
+    try:
+        environment = KeeperEnvironment.read(os.environ)
+        _collect(environment, float(began))
+    except GanglineError as error:
+        print(error, file=sys.stderr)  # noqa: T201  # the keeper reads it
+        return error.exit_code
+    return 0
+
+
+def _collect(environment: KeeperEnvironment, began: float) -> None:
+    assert environment.outputs is not None, "a keeper starts it that was asked to collect"
+    plan = Plan.from_json(environment.plan.read_bytes())
+    prefix = output_prefix(plan)
+    store = open_store(environment.store, credentials=environment.store_credentials_file)
+    collector = Collector(
+        store=store, asked=environment.outputs, folder=environment.code / plan.program.folder, prefix=prefix,
+        gang=environment.gang, began=began, start=f"{plan.program.folder}/" if plan.program.folder else "",
+    )  # fmt: skip
+    told = collector.collect().to_json()
+    _with_retries(lambda: store.put(f"{prefix}/{OUTPUTS}", told))
+    replace_file(environment.home / OUTPUTS, told, durable=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

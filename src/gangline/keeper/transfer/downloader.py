@@ -1,0 +1,113 @@
+"""Downloads what a pod needs before its keeper starts: plan, code, and files of an earlier pod of this node.
+
+A process of its own (`python -m gangline.keeper.transfer.downloader`). Everything is verified by digest before it is
+opened. In a pod GANGLINE_PLAN and GANGLINE_CODE are keys of blobs, not paths.
+"""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import stamina
+
+from gangline.checkpoint.format.commit import read_latest
+from gangline.errors import GanglineError, StorageError
+from gangline.keeper.ipc.environment import KeeperEnvironment
+from gangline.keeper.ipc.gang_inputs import code_path, plan_path
+from gangline.keeper.ipc.parent_watch import die_with_parent
+from gangline.keeper.logs.journal import replace_file
+from gangline.keeper.transfer.uploader import LOG_BYTES, log_key, output_prefix
+from gangline.spec.gang.status import FIRST_GENERATION
+from gangline.spec.plan import Plan
+from gangline.storage.objects.blobs import get_blob
+from gangline.storage.objects.code_layer import fetch_layer
+from gangline.storage.objects.growing_file import read_growing_file
+from gangline.storage.objects.protocol import ObjectStore
+from gangline.storage.open import open_store
+
+MOST_LINES_BYTES = 1 << 30
+"""Of a file of lines that an earlier pod left; a driver reads no more of it either."""
+
+
+def fetch(environment: KeeperEnvironment) -> None:
+    """Bring all of it.
+
+    Raises:
+        StorageError: The store is away for too long, or lacks a blob.
+        IntegrityError: A blob is not what its digest says, or no plan, or no code layer.
+        ConfigError: The store's URL or credentials cannot be.
+    """
+    for attempt in stamina.retry_context(
+        on=StorageError, attempts=None, timeout=environment.fetch_seconds, wait_max=10.0
+    ):
+        with attempt:
+            store = open_store(environment.store, credentials=environment.store_credentials_file)
+            data = get_blob(store, str(environment.plan))
+            plan = Plan.from_json(data)
+            replace_file(plan_path(environment), data, durable=False)
+            _fetch_code(store, environment)
+            restore(store, environment, plan)
+            _fence(store, environment, plan)
+
+
+def restore(store: ObjectStore, environment: KeeperEnvironment, plan: Plan) -> None:
+    """What an earlier pod of this node said, so that this one appends to it; of another gang's nothing is taken."""
+    prefix = output_prefix(plan)
+    for rank in environment.ranks:
+        events = read_growing_file(store, f"{prefix}/ranks/{rank}.jsonl", most_bytes=MOST_LINES_BYTES)
+        if events is None or not _is_of_gang(events, environment.gang):
+            continue
+        _put(environment.out / "ranks" / f"{rank}.jsonl", events)
+        log = store.get(log_key(prefix, rank), 0, LOG_BYTES)
+        _put(environment.home / "logs" / f"{rank}.log", log.data if log else None)
+        if rank == 0:
+            metrics = read_growing_file(store, f"{prefix}/metrics.jsonl", most_bytes=MOST_LINES_BYTES)
+            _put(environment.out / "metrics.jsonl", metrics)
+
+
+def _fence(store: ObjectStore, environment: KeeperEnvironment, plan: Plan) -> None:
+    """Where all pods of a gang were replaced, nobody else remembers which generation saved last."""
+    latest = None if plan.jobs else read_latest(store, f"{plan.own_prefix}/checkpoints")
+    if latest is not None:
+        replace_file(environment.home / FIRST_GENERATION, str(latest.generation + 1).encode(), durable=False)
+
+
+def _fetch_code(store: ObjectStore, environment: KeeperEnvironment) -> None:
+    folder = code_path(environment)
+    draft = folder.with_name(f".{folder.name}")
+    for each in (draft, folder):
+        shutil.rmtree(each, ignore_errors=True)
+    fetch_layer(store, str(environment.code), draft)
+    draft.rename(folder)
+
+
+def _is_of_gang(events: bytes, gang: str) -> bool:
+    """Rank events begin with `started`, which names the gang."""
+    try:
+        first = json.loads(events.partition(b"\n")[0])
+    except ValueError:
+        return False
+    return isinstance(first, dict) and first.get("gang") == gang
+
+
+def _put(path: Path, data: bytes | None) -> None:
+    if data is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, data, durable=False)
+
+
+def main() -> int:
+    """0, or the number of what went wrong, which is told in the last line of stderr."""
+    die_with_parent(int(sys.argv[1]))
+    try:
+        fetch(KeeperEnvironment.read(os.environ))
+    except GanglineError as error:
+        print(error, file=sys.stderr)  # noqa: T201  # the parent reads it
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""A pod that runs one module of gangline once, with the code of a commit.
+
+    python -m gangline.keeper.transfer.one_shot_pod fetch   downloads the bundle of GANGLINE_BUNDLE_FILE
+    python -m gangline.keeper.transfer.one_shot_pod         runs the module and prints its answer to stdout
+
+They are two containers: the one that runs model code never sees the URL. Both use GANGLINE_HOME, their shared folder.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import stamina
+import urllib3
+
+from gangline.errors import GanglineError, IntegrityError, StorageError
+from gangline.spec.gang.one_shot_pod import (
+    CALL,
+    CODE,
+    FILES,
+    MOST_STDERR_BYTES,
+    MOST_STDOUT_BYTES,
+    CodeBundle,
+    ModuleCall,
+    ModuleOutput,
+    to_lines,
+)
+from gangline.spec.python_environment import code_folders, python_path
+from gangline.storage.objects.code_layer import unpack
+
+FETCH_SECONDS = 120.0
+"""In which a store that is away has to come back."""
+_TIMEOUT = urllib3.Timeout(connect=10.0, read=60.0)
+_PIECE_BYTES = 2**20
+
+
+def main(arguments: list[str]) -> int:
+    """0: files were brought, or an answer was told; else the number of what went wrong, its reason on stderr."""
+    home = Path(os.environ["GANGLINE_HOME"])
+    try:
+        if arguments == ["fetch"]:
+            fetch(CodeBundle.from_json(Path(os.environ["GANGLINE_BUNDLE_FILE"]).read_bytes()), home)
+            return 0
+        answer = run(ModuleCall.from_json((home / CALL).read_bytes()), home)
+    except GanglineError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    for line in to_lines(answer):
+        sys.stdout.write(f"{line}\n")
+    return 0
+
+
+def fetch(bundle: CodeBundle, home: Path) -> None:
+    """Lay the bundle out below `home`, the code in the folder where the module starts.
+
+    Raises:
+        StorageError: The store is away for too long, or refuses the URL.
+        IntegrityError: What it holds is not what the driver put there.
+    """
+    path = home / "bundle.tar"
+    for attempt in stamina.retry_context(on=urllib3.exceptions.HTTPError, attempts=None, timeout=FETCH_SECONDS):
+        with attempt:
+            found = _download(bundle.url, path)
+    if found != bundle.sha256:
+        raise IntegrityError(f"bundle: wanted digest {bundle.sha256[:12]}, found {found[:12]}: it was changed")
+    with tarfile.open(path) as tar:
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Python has it from 3.11.4 on
+        tar.extractall(home)  # noqa: S202  # the driver's own, by its digest
+    path.unlink()
+    (home / FILES).mkdir(exist_ok=True)
+    code = home / CODE
+    if code.exists():
+        unpack(code.read_bytes(), home / FILES / "code")
+        code.unlink()
+    else:
+        (home / FILES / "code").mkdir()
+
+
+def run(call: ModuleCall, home: Path) -> ModuleOutput:
+    """Run the module to its end, or to the end of its time."""
+    code, own = home / FILES / "code", home / "home"
+    own.mkdir(exist_ok=True)
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", **call.env, "HOME": str(own), "PYTHONHASHSEED": "0",
+               "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
+    environ["PYTHONPATH"] = python_path(code_folders(code, call.path), environ.get("PYTHONPATH"))
+    out, err = home / "stdout", home / "stderr"
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-m", call.module, *call.arguments], cwd=code, env=environ, stdin=subprocess.DEVNULL,
+            stdout=stdout, stderr=stderr,
+        )  # fmt: skip
+        try:
+            exit_code: int | None = process.wait(call.seconds)
+        except subprocess.TimeoutExpired:
+            exit_code = None
+        process.kill()  # what it started ends with the container
+        process.wait()
+    exit_code = 128 - exit_code if exit_code is not None and exit_code < 0 else exit_code
+    return ModuleOutput(exit_code=exit_code, stdout=_head(out), stderr=_tail(err))
+
+
+def _download(url: str, path: Path) -> str:
+    """Its digest."""
+    digest = hashlib.sha256()
+    with urllib3.PoolManager(retries=False, timeout=_TIMEOUT) as pool, path.open("wb") as file:
+        answer = pool.request("GET", url, preload_content=False)
+        if answer.status >= 500:
+            raise urllib3.exceptions.HTTPError(f"the store answers {answer.status}")
+        if answer.status != 200:
+            raise StorageError(
+                f"bundle: the store answers {answer.status}: {answer.read(300).decode(errors='replace')}"
+            )
+        for piece in answer.stream(_PIECE_BYTES):
+            digest.update(piece)
+            file.write(piece)
+    return digest.hexdigest()
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MOST_STDOUT_BYTES)
+
+
+def _tail(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - MOST_STDERR_BYTES))
+        return file.read(MOST_STDERR_BYTES)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

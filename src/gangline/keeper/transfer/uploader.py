@@ -1,0 +1,168 @@
+"""Uploads the output folder of a gang to the store while it runs: every 30 s, and once more on SIGTERM.
+
+A process of its own, so that a slow store never delays a keeper. Failed writes are retried without limit. Files of
+lines are cut after their last complete line; those that the runtime writes are sent as parts (`storage.growing`), so
+that a long training does not send its past again.
+"""
+
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from gangline.errors import StorageError
+from gangline.keeper.ipc.environment import KeeperEnvironment
+from gangline.keeper.ipc.gang_inputs import secret_environ, secret_values
+from gangline.keeper.ipc.parent_watch import die_with_parent
+from gangline.keeper.logs.log_files import last_bytes
+from gangline.sanitize import CONCEALED
+from gangline.spec.plan import Plan
+from gangline.storage.objects.growing_file import GrowingFileWriter
+from gangline.storage.objects.protocol import ObjectStore
+from gangline.storage.open import open_store
+
+EVERY_SECONDS = 30.0
+LAST_SECONDS = 60.0
+"""How long the end is tried for."""
+STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+"""Blocked before this process starts, so that an early one waits for it."""
+LOG_BYTES = 8 << 20
+"""Of each rank's log that go to the store, the last ones."""
+_PART_BYTES = 16 << 20
+_GROWS = re.compile(r"metrics\.jsonl|ranks/\d+\.jsonl")
+
+
+class OutputMirror:
+    """Knows what of a folder is already in the store."""
+
+    def __init__(self, store: ObjectStore, folder: Path, prefix: str, *, skip: frozenset[str] = frozenset()) -> None:
+        self._store, self._folder, self._prefix = store, folder, prefix
+        self.skip = skip
+        """Paths below the folder that another node mirrors."""
+        self._done: dict[str, tuple[int, int]] = {}
+        self._growing: dict[str, GrowingFileWriter] = {}
+
+    def sync(self) -> int:
+        """Write what changed; number of files written. Raises `StorageError`, and may be called again."""
+        written = 0
+        for path in sorted(self._folder.rglob("*")):
+            name = path.relative_to(self._folder).as_posix()
+            if path.name.startswith(".") or name in self.skip or not path.is_file() or path.is_symlink():
+                continue
+            found = path.stat()
+            mark = (found.st_size, found.st_mtime_ns)
+            if self._done.get(name) != mark:
+                self._write(name, path)
+                self._done[name] = mark
+                written += 1
+        return written
+
+    def _write(self, name: str, path: Path) -> None:
+        key = f"{self._prefix}/{name}"
+        if _GROWS.fullmatch(name):
+            self._growing.setdefault(name, GrowingFileWriter(self._store, key)).send(path)
+        else:
+            self._put(key, path)
+
+    def _put(self, key: str, path: Path) -> None:
+        size = _whole_lines(path) if path.suffix == ".jsonl" else path.stat().st_size
+        with path.open("rb") as file:
+            if size <= _PART_BYTES:
+                self._store.put(key, file.read(size))
+                return
+            with self._store.upload(key) as upload:
+                while size > 0:
+                    data = file.read(min(size, _PART_BYTES))
+                    upload.part(data)
+                    size -= len(data)
+
+
+def output_prefix(plan: Plan) -> str:
+    """Where the out folder of a gang lies in the store."""
+    return plan.output_prefix
+
+
+def log_key(prefix: str, rank: int) -> str:
+    """Where the end of a rank's log lies in the store once its gang, or its pod, has ended."""
+    return f"{prefix}/logs/{rank}.log"
+
+
+def put_logs(store: ObjectStore, environment: KeeperEnvironment, prefix: str) -> None:
+    """The end of the log of each rank of this node. Raises `StorageError`, and may be called again."""
+    others = _files_of_others(environment)
+    secrets = secret_values(secret_environ(environment.key_file.parent))
+    for path in sorted((environment.home / "logs").glob("*.log")):
+        is_mine = path.stem.isdecimal() and f"ranks/{path.stem}.jsonl" not in others
+        if is_mine and (data := last_bytes(path, LOG_BYTES)):
+            for secret in secrets:
+                data = data.replace(secret.encode(), CONCEALED.encode())
+            store.put(log_key(prefix, int(path.stem)), data)
+
+
+def main() -> int:
+    """Until SIGTERM; 0 when everything is in the store, else StorageError's code."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    die_with_parent(int(sys.argv[1]))
+    environment = KeeperEnvironment.read(os.environ)
+    store = open_store(environment.store, credentials=environment.store_credentials_file)
+    prefix = output_prefix(Plan.from_json(environment.plan.read_bytes()))
+    mirror = OutputMirror(store, environment.out, prefix)
+
+    def sync() -> None:
+        mirror.skip = _files_of_others(environment)
+        mirror.sync()
+
+    while signal.sigtimedwait({signal.SIGTERM}, EVERY_SECONDS) is None:
+        _try(sync)
+    return _last([sync, lambda: put_logs(store, environment, prefix)])
+
+
+def _last(steps: Sequence[Callable[[], object]]) -> int:
+    """Each until it is done, all together for so long."""
+    patience = time.monotonic() + LAST_SECONDS
+    for step in steps:
+        while not _try(step):
+            if time.monotonic() > patience:
+                return StorageError.exit_code
+            time.sleep(1.0)
+    return 0
+
+
+def _try(step: Callable[[], object]) -> bool:
+    try:
+        step()
+    except StorageError as error:
+        print(f"not mirrored, tried again later: {error}", file=sys.stderr, flush=True)  # noqa: T201  # its log
+        return False
+    return True
+
+
+def _files_of_others(environment: KeeperEnvironment) -> frozenset[str]:
+    """Nodes may share one folder (virtual nodes of one machine): each mirrors its ranks, node 0 the rest as well.
+
+    Ranks of a node that has no keeper there, or none any more, are anybody's: an elastic gang gives them to others.
+    """
+    local, node = environment.local_world_size, environment.node_rank
+    others = {other for other in range(environment.num_nodes) if other != node and _works(environment.home, other)}
+    files = {f"ranks/{rank}.jsonl" for rank in range(environment.world_size) if rank // local in others}
+    return frozenset(files | ({"metrics.jsonl", "result.json"} if node else set()))
+
+
+def _works(home: Path, node: int) -> bool:
+    return (home / f"keeper-{node}.json").exists() and not (home / f"exit-{node}.json").exists()
+
+
+def _whole_lines(path: Path) -> int:
+    """Size up to the last line that is complete: a rank may be writing the next one."""
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        file.seek(max(0, size - _PART_BYTES))
+        tail = file.read(_PART_BYTES)
+    return size - (len(tail) - tail.rfind(b"\n") - 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

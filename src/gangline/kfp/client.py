@@ -1,0 +1,183 @@
+"""Client of a pipelines server, by names: experiment, version, run; each is looked up before it is created.
+
+The server has no idempotency key, so an answer that was lost is settled by a look-up. Names may exist twice: the
+oldest counts. The state is parsed with care: a server leaves some states out.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Literal, cast, get_args
+
+from gangline.kfp.http import KfpHttp, KfpUnansweredError
+
+State = Literal[
+    "unknown", "PENDING", "RUNNING", "SUCCEEDED", "SKIPPED", "FAILED", "CANCELING", "CANCELED", "PAUSED"
+]  # fmt: skip
+FINAL: frozenset[State] = frozenset({"SUCCEEDED", "SKIPPED", "FAILED", "CANCELED"})
+PAGE_SIZE = 100
+CONTENT_TAG = "file"
+CONTENT_LETTERS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class FailedTask:
+    """A component, or one of the tasks (`train-driver`, `executor`) that it consists of."""
+
+    name: str
+    node: str = ""
+    """By which its log is asked for; empty where the server does not say."""
+    children: tuple[str, ...] = ()
+    """Nodes that it consists of."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PipelineRun:
+    id: str
+    name: str
+    state: State
+    run: str
+    """The `run` it was given as a parameter."""
+    failed: tuple["FailedTask", ...] = ()
+    """As far as the server names them."""
+
+    @property
+    def is_final(self) -> bool:
+        return self.state in FINAL
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PipelineVersion:
+    pipeline_id: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class KfpClient:
+    wire: KfpHttp
+
+    def check(self) -> None:
+        """Raises StorageError where nobody answers, ConfigError where it is no pipelines server."""
+        self.wire.get("/healthz")
+
+    def experiment(self, name: str) -> str:
+        """Id of the experiment `name`, made where there is none."""
+        found = self._find_or_make("/experiments", "experiments", name, {"display_name": name})
+        return str(found["experiment_id"])
+
+    def version(self, pipeline: str, name: str, file: bytes, *, tags: Mapping[str, str]) -> PipelineVersion:
+        """Version `name` of `pipeline` with the content `file`, uploaded where there is none.
+
+        Where the name stands for other content (another image, say), the version's name ends in the content's digest.
+        """
+        made = self._find_or_make("/pipelines", "pipelines", pipeline, {"display_name": pipeline})
+        pipeline_id = str(made["pipeline_id"])
+        content = sha256(file).hexdigest()[:CONTENT_LETTERS]
+        marked = {**tags, CONTENT_TAG: content}
+        found = self._version(pipeline_id, name, file, marked)
+        if (found.get("tags") or {}).get(CONTENT_TAG, content) != content:
+            found = self._version(pipeline_id, f"{name}-{content}", file, marked)
+        return PipelineVersion(pipeline_id=pipeline_id, id=str(found["pipeline_version_id"]))
+
+    def _version(self, pipeline_id: str, name: str, file: bytes, tags: Mapping[str, str]) -> dict[str, Any]:
+        def ask() -> dict[str, Any]:
+            standing = self._oldest(f"/pipelines/{pipeline_id}/versions", "pipeline_versions", name)
+            query = _upload(name, pipeline_id, tags)
+            return standing or self.wire.once("POST", "/pipelines/upload_version", query=query, file=file)
+
+        return self.wire.patiently(ask)
+
+    def start(
+        self, name: str, *, experiment: str, version: PipelineVersion, run: str, config: str, root: str | None
+    ) -> str:
+        """Id of the pipeline run that takes `run` through: the one at work, else a new one."""
+        reference = {"pipeline_id": version.pipeline_id, "pipeline_version_id": version.id}
+        settings: dict[str, Any] = {"parameters": {"run": run, "config": config}}
+        if root is not None:
+            settings["pipeline_root"] = root
+        body = {
+            "display_name": name,
+            "experiment_id": experiment,
+            "pipeline_version_reference": reference,
+            "runtime_config": settings,
+        }
+
+        def ask() -> dict[str, Any]:
+            standing = self.at_work(name, experiment=experiment, run=run)
+            return {"run_id": standing.id} if standing else self.wire.once("POST", "/runs", body=body)
+
+        return str(self.wire.patiently(ask)["run_id"])
+
+    def at_work(self, name: str, *, experiment: str, run: str) -> PipelineRun | None:
+        """The oldest pipeline run of that name that takes `run` through and has not ended."""
+        rows = self._list("/runs", "runs", {"experiment_id": experiment}, name)
+        alive = [each for each in map(_run, sorted(rows, key=_age)) if each.run == run and not each.is_final]
+        return alive[0] if alive else None
+
+    def run(self, id_: str) -> PipelineRun:
+        """As it stands."""
+        return _run(self.wire.get(f"/runs/{id_}"))
+
+    def log(self, id_: str, node: str) -> str:
+        """What a task wrote, as far as the server still has it."""
+        try:
+            return self.wire.text(f"/apis/v1alpha1/runs/{id_}/nodes/{node}/log")
+        except KfpUnansweredError:
+            return ""
+
+    def terminate(self, id_: str) -> None:
+        """Ask a pipeline run to stop; one that has ended stays as it is. It ends some 20 s later."""
+
+        def ask() -> dict[str, Any]:
+            if _run(self.wire.once("GET", f"/runs/{id_}")).state in {*FINAL, "CANCELING"}:
+                return {}
+            return self.wire.once("POST", f"/runs/{id_}:terminate")
+
+        self.wire.patiently(ask)
+
+    def _find_or_make(self, path: str, field: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        return self.wire.patiently(lambda: self._oldest(path, field, name) or self.wire.once("POST", path, body=body))
+
+    def _oldest(self, path: str, field: str, name: str) -> dict[str, Any] | None:
+        return min(self._list(path, field, {}, name), key=_age, default=None)
+
+    def _list(self, path: str, field: str, query: Mapping[str, str], name: str) -> Iterator[dict[str, Any]]:
+        """Rows of that display name; the server's filter is asked and its answer checked."""
+        wanted = {"predicates": [{"operation": "EQUALS", "key": "display_name", "stringValue": name}]}
+        asked = {**query, "page_size": str(PAGE_SIZE), "filter": json.dumps(wanted)}
+        while True:
+            page = self.wire.once("GET", path, query=asked)
+            yield from (row for row in page.get(field) or () if row.get("display_name") == name)
+            if not page.get("next_page_token"):
+                return
+            asked["page_token"] = page["next_page_token"]
+
+
+def _upload(name: str, pipeline_id: str, tags: Mapping[str, str]) -> dict[str, str]:
+    return {"name": name, "display_name": name, "pipelineid": pipeline_id, "tags": json.dumps(dict(tags))}
+
+
+def _run(row: Mapping[str, Any]) -> PipelineRun:
+    tasks = (row.get("run_details") or {}).get("task_details") or ()
+    parameters = (row.get("runtime_config") or {}).get("parameters") or {}
+    return PipelineRun(
+        id=str(row["run_id"]),
+        name=str(row.get("display_name", "")),
+        state=_state(row.get("state")),
+        run=str(parameters.get("run", "")),
+        failed=tuple(_failed(task) for task in tasks if task.get("state") == "FAILED"),
+    )
+
+
+def _failed(task: Mapping[str, Any]) -> FailedTask:
+    children = (str(child.get("pod_name") or "") for child in task.get("child_tasks") or ())
+    return FailedTask(str(task.get("display_name") or ""), str(task.get("pod_name") or ""), tuple(children))
+
+
+def _state(text: object) -> State:
+    return cast(State, text) if text in get_args(State) else "unknown"
+
+
+def _age(row: Mapping[str, Any]) -> tuple[str, str]:
+    return str(row.get("created_at", "")), str(row.get("run_id", ""))

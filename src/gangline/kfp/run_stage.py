@@ -1,0 +1,147 @@
+"""Entry of every component: runs one stage, returns typed outputs, and exits with the code of a failure.
+
+A component's process is an entry like the command line, so the environment is read here. On a cluster the owner of
+its gangs is the Workflow that made the task's pod, never the pod: an evicted pod does not end its training, a deleted
+Workflow does. An owner in another namespace counts as gone on a cluster, so there is none where gangs have a
+namespace of their own.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gangline.errors import GanglineError
+from gangline.kfp import component_outputs as shown
+from gangline.kfp.task_config import TaskConfig, mounted_secrets
+from gangline.kfp.task_events import TaskEventWriter
+from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
+from gangline.launch.kubernetes.client.auth import own_namespace
+from gangline.line.record import runs
+from gangline.line.record.observer import Silent
+from gangline.line.record.store import RecordStore
+from gangline.line.stages import run_stage as line_run_stage
+from gangline.sanitize import visible
+from gangline.spec.config.site import Site
+from gangline.spec.record import Record, run_prefix
+from gangline.spec.run_flags import stage
+from gangline.storage.objects.protocol import ObjectStore
+
+POD_NAME, POD_UID = "KFP_POD_NAME", "KFP_POD_UID"
+"""What the pipelines server tells a task about its pod; a task of the local runner has none."""
+OWNING = "Workflow"
+
+
+def find_workflow(api: KubernetesApi, environ: Mapping[str, str], *, here: str | None) -> Object | None:
+    """The Workflow of this process's pod, as an owner; None outside the namespace of the gangs.
+
+    Args:
+        api: Of the namespace of the gangs.
+        environ: Of a task.
+        here: Namespace of its pod; None: not known.
+    """
+    pod = _own_pod(api, environ) if here in (None, api.namespace) else None
+    if pod is None or pod["metadata"]["uid"] != environ.get(POD_UID, pod["metadata"]["uid"]):
+        return None
+    owners = (each for each in pod["metadata"].get("ownerReferences") or () if each.get("controller"))
+    return next((_as_object(each) for each in owners if each["kind"] == OWNING), None)
+
+
+def _own_pod(api: KubernetesApi, environ: Mapping[str, str]) -> Object | None:
+    """None, too, where its account may not read it: gangs without an owner end by `cancel`, deadline and sweep."""
+    name = environ.get(POD_NAME)
+    try:
+        return api.get(f"/api/v1/namespaces/{api.namespace}/pods/{name}") if name else None
+    except ApiForbidden:
+        return None
+
+
+def _as_object(reference: Object) -> Object:
+    """A pod says all of its owner that a reference needs, so nobody needs rights to read Workflows."""
+    named = {"name": reference["name"], "uid": reference["uid"]}
+    return {"apiVersion": reference["apiVersion"], "kind": reference["kind"], "metadata": named}
+
+
+USERS_TMPDIR = "GANGLINE_TMPDIR"
+"""What TMPDIR is outside the local runner's own temporary folder: gangs outlive that folder."""
+
+
+class StageOutputs(NamedTuple):
+    """Outputs of a component, beside the artifacts."""
+
+    run: str
+    taken: bool
+    """The stage was taken over from another run, or skipped."""
+
+
+def run_stage(name: str, *, run: str, config: str, outputs: Mapping[str, Any] | None = None) -> StageOutputs:
+    """Run stage `name` of `run`, or answer what it ended with; the process ends with the code of a failure.
+
+    Args:
+        name: From plan to report.
+        run: Whole run id.
+        config: Text of a TaskConfig.
+        outputs: Artifacts of the component, by `metrics`, `page`, `verdict`.
+    """
+    task = TaskConfig.from_text(config)
+    _restore_tmpdir()
+    tells = TaskEventWriter(Path(task.told)) if task.told else None
+    try:
+        return _run(name, run, task, tells, outputs or {})
+    except GanglineError as error:
+        if tells is not None:
+            tells.failed(name, error)
+        print(visible(f"error: {error}"), file=sys.stderr)  # noqa: T201  # a pod's log is the component's screen
+        raise SystemExit(error.exit_code) from error
+
+
+def _run(
+    name: str, run: str, task: TaskConfig, tells: TaskEventWriter | None, outputs: Mapping[str, Any]
+) -> StageOutputs:
+    site, environ = mounted_secrets(task.site, os.environ)
+    with _repository(task, site, environ) as repo:
+        record = line_run_stage.run_stage(
+            repo, name, run, site=site, environ=environ, observer=tells or Silent(),
+            max_seconds=task.patience_seconds, kind="kfp", url=task.url,
+            find_owner=partial(find_workflow, environ=environ, here=own_namespace()),
+        )  # fmt: skip
+        if outputs:
+            store = runs.open_site_store(repo, site, environ)
+            shown.write_outputs(record, _base(record, store), outputs)
+    return StageOutputs(run=record.run.id, taken=stage(record, name).state in {"taken", "skipped"})
+
+
+@contextmanager
+def _repository(task: TaskConfig, site: Site, environ: Mapping[str, str]) -> Iterator[Path]:
+    """Folder of the line: the one on this machine, or the commits that came through the store, for this task alone."""
+    if task.repo is not None:
+        yield Path(task.repo)
+        return
+    with tempfile.TemporaryDirectory(prefix="gangline-") as name:
+        folder = Path(name)
+        if task.history is not None:
+            from gangline.kfp.task_repository import restore_history
+
+            restore_history(runs.open_site_store(folder, site, environ), task.history, folder)
+        repo = folder / task.folder
+        repo.mkdir(parents=True, exist_ok=True)
+        yield repo
+
+
+def _base(record: Record, store: ObjectStore) -> Record | None:
+    wanted = record.commit.base
+    if wanted is None:
+        return None
+    return RecordStore(store, run_prefix(record.run.project, wanted.commit, wanted.run)).read()
+
+
+def _restore_tmpdir() -> None:
+    """Give the process its user's TMPDIR back, for whatever it starts that lives on."""
+    users = os.environ.pop(USERS_TMPDIR, None)
+    if users is not None:
+        os.environ["TMPDIR"] = users
+        tempfile.tempdir = None

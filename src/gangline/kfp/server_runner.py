@@ -1,0 +1,194 @@
+"""A run on a pipelines server: compiled, stored, uploaded, started or found, awaited; why a pipeline ended early.
+
+The record says how the run ended; the server is asked whether its pipeline still runs. Called again, everything is
+found by name.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from gangline.errors import CancelledError, ConfigError, TrainingError, UsageError
+from gangline.git.repository import Repository
+from gangline.kfp.client import FailedTask, KfpClient, PipelineRun
+from gangline.kfp.compiler import compile_run
+from gangline.kfp.http import KfpHttp, check_endpoint
+from gangline.kfp.pipeline_names import experiment_name, run_id_of_url, run_name, run_url, version_name
+from gangline.kfp.task_config import TaskConfig, site_for_tasks
+from gangline.kfp.task_repository import highest_tag, store_history, tag_version
+from gangline.line.record.observer import Observer
+from gangline.line.record.store import RecordStore
+from gangline.sanitize import clean
+from gangline.signing.record_seal import Sealer
+from gangline.spec.config.secrets import resolve_secret
+from gangline.spec.config.site import Site
+from gangline.spec.record import STAGES, Artifact, Record
+from gangline.spec.run_flags import FINAL, stage
+from gangline.storage.objects.blobs import put_blob
+from gangline.storage.objects.protocol import ObjectStore
+
+MAX_LOGS = 8
+_ERROR = "error: "
+_MOST_LETTERS = 300
+
+
+def early_end_reason(client: KfpClient, record: Record, ended: PipelineRun) -> str:
+    """One clause: the first stage that has not ended, and the end of its task's log."""
+    name = next((each for each in STAGES[2:] if stage(record, each).state not in FINAL), STAGES[-1])
+    logs = (client.log(ended.id, node) for node in _failed_nodes(ended.failed, name)[:MAX_LOGS])
+    said = next(filter(None, map(_error_line, logs)), "")
+    return f"stage {name} did not end" + (f": {said}" if said else ", and the server has no log of its task")
+
+
+def _failed_nodes(failed: tuple[FailedTask, ...], name: str) -> list[str]:
+    """Failed tasks, those that stage `name` consists of first."""
+    within = {child for task in failed if task.name == name for child in (task.node, *task.children)}
+    while more := set(_children(failed, within)) - within:
+        within |= more
+    nodes = dict.fromkeys(task.node for task in failed if task.node)
+    return sorted(nodes, key=lambda node: node not in within)
+
+
+def _children(failed: tuple[FailedTask, ...], within: set[str]) -> Iterable[str]:
+    return (child for task in failed if task.node in within for child in task.children)
+
+
+def _error_line(log: str) -> str:
+    """The error that a stage ended with, else the last line."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith(_ERROR)]
+    return clean((errors or lines or [""])[-1].removeprefix(_ERROR), limit=_MOST_LETTERS)
+
+
+POLL_SECONDS = 2.0
+
+
+def open_client(site: Site, environ: Mapping[str, str]) -> KfpClient:
+    """Raises ConfigError where the site names no server."""
+    if site.kfp.endpoint is None:
+        raise ConfigError(
+            "kfp.endpoint: wanted the URL of a pipelines server, found none; set it in site.toml, or use --target"
+            " kfp-local"
+        )
+    reference = site.kfp.token
+    return KfpClient(
+        KfpHttp(check_endpoint(site.kfp.endpoint), lambda: resolve_secret(reference, environ) if reference else None)
+    )
+
+
+def run_on_server(
+    repo: Path, record: Record, *, site: Site, environ: Mapping[str, str], store: ObjectStore, observer: Observer
+) -> Record:
+    """Take a built run from plan to report; the record as it stands then.
+
+    Raises:
+        ConfigError: No server, image or store that tasks reach, or the server refused.
+        StorageError: The server does not answer; the same command goes on.
+        CancelledError: Somebody stopped the pipeline run.
+        TrainingError: The pipeline ended and left the run open.
+    """
+    client = open_client(site, environ)
+    client.check()
+    records = RecordStore.of(store, record, Sealer.of(site, environ))
+    id_ = _adopted_run(client, record) or _start(client, repo, records, record, site=site, environ=environ)
+    if id_ is None:
+        return records.read() or record
+    observer.note(f"pipeline run {run_url(site, id_)}")
+    ended = _wait(client, id_, records, observer)
+    record = records.read() or record
+    if record.run.state == "open":
+        _require_end(client, record, ended)
+    tag_version(repo, record, store, observer)
+    return record
+
+
+def _adopted_run(client: KfpClient, record: Record) -> str | None:
+    """The pipeline run that the record links to, where it is at work."""
+    if "kfp" not in record.links:
+        return None
+    try:
+        stands = client.run(run_id_of_url(record.links["kfp"]))
+    except UsageError:
+        return None
+    return None if stands.is_final else stands.id
+
+
+def _start(
+    client: KfpClient, repo: Path, records: RecordStore, record: Record, *, site: Site, environ: Mapping[str, str]
+) -> str | None:
+    """Id of the pipeline run, started or found by name; None where the run has ended meanwhile."""
+    _require_cluster_store(site)
+    file = compile_run(repo, record, site=site, environ=environ)
+    version = client.version(record.run.project, version_name(record), file, tags={"commit": record.commit.sha})
+    repository = Repository.at(repo)
+    config = TaskConfig(
+        site=site_for_tasks(site),
+        history=store_history(repository, record.commit.sha, records.store, highest=highest_tag(repo, record)),
+        folder=repository.prefix or ".",
+        url=site.kfp.ui_url or site.kfp.endpoint,
+    )
+    experiment = client.experiment(experiment_name(record))
+    if (records.read() or record).run.state == "ended":
+        return None
+    id_ = client.start(
+        run_name(record), experiment=experiment, version=version, run=record.run.id, config=config.to_text(), root=None
+    )
+    _remember(records, run_url(site, id_), file)
+    return id_
+
+
+def _remember(records: RecordStore, url: str, file: bytes) -> None:
+    """The record leads to the pipeline run and keeps its file."""
+    key = put_blob(records.store, file)
+    artifact = Artifact(
+        kind="pipeline", key=key, media_type="application/yaml", size_bytes=len(file), sha256=key.rsplit("/", 1)[1]
+    )
+
+    def change(record: Record) -> Record:
+        others = tuple(each for each in record.artifacts if each.key != key)
+        return replace(record, links=record.links | {"kfp": url}, artifacts=(*others, artifact))
+
+    records.change(change)
+
+
+def _require_cluster_store(site: Site) -> None:
+    if not site.store.url.startswith("s3:"):
+        raise ConfigError(
+            f"store.url: wanted a store that pipeline tasks reach, s3://bucket/prefix, found {site.store.url};"
+            " a folder serves this machine, with --target kfp-local"
+        )
+
+
+def _wait(client: KfpClient, id_: str, records: RecordStore, observer: Observer) -> PipelineRun:
+    """Tell stages as the record learns of them, until the pipeline run has ended."""
+    told: set[str] = set()
+    while True:
+        stands = client.run(id_)
+        _report_progress(records.read(), told, observer)
+        if stands.is_final:
+            return stands
+        time.sleep(POLL_SECONDS)
+
+
+def _report_progress(record: Record | None, told: set[str], observer: Observer) -> None:
+    """What stages did since the last look."""
+    for name in STAGES[2:] if record else ():
+        assert record is not None
+        info = stage(record, name)
+        if info.started and f"{name} started" not in told:
+            told.add(f"{name} started")
+            observer.stage_started(name)
+        if info.started and info.state in FINAL and f"{name} ended" not in told:
+            told.add(f"{name} ended")
+            observer.stage_ended(name, info)
+
+
+def _require_end(client: KfpClient, record: Record, ended: PipelineRun) -> None:
+    url = record.links.get("kfp", ended.id)
+    if record.run.cancel_requested or ended.state == "CANCELED":
+        raise CancelledError(f"{record.run.id}: its pipeline run was stopped; gangline run goes on: {url}")
+    raise TrainingError(
+        f"{record.run.id}: {early_end_reason(client, record, ended)}; the pipeline run ended as {ended.state} and "
+        f"the run is open: see {url}, then gangline run goes on"
+    )

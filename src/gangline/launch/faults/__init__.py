@@ -1,1 +1,0 @@
-"""Injectors for drills and tests: what breaks a run on purpose, seeded and logged."""

@@ -1,0 +1,132 @@
+"""Credentials and TLS for an API server, from a kubeconfig or from the pod's service account, read by `kubernetes`.
+
+Tokens, exec plugins, client certificates and TLS are the business of that package. Importing it takes a second, so it
+is imported only when a cluster is asked for.
+"""
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from gangline.errors import ConfigError
+
+if TYPE_CHECKING:
+    import urllib3
+
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_CONNECTIONS = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ApiSession:
+    server: str
+    """Scheme, host and port."""
+    namespace: str
+    """Of the context or of the pod; `default` where neither says."""
+    pool: "urllib3.PoolManager"
+    headers: Callable[[], dict[str, str]]
+    """Authorization as of now: tokens that end are read anew."""
+
+
+def sign_in(environ: Mapping[str, str], *, context: str | None = None) -> ApiSession:
+    """Session of `context` (none: the current one) of `$KUBECONFIG` or `~/.kube/config`; in a pod without, its own.
+
+    Raises:
+        ConfigError: Neither is there, or the kubeconfig is wrong; says what was looked for.
+    """
+    try:
+        from kubernetes.client.configuration import Configuration
+        from kubernetes.config import ConfigException
+        from yaml import YAMLError
+    except ImportError as error:
+        raise ConfigError(
+            "a cluster needs the package kubernetes, which is not here; pip install gangline[kubernetes]"
+        ) from error
+    configuration = Configuration()
+    where = environ.get("KUBECONFIG") or str(Path(environ.get("HOME", "~")).expanduser() / ".kube" / "config")
+    try:
+        if _is_any(where):
+            namespace = _from_kubeconfig(configuration, where, context)
+        elif "KUBERNETES_SERVICE_HOST" in environ:
+            namespace = _from_pod(configuration, environ)
+        else:
+            raise ConfigError(f"no cluster is known: no kubeconfig at {where}, and this is no pod; set KUBECONFIG")
+    except (TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"kubeconfig {where} cannot be used: it holds YAML that is no kubeconfig; `kubectl config view` shows one"
+        ) from error
+    except (ConfigException, YAMLError, OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"kubeconfig {where} cannot be used: {' '.join(str(error).split())[:500]}") from error
+    _use_proxy(configuration, environ)
+    return _session(configuration, namespace)
+
+
+def own_namespace() -> str | None:
+    """Namespace of the pod that this process runs in; None: it runs in none, or in one without an account's token."""
+    try:
+        return (_ACCOUNT / "namespace").read_text().strip() or None
+    except OSError:
+        return None
+
+
+def _is_any(where: str) -> bool:
+    return any(Path(each).expanduser().is_file() for each in where.split(":") if each)
+
+
+def _from_kubeconfig(configuration: Any, where: str, context: str | None) -> str:
+    from kubernetes.config import kube_config
+
+    contexts, current = kube_config.list_kube_config_contexts(where)
+    names = [each["name"] for each in contexts]
+    wanted = context or current["name"]
+    if wanted not in names:
+        raise ConfigError(
+            f"kubeconfig {where} has no context {wanted!r}; it has {', '.join(map(repr, names)) or 'none'}"
+        )
+    kube_config.load_kube_config(
+        config_file=where, context=wanted, client_configuration=configuration, persist_config=False
+    )
+    chosen = contexts[names.index(wanted)]["context"]
+    return str(chosen.get("namespace") or "default")
+
+
+def _from_pod(configuration: Any, environ: Mapping[str, str]) -> str:
+    from kubernetes.config.incluster_config import InClusterConfigLoader
+
+    loader = InClusterConfigLoader(
+        token_filename=str(_ACCOUNT / "token"), cert_filename=str(_ACCOUNT / "ca.crt"), environ=environ
+    )
+    loader.load_and_set(configuration)
+    return own_namespace() or "default"
+
+
+def _use_proxy(configuration: Any, environ: Mapping[str, str]) -> None:
+    """As kubectl: HTTPS_PROXY and NO_PROXY, never for a loopback address."""
+    proxy = environ.get("HTTPS_PROXY") or environ.get("https_proxy")
+    if proxy and configuration.host.startswith("https:") and not _is_loopback(configuration.host):
+        configuration.proxy = proxy
+        configuration.no_proxy = environ.get("NO_PROXY") or environ.get("no_proxy")
+
+
+def _is_loopback(server: str) -> bool:
+    host = urlsplit(server).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _session(configuration: Any, namespace: str) -> ApiSession:
+    from kubernetes.client.rest import RESTClientObject
+
+    configuration.retries = False  # the library's own would multiply ours
+    pool = RESTClientObject(configuration, maxsize=_CONNECTIONS).pool_manager
+
+    def headers() -> dict[str, str]:
+        token = configuration.get_api_key_with_prefix("authorization")
+        return {"Authorization": token} if token else {}
+
+    return ApiSession(server=configuration.host.rstrip("/"), namespace=namespace, pool=pool, headers=headers)

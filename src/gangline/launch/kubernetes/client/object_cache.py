@@ -1,0 +1,109 @@
+"""Cache of watched objects: which version counts, and which of their fields are kept. Pure.
+
+The resource version decides, not the order in which events arrive. Managed fields and applied copies are most of the
+bytes of an object and are not read, so they are dropped.
+"""
+
+import sys
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+from gangline.launch.kubernetes.client.api import Object, WatchEvent
+
+_TOMBSTONES = 10_000
+
+
+class ObjectCache:
+    """Never goes back: an event that is older than what is known changes nothing."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Object] = {}
+        self._floor = 0
+        """Version of the last list: it knew all that is older."""
+        self._gone: OrderedDict[str, int] = OrderedDict()
+        """Version at which a uid was deleted, for what comes late."""
+
+    def relist(self, found: Iterable[Object], version: str) -> None:
+        self.objects = {uid_of(each): each for each in found}
+        self._floor = _number(version)
+        self._gone.clear()
+
+    def is_news(self, event: WatchEvent) -> bool:
+        """Whether `event` tells more than is known."""
+        version = _number(version_of(event.object))
+        uid = uid_of(event.object)
+        known = self.objects.get(uid)
+        at_least = max(self._floor, self._gone.get(uid, 0), _number(version_of(known)) if known else 0)
+        return version == 0 or version > at_least
+
+    def take(self, event: WatchEvent, kept: Object) -> None:
+        """Note an event that is news; `kept` is what to hold of its object."""
+        uid = uid_of(event.object)
+        if event.kind != "deleted":
+            self.objects[uid] = kept
+            return
+        self.objects.pop(uid, None)
+        self._gone[uid] = _number(version_of(event.object))
+        if len(self._gone) > _TOMBSTONES:
+            self._gone.popitem(last=False)
+
+
+def uid_of(body: Object) -> str:
+    metadata = body["metadata"]
+    return str(metadata.get("uid") or f"{metadata.get('namespace', '')}/{metadata.get('name', '')}")
+
+
+def version_of(body: Object) -> str:
+    return str(body["metadata"].get("resourceVersion", ""))
+
+
+def _number(version: str) -> int:
+    """Servers count versions in whole numbers; one that does not is taken at its word."""
+    return int(version) if version.isdecimal() else 0
+
+
+_UNREAD_METADATA = ("managedFields", "selfLink")
+_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_UNREAD_OF_POD = (
+    "volumes",
+    "securityContext",
+    "affinity",
+    "dnsPolicy",
+    "dnsConfig",
+    "serviceAccount",
+    "imagePullSecrets",
+    "enableServiceLinks",
+    "preemptionPolicy",
+)
+_READ_OF_CONTAINER = ("name", "image", "resources", "restartPolicy")
+_SHORT = 64
+"""Longer words are seldom the same in two objects."""
+
+
+def trim_object(body: Object) -> Object:
+    """Any object without its noise."""
+    metadata = {name: value for name, value in body["metadata"].items() if name not in _UNREAD_METADATA}
+    annotations = metadata.get("annotations")
+    if annotations and _APPLIED in annotations:
+        metadata["annotations"] = {name: value for name, value in annotations.items() if name != _APPLIED}
+    kept: Object = _interned({**body, "metadata": metadata})
+    return kept
+
+
+def trim_pod(pod: Object) -> Object:
+    """A pod as placing, waiting and ending read it: what it asks for, where it is, how it is."""
+    spec = {name: value for name, value in pod.get("spec", {}).items() if name not in _UNREAD_OF_POD}
+    for part in ("containers", "initContainers"):
+        if part in spec:
+            spec[part] = [{name: each[name] for name in _READ_OF_CONTAINER if name in each} for each in spec[part]]
+    return trim_object({**pod, "spec": spec})
+
+
+def _interned(value: Any) -> Any:
+    """`value` rebuilt so that equal words are one: ten thousand pods say the same."""
+    if isinstance(value, dict):
+        return {sys.intern(name): _interned(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_interned(each) for each in value]
+    return sys.intern(value) if isinstance(value, str) and len(value) <= _SHORT else value

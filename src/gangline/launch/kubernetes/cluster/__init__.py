@@ -1,0 +1,1 @@
+"""What a cluster serves, which components run on it, and what an account may do there."""

@@ -1,0 +1,217 @@
+"""What a cluster serves, as far as rendering and routing depend on it; read once a driver, or from a file.
+
+Read from discovery and from published schemas, which are open to every account; a fact that needs a right which this
+account lacks stays empty, which always is the modest answer.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
+from gangline.launch.kubernetes.cluster.rights import (
+    DRIVER,
+    JOBSET,
+    KUEUE,
+    OPTIONAL_GROUPS,
+    TRAINER,
+    Right,
+    is_granted,
+    single,
+)
+from gangline.spec.codec import Document
+
+TrainerSpelling = Literal["podSpecOverrides", "podTemplateOverrides", "runtimePatches"]
+"""How a TrainJob says wishes for its pods: Trainer 2.0, 2.1, 2.2 and later."""
+
+PLACER_LEASE = "gangline-placer"
+_SPELLINGS: tuple[TrainerSpelling, ...] = ("runtimePatches", "podTemplateOverrides", "podSpecOverrides")
+_GROUPS = ("batch", JOBSET, KUEUE, "networking.k8s.io", TRAINER)
+"""That anything here depends on, beside the core."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterFacts(Document):
+    schema: int = 1
+    version: str = ""
+    """Of the server, as `1.34`."""
+    served: tuple[str, ...] = ()
+    """Resources by `group/version/plural`, core ones as `v1/pods`."""
+    trainer: TrainerSpelling | None = None
+    """None: no TrainJob is served."""
+    trainer_num_proc_is_integer: bool = False
+    topologies: tuple[str, ...] = ()
+    """Kueue's Topology objects; some: route B."""
+    queues: dict[str, str] = field(default_factory=dict)
+    """LocalQueue of the namespace to its ClusterQueue."""
+    placer: bool = False
+    """A placer holds its Lease."""
+    priority_classes: tuple[str, ...] = ()
+    """Names of the cluster's PriorityClasses; only these are asked for."""
+    api_addresses: tuple[str, ...] = ()
+    """Of the API server, as pods see it; a gang reaches none of them, whatever its store's address."""
+
+    @property
+    def kueue(self) -> bool:
+        return any(each.startswith(f"{KUEUE}/") for each in self.served)
+
+    @property
+    def jobset(self) -> bool:
+        return any(each.startswith(f"{JOBSET}/") for each in self.served)
+
+
+def read_facts(api: KubernetesApi, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> ClusterFacts:
+    """Ask the cluster; a dozen calls. Raises `Away`."""
+    version = api.read("/version") or {}
+    roots = _roots(api)
+    served = tuple(sorted(name for root in roots for name in _resources(api, root)))
+    spelling, is_integer = _trainer(api, roots)
+    return ClusterFacts(
+        version=f"{version.get('major', '')}.{version.get('minor', '')}".rstrip("+"),
+        served=served,
+        trainer=spelling,
+        trainer_num_proc_is_integer=is_integer,
+        topologies=tuple(sorted(each["metadata"]["name"] for each in _kueue_items(api, served, "topologies"))),
+        queues={each["metadata"]["name"]: _cluster_queue(each) for each in _kueue_items(api, served, "localqueues")},
+        placer=_is_placed(api, now()),
+        priority_classes=_priority_classes(api),
+        api_addresses=_api_addresses(api),
+    )
+
+
+def missing_rights(api: KubernetesApi, *, wanted: Iterable[Right] = DRIVER) -> list[str]:
+    """What of `wanted` this account may not do in the namespace of `api`, as `create jobs.batch`; two or three calls.
+
+    Rights on kinds that the cluster does not serve are not missed.
+    """
+    served = {path.split("/")[1] for path in _openapi_paths(api) if path.startswith("apis/")}
+    review = api.create(
+        "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+        _review("SelfSubjectRulesReview", {"namespace": api.namespace}),
+    )
+    rules = review["status"].get("resourceRules") or []
+    return [
+        f"{verb} {right.what}{f' {name}' if name else ''}"
+        for right, verb, name in single(wanted)
+        if (right.group not in OPTIONAL_GROUPS or right.group in served)
+        and not is_granted(right, verb, name, rules)
+        and not (review["status"].get("incomplete") and _is_allowed(api, right, verb, name, namespace=api.namespace))
+    ]
+
+
+def missing_in_cluster(api: KubernetesApi, *, wanted: Iterable[Right]) -> list[str]:
+    """What of `wanted` this account may not do in the whole cluster, as `list nodes`; a call for each verb."""
+    return [
+        f"{verb} {right.what} of the cluster"
+        for right, verb, name in single(wanted)
+        if not _is_allowed(api, right, verb, name, namespace="")
+    ]
+
+
+def _is_allowed(api: KubernetesApi, right: Right, verb: str, name: str, *, namespace: str) -> bool:
+    """For what rules alone do not tell: other deciders, and the whole cluster (no namespace)."""
+    resource, _, below = right.resource.partition("/")
+    asked = {"namespace": namespace, "verb": verb, "group": right.group, "resource": resource}
+    asked |= ({"subresource": below} if below else {}) | ({"name": name} if name else {})
+    body = _review("SelfSubjectAccessReview", {"resourceAttributes": asked})
+    answer = api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
+    return bool(answer["status"].get("allowed"))
+
+
+def _review(kind: str, spec: Object) -> Object:
+    return {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+
+
+def _openapi_paths(api: KubernetesApi) -> list[str]:
+    return list((api.read("/openapi/v3") or {}).get("paths", {}))
+
+
+def _roots(api: KubernetesApi) -> list[str]:
+    """Paths below which the groups that matter are served: `/api/v1`, `/apis/batch/v1`."""
+    groups = [path for path in _openapi_paths(api) if path.count("/") == 2 and path.split("/")[1] in _GROUPS]
+    return [f"/{path}" for path in ("api/v1", *sorted(groups))]
+
+
+def _resources(api: KubernetesApi, root: str) -> Iterable[str]:
+    prefix = root.removeprefix("/apis/").removeprefix("/api/")
+    for each in (api.read(root) or {}).get("resources", ()):
+        if "/" not in each["name"]:
+            yield f"{prefix}/{each['name']}"
+
+
+def _trainer(api: KubernetesApi, roots: list[str]) -> tuple[TrainerSpelling | None, bool]:
+    """Spelling, and whether processes per node are a number only, as the schema of TrainJob has them."""
+    root = next((each for each in roots if each.startswith(f"/apis/{TRAINER}/")), None)
+    if root is None:
+        return None, False
+    for schema in _schemas(api, root):
+        if _kind(schema) == "TrainJob":
+            spec = _properties(_properties(schema).get("spec", {}))
+            count = _properties(spec.get("trainer", {})).get("numProcPerNode", {})
+            return next((each for each in _SPELLINGS if each in spec), None), count.get("type") == "integer"
+    return None, False
+
+
+def _schemas(api: KubernetesApi, root: str) -> list[Object]:
+    document = api.read(f"/openapi/v3{root}") or {}
+    return list((document.get("components") or {}).get("schemas", {}).values())
+
+
+def _kind(schema: Object) -> str:
+    return next((each.get("kind", "") for each in schema.get("x-kubernetes-group-version-kind", ())), "")
+
+
+def _properties(schema: Object) -> Any:
+    return schema.get("properties") or {}
+
+
+def _kueue_items(api: KubernetesApi, served: tuple[str, ...], plural: str) -> list[Object]:
+    path = next((each for each in served if each.startswith("kueue.") and each.endswith(f"/{plural}")), None)
+    if path is None:
+        return []
+    group, version, _ = path.split("/")
+    middle = f"namespaces/{api.namespace}/" if plural == "localqueues" else ""
+    return _listed(api, f"/apis/{group}/{version}/{middle}{plural}")
+
+
+def _cluster_queue(queue: Object) -> str:
+    return str((queue.get("spec") or {}).get("clusterQueue", ""))
+
+
+def _is_placed(api: KubernetesApi, now: datetime) -> bool:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{api.namespace}/leases/{PLACER_LEASE}"
+    spec = _got(api, path).get("spec") or {}
+    if not spec.get("holderIdentity") or not spec.get("renewTime"):
+        return False
+    renewed = datetime.fromisoformat(spec["renewTime"].replace("Z", "+00:00"))
+    return now < renewed + timedelta(seconds=spec.get("leaseDurationSeconds", 0))
+
+
+def _priority_classes(api: KubernetesApi) -> tuple[str, ...]:
+    return tuple(
+        sorted(each["metadata"]["name"] for each in _listed(api, "/apis/scheduling.k8s.io/v1/priorityclasses"))
+    )
+
+
+def _api_addresses(api: KubernetesApi) -> tuple[str, ...]:
+    """The Service's and those behind it: policies judge by the latter, resolvers give the former."""
+    service = _got(api, "/api/v1/namespaces/default/services/kubernetes")
+    slices = _got(api, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes")
+    behind = [address for each in slices.get("endpoints") or () for address in each.get("addresses", ())]
+    return tuple(sorted({*((service.get("spec") or {}).get("clusterIPs") or ()), *behind}))
+
+
+def _got(api: KubernetesApi, path: str) -> Object:
+    """Empty where it is not there, or not for this account to see."""
+    try:
+        return api.get(path) or {}
+    except ApiForbidden:
+        return {}
+
+
+def _listed(api: KubernetesApi, path: str) -> list[Object]:
+    try:
+        return api.items(path)[0]
+    except ApiForbidden:
+        return []

@@ -1,0 +1,119 @@
+"""Rights (RBAC rules) of each account, and whether an access review grants them. The table equals the manifests.
+
+Where a right has names, only objects with these names are meant; `create` has no names.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gangline.launch.kubernetes.client.api import Object
+
+_ROOT = ("create", "get", "list", "watch", "patch", "delete")
+TRAINER, JOBSET, KUEUE = "trainer.kubeflow.org", "jobset.x-k8s.io", "kueue.x-k8s.io"
+OPTIONAL_GROUPS = (TRAINER, JOBSET, KUEUE, f"visibility.{KUEUE}")
+"""Their rights are missed only where they are served."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Right:
+    group: str = ""
+    resource: str
+    verbs: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+    @property
+    def what(self) -> str:
+        """As `Place.resource` spells it: `pods/log`, `jobs.batch`."""
+        plural, slash, below = self.resource.partition("/")
+        return f"{plural}.{self.group}{slash}{below}" if self.group else self.resource
+
+
+DRIVER = (
+    Right(group="batch", resource="jobs", verbs=_ROOT),
+    Right(group=TRAINER, resource="trainjobs", verbs=_ROOT),
+    Right(group=TRAINER, resource="trainingruntimes", verbs=_ROOT),
+    Right(group=JOBSET, resource="jobsets", verbs=_ROOT),
+    Right(resource="services", verbs=("create", "patch")),
+    Right(group="networking.k8s.io", resource="networkpolicies", verbs=("create", "patch")),
+    Right(resource="configmaps", verbs=("create", "get", "patch")),
+    Right(resource="secrets", verbs=("create", "update")),
+    Right(resource="pods", verbs=("list", "watch", "delete")),
+    Right(resource="pods/status", verbs=("patch",)),
+    Right(resource="pods/log", verbs=("get",)),
+    Right(resource="events", verbs=("list",)),
+    Right(resource="resourcequotas", verbs=("list",)),
+    Right(resource="serviceaccounts", verbs=("get",), names=("gangline-gang",)),
+    Right(group="coordination.k8s.io", resource="leases", verbs=("get",), names=("gangline-placer",)),
+    Right(group=KUEUE, resource="workloads", verbs=("list",)),
+    Right(group=KUEUE, resource="localqueues", verbs=("list",)),
+    Right(group=f"visibility.{KUEUE}", resource="localqueues/pendingworkloads", verbs=("get",)),
+)
+"""Who submits, follows and cancels gangs, in their namespace.
+
+Verbs that show a Secret are missing: get, list and watch; patch, and delete with a foreground, which answer with it."""
+
+READER = (
+    Right(resource="nodes", verbs=("get", "list")),
+    Right(resource="pods", verbs=("list",)),
+    Right(group="scheduling.k8s.io", resource="priorityclasses", verbs=("list",)),
+    Right(group=KUEUE, resource="topologies", verbs=("list",)),
+    Right(group=KUEUE, resource="resourceflavors", verbs=("get",)),
+    Right(group=KUEUE, resource="clusterqueues", verbs=("get",)),
+    Right(resource="services", verbs=("get",), names=("kubernetes",)),
+    Right(group="discovery.k8s.io", resource="endpointslices", verbs=("get",), names=("kubernetes",)),
+)
+"""In the whole cluster, for those who may know who holds the servers; without it no holders are named."""
+
+PLACER = (
+    Right(group="batch", resource="jobs", verbs=("list", "patch")),
+    Right(group="batch", resource="jobs/status", verbs=("patch",)),
+    Right(group=TRAINER, resource="trainjobs", verbs=("list", "patch")),
+    Right(group=TRAINER, resource="trainingruntimes", verbs=("get",)),
+    Right(group=JOBSET, resource="jobsets", verbs=("list", "patch")),
+    Right(resource="pods", verbs=("list", "patch")),
+    Right(resource="configmaps", verbs=("create",)),
+    Right(resource="configmaps", verbs=("get", "update"), names=("gangline-ledger",)),
+    Right(group="coordination.k8s.io", resource="leases", verbs=("create",)),
+    Right(group="coordination.k8s.io", resource="leases", verbs=("get", "update"), names=("gangline-placer",)),
+)
+"""Who gives queued gangs their servers, in their namespace; it sees nodes and pods by `PLACER_CLUSTER`."""
+
+SELF_PLACER = tuple(each for each in PLACER if each.resource != "leases")
+"""Who places the gangs that it follows, where no placer runs: beside `DRIVER`, with `PLACER_CLUSTER`."""
+
+PLACER_CLUSTER = (
+    Right(resource="nodes", verbs=("list",)),
+    Right(resource="pods", verbs=("list",)),
+)
+
+SWEEPER = (
+    Right(group="batch", resource="jobs", verbs=("list", "delete")),
+    Right(group=TRAINER, resource="trainjobs", verbs=("list", "delete")),
+    Right(group=TRAINER, resource="trainingruntimes", verbs=("list", "delete")),
+    Right(group=JOBSET, resource="jobsets", verbs=("list", "delete")),
+    Right(resource="configmaps", verbs=("list", "delete")),
+    Right(resource="services", verbs=("list", "delete")),
+    Right(group="networking.k8s.io", resource="networkpolicies", verbs=("list", "delete")),
+    Right(resource="pods", verbs=("list", "delete")),
+)
+"""Who deletes what nobody needs, in the namespace of gangs; Secrets go with their owner, so nobody lists them."""
+
+
+def single(rights: Iterable[Right]) -> list[tuple[Right, str, str]]:
+    """Each (right, verb, name) alone; the name is empty where any is meant."""
+    return [(right, verb, name) for right in rights for verb in right.verbs for name in right.names or ("",)]
+
+
+def is_granted(right: Right, verb: str, name: str, rules: Iterable[Object]) -> bool:
+    """Whether one of the `resourceRules` of a SelfSubjectRulesReview, or of a Role, allows it."""
+    return any(
+        _fits(verb, rule.get("verbs"))
+        and _fits(right.group, rule.get("apiGroups"))
+        and _fits(right.resource, rule.get("resources"))
+        and (not rule.get("resourceNames") or name in rule["resourceNames"])
+        for rule in rules
+    )
+
+
+def _fits(wanted: str, allowed: list[str] | None) -> bool:
+    return wanted in (allowed or ()) or "*" in (allowed or ())

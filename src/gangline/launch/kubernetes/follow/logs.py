@@ -1,0 +1,209 @@
+"""Log lines of chosen ranks: live from the pods' stdout, from the store where the pods are gone.
+
+A thread follows each running pod: every line once and in order, across reconnects.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from gangline.errors import GanglineError
+from gangline.launch.kubernetes.client.api import ApiUnavailable, KubernetesApi, Object
+from gangline.launch.kubernetes.objects.render_context import CONTAINER
+from gangline.launch.kubernetes.state.pods import is_over, list_pods, node_rank, phase
+from gangline.launch.protocol import LogLine
+from gangline.spec.gang.pod_output import parse
+from gangline.spec.gang.podset import PodSet
+
+MAX_STREAMS = 32
+"""Connections of one follower: rank 0's pod first, the others by rank."""
+MAX_LINES = 10_000
+"""Held for a follower that does not keep up; beyond them the server waits."""
+PAUSE_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class PodLogLine:
+    node: int
+    text: str
+
+
+@dataclass
+class _Stream:
+    name: str
+    node: int
+    is_over: threading.Event = field(default_factory=threading.Event)
+    """Its container has ended, or its pod is gone: what comes now is the last of it."""
+    is_drained: threading.Event = field(default_factory=threading.Event)
+
+
+class LogStreams:
+    """Of the pods of one gang; `since`, a time as logs have it: what is later, none: all of it."""
+
+    def __init__(self, api: KubernetesApi, *, most: int = MAX_STREAMS, since: str | None = None) -> None:
+        self._api = api
+        self._since = since
+        self._most = most
+        self._lines: queue.Queue[PodLogLine] = queue.Queue(MAX_LINES)
+        self._streams: dict[str, _Stream] = {}
+        self._over = threading.Event()
+
+    def keep_up(self, pods: Iterable[Object]) -> None:
+        """Follow those that have begun, as far as there is room, and let go of those that are gone."""
+        listed = {pod["metadata"]["uid"]: pod for pod in sorted(pods, key=node_rank)}
+        for uid, stream in self._streams.items():
+            if uid not in listed or is_over(listed[uid]):
+                stream.is_over.set()
+        for uid, pod in listed.items():
+            busy = sum(not each.is_drained.is_set() for each in self._streams.values())
+            if uid not in self._streams and phase(pod) != "Pending" and busy < self._most:
+                self._start(uid, pod)
+
+    def lines(self, *, seconds: float) -> list[PodLogLine]:
+        """What has come, after waiting for the first of it that long."""
+        found: list[PodLogLine] = []
+        try:
+            found.append(self._lines.get(timeout=seconds))
+            while len(found) < MAX_LINES:
+                found.append(self._lines.get_nowait())
+        except queue.Empty:
+            pass
+        return found
+
+    @property
+    def is_drained(self) -> bool:
+        """All streams have come to their end, and every line was taken."""
+        return self._lines.empty() and all(each.is_drained.is_set() for each in self._streams.values())
+
+    def stop(self) -> None:
+        """Return at once; the threads end with their next line, or with their connection."""
+        self._over.set()
+
+    def _start(self, uid: str, pod: Object) -> None:
+        stream = self._streams[uid] = _Stream(pod["metadata"]["name"], node_rank(pod))
+        if is_over(pod):
+            stream.is_over.set()
+        threading.Thread(target=self._follow, args=(stream,), name=f"log {stream.name}", daemon=True).start()
+
+    def _follow(self, stream: _Stream) -> None:
+        """Until its end was read after its container had ended: a connection that ends says nothing by itself."""
+        last = self._since
+        while not self._over.is_set():
+            was_over = stream.is_over.is_set()
+            try:
+                for stamp, text in self._api.logs(stream.name, container=CONTAINER, since=last, follow=not was_over):
+                    last = stamp
+                    if not self._put(PodLogLine(stream.node, text)):
+                        return
+            except ApiUnavailable:
+                was_over = False
+            except GanglineError:
+                pass  # the pod is gone, or its log is
+            if was_over:
+                break
+            (self._over if stream.is_over.is_set() else stream.is_over).wait(PAUSE_SECONDS)
+        stream.is_drained.set()
+
+    def _put(self, line: PodLogLine) -> bool:
+        while not self._over.is_set():
+            try:
+                self._lines.put(line, timeout=0.5)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+
+StoredLogs = Callable[[PodSet, int], Iterator[str]]
+WAIT_SECONDS = 0.5
+LISTED_SECONDS = 2.0
+DRAIN_SECONDS = 20.0
+
+
+def read_logs(
+    api: KubernetesApi,
+    podset: PodSet,
+    *,
+    ranks: Sequence[int] | None,
+    since_seconds: float | None,
+    stored: StoredLogs | None,
+) -> Iterator[LogLine]:
+    """What there is by now, pod by pod in rank order."""
+    wanted = tuple(range(podset.world_size)) if ranks is None else tuple(ranks)
+    pods = {node_rank(pod): pod for pod in list_pods(api, podset.name) if phase(pod) != "Pending"}
+    since = _stamp(since_seconds)
+    for node in sorted({rank // podset.procs_per_node for rank in wanted}):
+        mine = [rank for rank in wanted if rank // podset.procs_per_node == node]
+        pod = pods.get(node)
+        lines = None if pod is None else _live(api, pod, since)
+        if lines is None:
+            yield from _stored(podset, mine, stored)
+        else:
+            yield from _of_ranks(lines, mine)
+
+
+def follow_logs(
+    api: KubernetesApi,
+    podset: PodSet,
+    *,
+    ranks: Sequence[int] | None,
+    since_seconds: float | None,
+    has_ended: Callable[[], bool],
+) -> Iterator[LogLine]:
+    """Lines of the last while, then those that come, until the gang has ended and all was read."""
+    wanted = set(range(podset.world_size) if ranks is None else ranks)
+    nodes = {rank // podset.procs_per_node for rank in wanted}
+    streams = LogStreams(api, since=_stamp(since_seconds))
+    listed = float("-inf")
+    patience = float("inf")
+    try:
+        while time.monotonic() < patience:
+            if time.monotonic() - listed >= LISTED_SECONDS:
+                listed = time.monotonic()
+                _keep_up(api, podset, nodes, streams)
+                if patience == float("inf") and has_ended():
+                    patience = time.monotonic() + DRAIN_SECONDS
+            yield from _of_ranks((line.text for line in streams.lines(seconds=WAIT_SECONDS)), wanted)
+            if patience < float("inf") and streams.is_drained:
+                return
+    finally:
+        streams.stop()
+
+
+def _keep_up(api: KubernetesApi, podset: PodSet, nodes: set[int], streams: LogStreams) -> None:
+    try:
+        streams.keep_up(pod for pod in list_pods(api, podset.name) if node_rank(pod) in nodes)
+    except ApiUnavailable:
+        return  # the streams go on with the pods that they know
+
+
+def _live(api: KubernetesApi, pod: Object, since: str | None) -> list[str] | None:
+    """None: the pod is gone, or its log."""
+    try:
+        return [text for _, text in api.logs(pod["metadata"]["name"], container=CONTAINER, since=since)]
+    except ApiUnavailable:
+        raise
+    except GanglineError:
+        return None
+
+
+def _stored(podset: PodSet, ranks: Sequence[int], stored: StoredLogs | None) -> Iterator[LogLine]:
+    for rank in ranks if stored is not None else ():
+        assert stored is not None
+        yield from (LogLine(rank=rank, text=text, source="store") for text in stored(podset, rank))
+
+
+def _of_ranks(lines: Iterator[str] | list[str], ranks: Sequence[int] | set[int]) -> Iterator[LogLine]:
+    for line in lines:
+        said = parse(line)
+        if said.rank in ranks and said.rank is not None and said.text is not None:
+            yield LogLine(rank=said.rank, text=said.text)
+
+
+def _stamp(since_seconds: float | None) -> str | None:
+    if since_seconds is None:
+        return None
+    return (datetime.now(UTC) - timedelta(seconds=since_seconds)).isoformat(timespec="microseconds")

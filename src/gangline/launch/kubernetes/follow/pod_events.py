@@ -1,0 +1,93 @@
+"""Events from the pods' stdout: every event of rank 0, those of other ranks thinned."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from gangline.launch.protocol import GangEvent
+from gangline.spec.gang.pod_output import parse
+from gangline.spec.gang.status import KeeperStatus
+
+OTHERS_SECONDS = 1.0
+_KEEPER_EVENTS = {"restart": "restart", "watchdog": "note", "resized": "note"}
+
+
+class PodEvents:
+    """Takes lines, gives events; remembers the keepers' latest words about themselves."""
+
+    def __init__(self, *, after: dict[int, int]) -> None:
+        """`after`: rank to the number of its events that were seen already."""
+        self.statuses: dict[int, KeeperStatus] = {}
+        self._skip = dict(after)
+        self._steps: dict[int, dict[str, Any]] = {}
+        self._flushed = time.monotonic()
+        self._restarts: set[int] = set()
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the generation that runs; 0: as many as the gang was made for."""
+        latest = max(self.statuses.values(), key=lambda status: status.generation, default=None)
+        return latest.world_size if latest else 0
+
+    @property
+    def joined(self) -> int:
+        return sum(len(each.joined) for each in self.statuses.values())
+
+    @property
+    def generation(self) -> int:
+        return max((each.generation for each in self.statuses.values()), default=0)
+
+    @property
+    def restarts(self) -> int:
+        return max((each.restarts for each in self.statuses.values()), default=0)
+
+    @property
+    def leaving(self) -> set[int]:
+        """Nodes whose keepers are done with the latest generation: a pod of theirs that is not ready does not start."""
+        latest = [each for each in self.statuses.values() if each.generation == self.generation]
+        return {each.node_rank for each in latest if each.state in ("stopping", "ended")}
+
+    def take(self, line: str) -> Iterator[GangEvent]:
+        said = parse(line)
+        if said.status is not None:
+            self.statuses[said.status.node_rank] = said.status
+        elif said.event is not None and "keeper" in said.event:
+            yield from self._keeper(said.event)
+        elif said.event is not None:
+            yield from self._rank(said.event)
+
+    def flush(self, *, now: bool = False) -> Iterator[GangEvent]:
+        """The latest steps of the other ranks, once a second."""
+        if not now and time.monotonic() - self._flushed < OTHERS_SECONDS:
+            return
+        self._flushed = time.monotonic()
+        steps, self._steps = self._steps, {}
+        yield from (_progress(event) for _, event in sorted(steps.items()))
+
+    def _keeper(self, event: dict[str, Any]) -> Iterator[GangEvent]:
+        """Every keeper tells of a restart; it is one."""
+        kind = _KEEPER_EVENTS.get(str(event.get("event")))
+        if kind == "restart":
+            generation = event.get("generation")
+            if isinstance(generation, int) and generation in self._restarts:
+                return
+            if isinstance(generation, int):
+                self._restarts.add(generation)
+            yield GangEvent(kind="restart", text=str(event.get("reason", "")), data=event)
+        elif kind == "note":
+            yield GangEvent(kind="note", text=str(event.get("reason", "")), data=event)
+
+    def _rank(self, event: dict[str, Any]) -> Iterator[GangEvent]:
+        rank = event.get("rank")
+        if not isinstance(rank, int):
+            return
+        if self._skip.get(rank, 0) > 0:
+            self._skip[rank] -= 1
+        elif rank != 0 and event.get("event") == "step":
+            self._steps[rank] = event
+        else:
+            yield _progress(event)
+
+
+def _progress(event: dict[str, Any]) -> GangEvent:
+    return GangEvent(kind="progress", text=str(event.get("event", "")), data=event)

@@ -1,0 +1,1 @@
+"""The writes of a gang's life: submit, cancel, final state, sweep."""

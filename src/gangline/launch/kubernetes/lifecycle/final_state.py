@@ -1,0 +1,173 @@
+"""Final state of a gang: a small ConfigMap, written once by the first driver that sees the end, read by all later ones.
+
+It outlives the root, has no owner and is deleted by the sweeper. It holds no name of a pod and no secret. A gang that
+has one has ended: it is adopted as ended, and never started again.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from gangline.errors import IntegrityError, StillRunning
+from gangline.launch.kubernetes.client.api import ApiConflict, KubernetesApi, Object
+from gangline.launch.kubernetes.lifecycle.secret import revoke_secret
+from gangline.launch.kubernetes.objects.render_context import END, MANAGED_BY, RUN, collection_path
+from gangline.launch.kubernetes.state.gang_end import PodEnd, combine_ends, gang_end, pod_end
+from gangline.launch.kubernetes.state.pods import list_pods
+from gangline.launch.kubernetes.state.roots import Root
+from gangline.spec.codec import canonical, from_json
+from gangline.spec.gang.podset import PodSet
+from gangline.spec.gang.status import GangEnd
+
+FINAL_STATE = "gangline/ended"
+"""Label: the gang whose end it is."""
+FINAL_STATE_DAYS = 30
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FinalState:
+    uid: str
+    """Of the root."""
+    podset: PodSet
+    end: GangEnd
+    is_closed: bool
+    """Nobody adds to it any more: whoever reads it reads the same for ever."""
+
+
+def final_state_path(api: KubernetesApi, name: str = "") -> str:
+    path = collection_path("v1", "configmaps", api.namespace)
+    return f"{path}/{name}-end" if name else path
+
+
+def read_final_state(api: KubernetesApi, name: str) -> FinalState | None:
+    found = api.get(final_state_path(api, name))
+    return None if found is None else _read(api, name, found)
+
+
+def write_final_state(api: KubernetesApi, kept: FinalState, *, now: datetime) -> FinalState:
+    """Write it down for every driver to come; what an earlier one wrote stands."""
+    try:
+        api.create(final_state_path(api), _config_map(api.namespace, kept, now))
+    except ApiConflict:
+        return read_final_state(api, kept.podset.name) or kept
+    return kept
+
+
+def close_final_state(api: KubernetesApi, name: str, add: Callable[[GangEnd], GangEnd]) -> FinalState | None:
+    """Add the last of it and close it, once: of several who do, the first one's word stands. None: there is none."""
+    while (found := api.get(final_state_path(api, name))) is not None:
+        kept = _read(api, name, found)
+        if kept.is_closed:
+            return kept
+        closed = replace(kept, end=add(kept.end), is_closed=True)
+        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+        try:
+            api.patch(final_state_path(api, name), {"metadata": version, "data": _data(closed)})
+        except ApiConflict:
+            continue
+        return closed
+    return None
+
+
+def _read(api: KubernetesApi, name: str, found: Object) -> FinalState:
+    data = found.get("data") or {}
+    if (
+        FINAL_STATE not in (found["metadata"].get("labels") or {})
+        or not {"uid", "podset", "end", "closed"} <= data.keys()
+    ):
+        raise IntegrityError(f"{final_state_path(api, name)} holds no end of a gang; delete it, or choose another name")
+    return FinalState(
+        uid=data["uid"],
+        podset=PodSet.from_json(data["podset"]),
+        end=from_json(GangEnd, data["end"]),
+        is_closed=data["closed"] == "true",
+    )
+
+
+def _data(kept: FinalState) -> dict[str, str]:
+    return {
+        "uid": kept.uid,
+        "podset": kept.podset.to_json().decode(),
+        "end": canonical(kept.end).decode(),
+        "closed": "true" if kept.is_closed else "false",
+    }
+
+
+def _config_map(namespace: str, kept: FinalState, now: datetime) -> Object:
+    name = kept.podset.name
+    labels = {FINAL_STATE: name, RUN: kept.podset.run, MANAGED_BY: "gangline"}
+    end = (now + timedelta(days=FINAL_STATE_DAYS)).isoformat(timespec="seconds")
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": f"{name}-end",
+            "namespace": namespace,
+            "labels": labels,
+            "annotations": {END: end},
+        },
+        "data": _data(kept),
+    }
+
+
+POLL_SECONDS = 0.2
+CLOSING_SECONDS = 5.0
+"""What whoever deleted a root has to write down how its gang ended, before somebody else does."""
+
+
+def close_ended_gang(api: KubernetesApi, root: Root, *, seen: Iterable[PodEnd] = ()) -> FinalState | None:
+    """Of a gang whose root says that it has ended; its credentials are of no use any more.
+
+    Args:
+        api: Of the gang.
+        root: As read just now.
+        seen: Ends of pods that are gone by now.
+    """
+    podset = root.podset()
+    ends = {each.uid: each for each in seen}
+    ends |= {each.uid: each for pod in list_pods(api, podset.name) if (each := pod_end(pod)) is not None}
+    end = gang_end(_failed_job_of(api, root), ends.values())
+    write_final_state(api, FinalState(uid=root.uid, podset=podset, end=end, is_closed=True), now=datetime.now(UTC))
+    if podset.secrets:
+        revoke_secret(api, root)
+    return close_final_state(api, podset.name, lambda _: end)
+
+
+def _failed_job_of(api: KubernetesApi, root: Root) -> Root:
+    """The Job below it, where that failed: of why, JobSet and Trainer say only that a Job did."""
+    if root.ended_well or len(root.lineage) == 1:
+        return root
+    path = root.lineage[-1]
+    found = api.get(path)
+    job = Root(path, found) if found is not None else root
+    return job if job.condition("Failed") else root
+
+
+def close_deleted_gang(api: KubernetesApi, root: Root, *, seen: Iterable[PodEnd]) -> FinalState | None:
+    """Of a gang whose root was there a moment ago, and is not."""
+    podset = root.podset()
+    patience = time.monotonic() + CLOSING_SECONDS
+    while time.monotonic() < patience:
+        kept = read_final_state(api, podset.name)
+        if kept is not None and kept.is_closed:
+            return kept
+        time.sleep(POLL_SECONDS)
+    ends = list(seen)
+    lost = FinalState(uid=root.uid, podset=podset, end=gang_end(root, ends), is_closed=False)
+    write_final_state(api, lost, now=datetime.now(UTC))
+    return close_final_state(api, podset.name, lambda told: combine_ends(told, ends))
+
+
+def find_final_state(api: KubernetesApi, name: str) -> FinalState | None:
+    """Of a gang whose root is gone; closed now, if whoever deleted it died before that. None: there was none.
+
+    Raises:
+        StillRunning: Its pods are still on their way out.
+    """
+    kept = read_final_state(api, name)
+    if kept is None or kept.is_closed:
+        return kept
+    if list_pods(api, name):
+        raise StillRunning(f"gang {name} is stopping; follow it, or cancel it again")
+    return close_final_state(api, name, lambda told: told)

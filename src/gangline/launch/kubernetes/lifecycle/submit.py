@@ -1,0 +1,141 @@
+"""From a PodSet to a root that may run, in writes of which each leaves a state that the next submit completes.
+
+First the root, suspended and in no queue: it holds nothing. Then what belongs to it, each born with the root as owner,
+so that a root that goes takes all of it along. Then one last write makes the root runnable.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from gangline.errors import CapacityError
+from gangline.launch.kubernetes.client.api import ApiConflict, ApiRejected, ApiUnavailable, KubernetesApi, Object
+from gangline.launch.kubernetes.lifecycle.final_state import read_final_state
+from gangline.launch.kubernetes.lifecycle.secret import put_secret
+from gangline.launch.kubernetes.objects.render import Rendered, owned, owner_patch
+from gangline.launch.kubernetes.state.roots import Root, RootKind, find_root, require_same_podset
+from gangline.launch.protocol import Gang, demand_equal
+from gangline.spec.gang.podset import PodSet
+
+POLL_SECONDS = 0.5
+ATTEMPTS = 8
+"""Creations whose answer is lost, or that another submitter wins, in a row."""
+RUNTIME_SECONDS = 10.0
+"""How long Trainer's webhook may not know a runtime that was just made."""
+LEAVING_SECONDS = 120.0
+"""Beyond its grace, how long an earlier gang of the name may take to go."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Submitter:
+    api: KubernetesApi
+    kinds: tuple[RootKind, ...]
+    render: Callable[[PodSet, datetime], Rendered]
+    secrets: Callable[[str], bytes]
+
+    def submit(self, podset: PodSet) -> Gang:
+        """As the launcher's protocol says."""
+        found = self._standing(podset)
+        if isinstance(found, Gang):
+            return found
+        adopted = found is not None
+        rendered = self.render(podset, datetime.now(UTC))
+        root = found or self._create(podset, rendered)
+        if root.outcome is None and root.cancelled is None and not is_released(root, rendered.release):
+            self._complete(podset, rendered, root)
+        return Gang(name=podset.name, uid=root.uid, podset=podset.digest, adopted=adopted)
+
+    def _standing(self, podset: PodSet) -> Root | Gang | None:
+        """What has the name: a root that is equal, or the end that an earlier one left."""
+        root = self._wait_while_leaving(podset)
+        if root is not None:
+            require_same_podset(root, podset)
+            return root
+        kept = read_final_state(self.api, podset.name)  # after the root: whoever deletes one writes this before
+        if kept is None:
+            return None
+        demand_equal(kept.podset, podset)
+        return Gang(name=podset.name, uid=kept.uid, podset=podset.digest, adopted=True)
+
+    def _wait_while_leaving(self, podset: PodSet) -> Root | None:
+        patience = time.monotonic() + podset.grace_seconds + LEAVING_SECONDS
+        while (root := find_root(self.api, podset.name, self.kinds)) is not None and root.is_being_deleted:
+            if time.monotonic() > patience:
+                since = root.object["metadata"]["deletionTimestamp"]
+                raise CapacityError(
+                    f"gang {podset.name}: an earlier one is being deleted since {since} and does not go;"
+                    f" see what holds it: kubectl get pods -l gangline/gang={podset.name}"
+                )
+            time.sleep(POLL_SECONDS)
+        return root
+
+    def _create(self, podset: PodSet, rendered: Rendered) -> Root:
+        """Raises `CapacityError` when the name is taken and free by turns."""
+        for path, body in rendered.before:
+            self._put(path, body)
+        for _ in range(ATTEMPTS):
+            try:
+                made = self._create_root(rendered)
+                return Root(f"{rendered.root_path}/{podset.name}", made)
+            except (ApiConflict, ApiUnavailable):
+                root = self._wait_while_leaving(podset)
+            if root is not None:
+                require_same_podset(root, podset)
+                return root
+        raise CapacityError(
+            f"gang {podset.name}: {ATTEMPTS} times its root was asked for and none stood; the API server loses writes"
+        )
+
+    def _create_root(self, rendered: Rendered) -> Object:
+        patience = time.monotonic() + RUNTIME_SECONDS
+        while True:
+            try:
+                return self.api.create(rendered.root_path, rendered.root)
+            except ApiRejected as error:
+                if "must be created before" not in str(error) or time.monotonic() > patience:
+                    raise
+                time.sleep(POLL_SECONDS)
+
+    def _complete(self, podset: PodSet, rendered: Rendered, root: Root) -> None:
+        for path, body in rendered.before:
+            self.api.patch(f"{path}/{body['metadata']['name']}", owner_patch(root.object))
+        values = {name: self.secrets(name) for name in podset.secrets}
+        if values:
+            put_secret(self.api, root, values)
+        for path, body in rendered.around:
+            self._put(path, owned(body, root.object))
+        # the uid: a root that was deleted and made again meanwhile is another submitter's
+        self.api.patch(root.path, merged({"metadata": {"uid": root.uid}}, rendered.release))
+
+    def _put(self, path: str, body: Object) -> None:
+        """Create, or give what stands there the same content."""
+        try:
+            self.api.create(path, body)
+        except (ApiConflict, ApiUnavailable):
+            if self.api.patch(f"{path}/{body['metadata']['name']}", body) is None:
+                self.api.create(path, body)
+
+
+def is_released(root: Root, release: Mapping[str, object]) -> bool:
+    """Was the last write done? What a scheduler wrote since (suspended again, a later mark) does not count."""
+    marks = [(part, name) for part in ("annotations", "labels") for name in _marks(release, part)]
+    metadata = root.object["metadata"]
+    if marks:
+        return all(name in (metadata.get(part) or {}) for part, name in marks)
+    return not root.is_suspended
+
+
+def _marks(release: Mapping[str, object], part: str) -> Mapping[str, object]:
+    metadata = release.get("metadata")
+    found = metadata.get(part) if isinstance(metadata, dict) else None
+    return found or {}
+
+
+def merged(left: Object, right: Mapping[str, object]) -> Object:
+    """`right` laid over `left`, dictionaries within dictionaries."""
+    result = dict(left)
+    for key, value in right.items():
+        below = result.get(key)
+        result[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return result

@@ -1,0 +1,5 @@
+"""Model code that runs once, in a pod of the cluster: its input, its Job, and its result."""
+
+from gangline.launch.kubernetes.module_runner.pod_runner import OwningRun, PodRunner
+
+__all__ = ["OwningRun", "PodRunner"]

@@ -1,0 +1,157 @@
+"""`PodRunner`: runs one module of model code in one pod; what the pod gets is in the store for as long as it runs.
+
+The driver needs no right beyond those for gangs. The pod is a gang's, but for its two containers: the first fetches,
+the second runs model code. Only the first one mounts the Secret, which has a URL that reads one object for a while;
+no credential of the site, of the run or of a person is in it. The second has no credential, and no way to get one;
+its network is that of a gang, where the store answers nobody without a credential.
+
+Whatever happens, Job, Secret, policy and bundle are deleted; if a driver dies, the Job ends by its deadline and goes
+by its time to live, and a sweep finds the rest by label and prefix.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from secrets import token_hex
+
+from gangline.errors import ConfigError, GanglineError
+from gangline.launch.kubernetes.client.api import KubernetesApi, Object
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts, read_facts
+from gangline.launch.kubernetes.lifecycle.cancel import PodDeletion
+from gangline.launch.kubernetes.lifecycle.submit import Submitter
+from gangline.launch.kubernetes.module_runner.bundle import put_bundle, size_bytes
+from gangline.launch.kubernetes.module_runner.pod_result import await_end, read_result
+from gangline.launch.kubernetes.objects.pod_environment import HOME, SECRETS_FOLDER, USER
+from gangline.launch.kubernetes.objects.render import Rendered, render_as
+from gangline.launch.kubernetes.objects.render_context import END, ROLE, RenderContext, choose_route, rfc3339
+from gangline.launch.kubernetes.state.roots import JOB, deletion_options
+from gangline.launch.sandbox.module_runner import ModuleJob, ModuleResult
+from gangline.spec.config.site import LaunchTable, PodTable
+from gangline.spec.gang.one_shot_pod import BUNDLE_SECONDS, BUNDLES, CodeBundle
+from gangline.spec.gang.podset import PodSet, Resources
+from gangline.storage.objects.protocol import ObjectStore
+
+BUNDLE = "bundle"
+"""Name of the secret, and of its file."""
+COMMAND = ("python", "-m", "gangline.keeper.transfer.one_shot_pod")
+KEPT_SECONDS = 60
+"""How long a Job that ended stays where its driver died."""
+_ENVIRONMENT = {
+    "GANGLINE_HOME": HOME, "HOME": HOME, "LOGNAME": USER, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"
+}  # fmt: skip
+
+
+def render_module_pod(setting: RenderContext) -> Rendered:
+    """Of a PodSet of one node, whose `deadline_seconds` are those of the module."""
+    rendered = render_as("job", setting)
+    root = rendered.root
+    spec = root["spec"]
+    pod = spec["template"]["spec"]
+    (container,) = pod["containers"]
+    run = _run(container)
+    pod["initContainers"], pod["containers"] = [_fetch(container)], [run]
+    spec["ttlSecondsAfterFinished"] = KEPT_SECONDS
+    del spec["podFailurePolicy"]  # a pod that is taken is not made again: its driver asks again
+    end = setting.now + timedelta(seconds=spec["activeDeadlineSeconds"])  # waiting for a server is in it
+    for each in (root, spec["template"]):
+        each["metadata"]["labels"] |= {ROLE: "once"}
+        each["metadata"]["annotations"] |= {END: rfc3339(end)}
+    policies = tuple(each for each in rendered.around if each[1]["kind"] == "NetworkPolicy")
+    return replace(rendered, root=root, around=policies)
+
+
+def _run(container: Object) -> Object:
+    mounts = [each for each in container["volumeMounts"] if each["name"] != "secrets"]
+    kept = {name: value for name, value in container.items() if name not in ("ports", "readinessProbe")}
+    return kept | {"env": _env(_ENVIRONMENT), "volumeMounts": mounts}
+
+
+def _fetch(container: Object) -> Object:
+    env = _env(_ENVIRONMENT | {"GANGLINE_BUNDLE_FILE": f"{SECRETS_FOLDER}/{BUNDLE}"})
+    mine = _run(container) | {"name": "fetch", "command": [*COMMAND, "fetch"], "env": env}
+    return mine | {"volumeMounts": container["volumeMounts"]}
+
+
+def _env(values: dict[str, str]) -> list[Object]:
+    return [{"name": name, "value": values[name]} for name in sorted(values)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwningRun:
+    """The run that model code runs for, and what its pods are made from."""
+
+    run: str
+    project: str
+    commit: str
+    image: str | None
+    """By digest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodRunner:
+    """Implements `Runner` with a pod; nothing of the cluster is asked before the first job."""
+
+    connect: Callable[[], KubernetesApi]
+    store: ObjectStore
+    """As this driver reaches it."""
+    pods_store: Callable[[], ObjectStore]
+    """The same one as pods reach it; raises ConfigError where they do not."""
+    whose: OwningRun
+    launch: LaunchTable
+    pod: PodTable
+
+    def run(self, job: ModuleJob) -> ModuleResult:
+        """As the protocol says, and raises:
+
+        ConfigError: There is no image, no store that pods reach, or the cluster refuses such a pod.
+        CapacityError: No server has room for it.
+        """
+        if self.whose.image is None:
+            raise ConfigError(
+                "model code runs in a pod here, and pods need an image; set registry.base in site.toml (gangline"
+                " doctor --cluster tells more), or install bubblewrap where gangline runs: then it runs there"
+            )
+        name = f"{self.whose.run}-{token_hex(3)[:5]}"
+        key, pods_store, api = f"{BUNDLES}{name}.tar", self.pods_store(), self.connect()
+        facts = read_facts(api)
+        try:
+            sha256 = put_bundle(self.store, key, job)
+            bundle = CodeBundle(url=pods_store.presign(key, BUNDLE_SECONDS), sha256=sha256)
+            return self._run(api, facts, self._podset(name, job, pods_store.url), bundle, job)
+        finally:
+            with suppress(GanglineError):  # a sweep deletes what is left
+                self.store.delete(key)
+
+    def _run(
+        self, api: KubernetesApi, facts: ClusterFacts, podset: PodSet, bundle: CodeBundle, job: ModuleJob
+    ) -> ModuleResult:
+        def render(podset: PodSet, now: datetime) -> Rendered:
+            kueue = choose_route(podset, self.launch, facts) == "kueue"
+            pod = replace(self.pod, disk_bytes=self.pod.disk_bytes + 2 * size_bytes(job))  # the bundle, and its files
+            return render_module_pod(
+                RenderContext(
+                    podset=podset, namespace=api.namespace, pod=pod, launch=self.launch, facts=facts,
+                    route="kueue" if kueue else "none", now=now,
+                )
+            )  # fmt: skip
+
+        try:
+            Submitter(api=api, kinds=(JOB,), render=render, secrets=lambda _: bundle.to_json()).submit(podset)
+            pod = await_end(api, podset, facts=facts, seconds=job.seconds)
+            return read_result(api, pod, memory_bytes=podset.resources.memory_bytes or 0)
+        finally:
+            with suppress(GanglineError):  # its Job ends by itself, and goes then
+                path = JOB.path(api.namespace, podset.name)
+                api.delete(path, propagation=deletion_options(path))
+                PodDeletion(api, podset.name, save=False).wait()
+
+    def _podset(self, name: str, job: ModuleJob, store: str) -> PodSet:
+        """What one rank gets on its host, and memory for the files twice: weights are opened, and a model is built."""
+        memory = round(self.pod.memory_bytes) + 2 * size_bytes(job)
+        return PodSet(
+            name=name, run=self.whose.run, project=self.whose.project, commit=self.whose.commit, procs_per_node=1,
+            image=self.whose.image, code="", plan="", store=store, command=COMMAND, secrets=(BUNDLE,),
+            resources=Resources(cpus=self.pod.cpus, memory_bytes=memory), queue=self.launch.queue,
+            deadline_seconds=job.seconds,
+        )  # fmt: skip

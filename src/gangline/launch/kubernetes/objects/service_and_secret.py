@@ -1,0 +1,62 @@
+"""Service and Secret of a gang: the names of its pods, and the values they mount. `network_policy` has the policy."""
+
+import base64
+from collections.abc import Mapping
+
+from gangline.errors import ConfigError
+from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.objects.pod_environment import CONTROL_PORT, RENDEZVOUS_PORT
+from gangline.launch.kubernetes.objects.render_context import (
+    GANG,
+    RenderContext,
+    collection_path,
+    labels,
+    metadata,
+    secret_name,
+)
+from gangline.spec.gang.podset import PodSet
+
+
+def service(setting: RenderContext) -> Object:
+    """Headless: names of pods, before they are ready, as they meet while they start."""
+    ports = {"rendezvous": RENDEZVOUS_PORT, "control": CONTROL_PORT}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(setting),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {GANG: setting.podset.name},
+            "ports": [{"name": name, "port": port, "protocol": "TCP"} for name, port in ports.items()],
+        },
+    }
+
+
+def secret(podset: PodSet, values: Mapping[str, bytes], *, job: str) -> Object:
+    """What the pods of `job` mount: the values behind the names of `podset.secrets`.
+
+    Raises:
+        ConfigError: A name is without a value.
+    """
+    if missing := [name for name in podset.secrets if name not in values]:
+        raise ConfigError(
+            f"gang {podset.name}: wanted values of the secrets {', '.join(podset.secrets)},"
+            f" found none of {', '.join(missing)}"
+        )
+    data = {name: base64.b64encode(values[name]).decode() for name in podset.secrets}
+    return empty_secret(podset, job=job) | {"data": data}
+
+
+def empty_secret(podset: PodSet, *, job: str) -> Object:
+    """It without a value; the namespace is that of the path it is sent to."""
+    named = {"name": secret_name(job), "labels": labels(podset)}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": named, "type": "Opaque"}
+
+
+def services_path(namespace: str) -> str:
+    return collection_path("v1", "services", namespace)
+
+
+def secrets_path(namespace: str) -> str:
+    return collection_path("v1", "secrets", namespace)

@@ -1,0 +1,131 @@
+"""State of one scheduling cycle over a pool, and its few writes; `scheduling_cycle` and `release` decide.
+
+Every write of a root is tested on what was read, so that of two placers one succeeds. The pool is read when it is
+first needed: a cycle without work reads neither nodes nor pods.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from typing import Literal
+
+from gangline.launch.kubernetes.client.api import KubernetesApi
+from gangline.launch.kubernetes.objects.render_context import HOSTNAME, WAITS
+from gangline.launch.kubernetes.placement.gang_pods import GangPods, by_rank
+from gangline.launch.kubernetes.placement.ledger import PlacementLedger, Reservation, write_ledger
+from gangline.launch.kubernetes.placement.pool_state import PoolState, read_pool_state
+from gangline.launch.kubernetes.placement.queued_gangs import QueuedGang, read_time
+from gangline.launch.kubernetes.placement.servers import NODES
+from gangline.launch.kubernetes.state.pods import list_pods
+from gangline.launch.kubernetes.state.roots import Root
+
+REMEMBER_SECONDS = 600.0
+"""How long a server that refused a gang is not offered to it again."""
+
+What = Literal["promised", "opened", "whole", "replaced", "refused", "dropped", "suspended", "waits"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placed:
+    """What a step did with one gang."""
+
+    gang: str
+    what: What
+    servers: tuple[str, ...] = ()
+    sentence: str = ""
+
+
+def say(api: KubernetesApi, root: Root, sentence: str) -> bool:
+    """Tell on the root why it waits; False where it says so already."""
+    if root.annotations.get(WAITS) == sentence:
+        return False
+    api.patch(root.path, {"metadata": {"uid": root.uid, "annotations": {WAITS: sentence}}})
+    return True
+
+
+class CycleContext:
+    """One pass over one pool; `placed` tells what it did.
+
+    Attributes:
+        ledger: As this pass read or wrote it last.
+    """
+
+    def __init__(self, api: KubernetesApi, ledger: PlacementLedger, *, holder: str, now: datetime) -> None:
+        self.api = api
+        self.ledger = ledger
+        self.holder = holder
+        self.now = now
+        self.placed: list[Placed] = []
+
+    @cached_property
+    def fleet(self) -> PoolState:
+        return read_pool_state(self.api, self.ledger.pool)
+
+    @cached_property
+    def nodes(self) -> dict[str, str]:
+        """Names of node objects by the host names that they alone have; costs less than the fleet."""
+        found = [each["metadata"] for each in self.api.items(NODES, bare=True)[0]]
+        hosts = [(each.get("labels") or {}).get(HOSTNAME, "") for each in found]
+        number = Counter(hosts)
+        return {host: str(each["name"]) for host, each in zip(hosts, found, strict=True) if number[host] == 1}
+
+    def pods(self, gang: QueuedGang) -> GangPods:
+        return by_rank(list_pods(self.api, gang.name), gang.wanted.num_pods)
+
+    def promise(self, gang: QueuedGang, servers: tuple[str, ...], *, since: str, whole: bool = False) -> Reservation:
+        """Promise `servers`, in the ledger."""
+        need = dict(gang.wanted.need)
+        made = Reservation(uid=gang.root.uid, servers=servers, need=need, since=since, by=self.holder, whole=whole)
+        return self.rewrite(gang, made)
+
+    def rewrite(self, gang: QueuedGang, promise: Reservation) -> Reservation:
+        if self.ledger.promises.get(gang.name) != promise:
+            self.ledger = write_ledger(self.api, self.ledger.with_promise(gang.name, promise))
+        return promise
+
+    def drop(self, names: Iterable[str]) -> None:
+        gone = [name for name in names if name in self.ledger.promises]
+        if gone:
+            self.ledger = write_ledger(self.api, self.ledger.without(gone))
+            self.placed += [Placed(gang=name, what="dropped") for name in gone]
+
+    def write_root(self, gang: QueuedGang, notes: Mapping[str, str | None], *, suspend: bool) -> None:
+        """Raises `Conflict` where the root changed since it was read."""
+        version = gang.root.object["metadata"]["resourceVersion"]
+        metadata = {"uid": gang.root.uid, "resourceVersion": version, "annotations": dict(notes)}
+        self.api.patch(gang.root.path, {"metadata": metadata, "spec": {"suspend": suspend}})
+
+    def unsuspend(self, gang: QueuedGang, notes: Mapping[str, str | None]) -> None:
+        """Its time counts from now: a Job that was suspended again would be measured by its earlier start.
+
+        The controller looks at the deadline before it notes the new start. JobSets forget the start of their Jobs.
+        Raises `Conflict` as `write_root` does.
+        """
+        if (gang.root.object.get("status") or {}).get("startTime"):
+            version = gang.root.object["metadata"]["resourceVersion"]
+            forgotten = {"metadata": {"uid": gang.root.uid, "resourceVersion": version}, "status": {"startTime": None}}
+            found = self.api.patch(f"{gang.root.path}/status", forgotten)
+            gang = replace(gang, root=Root(gang.root.path, found or gang.root.object))
+        self.write_root(gang, notes, suspend=False)
+
+    def note(self, gang: QueuedGang, notes: Mapping[str, str | None]) -> None:
+        self.api.patch(gang.root.path, {"metadata": {"uid": gang.root.uid, "annotations": dict(notes)}})
+
+    def say(self, gang: QueuedGang, sentence: str) -> None:
+        if say(self.api, gang.root, sentence):
+            self.tell(gang, "waits", sentence=sentence)
+
+    def tell(self, gang: QueuedGang, what: What, servers: tuple[str, ...] = (), *, sentence: str = "") -> None:
+        self.placed.append(Placed(gang=gang.name, what=what, servers=servers, sentence=sentence))
+
+    def refused(self, gang: QueuedGang) -> dict[str, str]:
+        """Servers that refused it not long ago, and why."""
+        if gang.refusal is None or self.age(gang.refusal.at) > REMEMBER_SECONDS:
+            return {}
+        return gang.refusal.servers
+
+    def age(self, time: str) -> float:
+        """Seconds since `time`."""
+        return (self.now - read_time(time)).total_seconds()

@@ -1,0 +1,71 @@
+"""What a gang requests of servers, read from its root: the number of its pods, their resources, where they may run.
+
+Requests, selector and tolerations are those of the pod template that will run, not of the PodSet: a site renders more
+into it than the PodSet says. Number, pool, priority and an earlier placement come from the PodSet.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gangline.errors import IntegrityError
+from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.objects.render_context import SPEC
+from gangline.launch.kubernetes.placement.resources import Amounts, pod_needs
+from gangline.spec.gang.podset import PodSet
+
+_PRIORITIES = {"low": 0, "normal": 1, "high": 2}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GangRequest:
+    gang: str
+    project: str = ""
+    num_pods: int
+    need: Amounts
+    """Of one pod."""
+    selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Mapping[str, Any], ...] = ()
+    pool: str = ""
+    """Servers of this pool alone; empty: those of none."""
+    priority: int = 1
+    """2 high, 1 normal, 0 low."""
+    tile: int = 1
+    """Consecutive pods that share a group."""
+    servers: tuple[str, ...] = ()
+    """These and no others, in node-rank order; empty: any."""
+    devices_per_pod: int = 0
+
+
+def wanted(root: Object, template: Object) -> GangRequest:
+    """What the gang of `root` asks, whose pods are made from the pod `template`.
+
+    Raises:
+        IntegrityError: The root's PodSet is missing or damaged.
+    """
+    podset = _podset(root)
+    spec, placement = template.get("spec") or {}, podset.placement
+    return GangRequest(
+        gang=podset.name,
+        project=podset.project,
+        num_pods=podset.num_nodes,
+        need=pod_needs(spec),
+        selector=spec.get("nodeSelector") or {},
+        tolerations=tuple(spec.get("tolerations") or ()),
+        pool=podset.pool or "",
+        priority=_PRIORITIES[podset.priority],
+        tile=placement.tile if placement else 1,
+        servers=tuple(each.name for each in placement.servers) if placement else (),
+        devices_per_pod=podset.resources.gpus or podset.procs_per_node,
+    )
+
+
+def _podset(root: Object) -> PodSet:
+    name = root["metadata"]["name"]
+    text = (root["metadata"].get("annotations") or {}).get(SPEC)
+    if text is None:
+        raise IntegrityError(f"{name}: wanted its PodSet in the annotation {SPEC}, found none; submit the gang again")
+    podset = PodSet.from_json(text)
+    if podset.name != name:
+        raise IntegrityError(f"{name}: {SPEC} is that of gang {podset.name}; submit the gang again")
+    return podset

@@ -1,0 +1,180 @@
+"""What a cluster has for gangs, as the planner reads it: equal nodes, whose number is that of the pods that fit.
+
+It counts what could be free, not what is: pods that jobs made will end, all others stay. When to start is the placer's
+business. Where this account may not list nodes, the quota of its namespace answers, else the site file; `origin` says.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gangline.errors import ConfigError
+from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
+from gangline.launch.kubernetes.placement.resources import Amounts, as_text, count, lacks, slots, subtract
+from gangline.launch.kubernetes.placement.servers import ServerFacts, read_servers, refusal
+from gangline.spec.config.site import GpuTable, PodTable
+from gangline.spec.devices import Devices, Inventory
+
+GPU_NAME = "nvidia.com/gpu.product"
+GPU_MEBIBYTES = "nvidia.com/gpu.memory"
+_BF16_SINCE = 8
+"""Major number of `nvidia.com/gpu.compute.major` from which a GPU has bf16."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """GPUs of one server, as one pod may take them."""
+
+    devices: Devices
+    pods: int
+
+
+def read_inventory(api: KubernetesApi, pod: PodTable, *, gpu: Mapping[str, GpuTable] | None = None) -> Inventory:
+    """What gangs of pods like `pod` can have on the cluster.
+
+    Args:
+        api: Its account needs to list nodes; without pods of others the answer counts as if they were gone.
+        pod: The site's `[pod]`.
+        gpu: The site's `[gpu]`, for what no label says.
+
+    Raises:
+        ConfigError: No server takes even one pod; each reason is named.
+    """
+    try:
+        servers = read_servers(api)
+    except ApiForbidden as denied:
+        return _from_quota(api, pod, gpu or {}, denied)
+    return inventory_of(servers, pod)
+
+
+def inventory_of(servers: Sequence[ServerFacts], pod: PodTable) -> Inventory:
+    """GPU servers where any takes a pod, else the cores of all."""
+    open_to_us = [each for each in servers if not refusal(each, pod.selector, tolerations(pod))]
+    origin = "kubernetes" if all(each.pods_known for each in servers) else "kubernetes, nodes alone"
+    kinds = _kinds(open_to_us, pod)
+    if kinds:
+        return _of_gpus(max(kinds.values(), key=_weight), pod, origin)
+    need = pod_need(pod, ranks=pod.procs or 1)
+    fits = sum(slots(_lasting(each), need) for each in open_to_us)
+    if fits == 0:
+        raise ConfigError(_nothing_fits(servers, pod, need))
+    return _of_cores(fits, pod, origin)
+
+
+def tolerations(pod: PodTable) -> list[Object]:
+    """Of the taints that the site's pods bear."""
+    return [{"key": key, "operator": "Exists"} for key in pod.tolerate]
+
+
+def pod_need(pod: PodTable, *, ranks: int, gpus: int = 0) -> dict[str, int]:
+    """Requests of one pod with `ranks` ranks."""
+    need = {
+        "cpu": math.ceil(1000 * ranks * pod.cpus),
+        "memory": math.ceil(ranks * pod.memory_bytes + pod.shm_bytes),
+        "pods": 1,
+    }
+    devices = {pod.gpu: gpus} | ({pod.rdma: gpus} if pod.rdma else {})
+    return need | {name: number for name, number in devices.items() if number}
+
+
+def _lasting(server: ServerFacts) -> dict[str, int]:
+    return subtract(server.allocatable, server.standing)
+
+
+def _kinds(servers: Iterable[ServerFacts], pod: PodTable) -> dict[str, list[_Found]]:
+    """Servers that take a pod with GPUs, by the GPUs' name."""
+    kinds: dict[str, list[_Found]] = {}
+    for server in servers:
+        lasting = _lasting(server)
+        gpus = pod.procs or lasting.get(pod.gpu, 0)
+        if gpus < 1 or not lasting.get(pod.gpu):
+            continue
+        if pods := slots(lasting, pod_need(pod, ranks=gpus, gpus=gpus)):
+            found = _Found(_devices(server.labels, gpus), pods)
+            kinds.setdefault(found.devices.name, []).append(found)
+    return kinds
+
+
+def _devices(labels: Mapping[str, str], number: int) -> Devices:
+    mebibytes, major = labels.get(GPU_MEBIBYTES, ""), labels.get("nvidia.com/gpu.compute.major", "")
+    return Devices(
+        kind="cuda",
+        name=labels.get(GPU_NAME, ""),
+        memory_bytes=int(mebibytes) * 2**20 if mebibytes.isdecimal() else None,
+        count=number,
+        has_bf16=int(major) >= _BF16_SINCE if major.isdecimal() else True,
+    )
+
+
+def _weight(kind: Sequence[_Found]) -> tuple[int, int, str]:
+    """All its GPUs, then their memory: the kind that most can be trained on."""
+    first = kind[0].devices
+    return sum(each.pods * each.devices.count for each in kind), first.memory_bytes or 0, first.name
+
+
+def _of_gpus(kind: Sequence[_Found], pod: PodTable, origin: str) -> Inventory:
+    smallest = min(kind, key=lambda each: (each.devices.count, each.devices.memory_bytes or math.inf))
+    number = smallest.devices.count
+    return Inventory(
+        num_nodes=sum(each.pods for each in kind),
+        cores=max(1, math.floor(number * pod.cpus)),
+        memory_bytes=int(number * pod.memory_bytes),
+        devices=(smallest.devices,),
+        origin=origin,
+    )
+
+
+def _of_cores(num_nodes: int, pod: PodTable, origin: str) -> Inventory:
+    """A rank counts as one core, whatever share of cores the site gives it: the planner starts one a core."""
+    ranks = pod.procs or 1
+    return Inventory(num_nodes=num_nodes, cores=ranks, memory_bytes=int(ranks * pod.memory_bytes), origin=origin)
+
+
+def _nothing_fits(servers: Sequence[ServerFacts], pod: PodTable, need: Amounts) -> str:
+    wanted = ", ".join(as_text(name, amount) for name, amount in need.items() if name != "pods")
+    if not servers:
+        return f"pod: wanted a server for {wanted}, found no nodes at all; is launch.context the right one?"
+    reasons = []
+    for each in servers:
+        short = lacks(_lasting(each), need)
+        reasons.append(f"{each.name} {refusal(each, pod.selector, tolerations(pod)) or 'lacks ' + ' and '.join(short)}")
+    more = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
+    return (
+        f"pod: wanted a server for {wanted}, found none: {'; '.join(reasons[:5])}{more}; smaller pod.cpus, "
+        "pod.memory_bytes or pod.shm_bytes works, or another pod.selector or pod.tolerate"
+    )
+
+
+def _from_quota(api: KubernetesApi, pod: PodTable, gpu: Mapping[str, GpuTable], denied: ApiForbidden) -> Inventory:
+    """The namespace's tightest quota, whoever uses it now; without one, what the site file tells of its GPUs."""
+    quotas = api.items(f"/api/v1/namespaces/{api.namespace}/resourcequotas")[0]
+    hard = _tightest((quota.get("spec") or {}).get("hard") or {} for quota in quotas)
+    kind, table = next(iter(gpu.items()), ("", None))
+    if pod.gpu in hard or (not hard and table):
+        ranks = pod.procs or 1
+        devices = Devices(kind="cuda", name=kind, memory_bytes=int(table.memory_bytes) if table else None, count=ranks)
+        fits = slots(hard, _limited(pod_need(pod, ranks=ranks, gpus=ranks), hard)) if hard else 1
+        if fits:
+            return _of_gpus([_Found(devices, fits)], pod, "quota" if hard else "site.toml")
+    fits = slots(hard, _limited(pod_need(pod, ranks=pod.procs or 1), hard)) if hard else 0
+    if not fits:
+        raise ConfigError(
+            f"wanted to know what the cluster has, found neither a right to list nodes nor a quota with room in "
+            f"namespace {api.namespace} ({denied}); bind gangline-reader, or state [gpu] in site.toml"
+        ) from denied
+    return _of_cores(fits, pod, "quota")
+
+
+def _tightest(quotas: Iterable[Mapping[str, str]]) -> dict[str, int]:
+    """Amounts that all quotas allow, by the resource's own name."""
+    least: dict[str, int] = {}
+    for hard in quotas:
+        for key, text in hard.items():
+            name = key.removeprefix("requests.").removeprefix("limits.")
+            if name in ("cpu", "memory", "pods") or "/" in name:
+                least[name] = min(least.get(name, count(name, text)), count(name, text))
+    return least
+
+
+def _limited(need: Amounts, hard: Amounts) -> dict[str, int]:
+    return {name: amount for name, amount in need.items() if name in hard}

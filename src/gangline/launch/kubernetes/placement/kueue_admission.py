@@ -1,0 +1,146 @@
+"""Admission of a gang by Kueue: the Workload of its root, and the servers and quota that it assigns. Reads only.
+
+Where Kueue knows a topology it names the server of each pod, in node-rank order; and it names the flavors on whose
+quota the pods count, whose labels they all select. `KueueAdmission` follows this for one gang.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from gangline.launch.kubernetes.client.api import KubernetesApi, Object
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts
+from gangline.launch.kubernetes.objects.kueue import GROUP, QUEUE_NAME
+from gangline.launch.kubernetes.objects.render_context import HOSTNAME, collection_path
+from gangline.launch.kubernetes.state.pods import true_condition
+from gangline.launch.kubernetes.state.roots import Root
+from gangline.spec.gang.podset import PlacedServer, Placement
+
+_VERSIONS = ("v1beta2", "v1beta1")
+"""Newest first; they tell a topology assignment in two forms, and all else alike."""
+
+
+def kueue_version(facts: ClusterFacts) -> str | None:
+    """The newest that the cluster serves."""
+    return next((each for each in _VERSIONS if f"{GROUP}/{each}/workloads" in facts.served), None)
+
+
+def is_queued(root: Root) -> bool:
+    """Kueue has `root` in a queue: it alone suspends it."""
+    return QUEUE_NAME in (root.object["metadata"].get("labels") or {})
+
+
+def read_workload(api: KubernetesApi, root: Root, facts: ClusterFacts) -> Object | None:
+    """None: Kueue is not there, or has not come to it."""
+    version = kueue_version(facts)
+    if version is None:
+        return None
+    path = collection_path(f"{GROUP}/{version}", "workloads", api.namespace)
+    found, _ = api.items(path, labels=f"{GROUP}/job-uid={root.uid}")
+    return found[0] if found else None
+
+
+def read_flavor_labels(api: KubernetesApi, workload: Object, facts: ClusterFacts) -> dict[str, str]:
+    """Labels of the servers that the pods of `workload` are counted on. Raises `Denied`."""
+    labels: dict[str, str] = {}
+    for name in sorted({flavor for each in _assigned(workload) for flavor in (each.get("flavors") or {}).values()}):
+        found = api.get(f"/apis/{GROUP}/{kueue_version(facts)}/resourceflavors/{name}") or {}
+        labels |= (found.get("spec") or {}).get("nodeLabels") or {}
+    return labels
+
+
+def is_admitted(workload: Object) -> bool:
+    return true_condition(workload, "Admitted") is not None
+
+
+def assignment(workload: Object) -> Placement | None:
+    """Pods of a Workload in the order of its domains, which Kueue sorts and fills by completion index.
+
+    None before its admission, or where no server is named.
+    """
+    told = next((each["topologyAssignment"] for each in _assigned(workload) if each.get("topologyAssignment")), None)
+    if told is None or told["levels"][-1:] != [HOSTNAME]:
+        return None
+    servers = tuple(_server(values) for values, count in _domains(told) for _ in range(count))
+    return Placement(servers=servers, devices_per_server=0, labels=tuple(told["levels"])) if servers else None
+
+
+def off_flavor(pods: Iterable[Object], labels: Mapping[str, str]) -> str:
+    """Which pod may run where no quota counts it: a Kueue that speaks to another Trainer loses the labels; or empty."""
+    for pod in pods:
+        selector = pod["spec"].get("nodeSelector") or {}
+        lacking = {key: value for key, value in labels.items() if selector.get(key) != value}
+        if lacking:
+            return (
+                f"pod {pod['metadata']['name']}: wanted the node selector {lacking} of its flavor, found "
+                f'{selector or "none"}; this Kueue does not speak to this Trainer: launch.launcher = "job" works'
+            )
+    return ""
+
+
+def _assigned(workload: Object) -> list[Any]:
+    return ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or []
+
+
+def _domains(told: Mapping[str, Any]) -> Iterator[tuple[list[str], int]]:
+    """(value of each level, pods) of each domain, from either form."""
+    for domain in told.get("domains") or ():
+        yield list(domain["values"]), int(domain["count"])
+    for part in told.get("slices") or ():
+        number = int(part["domainCount"])
+        levels = [_values(each, number) for each in part["valuesPerLevel"]]
+        counts = part["podCounts"]
+        pods = counts.get("individual") or [counts["universal"]] * number
+        for place in range(number):
+            yield [values[place] for values in levels], int(pods[place])
+
+
+def _values(told: Mapping[str, Any], number: int) -> list[str]:
+    if "universal" in told:
+        return [str(told["universal"])] * number
+    each = told["individual"]
+    return [f"{each.get('prefix', '')}{root}{each.get('suffix', '')}" for root in each["roots"]]
+
+
+def _server(values: list[str]) -> PlacedServer:
+    """Host name, the level above it as the group, the one above that as the block."""
+    block, group, name = ["", "", *values][-3:]
+    return PlacedServer(name=name, group=group, block=block)
+
+
+LOOK_SECONDS = 3.0
+"""How often Kueue is asked, while there is something to learn."""
+
+
+class KueueAdmission:
+    """One gang's admission, and the next one after it was put back."""
+
+    def __init__(self, api: KubernetesApi, *, facts: ClusterFacts) -> None:
+        self.servers: tuple[str, ...] = ()
+        """As Kueue assigned them, in node-rank order; empty where it assigns none."""
+        self.wrong = ""
+        """Why the gang may not go on."""
+        self._api, self._facts = api, facts
+        self._looked = float("-inf")
+        self._checked: set[str] = set()
+
+    def is_due(self, root: Root, pods: Iterable[Object]) -> bool:
+        """Some pod of an admitted gang was not looked at yet."""
+        if not is_queued(root) or time.monotonic() - self._looked < LOOK_SECONDS:
+            return False
+        return not root.is_suspended and any(_uid(pod) not in self._checked for pod in pods)
+
+    def look(self, root: Root, pods: list[Object]) -> None:
+        """Raises `Denied` where this account may not read flavors: the servers are known even so."""
+        self._looked = time.monotonic()
+        workload = read_workload(self._api, root, self._facts)
+        if workload is None or not is_admitted(workload):
+            return
+        placement = assignment(workload)
+        self.servers = tuple(each.name for each in placement.servers) if placement else ()
+        self.wrong = off_flavor(pods, read_flavor_labels(self._api, workload, self._facts))
+        self._checked |= {_uid(pod) for pod in pods}
+
+
+def _uid(pod: Object) -> str:
+    return str(pod["metadata"]["uid"])

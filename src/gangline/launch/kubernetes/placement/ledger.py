@@ -1,0 +1,153 @@
+"""The ledger: which servers are promised to which gang. It is what makes two placers safe; a lease only saves work.
+
+One ConfigMap a pool, a key a gang. A placer reads it **before** nodes, pods and roots, and writes it by
+compare-and-set: of a promise that was dropped before the read the gang is gone, or suspended, in what is read after; a
+promise made since refuses the write. So no server is promised twice, whatever placers are alive, slow or dead.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from gangline.errors import CapacityError, IntegrityError
+from gangline.launch.kubernetes.client.api import ApiConflict, KubernetesApi, Object
+from gangline.launch.kubernetes.objects.render_context import MANAGED_BY, POOL, ROLE
+from gangline.launch.kubernetes.placement.resources import Amounts, add, subtract
+from gangline.spec.codec import canonical, from_json
+from gangline.units import format_bytes
+
+MOST_BYTES = 1_000_000
+"""Of all keys and values; a ConfigMap takes 1,048,576."""
+LABELS = {MANAGED_BY: "gangline", ROLE: "ledger"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reservation:
+    """Servers of one gang, from before its first pod until its root is gone or ended."""
+
+    schema: int = 1
+    uid: str
+    """Of the root: another root of that name has no promise."""
+    servers: tuple[str, ...]
+    """In node-rank order; a name comes as often as it takes pods."""
+    leaving: tuple[str, ...] = ()
+    """Servers of pods that were moved while their gates are closed: held, as a slower placer may send them there."""
+    need: dict[str, int]
+    """Of one pod, in the scheduler's units."""
+    since: str
+    """RFC 3339."""
+    by: str = ""
+    """Which placer, for people."""
+    whole: bool = False
+    """All its pods were bound once: a pod that is missing since then is replaced, the others run on."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlacementLedger:
+    pool: str = ""
+    version: str | None = None
+    """Resource version it was read at; None: there is no such object yet."""
+    promises: Mapping[str, Reservation] = field(default_factory=dict)
+    """By gang."""
+
+    def with_promise(self, gang: str, promise: Reservation) -> "PlacementLedger":
+        return replace(self, promises={**self.promises, gang: promise})
+
+    def without(self, gangs: Iterable[str]) -> "PlacementLedger":
+        gone = set(gangs)
+        return replace(self, promises={gang: each for gang, each in self.promises.items() if gang not in gone})
+
+    def outstanding(self, bound: Mapping[tuple[str, str], Amounts]) -> dict[str, dict[str, int]]:
+        """By server: promised, but not yet requested by pods that are bound there.
+
+        Args:
+            bound: Requests of the pods of (gang, server) that are bound.
+        """
+        rest: dict[str, dict[str, int]] = {}
+        for gang, promise in self.promises.items():
+            for server, promised in _by_server(promise).items():
+                missing = subtract(promised, bound.get((gang, server), {}))
+                rest[server] = add(rest.get(server, {}), {name: max(0, left) for name, left in missing.items()})
+        return rest
+
+
+def ledger_path(namespace: str, pool: str = "") -> str:
+    return f"/api/v1/namespaces/{namespace}/configmaps/{ledger_name(pool)}"
+
+
+def ledger_name(pool: str = "") -> str:
+    return f"gangline-ledger-{pool}" if pool else "gangline-ledger"
+
+
+def read_ledger(api: KubernetesApi, pool: str = "") -> PlacementLedger:
+    """The ledger of `pool` as it stands; an absent one is empty.
+
+    Raises:
+        IntegrityError: Somebody else wrote into it; nothing is placed until it is removed, which loses nothing.
+    """
+    found = api.get(ledger_path(api.namespace, pool))
+    if found is None:
+        return PlacementLedger(pool=pool)
+    data = found.get("data") or {}
+    promises = {gang: _read(gang, text, api.namespace, pool) for gang, text in sorted(data.items())}
+    return PlacementLedger(pool=pool, version=found["metadata"]["resourceVersion"], promises=promises)
+
+
+def write_ledger(api: KubernetesApi, ledger: PlacementLedger) -> PlacementLedger:
+    """Write `ledger` where it still stands as it was read; the answer is the one to go on with.
+
+    Raises:
+        Conflict: Another placer was first: read all anew.
+        CapacityError: It would be larger than an object may be.
+        Away: Whether it was written is not known: read all anew.
+    """
+    body = _object(api.namespace, ledger)
+    if ledger.version is None:
+        written = api.create(f"/api/v1/namespaces/{api.namespace}/configmaps", body)
+    else:
+        answer = api.replace(ledger_path(api.namespace, ledger.pool), body)
+        if answer is None:
+            raise ApiConflict(
+                f"{ledger_name(ledger.pool)} was deleted since it was read; it is written anew at the next step"
+            )
+        written = answer
+    return replace(ledger, version=written["metadata"]["resourceVersion"])
+
+
+def _object(namespace: str, ledger: PlacementLedger) -> Object:
+    data = {gang: canonical(each).decode() for gang, each in sorted(ledger.promises.items())}
+    size = sum(len(gang) + len(text.encode()) for gang, text in data.items())
+    if size > MOST_BYTES:
+        raise CapacityError(
+            f"{ledger_name(ledger.pool)}: wanted at most {format_bytes(MOST_BYTES)}, found {format_bytes(size)} for "
+            f"{len(data)} gangs; it has room when one of them ends, or give some servers a pool of their own (label "
+            f"{POOL})"
+        )
+    version = {} if ledger.version is None else {"resourceVersion": ledger.version}
+    metadata = {"name": ledger_name(ledger.pool), "namespace": namespace, "labels": dict(LABELS), **version}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def _read(gang: str, text: str, namespace: str, pool: str) -> Reservation:
+    try:
+        promise = from_json(Reservation, text)
+        _demand(bool(promise.servers) and all(promise.servers), "servers by name", promise.servers)
+        _demand(all(amount >= 0 for amount in promise.need.values()), "amounts of at least 0", promise.need)
+    except (IntegrityError, RecursionError) as error:
+        raise IntegrityError(
+            f"{ledger_name(pool)}, key {gang}: {error}; nothing is placed while it stands: `kubectl delete configmap "
+            f"{ledger_name(pool)} -n {namespace}`, then the placer writes it anew from the gangs that run"
+        ) from error
+    return promise
+
+
+def _demand(holds: bool, wanted: str, found: object) -> None:
+    if not holds:
+        raise IntegrityError(f"wanted {wanted}, found {json.dumps(found)[:80]}")
+
+
+def _by_server(promise: Reservation) -> dict[str, dict[str, int]]:
+    promised: dict[str, dict[str, int]] = {}
+    for server in (*promise.servers, *promise.leaving):
+        promised[server] = add(promised.get(server, {}), promise.need)
+    return promised

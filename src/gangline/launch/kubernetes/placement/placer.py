@@ -1,0 +1,91 @@
+"""The placer: gives queued gangs their servers, whole gangs only, on clusters without another gang scheduler.
+
+A gang's root waits suspended and marked. `step` reserves servers for it in the ledger, unsuspends it, waits until all
+its pods exist behind their gates, then opens all gates. Every write leaves a state that the next step, of this placer
+or of another, completes; `scheduling_cycle` has the rules.
+"""
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import structlog
+
+from gangline.errors import CapacityError, IntegrityError
+from gangline.launch.kubernetes.client.api import ApiConflict, ApiExpired, ApiRejected, ApiUnavailable, KubernetesApi
+from gangline.launch.kubernetes.placement.cycle_context import CycleContext, Placed, say
+from gangline.launch.kubernetes.placement.lease import hold_lease
+from gangline.launch.kubernetes.placement.ledger import read_ledger
+from gangline.launch.kubernetes.placement.queued_gangs import QueuedGangs, UnreadableGang
+from gangline.launch.kubernetes.placement.scheduling_cycle import run_scheduling_cycle
+from gangline.launch.kubernetes.placement.server_selection import ServerSelector, select_servers
+
+BUSY_SECONDS, IDLE_SECONDS, TROUBLE_SECONDS = 0.2, 1.0, 5.0
+"""Between steps: something happened, nothing did, the cluster is away."""
+
+log = structlog.get_logger()
+
+
+class Placer:
+    """Any number of them may step at once: what one promised the others see, or their write is refused."""
+
+    def __init__(self, api: KubernetesApi, *, holder: str, choose: ServerSelector = select_servers) -> None:
+        self._api = api
+        self._holder = holder
+        self._choose = choose
+        self._gangs = QueuedGangs(api)
+
+    def step(self, now: datetime) -> list[Placed]:
+        """One pass over all marked gangs of the namespace; waits for nothing.
+
+        Raises:
+            Away: The cluster does not answer, or not to all; step again.
+            Denied: This account lacks a right; the message names it.
+            IntegrityError: A ledger is damaged; the message says what to do. Gangs of other pools were placed.
+        """
+        gangs, unreadable = self._gangs.read()
+        placed = [said for each in unreadable if (said := self._tell(each))]
+        damaged: IntegrityError | None = None
+        for pool in sorted({gang.wanted.pool for gang in gangs}):
+            try:
+                placed += self._round(pool, now)
+            except ApiConflict as error:
+                log.debug("placer_second", pool=pool, why=str(error))
+            except IntegrityError as error:
+                damaged = error
+        if damaged is not None:
+            raise damaged
+        return placed
+
+    def _round(self, pool: str, now: datetime) -> list[Placed]:
+        ledger = read_ledger(self._api, pool)  # before the roots: see `ledger`
+        gangs = [gang for gang in self._gangs.read()[0] if gang.wanted.pool == pool]
+        turn = CycleContext(self._api, ledger, holder=self._holder, now=now)
+        run_scheduling_cycle(turn, gangs, self._choose)
+        return turn.placed
+
+    def _tell(self, bad: UnreadableGang) -> Placed | None:
+        name = str(bad.root.object["metadata"]["name"])
+        return Placed(gang=name, what="waits", sentence=bad.why) if say(self._api, bad.root, bad.why) else None
+
+
+def run_placer(
+    api: KubernetesApi, *, holder: str, stop: threading.Event, passed: Callable[[], object] = lambda: None
+) -> None:
+    """Place gangs until `stop`; a second placer of the namespace stands by. `passed` is called after each pass.
+
+    Raises:
+        Denied: This account lacks a right.
+    """
+    placer, seconds = Placer(api, holder=holder), IDLE_SECONDS
+    while not stop.wait(seconds):
+        now = datetime.now(UTC)
+        try:
+            placed = placer.step(now) if hold_lease(api, holder=holder, now=now) else []
+            for each in placed:
+                log.info(f"gang_{each.what}", gang=each.gang, servers=",".join(each.servers), why=each.sentence)
+            seconds = BUSY_SECONDS if any(each.what != "waits" for each in placed) else IDLE_SECONDS
+        except (ApiUnavailable, ApiExpired, ApiRejected, CapacityError, IntegrityError) as error:
+            log.warning("placer_trouble", why=str(error))
+            seconds = TROUBLE_SECONDS
+        passed()

@@ -1,0 +1,147 @@
+"""Gangs that wait for the placer: their roots, what they request, and earlier refusals. Writes nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from gangline.errors import IntegrityError
+from gangline.launch.kubernetes.client.api import KubernetesApi, Object
+from gangline.launch.kubernetes.objects.render_context import MANAGED_BY, QUEUED
+from gangline.launch.kubernetes.placement.gang_request import GangRequest, wanted
+from gangline.launch.kubernetes.state.roots import JOB, JOBSET, RUNTIME, TRAINJOB, Root, RootKind
+from gangline.spec.codec import from_json
+
+PLACED = "gangline/placed"
+"""On a root: the promise under which it was unsuspended last. On a pod: when its gate fell."""
+REFUSED = "gangline/refused"
+"""On a root: a `Refusal`."""
+KINDS = (JOB, TRAINJOB, JOBSET)
+READS_A_PROBE = 100
+"""A kind that is not served is asked for again after so many reads."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """Servers were promised, and not all pods came to run there."""
+
+    times: int
+    at: str
+    """RFC 3339, the last time."""
+    until: str
+    """Not tried again before."""
+    servers: dict[str, str] = field(default_factory=dict)
+    """Who refused, and why."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueuedGang:
+    root: Root
+    wanted: GangRequest
+    queued: datetime
+    refusal: Refusal | None = None
+
+    @property
+    def name(self) -> str:
+        return self.wanted.gang
+
+    @property
+    def turn(self) -> tuple[int, datetime, str]:
+        """Its place among the gangs of its project: priority, then age."""
+        return -self.wanted.priority, self.queued, self.name
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableGang:
+    """A marked root that nobody can place; the others go on."""
+
+    root: Root
+    why: str
+
+
+class QueuedGangs:
+    """Reads marked gangs again and again; what cannot change of a root is read once."""
+
+    def __init__(self, api: KubernetesApi) -> None:
+        self._api = api
+        self._wanted: dict[str, GangRequest] = {}
+        self._served = {JOB}
+        self._reads = 0
+
+    def read(self) -> tuple[list[QueuedGang], list[UnreadableGang]]:
+        """Living marked gangs of the namespace, in their turn."""
+        good, bad = [], []
+        for root in self._roots():
+            try:
+                good.append(self._marked(root))
+            except IntegrityError as error:
+                bad.append(UnreadableGang(root, str(error)))
+        living = {each.root.uid for each in good}
+        self._wanted = {uid: each for uid, each in self._wanted.items() if uid in living}
+        return sorted(good, key=lambda each: each.turn), bad
+
+    def _roots(self) -> list[Root]:
+        if self._reads % READS_A_PROBE == 0:
+            self._served |= {kind for kind in KINDS if kind not in self._served and self._is_served(kind)}
+        self._reads += 1
+        found = []
+        for kind in (each for each in KINDS if each in self._served):
+            path = kind.path(self._api.namespace)
+            for each in self._api.items(path, labels=f"{MANAGED_BY}=gangline")[0]:
+                root = Root(f"{path}/{each['metadata']['name']}", each)
+                if QUEUED in root.annotations and is_living(root):
+                    found.append(root)
+        return found
+
+    def _is_served(self, kind: RootKind) -> bool:
+        found = self._api.read(f"/apis/{kind.group_version}") or {}
+        return any(each.get("name") == kind.plural for each in found.get("resources") or ())
+
+    def _marked(self, root: Root) -> QueuedGang:
+        if root.uid not in self._wanted:
+            self._wanted[root.uid] = wanted(root.object, self._template(root))
+        marked, made = root.annotations[QUEUED], root.object["metadata"].get("creationTimestamp", "")
+        refusal = root.annotations.get(REFUSED)
+        return QueuedGang(
+            root=root,
+            wanted=self._wanted[root.uid],
+            queued=max(read_time(marked), read_time(made)),
+            refusal=from_json(Refusal, refusal) if refusal else None,
+        )
+
+    def _template(self, root: Root) -> Object:
+        """Of the pods: in the Job, in the JobSet, or in the runtime that a TrainJob names."""
+        spec = root.object["spec"]
+        if "template" in spec:
+            template: Object = spec["template"]
+            return template
+        if "runtimeRef" in spec:
+            name = spec["runtimeRef"]["name"]
+            runtime = self._api.get(RUNTIME.path(self._api.namespace, name))
+            if runtime is None:
+                raise IntegrityError(
+                    f"{root.path}: wanted its TrainingRuntime {name}, found none; submit the gang again"
+                )
+            spec = runtime["spec"]["template"]["spec"]
+        return _only(spec.get("replicatedJobs") or (), root)
+
+
+def is_living(root: Root) -> bool:
+    """Neither ended nor about to: it may hold servers."""
+    return not (root.is_being_deleted or root.cancelled is not None or root.outcome or root.condition("FailureTarget"))
+
+
+def _only(jobs: Sequence[Any], root: Root) -> Object:
+    if len(jobs) != 1:
+        raise IntegrityError(f"{root.path}: wanted one replicated job, found {len(jobs)}; submit the gang again")
+    template: Object = jobs[0]["template"]["spec"]["template"]
+    return template
+
+
+def read_time(text: str) -> datetime:
+    """Of a mark; one that is no time counts as very old."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return datetime.fromtimestamp(0, UTC)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

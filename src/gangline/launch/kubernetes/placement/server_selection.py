@@ -1,0 +1,209 @@
+"""Selection of servers for a gang: fewest blocks, then fewest groups, then least capacity left over. Pure.
+
+Groups are contiguous in node-rank order, and so are the servers of a block, so a ring over all ranks crosses between
+groups as rarely as it can. Numbers of blocks and groups are exact, what is left over is a best fit. The same inputs
+give the same answer: ties go by name.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, groupby
+
+from gangline.launch.kubernetes.placement.gang_request import GangRequest
+from gangline.launch.kubernetes.placement.resources import as_text
+from gangline.launch.kubernetes.placement.servers import ServerFacts
+from gangline.spec.gang.podset import PlacedServer, Placement
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerCapacity:
+    """How many pods of one gang a server takes."""
+
+    server: ServerFacts
+    pods: int
+    """Now."""
+    pods_empty: int
+    """If no gang and no job were there."""
+    refuses: str = ""
+    """Why it takes none, whatever is free."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoPlacement:
+    sentence: str
+    fits: int
+    """Pods that would find room now."""
+    never: bool = False
+    """Even the empty servers have too little room."""
+
+
+ServerSelector = Callable[[Sequence[ServerCapacity], GangRequest], Placement | NoPlacement]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    block: str
+    name: str
+    rooms: tuple[ServerCapacity, ...]
+    pods: int
+    """Whole tiles only."""
+
+
+def select_servers(rooms: Sequence[ServerCapacity], wanted: GangRequest) -> Placement | NoPlacement:
+    """Servers for `wanted` in node-rank order, or why there are none."""
+    if wanted.servers:
+        return _as_asked(rooms, wanted)
+    chosen = _fewest(_groups(rooms, wanted.tile), wanted.num_pods)
+    return _placement(_fill(chosen, wanted), wanted) if chosen else why_not(rooms, wanted)
+
+
+def select_replacement(rooms: Iterable[ServerCapacity], lost: PlacedServer) -> PlacedServer | None:
+    """Where the pod of `lost` goes: back, else to its group, else to its block, else anywhere; None: nowhere."""
+
+    def distance(room: ServerCapacity) -> tuple[bool, bool, bool, tuple[object, ...]]:
+        each = room.server
+        return each.name != lost.name, each.group != lost.group, each.block != lost.block, natural(each.name)
+
+    found = min((room for room in rooms if room.pods > 0), key=distance, default=None)
+    return _server(found) if found else None
+
+
+def why_not(rooms: Sequence[ServerCapacity], wanted: GangRequest) -> NoPlacement:
+    """What is missing, as a part of a sentence."""
+    fits = sum(group.pods for group in _groups(rooms, wanted.tile))
+    empty = sum(room.pods_empty // wanted.tile * wanted.tile for room in rooms)
+    never = sum(room.pods_empty for room in rooms) < wanted.num_pods
+    asks = f"{wanted.num_pods} pods of {need_text(wanted)}"
+    of_pool = f" of pool {wanted.pool}" if wanted.pool else ""
+    if never:
+        sentence = f"{asks} never fit: {_count(empty, 'pod')} would, were all servers{of_pool} empty"
+        return NoPlacement(sentence=sentence, fits=fits, never=True)
+    there = f"{_count(len(rooms), 'server')}{of_pool}"
+    return NoPlacement(sentence=f"{asks} need room: {fits} fit now on {there}{_refusing(rooms)}", fits=fits)
+
+
+def need_text(wanted: GangRequest) -> str:
+    """`8 nvidia.com/gpu, 64 cpu, 512 GB memory`: devices first."""
+    order = sorted((name for name in wanted.need if name != "pods"), key=lambda name: ("/" not in name, name))
+    return ", ".join(as_text(name, wanted.need[name]) for name in order if wanted.need[name]) or "any size"
+
+
+@lru_cache(maxsize=65_536)
+def natural(name: str) -> tuple[object, ...]:
+    """Sorts `a-2` before `a-10`."""
+    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name))
+
+
+def _as_asked(rooms: Sequence[ServerCapacity], wanted: GangRequest) -> Placement | NoPlacement:
+    by_name = {room.server.name: room for room in rooms}
+    for name in dict.fromkeys(wanted.servers):
+        number, room = wanted.servers.count(name), by_name.get(name)
+        if room is None:
+            return NoPlacement(sentence=f"its plan names server {name}, which is not there", fits=0)
+        if room.pods < number:
+            reason = room.refuses or f"has room for {room.pods} of {number} pods of {need_text(wanted)}"
+            return NoPlacement(sentence=f"its plan names server {name}, which {reason}", fits=0)
+    return _placement([by_name[name] for name in wanted.servers], wanted)
+
+
+def _groups(rooms: Iterable[ServerCapacity], tile: int) -> list[_Group]:
+    def place(room: ServerCapacity) -> tuple[tuple[object, ...], tuple[object, ...]]:
+        return natural(room.server.block), natural(room.server.group)
+
+    groups = []
+    for _, members in groupby(sorted(rooms, key=lambda room: (*place(room), natural(room.server.name))), key=place):
+        here = tuple(members)
+        pods = sum(room.pods for room in here) // tile * tile
+        groups.append(_Group(here[0].server.block, here[0].server.group, here, pods))
+    return groups
+
+
+def _fewest(groups: Sequence[_Group], num_pods: int) -> list[_Group]:
+    """Groups that hold `num_pods`, in order; empty: there are none."""
+    blocks = {
+        name: sorted(members, key=lambda group: -group.pods)
+        for name, members in groupby((group for group in groups if group.pods), key=lambda group: group.block)
+    }
+    shares = _shares(blocks, num_pods)
+    taken = {name: members[: shares.get(name, 0)] for name, members in blocks.items()}
+    chosen = _tightened(blocks, taken, num_pods)
+    return [group for group in groups if group in chosen]
+
+
+def _shares(blocks: Mapping[str, Sequence[_Group]], num_pods: int) -> dict[str, int]:
+    """Groups to take of each block, its largest first: fewest blocks, then fewest groups in all.
+
+    `most[b][r]` is the most pods that r groups in b blocks hold; a block gives its j largest groups or none.
+    """
+    sums = {name: list(accumulate((group.pods for group in members), initial=0)) for name, members in blocks.items()}
+    largest = list(accumulate(sorted((each[-1] for each in sums.values()), reverse=True)))
+    num_blocks = next((i + 1 for i, pods in enumerate(largest) if pods >= num_pods), 0)
+    most: list[dict[int, tuple[int, tuple[tuple[str, int], ...]]]] = [{} for _ in range(num_blocks + 1)]
+    most[0][0] = (0, ())
+    for name, pods_of in sums.items():
+        for b in range(num_blocks, 0, -1):
+            for r, (pods, path) in most[b - 1].items():
+                for j in range(1, len(pods_of)):
+                    if pods + pods_of[j] > most[b].get(r + j, (-1, ()))[0]:
+                        most[b][r + j] = (pods + pods_of[j], (*path, (name, j)))
+                    if pods + pods_of[j] >= num_pods:
+                        break
+    enough = [r for r, (pods, _) in most[num_blocks].items() if pods >= num_pods] if num_blocks else []
+    return dict(most[num_blocks][min(enough)][1]) if enough else {}
+
+
+def _tightened(
+    blocks: Mapping[str, Sequence[_Group]], taken: Mapping[str, Sequence[_Group]], num_pods: int
+) -> list[_Group]:
+    """The same numbers of groups in the same blocks, each exchanged for a smaller one while all pods fit."""
+    chosen = [group for members in taken.values() for group in members]
+    while True:
+        spare = sum(group.pods for group in chosen) - num_pods
+        swaps = [
+            (old.pods - new.pods, old, new)
+            for old in chosen
+            for new in blocks[old.block]
+            if new not in chosen and 0 < old.pods - new.pods <= spare
+        ]
+        if not swaps:
+            return chosen
+        _, old, new = max(swaps, key=lambda swap: swap[0])
+        chosen[chosen.index(old)] = new
+
+
+def _fill(groups: Iterable[_Group], wanted: GangRequest) -> list[ServerCapacity]:
+    """One room a pod; of a group the servers with most room are taken, so that pods stay together."""
+    rooms: list[ServerCapacity] = []
+    for group in groups:
+        left = min(group.pods, wanted.num_pods - len(rooms))
+        here: list[ServerCapacity] = []
+        for room in sorted(group.rooms, key=lambda each: (-each.pods, natural(each.server.name))):
+            here += [room] * min(room.pods, left - len(here))
+        rooms += sorted(here, key=lambda each: natural(each.server.name))
+    return rooms
+
+
+def _placement(rooms: Sequence[ServerCapacity], wanted: GangRequest) -> Placement:
+    relied = {label: None for room in rooms for label in room.server.relied}
+    return Placement(
+        servers=tuple(_server(room) for room in rooms),
+        devices_per_server=wanted.devices_per_pod,
+        tile=wanted.tile,
+        labels=tuple(relied),
+    )
+
+
+def _server(room: ServerCapacity) -> PlacedServer:
+    return PlacedServer(name=room.server.name, group=room.server.group, block=room.server.block)
+
+
+def _refusing(rooms: Sequence[ServerCapacity]) -> str:
+    named = [f"{room.server.name} {room.refuses}" for room in rooms if room.refuses]
+    more = f" and {len(named) - 3} more take none" if len(named) > 3 else ""
+    return f"; {', '.join(named[:3])}{more}" if named else ""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,168 @@
+"""The servers of a cluster as placement sees them: nodes, and what the pods of everybody leave free on each.
+
+One server is one node, called by its host name label, because that is what a pod can be bound to.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
+from gangline.launch.kubernetes.objects.render_context import GANG, HOSTNAME, POOL
+from gangline.launch.kubernetes.placement.resources import Amounts, add, pod_needs, read_amounts, subtract
+from gangline.launch.kubernetes.placement.topology import LEAVES, Location, NodeLabels, locate
+from gangline.launch.kubernetes.state.pods import is_over
+
+NODES = "/api/v1/nodes"
+PODS = "/api/v1/pods"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerFacts:
+    name: str
+    """Its host name label."""
+    node: str
+    """Name of its node object."""
+    group: str = ""
+    block: str = ""
+    relied: tuple[str, ...] = ()
+    """Labels that group and block were read from."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Mapping[str, Any], ...] = ()
+    allocatable: Amounts = field(default_factory=dict)
+    free: Amounts = field(default_factory=dict)
+    """Allocatable, less the requests of all pods bound there."""
+    standing: Amounts = field(default_factory=dict)
+    """Requests of the pods that no job made: they will not go away by themselves."""
+    why_not: str = ""
+    """Why nothing at all can be placed there; empty: something can."""
+    pods_known: bool = True
+    """False: this account may not list everybody's pods, `free` is all that is allocatable."""
+
+    @property
+    def pool(self) -> str:
+        return self.labels.get(POOL, "")
+
+
+def read_servers(api: KubernetesApi) -> tuple[ServerFacts, ...]:
+    """Every server, by name.
+
+    Raises:
+        Denied: This account may not list nodes.
+        ConfigError: The fabric labels contradict each other.
+    """
+    nodes, _ = api.items(NODES)
+    try:
+        pods = api.items(PODS, fields="status.phase!=Succeeded,status.phase!=Failed")[0]
+    except ApiForbidden:
+        return survey(nodes, None)
+    return survey(nodes, pods)
+
+
+def survey(nodes: Sequence[Object], pods: Iterable[Object] | None) -> tuple[ServerFacts, ...]:
+    """Servers of these nodes beside these pods; None: nobody may see the pods."""
+    requested, standing = _requests(pods or ())
+    locations = locate(_site(node) for node in nodes)
+    doubles = _doubles(nodes)
+    servers = [
+        _server(node, locations[node["metadata"]["name"]], requested, standing, doubles, known=pods is not None)
+        for node in nodes
+    ]
+    return tuple(sorted(servers, key=lambda each: (each.name, each.node)))
+
+
+def refusal(server: ServerFacts, selector: Mapping[str, str], tolerations: Iterable[Mapping[str, Any]]) -> str:
+    """Why this server takes no pod with `selector` and `tolerations`, whatever it asks; empty: it may."""
+    if server.why_not:
+        return server.why_not
+    for key, value in selector.items():
+        if server.labels.get(key) != value:
+            return f"lacks the label {key}={value}"
+    tolerated = list(tolerations)
+    for taint in server.taints:
+        if taint.get("effect") != "PreferNoSchedule" and not any(_bears(each, taint) for each in tolerated):
+            return f"has the taint {taint.get('key')}"
+    return ""
+
+
+def _server(
+    node: Object,
+    location: Location,
+    requested: Mapping[str, Amounts],
+    standing: Mapping[str, Amounts],
+    doubles: frozenset[str],
+    *,
+    known: bool,
+) -> ServerFacts:
+    name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
+    spec, allocatable = node.get("spec") or {}, read_amounts((node.get("status") or {}).get("allocatable"))
+    host = labels.get(HOSTNAME, "")
+    return ServerFacts(
+        name=host or name,
+        node=name,
+        group=location.group,
+        block=location.block,
+        relied=location.relied,
+        labels=labels,
+        taints=tuple(spec.get("taints") or ()),
+        allocatable=allocatable,
+        free=subtract(allocatable, requested.get(name, {})),
+        standing=standing.get(name, {}),
+        why_not=_why_not(spec, host, doubles),
+        pods_known=known,
+    )
+
+
+def _why_not(spec: Object, host: str, doubles: frozenset[str]) -> str:
+    if spec.get("unschedulable"):
+        return "is cordoned"
+    if not host:
+        return f"lacks the label {HOSTNAME}, by which pods are bound"
+    return f"shares its host name label {host} with another node" if host in doubles else ""
+
+
+def _doubles(nodes: Iterable[Object]) -> frozenset[str]:
+    hosts = Counter((node["metadata"].get("labels") or {}).get(HOSTNAME) for node in nodes)
+    return frozenset(host for host, number in hosts.items() if host and number > 1)
+
+
+def _site(node: Object) -> NodeLabels:
+    metadata = node["metadata"]
+    leaves = (metadata.get("annotations") or {}).get(LEAVES, "")
+    return NodeLabels(
+        node=metadata["name"],
+        labels=metadata.get("labels") or {},
+        leaves=frozenset(leaf.strip() for leaf in leaves.split(",") if leaf.strip()),
+    )
+
+
+def _requests(pods: Iterable[Object]) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
+    """Requests by node name: of all pods, and of those that no job made."""
+    requested: dict[str, dict[str, int]] = {}
+    standing: dict[str, dict[str, int]] = {}
+    for pod in pods:
+        node = (pod.get("spec") or {}).get("nodeName")
+        if not node or is_over(pod):
+            continue
+        needs = pod_needs(pod["spec"])
+        requested[node] = add(requested.get(node, {}), needs)
+        if not _passes(pod):
+            standing[node] = add(standing.get(node, {}), needs)
+    return requested, standing
+
+
+def _passes(pod: Object) -> bool:
+    metadata = pod["metadata"]
+    owners = {owner.get("kind") for owner in metadata.get("ownerReferences") or ()}
+    return "Job" in owners or GANG in (metadata.get("labels") or {})
+
+
+def _bears(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    """Kubernetes' own rule: no effect matches all effects, no key with Exists all keys."""
+    if toleration.get("effect") not in (None, "", taint.get("effect")):
+        return False
+    key, exists = toleration.get("key") or "", toleration.get("operator") == "Exists"
+    if not key:
+        return exists
+    return key == taint.get("key") and (exists or (toleration.get("value") or "") == (taint.get("value") or ""))

@@ -1,0 +1,85 @@
+"""Position of a server in the network, by the labels of its node: its group (one leaf) and its block (one spine).
+
+Labels come in families, one for each vendor. The first family that any node carries is the cluster's: names of two
+families say nothing about each other. A node without it has an empty group: not known.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gangline.errors import ConfigError
+
+LEAVES = "gangline/fabric-leaves"
+"""Annotation of a node: its leaves, by commas, in the order of its network cards."""
+FAMILIES: tuple[tuple[str, str], ...] = (
+    ("gangline/fabric-group", "gangline/fabric-block"),
+    ("fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"),
+    ("network.topology.nvidia.com/leaf", "network.topology.nvidia.com/spine"),
+    ("accelerator.topograph.run/domain", "fabric.topograph.run/tier-1"),
+    ("nvidia.com/gpu.clique", "topology.kubernetes.io/zone"),
+    ("topology.k8s.aws/network-node-layer-3", "topology.k8s.aws/network-node-layer-2"),
+    ("cloud.google.com/gce-topology-subblock", "cloud.google.com/gce-topology-block"),
+    ("oci.oraclecloud.com/host.local_block_id", "oci.oraclecloud.com/host.network_block_id"),
+    ("topology.kubernetes.io/zone", "topology.kubernetes.io/region"),
+)
+"""(group, block) labels, best first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeLabels:
+    """Of one node, as its object says it."""
+
+    node: str
+    labels: Mapping[str, str]
+    leaves: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Location:
+    group: str = ""
+    block: str = ""
+    relied: tuple[str, ...] = ()
+    """Labels it was read from."""
+
+
+def locate(sites: Iterable[NodeLabels]) -> dict[str, Location]:
+    """Location of each node, by node name.
+
+    Raises:
+        ConfigError: One group label stands for two sets of leaves: the map is wrong, or labels one leaf of several.
+    """
+    nodes = list(sites)
+    family = next((each for each in FAMILIES if any(each[0] in node.labels for node in nodes)), None)
+    if family is None:
+        return {node.node: Location() for node in nodes}
+    folded = _fold(nodes, family[0])
+    return {node.node: _location(node, family, folded) for node in nodes}
+
+
+def _location(node: NodeLabels, family: tuple[str, str], folded: Mapping[str, str]) -> Location:
+    group, block = (node.labels.get(label, "") for label in family)
+    relied = tuple(label for label in family if label in node.labels)
+    return Location(group=folded.get(group, group), block=block, relied=relied)
+
+
+def _fold(nodes: list[NodeLabels], label: str) -> dict[str, str]:
+    """Label value to group: values that each name one leaf of the same set are one group, called by the first."""
+    sets: dict[str, tuple[frozenset[str], str]] = {}
+    for node in nodes:
+        value = node.labels.get(label)
+        if value is None or not node.leaves:
+            continue
+        leaves, first = sets.setdefault(value, (node.leaves, node.node))
+        if leaves != node.leaves:
+            raise ConfigError(
+                f"{label}={value}: wanted one set of leaves for all its servers, found {_named(leaves)} on {first} "
+                f"and {_named(node.leaves)} on {node.node}; correct {LEAVES} or the label of one of them"
+            )
+    names: dict[frozenset[str], str] = {}
+    for value in sorted(sets):
+        names.setdefault(sets[value][0], value)
+    return {value: names[leaves] for value, (leaves, _) in sets.items()}
+
+
+def _named(leaves: frozenset[str]) -> str:
+    return "{" + ", ".join(sorted(leaves)) + "}"

@@ -1,0 +1,212 @@
+"""How a gang ended, from its pods and its root. Pure: objects in, a `GangEnd` out.
+
+A keeper writes its own `GangEnd` as the pod's termination message; without one, the kubelet's status decides. The
+class is that of the pod that failed first: pods that lost a peer, or were stopped because the gang had failed, do not
+count.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from gangline.errors import (
+    SIGKILL_CODE,
+    SIGTERM_CODE,
+    ConfigError,
+    LostPeerError,
+    OutOfMemoryError,
+    RetryClass,
+    TrainingError,
+    retry_class,
+)
+from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.objects.render_context import CONTAINER, DISRUPTION
+from gangline.launch.kubernetes.state.pods import is_over, node_rank, phase, true_condition
+from gangline.launch.kubernetes.state.roots import Root
+from gangline.spec.gang.pod_output import from_message
+from gangline.spec.gang.status import GangEnd
+
+_OVER_DISK = ("ephemeral", "EmptyDir")
+"""Words of an eviction that the pod itself caused: it used more disk than it asked for."""
+_NEVER_STARTED = ("StartError", "ContainerCannotRun")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PodEnd:
+    """One pod that has ended, or is on its way out with its container gone."""
+
+    uid: str
+    name: str
+    node: int
+    time: str
+    """RFC 3339; to the millisecond where the keeper said it, else in whole seconds."""
+    end: GangEnd
+    disrupted: bool = False
+    """The platform took it; Kubernetes makes another."""
+    stopped: bool = False
+    """It was told to go: its own end says nothing about why."""
+
+    @property
+    def failed(self) -> bool:
+        return self.end.exit_code != 0
+
+
+def pod_end(pod: Object) -> PodEnd | None:
+    """How `pod` ended; None while it has not."""
+    state = _terminated(pod)
+    if state is None and not is_over(pod):
+        return None
+    end = _end_of(pod, state or {})
+    return PodEnd(
+        uid=pod["metadata"]["uid"],
+        name=pod["metadata"]["name"],
+        node=node_rank(pod),
+        time=end.time,
+        end=end,
+        disrupted=is_disrupted(pod),
+        stopped=pod["metadata"].get("deletionTimestamp") is not None or was_terminated(pod),
+    )
+
+
+def is_disrupted(pod: Object) -> bool:
+    return true_condition(pod, DISRUPTION) is not None
+
+
+def was_terminated(pod: Object) -> bool:
+    """Its container left by a SIGTERM: its Job makes another."""
+    return (_terminated(pod) or {}).get("exitCode") == SIGTERM_CODE
+
+
+def gang_end(root: Root | None, ends: Iterable[PodEnd]) -> GangEnd:
+    """The end of the whole gang that nobody stopped.
+
+    Args:
+        root: As last seen; None: it is gone.
+        ends: Of all pods that were ever seen, replaced ones too.
+    """
+    ends = sorted(ends, key=_order)
+    speaker = _reporting_pod(ends) if root is not None and root.ended_well else _first_failure(root, ends)
+    return combine_ends(speaker, ends)
+
+
+def combine_ends(speaker: GangEnd, ends: Iterable[PodEnd]) -> GangEnd:
+    """The speaker's words, with the seconds of all pods and the last generation that any of them knew of."""
+    told = [each.end for each in ends]
+    ledger: dict[str, float] = {}
+    for end in told:
+        for cause, seconds in end.ledger.items():
+            ledger[cause] = ledger.get(cause, 0.0) + seconds
+    return replace(
+        speaker,
+        ledger=ledger,
+        allocated_seconds=sum(end.allocated_seconds for end in told),
+        restarts=max([speaker.restarts, *(end.restarts for end in told)]),
+        generation=max([speaker.generation, *(end.generation for end in told)]),
+    )
+
+
+def _terminated(pod: Object) -> Object | None:
+    for status in (pod.get("status") or {}).get("containerStatuses") or ():
+        if status.get("name") == CONTAINER:
+            found: Object | None = (status.get("state") or {}).get("terminated")
+            return found
+    return None
+
+
+def _end_of(pod: Object, state: Object) -> GangEnd:
+    said = from_message(state.get("message") or "")
+    time = state.get("finishedAt") or pod["metadata"].get("deletionTimestamp") or ""
+    if said is not None:
+        return said if said.time else replace(said, time=time)
+    return replace(_end_by_kubelet_status(pod, state), time=time)
+
+
+def _end_by_kubelet_status(pod: Object, state: Object) -> GangEnd:
+    """Without a word of the keeper, the exit code and the kubelet's reason are all there is."""
+    server = (pod.get("spec") or {}).get("nodeName") or "its server"
+    who = f"pod {pod['metadata']['name']} on {server}"
+    status = pod.get("status") or {}
+    words = " ".join(str(status.get("message") or state.get("message") or "").split())[-500:]
+    if status.get("reason") == "Evicted" and any(word in words for word in _OVER_DISK) and "low on" not in words:
+        return _stop(TrainingError.exit_code, "never", f"{who} used more disk than pod.disk_bytes: {words}")
+    if status.get("reason") == "Evicted":
+        return _stop(SIGKILL_CODE, "free", f"{who} was evicted: {words}")
+    if state.get("reason") == "OOMKilled":
+        more = "use a smaller micro_batch or more pod.memory_bytes"
+        return _stop(
+            OutOfMemoryError.exit_code, OutOfMemoryError.retry, f"{who} was killed for using all its memory; {more}"
+        )
+    if state.get("reason") in _NEVER_STARTED:
+        return _stop(ConfigError.exit_code, ConfigError.retry, f"{who} cannot start: {words}")
+    code = int(state.get("exitCode", SIGKILL_CODE if phase(pod) == "Failed" else 0))
+    if code == 0:
+        return GangEnd(exit_code=0, retry="never", reason=f"{who} ended well")
+    how = f"by signal {code - 128}" if code > 128 else f"with exit code {code}"
+    because = " as the platform took its place" if is_disrupted(pod) else ""
+    tail = f": {words}" if words else " without a word"
+    return _stop(code, retry_class(code, disrupted=is_disrupted(pod)), f"{who} ended {how}{because}{tail}")
+
+
+def _first_failure(root: Root | None, ends: Sequence[PodEnd]) -> GangEnd:
+    failures = [each for each in ends if each.failed]
+    culprits = _exclude(failures, _was_disrupted, _was_stopped, _lost_a_peer)
+    if root is not None and (over := _deadline(root)) and not _failed_before_it(culprits):
+        return over
+    if culprits:
+        return culprits[0].end
+    condition = (root.condition("Failed") if root else None) or {}
+    why = condition.get("message") or "its pods are gone, and nobody saw how they ended"
+    return _stop(SIGKILL_CODE, "same", f"the gang was lost: {why}")
+
+
+def _exclude(failures: list[PodEnd], *says_nothing: Callable[[PodEnd], bool]) -> list[PodEnd]:
+    """Leave out those that say nothing, as long as others are left."""
+    for each in says_nothing:
+        failures = [found for found in failures if not each(found)] or failures
+    return failures
+
+
+def _was_disrupted(each: PodEnd) -> bool:
+    return each.disrupted
+
+
+def _was_stopped(each: PodEnd) -> bool:
+    return each.stopped
+
+
+def _lost_a_peer(each: PodEnd) -> bool:
+    return each.end.exit_code == LostPeerError.exit_code
+
+
+def _deadline(root: Root) -> GangEnd | None:
+    condition = root.condition("Failed") or root.condition("FailureTarget") or {}
+    if condition.get("reason") != "DeadlineExceeded":
+        return None
+    seconds = root.object["spec"].get("activeDeadlineSeconds")
+    words = f"its time of {seconds} s is over" if seconds else "its time is over"
+    end = _stop(TrainingError.exit_code, "never", f"{words}; raise limits.run_seconds, or train fewer steps")
+    return replace(end, time=condition.get("lastTransitionTime", ""))
+
+
+def _failed_before_it(culprits: Sequence[PodEnd]) -> bool:
+    """A pod that failed by itself had ended before the deadline struck; those it stopped end by a signal."""
+    return any(not each.stopped and each.end.exit_code not in (SIGKILL_CODE, SIGTERM_CODE) for each in culprits)
+
+
+def _reporting_pod(ends: Sequence[PodEnd]) -> GangEnd:
+    """Of a gang that ended well: node 0, where its last pod said so."""
+    well = [each.end for each in ends if not each.failed]
+    first = [each.end for each in ends if not each.failed and each.node == 0]
+    return (first or well or [GangEnd(exit_code=0, retry="never", reason="all its pods ended well")])[-1]
+
+
+def _stop(code: int, retry: RetryClass, reason: str) -> GangEnd:
+    return GangEnd(exit_code=code, retry=retry, reason=reason)
+
+
+def _order(each: PodEnd) -> tuple[datetime, int]:
+    try:
+        time = datetime.fromisoformat(each.time)
+    except ValueError:
+        return datetime.max.replace(tzinfo=UTC), each.node
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)), each.node

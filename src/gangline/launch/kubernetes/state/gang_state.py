@@ -1,0 +1,59 @@
+"""The state of a gang, from its root and its pods. Pure."""
+
+from collections.abc import Sequence
+
+from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.state.gang_end import is_disrupted, pod_end, was_terminated
+from gangline.launch.kubernetes.state.pods import is_living, is_ready, node_rank, phase
+from gangline.launch.kubernetes.state.roots import Root
+from gangline.launch.protocol import GangStatus
+from gangline.spec.gang.podset import PodSet
+from gangline.spec.gang.status import GangState
+
+
+def gang_state(root: Root, pods: list[Object], num_nodes: int) -> GangState:
+    """State of the gang behind `root`, whose pods are `pods`."""
+    if root.outcome is not None and not root.is_being_deleted:
+        return "ended"
+    if root.is_being_deleted or root.cancelled is not None or root.condition("FailureTarget"):
+        return "stopping"
+    if root.is_suspended or not pods:
+        return "waiting"
+    if any(_ends_the_gang(pod) for pod in pods):
+        return "stopping"
+    up = sum(is_ready(pod) or phase(pod) == "Succeeded" for pod in pods)
+    return "running" if up >= num_nodes else "starting"
+
+
+def _ends_the_gang(pod: Object) -> bool:
+    """By the failure policy of its Job, which under JobSet and Trainer is not the root that is read."""
+    return phase(pod) == "Failed" and not is_disrupted(pod) and not was_terminated(pod)
+
+
+def status_of(state: GangState, pods: list[Object], podset: PodSet, *, given: Sequence[str] = ()) -> GangStatus:
+    """What pods alone tell: how many ranks are ready, where they are, and how often those that ended had begun anew.
+
+    Args:
+        state: Of the gang.
+        pods: Of the gang.
+        podset: Of the gang.
+        given: Where its pods are sent to, in node-rank order, as far as anybody said.
+    """
+    ends = [told.end for pod in pods if (told := pod_end(pod)) is not None]
+    return GangStatus(
+        state=state,
+        joined=sum(is_ready(pod) for pod in pods) * podset.procs_per_node,
+        ranks=podset.world_size,
+        generation=max((end.generation for end in ends), default=0),
+        restarts=max((end.restarts for end in ends), default=0),
+        servers=_servers(pods, given if state in ("starting", "running") else ()),
+    )
+
+
+def _servers(pods: list[Object], given: Sequence[str]) -> tuple[str, ...]:
+    """In node-rank order; where a pod is goes before where it was sent, the living before those on their way out."""
+    places = dict(enumerate(given))
+    for pod in sorted(pods, key=is_living):
+        if server := (pod.get("spec") or {}).get("nodeName"):
+            places[node_rank(pod)] = server
+    return tuple(places[rank] for rank in sorted(places))

@@ -1,0 +1,52 @@
+"""Pods of a gang: the list of them, and phase, readiness and rank of each."""
+
+from typing import Any
+
+from gangline.launch.kubernetes.client.api import KubernetesApi, Object
+from gangline.launch.kubernetes.objects.render_context import GANG, collection_path
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+def phase(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("phase", "Pending"))
+
+
+def is_ready(pod: Object) -> bool:
+    return true_condition(pod, "Ready") is not None
+
+
+def is_over(pod: Object) -> bool:
+    return phase(pod) in ("Succeeded", "Failed")
+
+
+def is_living(pod: Object) -> bool:
+    """Neither ended nor on its way out."""
+    return not is_over(pod) and pod["metadata"].get("deletionTimestamp") is None
+
+
+def node_rank(pod: Object) -> int:
+    """Its place in the gang; pods that say none count as the first."""
+    metadata: dict[str, Any] = pod["metadata"]
+    for said in (metadata.get("annotations") or {}, metadata.get("labels") or {}):
+        if str(said.get(INDEX, "")).isdecimal():
+            return int(said[INDEX])
+    return 0
+
+
+def pods_path(api: KubernetesApi) -> str:
+    return collection_path("v1", "pods", api.namespace)
+
+
+def list_pods(api: KubernetesApi, name: str) -> list[Object]:
+    """Pods of a gang, in node-rank order."""
+    found, _ = api.items(pods_path(api), labels=f"{GANG}={name}")
+    return sorted(found, key=lambda pod: (node_rank(pod), pod["metadata"].get("creationTimestamp", "")))
+
+
+def true_condition(value: Object, kind: str) -> Object | None:
+    for each in (value.get("status") or {}).get("conditions") or ():
+        if each.get("type") == kind and each.get("status") == "True":
+            found: Object = each
+            return found
+    return None

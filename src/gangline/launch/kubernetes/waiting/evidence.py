@@ -1,0 +1,112 @@
+"""Evidence about a waiting gang: events, quotas, servers, queue; what this account may not read stays empty."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+
+from gangline.errors import GanglineError
+from gangline.launch.kubernetes.client.api import ApiUnavailable, KubernetesApi, Object
+from gangline.launch.kubernetes.client.object_cache import trim_pod
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts
+from gangline.launch.kubernetes.objects.kueue import GROUP
+from gangline.launch.kubernetes.objects.render_context import GANG, collection_path
+from gangline.launch.kubernetes.placement.kueue_admission import kueue_version, read_workload
+from gangline.launch.kubernetes.state.pods import is_ready, phase, pods_path
+from gangline.launch.kubernetes.state.roots import Root
+from gangline.launch.kubernetes.waiting import Snapshot, explain
+
+MAX_PODS_QUERIED = 4
+"""Pods whose events are read: those of one gang that cannot start say the same."""
+_HELD_BY_OTHERS = ("unschedulable", "quota", "queue")
+"""Kinds of waiting that somebody else's pods explain: only then all of them are read."""
+
+
+def gather_evidence(
+    api: KubernetesApi, root: Root, pods: list[Object], *, num_nodes: int, facts: ClusterFacts, deep: bool = True
+) -> Snapshot:
+    """What is to be seen of a gang now.
+
+    Args:
+        api: Of the gang.
+        root: As last seen.
+        pods: Of the gang, as last seen.
+        num_nodes: Of the gang.
+        facts: What the cluster serves.
+        deep: Ask for all that surrounds it, too; a handful of requests.
+    """
+    seen = Snapshot(now=datetime.now(UTC), num_nodes=num_nodes, root=root.object, pods=pods)
+    if not deep or root.outcome is not None:
+        return seen
+    workload = _workload(api, root, facts)
+    idle = [pod for pod in pods if not is_ready(pod) and phase(pod) in ("Pending", "Running")]
+    seen = replace(
+        seen,
+        events=_events(api, root, idle[:MAX_PODS_QUERIED]),
+        nodes=_nodes(api, idle[:MAX_PODS_QUERIED]),
+        workload=workload,
+        pending=_pending(api, workload, facts),
+    )
+    waiting = explain(seen)
+    if waiting is not None and waiting.kind == "queue-inactive":
+        return replace(seen, cluster_queue=_cluster_queue(api, workload, facts))
+    if waiting is None or waiting.kind not in _HELD_BY_OTHERS:
+        return seen
+    return replace(seen, others=_others(api, root.object["metadata"]["name"]))
+
+
+def _allowed(read: Callable[[], list[Object]]) -> list[Object]:
+    """Nothing, where this account may not read it or the server serves no such thing; it being away is told."""
+    try:
+        return read()
+    except ApiUnavailable:
+        raise
+    except GanglineError:
+        return []
+
+
+def _events(api: KubernetesApi, root: Root, pods: list[Object]) -> list[Object]:
+    path = collection_path("v1", "events", api.namespace)
+    found: list[Object] = []
+    for uid in (root.uid, *(pod["metadata"]["uid"] for pod in pods)):
+        found += _allowed(partial(_listed, api, path, f"involvedObject.uid={uid}"))
+    return found
+
+
+def _listed(api: KubernetesApi, path: str, fields: str) -> list[Object]:
+    return api.items(path, fields=fields)[0]
+
+
+def _others(api: KubernetesApi, name: str) -> list[Object]:
+    return _allowed(lambda: api.items(pods_path(api), labels=f"{GANG},{GANG}!={name}", keep=trim_pod)[0])
+
+
+def _nodes(api: KubernetesApi, pods: list[Object]) -> list[Object]:
+    """Of the pods that have one."""
+    names = sorted({name for pod in pods if (name := (pod.get("spec") or {}).get("nodeName"))})
+    return _allowed(lambda: [node for name in names if (node := api.get(f"/api/v1/nodes/{name}")) is not None])
+
+
+def _workload(api: KubernetesApi, root: Root, facts: ClusterFacts) -> Object | None:
+    def read() -> list[Object]:
+        found = read_workload(api, root, facts)
+        return [] if found is None else [found]
+
+    return next(iter(_allowed(read)), None)
+
+
+def _cluster_queue(api: KubernetesApi, workload: Object | None, facts: ClusterFacts) -> Object | None:
+    """Behind the queue of `workload`; one request, by whoever has the reader's rights."""
+    name = facts.queues.get(str(((workload or {}).get("spec") or {}).get("queueName")))
+    path = f"/apis/{GROUP}/{kueue_version(facts)}/clusterqueues/{name}"
+    return next(iter(_allowed(lambda: [found] if name and (found := api.get(path)) else [])), None)
+
+
+def _pending(api: KubernetesApi, workload: Object | None, facts: ClusterFacts) -> list[Object]:
+    queue = ((workload or {}).get("spec") or {}).get("queueName")
+    version = kueue_version(facts)
+    if queue is None or version is None:
+        return []
+    path = f"/apis/visibility.{GROUP}/{version}/namespaces/{api.namespace}/localqueues/{queue}/pendingworkloads"
+    found = _allowed(lambda: list((api.read(path) or {}).get("items") or ()))
+    return sorted(found, key=lambda each: each.get("positionInLocalQueue", 0))

@@ -1,0 +1,127 @@
+"""Sandbox of a local gang: its own part of its folder, and its own part of a store in a folder.
+
+Of the store it sees the blobs, where it reads data; its own prefix, where it writes; and the checkpoints that its
+plan opens, where they are another run's. A gang that reaches its store by the network sees nothing of this.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gangline.errors import IntegrityError
+from gangline.launch.local.folder import GangFolder
+from gangline.launch.sandbox import Sandbox, SandboxView
+from gangline.launch.sandbox.engines import SandboxCommand, SandboxProgram
+from gangline.launch.sandbox.host_paths import give, interpreter_paths, make_own
+from gangline.launch.sandbox.policy import close
+from gangline.spec.gang.podset import PodSet
+from gangline.storage.folder.store import FolderStore
+from gangline.storage.objects.blobs import PREFIX
+
+STORE_SOCKET = "GANGLINE_STORE_SOCKET"
+"""As `storage.s3_socket` reads it, which needs a client that is not everywhere."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GangSandbox:
+    """How the keepers of one gang get into their sandbox."""
+
+    sandbox: Sandbox
+    view: SandboxView
+    cwd: Path
+    relay: Path | None = None
+    """Folder of the socket by which a gang without a network reaches its store; None: it needs none."""
+
+    @staticmethod
+    def make(folder: GangFolder, podset: PodSet, plan: bytes, sandbox: Sandbox) -> "GangSandbox":
+        """Give the gang what it writes, and settle what it sees; nothing of it runs yet."""
+        uid = sandbox.engine.uid
+        close(folder.home, sandbox.engine)
+        shutil.rmtree(folder.inside / "tmp", ignore_errors=True)  # a link in it would lead who mounts astray
+        make_own(folder.inside / "tmp", uid)
+        seen = _of_store(podset.store, _read_plan(plan), uid)
+        relay = None if sandbox.is_own or not podset.store.startswith("s3:") else folder.home / "relay"
+        if relay is not None and sandbox.engine.hides:
+            relay.mkdir(exist_ok=True)
+            seen = replace(seen, read=(*seen.read, relay))
+        for each in (folder.inside, folder.secrets):
+            give(each, uid)
+        own = interpreter_paths(podset.python) if podset.python else ()
+        view = sandbox.view(
+            tmp=folder.inside / "tmp", write=(folder.inside, *seen.write), read=(folder.secrets, *seen.read, *own),
+            hidden=seen.hidden, empty=seen.empty,
+        )  # fmt: skip
+        return GangSandbox(sandbox=sandbox, view=view, cwd=folder.inside, relay=relay if sandbox.engine.hides else None)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Of this process's environment, and of the sandbox, what the gang gets."""
+        by_socket = {} if self.relay is None else {STORE_SOCKET: str(self.relay)}
+        return self.sandbox.environ(self.cwd) | by_socket
+
+    def command(self, argv: tuple[str, ...], environ: Mapping[str, str]) -> SandboxCommand:
+        program = SandboxProgram(argv=argv, environ=environ, cwd=self.cwd, with_parent=False, is_init=True)
+        return self.sandbox.command(program, self.view)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Seen:
+    write: tuple[Path, ...] = ()
+    read: tuple[Path, ...] = ()
+    hidden: tuple[Path, ...] = ()
+    empty: tuple[Path, ...] = ()
+
+
+def demand_sandbox(sandbox: Sandbox, podset: PodSet) -> None:
+    """Raises IntegrityError where this gang may not run without a sandbox that it cannot have."""
+    sandbox.demand()
+    sandbox.demand_python(podset.python)
+    if not sandbox.is_own and podset.num_nodes > 1:
+        raise IntegrityError(
+            f"wanted one virtual node for a fork's gang, found {podset.num_nodes}: each has a network of its own here,"
+            " so they would not find each other; a cluster runs it"
+        )
+
+
+def _of_store(url: str, plan: Mapping[str, Any], uid: int | None) -> _Seen:
+    """Of a store in a folder."""
+    if not url.startswith("file:") or "run_prefix" not in plan:
+        return _Seen()
+    root = Path(url.removeprefix("file:"))
+    section = FolderStore(root).make_section(plan["run_prefix"])
+    give(section.folder, uid)
+    blobs = make_own(root / PREFIX.rstrip("/"), None)
+    if uid is not None:
+        _let_read(root, plan)
+    read = (blobs, *(root / each for each in _opened(plan)))
+    return _Seen(write=(section.folder,), read=read, hidden=(root,), empty=(section.mark,))
+
+
+def _read_plan(plan: bytes) -> Mapping[str, Any]:
+    """What does not read is the keeper's to refuse."""
+    try:
+        told = json.loads(plan)
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _opened(plan: Mapping[str, Any]) -> Iterator[str]:
+    """Folders of checkpoints that its jobs open, but for those below its own prefix."""
+    for job in plan.get("jobs") or ():
+        checkpoint = job.get("checkpoint")
+        if checkpoint and not checkpoint.startswith(f"{plan['run_prefix']}/"):
+            yield checkpoint.rpartition("/")[0]
+
+
+def _let_read(store: Path, plan: Mapping[str, Any]) -> None:
+    """Data that a driver with a strict umask put there is closed to the user of the gang: what it names is opened."""
+    for each in (plan.get("data") or {}).get("files") or ():
+        path = store / each["key"]
+        for part in (path, path.parent):
+            with suppress(FileNotFoundError):  # the rank that reads it says so
+                part.chmod(part.stat().st_mode | (0o555 if part.is_dir() else 0o444))

@@ -1,0 +1,253 @@
+"""Start of a local gang: writes plan, code and secrets to disk, then starts one detached keeper a virtual node.
+
+With a sandbox, a keeper and all its ranks share one, as in a pod. The keeper is not a child of the process that
+starts it, and does not end with it.
+"""
+
+import json
+import os
+import secrets as random
+import select
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+from gangline import procfs
+from gangline.errors import CapacityError, IntegrityError, StorageError
+from gangline.launch.local.folder import SANDBOXED, GangFolder, LaunchedGang, Process, write_file
+from gangline.launch.local.gang_sandbox import GangSandbox
+from gangline.launch.sandbox import Sandbox
+from gangline.launch.sandbox.engines import CLEAN, INFO_FD, SandboxCommand
+from gangline.launch.sandbox.environment import passed_on
+from gangline.spec.gang.podset import PodSet
+from gangline.spec.gang.status import FIRST_GENERATION
+from gangline.spec.plan import Plan
+from gangline.storage.objects.blobs import get_blob
+from gangline.storage.objects.code_layer import fetch_layer
+from gangline.storage.objects.protocol import ObjectStore
+
+CHECKPOINT_KEY = "checkpoint-key"
+STORE_CREDENTIALS = "store-credentials"
+REJOIN_SECONDS = 60.0
+"""A virtual node has no replacement: the others wait for its start, and not long for one that died."""
+_TELLS_SECONDS = 20.0
+"""For a keeper's sandbox to say which process it is."""
+
+
+def require_gpus(podset: PodSet) -> None:
+    """Raises `CapacityError` where the nodes of the podset together want more GPUs than this machine has."""
+    wanted, found = podset.num_nodes * podset.resources.gpus, num_gpus()
+    if wanted > found:
+        raise CapacityError(
+            f"gang {podset.name} wants {wanted} GPUs, this machine shows {found}; "
+            "use fewer ranks, or a machine that has them"
+        )
+
+
+def num_gpus() -> int:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([each for each in visible.split(",") if each.strip() not in ("", "-1")])
+    return len([path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdecimal()])
+
+
+def materialise(
+    folder: GangFolder, podset: PodSet, *, store: ObjectStore, secrets: Callable[[str], bytes],
+    sandbox: Sandbox | None = None,
+) -> GangSandbox | None:  # fmt: skip
+    """Put on disk what the gang needs, nothing of which runs; what is there already is made again.
+
+    Returns how its keepers get into `sandbox`; None without one.
+    """
+    if sandbox is not None:
+        (folder.home / SANDBOXED).mkdir(parents=True, exist_ok=True)
+    home, plan = folder.inside, get_blob(store, podset.plan)
+    write_file(home / "plan.json", plan, mode=0o644)
+    if first := _first_generation(store, plan):
+        write_file(home / FIRST_GENERATION, str(first).encode(), mode=0o644)
+    draft = folder.home / ".code"
+    for each in (draft, home / "code"):
+        shutil.rmtree(each, ignore_errors=True)
+    fetch_layer(store, podset.code, draft)
+    draft.rename(home / "code")
+    folder.secrets.mkdir(parents=True, exist_ok=True)
+    write_secrets(folder, {name: secrets(name) for name in podset.secrets})
+    for each in (folder.home / "logs", home / "logs", home / "heartbeat", home / "out" / "ranks"):
+        each.mkdir(parents=True, exist_ok=True)
+    return GangSandbox.make(folder, podset, plan, sandbox) if sandbox is not None else None
+
+
+def _first_generation(store: ObjectStore, plan: bytes) -> int:
+    """Above every generation of this run that has saved, in any gang: checkpoints refuse what an older one writes.
+
+    What does not read is the keeper's to refuse, or binds nobody.
+    """
+    with suppress(ValueError, KeyError, TypeError, IntegrityError):
+        told = Plan.from_json(plan)
+        latest = None if told.jobs else store.get(f"{told.own_prefix}/checkpoints/latest.json")
+        return int(json.loads(latest.data)["generation"]) + 1 if latest else 0
+    return 0
+
+
+def write_secrets(folder: GangFolder, values: Mapping[str, bytes]) -> None:
+    """For this user's eyes alone, or those of the user that the gang runs as: the folder's."""
+    owner = folder.secrets.stat()
+    for name, value in values.items():
+        write_file(folder.secrets / name, value, mode=0o600, owner=(owner.st_uid, owner.st_gid))
+
+
+def start_keepers(
+    folder: GangFolder, podset: PodSet, *, metrics_port: int | None = None, entrance: GangSandbox | None = None
+) -> LaunchedGang:
+    """Start one a virtual node, and remember them; `metrics_port` is that of rank 0."""
+    port = _free_port() if podset.num_nodes > 1 else None
+    environ = entrance.environ if entrance else passed_on()
+    commands = []
+    for node in range(podset.num_nodes):
+        own = keeper_environ(folder, podset, node, environ=environ, control_port=port, metrics_port=metrics_port)
+        commands.append(_command(folder, podset, own, entrance))
+    keepers = tuple(_start_keeper(folder, node, command) for node, command in enumerate(commands))
+    kept = tuple(each.argv for each in commands) if entrance else ()
+    if entrance and entrance.relay:
+        _start_relay(folder, podset.store, entrance.relay, keepers[0])
+    launched = LaunchedGang(uid=random.token_hex(8), keepers=keepers, commands=kept, control_port=port)
+    folder.write("launch.json", launched)
+    return launched
+
+
+def replace_keeper(folder: GangFolder, node: int, environ: Mapping[str, str]) -> None:
+    """Start another keeper in the place of one that is gone, as a platform replaces a pod; under `keepers_lock`.
+
+    `environ` is what the one before saw.
+    """
+    launched = folder.launched()
+    assert launched is not None, "a keeper that is gone was started"
+    command = _command(folder, folder.podset(), environ, None)
+    if launched.commands:
+        tells_pid = launched.keepers[node].parent is not None
+        command = SandboxCommand(argv=launched.commands[node], environ=CLEAN, tells_pid=tells_pid)
+    another = _start_keeper(folder, node, command)
+    keepers = (*launched.keepers[:node], another, *launched.keepers[node + 1 :])
+    folder.write("launch.json", replace(launched, keepers=keepers))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _command(
+    folder: GangFolder, podset: PodSet, environ: Mapping[str, str], entrance: GangSandbox | None
+) -> SandboxCommand:
+    program, *arguments = podset.command
+    argv = (sys.executable if program in ("python", "python3") else program, *arguments)
+    return entrance.command(argv, environ) if entrance else SandboxCommand(argv=argv, environ=environ, cwd=folder.home)
+
+
+def _start_keeper(folder: GangFolder, node: int, command: SandboxCommand) -> Process:
+    """A session of its own, no parent's terminal, no inherited file: it outlives the driver."""
+    log = os.open(folder.keeper_log(node), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    told, tells = os.pipe2(os.O_CLOEXEC)
+    try:
+        pid = os.posix_spawnp(
+            command.argv[0],
+            command.argv,
+            command.environ,
+            setsid=True,
+            setsigmask=(),
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, log, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+                *([(os.POSIX_SPAWN_DUP2, tells, INFO_FD)] if command.tells_pid else []),
+            ],
+        )
+    except OSError as error:
+        os.close(told)
+        raise StorageError(
+            f"cannot start the keeper {command.argv[0]!r} of gang {folder.home.name}: {error.strerror}"
+        ) from error
+    finally:
+        os.close(log)
+        os.close(tells)
+    with os.fdopen(told, "rb") as pipe:
+        child = _child_of(pipe.fileno()) if command.tells_pid else None
+    if child is None:  # one that could not make its sandbox is gone, with its reason in the log
+        return Process(pid=pid, start_time=procfs.start_time(pid) or 0)
+    return Process(pid=child, start_time=procfs.start_time(child) or 0, parent=pid)
+
+
+def _start_relay(folder: GangFolder, store: str, socket_folder: Path, keeper: Process) -> None:
+    """Detached, too: it ends with the keeper."""
+    server = urlsplit(dict(parse_qsl(urlsplit(store).query))["endpoint"])
+    port = server.port or (443 if server.scheme == "https" else 80)
+    words = (socket_folder, server.hostname, port, keeper.pid, keeper.start_time)
+    argv = (sys.executable, "-m", "gangline.launch.sandbox.relay", *map(str, words))
+    log = (os.POSIX_SPAWN_OPEN, 2, str(folder.home / "logs" / "relay.log"), os.O_WRONLY | os.O_CREAT, 0o644)
+    null = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1)]
+    os.posix_spawn(sys.executable, argv, dict(CLEAN) | passed_on(), setsid=True, file_actions=[*null, log])
+
+
+def _child_of(pipe: int) -> int | None:
+    """The process that bwrap says it has started; None: it said nothing."""
+    data, poll = b"", select.poll()
+    poll.register(pipe, select.POLLIN)
+    while poll.poll(_TELLS_SECONDS * 1000):
+        piece = os.read(pipe, 4096)
+        data += piece
+        with suppress(ValueError, KeyError, TypeError):
+            return int(json.loads(data)["child-pid"])
+        if not piece:
+            return None
+    return None
+
+
+def keeper_environ(
+    folder: GangFolder,
+    podset: PodSet,
+    node: int,
+    *,
+    environ: Mapping[str, str] | None = None,
+    control_port: int | None = None,
+    metrics_port: int | None = None,
+) -> dict[str, str]:
+    """All that the keeper of `node` sees; later lines win, the user's own cannot change the gang's.
+
+    `environ`: what is passed on; None: of this process, as it is. `control_port`: where keepers of several virtual
+    nodes meet. `metrics_port`: of rank 0; None: nobody serves metrics.
+    """
+    home = folder.inside
+    own: dict[str, object] = {
+        "NODE_RANK": node,
+        "WORLD_SIZE": podset.world_size,
+        "LOCAL_WORLD_SIZE": podset.procs_per_node,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": 0,
+        "GANGLINE_RUN": podset.run,
+        "GANGLINE_GANG": podset.name,
+        "GANGLINE_HOME": home,
+        "GANGLINE_PLAN": home / "plan.json",
+        "GANGLINE_CODE": home / "code",
+        "GANGLINE_STORE": podset.store,
+        "GANGLINE_KEY_FILE": folder.secrets / CHECKPOINT_KEY,
+        "GANGLINE_GRACE_SECONDS": podset.grace_seconds,
+        "PYTHONSAFEPATH": 1,  # whatever lies in the driver's folder is no module of the keeper
+    }
+    if STORE_CREDENTIALS in podset.secrets:
+        own["GANGLINE_STORE_CREDENTIALS_FILE"] = folder.secrets / STORE_CREDENTIALS
+    if metrics_port is not None:
+        own["GANGLINE_METRICS_PORT"] = metrics_port + node * podset.procs_per_node
+    if control_port is not None:
+        own |= {"GANGLINE_CONTROL_PORT": control_port, "GANGLINE_REJOIN_SECONDS": REJOIN_SECONDS}
+    if podset.deadline_seconds is not None:
+        own["GANGLINE_DEADLINE_SECONDS"] = podset.deadline_seconds
+    if podset.python is not None:
+        own["GANGLINE_PYTHON"] = podset.python
+    passed = passed_on() if environ is None else dict(environ)
+    return passed | podset.env | {name: str(value) for name, value in own.items()}

@@ -1,0 +1,150 @@
+"""Paths of this machine: which of them every sandbox shows or hides, whose folders are, and who may read them.
+
+Shown are the system, the Python environment and devices; hidden are homes and secrets. What model code may write
+belongs to the user that it runs as. Links are never followed when owners change.
+"""
+
+import os
+import pwd
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import gangline
+from gangline.launch.sandbox.view import holds_any, is_there, temporary_folders
+
+
+def give(folder: Path, uid: int | None) -> None:
+    """`folder` and all in it to this user and group; None: it stays this user's own."""
+    if uid is None:
+        return
+    os.chown(folder, uid, uid, follow_symlinks=False)
+    for _, folders, files, here in os.fwalk(folder, follow_symlinks=False):
+        for name in (*folders, *files):
+            with suppress(FileNotFoundError):  # another gang of this run deletes meanwhile
+                os.chown(name, uid, uid, dir_fd=here, follow_symlinks=False)
+
+
+def make_own(folder: Path, uid: int | None) -> Path:
+    """A folder of this user, made where it is missing; what is in it is its own business."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if uid is not None:
+        os.chown(folder, uid, uid, follow_symlinks=False)
+    return folder
+
+
+def is_readable(path: Path) -> bool:
+    """Any user who gets there may read a file, or a folder with all in it."""
+    if not path.is_dir():
+        return bool(path.stat().st_mode & 0o004)
+    return path.stat().st_mode & 0o005 == 0o005 and all(map(is_readable, path.iterdir()))
+
+
+def is_reachable(folder: Path) -> bool:
+    """Any user may enter `folder`, or the nearest folder above it that is there."""
+    try:
+        return all(each.stat().st_mode & 0o001 for each in (folder, *folder.parents) if each.exists())
+    except OSError:
+        return False
+
+
+PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sys", "/nix/store", "/gnu/store")
+_SETTINGS = (
+    "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "passwd", "group", "nsswitch.conf", "hosts", "host.conf", "hostname",
+    "resolv.conf", "gai.conf", "protocols", "services", "localtime", "timezone", "locale.alias", "locale.conf",
+    "os-release", "alternatives", "ssl/certs", "ssl/openssl.cnf", "ssl/cert.pem", "pki/ca-trust", "pki/tls/certs",
+    "pki/tls/cert.pem", "ca-certificates", "ca-certificates.conf", "crypto-policies", "mime.types", "magic", "fonts",
+    "OpenCL", "vulkan", "nvidia", "libnl", "numa.conf",
+)  # fmt: skip
+"""What programs read of /etc; no secret belongs in there."""
+_SECRET_SETTINGS = (
+    "shadow", "shadow-", "gshadow", "gshadow-", "sudoers", "sudoers.d", "ssh", "ssl/private", "pki/tls/private",
+    "environment", "profile.d", "default", "gangline", "kubernetes", "rancher", "docker", "krb5.keytab", "wireguard",
+    "NetworkManager", "gitconfig", "netrc", "pip.conf", "apt/auth.conf", "apt/auth.conf.d", "fstab", "credstore",
+)  # fmt: skip
+"""What of /etc is hidden where the rest is shown: some of it everybody may read."""
+_HIDDEN = ("/root", "/home", "/run", "/var/run", "/var/lib/kubelet", "/var/spool", "/var/mail", "/var/backups")
+_HIDDEN_NAMES = ("/var/lib/gangline*", "/srv/gangline*")
+_LIBRARIES = ("/opt/cuda*", "/opt/nvidia*", "/opt/rocm*", "/run/opengl-driver", "/run/nvidia*/driver")
+_DEVICES = ("nvidia*", "nvidia-caps", "dri", "kfd", "infiniband", "gdrdrv")
+_PREFIX = ("bin", "lib", "lib64", "libexec", "include", "share", "etc", "ssl", "pyvenv.cfg", "targets")
+"""What of an environment's folder belongs to it, where other things lie in that folder, too."""
+
+
+def hidden_paths() -> tuple[Path, ...]:
+    """Homes and secrets of the machine, and the home of the user that this process runs as."""
+    found = [Path(each) for each in _HIDDEN]
+    found += [Path("/etc", each) for each in _SECRET_SETTINGS]
+    found += [path for name in _HIDDEN_NAMES for path in Path("/").glob(name.lstrip("/"))]
+    found += home_paths(os.environ.get("HOME", ""))
+    with suppress(KeyError):  # a container's user may have a number alone
+        found += home_paths(pwd.getpwuid(os.getuid()).pw_dir)
+    return tuple(found)
+
+
+def home_paths(home: str) -> list[Path]:
+    """A home; where it is a folder of the system, as those of daemons are, what is private in it by its name."""
+    folder = Path(home)
+    if not folder.is_absolute() or not is_there(folder):
+        return []
+    if holds_any(folder, [Path(each) for each in (*PROGRAMS, "/etc", "/dev", "/proc", "/var/lib")]):
+        return sorted(folder.glob(".[!.]*"))
+    return [folder]
+
+
+def system_paths() -> tuple[Path, ...]:
+    """Folders of the system, those of accelerators' libraries, and the pipes to a server that shares a GPU."""
+    found = [Path(each) for each in PROGRAMS] + [Path("/etc", each) for each in _SETTINGS]
+    found.append(Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")))  # noqa: S108  # CUDA's default
+    found += [path for name in _LIBRARIES for path in sorted(Path("/").glob(name.lstrip("/")))]
+    return tuple(found)
+
+
+def python_paths(hidden: Sequence[Path]) -> tuple[Path, ...]:
+    """The environment of this interpreter and gangline; of a folder with something hidden in it what is of Python."""
+    found = [Path(each) for each in (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)]
+    found += [hop.parent for hop in _hops(Path(sys.executable))]
+    paths = [path for prefix in found for path in _of_prefix(prefix, hidden)]
+    paths += [Path(each) for each in sys.path if _is_packages(Path(each), hidden)]
+    libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    paths += [Path(each) for each in libraries if _is_packages(Path(each), hidden)]
+    return (*dict.fromkeys(paths), Path(str(gangline.__file__)).parent.parent)
+
+
+def interpreter_paths(python: str) -> tuple[Path, ...]:
+    """A commit's own environment, and the Python that it stands on, as `pyvenv.cfg` names it."""
+    program = Path(python)
+    prefix, found = program.parent.parent, []
+    with suppress(OSError):
+        for line in (prefix / "pyvenv.cfg").read_text("utf-8").splitlines():
+            name, _, value = line.partition("=")
+            found += [Path(value.strip()).parent] if name.strip() == "home" else []
+    hops = [hop.parent for hop in _hops(program)]
+    bases = [path for base in found for path in _of_prefix(base, hidden_paths())]
+    return (*dict.fromkeys([prefix, *hops, *bases]),)
+
+
+def devices() -> list[Path]:
+    """Of accelerators and their network."""
+    return [path for name in _DEVICES for path in sorted(Path("/dev").glob(name))]
+
+
+def _of_prefix(prefix: Path, hidden: Sequence[Path]) -> list[Path]:
+    return [prefix / name for name in _PREFIX] if holds_any(prefix, hidden) else [prefix]
+
+
+def _is_packages(path: Path, hidden: Sequence[Path]) -> bool:
+    """Where this process was started, or its script lies, is on its path, and is no package of the environment."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    by_chance = {Path.cwd(), Path(main).parent.absolute()} if main else {Path.cwd()}
+    return path.is_absolute() and path not in by_chance and not holds_any(path, (*hidden, *temporary_folders()))
+
+
+def _hops(link: Path) -> Iterator[Path]:
+    """A program, and every link on the way to it."""
+    for _ in range(8):
+        yield link
+        if not link.is_symlink():
+            return
+        link = link.parent / link.readlink()

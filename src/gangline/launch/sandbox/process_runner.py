@@ -1,0 +1,125 @@
+"""Runs one module in a sandboxed process of this machine: a temporary folder, bounded time, bounded output."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from gangline import procfs
+from gangline.errors import StorageError
+from gangline.launch.sandbox.engines import SandboxCommand, SandboxProgram
+from gangline.launch.sandbox.host_paths import give, interpreter_paths, is_reachable, is_readable
+from gangline.launch.sandbox.module_runner import ModuleJob, ModuleResult
+from gangline.launch.sandbox.policy import Sandbox
+from gangline.spec.python_environment import code_folders, environ_of_interpreter, python_path
+from gangline.spec.record import Trust
+from gangline.storage.objects.code_layer import unpack
+
+MOST_BYTES = 64 * 2**20
+"""Of each of its two streams that are read."""
+_DYING_SECONDS = 10.0
+_MARK = "GANGLINE_SCRATCH"
+"""In the environment of all that it starts."""
+
+
+class ProcessRunner:
+    """Implements `Runner` with a process."""
+
+    def __init__(self, sandbox_of: Callable[[Trust], Sandbox]) -> None:
+        self._sandbox_of = sandbox_of
+
+    def run(self, job: ModuleJob) -> ModuleResult:
+        sandbox = self._sandbox_of(job.trust)
+        sandbox.demand()
+        sandbox.demand_python(job.python)
+        with tempfile.TemporaryDirectory(prefix=f"gangline-{job.module.rpartition('.')[2]}-") as name:
+            folder = Path(name).resolve()
+            folder.chmod(0o711)  # another user has to come by; what is its own lies below
+            work = folder / "work"
+            shown = _lay_out(job, work, sandbox)
+            give(work, sandbox.engine.uid)
+            try:
+                return _run(_command(sandbox, job, work, shown), job.seconds, folder)
+            finally:
+                _end_all(work)
+
+
+def _lay_out(job: ModuleJob, work: Path, sandbox: Sandbox) -> tuple[Path, ...]:
+    """Code and files where the module looks for them: the large ones by links, to the paths that are returned."""
+    (work / "tmp").mkdir(parents=True)
+    if job.code is None:
+        (work / "code").mkdir()
+    else:
+        unpack(job.code, work / "code")
+    shown = []
+    for name, data in job.files.items():
+        if isinstance(data, bytes):
+            (work / name).write_bytes(data)
+        elif _may_stay(path := data.resolve(), sandbox):
+            (work / name).symlink_to(path)
+            shown.append(path)
+        else:
+            (shutil.copytree if path.is_dir() else shutil.copyfile)(path, work / name)
+    return tuple(shown)
+
+
+def _may_stay(path: Path, sandbox: Sandbox) -> bool:
+    """The user that model code runs as reads it where it lies."""
+    return sandbox.engine.uid is None or (is_readable(path) and (sandbox.engine.hides or is_reachable(path)))
+
+
+def _command(sandbox: Sandbox, job: ModuleJob, work: Path, shown: tuple[Path, ...]) -> SandboxCommand:
+    environ, code = sandbox.environ(work), work / "code"
+    environ |= {"OMP_NUM_THREADS": "1"} | dict(job.env)
+    if job.python:
+        environ, shown = environ_of_interpreter(job.python, environ), (*shown, *interpreter_paths(job.python))
+    own = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", _MARK: str(work)}
+    own["PYTHONPATH"] = python_path(code_folders(code, job.path), environ.get("PYTHONPATH"))
+    argv = (job.python or sys.executable, "-m", job.module, *job.arguments)
+    if sandbox.is_open:
+        return SandboxCommand(argv=argv, environ=environ | own, cwd=code)
+    program = SandboxProgram(argv=argv, environ=environ | own, cwd=code, with_parent=True)
+    return sandbox.command(program, sandbox.view(tmp=work / "tmp", write=(work,), read=shown))
+
+
+def _run(command: SandboxCommand, seconds: float, folder: Path) -> ModuleResult:
+    """What it says goes to files that it does not reach by name: pipes would fill the memory of this process."""
+    out, err = folder / "stdout", folder / "stderr"
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        try:
+            process = subprocess.Popen(
+                command.argv, env=dict(command.environ), cwd=command.cwd, stdin=subprocess.DEVNULL, stdout=stdout,
+                stderr=stderr, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise StorageError(f"cannot start {command.argv[0]!r}: {error.strerror}") from error
+        try:
+            code: int | None = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            process.kill()
+            process.wait()
+    code = 128 - code if code is not None and code < 0 else code  # as a shell tells of a signal
+    return ModuleResult(exit_code=code, stdout=_head(out), stderr=_head(err))
+
+
+def _end_all(work: Path) -> None:
+    """Kill what it left running, where it had no processes of its own that go with it."""
+    patience = time.monotonic() + _DYING_SECONDS
+    while (pids := list(procfs.with_variable(_MARK, str(work)))) and time.monotonic() < patience:
+        for pid in pids:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MOST_BYTES)

@@ -1,0 +1,170 @@
+"""Launchers: the one that a site's target names, with the secrets that it may resolve into a gang."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gangline.errors import ConfigError, UsageError
+from gangline.launch.protocol import Launcher
+from gangline.launch.sandbox import Sandbox
+from gangline.line.gangs.logs import stored_lines
+from gangline.line.gangs.sandbox import sandbox_of
+from gangline.line.gangs.train_secrets import read_secret
+from gangline.line.request.targets import parse_target
+from gangline.line.request.trust import Rights, require_scoped_credentials
+from gangline.spec.config.secrets import VARIABLE
+from gangline.spec.config.site import Site
+from gangline.spec.devices import Inventory
+from gangline.spec.gang.podset import PodSet
+from gangline.spec.plan import Plan
+from gangline.spec.record import gang_prefix, run_prefix
+from gangline.storage import site_paths
+from gangline.storage.objects.blobs import get_blob
+from gangline.storage.objects.protocol import ObjectStore
+from gangline.storage.s3.run_credentials import SHARED_INPUTS, scoped_credentials
+
+if TYPE_CHECKING:
+    from gangline.launch.kubernetes.client.api import KubernetesApi, Object
+
+FindOwner = Callable[["KubernetesApi"], "Object | None"]
+"""Finds with whose end gangs of a cluster go."""
+OpenLauncher = Callable[..., Launcher]
+"""With the arguments of `open_launcher`."""
+CHECKPOINT_KEY = "checkpoint-key"
+STORE_CREDENTIALS = "store-credentials"
+
+
+def gangs_root(repo: Path) -> Path:
+    """Folder of the gangs that run on this machine."""
+    return site_paths.home(repo) / "gangs"
+
+
+def open_launcher(
+    repo: Path,
+    *,
+    site: Site,
+    environ: Mapping[str, str],
+    store: ObjectStore,
+    rights: Rights | None = None,
+    find_owner: FindOwner | None = None,
+    note: Callable[[str], object] | None = None,
+) -> Launcher:
+    """The launcher of the site's target; all after `store` is needed to submit or follow, not to look or stop.
+
+    `rights` are those of the run that it submits gangs of. With `note` a cluster that is away is waited for, some
+    minutes, and `note` is told.
+
+    Raises:
+        ConfigError: This installation has none for it, or no cluster is configured.
+        StorageError: The cluster does not answer.
+    """
+    ranks_at, _ = parse_target(site.launch.target)
+    secrets = secret_reader(store, site, environ, rights)
+    if ranks_at == "local":
+        from gangline.launch.local import LocalLauncher
+
+        targets = site_paths.targets(repo, site)
+        return LocalLauncher(
+            gangs_root(repo), store=store, secrets=secrets, targets=targets,
+            sandbox=gang_sandbox(repo, rights, site=site, environ=environ),
+        )  # fmt: skip
+    from gangline.launch.kubernetes.cluster.facts import read_facts
+    from gangline.launch.kubernetes.follow.api_retry import report_retries, retry_while_unavailable
+    from gangline.launch.kubernetes.launcher import KubernetesLauncher
+
+    api = open_cluster(site, environ)
+    facts = report_retries(retry_while_unavailable(partial(read_facts, api)), note) if note else read_facts(api)
+    return KubernetesLauncher(
+        api,
+        facts=facts,
+        launch=site.launch,
+        pod=site.pod,
+        secrets=secrets,
+        owner=find_owner(api) if find_owner else None,
+        stored_logs=partial(stored_logs, store),
+    )
+
+
+def gang_sandbox(repo: Path, rights: Rights | None, *, site: Site, environ: Mapping[str, str]) -> Sandbox | None:
+    """Of gangs with these rights on this machine; who starts none needs none."""
+    if rights is None:
+        return None
+    return sandbox_of(repo, "fork" if rights.is_fork else "own", site=site, environ=environ)
+
+
+def open_cluster(site: Site, environ: Mapping[str, str]) -> "KubernetesApi":
+    """The API server that the site's kubeconfig context, or the pod this runs in, names.
+
+    Raises:
+        ConfigError: None is configured, or the client is not installed.
+    """
+    try:
+        from gangline.launch.kubernetes.client.client import connect
+    except ImportError as error:
+        raise ConfigError("launch.target kubernetes: the client is missing; install gangline[kubernetes]") from error
+    return connect(environ, context=site.launch.context, namespace=site.launch.namespace)
+
+
+def inventory_at(site: Site, environ: Mapping[str, str], here: Inventory) -> Inventory:
+    """What ranks may use at the site's target: `here`, or the servers of its cluster."""
+    if parse_target(site.launch.target)[0] == "local":
+        return here
+    from gangline.launch.kubernetes.placement.inventory import read_inventory
+
+    return read_inventory(open_cluster(site, environ), site.pod, gpu=site.gpu)
+
+
+def stored_logs(store: ObjectStore, podset: PodSet, rank: int) -> Iterator[str]:
+    """Lines of a rank's log as its pod left it in the store; none where it left none."""
+    prefix = gang_prefix(run_prefix(podset.project, podset.commit, podset.run))
+    role = podset.role if podset.role != "evaluate" else _role_of_seed(store, podset)
+    return stored_lines(store, prefix, role, rank)
+
+
+def _role_of_seed(store: ObjectStore, podset: PodSet) -> str:
+    plan = Plan.from_json(get_blob(store, podset.plan))
+    return f"seed-{plan.seed}" if plan.is_seed else plan.role
+
+
+def secret_reader(
+    store: ObjectStore, site: Site, environ: Mapping[str, str], rights: Rights | None
+) -> Callable[[str], bytes]:
+    """Gives the values behind the names in `PodSet.secrets`, as far as `rights` go; without any to nobody."""
+
+    def read(name: str) -> bytes:
+        if rights is None:
+            raise UsageError(f"the secret {name} is for the gangs of one run, and this launcher is of none")
+        if name == CHECKPOINT_KEY:
+            return checkpoint_key(site, environ, rights.checkpoint_owner)
+        if name == STORE_CREDENTIALS:
+            return gang_credentials(store, site, environ, rights).encode()
+        if name.startswith(VARIABLE):
+            return read_secret(name, rights, site, environ)
+        raise ConfigError(f"a gang asks for the secret {name!r}; there are {CHECKPOINT_KEY} and {STORE_CREDENTIALS}")
+
+    return read
+
+
+def checkpoint_key(site: Site, environ: Mapping[str, str], owner: str) -> bytes:
+    """What signs the checkpoints of `owner`, as `trust.checkpoint_owner` names it."""
+    from gangline.signing.keys import signing_key
+
+    return signing_key(site, environ).checkpoint_key(owner)
+
+
+def gang_credentials(store: ObjectStore, site: Site, environ: Mapping[str, str], rights: Rights) -> str:
+    """A credential that ends with this run, where the server lends one; else the site's own, which no fork gets.
+
+    It writes below the prefix of its gangs, and reads inputs and the project's other runs: a training may be taken.
+    """
+    own = site_paths.store_credentials(site, environ) or ""
+    if not own:
+        return own
+    lent = None
+    if site.store.scoped:
+        listed = [each for each in rights.reads if each not in SHARED_INPUTS]
+        run = "/".join(rights.writes.split("/")[:4])
+        lent = scoped_credentials(store, write=rights.writes, read=rights.reads, listed=listed, owner=run)
+    require_scoped_credentials(lent.text if lent else None, rights)
+    return lent.text if lent else own

@@ -1,0 +1,67 @@
+"""Logs of a run's gangs: the gang of a role, the value of `--since`, lines that a pod left in the store."""
+
+import io
+import re
+from collections.abc import Iterator
+
+from gangline.errors import UsageError
+from gangline.spec.identity import seed_gangs
+from gangline.spec.output_limits import MOST_LOG_BYTES
+from gangline.spec.record import Record
+from gangline.storage.objects.protocol import ObjectStore
+from gangline.units import format_bytes
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_SEED = "seed-"
+"""Before the number of a program's further seed."""
+_SUFFIXES = {"train": "", "evaluate": "-eval", "prove": "-prove"}
+
+
+def gang_of_role(record: Record, role: str) -> str:
+    """Gang of a run's role.
+
+    Raises:
+        UsageError: Unknown role, or this run has not started a gang.
+    """
+    suffix = _SUFFIXES.get(role)
+    seeds = {f"{_SEED}{seed}": gang for seed, gang in seed_gangs(record).items()}
+    if suffix is None and role not in seeds:
+        wanted = ", ".join(["train", *seeds]) if seeds else "train, evaluate or prove"
+        raise UsageError(f"wanted {wanted}, found --role {role}")
+    if record.gang is None:
+        raise UsageError(f"{record.run.id} has started no gang yet; gangline show {record.run.id} says where it stands")
+    if role in seeds:
+        return seeds[role]
+    return record.run.id + suffix if suffix else record.gang.name
+
+
+def seconds_of(text: str | None) -> float | None:
+    """`90s`, `5m`, `2h`, `1d` in seconds.
+
+    Raises:
+        UsageError: Something else.
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", text, re.ASCII)
+    if match is None:
+        raise UsageError(f"wanted a while such as 90s, 5m, 2h or 1d, found --since {text}")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def stored_lines(store: ObjectStore, prefix: str, role: str, rank: int) -> Iterator[str]:
+    """Lines of a rank's log as its pod left it below a run's gang prefix; none where it left none.
+
+    Of one that is larger than pods leave them, what is behind its first MOST_LOG_BYTES is left out, and a line says so.
+    """
+    seed = role.removeprefix(_SEED) if role.startswith(_SEED) else None
+    folder = prefix if role == "train" else f"{prefix}/{role}" if seed is None else f"{prefix}/seeds/{seed}"
+    key = f"{folder}/logs/{rank}.log"
+    blob = store.get(key, 0, MOST_LOG_BYTES)
+    if blob is None:
+        return
+    for line in io.StringIO(blob.data.decode(errors="replace")):
+        yield line.rstrip("\r\n")
+    if blob.size_bytes > MOST_LOG_BYTES:
+        wanted, found = format_bytes(MOST_LOG_BYTES), format_bytes(blob.size_bytes)
+        yield f"[gangline: {key} has {found}, shown are its first {wanted}]"

@@ -1,0 +1,145 @@
+"""PodSet of a plan: equal for every driver of the run, so that a second driver adopts the gang that exists."""
+
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from gangline.errors import ConfigError
+from gangline.line.gangs import launchers
+from gangline.line.gangs.train_secrets import secret_names
+from gangline.line.record.context import RunContext
+from gangline.line.request.trust import require_approval
+from gangline.spec import identity
+from gangline.spec.config.line import Line
+from gangline.spec.config.secrets import plain_of
+from gangline.spec.config.site import Site
+from gangline.spec.devices import Inventory
+from gangline.spec.gang.podset import PodSet, Resources
+from gangline.spec.plan import Plan
+from gangline.spec.program_files import OUTPUTS_VARIABLE, OutputsRequest
+from gangline.spec.record import Record
+from gangline.spec.run_flags import stage
+from gangline.storage.objects.blobs import get_blob, put_blob
+from gangline.storage.objects.protocol import ObjectStore
+
+
+def commits_python(record: Record) -> str | None:
+    """None: the run has no environment of its own here.
+
+    Raises:
+        ConfigError: It was deleted since, by a sweep for instance, or was made on another machine.
+    """
+    python = stage(record, "build").outputs.get("python")
+    if python is not None and not Path(python).exists():
+        raise ConfigError(
+            f"wanted the environment of {record.run.id} at {Path(python).parent.parent}, found none: a sweep"
+            " deleted it, or another machine has it; gangline run --again makes it anew"
+        )
+    return None if python is None else str(python)
+
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+POD_COMMAND = ("python", "-m", "gangline.keeper.pod")
+"""In a pod the keeper fetches plan and code itself; on this machine the launcher lays them out."""
+
+
+def podset_for(ctx: RunContext, plan: Plan, attempt: int = 1, *, chain: int = 0) -> PodSet:
+    """The gang of an attempt at `plan`, as the run's driver submits it; of a fork only once it is approved."""
+    require_approval(ctx.standing(), "its gang")
+    number = identity.gang_number(chain, attempt)
+    return make_podset(plan, record=ctx.record, line=ctx.line, site=ctx.site, store=ctx.store, attempt=number)
+
+
+def make_podset(plan: Plan, *, record: Record, line: Line, site: Site, store: ObjectStore, attempt: int = 1) -> PodSet:
+    """The gang of `plan` at the target of the run, whose build and plan stages are done.
+
+    Raises:
+        ConfigError: A cluster is wanted, but there is no image for its pods, or no store that pods reach.
+    """
+    procs = int(stage(record, "plan").outputs.get("procs_per_node") or plan.world_size)
+    nodes = max(1, plan.world_size // procs)
+    procs = plan.world_size // nodes
+    secrets = (launchers.CHECKPOINT_KEY, *((launchers.STORE_CREDENTIALS,) if site.store.credentials else ()))
+    podset = PodSet(
+        name=identity.gang_name(plan.run, plan.role, attempt),
+        run=plan.run,
+        project=plan.project,
+        commit=record.commit.sha,
+        role=plan.role,
+        num_nodes=nodes,
+        procs_per_node=procs,
+        image=record.inputs.image,
+        code=str(stage(record, "build").outputs["code"]),
+        plan=put_blob(store, plan.to_json()),
+        store=store.url,
+        env=threads_of(record, line, site, store)
+        | plain_of(line.train.env)
+        | _asked(plan, record=record, line=line, site=site),
+        resources=Resources(gpus=procs if plan.device == "cuda" else 0),
+        queue=site.launch.queue,
+        deadline_seconds=site.limits.run_seconds,
+        metrics_port_base=site.metrics.port_base,
+        secrets=(*secrets, *secret_names(record, line.train.env)),
+    )
+    if record.run.target == "local":
+        return replace(podset, python=commits_python(record))
+    return _on_cluster(podset, site)
+
+
+def _asked(plan: Plan, *, record: Record, line: Line, site: Site) -> dict[str, str]:
+    """What its keeper is asked to collect when a program has trained, of further seeds its metrics alone; nothing: the
+    podset is as it ever was."""
+    project = line.project
+    globs = project.outputs if plan.role == "train" else ()
+    trains = plan.role == "train" or (plan.role == "evaluate" and plan.program.task is None)
+    if not trains or not (globs or project.metrics):
+        return {}
+    asked = OutputsRequest(
+        globs=globs, metrics=project.metrics, code=str(stage(record, "build").outputs["code"]),
+        most_files=site.limits.output_files, most_bytes=round(site.limits.output_bytes),
+    )  # fmt: skip
+    return {OUTPUTS_VARIABLE: asked.to_json().decode()}
+
+
+def threads_of(record: Record, line: Line, site: Site, store: ObjectStore) -> dict[str, str]:
+    """Threads of a program's ranks: their share of the cores. A task's have one, so that plans of any size agree."""
+    inventory, world = stage(record, "plan").outputs.get("inventory"), record.plan.world_size if record.plan else 1
+    if line.project.task is not None or not inventory:
+        return {}
+    cores = Inventory.from_json(get_blob(store, str(inventory))).cores
+    each = cores // world if record.run.target == "local" else int(site.pod.cpus)
+    return dict.fromkeys(THREADS, str(max(1, each)))
+
+
+def _on_cluster(podset: PodSet, site: Site) -> PodSet:
+    """What pods need beyond what processes of this machine have already."""
+    if podset.image is None:
+        raise ConfigError(
+            "site.toml: pods need an image: wanted registry.base (used as it is) or registry.builder with"
+            ' registry.image, found neither; base = "registry.example/gangline/runtime@sha256:..." works'
+        )
+    pod, gpus = site.pod, podset.resources.gpus
+    resources = Resources(
+        cpus=pod.cpus * podset.procs_per_node,
+        memory_bytes=round(pod.memory_bytes * podset.procs_per_node),
+        gpus=gpus,
+        rdma=gpus if pod.rdma else 0,
+        shm_bytes=round(pod.shm_bytes),
+    )
+    return replace(podset, command=POD_COMMAND, store=pod_store_url(podset.store, site), resources=resources)
+
+
+def pod_store_url(url: str, site: Site) -> str:
+    """The store as pods reach it: by `store.cluster_endpoint`, where that is another address of the same server.
+
+    Raises:
+        ConfigError: A folder of this machine.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "s3":
+        raise ConfigError(
+            f"store.url: wanted a store that pods reach, s3://bucket/prefix, found {url}; a folder serves this machine"
+        )
+    query = dict(parse_qsl(parts.query))
+    query["endpoint"] = site.store.cluster_endpoint or query["endpoint"]
+    return parts._replace(query=urlencode(query)).geturl()

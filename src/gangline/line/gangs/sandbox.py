@@ -1,0 +1,159 @@
+"""Sandbox of a commit's code, from the settings of the site, the repository and the user's environment."""
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from gangline.errors import ConfigError
+from gangline.git.repository import Repository
+from gangline.launch.sandbox import Sandbox, find_engine
+from gangline.launch.sandbox.environment import is_secret
+from gangline.launch.sandbox.host_paths import hidden_paths, home_paths
+from gangline.launch.sandbox.module_runner import ModuleRunner
+from gangline.launch.sandbox.process_runner import ProcessRunner
+from gangline.launch.sandbox.view import holds_any, is_there
+from gangline.spec.config.grammar import is_inside
+from gangline.spec.config.secrets import is_reference, parse_reference
+from gangline.spec.config.site import Site
+from gangline.spec.record import Trust
+from gangline.storage import site_paths
+
+_MISSED = re.compile(r"(?:FileNotFoundError|PermissionError|No such file or directory).*?['\"](/[^'\"]+)['\"]")
+_ABSENT = re.compile(r"(?:FileNotFoundError|No such file or directory).*?['\"]([^'\"]+)['\"]")
+_USERS_FOLDERS = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR",
+                  "TMPDIR", "GANGLINE_CACHE", "UV_CACHE_DIR", "DOCKER_CONFIG", "GNUPGHOME", "CREDENTIALS_DIRECTORY",
+                  "JENKINS_HOME", "JENKINS_AGENT_WORKDIR", "WORKSPACE_TMP")  # fmt: skip
+_USERS_FILES = ("KUBECONFIG", "GANGLINE_SITE", "SSH_AUTH_SOCK", "NETRC", "AWS_CONFIG_FILE", "PIP_CONFIG_FILE",
+                "BUILDKIT_TLS_DIR")  # fmt: skip
+"""Further than those whose names say that a secret is in them."""
+
+
+def sandbox_of(repo: Path, trust: Trust, *, site: Site, environ: Mapping[str, str]) -> Sandbox:
+    """What code of a commit of `trust` gets here.
+
+    Raises:
+        ConfigError: `sandbox.read` would show what is hidden.
+    """
+    home, hidden, store = (
+        site_paths.home(repo).resolve(),
+        tuple(_hidden(repo, site, environ)),
+        _store_folder(repo, site),
+    )
+    near = [home, Path(tempfile.gettempdir()), *([store] if store else [])]
+    return Sandbox(
+        engine=find_engine(site.sandbox.mode, wide=trust == "own", places=tuple(near)),
+        trust=trust,
+        required=site.sandbox.mode == "required",
+        hidden=hidden,
+        shown=tuple(_shown(site, (*hidden_paths(), *hidden))),
+        home=home / "home" / "model" if trust == "own" else None,
+    )
+
+
+def local_runner(repo: Path, *, site: Site, environ: Mapping[str, str]) -> ModuleRunner:
+    """Runs model code of any commit of `repo` once, on this machine."""
+    return ProcessRunner(partial(sandbox_of, repo, site=site, environ=environ))
+
+
+def hidden_path_in(lines: Sequence[str], sandbox: Sandbox) -> str:
+    """A sentence on a path that a program did not find in its sandbox, by the end of its log, and that is here."""
+    if sandbox.is_open or not sandbox.is_own or not sandbox.engine.hides:
+        return ""
+    found = (match[1] for line in reversed(lines) if (match := _MISSED.search(line)))
+    path = next((each for each in found if is_there(Path(each))), None)
+    return f"; {path} is on this machine, hidden from model code: sandbox.read in site.toml shows it" if path else ""
+
+
+def path_outside_layer(lines: Sequence[str], repository: Repository, tree: str) -> str:
+    """A sentence on a file that a program did not find, and that the folder has but `tree` lacks."""
+    names = (match[1] for line in reversed(lines) if (match := _ABSENT.search(line)))
+    for path in (each for name in names for each in _in_layer(name)):
+        if is_inside(path) and is_there(repository.root / path) and not repository.has(f"{tree}:{path}"):
+            why = "git ignores it" if repository.ignores(path) else "it is not committed"
+            return f"; {path} is in the folder, but {why}: a run has the files of the commit"
+    return ""
+
+
+def _in_layer(name: str) -> Iterator[str]:
+    """What a path of a rank may be called in the commit: ranks work in a folder `code`, or in `code/DIGEST`."""
+    path = PurePosixPath(name)
+    if not path.is_absolute():
+        yield str(path)
+        return
+    for index, part in enumerate(path.parts):
+        if part == "code":
+            rest = path.parts[index + 1 :]
+            yield from (str(PurePosixPath(*each)) for each in (rest, rest[1:]) if each)
+
+
+def _shown(site: Site, hidden: tuple[Path, ...]) -> Iterator[Path]:
+    for each in site.sandbox.read:
+        path = Path(each)
+        found = next((secret for secret in hidden if holds_any(path.resolve(), [secret.resolve()])), None)
+        if found is not None:
+            raise ConfigError(
+                f"site.toml: sandbox.read: wanted folders without secrets, found {each}, which has {found}"
+            )
+        yield path
+
+
+def _hidden(repo: Path, site: Site, environ: Mapping[str, str]) -> Iterator[Path]:
+    """What belongs to this user, repository and site, and to no commit."""
+    for name in _USERS_FOLDERS:
+        yield from home_paths(environ.get(name, ""))
+    for name, value in environ.items():
+        if name in _USERS_FILES or is_secret(name):
+            yield from (Path(each) for each in value.split(":") if each.startswith("/") and Path(each) != Path("/"))
+    yield site_paths.home(repo)
+    yield from _git_folders(repo)
+    if (store := _store_folder(repo, site)) is not None:
+        yield from (store, store.parent / "serve")
+    yield from _service_folders(repo, site)
+    yield from (Path(each).expanduser() for each in _secret_files(site))
+
+
+def _store_folder(repo: Path, site: Site) -> Path | None:
+    url = site_paths.store_url(repo, site)
+    return Path(url.removeprefix("file:")) if url.startswith("file:") else None
+
+
+def _git_folders(repo: Path) -> Iterator[Path]:
+    """Configuration and history of the repository; of a work tree that is another's, there."""
+    for folder in (repo, *repo.parents):
+        git = folder / ".git"
+        if git.is_dir():
+            yield git
+            return
+        if git.is_file():
+            own = (folder / git.read_text("utf-8", "replace").removeprefix("gitdir:").strip()).resolve()
+            yield own
+            yield from (each for each in own.parents if each.name == ".git")
+            return
+
+
+def _service_folders(repo: Path, site: Site) -> Iterator[Path]:
+    """Of the service that this site names, and of the one whose clone `repo` is (`line.clones`)."""
+    named = (site.serve.home, site.serve.database, *site.serve.repositories.values())
+    for each in named:
+        if each and Path(each).expanduser().is_absolute() and Path(each).expanduser() != repo:
+            yield Path(each).expanduser()
+    if repo.parent.name == "commits" and len(repo.parents) > 3:
+        clones = repo.parents[2]
+        yield clones.parent if clones.name == "clones" else clones
+
+
+def _secret_files(value: Any) -> Iterator[str]:
+    """Paths of `secret:file:` references, wherever the site has one."""
+    if isinstance(value, str):
+        if is_reference(value) and (reference := parse_reference(value)).kind == "file":
+            yield reference.name
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _secret_files(getattr(value, field.name))
+    elif isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _secret_files(each)

@@ -1,0 +1,1 @@
+"""The record of a run: storage, states, size, listing, and the context through which stages change it."""

@@ -1,0 +1,145 @@
+"""Context of a run: the record, line, store, launcher and observer that a stage may use; and the result of a stage."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from gangline.errors import GanglineError
+from gangline.launch.protocol import Launcher
+from gangline.line.record import states
+from gangline.line.record.observer import Observer
+from gangline.line.record.stage_time import StageTime
+from gangline.line.record.store import Change, RecordStore
+from gangline.signing.record_seal import Sealer
+from gangline.spec import run_flags
+from gangline.spec.config.line import Line
+from gangline.spec.config.site import Site
+from gangline.spec.plan import Plan
+from gangline.spec.record import Driver, Event, Record, run_prefix
+from gangline.storage import site_paths
+from gangline.storage.objects.blobs import get_blob
+from gangline.storage.objects.protocol import ObjectStore
+from gangline.units import now
+
+if TYPE_CHECKING:
+    from gangline.git.repository import Repository
+    from gangline.line.record.earlier_runs import EarlierRuns
+
+
+def unchanged(record: Record) -> Record:
+    return record
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageResult:
+    """How a stage ended, to be written in one step with its state."""
+
+    message: str
+    """The line that the user sees."""
+    state: Literal["done", "taken", "skipped", "failed"] = "done"
+    key: str | None = None
+    taken_from: str | None = None
+    outputs: dict[str, Any] = field(default_factory=dict)
+    change: Change = unchanged
+    """What else the record learns."""
+    error: GanglineError | None = None
+    """Of a failed one: gives exit code and verdict."""
+
+
+@dataclass(kw_only=True)
+class RunContext:
+    """One driver's hold on one run; stages get nothing else."""
+
+    repo: Path
+    """Folder of line.toml on this machine."""
+    site: Site
+    environ: Mapping[str, str]
+    store: ObjectStore
+    records: RecordStore
+    record: Record
+    """As this driver last wrote it."""
+    line: Line
+    driver: Driver
+    launcher: Launcher
+    observer: Observer
+    pending: list[Event] = field(default_factory=list)
+    """Events that go into the record with its next change."""
+    follow_until: float | None = None
+    """On the monotonic clock: then a driver that only looks in leaves the gang alone, and the run open."""
+    stage_time: StageTime | None = None
+    """Of the stage that runs now."""
+
+    @property
+    def home(self) -> Path:
+        return site_paths.home(self.repo)
+
+    @property
+    def sealer(self) -> Sealer:
+        assert self.records.sealer is not None, "a driver has the site's keys"
+        return self.records.sealer
+
+    @cached_property
+    def repository(self) -> "Repository":
+        from gangline.git.repository import Repository
+
+        return Repository.at(self.repo)
+
+    @cached_property
+    def past(self) -> "EarlierRuns":
+        from gangline.line.record.earlier_runs import find_earlier_runs
+
+        run = self.record.run
+        return find_earlier_runs(
+            self.store, self.repository, project=run.project, commit=self.record.commit.sha, run=run.id,
+            holds=self.sealer.holds,
+        )  # fmt: skip
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The run's plan; there is one once the plan stage is done."""
+        assert self.record.plan is not None, self.record.run.id
+        return Plan.from_json(get_blob(self.store, self.record.plan.key))
+
+    @cached_property
+    def base(self) -> Record | None:
+        """Record of the run that this one is compared with; fixed at the run's birth."""
+        wanted = self.record.commit.base
+        if wanted is None:
+            return None
+        prefix = run_prefix(self.record.run.project, wanted.commit, wanted.run)
+        found = RecordStore(self.store, prefix).read()
+        return None if found is None else self.sealer.check(found)
+
+    def change(self, change: Change) -> Record:
+        """Write one change as the driver, with the events that wait."""
+        waiting, self.pending = tuple(self.pending), []
+
+        def with_events(record: Record) -> Record:
+            changed = change(record)
+            for event in waiting:
+                changed = states.add_event(changed, now=event.time, stage=event.stage, kind=event.kind, text=event.text)
+            return changed
+
+        self.record = self.records.change(with_events, driver=self.driver)
+        return self.record
+
+    def standing(self) -> Record:
+        """The record as it stands, with what bystanders wrote; raises IntegrityError where its seal does not hold."""
+        return self.records.read_sealed()
+
+    def cancel_requested(self) -> str | None:
+        """Why the run is to stop, as the record says now."""
+        standing = self.records.read()
+        return standing.run.cancel_requested if standing else None
+
+    def remember(self, stage: str, kind: str, text: str, *, aloud: bool = True) -> None:
+        """Tell the observer now, where `aloud`, and the record with its next change."""
+        self.pending.append(Event(time=now(), stage=stage, kind=kind, text=text))
+        if aloud:
+            self.observer.note(text)
+
+    def output(self, stage: str, name: str) -> Any:
+        """What an earlier stage left for later ones; None where it left nothing of that name."""
+        return run_flags.stage(self.record, stage).outputs.get(name)

@@ -1,0 +1,48 @@
+"""Protocol of those who watch a run: the live view, plain lines, JSON lines, a test.
+
+Calls come from the driver's thread, in this order: run_started, then for each stage stage_started, progress or note
+any number of times, stage_ended; last run_ended, also after a failure. An observer never changes a run.
+"""
+
+from typing import Protocol
+
+from gangline.launch.protocol import GangEvent
+from gangline.spec.record import Record, StageInfo
+
+
+class Observer(Protocol):
+    def run_started(self, record: Record) -> None:
+        """The record as it was born or found; its stages may be done already."""
+        ...
+
+    def stage_started(self, name: str) -> None: ...
+
+    def progress(self, stage: str, event: GangEvent) -> None:
+        """State, waiting sentence, rank event or restart of the gang of `stage`."""
+        ...
+
+    def stage_ended(self, name: str, info: StageInfo) -> None:
+        """`info.message` is the line that the user sees."""
+        ...
+
+    def note(self, text: str) -> None:
+        """One sentence that belongs to no stage."""
+        ...
+
+    def run_ended(self, record: Record) -> None: ...
+
+
+class Silent:
+    """An observer that looks away."""
+
+    def run_started(self, record: Record) -> None: ...
+
+    def stage_started(self, name: str) -> None: ...
+
+    def progress(self, stage: str, event: GangEvent) -> None: ...
+
+    def stage_ended(self, name: str, info: StageInfo) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def run_ended(self, record: Record) -> None: ...

@@ -1,0 +1,53 @@
+"""Look-up of a run by its id, by a commit, branch or tag, or as the base of another run."""
+
+from pathlib import Path
+
+from gangline.errors import UsageError
+from gangline.git.repository import Repository
+from gangline.line.record.runs import find_run, list_runs
+from gangline.spec.record import Record
+from gangline.spec.run_flags import flags_of, stopped_early
+from gangline.storage.objects.protocol import ObjectStore
+
+BASE = "base"
+
+
+def look_up_run(store: ObjectStore, repo: Path, name: str) -> Record:
+    """The run called `name`.
+
+    Args:
+        store: Where records lie.
+        repo: Whose commits, branches and tags may be named.
+        name: Run id or its beginning; a commit as git names it, then the newest of its runs counts, those of
+            the commit as it is before experiments, dirty and drilled ones; `base:NAME` for the run that NAME was
+            judged against.
+
+    Raises:
+        UsageError: There is none; what makes one is named.
+    """
+    if name.startswith(f"{BASE}:"):
+        return base_of(store, look_up_run(store, repo, name.removeprefix(f"{BASE}:")))
+    try:
+        return find_run(store, name)
+    except UsageError as not_a_run:
+        try:
+            sha = Repository.at(repo).commit(name)
+        except UsageError:
+            raise not_a_run from None
+    newest = max(list_runs(store, commit=sha), key=_soundness, default=None)
+    if newest is None:
+        raise UsageError(f"{name} is commit {sha[:8]}, which has no run here; gangline run --commit {name} makes one")
+    return newest
+
+
+def base_of(store: ObjectStore, record: Record) -> Record:
+    """Raises UsageError where it had none, or where that run is no longer there."""
+    base = record.commit.base
+    if base is None:
+        raise UsageError(f"{record.run.id} has no base: no ancestor had passed; name a run or commit to compare with")
+    return find_run(store, base.run)
+
+
+def _soundness(record: Record) -> tuple[bool, bool, str]:
+    """Of the commit as it is, and whole, before marked or cut short; then the newest."""
+    return not flags_of(record), not stopped_early(record), record.run.created

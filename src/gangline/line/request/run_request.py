@@ -1,0 +1,141 @@
+"""Request of a run: a commit (or the tree on disk) and its effective line. Equal requests have the same run id."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gangline.errors import ConfigError
+from gangline.git.repository import Repository
+from gangline.line.request.branch_protection import Protection, is_protected, read_protection
+from gangline.line.request.task_check import MOST_MODULE_BYTES, check_task
+from gangline.sanitize import clean, shown_name
+from gangline.spec import identity
+from gangline.spec.config.line import Line
+from gangline.spec.config.load import HOW_TO_BEGIN, line_digest, load_line_text
+from gangline.spec.config.toml_text import MOST_BYTES
+from gangline.spec.record import CommitInfo, Trust
+
+CLEAN_TREE = "git add and git commit what belongs to it, .gitignore what does not, or git stash -u"
+"""What a person does about a dirty tree."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommitOrigin:
+    """Where a commit comes from, as far as its checkout cannot tell."""
+
+    branch: str | None = None
+    """Text of a stranger, maybe."""
+    pull_request: int | None = None
+    trust: Trust = "own"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRequest:
+    """What a run answers; equal questions have one run."""
+
+    repository: Repository
+    commit: str
+    tree: str
+    """What is built: the commit's tree, or the one on disk."""
+    is_dirty: bool
+    branch: str | None
+    subject: str
+    line: Line
+    """With the rules of the protected branch, then the overrides."""
+    pull_request: int | None = None
+    trust: Trust = "own"
+    protected: bool = False
+    rules: str | None = None
+    """Commit of the protected branch whose rules the line has; None: its own."""
+    overrides: tuple[str, ...] = ()
+    trouble: str = ""
+    """Why the rules of no protected branch are known."""
+
+    @property
+    def built(self) -> CommitInfo:
+        """As far as it names the runs."""
+        patch = "dirty" if self.is_dirty else None
+        return CommitInfo(sha=self.commit, tree=self.tree, trust=self.trust, protected=self.protected, patch=patch)
+
+    @property
+    def dirty_note(self) -> str:
+        """What the changes on disk mean for the run, and what ends that; empty for a commit as it is."""
+        if not self.is_dirty:
+            return ""
+        changed, untracked = self.repository.uncommitted()
+        kinds = ((len(changed), "changed"), (len(untracked), "untracked"))
+        counts = ", ".join(f"{number} {kind}" for number, kind in kinds if number)
+        example = f" ({counts}, e.g. {clean((*changed, *untracked)[0], limit=100)})" if counts else ""
+        return f"this run will not be published: the tree is dirty{example}; {CLEAN_TREE}"
+
+    def run_id(self, attempt: int) -> str:
+        """Equal for every driver that asks the same."""
+        return identity.run_id(self.line.project.name, self.built, line=line_digest(self.line), attempt=attempt)
+
+
+def resolve_request(
+    path: Path,
+    *,
+    commit: str | None,
+    overrides: Sequence[str],
+    strategy: str | None,
+    origin: CommitOrigin | None = None,
+) -> RunRequest:
+    """Read the question that `path` asks; without `commit` that is HEAD with whatever was changed on disk.
+
+    `origin` tells where the commit comes from; without it git is asked for the branch, and the commit is our own.
+
+    Raises:
+        UsageError: No repository, no such commit.
+        ConfigError: No line.toml in it, or one that does not hold.
+    """
+    repository = Repository.at(path)
+    sha = repository.commit(commit or "HEAD")
+    dirty = None if commit else repository.dirty_tree()
+    tree = dirty or repository.tree(sha)
+    came = origin or CommitOrigin()
+    found = repository.branch_holding(sha) if commit else repository.branch()
+    chosen = (*overrides, f'train.strategy="{strategy}"') if strategy else tuple(overrides)
+    protection = read_protection(repository)
+    protected = came.trust == "own" and dirty is None and is_protected(repository, sha, protection)
+    ruled = protection if dirty is None and not protected and protection.text is not None else None
+    line = _read_line(repository, tree, sha, ruled, chosen)
+    return RunRequest(
+        repository=repository,
+        commit=sha,
+        tree=tree,
+        is_dirty=dirty is not None,
+        branch=shown_name(came.branch) if came.branch else found,
+        subject=repository.subject(sha),
+        line=line,
+        pull_request=came.pull_request,
+        trust=came.trust,
+        protected=protected,
+        rules=ruled.branch.commit if ruled and ruled.branch else None,
+        overrides=chosen,
+        trouble="" if protected or dirty else protection.trouble,
+    )
+
+
+def _read_line(
+    repository: Repository, tree: str, commit: str, ruled: Protection | None, overrides: Sequence[str]
+) -> Line:
+    text = repository.file(tree, "line.toml", most_bytes=MOST_BYTES)
+    if text is None:
+        raise ConfigError(f"wanted line.toml in {repository.root}, found none in commit {commit[:8]}; {HOW_TO_BEGIN}")
+    try:
+        decoded = text.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError("line.toml: wanted UTF-8 text, found other bytes; save the file as UTF-8") from error
+
+    def reader(path: str) -> bytes | None:
+        return repository.file(tree, path)
+
+    rules = ruled.text if ruled else None
+    line = load_line_text(decoded, file="line.toml", rules=rules, overrides=overrides, reader=reader)
+
+    def module(path: str) -> bytes | None:
+        return repository.file(tree, path, most_bytes=MOST_MODULE_BYTES)
+
+    check_task(line.project.task, module, path=line.project.path, optimizer=line.optimizer)
+    return line

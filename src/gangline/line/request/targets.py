@@ -1,0 +1,52 @@
+"""Targets: where ranks run and who calls the stages, from the value of `--target` or of the site."""
+
+from dataclasses import replace
+from typing import Literal, cast
+
+from gangline.errors import ConfigError, UsageError
+from gangline.spec.config.site import Site
+from gangline.spec.record import Record
+
+RanksAt = Literal["local", "kubernetes"]
+Driving = Literal["here", "kfp-local", "kfp"]
+Target = Literal["local", "kubernetes", "kfp-local", "kfp"]
+
+_MEANING: dict[str, tuple[RanksAt, Driving]] = {
+    "local": ("local", "here"),
+    "kubernetes": ("kubernetes", "here"),
+    "kfp-local": ("local", "kfp-local"),
+    "kfp": ("kubernetes", "kfp"),
+}
+
+
+def parse_target(target: str) -> tuple[RanksAt, Driving]:
+    """Where ranks run under `target`, and who calls the stages.
+
+    Raises:
+        ConfigError: This installation runs nothing there.
+    """
+    if target not in _MEANING:
+        raise ConfigError(f"launch.target: wanted one of {', '.join(_MEANING)}, found {target!r}")
+    return _MEANING[target]
+
+
+def with_target(site: Site, target: str | None) -> Site:
+    """`site` with another target; None: as it is. Raises `ConfigError` for a word that means nothing."""
+    if target is None:
+        return site
+    parse_target(target)
+    return replace(site, launch=replace(site.launch, target=cast(Target, target)))
+
+
+def site_of(record: Record, site: Site) -> Site:
+    """`site` with the target that `record` was born with."""
+    return replace(site, launch=replace(site.launch, target=record.run.target))
+
+
+def require_same_target(record: Record, wanted: RanksAt) -> None:
+    """Refuse to go on with a run elsewhere than where it began: its gangs would be looked for in the wrong place."""
+    if record.run.state == "open" and record.run.target != wanted:
+        raise UsageError(
+            f"{record.run.id} began with its ranks at {record.run.target}, found --target {wanted}; leave --target"
+            f" out to go on with it, or gangline cancel {record.run.id} and run --again"
+        )

@@ -1,0 +1,66 @@
+"""Ledger of a run: held seconds by cause, merged over its gangs, whose rows sum to the allocation exactly."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from gangline.line.gangs.attempts import FinishedGang, GangShare
+from gangline.line.record.context import StageResult
+from gangline.spec.measurements import LEDGER_CAUSES, Ledger
+from gangline.spec.plan import Device
+from gangline.spec.record import Record
+
+
+def merge_ledgers(device: Device, shares: Iterable[GangShare]) -> Ledger:
+    """Sum of all gangs; what no cause explains is `other`, what is explained twice is scaled back."""
+    rows: dict[str, list[float]] = {}
+    allocated = []
+    for share in shares:
+        allocated.append(share.allocated)
+        for cause, seconds in exact(share).items():
+            rows.setdefault(cause, []).append(seconds)
+    sums = {cause: math.fsum(values) for cause, values in rows.items()}
+    return Ledger(
+        resource="gpu" if device == "cuda" else "cpu",
+        allocated_seconds=math.fsum(allocated),
+        seconds=dict(sorted(sums.items())),
+    )
+
+
+def exact(share: GangShare) -> dict[str, float]:
+    """Rows that sum to the allocation; causes that nobody knows are `other`, zeros are left out."""
+    rows: dict[str, float] = {}
+    for cause, seconds in share.seconds.items():
+        known = cause if cause in LEDGER_CAUSES else "other"
+        if math.isfinite(seconds) and seconds > 0:
+            rows[known] = rows.get(known, 0.0) + seconds
+    total = math.fsum(rows.values())
+    if total > share.allocated:
+        rows = {cause: seconds * (share.allocated / total) for cause, seconds in rows.items()}
+    rest = share.allocated - math.fsum(rows.values())
+    if rest > 0:
+        rows["other"] = rows.get("other", 0.0) + rest
+    return {cause: seconds for cause, seconds in rows.items() if seconds > 0}
+
+
+def with_shares(record: Record, *finished: FinishedGang) -> Ledger | None:
+    """The run's ledger with another stage's gangs in it."""
+    if not finished:
+        return record.ledger
+    standing = [GangShare(record.ledger.allocated_seconds, record.ledger.seconds)] if record.ledger else []
+    shares = [share for each in finished for share in each.shares]
+    return merge_ledgers(finished[0].plan.device, [*standing, *shares])
+
+
+def failed_result(key: str, *finished: FinishedGang, who: str = "") -> StageResult:
+    """The stage whose last gang failed: its error, and the time of all of them; `who` failed, where that has a name."""
+    last = finished[-1]
+    named = f"{who}: " if who else ""
+    error = type(last.error)(f"{named}{last.error}") if last.error and named else last.error
+    return StageResult(
+        state="failed",
+        message=f"{named}{last.end.reason}",
+        key=key,
+        change=lambda record: replace(record, ledger=with_shares(record, *finished)),
+        error=error,
+    )

@@ -1,0 +1,81 @@
+"""Loss curve of a run as 64 points, each the mean of its share of the steps, from metrics.jsonl or a result. Pure."""
+
+import io
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from gangline.line.results.band import learn_curve_bands
+from gangline.metrics.step_table import StepTable
+from gangline.spec.gang.status import read_event
+from gangline.spec.measurements import Curve, CurvePoint
+from gangline.spec.output_limits import MOST_STEPS
+
+POINTS = 64
+
+
+def read_lines(text: bytes) -> list[dict[str, Any]]:
+    """Objects of a JSON-lines file; a last line that was cut by a crash is left out."""
+    return list(each_line(text))
+
+
+def each_line(text: bytes | Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """`read_lines`, one after another, of a text or of lines: for files that are long."""
+    for line in io.BytesIO(text) if isinstance(text, bytes) else text:
+        if (each := read_event(line)) is not None:
+            yield each
+
+
+def by_step(
+    rows: Iterable[Mapping[str, Any]],
+    seed: int | None = None,
+    *,
+    names: Collection[str] | None = None,
+    most_steps: int = MOST_STEPS,
+) -> StepTable:
+    """Numbers of rows by step, in step order; a row that goes back to a step replaces what was there from it on.
+
+    Raises:
+        IntegrityError: There are more than `most_steps` steps.
+    """
+    found = StepTable(names, most_steps=most_steps)
+    for row in rows:
+        if seed is None or row.get("seed", seed) == seed:
+            found.add(row)
+    return found
+
+
+def thin(losses: Mapping[int, float], steps: int) -> list[tuple[int, float]]:
+    """(last step, mean) of each of at most 64 equal shares of `steps` steps; shares without a value are left out."""
+    places = min(POINTS, max(steps, 1))
+    shares: dict[int, list[float]] = {}
+    for step, loss in losses.items():
+        if math.isfinite(loss):
+            place = min(places - 1, max(0, step - 1) * places // max(steps, 1))
+            shares.setdefault(place, []).append(loss)
+    return [((place + 1) * steps // places, fmean(values)) for place, values in sorted(shares.items())]
+
+
+def build_curve(
+    losses: Mapping[int, float], *, steps: int, base: Curve | None, floor_percent: float, origin: str
+) -> Curve:
+    """Curve of a run, with the base's band beside it where the base has one."""
+    bands = learn_curve_bands(base.seed_points, floor_percent=floor_percent, origin=origin) if base else ()
+    by_place = {point.step: band for point, band in zip(base.points if base else (), bands, strict=False)}
+    points = []
+    for step, value in thin(losses, steps):
+        band = by_place.get(step)
+        points.append(
+            CurvePoint(step=step, value=value, low=band.low if band else None, high=band.high if band else None)
+        )
+    return Curve(points=tuple(points))
+
+
+def losses_of(rows: StepTable) -> dict[int, float]:
+    """Loss by step of rows that have one."""
+    return dict(rows.column("loss"))
+
+
+def seed_values(losses: Sequence[tuple[int, float]], steps: int) -> tuple[float, ...]:
+    return tuple(value for _, value in thin(dict(losses), steps))

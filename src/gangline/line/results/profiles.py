@@ -1,0 +1,188 @@
+"""Profiles of a run in the store: request one, list them, wait for one."""
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import islice
+
+from gangline.errors import StillRunning, UsageError
+from gangline.line.record.store import RecordStore
+from gangline.spec.gang.profiling import MOST_RANKS, ProfileRequest, ProfileSummary, folder_key, request_key
+from gangline.spec.output_limits import MOST_PROFILES, MOST_SUMMARY_BYTES, MOST_TRACE_BYTES
+from gangline.spec.record import Artifact, Record
+from gangline.storage.objects.protocol import Entry, ObjectStore, get_bounded, list_all
+from gangline.units import format_bytes
+
+POLL_SECONDS = 1.0
+_WINDOW = re.compile(r"\d{1,15}-\d{1,15}")
+_TRACE, _SUMMARY = ".trace.json.gz", ".json"
+_MEDIA = {_TRACE: "application/gzip", _SUMMARY: "application/json"}
+_MOST_BYTES = {_TRACE: MOST_TRACE_BYTES, _SUMMARY: MOST_SUMMARY_BYTES}
+_BLOCK_BYTES = 8 * 2**20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+    """One window, with the answers that are there."""
+
+    name: str
+    """`10-12`."""
+    prefix: str
+    summaries: tuple[ProfileSummary, ...]
+    """By rank."""
+
+
+def request_profile(
+    store: ObjectStore, record: Record, *, first: int, last: int, ranks: Sequence[int]
+) -> ProfileRequest:
+    """Leave a request for the gang of a run; its ranks see it within seconds.
+
+    Raises:
+        UsageError: The run has ended, has no such rank or step, or has trained already.
+    """
+    _require_training(record)
+    assert record.plan is not None, "a run that trains has a plan"
+    size, steps = record.plan.world_size, record.plan.steps
+    if wrong := sorted(rank for rank in ranks if not 0 <= rank < size):
+        raise UsageError(f"--rank {wrong[0]}: the gang has {size} ranks, 0 to {size - 1}")
+    if len(set(ranks)) > MOST_RANKS:
+        raise UsageError(f"wanted at most {MOST_RANKS} ranks, found {len(set(ranks))}; a few tell as much")
+    if first > steps:
+        raise UsageError(f"--steps {first}:{last}: the run has {steps} steps")
+    return write_profile_request(store, record, first=first, last=last, ranks=ranks)
+
+
+def write_profile_request(
+    store: ObjectStore, record: Record, *, first: int, last: int, ranks: Sequence[int]
+) -> ProfileRequest:
+    """As `ask_profile`, for a run of which nothing but its name is known yet."""
+    request = ProfileRequest(first=first, last=last, ranks=tuple(sorted(set(ranks))), word=secrets.token_hex(4))
+    store.put(request_key(record.gang_prefix), request.to_json())
+    return request
+
+
+def wait_for_profile(
+    store: ObjectStore,
+    record: Record,
+    request: ProfileRequest,
+    *,
+    seconds: float,
+    tell: Callable[[int, int], None],
+) -> Profile:
+    """The answers to `request`, once all its ranks have given one, or the training is over.
+
+    Args:
+        store: Where the run lies.
+        record: Of the run.
+        request: As it was left.
+        seconds: Wait at most so long.
+        tell: Hears how many of how many answers are there, when that changes.
+
+    Raises:
+        UsageError: The training ended before the window.
+        StillRunning: Not in time; the answers come all the same.
+    """
+    deadline = time.monotonic() + seconds
+    told = -1
+    while True:
+        over = _is_over(RecordStore.of(store, record).read() or record)
+        found = _answers(store, record, request)
+        if len(found.summaries) != told:
+            told = len(found.summaries)
+            tell(told, len(request.ranks))
+        if told == len(request.ranks) or (over and told):
+            return found
+        if over:
+            raise UsageError(f"the training of {record.run.id} ended before the window; ask earlier, or run --again")
+        if time.monotonic() > deadline:
+            raise StillRunning(f"no answer within {seconds:.0f} s; gangline profile {record.run.id} shows it later")
+        time.sleep(POLL_SECONDS)
+
+
+def read_profiles(store: ObjectStore, record: Record) -> tuple[Profile, ...]:
+    """Every window that was answered, by its first step."""
+    names = sorted(
+        {
+            name
+            for entry in list_all(store, f"{folder_key(record.gang_prefix)}/")
+            if _is_summary(entry.key) and _WINDOW.fullmatch(name := entry.key.split("/")[-2])
+        },
+        key=lambda name: [int(part) for part in name.split("-")],
+    )
+    return tuple(_read(store, record, name) for name in names)
+
+
+def profile_artifacts(store: ObjectStore, run_prefix: str) -> tuple[tuple[Artifact, ...], tuple[str, ...]]:
+    """Summaries and traces, as a record lists them; and why others are left out."""
+    found: list[Artifact] = []
+    left_out: list[str] = []
+    for entry in list_all(store, f"{folder_key(run_prefix)}/"):
+        kind = next((end for end in (_TRACE, _SUMMARY) if entry.key.endswith(end)), None)
+        if kind is None or entry.key == request_key(run_prefix):
+            continue
+        if len(found) == MOST_PROFILES:
+            left_out.append(f"a run keeps {MOST_PROFILES}")
+            break
+        if entry.size_bytes > _MOST_BYTES[kind]:
+            wanted, size = format_bytes(_MOST_BYTES[kind]), format_bytes(entry.size_bytes)
+            left_out.append(f"{entry.key}: wanted at most {wanted}, found {size}")
+            continue
+        digest, size_bytes = _digest(store, entry)
+        found.append(
+            Artifact(kind="profile", key=entry.key, media_type=_MEDIA[kind], size_bytes=size_bytes, sha256=digest)
+        )
+    return tuple(found), tuple(left_out)
+
+
+def _digest(store: ObjectStore, entry: Entry) -> tuple[str, int]:
+    """Of what is there now, but of no more than the listing said."""
+    digest, size = sha256(), 0
+    for start in range(0, entry.size_bytes, _BLOCK_BYTES):
+        blob = store.get(entry.key, start, min(_BLOCK_BYTES, entry.size_bytes - start))
+        if blob is None:
+            break
+        digest.update(blob.data)
+        size += len(blob.data)
+    return digest.hexdigest(), size
+
+
+def trace_key(profile: Profile, summary: ProfileSummary) -> str | None:
+    """Of the whole trace of one rank; None where it was too large to keep."""
+    return f"{profile.prefix}/{summary.trace}" if summary.trace else None
+
+
+def _answers(store: ObjectStore, record: Record, request: ProfileRequest) -> Profile:
+    found = _read(store, record, request.name)
+    mine = tuple(each for each in found.summaries if each.word == request.word)
+    return Profile(name=found.name, prefix=found.prefix, summaries=mine)
+
+
+def _read(store: ObjectStore, record: Record, name: str) -> Profile:
+    prefix = f"{folder_key(record.gang_prefix)}/{name}"
+    keys = (entry.key for entry in list_all(store, f"{prefix}/") if _is_summary(entry.key))
+    blobs = (get_bounded(store, key, most_bytes=MOST_SUMMARY_BYTES) for key in islice(keys, MOST_RANKS))
+    summaries = [ProfileSummary.from_json(blob.data) for blob in blobs if blob is not None]
+    return Profile(name=name, prefix=prefix, summaries=tuple(sorted(summaries, key=lambda each: each.rank)))
+
+
+def _is_summary(key: str) -> bool:
+    name = key.rsplit("/", 1)[-1]
+    return name.startswith("rank-") and name.endswith(_SUMMARY) and not name.endswith(_TRACE)
+
+
+def _require_training(record: Record) -> None:
+    train = record.stages.get("train")
+    if record.run.state == "ended" or (train is not None and train.state not in {"waiting", "running"}):
+        raise UsageError(
+            f"{record.run.id} does not train any more; gangline run --again --profile A:B asks at the start"
+        )
+    if record.plan is None:
+        raise UsageError(f"{record.run.id} has no plan yet, so it has no ranks; ask again when it trains")
+
+
+def _is_over(record: Record) -> bool:
+    train = record.stages.get("train")
+    return record.run.state == "ended" or (train is not None and train.state not in {"waiting", "running"})

@@ -1,0 +1,163 @@
+"""What the ranks of a gang report about their modules, packages and files, read within bounds; and what is refused.
+
+The model code's own processes report it (`train.startup.ran`): whoever writes the code can make it say anything. It
+finds mistakes; what the driver knows of commit, layer, data and image does not rest on it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from gangline.errors import ConfigError
+from gangline.sanitize import clean
+from gangline.spec.gang.status import read_event
+from gangline.spec.program_files import LoadedModule, RuntimeReport, UndeclaredRead
+from gangline.storage.objects.growing_file import split_lines
+from gangline.storage.objects.protocol import ObjectStore, get_bounded, list_all
+
+MOST_FILES = 64
+MOST_BYTES = 1 << 20
+"""Of each."""
+MOST_PACKAGES, MOST_ELSEWHERE, MOST_READS, MOST_HOSTS, MOST_PROGRAMS = 600, 50, 100, 20, 20
+_LONGEST_PATH, _LONGEST_NAME = 400, 100
+_COUNT = 10**9
+_FILE = re.compile(r".*/ran-(\d{1,7})\.jsonl")
+_ORIGINS = ("code", "environment", "standard", "gangline", "elsewhere")
+
+
+def read_rank_environment(store: ObjectStore, prefix: str) -> RuntimeReport | None:
+    """What is below `prefix`; None: nobody told, because no rank was Python that reads its PYTHONPATH.
+
+    Raises:
+        IntegrityError: A file is larger than any rank of ours writes it.
+    """
+    files: dict[int, str] = {}
+    for entry in list_all(store, f"{prefix}/ranks/ran-"):
+        if match := _FILE.fullmatch(entry.key):
+            files[int(match[1])] = entry.key
+        if len(files) >= MOST_FILES:
+            break
+    told = _Told()
+    for rank, key in sorted(files.items()):
+        if (blob := get_bounded(store, key, most_bytes=MOST_BYTES)) is not None:
+            for line in split_lines([blob.data]):
+                told.see(rank, read_event(line) or {})
+    return told.ran() if told.ranks else None
+
+
+def work_tree_error(ran: RuntimeReport, root: Path, *, home: Path) -> ConfigError | None:
+    """The error of a gang that loaded modules below `root`, the work tree of the driver; None: it did not.
+
+    `home`: Folder of gangline in it, where models keep what they fetch.
+    """
+    found = [each for each in ran.elsewhere if _is_in(each.file, root) and not _is_in(each.file, home)]
+    if not found:
+        return None
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return ConfigError(
+        f"wanted the code of the commit, found module {found[0].name} of {found[0].file}{more}: the work tree as it is"
+        " on disk now; commit it where project.path finds it, or uninstall the package that is installed editable from"
+        " there"
+    )
+
+
+def undeclared_reads_text(ran: RuntimeReport, root: Path | None = None) -> str:
+    """`read 3 files that the line does not declare: labels.txt, ...`; empty: none was seen."""
+    if not ran.num_reads:
+        return ""
+    shown = [clean(_short(each.path, root), limit=120) for each in ran.reads[:3]]
+    more = ", ..." if ran.num_reads > len(shown) else ""
+    files = "1 file" if ran.num_reads == 1 else f"{ran.num_reads} files"
+    cached = any("/.cache/huggingface/" in each.path for each in ran.reads)
+    hub = "; a download of a hub is such a file, too: a revision by its full commit names it" if cached else ""
+    return (
+        f"read {files} that the line does not declare: {', '.join(shown)}{more}; data.text, data.shards or"
+        f" project.include declare them{hub}"
+    )
+
+
+class _Told:
+    """Folds lines in, whoever wrote them."""
+
+    def __init__(self) -> None:
+        self.ranks: dict[int, None] = {}
+        self._python, self._prefix = "", ""
+        self._packages: dict[str, str] = {}
+        self._modules: dict[str, int] = {}
+        self._elsewhere: dict[str, str] = {}
+        self._reads: dict[str, int] = {}
+        self._num_reads = 0
+        self._hosts: dict[str, None] = {}
+        self._programs: dict[str, None] = {}
+        self._is_whole = False
+
+    def see(self, rank: int, event: Mapping[str, Any]) -> None:
+        match event.get("event"):
+            case "python":
+                self.ranks[rank] = None
+                self._python = self._python or _text(event.get("version"), 40)
+                self._prefix = self._prefix or _text(event.get("prefix"), _LONGEST_PATH)
+            case "read" if len(self._reads) < MOST_READS and (path := _text(event.get("path"), _LONGEST_PATH)):
+                self._reads.setdefault(path, _count(event.get("size_bytes")))
+            case "host" if len(self._hosts) < MOST_HOSTS and (name := _text(event.get("name"), _LONGEST_NAME)):
+                self._hosts[name] = None
+            case "started" if len(self._programs) < MOST_PROGRAMS:
+                if name := _text(event.get("program"), _LONGEST_NAME):
+                    self._programs[name] = None
+            case "ran":
+                self._ran(event)
+
+    def ran(self) -> RuntimeReport:
+        return RuntimeReport(
+            python=self._python,
+            prefix=self._prefix,
+            packages=dict(sorted(self._packages.items())),
+            modules=self._modules,
+            elsewhere=tuple(LoadedModule(name=name, file=file) for name, file in self._elsewhere.items()),
+            reads=tuple(UndeclaredRead(path=path, size_bytes=size) for path, size in self._reads.items()),
+            num_reads=max(self._num_reads, len(self._reads)),
+            hosts=tuple(self._hosts),
+            programs=tuple(self._programs),
+            ranks=tuple(self.ranks),
+            is_whole=self._is_whole,
+        )
+
+    def _ran(self, event: Mapping[str, Any]) -> None:
+        for name, version in _pairs(event.get("packages")):
+            if len(self._packages) < MOST_PACKAGES:
+                self._packages.setdefault(name, version)
+        for name, file in _pairs(event.get("elsewhere")):
+            if len(self._elsewhere) < MOST_ELSEWHERE:
+                self._elsewhere.setdefault(name, file)
+        told = event.get("modules")
+        modules = {each: _count(told.get(each)) for each in _ORIGINS} if isinstance(told, dict) else {}
+        if sum(modules.values()) > sum(self._modules.values()):
+            self._modules = {name: number for name, number in modules.items() if number}
+        self._num_reads = max(self._num_reads, _count(event.get("reads")))
+        self._is_whole = self._is_whole or event.get("last") is True
+
+
+def _pairs(told: Any) -> Iterator[tuple[str, str]]:
+    """Pairs of texts, from a table or from a list of them."""
+    for each in told.items() if isinstance(told, dict) else told if isinstance(told, list) else ():
+        if isinstance(each, (list, tuple)) and len(each) == 2:
+            name, value = _text(each[0], _LONGEST_NAME), _text(each[1], _LONGEST_PATH)
+            if name and value:
+                yield name, value
+
+
+def _text(told: Any, limit: int) -> str:
+    return clean(told, limit=limit) if isinstance(told, str) else ""
+
+
+def _count(told: Any) -> int:
+    return told if isinstance(told, int) and not isinstance(told, bool) and 0 <= told < _COUNT else 0
+
+
+def _is_in(file: str, folder: Path) -> bool:
+    return PurePosixPath(file).is_relative_to(folder)
+
+
+def _short(path: str, root: Path | None) -> str:
+    return str(PurePosixPath(path).relative_to(root)) if root is not None and _is_in(path, root) else path

@@ -1,0 +1,154 @@
+"""Reproducibility of a run, item by item: a second run gets the same, something else, or it is unknown. Pure.
+
+Most items are the driver's own knowledge; those on packages, modules and files rest on what the ranks reported
+(`results.rank_environment`), and are unknown if they reported nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from gangline.line.request.run_request import CLEAN_TREE
+from gangline.line.results.rank_environment import undeclared_reads_text
+from gangline.spec.program_files import RuntimeReport
+from gangline.spec.record import Answer, Record
+from gangline.spec.run_flags import stage
+from gangline.units import format_count
+
+NATIVE = frozenset({
+    "av", "cudf", "decord", "deeplake", "duckdb", "faiss-cpu", "h5py", "imageio-ffmpeg", "lmdb", "netcdf4",
+    "nvidia-dali",
+    "opencv-python", "opencv-python-headless", "polars", "pyarrow", "rasterio", "safetensors", "tables", "tensorflow",
+    "tensorstore", "torchaudio", "torchcodec", "xgboost", "zarr",
+})  # fmt: skip
+"""Packages that open files in native code, where no audit hook of Python sees it."""
+_NO_TOLD = "no rank told what it ran: none was a Python that reads PYTHONPATH (python -I, -E and -S do not)"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReproducibilityItem:
+    """One thing that a result depends on."""
+
+    name: str
+    pinned: Answer
+    """no: it contradicts the record."""
+    by: str
+    """What pins it, or what does not."""
+
+
+def reproducibility_items(record: Record, built: Mapping[str, str] | None = None) -> tuple[ReproducibilityItem, ...]:
+    """Of a run that has trained. `built`: the versions that the build stage installed, where it made an environment."""
+    return (
+        _commit(record),
+        ReproducibilityItem(name="line", pinned="yes", by=f"digest {record.inputs.line[:12]}"),
+        ReproducibilityItem(name="code", pinned="yes", by=f"layer {record.inputs.code[:12]}"),
+        *_environment(record, built),
+        _modules(record.ran),
+        _data(record),
+        *_network(record.ran),
+        ReproducibilityItem(name="seeds", pinned="yes", by=", ".join(map(str, record.inputs.seeds)) or "train.seed"),
+    )
+
+
+def lock_of(record: Record) -> str | None:
+    """The lock that the environment was made from; None: there is none."""
+    outputs = stage(record, "build").outputs
+    lock = outputs["lock"] if "lock" in outputs else record.inputs.values.get("env.lock")
+    return str(lock) if lock else None
+
+
+def _commit(record: Record) -> ReproducibilityItem:
+    if record.commit.patch is None:
+        return ReproducibilityItem(name="commit", pinned="yes", by=record.commit.sha[:12])
+    return ReproducibilityItem(
+        name="commit", pinned="no", by=f"the tree has uncommitted changes; {CLEAN_TREE}, then run again"
+    )  # fmt: skip
+
+
+def _environment(record: Record, built: Mapping[str, str] | None) -> Iterator[ReproducibilityItem]:
+    lock, ran = lock_of(record), record.ran
+    if (image := record.inputs.image) is not None:
+        yield ReproducibilityItem(name="image", pinned="yes", by=image.rpartition("@")[2][:19])
+    elif lock is None:
+        yield ReproducibilityItem(
+            name="environment", pinned="unknown", by=f"not locked; {_imported(ran)}; env.lock locks it"
+        )
+        return
+    if ran is None:
+        yield ReproducibilityItem(name="environment", pinned="unknown", by=_NO_TOLD)
+    elif built is not None and (other := _others(ran, built)):
+        shown = ", ".join(other[:5]) + (f" and {len(other) - 5} more" if len(other) > 5 else "")
+        yield ReproducibilityItem(
+            name="environment", pinned="no", by=f"other versions than {lock or 'its build'} were imported: {shown}"
+        )
+    elif built is not None or image is not None:
+        yield ReproducibilityItem(name="environment", pinned="yes", by=f"{lock or 'image'}; {_imported(ran)}")
+    else:
+        yield ReproducibilityItem(
+            name="environment", pinned="unknown", by=f"{lock} was not installed for this run; {_imported(ran)}"
+        )
+
+
+def _others(ran: RuntimeReport, built: Mapping[str, str]) -> list[str]:
+    """`numpy 2.4.6 for 1.26.4`, of packages that were imported in another version than the one that was built."""
+    wanted = {_plain(name): version for name, version in built.items()}
+    found = ((name, version, wanted.get(_plain(name))) for name, version in ran.packages.items())
+    return [f"{name} {version} for {want}" for name, version, want in found if want not in (None, version)]
+
+
+def _imported(ran: RuntimeReport | None) -> str:
+    """`Python 3.12.3, numpy 2.4.6, torch 2.15.0 and 12 other packages as they were`."""
+    if ran is None:
+        return "nobody told what was imported"
+    first = [name for name in ("torch", "numpy", "jax", "tensorflow", "xgboost") if name in ran.packages]
+    names = (first + [name for name in ran.packages if name not in first])[:3]
+    more = len(ran.packages) - len(names)
+    others = f" and {format_count(more)} other package{'s' if more > 1 else ''}" if more else ""
+    return ", ".join([f"Python {ran.python}", *(f"{name} {ran.packages[name]}" for name in names)]) + others
+
+
+def _modules(ran: RuntimeReport | None) -> ReproducibilityItem:
+    if ran is None or not ran.modules:
+        return ReproducibilityItem(
+            name="modules", pinned="unknown", by=_NO_TOLD if ran is None else "no rank told which it loaded"
+        )
+    if ran.elsewhere:
+        first, more = ran.elsewhere[0], len(ran.elsewhere) - 1
+        shown = f"{first.name} of {first.file}" + (f" and {more} more" if more else "")
+        return ReproducibilityItem(
+            name="modules", pinned="unknown", by=f"neither in the commit nor in the environment: {shown}"
+        )
+    counts = ", ".join(f"{number} {name}" for name, number in sorted(ran.modules.items()))
+    cut = "" if ran.is_whole else "; as told before a rank ended without a last word"
+    return ReproducibilityItem(name="modules", pinned="yes", by=f"of code layer and environment: {counts}{cut}")
+
+
+def _data(record: Record) -> ReproducibilityItem:
+    ran = record.ran
+    declared = bool(record.inputs.values.get("data.text") or record.inputs.values.get("data.shards"))
+    by = f"digest {record.inputs.data[:12]}" if declared else "none declared"
+    if ran is None:
+        return ReproducibilityItem(
+            name="data", pinned="unknown", by=f"{by}; what else was read is not known: {_NO_TOLD}"
+        )
+    native = [] if declared else sorted(NATIVE & set(ran.packages))
+    unknown = [said for said in (undeclared_reads_text(ran), _unseen([*ran.programs, *native])) if said]
+    if unknown:
+        return ReproducibilityItem(name="data", pinned="unknown", by="; ".join([by, *unknown]))
+    return ReproducibilityItem(
+        name="data", pinned="yes", by=f"{by}; no file was seen to be read beside commit and environment"
+    )
+
+
+def _unseen(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"what {', '.join(names[:3])}{more} read is not seen" if names else ""
+
+
+def _network(ran: RuntimeReport | None) -> Iterator[ReproducibilityItem]:
+    if ran is not None and ran.hosts:
+        more = f" and {len(ran.hosts) - 3} more" if len(ran.hosts) > 3 else ""
+        yield ReproducibilityItem(name="network", pinned="unknown", by=f"asked for {', '.join(ran.hosts[:3])}{more}")
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "-").replace(".", "-").lower()

@@ -1,0 +1,282 @@
+"""Result of a training, read from the store after its end: losses by step, times by rank, memory, throughput."""
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import chain
+from math import isfinite
+from statistics import median
+from types import MappingProxyType
+from typing import ClassVar
+
+from gangline.checkpoint.format.manifest import MANIFEST, MAX_MANIFEST_BYTES, list_checkpoints, verify_manifest
+from gangline.errors import IntegrityError, StorageError
+from gangline.line.gangs import launchers
+from gangline.line.gangs.attempts import EVENTS, METRICS, FinishedGang, attempt_files, attempt_key, role_prefix
+from gangline.line.record.context import RunContext
+from gangline.line.request.trust import checkpoint_owner
+from gangline.line.results.loss_curve import build_curve, by_step, each_line, losses_of
+from gangline.line.results.profiles import profile_artifacts
+from gangline.line.results.rank_times import read_parts, read_ranks, read_save_seconds
+from gangline.line.results.training_summary import read_training
+from gangline.metrics.step_table import StepTable, drop_from, step_of
+from gangline.spec.forecast import Forecast, Term
+from gangline.spec.gang.status import read_event
+from gangline.spec.measurements import Curve, Metric, RankRow, Training
+from gangline.spec.output_limits import MOST_EVENT_BYTES, MOST_METRIC_BYTES, MOST_STEPS
+from gangline.spec.plan import Plan
+from gangline.spec.program_files import SAVE_KIND
+from gangline.spec.record import Artifact
+from gangline.storage.objects.growing_file import GrowingFile, find_growing_file, join_parts, put_blocks
+from gangline.storage.objects.protocol import ObjectStore, get_bounded
+
+_NUMBERS = frozenset({"loss", "tokens_per_second", "mfu", "step_seconds", "flops_per_second"})
+"""Of metrics.jsonl, all that a record is made from."""
+MOST_PEERS = 8
+"""Asked what rank 0 was killed before it told."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingResult:
+    """What a finished gang measured on its way."""
+
+    METRICS: ClassVar[frozenset[str]] = frozenset(
+        {"loss", "mfu", "tokens_per_second", "step_seconds", "memory_peak_bytes"}
+    )
+
+    final_step: int
+    losses: Mapping[int, float]
+    curve: Curve
+    ranks: tuple[RankRow, ...]
+    metrics: Mapping[str, Metric]
+    training: Training
+    measured: Forecast
+    save_seconds: float | None
+    """Training stood still so long for one save, on average."""
+    artifacts: tuple[Artifact, ...]
+
+
+def read_training_result(
+    ctx: RunContext, finished: FinishedGang, *, written: Mapping[int, float] = MappingProxyType({})
+) -> TrainingResult:
+    """Everything that the train stage records.
+
+    `written`: losses by step of a program's own file, which count where nothing else told of any.
+    """
+    plan = finished.plan
+    rows, file = read_metrics(ctx, plan, finished.attempts)
+    losses = losses_of(rows) or written
+    if losses is not written and written:
+        ctx.remember(
+            "train", "metrics", "losses by step came both by program.step and by project.metrics: the first count"
+        )
+    base = ctx.base
+    curve = build_curve(
+        losses,
+        steps=max(plan.steps, *written) if written else plan.steps,
+        base=base.curve if base else None,
+        floor_percent=_floor(ctx),
+        origin=base.run.id if base else "",
+    )
+    ranks = read_ranks(ctx.store, role_prefix(plan), world_size=plan.world_size)
+    final_step = finished.result.final_step if finished.result else max(losses or rows, default=0)
+    training = replace(_training(ctx, finished), flops_per_second=_median(rows, "flops_per_second"))
+    measured = replace(
+        _measure(ctx, finished, rows, ranks), wire_bytes=training.wire_bytes_per_step, terms=_terms(ctx, plan)
+    )
+    return TrainingResult(
+        final_step=final_step,
+        losses=losses,
+        curve=Curve(points=curve.points, key=file.key if file else None),
+        ranks=ranks,
+        metrics=_metrics(rows, curve, measured),
+        training=training,
+        measured=measured,
+        save_seconds=read_save_seconds(ctx.store, role_prefix(plan)),
+        artifacts=(
+            *_metrics_artifact(file),
+            *_checkpoint(ctx, finished),
+            *_save(ctx, finished),
+            *_profiles(ctx, plan),
+        ),
+    )
+
+
+def read_metrics(ctx: RunContext, plan: Plan, attempts: int) -> tuple[StepTable, GrowingFile | None]:
+    """metrics.jsonl of all attempts, by step, and the file, which the store has as one object from here on.
+
+    Raises:
+        IntegrityError: It is larger, or of more steps, than is read.
+    """
+    key = attempt_key(plan, METRICS)
+    files = attempt_files(ctx.store, plan, METRICS, attempts, most_bytes=MOST_METRIC_BYTES)
+    join_parts(ctx.store, key)
+    if len(files) > 1:
+        put_blocks(ctx.store, key, _last_lines(files))
+    file = find_growing_file(ctx.store, key)
+    return by_step(each_line(file or ()), names=_NUMBERS), file
+
+
+def _last_lines(files: Sequence[GrowingFile]) -> Iterator[bytes]:
+    """The lines that count of those that all attempts wrote, in the order of the files, as `StepTable` takes rows."""
+    steps, numbers = array("q"), array("q")
+    for number, line in enumerate(chain.from_iterable(files)):
+        if (row := read_event(line)) is not None and (step := step_of(row)) is not None:
+            drop_from(step, steps, numbers)
+            steps.append(step)
+            numbers.append(number)
+        if len(steps) > MOST_STEPS:
+            raise IntegrityError(f"{files[-1].key}: wanted at most {MOST_STEPS} steps, found more")
+    kept = numbers[::-1]
+    del steps, numbers
+    for number, line in enumerate(chain.from_iterable(files)):
+        if kept and kept[-1] == number:
+            kept.pop()
+            yield line if line.endswith(b"\n") else line + b"\n"
+
+
+def _training(ctx: RunContext, finished: FinishedGang) -> Training:
+    """What the events of rank 0 tell; events that are too many or tell nonsense cost the record this, not the run."""
+    plan = finished.plan
+    try:
+        files = attempt_files(ctx.store, plan, EVENTS, finished.attempts, most_bytes=MOST_EVENT_BYTES)
+        return read_training(files, peers=_peers(ctx.store, plan))
+    except IntegrityError as error:
+        ctx.remember("train", "events", f"not read: {error}")
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        ctx.remember("train", "events", f"{attempt_key(plan, EVENTS)} tells no course of a training: {error!r:.200}")
+    return Training()
+
+
+def _peers(store: ObjectStore, plan: Plan) -> Iterator[GrowingFile]:
+    """What ranks beside rank 0 told, those of other nodes first; of a large gang a few."""
+    for rank in range(plan.world_size - 1, max(0, plan.world_size - 1 - MOST_PEERS), -1):
+        file = find_growing_file(store, f"{role_prefix(plan)}/ranks/{rank}.jsonl")
+        if file is not None:
+            file.demand(MOST_EVENT_BYTES)
+            yield file
+
+
+def _profiles(ctx: RunContext, plan: Plan) -> tuple[Artifact, ...]:
+    found, left_out = profile_artifacts(ctx.store, role_prefix(plan))
+    if left_out:
+        ctx.remember("train", "profiles", f"{len(left_out)} files left out: {left_out[0]}")
+    return found
+
+
+def _floor(ctx: RunContext) -> float:
+    return min((gate.floor_percent for gate in ctx.line.gate.quality), default=0.1)
+
+
+def _metrics(rows: StepTable, curve: Curve, measured: Forecast) -> dict[str, Metric]:
+    found: dict[str, Metric] = {}
+    if curve.points:
+        last = curve.points[-1]
+        found["loss"] = Metric(value=last.value, step=last.step, better="lower")
+    if speed := _median(rows, "tokens_per_second"):
+        found["tokens_per_second"] = Metric(value=speed, unit="1/s", better="higher")
+    if share := _median(rows, "mfu"):
+        found["mfu"] = Metric(value=share, better="higher")
+    if measured.step_seconds is not None:
+        found["step_seconds"] = Metric(value=measured.step_seconds, unit="s", better="lower")
+    if measured.memory_bytes is not None:
+        found["memory_peak_bytes"] = Metric(value=float(measured.memory_bytes), unit="B", better="lower")
+    return found
+
+
+def _median(rows: StepTable, name: str) -> float | None:
+    """Over the steps that have it; None: none has."""
+    found = array("d", (value for _, value in rows.column(name) if value and isfinite(value)))
+    return median(found) if found else None
+
+
+def _measure(ctx: RunContext, finished: FinishedGang, rows: StepTable, ranks: tuple[RankRow, ...]) -> Forecast:
+    """What the forecast said, as it came."""
+    num_timed = sum(1 for _, seconds in rows.column("step_seconds") if seconds and isfinite(seconds))
+    allocated = sum(share.allocated for share in finished.shares)
+    gpus = finished.plan.device == "cuda"
+    return Forecast(
+        parameters=ctx.plan.forecast.parameters,
+        memory_bytes=max((row.peak_memory_bytes for row in ranks if row.peak_memory_bytes), default=None),
+        step_seconds=_median(rows, "step_seconds"),
+        wall_seconds=allocated / finished.plan.world_size if allocated else None,
+        gpu_hours=allocated / 3600 if gpus else None,
+        origin=f"measured n={num_timed}" if num_timed else "unknown",
+    )
+
+
+def _terms(ctx: RunContext, plan: Plan) -> tuple[Term, ...]:
+    """Parts of the step. A GPU computes beside the host whose clock this is: of it only the whole step is known."""
+    if plan.device == "cuda":
+        return ()
+    parts = read_parts(ctx.store, role_prefix(plan), world_size=plan.world_size)
+    return tuple(Term(part=part, seconds=seconds, origin="measured") for part, seconds in parts.items())
+
+
+def _checkpoint(ctx: RunContext, finished: FinishedGang) -> tuple[Artifact, ...]:
+    """The checkpoint that the gang says it left, once it is one of this run and plan: from here on the record names it
+    by digest, and no other is taken for it."""
+    prefix = finished.result.checkpoint if finished.result else None
+    if prefix is None:
+        return ()
+    key = f"{prefix}/{MANIFEST}"
+    blob = get_bounded(ctx.store, key, most_bytes=MAX_MANIFEST_BYTES)
+    if blob is None:
+        raise StorageError(f"wanted {key}, which the gang says it wrote, found nothing; is this the same store?")
+    owner = checkpoint_owner(ctx.record)
+    manifest = verify_manifest(blob.data, launchers.checkpoint_key(ctx.site, ctx.environ, owner))
+    plans = {plan.at(size).digest for plan in (ctx.plan, finished.plan) for size in _world_sizes(plan)}
+    if manifest.run != ctx.record.run.id or manifest.plan_sha256 not in plans:
+        raise IntegrityError(
+            f"{key}: wanted a checkpoint of {ctx.record.run.id} under its plan, found one of {manifest.run} under plan"
+            f" {manifest.plan_sha256[:12]}; gangline run --again trains anew"
+        )
+    digest = sha256(blob.data).hexdigest()
+    return (
+        Artifact(kind="checkpoint", key=key, media_type="application/json", size_bytes=len(blob.data), sha256=digest),
+    )
+
+
+def _save(ctx: RunContext, finished: FinishedGang) -> tuple[Artifact, ...]:
+    """The newest save of a program that is signed, of this run and plan; one that is not is passed over, and told."""
+    if ctx.line.project.task is not None or finished.error is not None:
+        return ()
+    key = launchers.checkpoint_key(ctx.site, ctx.environ, checkpoint_owner(ctx.record))
+    plans = {plan.at(size).digest for plan in (ctx.plan, finished.plan) for size in _world_sizes(plan)}
+    for found in list_checkpoints(ctx.store, f"{finished.plan.own_prefix}/program"):
+        try:
+            blob = get_bounded(ctx.store, found.manifest_key, most_bytes=MAX_MANIFEST_BYTES)
+            manifest = verify_manifest(blob.data if blob else b"", key)
+        except IntegrityError as error:
+            ctx.remember("train", SAVE_KIND, f"{found.prefix} is not used: {error}")
+            continue
+        if blob is None or manifest.run != ctx.record.run.id or manifest.plan_sha256 not in plans:
+            ctx.remember("train", SAVE_KIND, f"{found.prefix} is not used: it is of another run or plan")
+            continue
+        digest, size = sha256(blob.data).hexdigest(), len(blob.data)
+        return (
+            Artifact(
+                kind=SAVE_KIND, key=found.manifest_key, media_type="application/json", size_bytes=size, sha256=digest
+            ),
+        )
+    return ()
+
+
+def _world_sizes(plan: Plan) -> set[int]:
+    """Numbers of ranks that a gang of `plan` may have had."""
+    return {plan.world_size, *(size.mesh.world_size for size in plan.sizes)}
+
+
+def _metrics_artifact(file: GrowingFile | None) -> tuple[Artifact, ...]:
+    if file is None or not file.size_bytes:
+        return ()
+    digest, size = sha256(), 0
+    for _, data in file.pieces():
+        digest.update(data)
+        size += len(data)
+    return (
+        Artifact(
+            kind="metrics", key=file.key, media_type="application/jsonl", size_bytes=size, sha256=digest.hexdigest()
+        ),
+    )

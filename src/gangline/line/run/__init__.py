@@ -1,0 +1,1 @@
+"""Life of a run: creation, lease, driver, cancellation, superseding, sweeping, watching."""

@@ -1,0 +1,256 @@
+"""One rank's measurements of what its device does: products, moves, messages, while all ranks do the same.
+
+Whatever else runs on the machine is to count as little as possible, for it may be gone when the gang runs: on CPUs
+computing is timed by the seconds that its thread was given, and of messages the lower quartile counts. Each operation
+finds its operands where a model's operations find theirs: out of all caches, for many others came between.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from statistics import median, quantiles
+from typing import get_args
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from gangline.procfs import processor_name
+from gangline.spec.devices import AttentionRate, Exchange, ExchangeRate, MatmulRate, MoveRate, Rates
+from gangline.spec.plan import Device, Precision
+from gangline.spec.profile import Attention
+from gangline.train.runtime.torch_compat import all_gather_single, reduce_scatter_single
+
+BATCHES = 3
+"""Of each operation that computes; their median counts."""
+MOST_CALLS = 40
+"""Of one batch."""
+MESSAGES = 20
+"""Of each kind and size."""
+MOVED_BYTES = tuple(2**power for power in (12, 15, 18, 20, 22, 24))
+STREAMED_BYTES = 2**26
+"""More than caches of processors hold."""
+RING_BYTES = 2**25
+"""Of operands that an operation goes round, so that none is where it was last time."""
+STREAMED_CACHES, RING_CACHES = 32, 4
+"""Of a GPU: as many times what its cache holds, where that is more."""
+MOST_HEADS, ENOUGH_FLOPS = 16, 2e8
+"""Of attention in one call: a millisecond's work, more where a single head takes more."""
+ROW = 512
+"""Numbers in a row of what is summed over samples."""
+SENT_BYTES = tuple(2**power for power in (10, 14, 18, 21, 23))
+Call = Callable[[], object]
+_WIDTHS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BenchRequest:
+    """What is to be measured."""
+
+    device: Device
+    precision: Precision
+    ranks: int
+    cores: int
+    matrices: list[list[int]]
+    attention: list[list[int]] = field(default_factory=list)
+    """Queries, keys, width of a head, 1 where it is causal."""
+
+
+class DeviceBench:
+    """One rank's measurements; all ranks call the same, and each figure is their mean."""
+
+    def __init__(self, asked: BenchRequest, device: torch.device) -> None:
+        self._asked, self._device = asked, device
+        self._dtype = _WIDTHS[asked.precision]
+        cache = cache_bytes(device)
+        self._streamed = max(STREAMED_BYTES, STREAMED_CACHES * cache)
+        self._ring = max(RING_BYTES, RING_CACHES * cache)
+        self._made = 0
+        """Bytes of what was last measured on."""
+
+    def rates(self, backend: str) -> Rates:
+        asked = self._asked
+        return Rates(
+            device=asked.device,
+            device_name=_name(self._device),
+            torch=torch.__version__,
+            threads=torch.get_num_threads(),
+            cores=asked.cores,
+            ranks=asked.ranks,
+            precision=asked.precision,
+            backend=backend if asked.ranks > 1 else "",
+            memory_bytes_per_second=self._streamed / self._stream(),
+            products=tuple(self._products()),
+            attention=tuple(self._attended()),
+            moves=tuple(MoveRate(size_bytes=size, seconds=self._move(size)) for size in MOVED_BYTES),
+            messages=tuple(self._messages()) if asked.ranks > 1 else (),
+        )
+
+    def _products(self) -> Iterator[MatmulRate]:
+        for rows, inner, columns in self._asked.matrices:
+            seconds = self._seconds(partial(self._product, rows, inner, columns))
+            yield MatmulRate(
+                rows=rows, inner=inner, columns=columns, flops_per_second=2 * rows * inner * columns / seconds
+            )
+
+    def _product(self, rows: int, inner: int, columns: int) -> Call:
+        left, right = self._some(rows, inner), self._some(inner, columns)
+        return lambda: left @ right
+
+    def _attended(self) -> Iterator[AttentionRate]:
+        """Of as few heads as say something: all take equally long."""
+        for queries, keys, width, is_causal in self._asked.attention:
+            one = Attention(heads=1, queries=queries, keys=keys, width=width, is_causal=bool(is_causal))
+            heads = max(1, min(MOST_HEADS, round(ENOUGH_FLOPS / one.flops)))
+            seconds = self._seconds(partial(self._attend, replace(one, heads=heads)))
+            yield AttentionRate(
+                queries=queries, keys=keys, width=width, is_causal=one.is_causal,
+                flops_per_second=heads * one.flops / seconds,
+            )  # fmt: skip
+
+    def _attend(self, asked: Attention) -> Call:
+        query, key, value = (
+            self._some(1, asked.heads, places, asked.width).requires_grad_()
+            for places in (asked.queries, asked.keys, asked.keys)
+        )
+        slope = self._some(1, asked.heads, asked.queries, asked.width)
+
+        def both_passes() -> object:
+            mixed = scaled_dot_product_attention(query, key, value, is_causal=asked.is_causal)
+            return torch.autograd.grad(mixed, (query, key, value), slope)
+
+        return both_passes
+
+    def _stream(self) -> float:
+        """Two tensors read, one of them written."""
+
+        def add_in_place() -> Call:
+            some = self._some(self._streamed // (3 * self._dtype.itemsize))
+            other = some.clone()
+            return lambda: some.add_(other)
+
+        return self._seconds(add_in_place)
+
+    def _move(self, size: int) -> float:
+        """What is not a product in a model: sums of two, activations forward and back, copies into another order, sums
+        over samples."""
+        third, half, all_of_it = (size // (parts * self._dtype.itemsize) for parts in (3, 2, 1))
+        side = max(1, int(half**0.5))
+
+        def add() -> Call:
+            some, other = self._some(third), self._some(third)
+            return lambda: some + other
+
+        def activate() -> Call:
+            some = self._some(half)
+            return lambda: torch.nn.functional.gelu(some)
+
+        def activate_back() -> Call:
+            some, other = self._some(third), self._some(third)
+            return lambda: torch.ops.aten.gelu_backward(some, other)
+
+        def turn() -> Call:
+            some = self._some(side, side)
+            return lambda: some.t().contiguous()
+
+        def sum_up() -> Call:
+            some = self._some(max(1, all_of_it // ROW), min(ROW, all_of_it))
+            return lambda: some.sum(0)
+
+        kinds = (add, activate, activate_back, turn, sum_up)
+        return sum(self._seconds(kind) for kind in kinds) / len(kinds)
+
+    def _messages(self) -> Iterator[ExchangeRate]:
+        for kind in get_args(Exchange):
+            for size in SENT_BYTES:
+                yield ExchangeRate(
+                    kind=kind, size_bytes=size, seconds=self._message_seconds(self._exchange(kind, size))
+                )
+
+    def _exchange(self, kind: Exchange, size: int) -> Call:
+        ranks, rank = dist.get_world_size(), dist.get_rank()
+        count = max(ranks, size // 4 // ranks * ranks)
+        whole = torch.ones(count, device=self._device)
+        part = torch.ones(count // ranks, device=self._device)
+        if kind == "all_reduce":
+            return lambda: dist.all_reduce(whole)
+        if kind == "all_gather":
+            return lambda: all_gather_single(torch.empty_like(whole), part)
+        if kind == "reduce_scatter":
+            return lambda: reduce_scatter_single(torch.empty_like(part), whole)
+        if kind == "all_to_all":
+            return lambda: dist.all_to_all_single(torch.empty_like(whole), whole)
+        if rank > 1:
+            return lambda: None
+        return lambda: dist.send(whole, 1) if rank == 0 else dist.recv(whole, 0)
+
+    def _some(self, *shape: int) -> Tensor:
+        """Random on a GPU, whose products are quicker where values are equal: it draws less power."""
+        make = torch.randn if self._device.type == "cuda" else torch.ones
+        made = make(shape, dtype=self._dtype, device=self._device)
+        self._made += made.nbytes
+        return made
+
+    def _seconds(self, make: Callable[[], Call]) -> float:
+        """Of one of the calls that `make` gives, each on tensors of its own and keeping its result for a while."""
+        clock = time.thread_time if self._device.type == "cpu" else time.perf_counter
+        calls = self._enough(make)
+        kept: list[object] = [None] * len(calls)
+
+        def all_of_them() -> None:
+            for number, call in enumerate(calls):
+                kept[number] = call()
+
+        self._together()
+        all_of_them()
+        return self._mean(median(self._timed(all_of_them, clock) / len(calls) for _ in range(BATCHES)))
+
+    def _enough(self, make: Callable[[], Call]) -> list[Call]:
+        """As many as a ring has room for."""
+        self._made = 0
+        calls = [make()]
+        count = min(MOST_CALLS, self._ring // self._made)
+        return calls + [make() for _ in range(count - 1)]
+
+    def _message_seconds(self, call: Call) -> float:
+        """All ranks call equally often."""
+        self._together()
+        call()
+        return self._mean(quantiles((self._timed(call, time.perf_counter) for _ in range(MESSAGES)), n=4)[0])
+
+    def _timed(self, call: Call, clock: Callable[[], float]) -> float:
+        self._settle()
+        start = clock()
+        call()
+        self._settle()
+        return clock() - start
+
+    def _settle(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def _together(self) -> None:
+        if self._asked.ranks > 1:
+            dist.barrier()
+
+    def _mean(self, seconds: float) -> float:
+        if self._asked.ranks == 1:
+            return seconds
+        found = torch.tensor([seconds], dtype=torch.float64, device=self._device)
+        dist.all_reduce(found)
+        return float(found) / self._asked.ranks
+
+
+def cache_bytes(device: torch.device) -> int:
+    """Of a GPU's last cache; 0: of a processor, whose caches the constants here are larger than."""
+    if device.type != "cuda":
+        return 0
+    return int(torch.cuda.get_device_properties(device).L2_cache_size)
+
+
+def _name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return processor_name()

@@ -1,0 +1,199 @@
+"""Memory that a simulated process would hold: bytes of every storage that operations make, while it lives.
+
+Storages are counted, not tensors: views share one, and FSDP2 empties and fills the same one again. A subclass that
+holds other tensors, as pieces of a whole do, is let through to the operations on these. Copies between device and host
+are made even on a CPU, where torch leaves them out: FSDP2 asks for them by `Tensor.to(device, non_blocking=...)`.
+"""
+
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial, wraps
+from typing import Any
+
+import torch
+from torch import Tensor, UntypedStorage
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakIdKeyDictionary
+
+from gangline.measure.operation_counts import size_bytes
+
+_plain, _functional = torch.ops.c10d, torch.ops._c10d_functional  # noqa: SLF001  # operators are known by these names
+_GATHER = frozenset({_plain._allgather_base_.default, _functional.all_gather_into_tensor.default})
+_SCATTER = frozenset({_functional.reduce_scatter_tensor.default})
+_SCATTER_INTO = frozenset({_plain._reduce_scatter_base_.default})
+
+
+@dataclass
+class MemoryUse:
+    """Bytes of one kind of memory."""
+
+    live: int = 0
+    peak: int = 0
+
+    def change(self, size_bytes: int) -> None:
+        self.live += size_bytes
+        self.peak = max(self.peak, self.live)
+
+
+class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hooks have no types
+    """Follows what happens under `fake`, which is entered before it; fake tensors of others are no memory."""
+
+    def __init__(self, fake: FakeTensorMode, *, gloo: bool) -> None:
+        """`gloo`: collectives go through copies in host memory, as gloo makes them."""
+        super().__init__()  # type: ignore[no-untyped-call]  # likewise
+        self._fake, self._gloo = fake, gloo
+        self.device, self.host = MemoryUse(), MemoryUse()
+        """Where the rank computes, and what it has moved away from there."""
+        self._place = self.device
+        self._counts_none = False
+        self._sizes: Any = WeakIdKeyDictionary(ref_type=weakref.ref)  # storage -> its bytes as counted, and where
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(is_traceable_wrapper_subclass_type(each) for each in types):
+            return NotImplemented
+        if func is _functional.wait_tensor.default:  # without values it would copy; what is waited for is the same
+            return args[0]
+        result = func(*args, **(kwargs or {}))
+        self.count(_tensors(result))
+        if self._gloo:
+            self.device.peak = max(self.device.peak, self.device.live + _copied(func, args, result))
+        return result
+
+    def count(self, tensors: Iterable[Tensor]) -> None:
+        """Storages of `tensors`, each once; those of a subclass that holds others are its own affair."""
+        if self._counts_none:
+            return
+        for each in tensors:
+            if isinstance(each, FakeTensor) and each.fake_mode is self._fake:
+                self._take(each.untyped_storage())
+
+    def forget_peak(self) -> None:
+        """From here on the peak is that of what comes."""
+        for each in (self.device, self.host):
+            each.peak = each.live
+
+    @contextmanager
+    def on_host(self) -> Iterator[None]:
+        """Inside, whatever is made is on the host."""
+        self._place, before = self.host, self._place
+        try:
+            yield
+        finally:
+            self._place = before
+
+    def move_to_host(self, tensors: Iterable[Tensor]) -> None:
+        """What was counted on the device counts there no more."""
+        for each in tensors:
+            counted = self._sizes[each.untyped_storage()]
+            size = counted.size_bytes
+            self._change(counted, 0)
+            counted.place = self.host
+            self._change(counted, size)
+
+    def counts(self, tensor: Tensor) -> bool:
+        return tensor.untyped_storage() in self._sizes
+
+    def is_on_host(self, tensor: Tensor) -> bool:
+        """Of one that counts."""
+        return self._sizes[tensor.untyped_storage()].place is self.host
+
+    @contextmanager
+    def resizes(self) -> Iterator[None]:
+        """Inside, storages that are emptied and filled are seen; no operation says so."""
+        original = UntypedStorage.resize_
+
+        @wraps(original)
+        def resize(storage: UntypedStorage, size: int) -> None:
+            original(storage, size)
+            if storage in self._sizes:
+                self._change(self._sizes[storage], storage.nbytes())
+
+        UntypedStorage.resize_ = resize  # type: ignore[assignment,method-assign]  # a bound method by another name
+        try:
+            yield
+        finally:
+            UntypedStorage.resize_ = original  # type: ignore[method-assign]  # likewise
+
+    @contextmanager
+    def shapes(self) -> Iterator[None]:
+        """Inside, what torch makes to find out the shapes of results in pieces is no memory, though it is of `fake`.
+
+        It does so whole, for every operation that it does not remember, as updates of torch 2.11.
+        """
+        original = ShardingPropagator._propagate_tensor_meta_non_cached  # noqa: SLF001  # the only place that knows it
+
+        @wraps(original)
+        def propagate(propagator: ShardingPropagator, schema: Any) -> Any:
+            self._counts_none, before = True, self._counts_none
+            try:
+                return original(propagator, schema)
+            finally:
+                self._counts_none = before
+
+        ShardingPropagator._propagate_tensor_meta_non_cached = propagate  # type: ignore[assignment,method-assign]  # noqa: SLF001  # for as long as this runs
+        try:
+            yield
+        finally:
+            ShardingPropagator._propagate_tensor_meta_non_cached = original  # type: ignore[method-assign]  # noqa: SLF001  # as it was before
+
+    def _take(self, storage: UntypedStorage) -> None:
+        if storage in self._sizes:
+            return
+        self._sizes[storage] = counted = _Counted(self._place)
+        self._change(counted, storage.nbytes())
+        weakref.finalize(storage, partial(self._change, counted, 0))
+
+    @staticmethod
+    def _change(counted: "_Counted", to: int) -> None:
+        counted.place.change(to - counted.size_bytes)
+        counted.size_bytes = to
+
+
+@dataclass
+class _Counted:
+    """A storage, as far as it is counted."""
+
+    place: MemoryUse
+    size_bytes: int = 0
+
+
+def _copied(func: Any, args: Any, result: Any) -> int:
+    """Bytes that gloo allocates while a collective is under way: what it gathers, once more; what it scatters."""
+    if func in _GATHER:
+        return size_bytes(_tensors(result)[:1])
+    if func in _SCATTER:
+        return size_bytes(args[:1])
+    if func in _SCATTER_INTO:
+        return size_bytes(args[1:2])
+    return 0
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [each for each in tree_leaves(tree) if isinstance(each, Tensor)]
+
+
+@contextmanager
+def simulate_host_copies(held: LiveMemory) -> Iterator[None]:
+    """Inside, what waits on the host by `held` is copied to the device, and all else to the host."""
+    original = Tensor.to
+
+    @wraps(original)
+    def to(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        moved = original(tensor, *args, **kwargs)
+        if moved is not tensor or "non_blocking" not in kwargs or not held.counts(tensor):
+            return moved
+        if held.is_on_host(tensor):
+            return tensor.clone()
+        with held.on_host():
+            return tensor.clone()
+
+    Tensor.to = to  # type: ignore[assignment,method-assign]  # a bound method by another name
+    try:
+        yield
+    finally:
+        del Tensor.to  # what it inherits is there again

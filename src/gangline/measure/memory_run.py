@@ -1,0 +1,261 @@
+"""The memory run: two steps of ranks of a gang that is not there, wrapped as the runtime wraps them, computed nowhere.
+
+    python -m gangline.measure.memory_run PLAN.json...
+
+prints a line for each plan, as soon as it is known: {"peak_bytes": ..., "seconds": ...} or {"unknown": "why", ...}.
+Of a pipeline the peak is that of its largest rank, and "stages" has one of each; "host_bytes" is the peak of what waits
+on the host of an accelerator; "assumes" says what nobody knows before the run. The task is imported from the current
+folder. The peak is that of tensors in the second step, by torch's own operators on a CPU; what the process, fragments
+and communicators take is not in it, nor pages of files.
+"""
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import astuple, dataclass, replace
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed._tools.fake_collectives  # collectives of tensors without values
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from gangline.errors import ConfigError, GanglineError, TrainingError
+from gangline.measure.live_memory import LiveMemory, simulate_host_copies
+from gangline.measure.simulated_step import SimulatedStep, WholeModelStep
+from gangline.spec.plan import Plan
+from gangline.spec.strategies import wrapping_of
+from gangline.train.account.clock import PhaseClock
+from gangline.train.account.event_log import EventLog
+from gangline.train.loop.gradient_norm import settle
+from gangline.train.parallel.local_sgd import local
+from gangline.train.parallel.optimizer_state import place_state, split_groups_by_mesh
+from gangline.train.parallel.state_on_disk import StateWindow
+from gangline.train.runtime.context import RankContext
+from gangline.train.runtime.device_mesh import Meshes
+from gangline.train.runtime.optimizer import make_optimizer
+from gangline.train.runtime.rendezvous import Groups
+from gangline.train.task import Task, load_task
+
+STEPS = 2
+"""The optimizer's state is there from the second on, which is the one that is judged; state in files is at its largest
+when it comes into being."""
+_IN_BUCKETS = ("ddp", "zero1")
+_MOST_LETTERS = 300
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="gangline.measure.memory_run")
+    parser.add_argument("plans", type=Path, nargs="+", metavar="PLAN.json")
+    asked = parser.parse_args(arguments)
+    sys.path.insert(0, str(Path.cwd()))
+    for path in asked.plans:
+        start = time.monotonic()
+        with contextlib.redirect_stdout(sys.stderr):
+            found = _answer(path)
+        sys.stdout.write(json.dumps(found | {"seconds": round(time.monotonic() - start, 3)}) + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+def _answer(path: Path) -> dict[str, Any]:
+    """Whatever the user's model does without values is a reason, no failure."""
+    try:
+        plan = Plan.from_json(path.read_bytes())
+        peaks = peaks_of(load_task(plan.program.task or ""), plan)
+    except GanglineError as error:
+        return {"unknown": str(error)}
+    except Exception as error:
+        traceback.print_exc()
+        return {"unknown": _describe(error)}
+    on_device = [each.device for each in peaks]
+    found: dict[str, Any] = {"peak_bytes": max(on_device)} | ({"stages": on_device} if len(peaks) > 1 else {})
+    if on_host := max(each.host for each in peaks):
+        found["host_bytes"] = on_host
+    return found | ({"assumes": words} if (words := assumed(plan)) else {})
+
+
+@dataclass(frozen=True, slots=True)
+class RankPeak:
+    """Bytes of tensors that one rank holds at most."""
+
+    device: int
+    host: int = 0
+    """Of what waits there while a device computes; on CPUs there is one memory."""
+
+
+def peaks_of(task: Task, plan: Plan) -> list[RankPeak]:
+    """Bytes of tensors that a rank of `plan` holds at most: of a pipeline one of each stage, else one for all.
+
+    Each is followed in a process of its own: torch remembers the groups of a gang that ended by the shape of its mesh.
+
+    Raises:
+        ConfigError: It is not followed here, for activations wait on a host; or the runtime refuses the plan for
+            this model.
+        TrainingError: The model did something that cannot be followed.
+    """
+    if reason := unfollowed(plan):
+        raise ConfigError(reason)
+    return [_in_a_child(partial(peak_of, task, plan, rank)) for rank in _ranks(plan)]
+
+
+def peak_of(task: Task, plan: Plan, rank: int) -> RankPeak:
+    """As `peaks_of`, of one rank and in this process, which follows nothing else afterwards."""
+    gloo = plan.device == "cpu"
+    waits = plan.memory.offload == "cpu" and not gloo
+    plan = replace(plan, device="cpu")  # no accelerator is asked for what is computed nowhere
+    with _simulated_gang(plan, rank) as context:
+        passes = _passes(task, context)
+        with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+            held = LiveMemory(fake, gloo=gloo)
+            with held, held.resizes(), held.shapes(), simulate_host_copies(held) if waits else contextlib.nullcontext():
+                passes.fill()
+                if waits:
+                    held.move_to_host(map(local, passes.model.parameters()))
+                _train(task, passes, context, held, home=held.on_host if waits else contextlib.nullcontext)
+            return RankPeak(held.device.peak, held.host.peak)
+
+
+def unfollowed(plan: Plan) -> str:
+    """What of `plan` is not followed; empty: nothing."""
+    if plan.memory.offload == "activations":
+        return (
+            'wanted train.memory.offload "none", "cpu" or "optimizer_nvme", found "activations": which of them are on '
+            "the device and which on its host is not told apart here"
+        )
+    return ""
+
+
+def assumed(plan: Plan) -> str:
+    """What the peak of `plan` takes for granted; empty: nothing."""
+    words = ["experts get equally many rows"] if plan.mesh.ep > 1 else []
+    return "; ".join([*words, *(["blocks run as they are, not compiled"] if plan.compile else [])])
+
+
+def _ranks(plan: Plan) -> range:
+    """The first of each stage's ranks, or of all."""
+    world = plan.world_size
+    return range(0, world, world // plan.mesh.pp)
+
+
+def _in_a_child(call: Callable[[], RankPeak]) -> RankPeak:
+    here, there = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=_tell, args=(there, call), daemon=True)
+    child.start()
+    there.close()
+    try:
+        said = json.loads(here.recv_bytes())
+    except EOFError as error:
+        raise TrainingError("the process that followed a rank died") from error
+    finally:
+        child.join()
+    if "refused" in said:
+        raise ConfigError(said["refused"])
+    if "failed" in said:
+        raise TrainingError(said["failed"])
+    return RankPeak(*said["peak"])
+
+
+def _tell(there: Connection, call: Callable[[], RankPeak]) -> None:
+    try:
+        said: dict[str, Any] = {"peak": astuple(call())}
+    except ConfigError as error:
+        said = {"refused": str(error)}
+    except Exception as error:
+        traceback.print_exc()
+        said = {"failed": _describe(error)}
+    there.send_bytes(json.dumps(said).encode())
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_MOST_LETTERS]
+
+
+def _passes(task: Task, context: RankContext) -> SimulatedStep:
+    if context.plan.mesh.pp == 1:
+        return WholeModelStep(task, context)
+    from gangline.measure.simulated_pipeline import PipelineStep  # brings torch's schedules along
+
+    return PipelineStep(task, context)
+
+
+@contextlib.contextmanager
+def _simulated_gang(plan: Plan, rank: int) -> Iterator[RankContext]:
+    """One rank of a gang whose collectives return at once, with nothing in them."""
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=plan.world_size)
+    try:
+        world = dist.group.WORLD
+        assert world is not None, "it was just made"
+        yield RankContext(
+            plan=plan,
+            rank=rank,
+            device=torch.device("cpu"),
+            groups=Groups(control=world, checkpoint=world),
+            meshes=Meshes.of(plan, rank),
+            clock=PhaseClock("other"),
+            events=EventLog(None, rank=rank, generation=0),
+        )
+    finally:
+        dist.destroy_process_group()
+
+
+def _train(
+    task: Task,
+    passes: SimulatedStep,
+    context: RankContext,
+    held: LiveMemory,
+    *,
+    home: Callable[[], AbstractContextManager[None]],
+) -> None:
+    """`held` has the peak of the last step; how operations on pieces lay their results is found out in the first.
+
+    `home` is where the weights are updated.
+    """
+    model, has_buckets = passes.model, wrapping_of(context.plan) in _IN_BUCKETS
+    optimizer = place_state(_optimizer(task, model, context.plan), context, window=_Gone)
+    split_groups_by_mesh(optimizer)
+    if has_buckets:
+        _keep_gradients(model)
+    for _ in range(STEPS):
+        held.forget_peak()
+        passes.run()
+        with home():
+            settle([each for each in model.parameters() if each.requires_grad])
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=not has_buckets)
+
+
+def _optimizer(task: Task, model: nn.Module, plan: Plan) -> Any:
+    if hasattr(task, "build_optimizer"):
+        return task.build_optimizer(model, dict(plan.optimizer))
+    return make_optimizer(model, plan.optimizer, precision=plan.precision)
+
+
+class _Gone(StateWindow):
+    """There is no file: state that was updated is made anew in the next step, as in the first of a gang."""
+
+    def take(self, state: dict[Any, dict[str, Any]]) -> None:
+        for parameter in self.parameters:
+            state.pop(parameter, None)
+
+
+def _keep_gradients(model: nn.Module) -> None:
+    """DDP's buckets are gradients that never go."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

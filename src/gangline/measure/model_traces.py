@@ -1,0 +1,103 @@
+"""Traces of a task's model, or the reason why there are none; made in a child process with a time limit."""
+
+import json
+import multiprocessing
+import traceback
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.utils.data import default_collate
+
+from gangline.errors import ConfigError
+from gangline.measure.sample import sample_of
+from gangline.spec.codec import canonical
+from gangline.spec.plan import Precision
+from gangline.spec.profile import Trace
+from gangline.train.runtime.initialization import Initializer
+from gangline.train.task import Task, forward_names, hints_of
+
+SECONDS = 90.0
+"""For all traces of one model."""
+PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
+_MOST_LETTERS = 300
+
+
+def traces_of(
+    task: Task, options: dict[str, Any], *, names: Sequence[str] = (), seconds: float = SECONDS
+) -> dict[str, Any]:
+    """`traces`, and the `sequence` of a sample; `untraced`: why there are none, in one line, and `unstaged`: why no
+    pipeline can train the model; empty where it can, or nobody could tell. What user code does in it stays there."""
+    here, there = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=_answer, args=(there, task, options, names), daemon=True)
+    child.start()
+    there.close()
+    try:
+        if not here.poll(seconds):
+            return _none(f"following a step took over {seconds:.0f} s")
+        said = here.recv_bytes()
+    except EOFError:
+        return _none("the process that followed a step died")
+    finally:
+        child.kill()
+        child.join()
+    answer: dict[str, Any] = json.loads(said)
+    return answer
+
+
+def raised(error: Exception) -> str:
+    """`forward (model.py:53) raised ValueError: ...`: the innermost call of the code layer, this folder."""
+    here = Path.cwd()
+    calls = traceback.extract_tb(error.__traceback__)
+    own = [call for call in calls if Path(call.filename).is_relative_to(here)]
+    who = f"{own[-1].name} ({Path(own[-1].filename).relative_to(here)}:{own[-1].lineno})" if own else "the task"
+    return f"{who} raised {type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _answer(there: Connection, task: Task, options: dict[str, Any], names: Sequence[str]) -> None:
+    unstaged = ""
+    try:
+        sample = sample_of(task, options, names)
+        unstaged = _unstaged(task, options, sample)
+        found = {"traces": _traces(task, options, sample), "untraced": "", "sequence": _sequence(task, sample)}
+    except Exception as error:  # whatever the user's model does under fake tensors is a reason, no failure
+        traceback.print_exc()
+        found = _none(raised(error))
+    there.send_bytes(canonical(found | {"unstaged": unstaged}))
+
+
+def _unstaged(task: Task, options: dict[str, Any], sample: dict[str, Any]) -> str:
+    from gangline.train.parallel.pipeline.composition import Composition  # brings torch's compiler along
+
+    model = Initializer.build(lambda: task.build_model(dict(options)), seed=0).model
+    try:
+        Composition.of(model, hints_of(task)).require_same((), _inputs(model, sample))
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _sequence(task: Task, sample: dict[str, Any]) -> int | None:
+    """Places along which a sequence is cut; None: the hints name no dimension of it."""
+    batch = default_collate([sample])
+    lengths = (batch[key].shape[dim] for key, dim in hints_of(task).sequence.items() if key in batch)
+    return next((int(each) for each in lengths), None)
+
+
+def _inputs(model: nn.Module, sample: dict[str, Any]) -> dict[str, Any]:
+    takes = forward_names(model)
+    batch = default_collate([sample] * 2)
+    return {key: each for key, each in batch.items() if takes is None or key in takes}
+
+
+def _traces(task: Task, options: dict[str, Any], sample: dict[str, Any]) -> list[Trace]:
+    from gangline.measure.model_profile import trace  # brings torch's compiler along
+
+    models = (Initializer.build(lambda: task.build_model(dict(options)), seed=0).model for _ in PRECISIONS)
+    return [trace(task, model, sample, precision) for model, precision in zip(models, PRECISIONS, strict=True)]
+
+
+def _none(reason: str) -> dict[str, Any]:
+    return {"traces": [], "untraced": reason[:_MOST_LETTERS], "unstaged": ""}

@@ -1,0 +1,241 @@
+"""Series from events and records. Pure: fills a series store, and does not serve it."""
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from gangline.metrics.labels import MAX_RANKS, STAGE_STATES, gate_label
+from gangline.metrics.record_values import Price, cost_of, gpu_seconds, made_at
+from gangline.metrics.series_store import SeriesStore
+from gangline.spec.forecast import Forecast
+from gangline.spec.measurements import PHASES, Metric, RankRow
+from gangline.spec.record import Answer, PlanInfo, Record
+
+WINDOW_STEPS = 50
+
+
+@dataclass
+class RankSeries:
+    """The series of one rank, from its events as they stand in `out/ranks/<rank>.jsonl`."""
+
+    run: str
+    rank: int
+    book: SeriesStore
+    by_rank: bool = True
+    """False in a gang of more ranks than may have series of their own."""
+    trains: bool = True
+    """False in a gang that judges a model."""
+    _steps: deque[Mapping[str, Any]] = field(default_factory=deque)
+    """Observed, not written down: nobody has read since."""
+    _window: dict[str, deque[float]] = field(default_factory=dict)
+    _slow: frozenset[Any] = frozenset()
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.book.before_read = self.write_down
+
+    @property
+    def speaks(self) -> bool:
+        """This rank tells of the training."""
+        return self.rank == 0 and self.trains
+
+    def observe(self, event: Mapping[str, Any]) -> None:
+        """One event, which nobody changes any more; kinds that carry no series are passed over."""
+        if self.speaks and "generation" in event:
+            self.book.set("train_generation", _number(event["generation"]), run=self.run)
+        kind = str(event.get("event", ""))
+        if kind == "step":
+            self._steps.append(event)  # a training is not to wait for what may never be read
+            if len(self._steps) >= WINDOW_STEPS:
+                self.write_down()
+        elif self.speaks:
+            self._tell(kind, event)
+
+    def _tell(self, kind: str, event: Mapping[str, Any]) -> None:
+        if kind == "saved":
+            self._saved(event)
+        elif kind == "save_failed":
+            self.book.add("checkpoint_failures_total", run=self.run)
+        elif kind in ("straggler", "straggler_over"):
+            self._slow = self._slow | {event.get("slow")} if kind == "straggler" else self._slow - {event.get("slow")}
+            self.book.set("train_stragglers", len(self._slow), run=self.run)
+        elif kind == "non_finite":
+            self.book.add("train_nonfinite_steps_total", run=self.run)
+        elif kind == "job_started":
+            self.book.set("train_steps", _number(event.get("steps")), run=self.run)
+
+    def write_down(self) -> None:
+        """The steps observed since: the last one's numbers, and what they come to together."""
+        with self._lock:
+            steps = [self._steps.popleft() for _ in range(len(self._steps))]
+            if steps and self.by_rank:
+                self._rank(steps[-1])
+            if steps and self.speaks:
+                self._train(steps)
+
+    def _rank(self, step: Mapping[str, Any]) -> None:
+        own = {"run": self.run, "rank": str(self.rank)}
+        seconds, waited = _number(step.get("seconds")), _number((step.get("phases") or {}).get("wait"))
+        self.book.set("rank_step_seconds", seconds, **own)
+        self.book.set("rank_last_step", _number(step.get("step")), **own)
+        if seconds and waited is not None:
+            self.book.set("rank_wait_ratio", waited / seconds, **own)
+
+    def _train(self, steps: Sequence[Mapping[str, Any]]) -> None:
+        for name, key in _TRAIN_GAUGES.items():
+            self.book.set(name, next(_numbers(reversed(steps), key), None), run=self.run)
+        for name, key in _TRAIN_COUNTERS.items():
+            for amount in [*_numbers(steps, key)] or [0.0]:
+                self.book.add(name, amount, run=self.run)
+        for phase in PHASES:
+            window = self._window.setdefault(phase, deque(maxlen=WINDOW_STEPS))
+            window.extend(_numbers([step.get("phases") or {} for step in steps], phase))
+            if window:
+                for statistic, seconds in (("median", median(window)), ("maximum", max(window))):
+                    told = {"run": self.run, "phase": phase, "statistic": statistic}
+                    self.book.set("train_step_phase_seconds", seconds, **told)
+
+    def _saved(self, event: Mapping[str, Any]) -> None:
+        self.book.set("checkpoint_last_step", _number(event.get("step")), run=self.run)
+        self.book.set("checkpoint_size_bytes", _number(event.get("size_bytes")), run=self.run)
+        for part, key in (("blocking", "blocking_seconds"), ("whole", "seconds")):
+            seconds = _number(event.get(key))
+            if seconds is not None:
+                self.book.observe("checkpoint_duration_seconds", seconds, run=self.run, part=part)
+
+
+_TRAIN_GAUGES = {
+    "train_step": "step", "train_loss": "loss", "train_gradient_norm": "gradient_norm",
+    "train_learning_rate": "learning_rate", "train_memory_peak_bytes": "peak_bytes",
+    "train_flops_per_second": "flops_per_second",
+}  # fmt: skip
+_TRAIN_COUNTERS = {
+    "train_samples_total": "samples", "train_tokens_total": "tokens", "train_wire_bytes_total": "wire_bytes",
+}  # fmt: skip
+
+
+def set_record_series(book: SeriesStore, record: Record, *, price: Price | None = None) -> None:
+    """Everything that a record knows as it stands: its driver's series, and the last values of the ranks'."""
+    for stage, info in record.stages.items():
+        for state in STAGE_STATES:
+            book.set("run_stage", float(info.state == state), run=record.run.id, stage=stage, state=state)
+    _tell_run(book, record, price)
+    _tell_ranks(book, record)
+
+
+def set_end_series(book: SeriesStore, record: Record, *, price: Price | None = None) -> None:
+    """What stays worth knowing of a run that ended: no series for states it is not in, none for single ranks."""
+    for stage, info in record.stages.items():
+        if info.state not in ("waiting", "running"):  # the report may be drawn still
+            book.set("run_stage", 1.0, run=record.run.id, stage=stage, state=info.state)
+    _tell_run(book, record, price)
+    _tell_curve(book, record)
+
+
+def _tell_run(book: SeriesStore, record: Record, price: Price | None) -> None:
+    run = record.run.id
+    branch, plan = record.commit.branch or "", record.plan.name if record.plan else ""
+    book.set_only(
+        "run_info", 1.0, run=run, project=record.run.project, commit=record.commit.sha, branch=branch,
+        line=record.inputs.line[:12], plan=plan, target=record.gang.launcher if record.gang else "",
+    )  # fmt: skip
+    book.set("run_created_timestamp_seconds", made_at(record), run=run)
+    if record.run.verdict:
+        book.set("run_verdict", 1.0, run=run, verdict=record.run.verdict)
+    for stage, info in record.stages.items():
+        took = None if info.state == "running" else info.seconds
+        book.set("run_stage_seconds", took, run=run, stage=stage)
+    if record.gang:
+        book.set("gang_restarts_total", record.gang.restarts, run=run)
+    if record.ledger:
+        for cause, seconds in record.ledger.seconds.items():
+            book.set("ledger_seconds_total", seconds, run=run, cause=cause)
+    for gate in sorted(record.gates, key=lambda gate: -_ANSWERS[gate.verdict]):  # the worst of a kind has the last word
+        book.set("run_gate", _ANSWERS[gate.verdict], run=run, gate=gate_label(gate.name))
+    for name, metric in record.metrics.items():
+        _tell_metric(book, run, name, metric)
+    if record.plan:
+        _tell_plan(book, run, record.plan)
+    if price and gpu_seconds(record):
+        book.set("run_cost", cost_of(record, price), run=run, currency=price.currency)
+
+
+_ANSWERS: dict[Answer, float] = {"yes": 1.0, "unknown": 0.0, "no": -1.0}
+
+
+def _tell_metric(book: SeriesStore, run: str, name: str, metric: Metric) -> None:
+    book.set("eval_value", metric.value, run=run, metric=name)
+    band = metric.base_band or metric.band
+    if band:
+        book.set("band_center", band.center, run=run, metric=name)
+        book.set("band_half", band.half, run=run, metric=name)
+
+
+def _tell_plan(book: SeriesStore, run: str, plan: PlanInfo) -> None:
+    book.set("gang_ranks", plan.world_size, run=run, state="wanted")
+    book.set("train_steps", plan.steps, run=run)
+    expected, measured = _forecasts(plan.forecast), _forecasts(plan.measured)
+    if plan.device == "cpu":
+        expected.pop("memory", None)  # measured is the whole process there, with Python; the forecast is of tensors
+    if plan.forecast.origin.startswith("rates"):  # no run has corrected it yet: it promises nothing but its parts
+        expected = {part: each for part, each in expected.items() if part not in _PROMISES}
+    for part, value in expected.items():
+        if value and part in measured:
+            book.set("plan_forecast_ratio", measured[part] / value, run=run, part=part)
+
+
+_PROMISES = ("step", "wall", "money")
+
+
+def _forecasts(forecast: Forecast) -> dict[str, float]:
+    """By part, what is known."""
+    whole = {
+        "memory": forecast.memory_bytes, "step": forecast.step_seconds, "wall": forecast.wall_seconds,
+        "money": forecast.money, "wire": forecast.wire_bytes,
+    }  # fmt: skip
+    told = {part: float(value) for part, value in whole.items() if value is not None}
+    return told | {term.part: term.seconds for term in forecast.terms}
+
+
+def _tell_ranks(book: SeriesStore, record: Record) -> None:
+    run = record.run.id
+    rows = {str(row.rank): (row.step_seconds, _wait_ratio(row)) for row in record.ranks}
+    if record.plan is None or record.plan.world_size <= MAX_RANKS:
+        for rank, (seconds, waited) in rows.items():
+            book.set("rank_step_seconds", seconds, run=run, rank=rank)
+            book.set("rank_wait_ratio", waited, run=run, rank=rank)
+    elif rows:
+        for name, place in (("rank_step_seconds", 0), ("rank_wait_ratio", 1)):
+            for statistic, value in _statistics(row[place] for row in rows.values()).items():
+                book.set(name, value, run=run, statistic=statistic)
+    _tell_curve(book, record)
+
+
+def _tell_curve(book: SeriesStore, record: Record) -> None:
+    if record.curve.points:
+        last = record.curve.points[-1]
+        book.set("train_step", last.step, run=record.run.id)
+        book.set("train_loss", last.value, run=record.run.id)
+
+
+def _wait_ratio(row: RankRow) -> float | None:
+    whole = sum(row.phases.values())
+    return row.phases.get("wait", 0.0) / whole if whole else None
+
+
+def _statistics(values: Iterable[float | None]) -> dict[str, float]:
+    known = [value for value in values if value is not None]
+    return {"minimum": min(known), "median": median(known), "maximum": max(known)} if known else {}
+
+
+def _numbers(tables: Iterable[Mapping[str, Any]], key: str) -> Iterator[float]:
+    """Those that tables have under `key`."""
+    return (number for table in tables if (number := _number(table.get(key))) is not None)
+
+
+def _number(value: Any) -> float | None:
+    """`value` where it is a number; text and None say nothing."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

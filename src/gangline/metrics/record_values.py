@@ -1,0 +1,41 @@
+"""Values computed from a run's record: when it was created and ended, its GPU seconds and their cost."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from gangline.spec.config.site import Site
+from gangline.spec.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    per_gpu_hour: float
+    currency: str
+
+
+def price_at(site: Site) -> Price | None:
+    """Price of a GPU hour where the site has one kind of GPU and says its price; else None, never a guess."""
+    prices = [gpu.price_per_hour for gpu in site.gpu.values()]
+    if len(prices) != 1 or prices[0] is None:
+        return None
+    return Price(prices[0], site.money.currency)
+
+
+def gpu_seconds(record: Record) -> float:
+    """GPU time that a run held; none on CPU."""
+    return record.ledger.allocated_seconds if record.ledger and record.ledger.resource == "gpu" else 0.0
+
+
+def cost_of(record: Record, price: Price) -> float:
+    return gpu_seconds(record) / 3600 * price.per_gpu_hour
+
+
+def ended_at(record: Record) -> float:
+    """Seconds since the epoch at which the last stage of the run ended, else when it was made."""
+    times = [info.ended for info in record.stages.values() if info.ended]
+    return datetime.fromisoformat(max(times, default=record.run.created)).timestamp()
+
+
+def made_at(record: Record) -> float:
+    """Seconds since the epoch at which the run was born."""
+    return datetime.fromisoformat(record.run.created).timestamp()

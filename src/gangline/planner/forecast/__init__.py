@@ -1,0 +1,1 @@
+"""Forecasts of memory, traffic, step time and money of a shape. Pure."""

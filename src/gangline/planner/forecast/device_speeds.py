@@ -1,0 +1,152 @@
+"""Rates of devices and links: measured, else given by the site, else published. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import exp, log
+
+from gangline.planner.forecast.traffic import Collective, sent_share
+from gangline.planner.shapes.device_pool import Pool
+from gangline.spec.devices import Rates
+from gangline.spec.plan import Precision
+from gangline.spec.profile import Trace
+
+Point = tuple[float, float]
+"""Bytes, seconds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Speeds:
+    """Of one rank, while as many as a node has do the same."""
+
+    origin: str
+    """`measured`, `given`, `published`."""
+    flops_per_second: float
+    """Of the products of one model."""
+    attention_flops_per_second: float | None = None
+    """Of fused attention, forward and backward, without what a mask leaves out; None: as of products."""
+    moves: Sequence[Point] = ()
+    memory_bytes_per_second: float | None = None
+    """In place, on what no cache holds."""
+    rates: Rates | None = None
+    links: "LinkRates | None" = None
+    """Where nobody measured messages."""
+    crowd: float = 1.0
+    """How many times longer everything takes than it did while it was measured: ranks share cores."""
+
+    def move_seconds(self, size_bytes: float) -> float | None:
+        """Of an operation that computes little and makes its result anew; None: not known."""
+        if self.moves:
+            return self.crowd * interpolate(self.moves, size_bytes)
+        return self.stream_seconds(size_bytes)
+
+    def stream_seconds(self, size_bytes: float) -> float | None:
+        """Of reading and writing so much in place; None: not known."""
+        return size_bytes / self.memory_bytes_per_second if self.memory_bytes_per_second else None
+
+    def exchange_seconds(self, message: Collective) -> float | None:
+        """Of one message; None: nobody measured any, and no bandwidth of links is given.
+
+        Of other numbers of ranks than were measured a message takes as long as one that sends as many bytes a rank.
+        """
+        rates, kind = self.rates, message.kind
+        points = [(each.size_bytes, each.seconds) for each in rates.messages if each.kind == kind] if rates else []
+        if rates is None or not points:
+            return self.links.seconds(message) if self.links else None
+        sent, measured = (sent_share(kind, each, rates.device) for each in (message.ranks, rates.ranks))
+        return self.crowd * interpolate(points, message.size_bytes * sent / measured)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinkRates:
+    """Of GPUs, as the site gives them; how long the smallest message takes is not among them."""
+
+    node: int
+    """Ranks of a server."""
+    inside: float | None
+    """Bytes per second of one GPU to others of its server; None: not given."""
+    across: float | None
+    """To those of other servers."""
+
+    def seconds(self, message: Collective) -> float | None:
+        """None: the bandwidth of a link that it takes is not given.
+
+        Source:
+            NVIDIA/nccl-tests, doc/PERFORMANCE.md: what a rank sends over the bus bandwidth. A ring that crosses servers
+            has the network of all its members in one, and is never faster than inside.
+        """
+        crosses = message.span > self.node
+        members = 1 if message.kind == "send" else max(1, min(message.ranks, self.node // message.apart))
+        across = None if self.across is None else members * self.across
+        both = (across, self.inside) if crosses and members > 1 else (across,) if crosses else (self.inside,)
+        known = [each for each in both if each is not None]
+        if len(known) < len(both):
+            return None
+        return message.size_bytes * sent_share(message.kind, message.ranks, "cuda") / min(known)
+
+
+def speeds_of(pool: Pool, precision: Precision, trace: Trace, rates: Rates | None, *, ranks: int) -> Speeds | None:
+    """What is known of `pool`; None: nothing.
+
+    Args:
+        pool: Of the plan.
+        precision: Of its passes.
+        trace: Of the model; its products weigh the rates.
+        rates: Measured on these very devices; None: on none.
+        ranks: On one node.
+    """
+    if rates is not None and rates.precision == precision:
+        crowd = max(1.0, ranks / rates.cores) / max(1.0, rates.ranks / rates.cores) if pool.device == "cpu" else 1.0
+        return Speeds(
+            origin="measured",
+            flops_per_second=product_flops(trace, rates) / crowd,
+            attention_flops_per_second=attention_flops(trace, rates, crowd=crowd),
+            moves=[(each.size_bytes, each.seconds) for each in rates.moves],
+            memory_bytes_per_second=rates.memory_bytes_per_second / crowd,
+            rates=rates,
+            crowd=crowd,
+        )
+    flops = pool.flops_per_second.get(precision)
+    if not flops:
+        return None
+    return Speeds(
+        origin=pool.rates_origin, flops_per_second=flops, memory_bytes_per_second=pool.memory_bytes_per_second,
+        links=LinkRates(node=ranks, inside=pool.link_bytes_per_second, across=pool.network_bytes_per_second),
+    )  # fmt: skip
+
+
+def product_flops(trace: Trace, rates: Rates) -> float:
+    """Rate of the model's products, the largest of which were measured: by time, not by kind."""
+    work = {(each.rows, each.inner, each.columns): 2 * each.rows * each.inner * each.columns * each.count
+            for each in trace.matrices}  # fmt: skip
+    known = [(work.get((each.rows, each.inner, each.columns), 0), each.flops_per_second) for each in rates.products]
+    seconds = sum(flops / rate for flops, rate in known)
+    if not seconds:  # of another model: what a product of the measured ones does on average
+        return len(known) / sum(1 / rate for _, rate in known)
+    return sum(flops for flops, _ in known) / seconds
+
+
+def attention_flops(trace: Trace, rates: Rates, *, crowd: float = 1.0) -> float | None:
+    """Rate of the model's fused attention: of sizes that were not measured the mean of the others; None: none was."""
+    known = {(each.queries, each.keys, each.width, each.is_causal): each.flops_per_second for each in rates.attention}
+    if not known:
+        return None
+    mean = len(known) / sum(1 / rate for rate in known.values())
+    work = [
+        (each.count * each.flops, known.get((each.queries, each.keys, each.width, each.is_causal), mean))
+        for each in trace.attention
+    ]
+    seconds = sum(flops / rate for flops, rate in work)
+    return sum(flops for flops, _ in work) / seconds / crowd if seconds else mean / crowd
+
+
+def interpolate(points: Sequence[Point], at: float) -> float:
+    """Between measured sizes along straight lines of the logarithms; the least takes as long as any smaller one."""
+    first, last = points[0], points[-1]
+    if at <= first[0]:
+        return first[1]
+    if at >= last[0]:
+        return last[1] * at / last[0]
+    low, high = next((low, high) for low, high in pairwise(points) if at <= high[0])
+    share = log(at / low[0]) / log(high[0] / low[0])
+    return exp(log(low[1]) + share * log(high[1] / low[1]))

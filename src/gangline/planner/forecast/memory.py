@@ -1,0 +1,213 @@
+"""Memory of one rank: state by formula, activations where a profile of the model has them."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gangline.planner.shapes.shape import Shape
+from gangline.spec.plan import Precision
+from gangline.spec.profile import ModelProfile, Trace, Unit
+
+WEIGHT_BYTES, GRADIENT_BYTES, MOMENTS_BYTES = 4, 4, 8
+"""Of a parameter: float32 master and gradient, and the two moments of AdamW, which zero1 shares."""
+STATE_BYTES_PER_PARAMETER = WEIGHT_BYTES + GRADIENT_BYTES + MOMENTS_BYTES
+STAGED_BYTES = 4 * 64 * 2**20
+"""Of moments in files: two pieces of the state of 64 MiB of parameters, one under way."""
+SHARES = {"none": 1.0, "selective": 0.8, "full": 0.15}
+"""Activations kept by a word of `activation_checkpointing`, rounded up from what transformer blocks keep; cheaper ones
+first."""
+COMPUTED_AGAIN = 1.3
+"""Of what a block saves: that, and the gradients on the way through it."""
+_IN_BUCKETS = ("ddp", "zero1", "local_sgd", "diloco")
+Offload = Literal["auto", "none", "cpu", "activations", "optimizer_nvme"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Need of one rank beside what it may hold; None: not known."""
+
+    need_bytes: float | None
+    usable_bytes: float | None
+    cause: str = ""
+    """What takes most of the need, with its bytes."""
+
+    @property
+    def holds(self) -> bool:
+        """True also where nothing is known: a plan is refused for a reason only."""
+        return self.need_bytes is None or self.usable_bytes is None or self.need_bytes <= self.usable_bytes
+
+    @property
+    def ratio(self) -> float | None:
+        """Need in devices; None: not known."""
+        if self.need_bytes is None or self.usable_bytes is None:
+            return None
+        return self.need_bytes / self.usable_bytes if self.usable_bytes else float("inf")
+
+
+def state_bytes(profile: ModelProfile) -> int:
+    """Of one whole copy."""
+    return STATE_BYTES_PER_PARAMETER * profile.parameters
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryLoad:
+    """What a rank of some shape is asked to hold beside its state."""
+
+    micro_batch: int = 0
+    """Samples of one pass; 0: activations do not count."""
+    micro_batches: int = 1
+    """Of one step: shards meet once a step, so that until then more than one has whole gradients."""
+    live: float = 1.0
+    """Micro-batches whose activations a rank of a pipeline holds at once, each of its own stages."""
+    checkpointing: str = "none"
+    loss_chunks: int = 1
+    precision: Precision = "fp32"
+    offload: Offload = "none"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryParts:
+    """Bytes of one rank at its peak, by cause."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    gathered: float
+    """Weights whole beside their shards, and what blocks exchange."""
+    activations: float
+
+    @property
+    def total(self) -> float:
+        return sum(self.by_cause.values())
+
+    @property
+    def by_cause(self) -> dict[str, float]:
+        names = ("weights", "gradients", "optimizer", "gathered", "activations")
+        return {name: getattr(self, name) for name in names}
+
+
+def rank_parts(profile: ModelProfile, shape: Shape, load: MemoryLoad = MemoryLoad()) -> MemoryParts:
+    """What one rank holds at its peak, as far as it is known."""
+    held, mesh = _held(profile, shape), shape.mesh
+    moments = MOMENTS_BYTES * held / (mesh.dp_replicate if shape.strategy == "zero1" else 1)
+    if load.offload == "optimizer_nvme":
+        moments = min(moments, STAGED_BYTES)
+    gathered, exchanged = _gathered(profile, shape, load.precision)
+    kept, at_loss, at_block = _activations(profile, shape, load)
+    elsewhere = load.offload == "cpu"
+    return MemoryParts(
+        weights=0.0 if elsewhere else WEIGHT_BYTES * held,
+        gradients=_gradients(profile, shape, load, activations=kept + max(at_loss, at_block)),
+        optimizer=0.0 if elsewhere else moments,
+        gathered=gathered + max(0.0, exchanged - max(0.0, at_loss - at_block)),
+        activations=kept + max(at_loss, at_block),
+    )
+
+
+def rank_bytes(profile: ModelProfile | None, shape: Shape, load: MemoryLoad = MemoryLoad()) -> float | None:
+    """Peak of one rank; None: the size of the model is not known."""
+    return None if profile is None else rank_parts(profile, shape, load).total
+
+
+def host_bytes(profile: ModelProfile, shape: Shape, offload: Offload) -> float:
+    """What one rank holds in the memory of its server instead."""
+    return STATE_BYTES_PER_PARAMETER * _held(profile, shape) if offload == "cpu" else 0.0
+
+
+def is_sharded(shape: Shape) -> bool:
+    """`fully_shard` is around its blocks."""
+    return shape.mesh.dp_shard * shape.mesh.cp > 1 or shape.strategy in ("fsdp", "zero2", "hsdp")
+
+
+def _stage(profile: ModelProfile, shape: Shape) -> float:
+    """Parameters that a rank computes with; experts are shards like all others."""
+    return profile.parameters / (shape.mesh.pp * shape.mesh.tp)
+
+
+def _held(profile: ModelProfile, shape: Shape) -> float:
+    return _stage(profile, shape) / (shape.mesh.dp_shard * shape.mesh.cp)
+
+
+def _gradients(profile: ModelProfile, shape: Shape, load: MemoryLoad, *, activations: float) -> float:
+    """What they add to the peak: they come as activations go, but for those of DDP, whose buckets stay, and those of
+    earlier micro-batches, which shards leave whole until the last one."""
+    if is_sharded(shape):
+        if load.micro_batches > 1:
+            return GRADIENT_BYTES * _stage(profile, shape)
+        own = 0.0 if load.offload == "cpu" else GRADIENT_BYTES * _held(profile, shape)
+    else:
+        own = GRADIENT_BYTES * _held(profile, shape)
+        if load.micro_batches > 1 or shape.strategy in _IN_BUCKETS:
+            return own
+    return max(0.0, own - activations)
+
+
+def _gathered(profile: ModelProfile, shape: Shape, precision: Precision) -> tuple[float, float]:
+    """What stays whole from forward to backward, and what a block needs while it goes back.
+
+    fsdp keeps what lies outside the blocks, zero2 and what is cut into stages keep all. A block that goes back has
+    gradients and sends them in float32; under fsdp it is whole for that, and so is the next one.
+    """
+    mesh, width = shape.mesh, 4 if precision == "fp32" else 2
+    block = (profile.largest_block_parameters or 0) / mesh.tp
+    if is_sharded(shape):
+        if shape.strategy == "zero2" or mesh.pp > 1:
+            return width * _stage(profile, shape), (width + GRADIENT_BYTES) * block
+        return width * profile.outside_parameters / mesh.tp, (3 * width + GRADIENT_BYTES) * block
+    if mesh.dp_replicate > 1 and (mesh.tp > 1 or mesh.pp > 1):  # torch's `replicate` is made of what shards
+        return width * _stage(profile, shape), (width + GRADIENT_BYTES) * block
+    return 0.0, 0.0
+
+
+def _activations(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> tuple[float, float, float]:
+    """Kept from forward to backward; beside it at the loss; beside it at a block that is computed again.
+
+    Tensor- and context-parallel peers share those of a sample, but for what goes into each half of a block; stages
+    share those of the model.
+    """
+    mesh, trace = shape.mesh, profile.trace(load.precision)
+    share = load.micro_batch / (mesh.tp * mesh.cp)
+    if not load.micro_batch:
+        return 0.0, 0.0, 0.0
+    fixed, blocks = _fixed(trace, shape, load), _blocks(trace)
+    if trace is None or not blocks:
+        whole = share * (profile.activations(load.precision) or 0)
+        return fixed + whole * kept_share(load.checkpointing) * load.live / mesh.pp, 0.0, 0.0
+    saved = min(sum(unit.count * unit.saved_bytes for unit in blocks), trace.activation_bytes_per_sample)
+    handed = sum(unit.count * unit.boundary_bytes for unit in blocks)
+    kept = _kept(load.checkpointing, saved, handed)
+    if load.checkpointing != "full":
+        kept = min(kept + 2 * (mesh.tp - 1) * handed, mesh.tp * kept)
+    largest = max(unit.saved_bytes for unit in blocks) / sum(unit.count * unit.saved_bytes for unit in blocks)
+    again = COMPUTED_AGAIN * saved * largest if load.checkpointing != "none" else 0.0
+    outside = (trace.activation_bytes_per_sample - saved) / load.loss_chunks
+    return fixed + share * kept * load.live / mesh.pp, share * outside, share * again
+
+
+def _blocks(trace: Trace | None) -> list[Unit]:
+    """Those that keep something."""
+    return [unit for unit in trace.units if unit.name and unit.saved_bytes] if trace else []
+
+
+def kept_share(word: str) -> float:
+    """Share of activations that `word` keeps, of a model whose blocks nobody followed."""
+    if word in SHARES:
+        return SHARES[word]
+    return 1.0 - (1.0 - SHARES["full"]) / int(word.removeprefix("every_"))
+
+
+def _kept(word: str, saved: float, handed: float) -> float:
+    """Of all blocks, from forward to backward: what they save, or what is handed to them."""
+    if word == "none":
+        return saved
+    if word == "full":
+        return min(saved, handed)
+    if word == "selective":
+        return SHARES["selective"] * saved
+    return saved - max(0.0, saved - handed) / int(word.removeprefix("every_"))
+
+
+def _fixed(trace: Trace | None, shape: Shape, load: MemoryLoad) -> float:
+    """Whatever the number of samples; under autocast that is mostly weights in 16 bits, which shards have gathered."""
+    if trace is None or (is_sharded(shape) and load.precision != "fp32"):
+        return 0.0
+    return trace.activation_bytes_fixed / (shape.mesh.tp * shape.mesh.pp)

@@ -1,0 +1,102 @@
+"""Memory savings: which values of `train.memory` a shape supports, and what `auto` resolves to. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gangline.planner.forecast.memory import SHARES, Fit, is_sharded
+from gangline.planner.shapes.shape import Shape
+from gangline.spec.config.line import Line
+from gangline.spec.plan import Device, Memory
+from gangline.spec.profile import ModelProfile
+
+CHUNKS = 8
+"""Pieces of head and loss, where logits are what does not fit."""
+_OFFLOAD = "train.memory.offload"
+
+
+OFFLOAD_EFFORT = 100
+"""Effort from which on shards wait on the host."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShapeSetting:
+    """How a shape is run: what it takes at once, what it gives up for that, and whether a rank holds it."""
+
+    micro_batch: int
+    memory: Memory
+    fit: Fit
+
+    @property
+    def effort(self) -> int:
+        """Grows with the time that is given up for memory; 0: nothing is."""
+        return effort(self.memory)
+
+
+def effort(memory: Memory) -> int:
+    """A loss in pieces computes its head again, `full` all blocks; a host is slower than both."""
+    words = list(SHARES)
+    word = memory.activation_checkpointing
+    again = words.index(word) if word in words else words.index("full")
+    return 2 * again + (memory.loss_chunks > 1) + OFFLOAD_EFFORT * (memory.offload == "cpu")
+
+
+def memories(line: Line, shape: Shape, device: Device, profile: ModelProfile | None) -> Iterator[Memory]:
+    """What `train.memory` leaves open, cheapest first: nothing is recomputed or moved without need.
+
+    Args:
+        line: What it says of a key is what is yielded.
+        shape: That is to be run so.
+        device: That it runs on.
+        profile: Of the model; None: nothing is known of it.
+    """
+    asked = line.train.memory.offload
+    offloads = ["none"] if asked == "auto" else [asked]
+    if asked == "auto" and device == "cuda" and is_sharded(shape) and profile is not None:
+        offloads.append("cpu")
+    for offload in offloads:
+        for word in _checkpointing_values(line, shape, profile):
+            for chunks in _chunks(line, shape, profile):
+                yield Memory(activation_checkpointing=word, loss_chunks=chunks, offload=offload)  # type: ignore[arg-type]  # one of its words
+
+
+def _checkpointing_values(line: Line, shape: Shape, profile: ModelProfile | None) -> list[str]:
+    asked = line.train.memory.activation_checkpointing
+    if asked != "auto":
+        return [asked]
+    if profile is None or profile.blocks == 0:
+        return ["none"]
+    return [word for word in SHARES if word != "selective" or shape.mesh.ep == 1]  # shards are gathered inside
+
+
+def _chunks(line: Line, shape: Shape, profile: ModelProfile | None) -> list[int]:
+    asked = line.train.memory.loss_chunks
+    if asked != "auto":
+        return [asked]
+    known = profile is not None and profile.traces and "loss_chunks" not in profile.obstacles
+    return [1, CHUNKS] if known and line.project.task is not None and shape.mesh.pp == 1 else [1]
+
+
+def contradictions(line: Line) -> Iterator[str]:
+    """What no shape and no device carries out, by key, with what works instead."""
+    memory = line.train.memory
+    if line.project.command and memory.loss_chunks not in ("auto", 1):
+        yield (
+            f"train.memory.loss_chunks: wanted 1, found {memory.loss_chunks}: a command has a loss of its own, "
+            "the runtime cuts that of a task"
+        )
+    if line.train.compile and memory.offload == "activations":
+        yield f'{_OFFLOAD}: "activations" cannot be had of blocks that train.compile compiles; "none" works'
+
+
+def offload_obstacle(line: Line, shape: Shape, device: Device) -> str | None:
+    """Why `train.memory.offload` would do nothing for `shape`; None: it does something, or nothing is asked."""
+    offload = line.train.memory.offload
+    if offload in ("cpu", "activations") and device == "cpu":
+        works = '"none" or "optimizer_nvme" works'
+        return f'{_OFFLOAD}: "{offload}" is for accelerators, here everything is in host memory; {works}'
+    if offload == "cpu" and not is_sharded(shape):
+        return f'{_OFFLOAD}: "cpu" moves shards, and {shape.name} has none; fsdp has'
+    if offload == "optimizer_nvme" and device != "cpu":
+        works = '"cpu" works there, with fsdp'
+        return f'{_OFFLOAD}: "optimizer_nvme" is for parameters in host memory, these are on {device}; {works}'
+    return None

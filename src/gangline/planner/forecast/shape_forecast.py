@@ -1,0 +1,234 @@
+"""Forecast of a shape: step time, money and memory, from equal runs if there are any, else from device rates."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from gangline.planner.axes.pipeline import idle_share
+from gangline.planner.forecast.calibration import Calibration, Key, calibrate
+from gangline.planner.forecast.device_speeds import speeds_of
+from gangline.planner.forecast.save_interval import save_every
+from gangline.planner.forecast.step_time import StepInputs, step_terms
+from gangline.planner.forecast.traffic import PassLoad, collectives, unknown_traffic, wire_bytes
+from gangline.planner.shapes.device_pool import Pool, choose_precision, open_pool
+from gangline.planner.shapes.shape import Shape
+from gangline.planner.shapes.world_size import ranks_per_node
+from gangline.spec.codec import digest
+from gangline.spec.config.line import Line
+from gangline.spec.config.site import Site, SitePlanTable
+from gangline.spec.devices import Inventory, Rates
+from gangline.spec.forecast import Forecast, Term
+from gangline.spec.plan import Memory, PipelineSchedule, Precision
+from gangline.spec.profile import MeasuredRun, ModelProfile
+
+ON_THE_HOST = "what moving shards to the host and back takes is not known"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExecutionOptions:
+    """What a shape is run with."""
+
+    micro_batch: int
+    precision: Precision
+    schedule: PipelineSchedule | None = None
+    """None: no pipeline that could be played."""
+    memory: Memory = Memory()
+
+    def words(self, line: Line) -> str:
+        """What tells two runs of one shape apart."""
+        told = [f"micro_batch {self.micro_batch}"]
+        again, chunks = self.memory.activation_checkpointing, self.memory.loss_chunks
+        told += [f"{again} computed again"] if again != "none" else []
+        told += [f"loss in {chunks} pieces"] if chunks > 1 else []
+        told += ["shards on the host"] if self.memory.offload == "cpu" else []
+        told += [line.train.compression.kind] if line.train.compression.kind != "none" else []
+        return ", ".join([*told, self.schedule or ""]).removesuffix(", ")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForecastEvidence:
+    """What a forecast is made of beside the shape."""
+
+    line: Line
+    pool: Pool
+    profile: ModelProfile | None
+    history: Sequence[MeasuredRun] = ()
+    """Of this model, newest first."""
+    rates: Rates | None = None
+    """Measured on the pool's devices."""
+    trust: SitePlanTable = SitePlanTable()
+    """How far the site goes without records."""
+    _known: dict[Precision, Calibration] = field(default_factory=dict, compare=False)
+
+    def key(self, precision: Precision) -> Key:
+        return device_name(self.pool, self.rates), precision
+
+    def calibration(self, precision: Precision) -> Calibration:
+        """What earlier runs teach; nothing without them."""
+        if precision not in self._known:
+            bounds = {"band": self.trust.band, "memory_margin": self.trust.memory_margin}
+            self._known[precision] = calibrate(self.history, self.key(precision), **bounds)
+        return self._known[precision]
+
+
+def calibrated_site(
+    line: Line, site: Site, inventory: Inventory, history: Sequence[MeasuredRun], rates: Rates | None
+) -> Site:
+    """`site` with the band and the memory margin that earlier runs of this model on these devices taught."""
+    model, pool = digest(line.model), open_pool(site, inventory)
+    alike = [each for each in history if each.model in ("", model)]
+    evidence = ForecastEvidence(line=line, pool=pool, profile=None, history=alike, rates=rates, trust=site.plan)
+    known = evidence.calibration(choose_precision(line, inventory))
+    band = site.plan.band if known.band is None else known.band
+    margin = site.plan.memory_margin if known.memory_margin is None else known.memory_margin
+    return replace(site, plan=replace(site.plan, band=band, memory_margin=margin))
+
+
+def device_name(pool: Pool, rates: Rates | None) -> str:
+    """What records of this pool's devices are told apart by."""
+    return rates.device_name if rates else pool.name
+
+
+def measured_seconds(
+    history: Sequence[MeasuredRun], shape: Shape, pool: Pool, precision: Precision, global_batch: int
+) -> tuple[float | None, int]:
+    """Median step of runs of this shape on equal devices, and their number; however they were run."""
+    seconds = [each.step_seconds for each in _equal_runs(history, shape, pool, precision, global_batch)]
+    return (median(seconds), len(seconds)) if seconds else (None, 0)
+
+
+def forecast_of(
+    evidence: ForecastEvidence, shape: Shape, how: ExecutionOptions, memory_bytes: float | None
+) -> Forecast:
+    """What is known about `shape`: the state by formula, the step by equal runs, else part by part."""
+    line, pool, profile = evidence.line, evidence.pool, evidence.profile
+    way = how.words(line)
+    alike = _equal_runs(evidence.history, shape, pool, how.precision, line.train.global_batch)
+    equal = [each for each in alike if each.forecast.way in ("", way)]
+    by_parts = formula_of(evidence, shape, how)
+    step = median(each.step_seconds for each in equal) if equal else by_parts.step_seconds
+    terms = _as_measured(by_parts.terms, equal) if equal else by_parts.terms
+    wall = None if step is None else line.train.steps * (step + _of_saves(terms))
+    hours = 0.0 if pool.device == "cpu" else None if wall is None else wall * shape.mesh.world_size / 3600
+    trace = profile.trace(how.precision) if profile else None
+    return replace(
+        by_parts,
+        way=way,
+        parameters=profile.parameters if profile else None,
+        memory_bytes=None if memory_bytes is None else round(memory_bytes),
+        step_seconds=step,
+        wall_seconds=wall,
+        gpu_hours=hours,
+        money=_money(hours, pool),
+        flops_per_sample=trace.flops_per_sample if trace else None,
+        device_flops=pool.flops_per_second.get(how.precision),
+        terms=terms,
+        missing="" if equal else by_parts.missing,
+        origin=f"measured n={len(equal)}" if equal else by_parts.origin,
+    )
+
+
+def _equal_runs(
+    history: Sequence[MeasuredRun], shape: Shape, pool: Pool, precision: Precision, global_batch: int
+) -> list[MeasuredRun]:
+    alike = (shape.strategy, shape.mesh, pool.device, pool.name, precision, global_batch)
+    return [
+        each
+        for each in history
+        if (each.strategy, each.mesh, each.device, each.device_name or pool.name, each.precision, each.global_batch)
+        == alike
+    ]
+
+
+def formula_of(
+    evidence: ForecastEvidence, shape: Shape, how: ExecutionOptions, *, overlap: float | None = None
+) -> Forecast:
+    """Part by part, corrected by what other runs were off by, whatever equal ones took.
+
+    `overlap` is the share of computing that hides communication; None: what the site grants.
+    """
+    profile, pool = evidence.profile, evidence.pool
+    trace = profile.trace(how.precision) if profile else None
+    if profile is None:
+        return Forecast(missing="the size of the model is not known")
+    if trace is None:
+        return Forecast(missing=profile.untraced or "the model was not followed", origin="formula")
+    course = _step_inputs(evidence, shape, how, profile, overlap=evidence.trust.overlap if overlap is None else overlap)
+    sent = None
+    if not unknown_traffic(profile, shape, course.load):
+        sent = wire_bytes(collectives(profile, shape, course.load), device=pool.device)
+    local = ranks_per_node(pool, shape.mesh.world_size)
+    speeds = speeds_of(pool, how.precision, trace, evidence.rates, ranks=local)
+    if speeds is None:
+        why = f"no rate of {pool.name or 'this GPU'} in {how.precision} is known: site.toml may give it, as [gpu.NAME]"
+        why = "rates were not measured" if pool.device == "cpu" else why
+        return Forecast(wire_bytes=sent, missing=why, origin="traced")
+    known = evidence.calibration(how.precision)
+    terms, missing = step_terms(course, speeds, known)
+    missing = ON_THE_HOST if how.memory.offload == "cpu" else missing
+    count = max((factor.count for factor in (known.step, *known.factors.values())), default=0)
+    return Forecast(
+        wire_bytes=sent,
+        step_seconds=None if missing else sum(term.seconds for term in terms) - _of_saves(terms),
+        terms=terms,
+        device_name=evidence.key(how.precision)[0],
+        missing=missing,
+        origin="traced" if missing else f"calibrated n={count}" if count else f"rates {speeds.origin}",
+    )
+
+
+def _step_inputs(
+    evidence: ForecastEvidence, shape: Shape, how: ExecutionOptions, profile: ModelProfile, *, overlap: float
+) -> StepInputs:
+    line, train = evidence.line, evidence.line.train
+    samples = train.global_batch / shape.mesh.data_parallel
+    drifting = shape.strategy in ("local_sgd", "diloco")
+    trace = profile.trace(how.precision)
+    assert trace is not None, "asked for models that were followed"
+    return StepInputs(
+        profile=profile,
+        trace=trace,
+        shape=shape,
+        load=PassLoad(
+            micro_batch=how.micro_batch,
+            micro_batches=max(1, round(samples / how.micro_batch)),
+            precision=how.precision,
+            checkpointing=how.memory.activation_checkpointing,
+            loss_chunks=how.memory.loss_chunks,
+            compression=train.compression,
+            outer_steps=(train.compression.outer_steps or 1) if drifting else 1,
+        ),
+        bubble=(idle_share(line, shape.mesh, how.micro_batch, how.schedule, trace) if how.schedule else None) or 0.0,
+        overlap=overlap,
+        save_every=save_every(line),
+        samples=samples,
+    )
+
+
+def _as_measured(terms: Sequence[Term], equal: Sequence[MeasuredRun]) -> tuple[Term, ...]:
+    """The medians of equal runs that told their parts, beside what the formulas say; else what these say."""
+    telling = [each.parts for each in equal if each.parts]
+    if not telling:
+        return tuple(terms)
+    raw = {term.part: term.raw_seconds for term in terms}
+    parts = dict.fromkeys((*raw, *(part for each in telling for part in each)))
+    return tuple(
+        Term(
+            part=part,
+            seconds=median(each.get(part, 0.0) for each in telling),
+            raw_seconds=raw.get(part),
+            origin=f"measured n={len(telling)}",
+        )
+        for part in parts
+    )
+
+
+def _of_saves(terms: Sequence[Term]) -> float:
+    """What an ordinary step has nothing of."""
+    return sum(term.seconds for term in terms if term.part == "checkpoint")
+
+
+def _money(hours: float | None, pool: Pool) -> float | None:
+    if hours == 0:
+        return 0.0
+    return None if hours is None or pool.price_per_hour is None else hours * pool.price_per_hour

@@ -1,0 +1,210 @@
+"""Step time by part (compute, communication, optimizer, checkpoint, bubble), calibrated by earlier runs. Pure."""
+
+from dataclasses import dataclass
+from math import inf
+
+from gangline.planner.forecast.calibration import Calibration, kind_of
+from gangline.planner.forecast.compression_cost import compression_work
+from gangline.planner.forecast.device_speeds import Speeds
+from gangline.planner.forecast.traffic import (
+    Collective,
+    PassLoad,
+    collectives,
+    num_averaged,
+    num_buckets,
+    unknown_traffic,
+)
+from gangline.planner.shapes.shape import Shape
+from gangline.spec.forecast import Term
+from gangline.spec.profile import ModelProfile, Trace
+
+ADAMW_BYTES = 30
+"""Read and written by an update of one parameter: float32 weight, gradient, two moments."""
+SAVED_BYTES = 12
+"""Of one parameter in a checkpoint."""
+UPDATE_MOVES = 20
+"""Smallest operations that one tensor costs: its norm, clipping, the update, Python between them; as seen on gloo."""
+FORWARD = 1 / 3
+"""Of the work of both passes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepInputs:
+    """Of one plan, what its step consists of."""
+
+    profile: ModelProfile
+    trace: Trace
+    shape: Shape
+    load: PassLoad
+    bubble: float = 0.0
+    """Share of a rank's time."""
+    overlap: float = 0.0
+    """Share of computing that hides communication."""
+    save_every: int = 1
+    """Steps."""
+    samples: float = 1.0
+    """Of one step on one data-parallel rank."""
+
+    @property
+    def held(self) -> float:
+        """Parameters whose moments one rank updates."""
+        mesh, whole = self.shape.mesh, self.profile.parameters
+        copies = mesh.dp_replicate if self.shape.strategy == "zero1" else 1
+        return whole / (mesh.pp * mesh.tp * mesh.dp_shard * mesh.cp * copies)
+
+
+def step_terms(course: StepInputs, speeds: Speeds, known: Calibration) -> tuple[tuple[Term, ...], str]:
+    """Parts that can be told, and why others cannot; empty: all can."""
+    messages = collectives(course.profile, course.shape, course.load)
+    raw = {
+        part: _seconds(part, course, speeds, messages)
+        for part in ("compute", "communication", "optimizer", "checkpoint")
+    }
+    told = {
+        part: _corrected(part, kind_of(course.shape.mesh), seconds, speeds.origin, known)
+        for part, seconds in raw.items()
+        if seconds is not None
+    }
+    if course.bubble:
+        told["bubble"] = _bubble(course, told, known)
+    told |= {part: _learned(part, course, known) for part in ("data", "other")}
+    return tuple(told.values()), _missing(course, raw)
+
+
+def _missing(course: StepInputs, raw: dict[str, float | None]) -> str:
+    if why := unknown_traffic(course.profile, course.shape, course.load):
+        return why
+    unknown = [part for part, seconds in raw.items() if seconds is None]
+    return f"no rate is known for {', '.join(unknown)}" if unknown else ""
+
+
+def _seconds(part: str, course: StepInputs, speeds: Speeds, messages: list[Collective]) -> float | None:
+    """Before any correction; None: some rate is not known."""
+    exchanged = _exchanged(part, speeds, messages)
+    if part == "communication":
+        computed = _passes(course, speeds)
+        if exchanged is None or computed is None or unknown_traffic(course.profile, course.shape, course.load):
+            return None
+        return max(0.0, exchanged - course.overlap * computed)
+    own = {"compute": _passes, "optimizer": _update, "checkpoint": _save}[part](course, speeds)
+    return None if own is None or exchanged is None else own + exchanged
+
+
+def _exchanged(part: str, speeds: Speeds, messages: list[Collective]) -> float | None:
+    total = 0.0
+    for each in messages:
+        if each.part == part:
+            seconds = speeds.exchange_seconds(each)
+            if seconds is None:
+                return None
+            total += each.count * seconds
+    return total
+
+
+def _passes(course: StepInputs, speeds: Speeds) -> float | None:
+    """Forward and backward of all micro-batches: products and fused attention by their rates, everything else by what
+    it moves; attention that is not fused is products and moves like any other."""
+    trace, mesh, load = course.trace, course.shape.mesh, course.load
+    parts = mesh.tp * mesh.cp
+    products, moved = _recompute_factors(load.checkpointing)
+    attended, counted = _attention(trace)
+    plain = (trace.flops_per_sample - counted) * products + _recomputed_head(course)
+    share = load.micro_batch / (parts * mesh.pp)
+    rate = speeds.attention_flops_per_second or speeds.flops_per_second
+    multiplied = share * (plain / speeds.flops_per_second + attended * products / rate)
+    moves = max(1.0, trace.moves * moved / mesh.pp)
+    size = load.micro_batch * trace.moved_bytes_per_sample * moved / (parts * mesh.pp)
+    each, copies, squeezed = (
+        speeds.move_seconds(size / moves),
+        _shard_copies(course, speeds),
+        _compression(course, speeds),
+    )
+    if each is None or copies is None or squeezed is None:
+        return None
+    return load.micro_batches * (multiplied + moves * each) + copies + squeezed
+
+
+def _attention(trace: Trace) -> tuple[float, float]:
+    """Operations of fused attention on one sample, both passes: those that are made, and as the trace counts them."""
+    made = sum(each.count * each.flops for each in trace.attention) / trace.samples
+    return made, sum(each.count * each.counted_flops for each in trace.attention) / trace.samples
+
+
+def _shard_copies(course: StepInputs, speeds: Speeds) -> float | None:
+    """What is gathered is copied out of the message, what is scattered into it; both are booked as computing."""
+    total = 0.0
+    for each in collectives(course.profile, course.shape, course.load):
+        if each.part == "communication" and each.kind in ("all_gather", "reduce_scatter"):
+            seconds = speeds.move_seconds(2 * each.size_bytes)
+            if seconds is None:
+                return None
+            total += each.count * seconds
+    return total
+
+
+def _compression(course: StepInputs, speeds: Speeds) -> float | None:
+    """What compression computes, which is booked under backward."""
+    profile, shape, load = course.profile, course.shape, course.load
+    if shape.mesh.dp_replicate == 1:
+        return 0.0
+    entries, buckets = num_averaged(profile, shape), num_buckets(profile, shape)
+    asked = compression_work(entries, profile.tensors, load.compression, buckets=buckets)
+    if asked is None:
+        return 0.0
+    each = speeds.move_seconds(asked.size_bytes / asked.operations)
+    return None if each is None else asked.operations * each / load.outer_steps
+
+
+def _recompute_factors(checkpointing: str) -> tuple[float, float]:
+    """Work of both passes with what is computed again: of products, and of all else."""
+    if checkpointing == "selective":
+        return 1.0, 1 + FORWARD
+    every = {"none": inf, "full": 1}.get(checkpointing) or int(checkpointing.removeprefix("every_"))
+    extra = FORWARD / every
+    return 1 + extra, 1 + extra
+
+
+def _recomputed_head(course: StepInputs) -> float:
+    """Work of a loss in pieces, which computes what lies around the blocks once more; of one sample."""
+    outside = sum(each.flops for each in course.trace.units if not each.name)
+    return FORWARD * outside if course.load.loss_chunks > 1 else 0.0
+
+
+def _update(course: StepInputs, speeds: Speeds) -> float | None:
+    """AdamW over what a rank holds, and what every tensor costs however small its part is here."""
+    streamed, each = speeds.stream_seconds(ADAMW_BYTES * course.held), speeds.move_seconds(0.0)
+    if streamed is None or each is None:
+        return None
+    return streamed + each * UPDATE_MOVES * course.profile.tensors / course.shape.mesh.pp
+
+
+def _save(course: StepInputs, speeds: Speeds) -> float | None:
+    """A save's copy into buffers, shared out over the steps between two."""
+    seconds = speeds.stream_seconds(2 * SAVED_BYTES * course.held)
+    return None if seconds is None else seconds / course.save_every
+
+
+def _corrected(part: str, kind: str, raw: float, origin: str, known: Calibration) -> Term:
+    factor = known.factor(part, kind)
+    words = f"calibrated n={factor.count}" if factor.count else origin
+    return Term(part=part, seconds=raw * factor.value, raw_seconds=raw, origin=words)
+
+
+def _bubble(course: StepInputs, told: dict[str, Term], known: Calibration) -> Term:
+    """By the corrected times of what it waits for, for no rate of its own is in it."""
+    body = [told[part] for part in ("compute", "communication") if part in told]
+    idle = course.bubble / (1 - course.bubble)
+    raw, seconds = (idle * sum(each) for each in ([b.raw_seconds or 0.0 for b in body], [b.seconds for b in body]))
+    factor = known.factors.get("bubble")
+    if factor is None or not factor.count:
+        return Term(part="bubble", seconds=seconds, raw_seconds=raw, origin="order of the schedule")
+    return Term(part="bubble", seconds=raw * factor.value, raw_seconds=raw, origin=f"calibrated n={factor.count}")
+
+
+def _learned(part: str, course: StepInputs, known: Calibration) -> Term:
+    """What has no formula: as earlier runs had it, else nothing, and that is said."""
+    share = course.samples if part == "data" else 1.0
+    seconds = known.seconds.get(part)
+    if seconds is None:
+        return Term(part=part, seconds=0.0, origin="default")
+    return Term(part=part, seconds=seconds * share, origin="measured by earlier runs")

@@ -1,0 +1,225 @@
+"""What the ranks of a plan exchange in one step: which collective, of how many bytes, how often. Pure.
+
+Sizes are those of the whole tensor on a rank that has all of it. What experts send each other depends on the routing of
+each batch: here every expert gets equally many rows.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import ceil
+
+from gangline.planner.forecast.compression_cost import messages, needs_shapes
+from gangline.planner.shapes.shape import Shape
+from gangline.spec.devices import Exchange
+from gangline.spec.plan import Compression, Device, Precision
+from gangline.spec.profile import ModelProfile, Unit
+
+GRADIENT_BYTES = 4
+"""Gradients are reduced in float32, whatever the passes compute in."""
+BUCKET_BYTES = 25 * 2**20
+"""Of DDP's buckets but the first, where the line leaves them to torch."""
+_COUNT_BYTES = 8
+"""Of how many rows an expert gets."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Collective:
+    """One kind of message in a step."""
+
+    part: str
+    """Of the step, that it is booked under."""
+    kind: Exchange
+    size_bytes: float
+    ranks: int
+    count: float
+    """Times a step; below 1: not in every one."""
+    apart: int = 1
+    """Distance of two neighbours in the order of ranks; 1: they are consecutive."""
+    peers: int = 0
+    """Of the whole axis, where `ranks` are two of it; 0: as many as `ranks`."""
+
+    @property
+    def span(self) -> int:
+        """Consecutive ranks that hold all of its axis."""
+        return self.apart * (self.peers or self.ranks)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PassLoad:
+    """What the passes of a step look like on one data-parallel rank."""
+
+    micro_batch: int
+    micro_batches: int
+    precision: Precision
+    checkpointing: str = "none"
+    loss_chunks: int = 1
+    compression: Compression = Compression()
+    outer_steps: int = 1
+    """Steps between two exchanges of drifting replicas."""
+
+
+def collectives(profile: ModelProfile, shape: Shape, load: PassLoad) -> list[Collective]:
+    """All of a step, of one rank."""
+    return [
+        *_shards(profile, shape, load),
+        *_copies(profile, shape, load),
+        *_tensor_peers(profile, shape, load),
+        *_sequence_peers(profile, shape, load),
+        *_stages(profile, shape, load),
+        *_experts(profile, shape, load),
+    ]
+
+
+def unknown_traffic(profile: ModelProfile, shape: Shape, load: PassLoad) -> str:
+    """Why nobody can say before the run what is exchanged; empty: it is known."""
+    if shape.mesh.ep > 1 and not any(unit.expert_entries for unit, _ in _units(profile, shape, load)):
+        return "nobody saw what its experts take"
+    if needs_shapes(load.compression) and not profile.shapes:
+        return f"what {load.compression.kind} leaves of gradients depends on their shapes, which nobody looked at"
+    return ""
+
+
+def wire_bytes(messages: list[Collective], *, device: Device) -> float:
+    """That one rank sends in a step, in rings as NCCL and gloo make them; gloo reduces whole, then cuts."""
+    return sum(each.count * each.size_bytes * sent_share(each.kind, each.ranks, device) for each in messages)
+
+
+def sent_share(kind: Exchange, ranks: int, device: Device) -> float:
+    """Bytes that a rank sends for each byte of the tensor.
+
+    Source:
+        NVIDIA/nccl-tests, doc/PERFORMANCE.md, for rings.
+    """
+    if kind == "send":
+        return 1.0
+    whole = kind == "all_reduce" or (kind == "reduce_scatter" and device == "cpu")
+    return (2 if whole else 1) * (ranks - 1) / ranks
+
+
+def _shards(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
+    """FSDP2: whole blocks before each pass, gradients after the last micro-batch; the root's stay until backward."""
+    mesh = shape.mesh
+    ranks = mesh.dp_shard * mesh.cp
+    if ranks == 1:
+        return
+    width = GRADIENT_BYTES if load.precision == "fp32" else 2
+    passes = 1 if mesh.pp > 1 else load.micro_batches
+    keeps = shape.strategy == "zero2" or mesh.pp > 1
+    for unit, count in _units(profile, shape, load):
+        gathers = passes if keeps or not unit.name else 2 * passes
+        dealt = unit.expert_parameters if mesh.ep > 1 else 0
+        for size, peers, apart in ((unit.parameters - dealt, ranks, mesh.tp),
+                                   (dealt / mesh.ep, ranks // mesh.ep, mesh.ep * mesh.tp)):  # fmt: skip
+            if size and peers > 1:
+                yield Collective(
+                    part="communication", kind="all_gather", size_bytes=width * size / mesh.tp, ranks=peers,
+                    count=gathers * count, apart=apart,
+                )  # fmt: skip
+                yield Collective(
+                    part="communication", kind="reduce_scatter", size_bytes=GRADIENT_BYTES * size / mesh.tp,
+                    ranks=peers, count=count, apart=apart,
+                )  # fmt: skip
+
+
+def _copies(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
+    """Gradients of whole copies, or of equal shards; zero1 deals out its new parameters besides."""
+    mesh = shape.mesh
+    if mesh.dp_replicate == 1:
+        return
+    shards = mesh.dp_shard * mesh.cp
+    entries, apart = num_averaged(profile, shape), shards * mesh.tp
+    shapes = [replace(each, rows=ceil(each.rows / shards)) for each in profile.shapes]
+    buckets = num_buckets(profile, shape)
+    for each in messages(entries, shapes, load.compression, ranks=mesh.dp_replicate):
+        yield Collective(
+            part="communication", kind=each.kind, size_bytes=each.size_bytes / buckets, ranks=mesh.dp_replicate,
+            count=buckets / load.outer_steps, apart=apart,
+        )  # fmt: skip
+    if shape.strategy == "zero1":
+        yield Collective(
+            part="optimizer", kind="all_gather", size_bytes=GRADIENT_BYTES * entries, ranks=mesh.dp_replicate, count=1,
+            apart=apart,
+        )  # fmt: skip
+
+
+def num_averaged(profile: ModelProfile, shape: Shape) -> float:
+    """Entries of gradients that a rank averages with its replicas."""
+    mesh = shape.mesh
+    return profile.parameters / (mesh.pp * mesh.tp * mesh.dp_shard * mesh.cp)
+
+
+def num_buckets(profile: ModelProfile, shape: Shape) -> int:
+    """Messages that they travel in."""
+    return max(1, ceil(GRADIENT_BYTES * num_averaged(profile, shape) / BUCKET_BYTES))
+
+
+def _tensor_peers(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
+    """The stream between blocks, twice forward and twice backward, once more each where the block is computed again.
+
+    Nobody times these apart from the passes that they are part of.
+    """
+    mesh = shape.mesh
+    if mesh.tp == 1:
+        return
+    times = 6 if load.checkpointing == "full" else 4
+    for unit, count in _units(profile, shape, load):
+        if unit.name:
+            yield Collective(
+                part="compute", kind="all_reduce", size_bytes=load.micro_batch * unit.boundary_bytes / mesh.cp,
+                ranks=mesh.tp, count=times * count * load.micro_batches,
+            )  # fmt: skip
+
+
+def _sequence_peers(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
+    """Keys and values go round once forward, and with their gradients once more backward."""
+    mesh = shape.mesh
+    if mesh.cp == 1:
+        return
+    for unit, count in _units(profile, shape, load):
+        if unit.name:
+            yield Collective(
+                part="communication", kind="send",
+                size_bytes=2 * load.micro_batch * unit.boundary_bytes / (mesh.cp * mesh.tp), ranks=2,
+                count=3 * (mesh.cp - 1) * count * load.micro_batches, apart=mesh.tp, peers=mesh.cp,
+            )  # fmt: skip
+
+
+def _stages(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
+    """What a stage hands to the next, and its gradient back."""
+    mesh = shape.mesh
+    blocks = [unit for unit, _ in _units(profile, shape, load) if unit.name]
+    if mesh.pp > 1 and blocks:
+        yield Collective(
+            part="communication", kind="send", size_bytes=load.micro_batch * blocks[-1].boundary_bytes / mesh.cp,
+            ranks=2, count=2 * load.micro_batches, apart=mesh.world_size // mesh.pp, peers=mesh.pp,
+        )  # fmt: skip
+
+
+def _experts(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
+    """Rows there and back, and their gradients; how many rows come is told before, where it is waited for.
+
+    Nobody times the rows apart from the passes that they are part of.
+    """
+    mesh = shape.mesh
+    if mesh.ep == 1:
+        return
+    width = GRADIENT_BYTES if load.precision == "fp32" else 2
+    forwards = 2 if load.checkpointing == "full" else 1
+    for unit, count in _units(profile, shape, load):
+        if unit.expert_entries:
+            passes = count * load.micro_batches
+            yield Collective(
+                part="compute", kind="all_to_all", size_bytes=load.micro_batch * width * unit.expert_entries / mesh.cp,
+                ranks=mesh.ep, count=2 * (1 + forwards) * passes, apart=mesh.tp,
+            )  # fmt: skip
+            yield Collective(
+                part="communication", kind="all_to_all", size_bytes=_COUNT_BYTES * (profile.experts or mesh.ep),
+                ranks=mesh.ep, count=forwards * passes, apart=mesh.tp,
+            )  # fmt: skip
+
+
+def _units(profile: ModelProfile, shape: Shape, load: PassLoad) -> list[tuple[Unit, float]]:
+    """Each unit, and how many of it one rank of a pipeline has on average."""
+    trace = profile.trace(load.precision)
+    whole = Unit(name="", parameters=profile.parameters, flops=0.0, saved_bytes=0.0, boundary_bytes=0.0)
+    return [(unit, unit.count / shape.mesh.pp) for unit in (trace.units if trace else (whole,))]

@@ -1,0 +1,107 @@
+"""Plans of gangs: turns a choice into the plan of the train gang, and that into those of evaluate and prove."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gangline.planner.forecast.save_interval import SaveCosts, save_every
+from gangline.planner.proof_plan import make_proof_plan
+from gangline.planner.selection.choice import PlanChoice
+from gangline.spec.config.line import Line
+from gangline.spec.config.site import Site
+from gangline.spec.devices import Inventory
+from gangline.spec.plan import CheckpointPolicy, DataSource, Job, Plan, ProgramSpec
+from gangline.spec.profile import ModelProfile
+
+
+def make_plan(line: Line, choice: PlanChoice, *, run: str, run_prefix: str, data: DataSource, folder: str = "") -> Plan:
+    """What the train gang obeys: equal questions give equal bytes. `folder`: of the line in the code layer."""
+    train = line.train
+    return Plan(
+        run=run,
+        project=line.project.name,
+        name=choice.name,
+        run_prefix=run_prefix,
+        program=ProgramSpec(
+            task=line.project.task,
+            command=line.project.command or (),
+            distributed=line.project.distributed,
+            path=line.project.path,
+            folder=folder,
+        ),
+        strategy=choice.strategy,
+        mesh=choice.mesh,
+        device=choice.device,
+        precision=choice.precision,
+        deterministic=choice.device == "cpu" if train.deterministic == "auto" else train.deterministic,
+        model=line.model,
+        optimizer=line.optimizer,
+        data=data,
+        steps=train.steps,
+        stop_at=train.stop_at,
+        global_batch=train.global_batch,
+        micro_batch=choice.micro_batch,
+        seed=train.seed,
+        schedule=train.schedule,
+        clip_norm=train.clip_norm,
+        bucket_bytes=None if train.mesh.bucket_bytes == "auto" else train.mesh.bucket_bytes,
+        collectives=train.mesh.collectives,
+        pp_schedule=choice.pp_schedule,
+        context=train.mesh.context,
+        compile=train.compile,
+        memory=choice.memory,
+        compression=train.compression,
+        checkpoint=checkpoint_policy(line, choice.save_costs),
+        recovery=train.recovery,
+        evaluate_every=line.evaluate.every_steps,
+        evaluate_metrics=line.evaluate.metrics,
+        sizes=choice.sizes,
+        reason=choice.reason,
+        candidates=choice.candidates,
+        forecast=choice.forecast,
+    )
+
+
+def checkpoint_policy(line: Line, costs: SaveCosts | None = None) -> CheckpointPolicy:
+    """How often and how many."""
+    table = line.train.checkpoint
+    return CheckpointPolicy(
+        every=save_every(line, costs),
+        keep=table.keep,
+        peer_copies=table.peer_copies,
+        max_unsaved_seconds=table.max_unsaved_seconds,
+    )
+
+
+def evaluate_plan(plan: Plan, seeds: Sequence[int], checkpoint: str) -> Plan:
+    """The gang that measures `checkpoint` and trains a run for every other seed: the band comes from these.
+
+    Args:
+        plan: Of the train gang.
+        seeds: All seeds of the band; the plan's own is measured on its checkpoint and always first.
+        checkpoint: Store prefix of the run's last checkpoint.
+    """
+    own = Job(seed=plan.seed, train=False, checkpoint=checkpoint)
+    others = (Job(seed=seed) for seed in sorted(set(seeds) - {plan.seed}))
+    return replace(plan, role="evaluate", jobs=(own, *others), sizes=())
+
+
+def seed_plan(plan: Plan, seed: int) -> Plan:
+    """The gang that trains a program once more, with another seed; nobody but the program evaluates it."""
+    return replace(plan, role="evaluate", seed=seed, sizes=())
+
+
+def prove_plan(
+    plan: Plan,
+    strategy: str,
+    checkpoint: str,
+    replay_steps: int,
+    *,
+    inventory: Inventory | None = None,
+    site: Site | None = None,
+    profile: ModelProfile | None = None,
+) -> Plan:
+    """The gang that opens `checkpoint` under another plan and, with `replay_steps`, trains the first steps again."""
+    second = make_proof_plan(plan, strategy, inventory=inventory, site=site, profile=profile)
+    opened = Job(seed=plan.seed, train=False, checkpoint=checkpoint)
+    replayed = (Job(seed=plan.seed, steps=replay_steps),) if replay_steps else ()
+    return replace(second, role="prove", jobs=(opened, *replayed), sizes=())

@@ -1,0 +1,1 @@
+"""Selection of a plan: feasible shapes, ranking, choice and explanation. Pure."""

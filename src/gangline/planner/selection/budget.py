@@ -1,0 +1,122 @@
+"""Budget gate: compares a forecast with the bounds of line and site before anything is queued."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+from gangline.errors import ConfigError
+from gangline.spec.config.line import PlanTable
+from gangline.spec.config.site import LimitsTable
+from gangline.spec.forecast import Forecast
+from gangline.spec.record import Gate
+from gangline.units import format_number
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Excess:
+    """How far a forecast is beyond a bound."""
+
+    kind: Literal["over_budget", "late"]
+    ratio: float
+    words: str
+
+
+def excess(
+    bounds: PlanTable, limits: LimitsTable, forecast: Forecast, *, band: float = 0.0, seeds: int = 1
+) -> Excess | None:
+    """The bound that `forecast` is furthest beyond, also by a first forecast; None: it is beyond none, or nobody knows.
+
+    Arguments are those of `check`.
+    """
+    edge = 1.0 if _is_first(forecast) else 1 + band
+    beyond = [
+        Excess(
+            kind="late" if word == "seconds" else "over_budget", ratio=known * edge / bound if bound else inf,
+            words=f"{word}: {format_number(known * edge)} forecast, at most {format_number(bound)}",
+        )
+        for word, bound, known in _bounds(bounds, limits, forecast, seeds)
+        if known is not None and known * edge > bound
+    ]  # fmt: skip
+    return max(beyond, key=lambda each: each.ratio, default=None)
+
+
+def check(
+    bounds: PlanTable, limits: LimitsTable, forecast: Forecast, *, band: float = 0.0, nearest: str = "", seeds: int = 1
+) -> Gate:
+    """Yes, no or unknown: the tightest bound of each kind against the forecast's upper edge.
+
+    Args:
+        bounds: Of the line.
+        limits: Of the site.
+        forecast: Of the chosen plan.
+        band: Share by which a forecast of time may be short.
+        nearest: Name of the plan, where others were weighed and are further beyond.
+        seeds: Trainings of this length that the line asks for: each costs as much as the first.
+
+    Raises:
+        ConfigError: The line's own bound is above the site's.
+    """
+    _require_within(bounds, limits)
+    answers = list(_answers(bounds, limits, forecast, band, seeds))
+    if not answers:
+        return Gate(name="budget", verdict="yes", reason="no bound is set")
+    refused = [reason for verdict, reason in answers if verdict == "no"]
+    unknown = [reason for verdict, reason in answers if verdict == "unknown"]
+    verdict = "no" if refused else "unknown" if unknown else "yes"
+    reasons = refused or unknown or [reason for _, reason in answers]
+    evidence = {"origin": forecast.origin, "band": band}
+    reason = f"no plan is within the bounds, {nearest} comes nearest: " if refused and nearest else ""
+    reason += "; ".join(reasons) + (f"; {seeds} seeds are in it" if seeds > 1 else "")
+    return Gate(name="budget", verdict=verdict, reason=reason, evidence=evidence)  # type: ignore[arg-type]  # one of three literals
+
+
+def _require_within(bounds: PlanTable, limits: LimitsTable) -> None:
+    for key, bound, limit in (
+        ("plan.budget_gpu_hours", bounds.budget_gpu_hours, limits.gpu_hours_per_run),
+        ("plan.budget_money", bounds.budget_money, limits.money_per_run),
+        ("plan.deadline_seconds", bounds.deadline_seconds, limits.run_seconds),
+    ):
+        if bound is not None and limit is not None and bound > limit:
+            raise ConfigError(f"{key}: wanted at most the site's limit of {limit:g}, found {bound:g}; lower it")
+
+
+def _answers(
+    bounds: PlanTable, limits: LimitsTable, forecast: Forecast, band: float, seeds: int
+) -> Iterator[tuple[str, str]]:
+    first = _is_first(forecast)
+    for word, bound, known in _bounds(bounds, limits, forecast, seeds):
+        yield _guess(word, bound, known) if first and known else _answer(word, bound, known, band)
+
+
+def _is_first(forecast: Forecast) -> bool:
+    """No run has corrected it yet."""
+    return forecast.origin.startswith("rates")
+
+
+def _bounds(
+    bounds: PlanTable, limits: LimitsTable, forecast: Forecast, seeds: int
+) -> Iterator[tuple[str, float, float | None]]:
+    """What is bounded, the tightest bound, and what is forecast: of time one training, of what is paid all of them."""
+    hours, money = (each if each is None else each * seeds for each in (forecast.gpu_hours, forecast.money))
+    for word, bound, limit, known in (
+        ("GPU-hours", bounds.budget_gpu_hours, limits.gpu_hours_per_run, hours),
+        ("money", bounds.budget_money, limits.money_per_run, money),
+        ("seconds", bounds.deadline_seconds, None, forecast.wall_seconds),
+    ):
+        tightest = min((each for each in (bound, limit) if each is not None), default=None)
+        if tightest is not None:
+            yield word, tightest, known
+
+
+def _guess(word: str, bound: float, known: float) -> tuple[str, str]:
+    """A forecast that no run has corrected yet refuses nobody and promises nothing."""
+    return "unknown", f"{word}: at most {format_number(bound)}, the first forecast says {format_number(known)}"
+
+
+def _answer(word: str, bound: float, known: float | None, band: float) -> tuple[str, str]:
+    if known is None:
+        return "unknown", f"{word}: at most {format_number(bound)}, no forecast yet: no run of this plan was measured"
+    edge = known * (1 + band)
+    verdict, sign = ("no", "above") if edge > bound else ("yes", "within")
+    return verdict, f"{word}: {format_number(edge)} forecast, {sign} {format_number(bound)}"

@@ -1,0 +1,187 @@
+"""Choice of one plan for the available devices, with one reason for every other candidate.
+
+Memory is computed by formula; step times come from earlier runs and forecasts, as far as device rates are known.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gangline.planner.axes.pipeline import choose_schedule, idle_share, require_stages
+from gangline.planner.forecast.memory_options import ShapeSetting
+from gangline.planner.forecast.save_interval import SaveCosts, save_costs_of
+from gangline.planner.selection.candidates import EvaluatedShapes, evaluate_shapes, fitting_plan
+from gangline.planner.selection.explanation import (
+    PROGRAM_DECIDES_REASON,
+    Loss,
+    chosen_reason,
+    loser_reason,
+    loss_verdict,
+    margin_words,
+    no_fit_reason,
+    refuse_all,
+    runner_up,
+    winner_reason,
+)
+from gangline.planner.selection.request import PlanRequest
+from gangline.planner.selection.smallest_change import smallest_change
+from gangline.planner.shapes.elastic_plans import elastic_sizes
+from gangline.planner.shapes.shape import Shape, display_name, program_decides
+from gangline.planner.shapes.world_size import num_nodes
+from gangline.spec.config.line import Line
+from gangline.spec.config.site import Site
+from gangline.spec.devices import Inventory, Rates
+from gangline.spec.forecast import Forecast
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import Candidate, Device, Memory, PipelineSchedule, Precision, Size, Strategy
+from gangline.spec.profile import MeasuredRun, ModelProfile
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanChoice:
+    """The winner, how it runs, and why; `candidates` has it first, then the losers, the nearest first."""
+
+    name: str
+    strategy: Strategy
+    mesh: Mesh
+    micro_batch: int
+    precision: Precision
+    device: Device
+    num_nodes: int
+    reason: str
+    candidates: tuple[Candidate, ...]
+    forecast: Forecast
+    memory: Memory = Memory()
+    pp_schedule: PipelineSchedule = "1f1b"
+    sizes: tuple[Size, ...] = ()
+    """Other numbers of ranks that an elastic gang may go on with; each holds the model."""
+
+    finalists: tuple[tuple[Shape, ShapeSetting], ...] = ()
+    """The best and the runner-up, and how each would be run."""
+    save_costs: SaveCosts | None = None
+    """As earlier runs of this shape had them; None: not known."""
+
+    @property
+    def is_left_to_program(self) -> bool:
+        """A program of its own decides how it trains: there was nothing to choose."""
+        return self.reason.startswith(PROGRAM_DECIDES_REASON)
+
+    @property
+    def procs_per_node(self) -> int:
+        return self.mesh.world_size // self.num_nodes
+
+
+def choose_plan(
+    line: Line,
+    site: Site,
+    inventory: Inventory,
+    profile: ModelProfile | None = None,
+    history: Sequence[MeasuredRun] = (),
+    *,
+    rates: Rates | None = None,
+) -> PlanChoice:
+    """The plan of `line` on what is there.
+
+    Args:
+        line: What is asked.
+        site: Prices, reserves and margins.
+        inventory: What is there.
+        profile: None where the size of the model is not known, as for a command.
+        history: Measured steps of earlier runs, newest first; those of another model are left out.
+        rates: Of the devices in `inventory`; None: nobody measured them.
+
+    Raises:
+        ConfigError: Nothing fits (with the two nearest misses, and the smallest change that would), the line asks for
+            what the runtime or the inventory does not have, or its batch cannot be shared evenly.
+    """
+
+    def ask(line: Line, inventory: Inventory) -> PlanRequest:
+        return PlanRequest.about(line, site, inventory, profile, history, rates=rates)
+
+    question = ask(line, inventory)
+    judged = evaluate_shapes(question)
+    if not judged.ranked:
+        change = smallest_change(line, inventory, lambda *changed: fitting_plan(ask(*changed)))
+        misses = [(shape, question.fit(shape)) for shape in judged.missed]
+        raise refuse_all(question.pool, profile, misses, change)
+    candidates = tuple(_candidate(question, shape, judged) for shape in judged.order)
+    cut = tuple(
+        Candidate(name=each.name, strategy=each.strategy, mesh=each.mesh, verdict="unsupported", reason=reason)
+        for each, reason in judged.refused.items()
+    )
+    return _choice(question, judged, (*candidates, *cut))
+
+
+def _candidate(question: PlanRequest, shape: Shape, judged: EvaluatedShapes) -> Candidate:
+    setting, ranked = question.setting(shape), judged.ranked
+    candidate = Candidate(
+        name=display_name(question.line, shape),
+        strategy=shape.strategy,
+        mesh=shape.mesh,
+        verdict="no_fit",
+        reason=no_fit_reason(setting.fit),
+        forecast=question.forecast(shape),
+    )
+    if shape == ranked[0] and program_decides(question.line):
+        return replace(candidate, verdict="chosen", reason=PROGRAM_DECIDES_REASON)
+    if shape == ranked[0]:
+        asked = question.line.train.strategy != "auto"
+        alone = len(judged.order) + len(judged.refused) == 1
+        given, won = _given(question.line), winner_reason(question, judged.ranking)
+        reason = chosen_reason(shape, setting, question.profile, asked=asked, alone=alone, given=given, won=won)
+        return replace(candidate, verdict="chosen", reason=reason)
+    if shape in ranked:
+        verdict, reason = _loss(question, shape, judged)
+        is_second = verdict == "lost" and shape == runner_up(question, judged.ranking)
+        return replace(candidate, verdict="runner_up" if is_second else verdict, reason=reason)
+    return candidate
+
+
+def _loss(question: PlanRequest, shape: Shape, judged: EvaluatedShapes) -> tuple[Loss, str]:
+    """Of a plan that fits."""
+    winner = judged.ranked[0]
+    verdict, reason = loss_verdict(question, judged.ranking, shape)
+    if not reason:
+        plain = loser_reason(shape, winner, (question.setting(shape), question.setting(winner)))
+        reason = "; ".join(each for each in (margin_words(question, judged.ranking, shape), plain) if each)
+    return verdict, reason
+
+
+def _given(line: Line) -> Memory:
+    """What the line itself asks for."""
+    table = line.train.memory
+    return Memory(
+        activation_checkpointing="none" if table.activation_checkpointing == "auto" else table.activation_checkpointing,
+        loss_chunks=1 if table.loss_chunks == "auto" else table.loss_chunks,
+        offload="none" if table.offload == "auto" else table.offload,
+    )
+
+
+def _choice(question: PlanRequest, judged: EvaluatedShapes, candidates: tuple[Candidate, ...]) -> PlanChoice:
+    winner, second = judged.ranked[0], runner_up(question, judged.ranking)
+    setting, line = question.setting(winner), question.line
+    require_stages(line, winner.mesh, setting.micro_batch, question.profile)
+    schedule = choose_schedule(line, winner.mesh, setting.micro_batch, question.profile)
+    trace = question.profile.trace(question.precision) if question.profile else None
+    idle = idle_share(line, winner.mesh, setting.micro_batch, schedule, trace)
+    sizes, too_few = elastic_sizes(
+        line, strategy=winner.strategy, mesh=winner.mesh, micro_batch=setting.micro_batch,
+        holds=lambda shape, micro_batch: question.weigh(shape, micro_batch, setting.memory).holds,
+    )  # fmt: skip
+    missing = f"; never on {', '.join(map(str, too_few))} ranks, which cannot hold it" if too_few else ""
+    return PlanChoice(
+        name=display_name(line, winner),
+        strategy=winner.strategy,
+        mesh=winner.mesh,
+        micro_batch=setting.micro_batch,
+        precision=question.precision,
+        device=question.pool.device,
+        num_nodes=num_nodes(question.pool, winner.mesh.world_size),
+        reason=candidates[0].reason + missing,
+        candidates=candidates,
+        forecast=replace(question.forecast(winner), bubble=idle),
+        memory=setting.memory,
+        pp_schedule=schedule,
+        sizes=sizes,
+        finalists=tuple((shape, question.setting(shape)) for shape in (winner, second) if shape),
+        save_costs=save_costs_of([each for each in question.history if each.mesh == winner.mesh]),
+    )

@@ -1,0 +1,254 @@
+"""Explanation of a choice: one reason for each plan, with its numbers."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from gangline.errors import ConfigError
+from gangline.planner.forecast.memory import Fit, state_bytes
+from gangline.planner.forecast.memory_options import ShapeSetting
+from gangline.planner.selection.candidates import Ranking
+from gangline.planner.selection.request import PlanRequest
+from gangline.planner.shapes.device_pool import Pool
+from gangline.planner.shapes.shape import Shape
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import Memory
+from gangline.spec.profile import ModelProfile
+from gangline.units import format_bytes, format_count, format_step
+
+Loss = Literal["lost", "dearer", "late", "over_budget"]
+
+
+def winner_reason(question: PlanRequest, ranking: Ranking) -> str:
+    """Why the best is another one than the first of the fixed order; empty: it is the first, or alone has a time."""
+    winner, first = ranking.order[0], ranking.first
+    if winner in ranking.over:
+        return "no plan is within the bounds, this one comes nearest" if len(ranking.costs) > 1 else ""
+    if first is None or winner == first:
+        return ""
+    if first in ranking.over:
+        return f"within the bounds, which {first.name} is not"
+    own, other = ranking.costs[winner], ranking.costs[first]
+    if not own.is_clearly_below(other, question.band):
+        return f"as {'cheap' if question.counts_money else 'fast'} as {first.name}, with fewer axes"
+    less = f"{100 * (1 - own.most / other.most):.0f} % less"
+    what = f"costs {less}" if question.counts_money else f"takes {less} time"
+    return f"{what} than {first.name}, {_known(question, winner, first)}"
+
+
+def loss_verdict(question: PlanRequest, ranking: Ranking, shape: Shape) -> tuple[Loss, str]:
+    """The verdict on a loser, and what its time or its bounds say of it; empty: they say nothing."""
+    winner = ranking.order[0]
+    if (excess := ranking.over.get(shape)) is not None:
+        return excess.kind, excess.words
+    if shape not in ranking.costs:
+        missing = question.formula(shape).missing
+        known = question.formula(winner).step_seconds is not None and shape not in ranking.times
+        return "lost", f"no step time: {missing}" if known and missing else ""
+    if ranking.costs[winner].is_clearly_below(ranking.costs[shape], question.band):
+        return _share_slower(question, ranking, shape)
+    if question.pool.device != "cpu" and shape.mesh.world_size > winner.mesh.world_size:
+        return "dearer", f"{shape.mesh.world_size} GPUs where {winner.mesh.world_size} are as fast"
+    return "lost", ""
+
+
+def margin_words(question: PlanRequest, ranking: Ranking, shape: Shape) -> str:
+    """How near a loser within the bounds comes to the winner; empty: nobody knows."""
+    if shape not in ranking.costs or shape in ranking.over:
+        return ""
+    most = ranking.costs[shape].beyond(ranking.costs[ranking.order[0]])
+    if abs(most) < _EQUAL:
+        return "as cheap" if question.counts_money else "as fast"
+    more, less = ("dearer", "cheaper") if question.counts_money else ("slower", "faster")
+    winner = ranking.order[0]
+    both = question.seconds(winner) is not None and question.seconds(shape) is None
+    words = f"{100 * abs(most):.1f} % {more if most > 0 else less}{' by forecasts of both' if both else ''}"
+    if abs(most) <= question.band:
+        return f"{words}, within {100 * question.band:.0f} %"
+    return f"{words} if no traffic hides"
+
+
+_EQUAL = 0.0005
+"""Share that no percentage shows."""
+
+
+def runner_up(question: PlanRequest, ranking: Ranking) -> Shape | None:
+    """The best plan but the winner that is not the same by another name; None: there is none.
+
+    `fsdp` and `zero2` of a model without blocks are one plan: what a rank holds and how long it takes are equal.
+    """
+    if not ranking.order:
+        return None
+    winner, *others = ranking.order
+    return next((shape for shape in others if not _is_same(question, shape, winner)), None)
+
+
+def _is_same(question: PlanRequest, shape: Shape, winner: Shape) -> bool:
+    needs = [question.fit(each).need_bytes for each in (shape, winner)]
+    paces = [question.pace(each) for each in (shape, winner)]
+    seconds = [None if pace is None else pace.most for pace in paces]
+    return shape.mesh == winner.mesh and needs[0] is not None and _equal(*needs) and _equal(*seconds)
+
+
+def _equal(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return abs(one - other) <= _EQUAL * max(abs(one), abs(other))
+
+
+def _share_slower(question: PlanRequest, ranking: Ranking, shape: Shape) -> tuple[Loss, str]:
+    winner = ranking.order[0]
+    more = f"{100 * ranking.costs[shape].beyond(ranking.costs[winner]):.1f} %"
+    if question.counts_money:
+        return "dearer", f"{more} dearer, {_known(question, shape, winner)}"
+    seconds, best = question.seconds(shape), question.seconds(winner)
+    if seconds is not None and best is not None:
+        return "lost", f"{more} slower: {format_step(seconds)} against {format_step(best)} a step, measured"
+    return "lost", f"{more} slower by forecast{_slowest_part(question, shape, winner)}"
+
+
+def _slowest_part(question: PlanRequest, shape: Shape, winner: Shape) -> str:
+    """The part of a step in which `shape` loses most."""
+    own, other = (
+        {term.part: term.seconds for term in question.formula(each).terms if term.part != "checkpoint"}
+        for each in (shape, winner)
+    )
+    losses = {part: seconds - other.get(part, 0.0) for part, seconds in own.items()}
+    part = max(losses, key=lambda each: losses[each], default="")
+    return f", most of it {part}" if part and losses[part] > 0 else ""
+
+
+def _known(question: PlanRequest, *shapes: Shape) -> str:
+    return "measured" if all(question.seconds(shape) is not None for shape in shapes) else "by forecast"
+
+
+PROGRAM_DECIDES_REASON = "the program decides how"
+_NOTHING = Memory()
+_ALONE = "one rank has nothing to share"
+
+
+def chosen_reason(
+    shape: Shape,
+    setting: ShapeSetting,
+    profile: ModelProfile | None,
+    *,
+    asked: bool,
+    alone: bool,
+    given: Memory,
+    won: str = "",
+) -> str:
+    """Why `shape` won; `alone`: no other plan was possible; `won`: over the first of the fixed order, with its numbers.
+    What was not known is said, too, and what was given up for memory beyond `given`, which the line asks for."""
+    reason = "as the line asks" if asked else won or _why(shape, setting.fit, profile, alone=alone)
+    more = [memory_savings_words(setting.memory, given), _unknown(setting.fit, profile)]
+    return "; ".join([reason, *(each for each in more if each)])
+
+
+def memory_savings_words(memory: Memory, given: Memory = _NOTHING) -> str:
+    """What `memory` gives up for room beyond `given`; empty: nothing."""
+    again = {"none": "", "full": "recomputes all blocks", "selective": "recomputes what is cheap"}
+    word = memory.activation_checkpointing
+    words = [
+        again.get(word, f"recomputes blocks ({word})") if word != given.activation_checkpointing else "",
+        f"loss in {memory.loss_chunks} pieces" if memory.loss_chunks != given.loss_chunks else "",
+        "shards wait on the host" if memory.offload == "cpu" != given.offload else "",
+    ]
+    return ", ".join(each for each in words if each)
+
+
+def loser_reason(shape: Shape, winner: Shape, settings: tuple[ShapeSetting, ShapeSetting]) -> str:
+    """Why `shape`, which fits, lost to `winner` where times do not tell; settings are those of both, in this order."""
+    own, other = settings
+    if shape.strategy == "none":
+        return f"one rank of {winner.mesh.world_size}: the others stay idle"
+    if own.effort > other.effort:
+        return f"gives up more time for room: {memory_savings_words(own.memory, other.memory) or 'computes more again'}"
+    if shape.num_axes > winner.num_axes:
+        return f"{shape.num_axes} axes where {winner.num_axes} does"
+    return _more_traffic(shape.mesh, winner.mesh) or _of_copies(shape, winner)
+
+
+def _more_traffic(mesh: Mesh, least: Mesh) -> str:
+    if mesh.tp > least.tp:
+        return f"{mesh.tp} peers exchange in every block where {least.tp} do"
+    if mesh.cp > least.cp:
+        return f"{mesh.cp} peers hand keys and values around in every block"
+    if mesh.ep > least.ep:
+        return "rows go to experts of other ranks and back in every block"
+    if mesh.pp > least.pp:
+        return f"{mesh.pp} stages wait for each other where {least.pp} do"
+    if mesh.world_size < least.world_size:
+        return f"{mesh.world_size} ranks where {least.world_size} work"
+    return ""
+
+
+def _of_copies(shape: Shape, winner: Shape) -> str:
+    if shape.strategy == "zero1":
+        return "averages gradients and deals out new parameters besides"
+    if shape.strategy == "zero2" and winner.strategy != "ddp":
+        return "holds parameters whole from forward to backward"
+    if shape.strategy in ("fsdp", "zero2"):
+        return "gathers parameters at each step" if winner.strategy == "ddp" else "gathers parameters across nodes"
+    return f"{shape.strategy} is no simpler than {winner.name}"
+
+
+def no_fit_reason(fit: Fit) -> str:
+    need, has = format_bytes(fit.need_bytes or 0), format_bytes(fit.usable_bytes or 0)
+    return f"no fit: a rank needs {need} ({fit.cause}), it may hold {has}"
+
+
+def refuse_all(
+    pool: Pool, profile: ModelProfile | None, misses: Sequence[tuple[Shape, Fit]], change: str
+) -> ConfigError:
+    """Nothing fits: the two nearest misses, and the smallest `change` that would do; empty: none was found."""
+    nearest = sorted(misses, key=lambda miss: miss[1].ratio or 0)[:2]
+    words = [
+        f"{shape.name} needs {fit.ratio or 0:.1f} times what a rank may hold ({fit.cause})" for shape, fit in nearest
+    ]
+    state = state_bytes(profile) if profile else 0
+    least = nearest[0][1].usable_bytes or 0
+    return ConfigError(
+        f"plan: wanted room for a state of {format_bytes(state)} ({format_count(profile.parameters if profile else 0)} "
+        f"parameters x 16 bytes), found {pool.size} x {format_bytes(least)} usable: {'; '.join(words)}; "
+        f"{change or 'larger devices are needed'}"
+    )
+
+
+def _why(shape: Shape, fit: Fit, profile: ModelProfile | None, *, alone: bool) -> str:
+    if shape.strategy == "none":
+        return _ALONE if alone else "only a single rank fits: several copies or pieces need more than is there"
+    if shape.strategy == "ddp":
+        return "fits every rank whole, nothing to shard" if fit.ratio is not None else "one axis, one all-reduce a step"
+    if shape.mesh.tp * shape.mesh.pp * shape.mesh.cp > 1:
+        return "sharing data alone does not fit: " + _cuts(shape.mesh)
+    whole = Fit(state_bytes(profile) if profile else None, fit.usable_bytes).ratio
+    return "gives up less time for room than copies" if whole is None or whole <= 1 else _of_shards(shape, whole)
+
+
+def _of_shards(shape: Shape, whole: float) -> str:
+    """Why the state, which fills `whole` devices, is shared so."""
+    if shape.strategy == "hsdp":
+        return f"needs {whole:.1f} times one device, a node holds it: shards stay inside, gradients cross"
+    if shape.strategy == "zero1":
+        return f"needs {whole:.1f} times one device, and without the others' moments it fits"
+    parts = shape.mesh.dp_shard
+    return f"needs {whole:.1f} times one device, over {parts} it takes {whole / parts:.1f}"
+
+
+def _cuts(mesh: Mesh) -> str:
+    words = [
+        f"{mesh.tp} peers share each layer" if mesh.tp > 1 else "",
+        f"{mesh.cp} peers share each sequence" if mesh.cp > 1 else "",
+        f"{mesh.pp} stages share the blocks" if mesh.pp > 1 else "",
+        f"{mesh.dp_shard} shards the rest" if mesh.dp_shard > 1 else "",
+    ]
+    return ", ".join(each for each in words if each)
+
+
+def _unknown(fit: Fit, profile: ModelProfile | None) -> str:
+    if profile is None:
+        return "size of the model not known"
+    if fit.usable_bytes is None:
+        return "memory of the devices not known"
+    if profile.untraced:
+        return "activations not known"  # the forecast says why
+    return "" if profile.traces or profile.activation_bytes_per_sample else "activations not known yet"

@@ -1,0 +1,105 @@
+"""Options of a line that the runtime supports; refuses the others before anything is queued."""
+
+from collections.abc import Iterator
+
+from gangline.errors import ConfigError
+from gangline.planner.axes.expert import expert_obstacle
+from gangline.planner.axes.pipeline_conflicts import command_axis_refusal
+from gangline.planner.forecast.memory_options import contradictions
+from gangline.spec.config.line import Line
+from gangline.spec.mesh import Mesh
+from gangline.spec.profile import ModelProfile
+
+RUNNABLE: frozenset[str] = frozenset(
+    {"none", "ddp", "zero1", "zero2", "fsdp", "hsdp", "tp", "cp", "ep", "pp", "3d", "local_sgd", "diloco"}
+)
+"""Strategies that the runtime executes."""
+
+
+def require_runnable(strategy: str, key: str = "train.strategy") -> None:
+    """Refuse a strategy that the runtime cannot run, naming those it can."""
+    name = "fsdp" if strategy == "zero3" else strategy
+    if name not in RUNNABLE:
+        works = ", ".join(sorted(RUNNABLE))
+        raise ConfigError(f'{key}: "{strategy}" is not run by this runtime yet; {works} or "auto" works')
+
+
+def require_task(line: Line, mesh: Mesh) -> None:
+    """Refuse axes along which only the runtime's own loop can cut a model.
+
+    Raises:
+        ConfigError: `line` has a command, and `mesh` such an axis.
+    """
+    for axis in ("pp", "ep"):
+        if line.project.command is not None and getattr(mesh, axis) > 1:
+            raise ConfigError(command_axis_refusal(axis, getattr(mesh, axis)))
+
+
+def require_axes(mesh: Mesh, profile: ModelProfile | None, key: str = "") -> None:
+    """Refuse axes along which the model cannot be cut, whatever the degree; `key` is what asks, where it is no mesh.
+
+    Raises:
+        ConfigError: With what the model lacks.
+    """
+    if reason := obstacle(mesh, profile):
+        raise ConfigError(f"{key}: {reason}" if key else reason)
+
+
+def obstacle(mesh: Mesh, profile: ModelProfile | None) -> str | None:
+    """Why the model cannot be cut along some axis of `mesh`; None: it can, or nobody looked."""
+    found = profile.obstacles if profile else {}
+    return next(
+        (found[axis] for axis in ("pp", "dp_shard", "cp", "tp", "ep") if getattr(mesh, axis) > 1 and axis in found),
+        expert_obstacle(mesh, profile),
+    )
+
+
+def compression_obstacle(line: Line, mesh: Mesh) -> str | None:
+    """Why `train.compression` has no meaning on `mesh`; None: it has, or there is none."""
+    kind = line.train.compression.kind
+    if kind == "bf16" and line.train.strategy != "auto" and mesh.data_parallel * mesh.cp == 1:
+        return (
+            "train.compression.kind = bf16 is what ranks average gradients in, and no two ranks of this mesh do; "
+            'dp_replicate, dp_shard or "none" work'
+        )
+    if kind in ("none", "bf16") or mesh.dp_replicate > 1:
+        return None
+    return (
+        f"train.compression.kind = {kind} is for what replicas exchange, and there is one replica; two ranks or more, "
+        '"none" or "bf16" work'
+    )
+
+
+def require_options(line: Line) -> None:
+    """Refuse options that the runtime does not execute, all of them together, before anything is spent.
+
+    Raises:
+        ConfigError: With a line for each.
+    """
+    if line.prove.plan not in ("auto", "off"):
+        require_runnable(line.prove.plan, key="prove.plan")
+    refused = [
+        f"{key}: {found!r} is not carried out by this runtime yet; {works}" for key, found, works in _unknown(line)
+    ]
+    refused.extend(contradictions(line))
+    if refused:
+        raise ConfigError("\n".join(refused))
+
+
+def _unknown(line: Line) -> Iterator[tuple[str, object, str]]:
+    """Key, value and what works instead."""
+    if line.train.recovery.mode == "live" and (missing := _lacks_for_live(line)):
+        yield "train.recovery.mode", "live", f'it needs {missing}; "restart" works everywhere'
+
+
+def _lacks_for_live(line: Line) -> str:
+    """What ranks lack to stay while another is replaced; empty: nothing."""
+    train, mesh = line.train, line.train.mesh
+    if line.project.task is None:
+        return "a project.task: a program has a loop of its own"
+    cut = (mesh.tp, mesh.pp, mesh.cp, mesh.ep)
+    if train.strategy not in ("ddp", "hsdp") and (train.strategy != "explicit" or any(degree > 1 for degree in cut)):
+        return 'train.strategy = "ddp" or "hsdp": ranks of other replicas hold what a lost one held'
+    if train.compression.kind not in ("none", "bf16", "fp16"):
+        return f"gradients without a memory, which {train.compression.kind} has of its own on each rank"
+    return ""

@@ -1,0 +1,197 @@
+"""PlanRequest: one line on one device pool; caches settings, fits and forecasts of shapes."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from gangline.planner.axes.pipeline import live_micro_batches, schedule_of
+from gangline.planner.forecast.memory import Fit, MemoryLoad, host_bytes, rank_parts
+from gangline.planner.forecast.memory_options import OFFLOAD_EFFORT, ShapeSetting, memories
+from gangline.planner.forecast.shape_forecast import (
+    ExecutionOptions,
+    ForecastEvidence,
+    forecast_of,
+    formula_of,
+    measured_seconds,
+)
+from gangline.planner.shapes.device_pool import Pool, choose_precision, open_pool
+from gangline.planner.shapes.shape import Shape
+from gangline.planner.shapes.world_size import micro_batches, ranks_per_node
+from gangline.spec.codec import digest
+from gangline.spec.config.line import Line
+from gangline.spec.config.site import Site
+from gangline.spec.devices import Inventory, Rates
+from gangline.spec.forecast import Forecast
+from gangline.spec.plan import Memory, Precision
+from gangline.spec.profile import MeasuredRun, ModelProfile
+from gangline.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBounds:
+    """Of one plan; of what was measured both are equal."""
+
+    most: float
+    """Seconds, or what they cost, with as much communication hidden behind computing as the site grants."""
+    least: float
+    """With as much hidden as there is computing to hide it."""
+
+    def times(self, factor: float) -> "TimeBounds":
+        return TimeBounds(self.most * factor, self.least * factor)
+
+    def is_clearly_below(self, other: "TimeBounds", band: float) -> bool:
+        """Whatever is hidden, by more than the share `band`; a strict partial order."""
+        return self.most * (1 + band) < other.most and self.least * (1 + band) < other.least
+
+    def beyond(self, other: "TimeBounds") -> float:
+        """By which share it is more than `other` at the upper bound; below 0: less."""
+        return self.most / other.most - 1
+
+
+CPU_BAND = 0.30
+"""Step times on shared cores repeat within this: a plan does not change for less."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """What the planner is asked."""
+
+    line: Line
+    site: Site
+    """With the band and the margin that earlier runs taught."""
+    pool: Pool
+    precision: Precision
+    profile: ModelProfile | None
+    history: Sequence[MeasuredRun]
+    band: float
+    """Share within which two step times cannot be told apart."""
+    evidence: ForecastEvidence
+    """What forecasts are made of."""
+    _settings: dict[Shape, ShapeSetting] = field(default_factory=dict, compare=False)
+    _formulas: dict[tuple[Shape, ExecutionOptions], Forecast] = field(default_factory=dict, compare=False)
+
+    @staticmethod
+    def about(
+        line: Line,
+        site: Site,
+        inventory: Inventory,
+        profile: ModelProfile | None,
+        history: Sequence[MeasuredRun],
+        *,
+        rates: Rates | None = None,
+    ) -> "PlanRequest":
+        """The question with what applies to it: the pool, the precision, measurements of the same model."""
+        pool, model = open_pool(site, inventory), digest(line.model)
+        alike = [each for each in history if each.model in ("", model)]
+        band = max(site.plan.band, CPU_BAND) if pool.device == "cpu" else site.plan.band
+        evidence = ForecastEvidence(line=line, pool=pool, profile=profile, history=alike, rates=rates, trust=site.plan)
+        return PlanRequest(line, site, pool, choose_precision(line, inventory), profile, alike, band, evidence)
+
+    @property
+    def counts_money(self) -> bool:
+        """The cheapest plan is wanted, not the fastest; cores cost nothing."""
+        return self.line.plan.objective == "money" and self.pool.device != "cpu"
+
+    def setting(self, shape: Shape) -> ShapeSetting:
+        """The cheapest way to run `shape` that a rank holds, with the largest passes, unless forecasts say that another
+        one is faster; else the nearest miss, which leaves shards where they are if the line does.
+
+        Raises:
+            ConfigError: The line's own micro-batch does not divide a rank's share.
+        """
+        if shape not in self._settings:
+            self._settings[shape] = self._find(shape)
+        return self._settings[shape]
+
+    def _find(self, shape: Shape) -> ShapeSetting:
+        misses = []
+        for each in self._ways(shape):
+            if each.fit.holds:
+                return self._faster(shape, each)
+            misses.append(each)
+        least = min(miss.effort // OFFLOAD_EFFORT for miss in misses)
+        return min(
+            (each for each in misses if each.effort // OFFLOAD_EFFORT == least), key=lambda each: each.fit.ratio or 0
+        )
+
+    def _ways(self, shape: Shape) -> Iterator[ShapeSetting]:
+        """All that the line leaves open, the least effort first, each with the largest passes first."""
+        sizes = micro_batches(self.line, shape.mesh)
+        for memory in memories(self.line, shape, self.pool.device, self.profile):
+            for size in sizes:
+                yield ShapeSetting(micro_batch=size, memory=memory, fit=self.weigh(shape, size, memory))
+
+    def _faster(self, shape: Shape, first: ShapeSetting) -> ShapeSetting:
+        """`first`, or the fastest of what is clearly faster: large passes that compute something again may gather less
+        often."""
+        pace = self._pace(shape, first)
+        if first.effort >= OFFLOAD_EFFORT or pace is None:
+            return first
+        found = {first.micro_batch: (pace, first)}
+        for each in self._ways(shape):
+            if each.fit.holds and each.effort < OFFLOAD_EFFORT and each.micro_batch not in found:
+                found[each.micro_batch] = self._pace(shape, each) or pace, each
+        faster = [each for each in found.values() if each[0].is_clearly_below(pace, self.band)]
+        return min(faster, key=lambda each: each[0].most, default=(pace, first))[1]
+
+    def fit(self, shape: Shape) -> Fit:
+        """As `setting` runs it."""
+        return self.setting(shape).fit
+
+    def weigh(self, shape: Shape, micro_batch: int, memory: Memory) -> Fit:
+        """Need of a rank that runs `shape` so, beside what it may hold; of offloaded shards also that of its server."""
+        mesh, pool = shape.mesh, self.pool
+        local = ranks_per_node(pool, mesh.world_size)
+        usable = pool.usable_bytes(local)
+        if self.profile is None:
+            return Fit(None, usable)
+        load = MemoryLoad(
+            micro_batch=micro_batch,
+            micro_batches=-(-self.line.train.global_batch // (mesh.data_parallel * micro_batch)),
+            live=live_micro_batches(self.line, mesh, micro_batch, self.profile),
+            checkpointing=memory.activation_checkpointing,
+            loss_chunks=memory.loss_chunks,
+            precision=self.precision,
+            offload=memory.offload,
+        )
+        on_host = host_bytes(self.profile, shape, memory.offload)
+        room = pool.usable_host_bytes(local)
+        if room is not None and on_host > room:
+            return Fit(on_host, room, f"shards on the host {format_bytes(on_host)}")
+        parts = rank_parts(self.profile, shape, load)
+        cause = max(parts.by_cause.items(), key=lambda each: each[1])
+        return Fit(parts.total, usable, f"{cause[0]} {format_bytes(cause[1])}")
+
+    def seconds(self, shape: Shape) -> float | None:
+        """Measured seconds of a step."""
+        return measured_seconds(self.history, shape, self.pool, self.precision, self.line.train.global_batch)[0]
+
+    def forecast(self, shape: Shape, micro_batch: int | None = None) -> Forecast:
+        """Of `shape` as `setting` runs it, or in passes of so many samples."""
+        setting = self.setting(shape)
+        how = self._how(shape, micro_batch or setting.micro_batch, setting.memory)
+        need = self.weigh(shape, how.micro_batch, setting.memory).need_bytes
+        return forecast_of(self.evidence, shape, how, need)
+
+    def formula(self, shape: Shape) -> Forecast:
+        """Of `shape` as `setting` runs it, whatever equal runs took."""
+        setting = self.setting(shape)
+        return self._formula(shape, self._how(shape, setting.micro_batch, setting.memory))
+
+    def pace(self, shape: Shape) -> TimeBounds | None:
+        """Seconds of a step by forecast; None: there is none."""
+        return self._pace(shape, self.setting(shape))
+
+    def _pace(self, shape: Shape, setting: ShapeSetting) -> TimeBounds | None:
+        how = self._how(shape, setting.micro_batch, setting.memory)
+        most = self._formula(shape, how).step_seconds
+        least = None if most is None else formula_of(self.evidence, shape, how, overlap=1.0).step_seconds
+        return None if most is None or least is None else TimeBounds(most, least)
+
+    def _formula(self, shape: Shape, how: ExecutionOptions) -> Forecast:
+        if (shape, how) not in self._formulas:
+            self._formulas[shape, how] = formula_of(self.evidence, shape, how)
+        return self._formulas[shape, how]
+
+    def _how(self, shape: Shape, micro_batch: int, memory: Memory) -> ExecutionOptions:
+        schedule = schedule_of(self.line, shape.mesh, micro_batch, self.profile)
+        return ExecutionOptions(micro_batch=micro_batch, precision=self.precision, schedule=schedule, memory=memory)

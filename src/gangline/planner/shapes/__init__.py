@@ -1,0 +1,1 @@
+"""Shapes of a gang: devices, world size, strategy and mesh degrees. Pure."""

@@ -1,0 +1,175 @@
+"""Devices that a plan may use: their kind, number, usable memory, precision and published peak rates."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gangline.errors import ConfigError
+from gangline.spec.config.line import Line
+from gangline.spec.config.site import GpuTable, Site
+from gangline.spec.devices import Devices, Inventory
+from gangline.spec.plan import Device, Precision
+
+_T = 1e12
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePeak:
+    """Of one device; nothing is known of what is left out."""
+
+    flops_per_second: Mapping[str, float] = field(default_factory=dict)
+    """By precision; fp32 without tensor cores, 16 bits accumulated in 32."""
+    memory_bytes_per_second: float | None = None
+    source: str = ""
+    """Data sheet of the maker."""
+
+
+def _both(fp32: float, half: float) -> Mapping[str, float]:
+    return {"fp32": fp32 * _T, "bf16": half * _T, "fp16": half * _T}
+
+
+_H100 = "NVIDIA H100 Tensor Core GPU datasheet"
+_A100 = "NVIDIA A100 Tensor Core GPU datasheet, nvidia-1758950-r4"
+_V100 = "NVIDIA V100 Tensor Core GPU datasheet, 1165301-r5"
+_VOLTA_HALF, _VOLTA_PCIE_HALF = 125 * _T, 112 * _T
+_PEAKS: tuple[tuple[frozenset[str], frozenset[str], DevicePeak], ...] = tuple(
+    (frozenset(has.split()), frozenset(lacks.split()), peak)
+    for has, lacks, peak in (
+        ("h200", "nvl", DevicePeak(_both(67, 989), 4.8 * _T, "NVIDIA H200 Tensor Core GPU datasheet, SXM")),
+        ("h100 pcie", "", DevicePeak(_both(51, 756), 2.0 * _T, f"{_H100}, PCIe")),
+        ("h100 hbm3", "nvl", DevicePeak(_both(67, 989), 3.35 * _T, f"{_H100}, SXM")),
+        ("a100 sxm4 80gb", "", DevicePeak(_both(19.5, 312), 2.039 * _T, _A100)),
+        ("a100 40gb", "", DevicePeak(_both(19.5, 312), 1.555 * _T, _A100)),
+        ("a100", "", DevicePeak(_both(19.5, 312), None, _A100)),
+        ("l40s", "", DevicePeak(_both(91.6, 362), 0.864 * _T, "NVIDIA L40S datasheet")),
+        ("l4", "", DevicePeak(_both(30.3, 121), 0.3 * _T, "NVIDIA L4 Tensor Core GPU datasheet")),
+        ("a10", "", DevicePeak(_both(31.2, 125), 0.6 * _T, "NVIDIA A10 Tensor Core GPU datasheet")),
+        ("t4", "", DevicePeak({"fp32": 8.1 * _T, "fp16": 65 * _T}, None, "NVIDIA T4 datasheet, 951643")),
+        ("v100 pcie", "", DevicePeak({"fp32": 14 * _T, "fp16": _VOLTA_PCIE_HALF}, 0.9 * _T, _V100)),
+        ("v100 sxm2", "", DevicePeak({"fp32": 15.7 * _T, "fp16": _VOLTA_HALF}, 0.9 * _T, _V100)),
+    )
+)
+"""Words that the driver's name has, words that it lacks; the first that matches counts."""
+
+
+def peak_of(name: str) -> DevicePeak | None:
+    """Of the GPU that its driver calls `name`; None: not known here."""
+    words = set(name.lower().replace("-", " ").replace("_", " ").split())
+    return next((peak for has, lacks, peak in _PEAKS if has <= words and not lacks & words), None)
+
+
+CPU_RANKS = 2
+"""Ranks of a CPU node unless the line asks: more would learn the same, slower."""
+CPU_RESERVE_BYTES = 200_000_000
+"""Private memory of a rank forked from a process with torch in it, before the first parameter (163 MB measured)."""
+_GPU_RESERVE_BYTES = 4_000_000_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pool:
+    """Devices of one kind that a plan may use."""
+
+    device: Device
+    name: str
+    num_nodes: int
+    slots: int
+    """Ranks of one node when each has its own device or core."""
+    preferred: int
+    """Ranks of one node when the line leaves it open."""
+    node_memory_bytes: float | None
+    """What all ranks of a node share (CPU), or `slots` times one device."""
+    reserve_bytes: float
+    """Of one rank: context, communicators, libraries."""
+    margin: float
+    """Share by which a forecast may be short of the peak."""
+    price_per_hour: float | None = None
+    """Of one GPU."""
+    flops_per_second: Mapping[str, float] = field(default_factory=dict)
+    """Of one GPU by precision; empty: not known, as of cores."""
+    memory_bytes_per_second: float | None = None
+    """Of one GPU."""
+    link_bytes_per_second: float | None = None
+    """Of one GPU to others of its node; None: not given."""
+    network_bytes_per_second: float | None = None
+    """Of one GPU to those of other nodes; None: not given."""
+    host_memory_bytes: float | None = None
+    """Of one node, beside its GPUs; None: not known, or there are none."""
+    rates_origin: str = ""
+    """Where both rates come from: `given` by the site, `published` by the maker; empty: not known."""
+
+    @property
+    def size(self) -> int:
+        """Devices, or cores, of all nodes."""
+        return self.num_nodes * self.slots
+
+    def usable_bytes(self, ranks_per_node: int) -> float | None:
+        """What one rank may hold at its peak by our forecast; None: not known."""
+        if self.node_memory_bytes is None:
+            return None
+        shares = self.slots if self.device == "cuda" else ranks_per_node
+        return max(0.0, (self.node_memory_bytes / shares - self.reserve_bytes) / (1 + self.margin))
+
+    def usable_host_bytes(self, ranks_per_node: int) -> float | None:
+        """What one rank may leave in the memory of its server beside its device; None: not known."""
+        if self.host_memory_bytes is None:
+            return None
+        return max(0.0, (self.host_memory_bytes / ranks_per_node - CPU_RESERVE_BYTES) / (1 + self.margin))
+
+
+def open_pool(site: Site, inventory: Inventory) -> Pool:
+    """GPUs where there are any, else the cores."""
+    gpus = inventory.gpus
+    if gpus is not None:
+        return _gpu_pool(site, inventory, gpus)
+    return Pool(
+        device="cpu",
+        name="cpu",
+        num_nodes=inventory.num_nodes,
+        slots=inventory.cores,
+        preferred=min(CPU_RANKS, inventory.cores),
+        node_memory_bytes=inventory.memory_bytes,
+        reserve_bytes=CPU_RESERVE_BYTES,
+        margin=site.plan.memory_margin,
+    )
+
+
+def choose_precision(line: Line, inventory: Inventory) -> Precision:
+    """fp32 on CPU, else bf16, or fp16 where a GPU has no bf16."""
+    gpus, asked = inventory.gpus, line.train.precision
+    if asked == "auto":
+        return "fp32" if gpus is None else "bf16" if gpus.has_bf16 else "fp16"
+    if asked == "fp16" and gpus is None:
+        raise ConfigError('train.precision: wanted a GPU for "fp16", found CPUs; "fp32" and "bf16" work here')
+    if asked == "bf16" and gpus is not None and not gpus.has_bf16:
+        raise ConfigError(f'train.precision: {gpus.name or "this GPU"} has no bf16; "fp16" and "fp32" work here')
+    return asked
+
+
+def _gpu_pool(site: Site, inventory: Inventory, gpus: Devices) -> Pool:
+    table = site.gpu.get(gpus.name) or (next(iter(site.gpu.values())) if len(site.gpu) == 1 else None)
+    memory = gpus.memory_bytes or (table.memory_bytes if table else None)
+    peak = peak_of(gpus.name)
+    given = table is not None and bool(table.flops_per_second)
+    return Pool(
+        device="cuda",
+        name=gpus.name,
+        num_nodes=inventory.num_nodes,
+        slots=gpus.count,
+        preferred=gpus.count,
+        node_memory_bytes=memory * gpus.count if memory else None,
+        host_memory_bytes=inventory.memory_bytes,
+        reserve_bytes=_reserve(table, memory),
+        margin=site.plan.memory_margin,
+        price_per_hour=table.price_per_hour if table else None,
+        flops_per_second=table.flops_per_second if table and given else peak.flops_per_second if peak else {},
+        memory_bytes_per_second=(table.memory_bytes_per_second if table else None)
+        or (peak.memory_bytes_per_second if peak else None),
+        link_bytes_per_second=table.link_bytes_per_second if table else None,
+        network_bytes_per_second=table.network_bytes_per_second if table else None,
+        rates_origin="given" if given else "published" if peak else "",
+    )
+
+
+def _reserve(table: GpuTable | None, memory: float | None) -> float:
+    if table is not None:
+        return table.reserve_bytes
+    return min(_GPU_RESERVE_BYTES, (memory or 0) / 8)

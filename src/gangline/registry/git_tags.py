@@ -1,0 +1,217 @@
+"""Git tag of a version: an annotated tag on the trained commit that holds the digest of `<version>.json`.
+
+A tag is created in this repository and never moved. The remote `origin` is contacted only through `TagRemote`, which
+is opened where the line (`publish.push`) or a person's command asks for it. The same version gives the same tag
+object, so a retry, another clone and the remote can be compared by object name.
+"""
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from gangline.errors import IntegrityError, StorageError
+from gangline.git.bounded_process import ProcessLimits, ProcessTimeout, run_bounded
+from gangline.git.mirror import ORIGIN_IS_MIRROR
+from gangline.registry.types import Version, tag_name
+from gangline.registry.versions import version_digest
+
+REMOTE = "origin"
+REMOTE_SECONDS = 5.0
+"""For one answer of a remote; the first that does not come is the last that is waited for."""
+TIMEOUT_SECONDS = 60.0
+"""For git on this disk."""
+_HIGHEST = "gangline.{model}.highestVersion"
+"""Setting of a repository without tags: the highest number that a tag has taken where it was made."""
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
+_QUERY = re.compile(r"(://[^\s?]*)\?\S*")
+_TOO_SLOW = 124
+_DIGEST = re.compile(r"^version-digest: ([0-9a-f]{64})$", re.MULTILINE)
+_OBJECT = re.compile(r"[0-9a-f]{40,64}")
+_OPTIONS = ("-c", "core.hooksPath=/dev/null", "-c", "tag.gpgSign=false", "-c", "push.gpgSign=false", "-c",
+            "push.followTags=false", "-c", "color.ui=false", "-c", "core.fsmonitor=false")  # fmt: skip
+_ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh", "LC_ALL": "C.UTF-8",
+                "GIT_SSH_COMMAND": "ssh -o BatchMode=yes"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """An annotated tag of this repository."""
+
+    name: str
+    object: str
+    commit: str
+    digest: str | None
+    """Of the version's file; None where the message holds none: not ours."""
+
+
+class TagRemote:
+    """The remote `origin` of a repository. Once it has not answered in time, it is not asked again."""
+
+    def __init__(self, repo: Path, *, is_mirror: bool) -> None:
+        self.repo = repo
+        self.is_mirror = is_mirror
+        """A folder of this machine that gangline made: pushing there sends nothing outward."""
+        self._seconds = TIMEOUT_SECONDS if is_mirror else REMOTE_SECONDS
+        self._silence: subprocess.CompletedProcess[str] | None = None
+
+    @property
+    def urls(self) -> str:
+        """Where git pushes to, without credentials."""
+        found = _git_output(self.repo, "remote", "get-url", "--push", "--all", REMOTE).split("\n")
+        return ", ".join(_without_credentials(url) for url in found if url)
+
+    def refs(self, pattern: str) -> dict[str, str] | None:
+        """Refs by name; None where it does not answer."""
+        done = self.ask("ls-remote", "--refs", REMOTE, pattern)
+        if done.returncode:
+            return None
+        rows = (line.split("\t", 1) for line in done.stdout.splitlines())
+        return {ref: found for found, ref in rows}
+
+    def ask(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        if self._silence is not None:
+            return self._silence
+        done = _git(self.repo, *arguments, seconds=self._seconds)
+        if done.returncode == _TOO_SLOW:
+            self._silence = done
+        return done
+
+
+def open_remote(repo: Path, *, wanted: bool) -> TagRemote | None:
+    """The remote, where there is one that is `wanted`, or is the mirror that this clone was made of."""
+    is_mirror = _git(repo, "config", "--local", "--get", ORIGIN_IS_MIRROR).stdout.strip() == "true"
+    if not (wanted or is_mirror) or REMOTE not in _git_output(repo, "remote").split():
+        return None
+    return TagRemote(repo, is_mirror=is_mirror)
+
+
+def announcement(origin: TagRemote) -> str:
+    return f"publish.push: the tag of the version goes to the git remote {REMOTE}, {origin.urls}"
+
+
+def store_highest_number(repo: Path, model: str, number: int) -> None:
+    """Let `repo`, which has no tags, know the highest version of `model` that a tag has taken elsewhere."""
+    _git_output(repo, "config", "--local", _HIGHEST.format(model=model), str(number))
+
+
+def taken_numbers(repo: Path, model: str, origin: TagRemote | None = None) -> set[int]:
+    """Version numbers that a tag here or on `origin` has taken; a remote that does not answer takes none."""
+    refs = _git_output(repo, "for-each-ref", "--format=%(refname)", f"refs/tags/model/{model}/").split()
+    if origin is not None:
+        refs += origin.refs(f"refs/tags/model/{model}/v*") or {}
+    kept = _git(repo, "config", "--local", "--get", _HIGHEST.format(model=model)).stdout.split()
+    numbers = [*(ref.rpartition("/v")[2] for ref in refs), *kept]
+    return {int(number) for number in numbers if number.isdecimal()}
+
+
+def create_tag(repo: Path, version: Version) -> Tag:
+    """The tag of `version`, made now or by an earlier try.
+
+    Raises:
+        IntegrityError: A tag of that name stands for something else.
+    """
+    name = tag_name(version.model, version.version)
+    if read_tag(repo, name) is None:
+        _write_tag(repo, name, version)
+    tag = read_tag(repo, name)
+    if tag is None:
+        raise StorageError(f"git could not make the tag {name} in {repo}; see that {repo} may be written")
+    check_tag(tag, version)
+    return tag
+
+
+def check_tag(tag: Tag, version: Version) -> None:
+    """Raises IntegrityError unless `tag` stands on the version's commit and holds its digest."""
+    if tag.commit != version.commit or tag.digest != version_digest(version):
+        raise IntegrityError(
+            f"tag {tag.name} holds {(tag.digest or 'no digest')[:12]} on commit {tag.commit[:8]}, the store's"
+            f" {version.key} is {version_digest(version)[:12]} on {version.commit[:8]}: one of the two was changed"
+        )
+
+
+def read_tag(repo: Path, name: str) -> Tag | None:
+    """An annotated tag of this repository; None where there is none of that name."""
+    done = _git(repo, "rev-parse", "--verify", "--quiet", "--end-of-options", f"refs/tags/{name}")
+    found = done.stdout.strip()
+    if done.returncode or not _OBJECT.fullmatch(found):
+        return None
+    commit = _git_output(repo, "rev-parse", "--verify", "--end-of-options", f"{found}^{{commit}}").strip()
+    message = _git_output(repo, "cat-file", "-p", found) if found != commit else ""
+    digest = _DIGEST.search(message)
+    return Tag(name, found, commit, digest[1] if digest else None)
+
+
+def push_tag(origin: TagRemote, tag: Tag) -> str | None:
+    """Create `tag` on the remote; None once it is there, else one sentence: why not, and how to push it later.
+
+    Raises:
+        IntegrityError: The remote's tag of that name is another object: the name is taken.
+    """
+    ref = f"refs/tags/{tag.name}"
+    done = origin.ask("push", "--porcelain", f"--force-with-lease={ref}:", REMOTE, f"{ref}:{ref}")
+    standing = origin.refs(ref)
+    if standing is None or ref not in standing:
+        why = _stderr_line(done)
+        later = f"push it later: git push {REMOTE} {tag.name}"
+        return f"tag {tag.name} is here, {REMOTE} did not confirm it: {why}; {later}"
+    if standing[ref] != tag.object:
+        raise IntegrityError(f"{tag.name} is taken on {REMOTE} by {standing[ref][:12]}, ours is {tag.object[:12]}")
+    return None
+
+
+def fetch_tag(origin: TagRemote, name: str) -> Tag | None:
+    """Bring the remote's tag here, where none of that name is; None where the remote has none.
+
+    Raises:
+        StorageError: The remote does not answer.
+    """
+    done = origin.ask("fetch", "--quiet", "--no-tags", REMOTE, f"refs/tags/{name}:refs/tags/{name}")
+    tag = read_tag(origin.repo, name)
+    if tag is None and origin.refs(f"refs/tags/{name}") is None:
+        raise StorageError(f"there is no tag {name} here, and {REMOTE} does not answer: {_stderr_line(done)}")
+    return tag
+
+
+def _write_tag(repo: Path, name: str, version: Version) -> None:
+    message = f"{version.model} {version.version}, run {version.run}\n\nversion-digest: {version_digest(version)}\n"
+    identity = ("-c", "user.name=gangline", "-c", f"user.email={version.key_id}@gangline.invalid")
+    date = {"GIT_COMMITTER_DATE": version.created}
+    _git(repo, "tag", "--annotate", "-m", message, "--", name, version.commit, options=identity, env=date)
+
+
+def _git_output(repo: Path, *arguments: str) -> str:
+    done = _git(repo, *arguments)
+    if done.returncode:
+        raise StorageError(f"git {arguments[0]} failed in {repo}: {_stderr_line(done)}")
+    return done.stdout
+
+
+def _stderr_line(done: subprocess.CompletedProcess[str]) -> str:
+    lines = [line for line in (*done.stderr.splitlines(), *done.stdout.splitlines()) if line.strip()]
+    text = re.sub(r"[^\x20-\x7e]+", " ", " ".join(lines))
+    return _without_credentials(text)[:200] or f"exit {done.returncode}"
+
+
+def _without_credentials(text: str) -> str:
+    return _QUERY.sub(r"\1", _CREDENTIALS.sub("", text))
+
+
+def _git(
+    repo: Path,
+    *arguments: str,
+    options: tuple[str, ...] = (),
+    env: dict[str, str] | None = None,
+    seconds: float = TIMEOUT_SECONDS,
+) -> subprocess.CompletedProcess[str]:
+    """One git process, ended with all that it started once `seconds` are over."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    command, environ = ["git", *_OPTIONS, *options, *arguments], {**inherited, **_ENVIRONMENT, **(env or {})}
+    bounds = ProcessLimits(seconds=seconds)
+    try:
+        done = run_bounded(command, name=f"git {arguments[0]}", folder=repo, environ=environ, bounds=bounds)
+    except ProcessTimeout:
+        return subprocess.CompletedProcess(command, _TOO_SLOW, "", f"no answer within {seconds:.0f} s")
+    said, complaint = (each.decode(errors="replace") for each in (done.stdout, done.stderr))
+    return subprocess.CompletedProcess(command, done.returncode, said, complaint)

@@ -1,0 +1,101 @@
+"""Files of a program that a line publishes: of its outputs, else of its newest save.
+
+Digests are verified and contents are never opened: nothing here unpickles, loads or runs them.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gangline.checkpoint.format.manifest import BLOCK_BYTES, MANIFEST, FileEntry, read_manifest
+from gangline.errors import ConfigError, IntegrityError
+from gangline.registry.model_files import COMPLETE
+from gangline.registry.run_artifacts import RunArtifact, fetch_artifacts, output_key, read_output_list
+from gangline.spec.globs import any_matches
+from gangline.spec.program_files import OUTPUTS_KIND, SAVE_KIND
+from gangline.spec.record import Record
+from gangline.storage.objects.protocol import ObjectStore
+
+_NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,200}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProgramFiles:
+    """Files that are to be published, and how they come into a folder."""
+
+    origin: str
+    """As a version names where its weights come from: the list of outputs, or the folder of the save."""
+    names: tuple[str, ...]
+    fetch: Callable[[Path], None]
+    """Each under its last name; raises IntegrityError for content that is not what the record vouches for."""
+
+
+def find_program_files(store: ObjectStore, record: Record, *, globs: Sequence[str], key: bytes) -> ProgramFiles:
+    """Outputs that `globs` name, by path; where there are none, files of the newest save, by name.
+
+    Raises:
+        ConfigError: They name nothing, or two files of one name, or one that no version can hold.
+        IntegrityError: What the record names was changed.
+    """
+    found = _from_outputs(store, record, globs) or _from_save(store, record, globs, key)
+    if found is None:
+        outputs = ", ".join(file.path for file in (record.outputs.files if record.outputs else ())) or "none"
+        raise ConfigError(
+            f"publish.files: wanted files of project.outputs ({outputs}) or of the newest program.save, found none"
+            f" that {', '.join(globs)} names"
+        )
+    for name in found.names:
+        if found.names.count(name) > 1 or name in COMPLETE or not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"publish.files: a version holds each name once, of letters, digits and ._-, none of its own"
+                f" ({', '.join(COMPLETE)}), found {name!r} {found.names.count(name)} times"
+            )
+    return found
+
+
+def _from_outputs(store: ObjectStore, record: Record, globs: Sequence[str]) -> ProgramFiles | None:
+    listed = read_output_list(store, record)
+    key = next((each.key for each in record.artifacts if each.kind == OUTPUTS_KIND), "")
+    chosen = [file for file in (listed.files if listed else ()) if any_matches(file.path, globs)]
+    items = [
+        RunArtifact(
+            kind=OUTPUTS_KIND, path=Path(file.path).name, key=output_key(key, file.sha256), size_bytes=file.size_bytes,
+            sha256=file.sha256,
+        )
+        for file in chosen
+    ]  # fmt: skip
+
+    def bring(folder: Path) -> None:
+        for _ in fetch_artifacts(store, items, folder, overwrite=False):
+            pass
+
+    return ProgramFiles(origin=key, names=tuple(item.path for item in items), fetch=bring) if items else None
+
+
+def _from_save(store: ObjectStore, record: Record, globs: Sequence[str], key: bytes) -> ProgramFiles | None:
+    artifact = next((each for each in record.artifacts if each.kind == SAVE_KIND), None)
+    if artifact is None:
+        return None
+    folder = artifact.key.removesuffix(f"/{MANIFEST}")
+    manifest = read_manifest(store, folder, key, sha256=artifact.sha256)
+    wanted = {stored.partition("-")[2]: (stored, entry) for stored, entry in manifest.files.items()}
+    chosen = {name: each for name, each in wanted.items() if any_matches(name, globs)}
+
+    def bring(target: Path) -> None:
+        for name, (stored, entry) in chosen.items():
+            with (target / name).open("xb") as file:
+                for block in _blocks(store, f"{folder}/{stored}", entry):
+                    file.write(block)
+
+    return ProgramFiles(origin=folder, names=tuple(chosen), fetch=bring) if chosen else None
+
+
+def _blocks(store: ObjectStore, key: str, entry: FileEntry) -> Iterator[bytes]:
+    for number, wanted in enumerate(entry.blocks):
+        start = number * BLOCK_BYTES
+        blob = store.get(key, start, min(BLOCK_BYTES, entry.size_bytes - start))
+        if blob is None or blob.size_bytes != entry.size_bytes or hashlib.sha256(blob.data).hexdigest() != wanted:
+            raise IntegrityError(f"{key}: block {number} is {'not there' if blob is None else 'not what was saved'}")
+        yield blob.data

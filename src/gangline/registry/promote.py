@@ -1,0 +1,130 @@
+"""Promotion: points an alias at a version after all parts of the version were verified again.
+
+An alias moves by compare-and-set alone, so of several promoters one wins each generation and the others get an error.
+Its file is signed: who promoted what, and why, cannot be changed afterwards without the key. To roll back, promote an
+older version.
+"""
+
+import getpass
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from gangline.errors import GateError, IntegrityError, StorageError, UsageError
+from gangline.registry.types import Alias, Version, version_key
+from gangline.registry.version_checks import VersionEvidence, check_version
+from gangline.registry.versions import check_name, read_version, version_digest
+from gangline.signing.keys import PublicKey, SigningKey, signing_key, trusted_keys
+from gangline.spec.config.site import Site
+from gangline.storage.objects.protocol import Etag, ObjectStore
+from gangline.storage.probe import probe
+from gangline.units import now
+
+MAX_BECAUSE = 500
+
+
+def promote(
+    model: str,
+    version: int,
+    alias: str,
+    *,
+    store: ObjectStore,
+    repo: Path | None,
+    site: Site,
+    environ: Mapping[str, str],
+    because: str,
+    who: str | None = None,
+) -> Alias:
+    """Set `alias` of `model` to `version`; where it stands there already, nothing is written.
+
+    Raises:
+        UsageError: No such version, no reason given.
+        IntegrityError: A part is missing, changed, unsigned or signed by nobody who is trusted; all of them are named.
+        GateError: Another promotion moved the alias meanwhile.
+        StorageError: The store cannot write on a condition, so nothing in it may be promoted.
+    """
+    if not because.strip():
+        raise UsageError("wanted a reason for the promotion, found none; say --because '...'")
+    check_name("an alias", alias)
+    wanted = _read(store, model, version)
+    place, standing, etag = _read_alias(store, model, alias)
+    check_conditional_writes(store)
+    key = signing_key(site, environ)
+    _check_parts(wanted, VersionEvidence(store=store, repo=repo, keys=trusted_keys(site, environ)))
+    if standing and (standing.version, standing.version_digest) == (version, version_digest(wanted)):
+        return standing
+    next_alias = Alias(
+        model=model, alias=alias, version=version, version_digest=version_digest(wanted),
+        generation=standing.generation + 1 if standing else 1, previous=standing.version if standing else None,
+        who=who or f"{getpass.getuser()}@{socket.gethostname()}", because=because.strip()[:MAX_BECAUSE], time=now(),
+        nonce=secrets.token_hex(8), key_id=key.key_id,
+    )  # fmt: skip
+    return _write_alias(store, place, sign_alias(next_alias, key), etag)
+
+
+def check_conditional_writes(store: ObjectStore) -> str:
+    """Raises StorageError where two promoters could both win."""
+    found = probe(store)
+    if not found.conditional_writes:
+        failed = next((each for each in found.checks if not each.passed), None)
+        why = f": {failed.name}: {failed.reason}" if failed else ""
+        raise StorageError(f"{store.url} ignores conditions on writes{why}; promote in a store that keeps them")
+    return "the store keeps conditions on writes"
+
+
+def sign_alias(alias: Alias, key: SigningKey) -> Alias:
+    return replace(alias, signature=key.sign(replace(alias, signature="").to_json()))
+
+
+def verify_alias(alias: Alias, keys: Mapping[str, PublicKey]) -> str:
+    """One sentence on who moved the alias and why; raises IntegrityError unless a trusted key says so."""
+    key = keys.get(alias.key_id)
+    if key is None:
+        raise IntegrityError(f"alias {alias.alias} is signed by key {alias.key_id}, which is not trusted here")
+    key.verify(alias.signature, replace(alias, signature="").to_json())
+    return f"generation {alias.generation}, by {alias.who}: {alias.because}; signed by key {alias.key_id}"
+
+
+def _read(store: ObjectStore, model: str, version: int) -> Version:
+    found = read_version(store, model, version)
+    if found is None:
+        raise UsageError(f"there is no {version_key(model, version)} in {store.url}; gangline list shows runs")
+    return found
+
+
+def _read_alias(store: ObjectStore, model: str, alias: str) -> tuple[str, Alias | None, Etag | None]:
+    from gangline.registry.types import alias_key
+
+    place = alias_key(model, alias)
+    blob = store.get(place)
+    return (place, Alias.from_json(blob.data), blob.etag) if blob else (place, None, None)
+
+
+def _check_parts(version: Version, evidence: VersionEvidence) -> None:
+    failed = [each for each in check_version(version, evidence) if not each.ok]
+    if failed:
+        said = "; ".join(f"{each.name}: {each.text}" for each in failed)
+        raise IntegrityError(f"{version.model} {version.version} is not promoted: {said}")
+
+
+def _write_alias(store: ObjectStore, place: str, alias: Alias, etag: Etag | None) -> Alias:
+    """Write `alias` where `etag` still stands; a lost answer is settled by reading it back."""
+    data = alias.to_json()
+    try:
+        moved = store.put_if_absent(place, data) if etag is None else store.compare_and_set(place, data, etag)
+    except StorageError:
+        blob = store.get(place)
+        if blob is None or blob.etag == etag:
+            raise
+        moved = blob.etag if blob.data == data else None
+    if moved is not None:
+        return alias
+    blob = store.get(place)
+    standing = Alias.from_json(blob.data) if blob else None
+    where = f"{standing.version} (generation {standing.generation}, {standing.who})" if standing else "nothing"
+    raise GateError(
+        f"another promotion was faster: {alias.model}@{alias.alias} points at {where}, not at {alias.version};"
+        " look at it, then promote again"
+    )

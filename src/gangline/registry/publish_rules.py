@@ -1,0 +1,72 @@
+"""Rules for which runs become versions. Pure: read from record and line alone."""
+
+from gangline.errors import GateError
+from gangline.registry.types import NotPublished
+from gangline.spec.config.line import Line
+from gangline.spec.globs import any_matches
+from gangline.spec.record import UNPROTECTED, Record
+from gangline.spec.run_flags import is_experiment, stopped_early, was_drilled
+
+
+def check_rules(record: Record, line: Line) -> NotPublished | None:
+    """None where the run may become a version; a reason where it never does.
+
+    Raises:
+        GateError: A gate, the proof or the missing base says no.
+    """
+    reason = _skip_reason(record, line)
+    if reason is None:
+        check_gates(record, require_base=line.gate.require_base)
+    return NotPublished(reason=reason) if reason else None
+
+
+def check_gates(record: Record, *, require_base: bool = False) -> str:
+    """One sentence on gates and proof; raises GateError where one of them says no."""
+    for gate in record.gates:
+        lacks_base = require_base and gate.verdict == "unknown" and gate.name != "reproducible"
+        if gate.verdict == "no" or lacks_base:
+            raise GateError(f"gate {gate.name} says {gate.verdict}: {gate.reason}")
+    proof = record.proof
+    if proof and (proof.tensors_equal != proof.tensors or proof.same_loss == "no"):
+        equal = f"{proof.tensors_equal} of {proof.tensors} tensors equal"
+        raise GateError(f"the proof under {proof.plan} differs: {equal}, same loss: {proof.same_loss}")
+    unknown = sum(gate.verdict == "unknown" for gate in record.gates)
+    return f"{len(record.gates)} gates, none says no" + (f", {unknown} unknown" if unknown else "")
+
+
+def unpublishable_reason(record: Record) -> str | None:
+    """Why no line and no person makes this run a version; None where nothing in its record speaks against it."""
+    if record.commit.trust != "own":
+        return "the commit comes from a fork: what it trains is never published; merge it first"
+    if record.commit.patch:
+        return "the tree was dirty: git add and git commit, or git stash -u, and run again to publish"
+    if was_drilled(record):
+        return "a drilled run stays a candidate: run again without drill to publish"
+    if is_experiment(record):
+        keys = ", ".join(each.partition("=")[0] for each in record.inputs.overrides)
+        return f"it is an experiment, with {keys} set on the command line: commit the change to publish"
+    if not record.commit.protected:
+        return _unprotected_reason(record)
+    return None
+
+
+def _unprotected_reason(record: Record) -> str:
+    """What resolve said of it."""
+    told = next((each.text for each in record.events if each.kind == UNPROTECTED), "")
+    return told or (
+        f"commit {record.commit.sha[:8]} was part of no branch that publishes when it was resolved, as git says"
+    )
+
+
+def _skip_reason(record: Record, line: Line) -> str | None:
+    if stopped_early(record):
+        return "it was asked to stop before its schedule ended (train.stop_at): run without to publish"
+    return unpublishable_reason(record) or _branch_reason(record.commit.branch, line.publish.branches)
+
+
+def _branch_reason(branch: str | None, wanted: tuple[str, ...]) -> str | None:
+    if branch is None:
+        return f"no branch is checked out, only {', '.join(wanted)} is published"
+    if not any_matches(branch, wanted):
+        return f"branch {branch} is not published, only {', '.join(wanted)} is"
+    return None

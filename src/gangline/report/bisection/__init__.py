@@ -1,0 +1,1 @@
+"""Results of a bisection as HTML, markdown and text."""

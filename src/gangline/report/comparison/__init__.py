@@ -1,0 +1,1 @@
+"""Comparison of two runs: judgement, curves, changes; as HTML, markdown and text."""

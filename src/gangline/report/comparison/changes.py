@@ -1,0 +1,74 @@
+"""Differences between two runs before training: line keys, code, files, packages, data, plan."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gangline.report.comparison.types import Change, ComparisonContext, FileChange, Kind
+from gangline.report.text import short
+from gangline.spec.config.load import LATER_DEFAULTS
+from gangline.spec.record import Record
+
+
+def changes_between(base: Record, this: Record, beyond: ComparisonContext) -> Iterator[Change]:
+    """Line, packages, digests, seeds, plan, in this order."""
+    for row in _differences({**LATER_DEFAULTS, **base.inputs.values}, {**LATER_DEFAULTS, **this.inputs.values}):
+        yield _change("line", *row)
+    for row in _differences(*_versions(base, this, beyond)):
+        yield _change("package", *row)
+    digests: tuple[tuple[Kind, str, str, str], ...] = (
+        ("code", _code_words(base, this), base.inputs.code, this.inputs.code),
+        ("environment", "digest", base.inputs.environment, this.inputs.environment),
+        ("data", "digest", base.inputs.data, this.inputs.data),
+    )
+    for kind, name, before, after in digests:
+        if before != after:
+            yield _change(kind, name, short(before), short(after))
+    if base.inputs.seeds != this.inputs.seeds:
+        yield _change("seed", "seeds", list(base.inputs.seeds), list(this.inputs.seeds))
+    if base.plan and this.plan and base.plan.name != this.plan.name:
+        yield _change("plan", "name", base.plan.name, this.plan.name)
+
+
+def files_between(base: Record, this: Record, beyond: ComparisonContext) -> tuple[FileChange, ...]:
+    """Counted where somebody had the repository; else the paths that the record of a run keeps about its base."""
+    if beyond.files or not _is_base(base, this):
+        return beyond.files
+    return tuple(FileChange(path=path) for path in this.commit.changed)
+
+
+def _versions(base: Record, this: Record, beyond: ComparisonContext) -> tuple[dict[str, str], dict[str, str]]:
+    """Packages by version: those that were imported where both runs told them, else as their bills or locks say."""
+    pairs = ((base, beyond.base_packages), (this, beyond.this_packages))
+    if base.ran and this.ran and base.ran.packages and this.ran.packages:
+        pairs = ((base, base.ran.packages), (this, this.ran.packages))
+    before, after = ({**found, **record.inputs.versions} for record, found in pairs)
+    return before, after
+
+
+def _change(kind: Kind, name: str, base: Any, this: Any) -> Change:
+    return Change(kind=kind, name=name, base=_said(base), this=_said(this))
+
+
+def _said(value: Any) -> str:
+    """As a line or a lock would write it, not as Python does."""
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _differences(base: Mapping[str, Any], this: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    names = sorted(base.keys() | this.keys())
+    return [(n, base.get(n, "-"), this.get(n, "-")) for n in names if base.get(n) != this.get(n)]
+
+
+def _code_words(base: Record, this: Record) -> str:
+    if _is_base(base, this) and this.commit.changed:
+        shown = ", ".join(this.commit.changed[:5])
+        rest = len(this.commit.changed) - 5
+        return shown + (f" and {rest} more" if rest > 0 else "")
+    return "digest"
+
+
+def _is_base(base: Record, this: Record) -> bool:
+    return this.commit.base is not None and this.commit.base.run == base.run.id

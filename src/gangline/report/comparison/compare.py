@@ -1,0 +1,185 @@
+"""Compares two records: which is better, by which numbers against which bands, and what to do next.
+
+What changed between them is listed by `compare_changes`, how their courses part by `compare_curves`.
+"""
+
+from gangline.report.comparison.changes import changes_between, files_between
+from gangline.report.comparison.curves import curves_of
+from gangline.report.comparison.types import ComparedNumber, Comparison, ComparisonContext, Outcome, RunLabel
+from gangline.report.facts import side_of, verdict_word
+from gangline.report.text import short
+from gangline.sanitize import sanitized
+from gangline.spec.measurements import Metric
+from gangline.spec.record import Record
+
+_COSTS = (("step_seconds", "s"), ("memory_bytes", "B"), ("wall_seconds", "s"), ("gpu_hours", "GPU-h"), ("money", ""))
+
+_AS_COST = {"step_seconds": "step_seconds", "memory_peak_bytes": "memory_bytes"}
+"""Metrics of every training that a plan's measurement holds, too."""
+
+
+_FEW_SEEDS = "the base evaluated fewer than three seeds"
+_MEASURED = {*_AS_COST, "tokens_per_second", "mfu"}
+"""Speed and memory: by chance equal or not, they decide nothing."""
+
+
+def compare(base: Record, this: Record, beyond: ComparisonContext | None = None) -> Comparison:
+    """How `this` did against `base`, judged on the bands that `base` learned."""
+    more = beyond or ComparisonContext()
+    metrics = tuple(
+        _number(name, metric, this.metrics[name], base.run.id)
+        for name, metric in sorted(base.metrics.items())
+        if name in this.metrics
+    )
+    only_base, only_this = _alone(base, this), _alone(this, base)
+    outcome, why = _outcome(base, this, metrics)
+    costs = _costs(base, this)
+    curves = curves_of(base, this, more.bands)
+    found = Comparison(
+        base=base.run.id,
+        this=this.run.id,
+        outcome=outcome,
+        why=why,
+        metrics=_shown(metrics, costs),
+        costs=costs,
+        only_base=only_base,
+        only_this=only_this,
+        changes=tuple(changes_between(base, this, more)),
+        plan=_plan_words(base, this),
+        outside_from=curves.apart_from if curves else None,
+        next_command=_next(outcome, base, this, metrics),
+        curves=curves,
+        files=files_between(base, this, more),
+        labels=(_label(base), _label(this)),
+    )
+    return sanitized(found)
+
+
+def _is_judged(record: Record, name: str) -> bool:
+    return record.metrics[name].band is not None or any(gate.name == f"quality:{name}" for gate in record.gates)
+
+
+def _alone(record: Record, other: Record) -> tuple[str, ...]:
+    """Metrics without counterpart; of a run that measured nothing its missing metrics are told otherwise."""
+    return tuple(sorted(record.metrics.keys() - other.metrics.keys() - _MEASURED)) if other.metrics else ()
+
+
+def _label(record: Record) -> RunLabel:
+    commit = record.commit
+    return RunLabel(
+        run=record.run.id,
+        commit=commit.sha,
+        subject=commit.subject,
+        branch=commit.branch,
+        verdict=verdict_word(record),
+    )
+
+
+def _number(name: str, base: Metric, this: Metric, base_run: str) -> ComparedNumber:
+    inherited = this.base_band if this.base_band and this.base_band.origin == base_run else None
+    band = base.band or inherited
+    side = side_of(this.value, band, this.better or base.better)
+    if side == "unknown" and this.value == base.value:
+        side = "same"
+    return ComparedNumber(name=name, base=base.value, this=this.value, unit=this.unit, band=band, side=side)
+
+
+def _shown(metrics: tuple[ComparedNumber, ...], costs: tuple[ComparedNumber, ...]) -> tuple[ComparedNumber, ...]:
+    """What is judged first; a measurement that nobody judges and that is among the costs is not told twice."""
+    told = {number.name for number in costs}
+    kept = [number for number in metrics if number.side != "unknown" or _AS_COST.get(number.name) not in told]
+    return tuple(sorted(kept, key=lambda number: (number.side == "unknown", number.name)))
+
+
+def _outcome(base: Record, this: Record, metrics: tuple[ComparedNumber, ...]) -> tuple[Outcome, str]:
+    if reason := _why_not(base, this, metrics):
+        return "NOT COMPARABLE", reason
+    if worse := [number for number in metrics if number.side == "worse"]:
+        return "WORSE", _band_words(worse, "outside")
+    if judged := [name for name in _alone(base, this) if _is_judged(base, name)]:
+        return "NOT COMPARABLE", f"{', '.join(judged)} of the base has no counterpart in {this.run.id}"
+    if better := [number for number in metrics if number.side == "better"]:
+        return "BETTER", _band_words(better, "outside")
+    return "SAME", _same_words([number for number in metrics if number.side == "same"])
+
+
+def _same_words(metrics: list[ComparedNumber]) -> str:
+    equal = [number.name for number in metrics if not number.band and number.name not in _MEASURED]
+    said = [_band_words(metrics, "within"), f"{', '.join(equal)} equal" if equal else ""]
+    return "; ".join(each for each in said if each)
+
+
+def _band_words(metrics: list[ComparedNumber], where: str) -> str:
+    """`eval_loss outside the band; accuracy outside the tolerance`."""
+    by_word: dict[str, list[str]] = {}
+    for number in metrics:
+        if number.band:
+            by_word.setdefault(number.band.word, []).append(number.name)
+    return "; ".join(f"{', '.join(names)} {where} the {word}" for word, names in by_word.items())
+
+
+def _is_unjudged(metrics: tuple[ComparedNumber, ...]) -> bool:
+    """No band judges anything, and what counts is not all equal."""
+    counting = [number for number in metrics if number.name not in _MEASURED]
+    is_equal = bool(counting) and all(number.side == "same" for number in counting)
+    return not is_equal and not any(number.band and number.side != "unknown" for number in metrics)
+
+
+def _why_not(base: Record, this: Record, metrics: tuple[ComparedNumber, ...]) -> str:
+    if base.run.project != this.run.project:
+        return f"two projects: {base.run.project} and {this.run.project}"
+    for record, other in ((base, this), (this, base)):
+        if not record.metrics:
+            alone = f" beside {', '.join(sorted(other.metrics))}" if other.metrics else ""
+            return f"{record.run.id} has no metrics{alone}: it {_ended(record)}"
+    if base.inputs.data != this.inputs.data:
+        return f"the data differ: {short(base.inputs.data)} and {short(this.inputs.data)}"
+    if not metrics:
+        return f"no metric in common: {', '.join(sorted(base.metrics))} and {', '.join(sorted(this.metrics))}"
+    if _is_unjudged(metrics):
+        return f"no band: {_FEW_SEEDS}"
+    return ""
+
+
+def _ended(record: Record) -> str:
+    verdict = record.run.verdict or "has not ended"
+    return verdict if verdict in ("passed", "failed", "has not ended") else f"was {verdict}"
+
+
+def _is_program(record: Record) -> bool:
+    """Whether it reads its seed, nobody knows before it was trained with several."""
+    return bool(record.inputs.values.get("project.command"))
+
+
+def _costs(base: Record, this: Record) -> tuple[ComparedNumber, ...]:
+    if base.plan is None or this.plan is None:
+        return ()
+    pairs = ((n, unit, getattr(base.plan.measured, n), getattr(this.plan.measured, n)) for n, unit in _COSTS)
+    return tuple(
+        ComparedNumber(name=name, unit=unit, base=before, this=after)
+        for name, unit, before, after in pairs
+        if before is not None and after is not None
+    )
+
+
+def _plan_words(base: Record, this: Record) -> str:
+    if base.plan is None or this.plan is None:
+        return "no plan in one of them"
+    same = base.plan.name == this.plan.name
+    return f"{this.plan.name} unchanged" if same else f"{base.plan.name} -> {this.plan.name}"
+
+
+def _next(outcome: Outcome, base: Record, this: Record, metrics: tuple[ComparedNumber, ...]) -> str:
+    worse = next((number.name for number in metrics if number.side == "worse"), None)
+    if outcome == "WORSE" and worse and base.commit.sha != this.commit.sha:
+        return f"gangline bisect {worse} --good {short(base.commit.sha)} --bad {short(this.commit.sha)}"
+    if outcome != "NOT COMPARABLE":
+        return f"gangline report {this.run.id} --open"
+    if metrics and _is_unjudged(metrics) and _is_program(base):
+        works = "evaluate.seeds = 3 where the program reads its seed, else tolerance_percent in [[gate.quality]]"
+        return f"set {works}, commit, then: gangline run; gangline diff"
+    if metrics and _is_unjudged(metrics):
+        return f"set evaluate.seeds = 3, then: gangline run --commit {short(base.commit.sha)} --again"
+    if metrics and base.run.project == this.run.project:
+        return f"the base on the data of today: gangline run --commit {short(base.commit.sha)} --again"
+    return f"gangline show {(base if not base.metrics else this).run.id}"

@@ -1,0 +1,80 @@
+"""A comparison as markdown: for a build's summary page or a comment."""
+
+from gangline.report.comparison.text import alone_lines, both_courses, curve_words, spread_word
+from gangline.report.comparison.types import ComparedNumber, Comparison
+from gangline.report.facts import SIDE_MARKS
+from gangline.report.text import code, markdown, percent, quantity
+from gangline.units import format_number
+
+_MARKS = {"BETTER": "✓", "SAME": "✓", "WORSE": "✗", "NOT COMPARABLE": "?"}
+_SHOWN = 40
+
+
+def render_markdown_comparison(comparison: Comparison) -> str:
+    """Outcome, table, courses, changes; text of strangers is escaped."""
+    parts = [f"**{_MARKS[comparison.outcome]} {comparison.outcome}** {markdown(comparison.why)}"]
+    parts.append(_sides(comparison))
+    parts += [
+        _numbers(comparison),
+        *map(markdown, alone_lines(comparison)),
+        _curves(comparison),
+        _changes(comparison),
+        _files(comparison),
+    ]
+    parts.append(f"next: {code(comparison.next_command)}")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _sides(comparison: Comparison) -> str:
+    rows = [
+        f"{name}: {code(label.run, 60)} {markdown(label.subject, 100)}".rstrip()
+        for name, label in zip(("base", "this"), comparison.labels, strict=False)
+    ]
+    return "  \n".join(rows)
+
+
+def _numbers(comparison: Comparison) -> str:
+    numbers = (*comparison.metrics, *comparison.costs)
+    if not numbers:
+        return ""
+    rows = [f"|  | number | base | this | change | {spread_word(comparison)} |", "|--|--|--:|--:|--:|--:|"]
+    return "\n".join([*rows, *map(_row, numbers)])
+
+
+def _row(number: ComparedNumber) -> str:
+    band = number.band
+    spread = f"± {percent(band.half / abs(band.center))}" if band and band.center else "-"
+    base, this = (markdown(quantity(each, number.unit)) for each in (band.center if band else number.base, number.this))
+    change = percent(number.change, signed=True) if number.change is not None else "-"
+    mark = SIDE_MARKS[number.side] if band else ""
+    name = markdown(number.name.removesuffix("_bytes").removesuffix("_seconds"), 40)
+    return f"| {mark} | {name} | {base} | {this} | {change} | {spread} |"
+
+
+def _curves(comparison: Comparison) -> str:
+    curves = comparison.curves
+    if curves is None:
+        return ""
+    base, this = both_courses(curves, 24)
+    ends = f"{format_number(curves.base[-1])} and {format_number(curves.this[-1])}"
+    return f"{markdown(curves.metric)}: base {base}   this {this} {ends}; {curve_words(curves)}"
+
+
+def _changes(comparison: Comparison) -> str:
+    if not comparison.changes:
+        return "nothing changed: same line, code, environment, data and plan"
+    rows = ["| what changed |  | base | this |", "|--|--|--|--|"]
+    for change in comparison.changes[:_SHOWN]:
+        cells = ("line.toml" if change.kind == "line" else change.kind, change.name, change.base, change.this)
+        rows.append(f"| {' | '.join(markdown(cell, 120) for cell in cells)} |")
+    rest = len(comparison.changes) - _SHOWN
+    return "\n".join(rows) + (f"\n\nand {rest} more" if rest > 0 else "")
+
+
+def _files(comparison: Comparison) -> str:
+    rows = [
+        f"- {markdown(each.path, 200)}" + ("" if each.added is None else f" +{each.added} -{each.removed}")
+        for each in comparison.files[:_SHOWN]
+    ]
+    rest = len(comparison.files) - _SHOWN
+    return "\n".join([*rows, *([f"- and {rest} more"] if rest > 0 else [])])

@@ -1,0 +1,173 @@
+"""Comparison in a terminal or build log: outcome, numbers, curves, changes, next step."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import fsum
+
+from gangline.report.comparison.types import Change, ComparedCurves, ComparedNumber, Comparison, FileChange
+from gangline.report.facts import SIDE_MARKS
+from gangline.report.text import clean, percent, quantity
+from gangline.units import format_number, sparkline
+
+WIDTH = 100
+SHOWN_CHANGES, SHOWN_FILES = 12, 10
+_COST_NAMES = {"step_seconds": "step time", "memory_bytes": "memory", "wall_seconds": "training", "gpu_hours": "cost"}
+
+
+def render_comparison(comparison: Comparison, *, width: int = WIDTH) -> str:
+    """Blocks with an empty line between them; no line is longer than `width`."""
+    room = width - len(comparison.outcome) - 2
+    blocks = [
+        [f"{comparison.outcome}  {clean(comparison.why, room)}", *_labels(comparison, width)],
+        [*_table(comparison), *(clean(line, width) for line in alone_lines(comparison))],
+        _curve_lines(comparison.curves, width),
+        change_lines(comparison.changes, comparison.files, width=width),
+        [f"next  {comparison.next_command}"],
+    ]
+    return "\n\n".join("\n".join(line.rstrip() for line in block) for block in blocks if block)
+
+
+def _labels(comparison: Comparison, width: int) -> list[str]:
+    names = ("base", "this")
+    return [
+        f"{name}  {label.run}  {clean(label.subject, width - len(label.run) - 8)}"
+        for name, label in zip(names, comparison.labels, strict=False)
+    ]
+
+
+def _table(comparison: Comparison) -> list[str]:
+    rows = [_metric_row(number) for number in comparison.metrics]
+    rows += [_cost_row(number) for number in comparison.costs]
+    if not rows:
+        return [f"plan  {comparison.plan}"]
+    rows.insert(0, ("", "", "base", "this", "change", ""))
+    rows.append(("", "plan", comparison.plan, "", "", ""))
+    return _aligned(rows)
+
+
+def spread_word(comparison: Comparison) -> str:
+    """Head of the column of bands: what those of this comparison are."""
+    words = {number.band.word for number in comparison.metrics if number.band}
+    return " or ".join(sorted(words)) or "band"
+
+
+def alone_lines(comparison: Comparison) -> list[str]:
+    """Metrics that one run alone has, a line a run."""
+    sides = (("base", comparison.only_base), ("this", comparison.only_this))
+    return [f"only in {name}: {', '.join(names)}" for name, names in sides if names]
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Marks, names, then numbers to the right, the last column as it is; a long last row does not widen the others."""
+    widths = [max(len(row[i]) for row in rows[:-1]) for i in range(5)]
+    lines = []
+    for mark, name, base, this, change, words in rows[:-1]:
+        numbers = f"{base:>{widths[2]}}  {this:>{widths[3]}}  {change:>{widths[4]}}"
+        lines.append(f"{mark:<1} {name:<{widths[1]}}  {numbers}  {words}")
+    return [*lines, f"  {rows[-1][1]:<{widths[1]}}  {rows[-1][2]}"]
+
+
+def _metric_row(number: ComparedNumber) -> tuple[str, ...]:
+    band = number.band
+    spread = f" ± {percent(band.half / abs(band.center))}" if band and band.center else ""
+    base = f"{format_number(band.center)}{spread}" if band else quantity(number.base, number.unit)
+    change = percent(number.change, signed=True) if number.change is not None else "-"
+    unjudged = "no gate judges it" if band else "no band"
+    same = f"within the {band.word}" if band else "equal"
+    words = {"better": "better", "same": same, "worse": "worse"}.get(number.side, unjudged)
+    return SIDE_MARKS[number.side], clean(number.name, 24), base, quantity(number.this, number.unit), change, words
+
+
+def _cost_row(number: ComparedNumber) -> tuple[str, ...]:
+    change = percent(number.change, signed=True) if number.change is not None else "-"
+    name = _COST_NAMES.get(number.name, number.name)
+    return "", name, quantity(number.base, number.unit), quantity(number.this, number.unit), change, _pace(number)
+
+
+def _pace(number: ComparedNumber) -> str:
+    if number.name != "step_seconds" or not number.this:
+        return ""
+    speed = number.base / number.this
+    return f"{speed:.1f} times as fast" if speed >= 1.05 else ""
+
+
+def _curve_lines(curves: ComparedCurves | None, width: int) -> list[str]:
+    """Both courses on one scale, how far this is above the base, and where they part."""
+    if curves is None:
+        return []
+    marks = min(64, len(curves.steps), width - 24)
+    base, this = both_courses(curves, marks)
+    label = clean(curves.metric, 12)
+    pad = " " * len(label)
+    lines = [
+        f"{label}  base {base}  {format_number(curves.base[-1])}",
+        f"{pad}  this {this}  {format_number(curves.this[-1])}",
+    ]
+    if not curves.equal:
+        gaps = [after - before for before, after in zip(curves.base, curves.this, strict=True)]
+        last = format_number(curves.this[-1] - curves.base[-1])
+        lines.append(f"{pad}  gap  {sparkline(gaps, marks)}  {last if last.startswith('-') else f'+{last}'}")
+    return [*lines, f"{pad}  {curve_words(curves)}"]
+
+
+def both_courses(curves: ComparedCurves, marks: int) -> tuple[str, str]:
+    """Base and this in at most so many marks, on one scale."""
+    count = min(marks, len(curves.steps))
+    drawn = sparkline([*_thin(curves.base, count), *_thin(curves.this, count)], 2 * count)
+    return drawn[:count], drawn[count:]
+
+
+def _thin(values: Sequence[float], count: int) -> list[float]:
+    edges = [len(values) * i // count for i in range(count + 1)]
+    return [fsum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
+
+
+def curve_words(curves: ComparedCurves) -> str:
+    """One clause on how two courses relate."""
+    if curves.equal:
+        return f"the same to the last bit at all {len(curves.steps)} points"
+    if not curves.low:
+        return "no band to judge the curve by: the base trained fewer than three seeds"
+    if curves.apart_from is None:
+        return "within the band of the base to the end"
+    return f"they part at step {curves.apart_from:,}: outside the band of the base from there"
+
+
+def change_lines(changes: Sequence[Change], files: Sequence[FileChange] = (), *, width: int = WIDTH) -> list[str]:
+    """`one change: line.toml model.width 128 -> 64`, or a line each, at most twelve; then files with their counts."""
+    said = [f"{_place(change)} {change.name} {change.base} -> {change.this}" for change in changes]
+    lines = [clean(line, width - 2) for line in _listed(said)]
+    return lines + file_lines(files, width=width)
+
+
+def _listed(said: list[str]) -> list[str]:
+    if not said:
+        return ["nothing changed: same line, code, environment, data and plan"]
+    if len(said) == 1:
+        return [f"one change: {said[0]}"]
+    rest = len(said) - SHOWN_CHANGES
+    shown = [f"- {line}" for line in said[:SHOWN_CHANGES]]
+    return [f"{len(said)} changes:", *shown, *([f"- and {rest} more"] if rest > 0 else [])]
+
+
+def file_lines(files: Sequence[FileChange], *, width: int = WIDTH) -> list[str]:
+    """`2 files, +14 -3:` and a line each, most changed first."""
+    if not files:
+        return []
+    added, removed = (sum(getattr(each, name) or 0 for each in files) for name in ("added", "removed"))
+    counted = any(each.added is not None for each in files)
+    many = "1 file" if len(files) == 1 else f"{len(files)} files"
+    ordered = sorted(files, key=lambda each: (-(each.added or 0) - (each.removed or 0), each.path))
+    lines = [f"{many}{f', +{added} -{removed}' if counted else ''}:"]
+    lines += [f"- {_file_words(each, width - 16)}" for each in ordered[:SHOWN_FILES]]
+    rest = len(files) - SHOWN_FILES
+    return lines + ([f"- and {rest} more"] if rest > 0 else [])
+
+
+def _file_words(each: FileChange, room: int) -> str:
+    counts = "" if each.added is None else f"  +{each.added} -{each.removed}"
+    return f"{clean(each.path, room)}{counts}"
+
+
+def _place(change: Change) -> str:
+    return "line.toml" if change.kind == "line" else change.kind

@@ -1,0 +1,304 @@
+"""The comment under a pull request and the page of a build: one screen of markdown, details folded below.
+
+A forge takes 65,536 characters. Beyond 60,000 parts fall away in this order: artifacts, ranks, plan, changed paths,
+events; the verdict never does.
+"""
+
+import re
+from collections.abc import Callable
+
+from gangline.report.facts import (
+    MARKS,
+    SIDE_MARKS,
+    JudgedMetric,
+    first_outside,
+    forecast_off,
+    gate_order,
+    held_up,
+    judge,
+    ledger_rows,
+    mark_words,
+    mesh_words,
+    pinned_rows,
+    program_decides,
+    reproduce_commands,
+    slowest_rank,
+    stages_in_order,
+    time_of,
+    total_seconds,
+    undeclared,
+    unreported,
+    verdict_reason,
+    verdict_text,
+    verdict_word,
+)
+from gangline.report.text import (
+    ZERO_WIDTH_SPACE,
+    clean,
+    code,
+    markdown,
+    percent,
+    place,
+    quantity,
+    share_words,
+    short,
+    step_time,
+)
+from gangline.report.training_facts import part_words, training_rows
+from gangline.sanitize import sanitized
+from gangline.spec.plan import Candidate
+from gangline.spec.record import Gate, Record
+from gangline.units import format_bytes, format_number, format_seconds, sparkline
+
+LIMIT = 60_000
+VERDICT_MARKS = {"passed": "✓", "refused": "✗", "failed": "✗", "cancelled": "■", "superseded": "■", "open": "▸"}
+Part = Callable[[Record], str]
+_MARKS = 16
+"""Width of a curve."""
+_NAME = re.compile(r"[A-Za-z0-9_.@-]{1,60}")
+_HERE = {"comment", "forge"}
+"""Links to where the comment stands."""
+
+
+def render_markdown(record: Record, *, limit: int = LIMIT) -> str:
+    """Verdict, gates, numbers against bands, plan, lost time, what next, links; then the folded parts that fit."""
+    record = sanitized(record)
+    parts: list[Part] = [_head, _numbers, _curve, _plan, _lost, _training, _next, _links]
+    folded: list[Part] = [_outputs, _events, _changed, _candidates, _ranks, _artifacts]
+    essential = [part(record) for part in parts]
+    details = [part(record) for part in (_stages, _pinned, _reproduce, *folded)]
+    while len(text := "\n\n".join(filter(None, essential + details)) + "\n") > limit and details:
+        details.pop()
+    return text
+
+
+def _head(record: Record) -> str:
+    lines = [_verdict(record)]
+    if marked := mark_words(record):
+        lines.append(f"**{markdown(marked, 300)}**")
+    if gates := " · ".join(_gate(gate) for gate in gate_order(record.gates)[:20]):
+        lines.append(gates)
+    lines += [f"**unreported** {markdown(said)}" for said in unreported(record)[:4]]
+    lines += [f"**undeclared** {markdown(said)}" for said in undeclared(record)[:1]]
+    if (step := first_outside(record)) is not None:
+        lines.append(f"{markdown(record.curve.metric, 60)} outside the base band from step {step:,}")
+    return "  \n".join(lines)
+
+
+def _verdict(record: Record) -> str:
+    """How it ended; of a run that is open who holds what it waits for, or how far it is."""
+    word = verdict_word(record)
+    if word != "open":
+        return f"**{VERDICT_MARKS[word]} {verdict_text(record)}** {markdown(verdict_reason(record))}".rstrip()
+    return f"**{VERDICT_MARKS[word]} {'waits' if (why := _waits(record)) else 'open'}** {why or _stands(record)}"
+
+
+def _waits(record: Record) -> str:
+    if record.commit.trust == "fork" and record.run.approved is None:
+        return f"for a maintainer to read this fork's code: {code(f'gangline approve {record.run.id}')} lets it run"
+    waiting = record.gang.waiting if record.gang else None
+    if waiting is None:
+        return ""
+    until = f" until {markdown(waiting.until, 60)}" if waiting.until else ""
+    now = f"; would start now: {markdown(waiting.would_start_now, 120)}" if waiting.would_start_now else ""
+    return f"{markdown(waiting.who, 300)}{until}{now}"
+
+
+def _stands(record: Record) -> str:
+    begun = [name for name, info in stages_in_order(record) if info.state != "waiting"]
+    return f"at {begun[-1]}" if begun else "not begun"
+
+
+def _gate(gate: Gate) -> str:
+    """The reason where it says more than the mark."""
+    said = f" {markdown(gate.reason, 160)}" if gate.verdict != "yes" or gate.name == "budget" else ""
+    return f"{MARKS[gate.verdict]} {markdown(gate.name, 60)}{said}"
+
+
+def _numbers(record: Record) -> str:
+    judged = [judge(name, record.metrics[name]) for name in sorted(record.metrics)[:16]]
+    if not judged:
+        return ""
+    rows = ["| | base | this | change | band | |", "|---|---:|---:|---:|---:|---|"]
+    return "\n".join(rows + [_number_row(each) for each in judged])
+
+
+def _number_row(judged: JudgedMetric) -> str:
+    metric = judged.metric
+    base = metric.base_band.center if metric.base_band else metric.base
+    cells = (
+        markdown(judged.name, 60) + (f"@{ZERO_WIDTH_SPACE}{metric.step}" if metric.step else ""),
+        markdown(quantity(base, metric.unit), 60) if base is not None else "-",
+        markdown(quantity(metric.value, metric.unit), 60),
+        percent(judged.change, signed=True) if judged.change is not None else "-",
+        f"±{percent(judged.band)}" if judged.band is not None else "-",
+        SIDE_MARKS[judged.side] if judged.side != "unknown" else "",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _curve(record: Record) -> str:
+    points = record.curve.points
+    if not points:
+        return ""
+    name = markdown(record.curve.metric, 60)
+    banded = [(p.value, (p.low + p.high) / 2) for p in points if p.low is not None and p.high is not None]
+    if not banded:
+        return f"{name} `{sparkline([point.value for point in points], _MARKS)}` {format_number(points[-1].value)}"
+    this, base = ([pair[at] for pair in banded] for at in (0, 1))
+    drawn = sparkline([*base, *this], min(len(banded), _MARKS) * 2)  # at once, so that both have one scale
+    half = len(drawn) // 2
+    return (
+        f"{name} base `{drawn[:half]}` {format_number(base[-1])}"
+        f" · this `{drawn[half:]}` {format_number(points[-1].value)}"
+    )
+
+
+def _plan(record: Record) -> str:
+    plan = record.plan
+    if plan is None:
+        return ""
+    mesh = f" ({words})" if (words := mesh_words(plan.mesh)) else ""
+    chosen = f"{markdown(plan.name, 60)}{mesh}: {markdown(plan.reason)}"
+    text = f"**plan** {program_decides(record) or chosen}"
+    second = next((c for c in plan.candidates if c.verdict == "runner_up"), None)
+    if second and not program_decides(record):
+        text += f" · runner-up {markdown(second.name, 60)}: {markdown(second.reason)}"
+    if measured := plan.measured.step_seconds:
+        text += f" · step {step_time(measured)}"
+    off, forecast = forecast_off(record), plan.forecast.step_seconds
+    if off is not None and forecast:
+        text += f", forecast {step_time(forecast)} ({percent(off, signed=True)})"
+    if parts := part_words(record):
+        text += f" · forecast {parts}"
+    return text
+
+
+def _lost(record: Record) -> str:
+    if record.ledger is None:
+        return ""
+    lost = [(cause, share) for cause, _, share in ledger_rows(record.ledger) if cause != "compute"]
+    causes = [f"{markdown(cause, 30)} {percent(share)}" for cause, share in lost[:4]]
+    if rest := sum(share for _, share in lost[4:]):
+        causes.append(f"other causes {percent(rest)}")
+    useful = record.ledger.useful_share
+    lost_share = percent(1 - useful) if useful is not None else "an unknown share"
+    whole = f"**lost** {lost_share} of {time_of(record.ledger.resource)}"
+    text = f"**useful share** {share_words(useful)} · "
+    text += f"{whole}: {' · '.join(causes)}" if causes else whole
+    slowest = slowest_rank(record)
+    if slow := held_up(record):
+        text += "".join(f" · {markdown(said)}" for said in slow[:4])
+    elif slowest and slowest[2] > 0.02:
+        text += (
+            f" · slowest rank {slowest[0]} on {markdown(place(slowest[1]), 60)} ({percent(slowest[2], signed=True)})"
+        )
+    return text
+
+
+def _training(record: Record) -> str:
+    said = " · ".join(f"{name} {markdown(said)}" for name, said in training_rows(record))
+    return f"**training** {said}" if said else ""
+
+
+def _next(record: Record) -> str:
+    """The command that a reader would type now."""
+    base, run = record.commit.base, record.run.id
+    named = [g.name.removeprefix("quality:") for g in record.gates if g.verdict == "no" and ":" in g.name]
+    refused = [name for name in named if name in record.metrics]  # of what no one reported nothing can be bisected
+    word = verdict_word(record)
+    if refused and base and _NAME.fullmatch(refused[0]):
+        return f"**next** {code(f'gangline bisect {refused[0]} --good {short(base.commit)}')}"
+    if word == "failed":
+        return f"**next** {code(f'gangline logs {run} --failed')}"
+    if word in {"passed", "refused"} and base:
+        return f"**next** {code(f'gangline diff {base.run} {run}')}"
+    return ""
+
+
+def _links(record: Record) -> str:
+    safe = {name: url for name, url in record.links.items() if url.startswith(("https://", "http://"))}
+    shown = " · ".join(
+        f"[{markdown(name, 30)}](<{_url(url)}>)" for name, url in sorted(safe.items()) if name not in _HERE
+    )
+    run = f"run {code(record.run.id, 60)} · commit {code(short(record.commit.sha))}"
+    return f"{run} · {format_seconds(total_seconds(record))}" + (f" · {shown}" if shown else "")
+
+
+def _url(url: str) -> str:
+    return clean(url, 500).replace("<", "%3C").replace(">", "%3E").replace(" ", "%20")
+
+
+def _fold(title: str, lines: list[str]) -> str:
+    return f"<details><summary>{title}</summary>\n\n" + "\n".join(lines) + "\n\n</details>" if lines else ""
+
+
+def _stages(record: Record) -> str:
+    rows = ["| stage | state | time | |", "|---|---|---:|---|"]
+    for name, info in stages_in_order(record):
+        spent = format_seconds(info.seconds) if info.seconds is not None else "-"
+        rows.append(f"| {name} | {info.state} | {spent} | {markdown(info.message)} |")
+    return _fold("stages", rows)
+
+
+def _pinned(record: Record) -> str:
+    rows = [
+        f"| {MARKS[row.pinned]} | {markdown(row.name, 40)} | {markdown(row.by, 300)} |" for row in pinned_rows(record)
+    ]
+    return _fold("what is pinned", ["| | | by |", "|---|---|---|", *rows] if rows else [])
+
+
+def _reproduce(record: Record) -> str:
+    inputs = record.inputs
+    digests = {"line": inputs.line, "code": inputs.code, "environment": inputs.environment, "data": inputs.data}
+    lines = [f"    {clean(command)}" for command in reproduce_commands(record)]
+    return _fold("reproduce, digests", [*lines, "", *(f"- {n} {code(d, 80)}" for n, d in digests.items())])
+
+
+def _candidates(record: Record) -> str:
+    rows = [f"- {markdown(c.name, 60)} ({c.verdict.replace('_', ' ')}): {markdown(c.reason)}" for c in _of_plan(record)]
+    return _fold("plans considered", rows)
+
+
+def _of_plan(record: Record) -> tuple[Candidate, ...]:
+    return record.plan.candidates if record.plan and not program_decides(record) else ()
+
+
+def _ranks(record: Record) -> str:
+    held = "memory of its process" if record.plan and record.plan.device == "cpu" else "memory"
+    head = [f"| rank | node | step | wait | {held} |", "|---:|---|---:|---:|---:|"]
+    rows = [
+        f"| {row.rank} | {markdown(place(row.node), 60)} | {step_time(row.step_seconds) if row.step_seconds else '-'} "
+        f"| {format_seconds(row.phases.get('wait', 0.0))} "
+        f"| {format_bytes(row.peak_memory_bytes) if row.peak_memory_bytes else '-'} |"
+        for row in record.ranks
+    ]
+    return _fold("ranks", head + rows if rows else [])
+
+
+def _artifacts(record: Record) -> str:
+    rows = [
+        f"- {markdown(a.kind, 30)} {code(a.key, 300)} {format_bytes(a.size_bytes)} {code(short(a.sha256, 12))}"
+        for a in record.artifacts
+    ]
+    return _fold("artifacts", rows)
+
+
+def _outputs(record: Record) -> str:
+    found = record.outputs
+    if found is None:
+        return ""
+    rows = [f"- {code(f.path, 300)} {format_bytes(f.size_bytes)} {code(short(f.sha256, 12))}" for f in found.files]
+    if found.num_files > len(found.files):
+        rows.append(f"- {found.num_files - len(found.files)} more, {format_bytes(found.size_bytes)} in all")
+    rows += [f"- left out: {code(each.path, 300)}, {markdown(each.reason)}" for each in found.left_out]
+    return _fold("outputs", rows or [f"- {markdown(found.refused or 'none was written')}"])
+
+
+def _changed(record: Record) -> str:
+    return _fold("changed paths", [f"- {markdown(path, 200)}" for path in record.commit.changed])
+
+
+def _events(record: Record) -> str:
+    rows = [f"- {markdown(e.time, 30)} {markdown(e.stage, 20)} {markdown(e.text)}" for e in record.events[-40:]]
+    return _fold("events", rows)

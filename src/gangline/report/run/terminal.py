@@ -1,0 +1,177 @@
+"""Record in a terminal: a page, or one line. Plain text without colour or width."""
+
+from gangline.report.facts import (
+    MARKS,
+    SIDE_MARKS,
+    STAGE_MARKS,
+    JudgedMetric,
+    forecast_off,
+    gate_order,
+    headline,
+    held_up,
+    judge,
+    ledger_rows,
+    mark_words,
+    mesh_words,
+    outputs_text,
+    pinned_rows,
+    program_decides,
+    stages_in_order,
+    time_of,
+    total_seconds,
+    unreported,
+    verdict_head,
+    verdict_reason,
+    verdict_text,
+    verdict_word,
+)
+from gangline.report.text import clean, percent, quantity, share_words, short, step_time
+from gangline.report.training_facts import part_words, training_rows
+from gangline.sanitize import sanitized
+from gangline.spec.record import Record
+from gangline.units import format_bytes, format_number, format_seconds, sparkline
+
+
+def one_line(record: Record, *, doing: str = "") -> str:
+    """`passed bytegpt-9f31c2a0-k7q2mx eval_loss 2.375 ddp-2 1 min 14 s`, for build descriptions.
+
+    Args:
+        record: Of the run.
+        doing: What an open run does now; in place of the numbers that it has not yet.
+    """
+    record = sanitized(record)
+    if record.run.state == "open":
+        return " · ".join(["open", record.run.id, doing or _now_at(record)])
+    judged = headline(record)
+    words = [verdict_text(record), record.run.id]
+    words += [_value_words(judged)] if judged else []
+    words += [record.plan.name] if record.plan else []
+    words += [format_seconds(total_seconds(record))]
+    reason = clean(verdict_reason(record), 120)
+    return " · ".join(words + ([reason] if reason and verdict_word(record) != "passed" else []))
+
+
+def _now_at(record: Record) -> str:
+    """The stage that runs, or the next one; what it waits for, where that is known."""
+    unfinished = [name for name, info in stages_in_order(record) if info.state in ("waiting", "running")]
+    if record.gang and record.gang.waiting and record.gang.released is None:
+        return f"waits: {clean(record.gang.waiting.who, 160)}"
+    return unfinished[0] if unfinished else "report"
+
+
+def page(record: Record) -> str:
+    """Everything a person asks first, a line each."""
+    record = sanitized(record)
+    parts = [
+        _head(record),
+        _stages(record),
+        _gates(record),
+        _metrics(record),
+        _plan(record),
+        _time(record),
+        [f"{name:<10}{said}" for name, said in training_rows(record)],
+        _rest(record),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+
+
+def _head(record: Record) -> list[str]:
+    commit = record.commit
+    reason = clean(verdict_reason(record))
+    where = f" on {clean(commit.branch, 80)}" if commit.branch else ""
+    dirty = " with uncommitted changes" if commit.patch else ""
+    base = f"base      {commit.base.run}" if commit.base else "base      none"
+    marked = mark_words(record)
+    silent = [f"unreported {clean(said)}" for said in unreported(record)]
+    return [
+        f"{verdict_head(record)}{record.run.id}" + (f" · {reason}" if reason else ""),
+        *([f"marked    {clean(marked, 300)}"] if marked else []),
+        f"commit    {short(commit.sha)}{where}{dirty}: {clean(commit.subject, 120)}",
+        f"{base} · created {record.run.created} · attempt {record.run.attempt}",
+        *silent,
+    ]
+
+
+def _stages(record: Record) -> list[str]:
+    lines = []
+    for name, info in stages_in_order(record):
+        spent = format_seconds(info.seconds) if info.seconds is not None else "-"
+        said = clean(info.message or info.state, 160)
+        lines.append(f"{STAGE_MARKS[info.state]} {name:<10}{spent:>12}  {said}")
+    return lines
+
+
+def _gates(record: Record) -> list[str]:
+    lines = [f"{MARKS[gate.verdict]} {clean(gate.name, 40)}: {clean(gate.reason)}" for gate in gate_order(record.gates)]
+    rows = [f"  {MARKS[row.pinned]} {clean(row.name, 20):<12} {clean(row.by, 300)}" for row in pinned_rows(record)]
+    return [*lines, *(["  pinned:", *rows] if rows else [])]
+
+
+def _metrics(record: Record) -> list[str]:
+    return [_metric_line(judge(name, record.metrics[name])) for name in sorted(record.metrics)] + _curve(record)
+
+
+def _metric_line(judged: JudgedMetric) -> str:
+    mark = SIDE_MARKS[judged.side] if judged.side != "unknown" else " "
+    return f"{mark} {_value_words(judged)}"
+
+
+def _value_words(judged: JudgedMetric) -> str:
+    metric = judged.metric
+    text = f"{clean(judged.name, 60)} {quantity(metric.value, metric.unit)}"
+    if metric.base_band and judged.band is not None:
+        return f"{text} against {format_number(metric.base_band.center)} ± {percent(judged.band)}"
+    if metric.base is not None:
+        return f"{text} against {quantity(metric.base, metric.unit)}"
+    if metric.band and metric.band.center:
+        return (
+            f"{text}, band {format_number(metric.band.center)} ± {percent(metric.band.half / abs(metric.band.center))}"
+        )
+    return text
+
+
+def _curve(record: Record) -> list[str]:
+    values = [point.value for point in record.curve.points]
+    line = f"  {clean(record.curve.metric, 40)} {sparkline(values, 32)} {format_number(values[-1])}" if values else ""
+    return [line] if line else []
+
+
+def _plan(record: Record) -> list[str]:
+    plan = record.plan
+    if plan is None:
+        return []
+    mesh = f" ({words})" if (words := mesh_words(plan.mesh)) else ""
+    chosen = f"{plan.name}{mesh}, {plan.world_size} ranks, {plan.precision}: {clean(plan.reason)}"
+    lines = [f"plan      {program_decides(record) or chosen}"]
+    if plan.measured.step_seconds:
+        off = forecast_off(record)
+        known = f", {percent(off, signed=True)} against forecast" if off is not None else ", no forecast"
+        held = "a rank" if plan.device == "cuda" else "a rank's whole process"
+        memory = f" · {format_bytes(plan.measured.memory_bytes)} {held}" if plan.measured.memory_bytes else ""
+        lines.append(f"          step {step_time(plan.measured.step_seconds)}{known}{memory}")
+    if parts := part_words(record):
+        lines.append(f"          forecast {parts}")
+    return lines
+
+
+def _time(record: Record) -> list[str]:
+    if record.ledger is None:
+        return []
+    causes = " · ".join(f"{cause} {percent(share)}" for cause, _, share in ledger_rows(record.ledger)[:6])
+    held = f"{format_seconds(record.ledger.allocated_seconds)} of {time_of(record.ledger.resource)}"
+    slow = [f"slow      {clean(said)}" for said in held_up(record)]
+    return [f"time      {held}: {causes}", f"          useful share {share_words(record.ledger.useful_share)}", *slow]
+
+
+def _rest(record: Record) -> list[str]:
+    lines = []
+    if proof := record.proof:
+        price = proof.loss_price
+        loss = f"same loss: {proof.same_loss}" if price is None else f"lossy exchange cost {price:+.2g} of loss"
+        lines.append(f"proof     {proof.plan}: {proof.tensors_equal} of {proof.tensors} tensors equal · {loss}")
+    lines += [
+        f"drill     {drill.name}: {drill.result.replace('_', ' ')} {clean(drill.reason)}" for drill in record.drills
+    ]
+    if said := outputs_text(record):
+        lines.append(f"outputs   {clean(said)}")
+    return [*lines, f"store     {record.prefix}"]

@@ -1,0 +1,133 @@
+"""Speed, restarts and samples of a training, and the parts of a step as forecast and as measured. Pure."""
+
+from dataclasses import dataclass
+
+from gangline.report.text import clean, percent, step_time
+from gangline.spec.forecast import PARTS
+from gangline.spec.measurements import Samples, Training
+from gangline.spec.record import PlanInfo, Record
+from gangline.units import format_bytes, format_count
+
+_SOURCES = {
+    "node": "from the memory of its own nodes",
+    "peer": "from the memory of other nodes",
+    "store": "from the store",
+    "living": "from the living replicas",
+}
+
+
+def training_rows(record: Record) -> list[tuple[str, str]]:
+    """(name, sentence), in the order they are shown; nothing of a run that has not trained."""
+    training = record.training
+    if training is None:
+        return []
+    rows = [
+        ("speed", _speed(record, training)),
+        ("traffic", _traffic(training)),
+        ("starts", _starts(record, training)),
+        ("samples", _samples(training)),
+    ]
+    return [(name, said) for name, said in rows if said]
+
+
+def _speed(record: Record, training: Training) -> str:
+    """Model arithmetic, and its share of what the devices can do: the MFU."""
+    if training.flops_per_second is None or record.plan is None:
+        return ""
+    rate = f"{format_count(training.flops_per_second)}flop/s of model arithmetic"
+    share, devices = record.metrics.get("mfu"), _devices(record.plan)
+    if share is None:
+        return f"{rate}; MFU not known: no published peak for {devices} in {record.plan.precision}"
+    peak = record.plan.forecast.device_flops
+    each = f" ({format_count(peak)}flop/s each)" if peak else ""
+    return (
+        f"{rate}, MFU {percent(share.value)} of {record.plan.world_size} × {devices} in {record.plan.precision}{each}"
+    )
+
+
+def _devices(plan: PlanInfo) -> str:
+    return clean(plan.device_name, 60) or ("CPU cores" if plan.device == "cpu" else "this GPU")
+
+
+def _traffic(training: Training) -> str:
+    sent = training.wire_bytes_per_step
+    return f"{format_bytes(sent)} a step from rank 0 to other ranks, over TCP" if sent else ""
+
+
+def _starts(record: Record, training: Training) -> str:
+    if record.gang is None:
+        return ""
+    begun = [_number(record.gang.generations, "generation"), _number(record.gang.restarts, "restart")]
+    went_on = [
+        f"{_times(training.resumes[word])} {said}" for word, said in _SOURCES.items() if word in training.resumes
+    ]
+    said = ", ".join(begun) + (f"; went on {', '.join(went_on)}" if went_on else "")
+    return said + (f"; {_number(training.rollbacks, 'rollback')}" if training.rollbacks else "")
+
+
+def _samples(training: Training) -> str:
+    redone = f"{_number(training.steps_redone, 'step')} done again" if training.steps_redone else ""
+    found = training.samples
+    return "; ".join(filter(None, [_fate(found) if found else "", redone]))
+
+
+def _fate(found: Samples) -> str:
+    left_out = f"; {found.skipped:,} skipped as not finite" if found.skipped else ""
+    unknown = f"; {found.unknown:,} unknown: who took them died before it told" if found.unknown else ""
+    return f"{found.trained:,} trained, {_none(found.lost)} lost, {_none(found.repeated)} repeated{left_out}{unknown}"
+
+
+def _none(count: int) -> str:
+    return f"{count:,}" if count else "none"
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count or 'no'} {noun}{'' if count in {0, 1} else 's'}"
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+SHOWN_SHARE = 0.005
+"""Of a step, below which a part is not worth a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartRow:
+    """One part; None: not known."""
+
+    name: str
+    forecast: float | None
+    measured: float | None
+    origin: str
+    """Where the forecast came from."""
+
+
+def part_rows(record: Record) -> list[PartRow]:
+    """In the order of PARTS; nothing where neither a forecast nor a measurement told parts."""
+    if record.plan is None:
+        return []
+    before = {term.part: term for term in record.plan.forecast.terms}
+    after = {term.part: term.seconds for term in record.plan.measured.terms}
+    steps = (record.plan.forecast.step_seconds, record.plan.measured.step_seconds)
+    least = SHOWN_SHARE * max(each or 0.0 for each in steps)
+    rows = [
+        PartRow(
+            name=part,
+            forecast=before[part].seconds if part in before else None,
+            measured=after.get(part),
+            origin=before[part].origin if part in before else "not forecast",
+        )
+        for part in PARTS
+    ]
+    return [row for row in rows if max(row.forecast or 0.0, row.measured or 0.0) > least]
+
+
+def part_words(record: Record) -> str:
+    """`compute 198 ms, measured 219 ms · communication ...`; empty: no parts are known."""
+    return " · ".join(f"{row.name} {_time(row.forecast)}, measured {_time(row.measured)}" for row in part_rows(record))
+
+
+def _time(seconds: float | None) -> str:
+    return "unknown" if seconds is None else clean(step_time(seconds))

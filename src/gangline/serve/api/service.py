@@ -1,0 +1,207 @@
+"""The state that handlers share: context, sessions, limits, watchers of runs, run counts, health of the store."""
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from time import monotonic
+from urllib.parse import urlsplit
+
+from gangline.errors import IntegrityError, StorageError, UsageError
+from gangline.line.record import runs
+from gangline.serve.context.health import DatabaseReadiness, StoreHealth
+from gangline.serve.context.quarantine import refuse_in
+from gangline.serve.context.service_context import ServiceContext
+from gangline.serve.database.types import RunRow, row_of
+from gangline.serve.runs.index_row import checked_row
+from gangline.serve.runs.record_reader import read_record
+from gangline.serve.runs.run_stopper import RunStopper
+from gangline.serve.runs.watchers import RunWatchers
+from gangline.serve.web.body_limits import BodyMemory
+from gangline.serve.web.rate_limits import RequestLimits, StreamSlots, TokenBuckets
+from gangline.serve.web.responses import RETRY_SECONDS, RequestRefused
+from gangline.serve.web.sessions import LoginLinks, Sessions, load_or_create_key
+from gangline.spec.record import Record
+from gangline.storage.objects.protocol import Blob, ObjectStore
+
+COUNT_SECONDS = 2.0
+"""As old as a count may be: the index looks at open runs no oftener."""
+MOST_COUNTS = 256
+"""Sets of projects that are remembered, one for each kind of reader."""
+Counts = Mapping[tuple[str, str], int]
+
+
+class RunCounts:
+    """Runs by (project, verdict), counted at most once in `SECONDS` for the same projects; thread-safe."""
+
+    def __init__(self, count: Callable[[Sequence[str] | None], Counts], clock: Callable[[], float] = monotonic) -> None:
+        self._count, self._clock = count, clock
+        self._kept: dict[tuple[str, ...] | None, tuple[float, Counts]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, projects: tuple[str, ...] | None) -> Counts:
+        with self._lock:
+            kept = self._kept.get(projects)
+            if kept is not None and self._clock() - kept[0] < COUNT_SECONDS:
+                return kept[1]
+        found = self._count(projects)
+        with self._lock:
+            if len(self._kept) >= MOST_COUNTS:
+                self._kept.clear()
+            self._kept[projects] = (self._clock(), found)
+        return found
+
+
+RUN = re.compile(r"[a-z][a-z0-9-]{0,19}-[0-9a-f]{8}-[a-z2-7]{6}")
+_ORDER = re.compile(r"[0-9]{1,15}")
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True)
+class Service:
+    """State of one application."""
+
+    desk: ServiceContext
+    limits: RequestLimits = RequestLimits()
+
+    @cached_property
+    def port(self) -> int:
+        return int(self.desk.site.serve.listen.rsplit(":", 1)[1])
+
+    @cached_property
+    def hosts(self) -> frozenset[str]:
+        """Names that the service answers to: a page elsewhere may point its own name at our address."""
+        public = urlsplit(self.desk.site.serve.public_url or "").hostname
+        bound = self.desk.site.serve.listen.rsplit(":", 1)[0].strip("[]")
+        return LOOPBACK | {name.lower() for name in (public, bound) if name and name not in {"0.0.0.0", "::"}}  # noqa: S104  # the wildcard is no name
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        secure = (self.desk.site.serve.public_url or "").startswith("https://")
+        key = load_or_create_key(self.desk.home / "session-key")
+        return Sessions(key, secure=secure, port=self.port, clock=self.desk.clock)
+
+    @cached_property
+    def links(self) -> LoginLinks:
+        return LoginLinks(self.desk.clock)
+
+    @cached_property
+    def tallies(self) -> RunCounts:
+        return RunCounts(self.desk.database.runs.counts)
+
+    @cached_property
+    def slots(self) -> StreamSlots:
+        return StreamSlots(most=self.limits.streams, most_each=self.limits.streams_each)
+
+    @cached_property
+    def room(self) -> BodyMemory:
+        """Memory of bodies."""
+        return BodyMemory()
+
+    @cached_property
+    def guesses(self) -> TokenBuckets:
+        """Tokens that nobody has, by address."""
+        return TokenBuckets(self.limits.guesses_per_second, self.limits.guesses_burst)
+
+    def refuse_guess(self, peer: str) -> None:
+        """Count a token that nobody has.
+
+        Raises:
+            Refused: 429, too many came from this address.
+        """
+        wait = self.guesses.take(peer)
+        if wait:
+            said = f"too many tokens that nobody has came from this address; again in {wait:.0f} s"
+            raise RequestRefused(429, said, {"Retry-After": str(int(wait) + 1)})
+
+    @property
+    def health(self) -> StoreHealth:
+        return self.desk.health
+
+    @cached_property
+    def readiness(self) -> DatabaseReadiness:
+        return DatabaseReadiness(self.desk.database)
+
+    @cached_property
+    def watchers(self) -> RunWatchers:
+        return RunWatchers(self.desk)
+
+    @cached_property
+    def stopper(self) -> RunStopper:
+        return RunStopper(self.desk)
+
+    def close(self) -> None:
+        """Let streams go; stops that go on are daemons, and what they leave is found again by its mark."""
+        self.watchers.close()
+
+    @contextmanager
+    def store(self) -> Iterator[ObjectStore]:
+        """The store, for what cannot be answered without it; an outage is remembered.
+
+        Raises:
+            Refused: 503, at once while it is known to be away.
+            StorageError: It went away just now.
+        """
+        said = self.health.trouble()
+        if said is not None:
+            raise RequestRefused(503, f"the store is away: {said}", {"Retry-After": RETRY_SECONDS})
+        try:
+            yield self.desk.store
+        except StorageError as error:
+            self.health.failed(error)
+            raise
+
+    def project_of_run(self, run: str) -> str | None:
+        row = self.find_row(run)
+        return row.project if row else None
+
+    def project_of_order(self, order: str) -> str | None:
+        found = self.desk.database.orders.get(int(order)) if _ORDER.fullmatch(order) else None
+        return found.project if found else None
+
+    def find_row(self, run: str) -> RunRow | None:
+        """The run as the index knows it, else as the store does: it may have been born a moment ago."""
+        if not RUN.fullmatch(run):
+            return None
+        row = self.desk.database.runs.get(run)
+        if row is None and self.health.trouble() is None:
+            row = self._row_in_store(run)
+            if row is not None:
+                self.desk.database.runs.put([row])
+        return row
+
+    def row(self, run: str) -> RunRow:
+        """As `find_row`, for a run that the gate has let through."""
+        row = self.find_row(run)
+        if row is None:
+            raise RequestRefused(404, "the run is gone")
+        return row
+
+    def record_blob(self, run: str) -> tuple[Blob, Record]:
+        """The record as it is in the store, byte for byte, and read.
+
+        Raises:
+            Refused: The store is away, the record was deleted, or what lies there is not the record of its key.
+        """
+        prefix = self.row(run).prefix
+        with self.store() as store:
+            try:
+                found = read_record(store, prefix)
+            except IntegrityError as error:
+                refuse_in(self.desk.quarantine, store, f"{prefix}/record.json", error)
+                raise RequestRefused(409, f"its record cannot be read: {error}") from error
+        if found is None:
+            raise RequestRefused(404, "its record is gone from the store")
+        return found
+
+    def record(self, run: str) -> Record:
+        return self.record_blob(run)[1]
+
+    def _row_in_store(self, run: str) -> RunRow | None:
+        with self.store() as store:
+            try:
+                return checked_row(row_of(runs.find_run(store, run)))
+            except (UsageError, IntegrityError):  # the index finds it, and tells of it
+                return None

@@ -1,0 +1,1 @@
+"""What requests and workers of the service share: accounts, limits, telemetry."""

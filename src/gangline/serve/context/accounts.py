@@ -1,0 +1,90 @@
+"""Accounts by token: the site's token file, the service's own local token, and the tokens in the database.
+
+Only SHA-256 digests are compared. A token is 32 random bytes after `gl_`, so its digest needs no salt. `permissions`
+says what a principal may do.
+"""
+
+import hmac
+import secrets
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from time import time
+from typing import Any
+
+from gangline.errors import ConfigError
+from gangline.serve.database.protocol import Tokens
+from gangline.serve.database.types import ROLES, Principal
+
+PREFIX = "gl_"
+MOST_CHARACTERS = 200
+"""A longer bearer is nobody's."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownToken:
+    """A token of the site's file, or of this service alone."""
+
+    digest: str
+    principal: Principal
+
+
+class Accounts:
+    """Finds the principal behind a token."""
+
+    def __init__(self, tokens: Tokens, known: tuple[KnownToken, ...] = (), clock: Callable[[], float] = time) -> None:
+        self.tokens = tokens
+        self._known = known
+        self._clock = clock
+
+    def of_token(self, token: str) -> Principal | None:
+        """None for whoever we do not know."""
+        return self.of_digest(digest_of(token)) if len(token) <= MOST_CHARACTERS else None
+
+    def of_digest(self, digest: str) -> Principal | None:
+        """Of a token that was shown before; revoked and ended ones are gone."""
+        found = [each.principal for each in self._known if hmac.compare_digest(each.digest, digest)]
+        return found[0] if found else self.tokens.find(digest, now=self._clock())
+
+
+def new_token() -> str:
+    return PREFIX + secrets.token_urlsafe(32)
+
+
+def digest_of(token: str) -> str:
+    return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def read_token_file(text: str, *, named: str) -> tuple[KnownToken, ...]:
+    """Tokens of a TOML file: `[[token]]` with `name`, `digest` and `roles`, a table of project (or `*`) to role.
+
+    Raises:
+        ConfigError: All that is wrong with it, none of its values repeated.
+    """
+    try:
+        plain = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{named}: wanted TOML with [[token]] tables, found: {error}") from error
+    entries = plain.get("token", [])
+    if set(plain) - {"token"} or not isinstance(entries, list):
+        raise ConfigError(f"{named}: wanted [[token]] tables alone; gangline token add --file prints one")
+    problems = [f"{named}: token {at}: {said}" for at, each in enumerate(entries, 1) if (said := _wrong(each))]
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return tuple(
+        KnownToken(each["digest"], Principal(name=each["name"], roles=dict(each["roles"]))) for each in entries
+    )
+
+
+def _wrong(entry: Any) -> str | None:
+    if not isinstance(entry, Mapping) or set(entry) != {"name", "digest", "roles"}:
+        return "wanted name, digest and roles, and nothing else"
+    digest, roles = entry["digest"], entry["roles"]
+    if not isinstance(entry["name"], str) or not entry["name"]:
+        return "wanted a name"
+    if not isinstance(digest, str) or len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+        return "wanted digest to be a SHA-256 in 64 hexadecimal letters; never put the token itself here"
+    if not isinstance(roles, Mapping) or not roles or not all(role in ROLES for role in roles.values()):
+        return f"wanted roles as a table of project (or *) to one of {', '.join(ROLES)}"
+    return None

@@ -1,0 +1,66 @@
+"""Health of store and database: the last known state of the store, and a cached write probe of the database.
+
+Ready means that a delivery would be stored. A probe costs a disk write, so its result holds for a few seconds.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+
+from gangline.errors import StorageError
+from gangline.serve.database.protocol import Database
+from gangline.serve.database.types import DatabaseProblem
+
+
+class StoreHealth:
+    """One sentence, or none; safe from any thread."""
+
+    def __init__(self) -> None:
+        self._said: str | None = None
+
+    def failed(self, error: StorageError) -> None:
+        self._said = str(error)
+
+    def answered(self) -> None:
+        self._said = None
+
+    def trouble(self) -> str | None:
+        """One sentence while the store is away."""
+        return self._said
+
+
+FRESH_SECONDS = 5.0
+PROBE_TIMEOUT_SECONDS = 3.0
+"""Then whoever asks meanwhile hears that the disk, or the database, does not answer."""
+log = structlog.get_logger()
+
+
+class DatabaseReadiness:
+    """One look at the database at a time, from any thread."""
+
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._database, self._clock = database, clock
+        self._found: DatabaseProblem | None = None
+        self._fresh_until = float("-inf")
+        self._lock = threading.Lock()
+
+    def trouble(self) -> DatabaseProblem | None:
+        """What was wrong at most FRESH_SECONDS ago."""
+        if not self._lock.acquire(timeout=PROBE_TIMEOUT_SECONDS):
+            return DatabaseProblem("does not answer", "a write to the database has been waiting for long")
+        try:
+            if self._fresh_until <= self._clock():
+                self._look()
+            return self._found
+        finally:
+            self._lock.release()
+
+    def _look(self) -> None:
+        found = self._database.check()
+        if found is not None and found != self._found:
+            log.warning("not_ready", cause=found.said)
+        elif found is None and self._found is not None:
+            log.warning("ready_again")
+        self._found, self._fresh_until = found, self._clock() + FRESH_SECONDS

@@ -1,0 +1,163 @@
+"""Integrity of an SQLite file: damage is found at the start, moved aside, and reported in one sentence.
+
+Three checks: SQLite's own check of its structure, the seal of every row, and a mark file with the number of
+acknowledged commits.
+"""
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from gangline.errors import StorageError
+from gangline.serve.database import schema
+from gangline.serve.database.engine import Row
+from gangline.serve.database.row_checksums import TABLES, columns, is_intact, placeholders, seal
+from gangline.serve.database.sqlite_connection import TYPES, SqliteSession, connect, transaction
+
+
+class Mark:
+    """How many commits were acknowledged, in a file of its own beside the database."""
+
+    def __init__(self, database: Path) -> None:
+        self._path = Path(f"{database}.mark")
+
+    def read(self) -> int:
+        """0 where there is none, or one that cannot be read."""
+        try:
+            number, _, check = self._path.read_text("ascii").strip().partition(" ")
+        except (OSError, UnicodeDecodeError):
+            return 0
+        return int(number) if number.isdecimal() and check == seal([number]) else 0
+
+    def write(self, generation: int) -> None:
+        text = f"{generation:020d}"
+        with self._path.open("r+b" if self._path.exists() else "w+b", buffering=0) as file:
+            file.write(f"{text} {seal([text])}\n".encode())
+
+
+def next_generation(connection: sqlite3.Connection) -> int:
+    """Count this commit, inside its transaction."""
+    rows = connection.execute(
+        "INSERT INTO meta (name, value) VALUES ('generation', 1)"
+        " ON CONFLICT (name) DO UPDATE SET value = value + 1 RETURNING value"
+    ).fetchall()
+    return int(rows[0][0])
+
+
+@contextmanager
+def opening(database: Path) -> Iterator["str | None"]:
+    """Look at the file before it is used, unless another process uses it already: it has looked then.
+
+    Yields:
+        What was put aside and lost, in one sentence; None where all is well.
+
+    Raises:
+        StorageError: The folder cannot be written.
+    """
+    try:
+        database.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = Path(f"{database}.lock").open("ab")  # noqa: SIM115  # closed by whoever uses the database
+    except OSError as error:
+        raise StorageError(
+            f"wanted to write {database.parent}, found: {error.strerror}; name another serve.home"
+        ) from error
+    with closing(file):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            yield None
+            return
+        said = restore(database)
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield said
+
+
+def restore(database: Path) -> str | None:
+    """Put a damaged database aside and keep its whole rows in a new one; what was found, None where all is well."""
+    trouble = examine(database) if database.exists() else None
+    if trouble is None:
+        return None
+    aside = Path(f"{database}.damaged-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}")
+    kept = _salvage(database)
+    fresh = _write_anew(database, kept)
+    for end in ("-wal", "-shm", ""):
+        with contextlib.suppress(FileNotFoundError):
+            Path(f"{database}{end}").rename(f"{aside}{end}")
+    fresh.rename(database)
+    counts = ", ".join(f"{len(rows)} {table}" for table, rows in kept.items())
+    return (
+        f"the database was damaged ({trouble}) and lies at {aside}; kept: {counts}. What is missing comes again:"
+        " runs from their records, pushes from the heads of their branches; orders of the API and tokens do not"
+    )
+
+
+def examine(database: Path) -> str | None:
+    """What is wrong with the file, in a few words; None: it is what was written."""
+    try:
+        with closing(_leniently(database)) as connection:
+            said = connection.execute("PRAGMA integrity_check(1)").fetchall()
+            if said != [("ok",)]:
+                return f"its structure is broken: {said[0][0]}"
+            return _unsealed(connection) or _behind(connection, Mark(database).read())
+    except sqlite3.Error as error:
+        return str(error)
+
+
+def _leniently(database: Path) -> sqlite3.Connection:
+    """A connection that reads on where a text is none any more: its seal tells."""
+    connection = sqlite3.connect(database, isolation_level=None)
+    connection.text_factory = lambda data: data.decode(errors="surrogateescape")
+    return connection
+
+
+def _unsealed(connection: sqlite3.Connection) -> str | None:
+    present = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    for table in TABLES:
+        if table in present:
+            bad = sum(not is_intact(row) for row in connection.execute(f"SELECT {columns(table)} FROM {table}"))
+            if bad:
+                return f"{bad} rows of {table} changed on the disk"
+    return None
+
+
+def _behind(connection: sqlite3.Connection, acknowledged: int) -> str | None:
+    try:
+        rows = connection.execute("SELECT value FROM meta WHERE name = 'generation'").fetchall()
+    except sqlite3.OperationalError:
+        rows = []
+    found = int(rows[0][0]) if rows else 0
+    return f"{acknowledged - found} acknowledged commits are gone" if found < acknowledged else None
+
+
+def _salvage(database: Path) -> dict[str, list[Row]]:
+    """Rows of each table whose seal holds, as far as they can be read."""
+    kept: dict[str, list[Row]] = {table: [] for table in TABLES}
+    with contextlib.suppress(sqlite3.Error), closing(_leniently(database)) as connection:
+        for table, rows in kept.items():
+            with contextlib.suppress(sqlite3.Error):
+                for row in connection.execute(f"SELECT {columns(table)} FROM {table} NOT INDEXED"):
+                    if is_intact(row):
+                        rows.append(row)  # what was read before an error stays
+    return kept
+
+
+def _write_anew(database: Path, kept: dict[str, list[Row]]) -> Path:
+    """A database beside the damaged one, of the rows that are whole."""
+    fresh = Path(f"{database}.new")
+    fresh.unlink(missing_ok=True)
+    with closing(connect(fresh)) as connection, transaction(connection):
+        session = SqliteSession(connection)
+        schema.bring_up(session, TYPES)
+        for table, rows in kept.items():
+            for row in rows:
+                session.change(f"INSERT OR IGNORE INTO {table} ({columns(table)}) VALUES ({placeholders(row)})", *row)
+        session.change("UPDATE meta SET value = (SELECT COALESCE(MAX(id), 0) FROM orders) WHERE name = 'orders'")
+        session.change("INSERT INTO meta (name, value) VALUES ('generation', ?)", Mark(database).read())
+        session.change("INSERT INTO turns (project, served) SELECT DISTINCT project, 0 FROM orders")
+    return fresh

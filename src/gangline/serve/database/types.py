@@ -1,0 +1,181 @@
+"""Data types of the service: orders, index rows of runs, principals, filters. Frozen data, no I/O."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gangline.errors import IntegrityError
+from gangline.report.facts import (
+    Side,
+    headline,
+    plan_words,
+    stages_in_order,
+    total_seconds,
+    verdict_reason,
+    verdict_word,
+)
+from gangline.spec.record import Record, Trust, run_prefix
+from gangline.spec.run_flags import flags_of
+
+Role = Literal["reader", "runner", "maintainer", "admin"]
+ROLES: tuple[Role, ...] = ("reader", "runner", "maintainer", "admin")
+"""Each may do what those before it may: look; start and cancel; approve forks and promote; tokens and everything."""
+OrderState = Literal["queued", "driving", "parked", "done", "dropped", "quarantined"]
+Cause = Literal["push", "pull_request", "schedule", "api", "sweep"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Principal:
+    """Who calls."""
+
+    name: str
+    roles: dict[str, Role] = field(default_factory=dict)
+    """By project; `*` is every project."""
+
+    def may(self, role: Role, project: str) -> bool:
+        held = [self.roles[key] for key in ("*", project) if key in self.roles]
+        return any(ROLES.index(each) >= ROLES.index(role) for each in held)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """One thing to build: what stands at a ref when it is taken up, or a commit that was named."""
+
+    id: int = 0
+    """Given by the database."""
+    project: str
+    forge: str | None = None
+    """As in `[forge.NAME]`; none: a repository of this machine (`serve.repositories`)."""
+    repository: str = ""
+    """On the forge: `owner/name`."""
+    ref: str
+    """`refs/heads/<branch>`, or the ref of a pull request's head."""
+    commit: str | None = None
+    """None: whatever stands at the ref; then found when it is taken up and written here."""
+    branch: str | None = None
+    pull_request: int | None = None
+    trust: Trust = "own"
+    cause: Cause = "push"
+    overrides: tuple[str, ...] = ()
+    again: bool = False
+    asked_by: str = ""
+    """Principal or delivery."""
+    state: OrderState = "queued"
+    run: str | None = None
+    """Run id, once there is one."""
+    tries: int = 0
+    not_before: float = 0.0
+    """Seconds since the epoch; earlier it is left alone."""
+    note: str = ""
+    """Why it is parked, dropped or quarantined; one sentence."""
+    created: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseProblem:
+    """What keeps the database from its work."""
+
+    words: str
+    """After `database`: `is damaged`; no path, no host, as anybody may read it."""
+    said: str
+    """The whole of it, for the log."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRow:
+    """A run as lists show it: a copy of parts of its record, never the truth."""
+
+    run: str
+    project: str
+    commit: str
+    branch: str | None
+    subject: str
+    pull_request: int | None
+    trust: str
+    state: str
+    verdict: str
+    """As in the record; `open` while it runs."""
+    reason: str
+    attempt: int
+    created: str
+    plan: str | None
+    metric: str | None
+    """Name of the headline metric."""
+    value: float | None
+    base: float | None
+    side: Side
+    seconds: float
+    stage: str
+    """The stage that failed; without one the last that is not waiting."""
+    waiting: str | None
+    """Who holds what the gang waits for."""
+    exit_code: int | None
+    seq: int
+    """Of the record that the row was made from; a row never goes back."""
+    marks: str = ""
+    """`experiment`, `dirty`, `drilled`: it is never a base and never published."""
+
+    def __post_init__(self) -> None:
+        if project_of(self.run) != self.project:
+            raise IntegrityError(f"{self.run[:80]} is no run of {self.project[:40]}")
+
+    @property
+    def prefix(self) -> str:
+        return run_prefix(self.project, self.commit, self.run)
+
+
+def project_of(run: str) -> str:
+    """Whose run that is, by its id alone."""
+    return run.rsplit("-", 2)[0]
+
+
+def row_of(record: Record) -> RunRow:
+    """What lists show of a record as it stands."""
+    judged = headline(record)
+    band = judged.metric.base_band if judged else None
+    begun = [name for name, info in stages_in_order(record) if info.state != "waiting"]
+    failed = [name for name, info in stages_in_order(record) if info.state == "failed"]
+    waiting = record.gang.waiting if record.gang and record.run.state == "open" else None
+    return RunRow(
+        run=record.run.id,
+        project=record.run.project,
+        commit=record.commit.sha,
+        branch=record.commit.branch,
+        subject=record.commit.subject,
+        pull_request=record.commit.pull_request,
+        trust=record.commit.trust,
+        state=record.run.state,
+        verdict=verdict_word(record),
+        reason=verdict_reason(record),
+        attempt=record.run.attempt,
+        created=record.run.created,
+        plan=plan_words(record),
+        metric=judged.name if judged else None,
+        value=judged.metric.value if judged else None,
+        base=band.center if band else judged.metric.base if judged else None,
+        side=judged.side if judged else "unknown",
+        seconds=total_seconds(record),
+        stage=(failed or begun or ["resolve"])[-1],
+        waiting=waiting.who if waiting else None,
+        exit_code=record.run.exit_code,
+        seq=record.seq,
+        marks=" · ".join(flags_of(record)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFilter:
+    """What a list shows; every part that is given must hold."""
+
+    projects: tuple[str, ...] | None = None
+    """Those the principal may read; None: all."""
+    project: str | None = None
+    branch: str | None = None
+    commit: str | None = None
+    """Beginning of an object name."""
+    verdict: str | None = None
+    pull_request: int | None = None
+    text: str | None = None
+    """Somewhere in subject, branch or run id."""
+    before: tuple[str, str] | None = None
+    """(created, run) of the last row of the page before: pages go from new to old."""
+    limit: int = 50

@@ -1,0 +1,119 @@
+"""`gangline run` as a child process in a session of its own: it outlives the service, which finds it again.
+
+    ORDERS/<order>/<start>/{out,err,pid}     its JSON lines, its messages, its process id
+
+The outcome of a run is in its record; the folder only tells which run the driver created.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from gangline import procfs
+from gangline.errors import storage_errors
+from gangline.sanitize import clean
+
+MOST_MESSAGE_BYTES = 4096
+END_SECONDS = 5.0
+"""From being asked to stop to being killed."""
+LOOK_SECONDS = 0.05
+PROGRAM = (sys.executable, "-P", "-m", "gangline", "run", "--json")
+"""What drives a run; modules of the folder it is started in are not looked for."""
+
+
+class DriverProcess:
+    """One start of a driver; `process` where this service started it."""
+
+    def __init__(self, folder: Path, process: "subprocess.Popen[bytes] | None" = None) -> None:
+        self.folder = folder
+        self._process = process
+
+    @staticmethod
+    def start(orders: Path, order: int, command: Sequence[str], *, environ: Mapping[str, str]) -> "DriverProcess":
+        """Run `command` with a session of its own; raises StorageError where its folder cannot be written."""
+        number = 1 + max((int(each.name) for each in _starts(orders, order)), default=0)
+        folder = orders / str(order) / str(number)
+        with storage_errors(folder):
+            folder.mkdir(parents=True, mode=0o700)
+            with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+                process = subprocess.Popen(
+                    command, cwd=folder, env=dict(environ), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                    start_new_session=True,
+                )  # fmt: skip
+            (folder / "pid").write_text(f"{process.pid} {procfs.start_time(process.pid) or 0}", "ascii")
+        return DriverProcess(folder, process)
+
+    @staticmethod
+    def newest(orders: Path, order: int) -> "DriverProcess | None":
+        """The last start of an order, by whichever service."""
+        found = max(_starts(orders, order), key=lambda each: int(each.name), default=None)
+        return None if found is None else DriverProcess(found)
+
+    def run(self) -> str | None:
+        """Name of its run, once it has told."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError), (self.folder / "out").open("rb") as out:
+            line = out.readline(MOST_MESSAGE_BYTES)
+            return str(json.loads(line)["run"]) if line.endswith(b"\n") else None
+        return None
+
+    def poll(self) -> int | None:
+        """Its exit code once it has ended and is known: another service's child leaves none."""
+        return None if self._process is None else self._process.poll()
+
+    def leave(self) -> None:
+        """It goes on without this service."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.returncode = 0  # or the handle complains once it is forgotten
+
+    def end(self) -> None:
+        """Ask it to stop, with all that it started, then make it; whichever service started it."""
+        for kind, seconds in ((signal.SIGTERM, END_SECONDS), (signal.SIGKILL, END_SECONDS)):
+            deadline = time.monotonic() + seconds
+            if self.is_alive():
+                with contextlib.suppress(OSError, ValueError):
+                    os.killpg(self._pid()[0], kind)
+            while self.is_alive() and time.monotonic() < deadline:
+                time.sleep(LOOK_SECONDS)
+
+    def is_alive(self) -> bool:
+        if self._process is not None:
+            return self._process.poll() is None
+        try:
+            return procfs.is_alive(*self._pid())
+        except (OSError, ValueError):
+            return False
+
+    def _pid(self) -> tuple[int, int]:
+        """And when it began."""
+        pid, start = (self.folder / "pid").read_text("ascii").split()
+        return int(pid), int(start)
+
+    def said(self) -> str:
+        """The last line of what it complained of."""
+        try:
+            with (self.folder / "err").open("rb") as err:
+                err.seek(max(0, err.seek(0, os.SEEK_END) - MOST_MESSAGE_BYTES))
+                data = err.read(MOST_MESSAGE_BYTES)
+        except OSError:
+            return ""
+        lines = [line for line in data.decode(errors="replace").splitlines() if line.strip()]
+        return clean(lines[-1].removeprefix("error: "), limit=400) if lines else ""
+
+
+def remove_folders_except(orders: Path, held: Collection[int], *, older_than: float) -> None:
+    """Remove what is left of orders that nobody has in hand and that began before `older_than`."""
+    for folder in orders.iterdir() if orders.is_dir() else []:
+        if folder.name.isdecimal() and int(folder.name) not in held and folder.stat().st_mtime < older_than:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _starts(orders: Path, order: int) -> list[Path]:
+    folder = orders / str(order)
+    return [each for each in folder.iterdir() if each.name.isdecimal()] if folder.is_dir() else []

@@ -1,0 +1,71 @@
+"""Notifications to the forge about an order: the reason why no run started, late comments, tags of published models.
+
+A forge error is logged, and written to the record where there is a run; it never fails an order.
+"""
+
+import structlog
+
+from gangline.errors import ConfigError, GanglineError, StorageError
+from gangline.forge.protocol import CommitStatus
+from gangline.forge.pull_request_comment import publish_comment
+from gangline.git.clones import Clones
+from gangline.line.record.states import add_event
+from gangline.line.record.store import RecordStore
+from gangline.sanitize import clean
+from gangline.serve.context.service_context import ServiceContext
+from gangline.serve.database.types import Order
+from gangline.serve.orders.sources import CommitSource, source_of
+from gangline.spec.record import Record
+from gangline.spec.run_flags import stage
+from gangline.units import now
+
+log = structlog.get_logger()
+
+
+class OrderNotifications:
+    def __init__(self, desk: ServiceContext, clones: Clones) -> None:
+        self._desk = desk
+        self._clones = clones
+
+    def listen(self, source: CommitSource) -> None:
+        """Which versions of models others have published: their numbers are taken."""
+        try:
+            source.fetch_model_tags(self._clones)
+        except StorageError as error:  # one that stands here otherwise is told when it is sent
+            log.warning("tags_not_brought", project=source.project, cause=str(error))
+
+    def ended(self, order: Order, record: Record) -> None:
+        """Of a run that has ended: what its own driver could not tell."""
+        if order.pull_request is not None and record.commit.pull_request is None:
+            self._comment(order, record)
+        if stage(record, "publish").state == "done":
+            self._send_tags(order, record)
+
+    def refused(self, order: Order, source: CommitSource, commit: str, error: ConfigError) -> str:
+        """No run can be born of this line: whoever pushed it hears so at the forge, in the sentence returned."""
+        said = clean(str(error), limit=400)
+        if source.forge is not None and source.token is not None:
+            status = CommitStatus(context="gangline/build", state="error", description=said[:140])
+            try:
+                source.forge.set_status(source.repository, commit, status)
+            except GanglineError as trouble:
+                log.warning("status_not_set", order=order.id, cause=str(trouble))
+        return said
+
+    def _comment(self, order: Order, record: Record) -> None:
+        """The run began before its pull request was opened, and told nobody there."""
+        try:
+            publish_comment(self._desk.site, self._desk.environ, record, pull_request=order.pull_request)
+        except GanglineError as error:
+            log.warning("comment_not_written", order=order.id, run=record.run.id, cause=str(error))
+
+    def _send_tags(self, order: Order, record: Record) -> None:
+        """The tag of the published version stands in our clone; people look for it where they pushed."""
+        try:
+            source_of(self._desk, order).push_model_tags(self._clones)
+        except GanglineError as error:
+            log.warning("tags_not_sent", order=order.id, run=record.run.id, cause=str(error))
+            said = str(error)
+            RecordStore.of(self._desk.store, record).change(
+                lambda each: add_event(each, now=now(), stage="publish", kind="registry", text=said)
+            )

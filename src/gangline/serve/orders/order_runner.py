@@ -1,0 +1,284 @@
+"""Runs one order, from its ref to the end of its run; a restarted service continues at any point.
+
+No state is kept that cannot be found again: the forge knows the head of the ref, the store knows the run that answers
+the request, the lease of the run knows its driver. So no second driver is started beside a living one, and a run that
+was started is followed to its end by the holder of the order.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import structlog
+
+from gangline.errors import ConfigError, StorageError
+from gangline.forge.protocol import RefHead
+from gangline.git.bounded_process import OutputTooLarge, ProcessStopped
+from gangline.git.clones import CloneBusy, Clones
+from gangline.git.mirror import RemoteBranches
+from gangline.line.record.runs import find_run
+from gangline.line.record.store import RecordStore
+from gangline.line.run import lease
+from gangline.sanitize import clean
+from gangline.serve.context.service_context import ServiceContext
+from gangline.serve.database.types import Order
+from gangline.serve.orders.cancellation import Withdrawal, stop_runs
+from gangline.serve.orders.commit_reader import CommitContent, RunIdentity, read_commit
+from gangline.serve.orders.driver_process import PROGRAM, DriverProcess
+from gangline.serve.orders.notifications import OrderNotifications
+from gangline.serve.orders.retry_policy import after_exit, after_run
+from gangline.serve.orders.schedules import Schedules
+from gangline.serve.orders.sources import CommitSource, source_of
+from gangline.serve.orders.triggers import find_pull_request_order, line_to_run, newest_attempt
+from gangline.spec.record import Record
+from gangline.spec.run_flags import FINAL, stage
+
+CHILD_SECONDS = 0.1
+"""Between two looks at a child."""
+OTHER_SECONDS = 2.0
+"""Between two looks at a run that another drives."""
+PARKED_SECONDS = 60.0
+log = structlog.get_logger()
+
+
+class RunnerStopped(Exception):
+    """The service stops, or another one has the order: what runs is left running."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OrderRunnerContext:
+    """What every errand of a service shares."""
+
+    desk: ServiceContext
+    clones: Clones
+    schedules: Schedules
+    stopping: threading.Event
+    program: Sequence[str] = PROGRAM
+
+    @property
+    def folder(self) -> Path:
+        return self.desk.home / "orders"
+
+
+class OrderRunner:
+    """`perform` is called once, in the thread of a worker."""
+
+    def __init__(
+        self, shared: OrderRunnerContext, order: Order, *, remember: Callable[[Order], bool], follows: bool = True
+    ) -> None:
+        """`remember` writes what was learned of the order; False where another service has it by now.
+
+        Without `follows` a run that somebody else drives is not waited for: the order is parked.
+        """
+        self._shared = shared
+        self._desk = shared.desk
+        self._remember = remember
+        self._follows = follows
+        self._withdrawal = Withdrawal(shared.desk, order.id, shared.stopping)
+        self._clones = shared.clones.until(self._withdrawal.is_over)
+        self._telling = OrderNotifications(shared.desk, self._clones)
+        self.order = order
+        self.lost = self._withdrawal.lost
+
+    def perform(self) -> Order:
+        """The order as it is to be settled.
+
+        Raises:
+            Stopping: Nothing is to be settled.
+            GanglineError: It failed on the way; try again.
+        """
+        try:
+            found = self._find_started()
+            return self._begin() if found is None else self._see_through(found.commit.sha, record=found)
+        except ProcessStopped as error:
+            raise RunnerStopped from error
+        except CloneBusy as error:  # no failure of this order: somebody's fetch is slow
+            return self._parked(OTHER_SECONDS, str(error))
+
+    def _find_started(self) -> Record | None:
+        """The run that an earlier service or try began for this order."""
+        child = DriverProcess.newest(self._shared.folder, self.order.id)
+        while self.order.run is None and child is not None and child.is_alive() and child.run() is None:
+            if self._withdrawal.wait(CHILD_SECONDS):
+                self._withdrawal.let_go(child)
+                raise RunnerStopped
+        run = self.order.run or (child.run() if child else None)
+        return find_run(self._desk.store, run) if run else None
+
+    def _begin(self) -> Order:
+        order, clones = self.order, self._clones
+        source = source_of(self._desk, order)
+        head = source.head(clones, order.ref)
+        if head is None:
+            stop_runs(self._desk, order.project, order.ref, but=order.id, reason=f"{order.ref} is gone")
+            return self._dropped(f"{order.ref} is gone: nothing to build")
+        self.order = replace(order, trust="fork" if head.is_fork else "own", branch=head.branch or order.branch)
+        twin = find_pull_request_order(self._desk, clones, self.order, source, head)
+        if twin is not None:
+            return self._dropped(f"pull request {twin} asks for the same commit")
+        try:
+            return self._prepare(source, head)
+        except OutputTooLarge as error:
+            return self._refused(source, head.commit, error)
+
+    def _prepare(self, source: CommitSource, head: RefHead) -> Order:
+        """Bring the commit here; raises TooLarge where it is more than anybody looks at."""
+        order, clones = self.order, self._clones
+        source.fetch(clones, order.ref)
+        self._telling.listen(source)
+        if order.commit and not clones.is_ancestor(source.clone, order.commit, head.commit):
+            return self._dropped(f"commit {order.commit[:12]} is not on {order.ref}")
+        standing = source.standing(clones, None if head.is_fork else head.branch, head.commit)
+        return self._consider(source, replace(head, commit=order.commit or head.commit), standing)
+
+    def _consider(self, source: CommitSource, head: RefHead, standing: RemoteBranches) -> Order:
+        """What the line at this commit says, before anything of it is run."""
+        clones = self._clones
+        place = clones.checkout(source.clone, head.commit, standing=standing)
+        try:
+            read = self._read(place, head.commit)
+            line = line_to_run(self._desk, clones, self.order, source, head, read=read)
+            asked = None if isinstance(line, str) else read.demand_question()
+        except ConfigError as error:
+            return self._refused(source, head.commit, error)
+        if isinstance(line, str) or asked is None:
+            return self._dropped(str(line))
+        self._shared.schedules.note(self.order, line)
+        return self._answer(place, asked)
+
+    def _refused(self, source: CommitSource, commit: str, error: ConfigError) -> Order:
+        """An answer: no run can be born of this commit."""
+        said = self._telling.refused(self.order, source, commit, error)
+        return replace(self.order, state="done", commit=commit, note=said)
+
+    def _parked(self, seconds: float, note: str) -> Order:
+        return replace(self.order, state="parked", not_before=self._desk.clock() + seconds, note=clean(note, limit=400))
+
+    def _dropped(self, note: str) -> Order:
+        return replace(self.order, state="dropped", note=clean(note, limit=400))
+
+    def _read(self, place: Path, commit: str) -> CommitContent:
+        return read_commit(place, commit, self.order, is_over=self._clones.is_over)
+
+    def _answer(self, place: Path, asked: RunIdentity) -> Order:
+        """By the run that stands for this question, else by a new one."""
+        standing = newest_attempt(self._desk.store, asked)
+        if standing is not None and standing.run.state == "ended" and self.order.again:
+            standing = None
+        return self._see_through(asked.commit.sha, place=place, record=standing)
+
+    def _see_through(self, commit: str, *, place: Path | None = None, record: Record | None = None) -> Order:
+        """To the end of the run, driving it where nobody else does; without a record, a run is yet to be born."""
+        while True:
+            if record is not None:
+                self._learn(record.run.id, commit)
+                record = RecordStore.of(self._desk.store, record).read() or record
+                self.order = _as_recorded(self.order, record)
+                if _is_reported(record):
+                    return self._close(record)
+                if self._is_driven(record) and not self._follows:
+                    return self._parked(PARKED_SECONDS, f"{record.run.id} is driven already")
+                if self._is_driven(record):
+                    self._pause(OTHER_SECONDS)
+                    continue
+            place = place or self._place_of(commit)
+            child, code = self._drive(place, commit, is_new=record is None)
+            record = self._record_after(child, place, commit)
+            if record is None or record.run.state == "ended" or not self._is_driven(record):
+                return self._conclude(code, record, child)
+
+    def _conclude(self, code: int, record: Record | None, child: DriverProcess) -> Order:
+        if record is not None and record.run.state == "ended":
+            return self._close(record)
+        return after_exit(self.order, code, record=record, said=child.said(), now=self._desk.clock())
+
+    def _is_driven(self, record: Record) -> bool:
+        held = lease.read_lease(self._desk.store, record.prefix)
+        return lease.is_held(held, now=time.time())
+
+    def _place_of(self, commit: str) -> Path:
+        """Of a commit that was fetched before; a forge that is away is asked only where the clone has lost it."""
+        source, clones = source_of(self._desk, self.order), self._clones
+        try:
+            return clones.checkout(source.clone, commit)
+        except StorageError:
+            source.fetch(clones, commit)
+            return clones.checkout(source.clone, commit)
+
+    def _drive(self, place: Path, commit: str, *, is_new: bool) -> tuple[DriverProcess, int]:
+        """A driver of our own, until it has ended; its exit code."""
+        arguments = _arguments(self.order, place, commit, site=self._desk.site_file, is_new=is_new)
+        command = [*self._shared.program, *arguments]
+        child = DriverProcess.start(self._shared.folder, self.order.id, command, environ=self._desk.environ)
+        log.info("driver_started", order=self.order.id, project=self.order.project, commit=commit)
+        try:
+            while (code := child.poll()) is None:
+                self._learn(child.run(), commit)
+                self._pause(CHILD_SECONDS)
+        except RunnerStopped:
+            self._withdrawal.let_go(child)
+            raise
+        log.info("driver_ended", order=self.order.id, run=child.run(), exit_code=code)
+        return child, code
+
+    def _record_after(self, child: DriverProcess, place: Path, commit: str) -> Record | None:
+        """Of the run that the child drove, or of the one that it found driven by another."""
+        run = child.run() or self.order.run
+        if run is not None:
+            self._learn(run, commit)
+            return find_run(self._desk.store, run)
+        try:
+            return newest_attempt(self._desk.store, self._read(place, commit).demand_question())
+        except ConfigError:
+            return None
+
+    def _learn(self, run: str | None, commit: str) -> None:
+        """Write down which run it is, once it is known; a database that is away is told at the next look."""
+        if run is None or run == self.order.run:
+            return
+        learned = replace(self.order, run=run, commit=commit)
+        try:
+            if not self._remember(learned):
+                raise RunnerStopped
+        except StorageError as error:
+            log.warning("order_not_written", order=self.order.id, cause=str(error))
+            return
+        self.order = learned
+        self._desk.born(self.order.project, commit, run)
+
+    def _close(self, record: Record) -> Order:
+        self._desk.born(self.order.project, record.commit.sha, record.run.id)
+        self._telling.ended(self.order, record)
+        return after_run(self.order, record)
+
+    def _pause(self, seconds: float) -> None:
+        if self._withdrawal.wait(seconds):
+            raise RunnerStopped
+
+
+def _as_recorded(order: Order, record: Record) -> Order:
+    """The order with what its run was born with: a fork's run is never gone on with as one of the project."""
+    commit = record.commit
+    return replace(
+        order, trust=commit.trust, branch=commit.branch or order.branch,
+        pull_request=order.pull_request if commit.pull_request is None else commit.pull_request,
+    )  # fmt: skip
+
+
+def _is_reported(record: Record) -> bool:
+    """It has ended and said so: a driver that died before its report is replaced for that alone."""
+    return record.run.state == "ended" and stage(record, "report").state in FINAL
+
+
+def _arguments(order: Order, place: Path, commit: str, *, site: Path, is_new: bool) -> list[str]:
+    """Of `gangline run`."""
+    return [
+        str(place), "--site", str(site), "--commit", commit,
+        *(["--branch", order.branch] if order.branch else []),
+        *(["--pull-request", str(order.pull_request)] if order.pull_request else []),
+        *(["--trust", "fork"] if order.trust == "fork" else []),
+        *(part for override in order.overrides for part in ("--set", override)),
+        *(["--again"] if order.again and is_new else []),
+    ]  # fmt: skip

@@ -1,0 +1,151 @@
+"""Trigger rules: whether an order starts a run, by the `[trigger]` table of its line and the changed paths.
+
+For a fork the line of the target branch decides. Executes nothing of the commit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from gangline.errors import ConfigError
+from gangline.forge.protocol import RefHead
+from gangline.git.clones import Clones
+from gangline.line.record.store import RecordStore
+from gangline.line.request.trigger import fork_refusal, push_refusal
+from gangline.sanitize import shown_name
+from gangline.serve.context.service_context import ServiceContext
+from gangline.serve.database.protocol import RunIndex
+from gangline.serve.database.types import Order, RunFilter
+from gangline.serve.orders.commit_reader import CommitContent, RunIdentity, read_commit
+from gangline.serve.orders.sources import CommitSource
+from gangline.spec.config.line import Line, TriggerTable
+from gangline.spec.record import Record, run_prefix
+from gangline.storage.objects.protocol import ObjectStore
+
+SWEPT_SECONDS = 86_400.0
+"""What the sweep found may be so old; what is older was there long before anybody missed its event."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TriggerFacts:
+    """What is known of an order once its ref was looked at."""
+
+    branch: str | None
+    is_fork: bool
+    changed: Sequence[str] | None
+    """Paths since the last commit of this place that was built; None: unknown, or none was built."""
+    commit_age_seconds: float = 0.0
+
+
+def trigger_refusal(order: Order, trigger: TriggerTable, found: TriggerFacts) -> str | None:
+    """Why no run starts, in one sentence; None: one does. Whoever asks by name, or by schedule, is not asked back."""
+    if found.is_fork and (why := fork_refusal(trigger)):
+        return why
+    if order.cause in {"api", "schedule"}:
+        return None
+    if why := push_refusal(trigger, branch=found.branch, changed=found.changed):
+        return why
+    if order.cause == "sweep" and found.commit_age_seconds > SWEPT_SECONDS:
+        return "no event told of this commit, and it is older than a day: start it by hand if it is wanted"
+    return None
+
+
+def newest_attempt(store: ObjectStore, asked: RunIdentity) -> Record | None:
+    """The newest attempt at what is asked."""
+    newest: Record | None = None
+    for attempt in count(1):
+        prefix = run_prefix(asked.project, asked.commit.sha, asked.run_id(attempt))
+        found = RecordStore(store, prefix).read()
+        if found is None:
+            break
+        newest = found
+    return newest
+
+
+def changed_paths(
+    source: CommitSource, clones: Clones, index: RunIndex, order: Order, *, commit: str, branch: str | None
+) -> list[str] | None:
+    """Paths that differ from what was built last at this place; None: nothing was, or nobody can tell."""
+    if order.pull_request is not None and source.forge is not None:
+        return source.forge.changes(source.repository, order.pull_request)
+    if branch is None:
+        return None
+    rows = index.search(RunFilter(project=order.project, branch=branch, limit=20))
+    built = [row.commit for row in rows if row.verdict not in {"cancelled", "superseded"} and row.trust == "own"]
+    if not built or built[0] == commit:
+        return None
+    return clones.changed(source.clone, built[0], commit)
+
+
+def find_pull_request_order(
+    desk: ServiceContext, clones: Clones, order: Order, source: CommitSource, head: RefHead
+) -> int | None:
+    """Pull request of our own whose order asks for this branch and commit: its run tells more people."""
+    if source.forge is None or order.pull_request is not None or order.cause != "push":
+        return None
+    waiting = desk.database.orders.list(states=["queued", "driving"], projects=[order.project], limit=200)
+    for each in waiting:
+        if each.pull_request is not None and each.branch == head.branch and each.trust == "own":
+            pull = source.head(clones, each.ref)
+            if pull is not None and pull.commit == head.commit and not pull.is_fork:
+                return each.pull_request
+    return None
+
+
+def line_to_run(
+    desk: ServiceContext, clones: Clones, order: Order, source: CommitSource, head: RefHead, *, read: CommitContent
+) -> Line | str:
+    """The line of the commit that was read; or why nothing is started.
+
+    Raises:
+        ConfigError: The line does not hold, or is not what the site calls it.
+    """
+    _check_branch_name(order)
+    line = read.demand_line()
+    if line is None:
+        return "no line.toml there"
+    _check_project(line, order.project)
+    rules = _target_line(clones, order, source, head) if head.is_fork else line
+    if rules is None:
+        return "no line.toml on the branch that it wants to change"
+    changed = None
+    if rules.trigger.paths != ("**",) and order.cause not in {"api", "schedule"}:
+        runs = desk.database.runs
+        changed = changed_paths(source, clones, runs, order, commit=head.commit, branch=order.branch)
+    found = TriggerFacts(
+        branch=head.target if head.is_fork else order.branch,  # a fork names its branches as it likes
+        is_fork=head.is_fork,
+        changed=changed,
+        commit_age_seconds=read.age_seconds,
+    )
+    return trigger_refusal(order, rules.trigger, found) or line
+
+
+def _target_line(clones: Clones, order: Order, source: CommitSource, head: RefHead) -> Line | None:
+    """Of the branch that a fork wants to change: its triggers judge the fork."""
+    ref = f"refs/heads/{head.target}"
+    target = source.head(clones, ref)
+    if target is None:
+        return None
+    source.fetch(clones, ref)
+    plain = replace(order, overrides=(), trust="own", pull_request=None, branch=head.target)
+    place = clones.checkout(source.clone, target.commit)
+    return read_commit(place, target.commit, plain, is_over=clones.is_over).demand_line()
+
+
+def _check_branch_name(order: Order) -> None:
+    """Rules speak of branches by name: a name that looks like another one's meets none of them."""
+    if order.branch is not None and order.trust == "own" and shown_name(order.branch) is None:
+        raise ConfigError(
+            f"wanted a branch whose name shows all of its characters, found {ascii(order.branch)[:80]};"
+            " push the commit to a branch of another name"
+        )
+
+
+def _check_project(line: Line, project: str) -> None:
+    """A repository builds the project that the site gave it, whatever its line calls itself."""
+    if line.project.name != project:
+        raise ConfigError(
+            f"line.toml: project.name: wanted {project}, as the site calls this repository,"
+            f" found {line.project.name}; change one of them"
+        )

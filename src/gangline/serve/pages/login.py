@@ -1,0 +1,44 @@
+"""The login page, and error pages that say what went wrong and what to do."""
+
+from http import HTTPStatus
+
+from gangline.serve.pages.layout import draw
+
+_FORBIDDEN = (
+    "The token that you logged in with may not do this in this project. An administrator gives roles: "
+    "gangline token add NAME --role PROJECT=ROLE."
+)
+_MISSING = (
+    "There is no such page, or it is of a project that your token may not read. A run is found by the beginning of its "
+    "id, by branch or by subject with the filter above the list of runs."
+)
+_BROKEN = (
+    "The service could not finish this page; records and runs are not touched by it. What happened stands in the log "
+    "of gangline serve. The page can be asked for again."
+)
+_AWAY = (
+    "Records cannot be read right now. Runs go on, and write once the store is back; nothing is lost. On the service's "
+    "machine gangline doctor says what does not answer. The page can be asked for again."
+)
+_ADVICE_BY_STATUS = {
+    401: ("Who are you?", "The session has ended, or there was none. Log in again."),
+    403: ("Not for this token", _FORBIDDEN),
+    404: ("Nothing here", _MISSING),
+    413: ("Too large", "The service takes less than was sent: send less at once."),
+    429: ("Too many requests", "This token has asked too often: wait a moment, then ask again."),
+    500: ("That was our mistake", _BROKEN),
+    503: ("The store is away", _AWAY),
+}
+"""By status: what happened, and what works."""
+
+
+def render_login(message: str = "", *, csrf: str = "", onward: str = "") -> str:
+    """A field for a token; `message` says why it is asked for again, `onward` is the page wanted before."""
+    return draw("login.html.j2", message=message, csrf=csrf, onward=onward)
+
+
+def render_problem(status: int, message: str) -> str:
+    """What happened, and what works instead."""
+    known = {each.value: each.phrase for each in HTTPStatus}
+    title, way = _ADVICE_BY_STATUS.get(status, (known.get(status, "It did not work"), ""))
+    return draw("problem.html.j2", status=status, title=title, message=message, way=way)

@@ -1,0 +1,1 @@
+"""Runs in the service: the index of records, live events, run metrics."""

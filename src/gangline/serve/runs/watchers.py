@@ -1,0 +1,203 @@
+"""Watchers of runs: one poller per run, however many subscribers; each subscriber has a short queue.
+
+A poller reads the record once a second and follows the running gang. A slow subscriber loses the oldest events and
+never delays the poller: every event holds the whole state, so the newest is enough.
+"""
+
+import asyncio
+import threading
+from contextlib import suppress
+
+import structlog
+
+from gangline.errors import GanglineError, IntegrityError, StorageError
+from gangline.line.gangs.launchers import open_launcher
+from gangline.line.request.targets import site_of
+from gangline.line.run.watch import running_gangs
+from gangline.report.progress import StageProgress
+from gangline.serve.context.quarantine import refuse_in
+from gangline.serve.context.service_context import ServiceContext
+from gangline.serve.runs.record_reader import read_record
+from gangline.serve.runs.run_events import GangProgress, RunEvent, end_event, has_ended, record_event
+from gangline.serve.runs.run_stopper import gangs_folder
+from gangline.serve.web.responses import RequestRefused
+from gangline.spec.record import Record
+
+POLL_SECONDS = 1.0
+QUEUED = 32
+MOST_WATCHES = 64
+log = structlog.get_logger()
+
+
+class Subscriber:
+    """Who looks: a queue on its event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._queue: asyncio.Queue[RunEvent] = asyncio.Queue(QUEUED)
+
+    def tell(self, news: RunEvent) -> None:
+        """From any thread."""
+        self._loop.call_soon_threadsafe(self._put, news)
+
+    async def next(self, seconds: float) -> RunEvent | None:
+        """The next news; None where there was none in that time."""
+        try:
+            return await asyncio.wait_for(self._queue.get(), seconds)
+        except TimeoutError:
+            return None
+
+    def _put(self, news: RunEvent) -> None:
+        if self._queue.full():
+            self._queue.get_nowait()
+        self._queue.put_nowait(news)
+
+
+class RunWatchers:
+    """All watches of a service; a watch ends with its last looker."""
+
+    def __init__(self, desk: ServiceContext) -> None:
+        self._desk = desk
+        self._watches: dict[str, _RunPoller] = {}
+        self._lock = threading.Lock()
+
+    def look(self, record: Record, looker: Subscriber) -> None:
+        """Tell `looker` of a run from now on.
+
+        Raises:
+            Refused: Too many runs are watched.
+        """
+        with self._lock:
+            watch = self._watches.get(record.run.id)
+            if watch is None or watch.is_over:
+                if len(self._watches) >= MOST_WATCHES:
+                    raise RequestRefused(
+                        429, f"{MOST_WATCHES} runs are watched already; again later", {"Retry-After": "30"}
+                    )
+                watch = self._watches[record.run.id] = _RunPoller(self._desk, record)
+            watch.join(looker)
+
+    def leave(self, run: str, looker: Subscriber) -> None:
+        with self._lock:
+            watch = self._watches.get(run)
+            if watch is not None and watch.leave(looker):
+                del self._watches[run]
+
+    def progress(self, run: str) -> StageProgress | None:
+        """Of a run that somebody watches, what is known of its running stage."""
+        watch = self._watches.get(run)
+        return watch.progress() if watch else None
+
+    def close(self) -> None:
+        with self._lock:
+            for watch in self._watches.values():
+                watch.stop()
+            self._watches.clear()
+
+    def __len__(self) -> int:
+        return len(self._watches)
+
+
+class _RunPoller:
+    """The threads of one run: one reads its record, one at a time follows a gang."""
+
+    def __init__(self, desk: ServiceContext, record: Record) -> None:
+        self._desk, self._record = desk, record
+        self._lookers: list[Subscriber] = []
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._followed: set[str] = set()
+        self._last: RunEvent | None = None
+        self._folded: GangProgress | None = None
+        threading.Thread(target=self._read, name=f"watch {record.run.id}", daemon=True).start()
+
+    @property
+    def is_over(self) -> bool:
+        return self._stop.is_set()
+
+    def join(self, looker: Subscriber) -> None:
+        with self._lock:
+            self._lookers.append(looker)
+            if self._last is not None:
+                looker.tell(self._last)
+
+    def leave(self, looker: Subscriber) -> bool:
+        """True where nobody looks any more; then the watch ends."""
+        with self._lock:
+            if looker in self._lookers:
+                self._lookers.remove(looker)
+            if not self._lookers:
+                self._stop.set()
+            return not self._lookers
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def progress(self) -> StageProgress | None:
+        return self._folded.progress() if self._folded else None
+
+    def _tell(self, news: RunEvent) -> None:
+        with self._lock:
+            if news.kind == "progress":
+                self._last = news
+            for looker in self._lookers:
+                looker.tell(news)
+
+    def _read(self) -> None:
+        prefix = self._record.prefix
+        seen = self._record.seq
+        self._follow_gang()
+        while not self._stop.wait(POLL_SECONDS):
+            try:
+                found = read_record(self._desk.store, prefix)
+            except IntegrityError as error:  # shown as it was, until the record can be read again
+                self._refuse(f"{prefix}/record.json", error)
+                continue
+            except GanglineError as error:
+                log.warning("watch_record", run=self._record.run.id, cause=str(error))
+                continue
+            if found is None:
+                return self._stop.set()
+            record = found[1]
+            if record.seq != seen:
+                seen, self._record = record.seq, record
+                self._tell(record_event(record))
+            if has_ended(record):
+                self._tell(end_event(record))
+                return self._stop.set()
+            self._follow_gang()
+        return None
+
+    def _refuse(self, key: str, error: IntegrityError) -> None:
+        with suppress(StorageError):
+            refuse_in(self._desk.quarantine, self._desk.store, key, error)
+
+    def _follow_gang(self) -> None:
+        """Begin to follow the gang of the stage that runs, once."""
+        record = self._record
+        found = running_gangs(record)
+        if found is None:
+            return
+        running, gangs = found
+        gang = next((each for each in gangs if each not in self._followed), None)
+        if gang is not None:
+            self._followed.add(gang)
+            threading.Thread(target=self._progress, args=(record, running, gang), daemon=True).start()
+
+    def _progress(self, record: Record, running: str, gang: str) -> None:
+        desk = self._desk
+        try:
+            launcher = open_launcher(
+                gangs_folder(desk, record), site=site_of(record, desk.site), environ=desk.environ, store=desk.store
+            )
+            if launcher.status(gang).state == "absent":
+                self._followed.discard(gang)  # not there yet, or on another machine: the next look tries again
+                return
+            self._folded = GangProgress(running, record)
+            for event in launcher.follow(gang):
+                if self._stop.is_set() or event.end is not None:
+                    return
+                if (news := self._folded.see(event)) is not None:
+                    self._tell(news)
+        except GanglineError as error:
+            log.warning("watch_gang", run=record.run.id, cause=str(error))

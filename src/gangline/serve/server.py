@@ -1,0 +1,113 @@
+"""The listening socket and the uvicorn server: bound before anything starts; a signal ends it after open responses."""
+
+import resource
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+
+from gangline.errors import ConfigError
+
+if TYPE_CHECKING:
+    import uvicorn
+
+CONNECTIONS = 1024
+OWN_FILES = 1024
+"""Beside connections: databases, clones, drivers, gangs that are followed."""
+HEAD_BYTES = 16 * 1024
+"""Of a request's line and headers."""
+IDLE_SECONDS = 30
+LAST_SECONDS = 5
+"""What answers get to end in after a signal; streams are cut."""
+
+
+def bind(listen: str) -> socket.socket:
+    """A listening socket at `HOST:PORT`; port 0 takes a free one.
+
+    Raises:
+        ConfigError: The address is taken, or not of this machine.
+    """
+    host, _, port = listen.rpartition(":")
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, else asyncio leaves Nagle on: 40 ms
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, int(port)))
+        bound.listen(CONNECTIONS)
+    except (OSError, OverflowError) as error:
+        bound.close()
+        said = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"wanted to listen at {listen}, found: {said}; --listen HOST:PORT names another") from error
+    bound.set_inheritable(False)
+    return bound
+
+
+def address_of(bound: socket.socket) -> str:
+    """`HOST:PORT` as it really is."""
+    host, port = bound.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def serve_until_signal(
+    app: FastAPI, bound: socket.socket, *, stopping: Callable[[], None], proxies: Sequence[str] = ()
+) -> None:
+    """Serve until SIGTERM or SIGINT; `stopping` is called when one has come, before open answers are waited for.
+
+    What `proxies` say of whom they speak for is known to the application; here their connections are not counted as
+    those of one address.
+    """
+    create_server(app, stopping=stopping, proxies=proxies).run(sockets=[bound])
+
+
+def create_server(
+    app: FastAPI, *, stopping: Callable[[], None] = lambda: None, proxies: Sequence[str] = ()
+) -> "uvicorn.Server":
+    """The server as it ships, for tests, too."""
+    import uvicorn
+
+    from gangline.serve.web.client_address import ClientAddresses
+    from gangline.serve.web.connection_limits import Connections
+    from gangline.serve.web.slow_clients import TimedHttpProtocol
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            stopping()
+            await super().shutdown(sockets)
+
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            """As uvicorn's, but a signal that was obeyed is not raised again: what is open here is closed first."""
+            if threading.current_thread() is not threading.main_thread():
+                yield
+                return
+            before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+            try:
+                yield
+            finally:
+                for each, handler in before.items():
+                    signal.signal(each, handler)
+
+    class Protocol(TimedHttpProtocol):
+        budget = Connections(ClientAddresses(proxies), most=raise_file_limit())
+
+    config = uvicorn.Config(
+        app, http=Protocol, log_config=None, access_log=False, server_header=False, lifespan="off",
+        proxy_headers=False, timeout_keep_alive=IDLE_SECONDS, timeout_graceful_shutdown=LAST_SECONDS,
+        h11_max_incomplete_event_size=HEAD_BYTES, ws="none",
+    )  # fmt: skip
+    return Server(config)
+
+
+def raise_file_limit() -> int:
+    """How many may be open: as many files as this process may have, less those that it needs for itself."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS + OWN_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return CONNECTIONS if soft == resource.RLIM_INFINITY else max(16, min(CONNECTIONS, soft - OWN_FILES))

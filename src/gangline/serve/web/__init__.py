@@ -1,0 +1,1 @@
+"""The service's web layer: routes, authentication, limits and connections."""

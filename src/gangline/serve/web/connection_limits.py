@@ -1,0 +1,150 @@
+"""Limits per client address: open connections of the server, and unanswered requests behind one proxy.
+
+When there are too many connections, the one that was idle longest is closed: of that address, else of the address that
+has most. Connections of a proxy are shared by all its clients, so their unanswered requests are counted one by one.
+"""
+
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Protocol
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gangline.serve.web.client_address import ClientAddresses, budget_key
+from gangline.serve.web.responses import RequestRefused, problem
+
+MOST_CONNECTIONS = 1024
+"""Of all, where a process may have as many files."""
+MOST_CONNECTIONS_EACH = 512
+"""Of one address; a proxy that the site names may have all."""
+SILENT_SECONDS = 2.0
+"""After which a connection may give way."""
+
+
+class LimitedConnection(Protocol):
+    """A connection."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """For its client: nothing was asked, or not yet to the end."""
+        ...
+
+    @property
+    def was_answered(self) -> bool:
+        """Has it carried a request to its end?"""
+        ...
+
+    def cut(self) -> None: ...
+
+
+class Connections:
+    """All of one server; its event loop alone calls it."""
+
+    def __init__(
+        self,
+        addresses: ClientAddresses,
+        *,
+        most: int = MOST_CONNECTIONS,
+        most_each: int = MOST_CONNECTIONS_EACH,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._addresses, self._most, self._most_each, self._clock = addresses, most, most_each, clock
+        self._open: dict[str, OrderedDict[LimitedConnection, float]] = {}
+        """By address: when each was heard of last, the longest silence first."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._open.values()))
+
+    def admit(self, connection: LimitedConnection, peer: str) -> bool:
+        """Count a new one in; False where there is no room that could be made."""
+        name = budget_key(peer)
+        if len(self._open.get(name, ())) >= self._most_each and not self._addresses.is_proxy(peer):
+            has_room = self._cut_one(name)
+        else:
+            has_room = len(self) < self._most or self._cut_any()
+        if has_room:
+            self._open.setdefault(name, OrderedDict())[connection] = self._clock()
+        return has_room
+
+    def heard(self, connection: LimitedConnection, peer: str) -> None:
+        """Its client has sent something."""
+        mine = self._open.get(budget_key(peer), OrderedDict())
+        if connection in mine:
+            mine[connection] = self._clock()
+            mine.move_to_end(connection)
+
+    def leave(self, connection: LimitedConnection, peer: str) -> None:
+        name = budget_key(peer)
+        self._open.get(name, OrderedDict()).pop(connection, None)
+        if not self._open.get(name, True):
+            del self._open[name]
+
+    def _cut_any(self) -> bool:
+        """Of the address that has most, else of the one with most after it."""
+        return any(self._cut_one(name) for name in sorted(self._open, key=lambda each: -len(self._open[each])))
+
+    def _cut_one(self, name: str) -> bool:
+        """Of an address; False where all are being answered, or have just begun."""
+        found = next((each for each in self._silent(name) if not each.was_answered), None)
+        found = found or next(self._silent(name), None)
+        if found is None:
+            return False
+        self.leave(found, name)
+        found.cut()
+        return True
+
+    def _silent(self, name: str) -> Iterator[LimitedConnection]:
+        """Those that wait for their client, the longest silence first."""
+        since = self._clock() - SILENT_SECONDS
+        for each, heard in self._open[name].items():
+            if heard > since:
+                return
+            if each.is_waiting:
+                yield each
+
+
+MOST_UNANSWERED = 64
+"""Requests of one address behind a proxy whose answer has not begun."""
+
+
+class ProxyLimitMiddleware:
+    """ASGI middleware."""
+
+    def __init__(self, app: ASGIApp, addresses: ClientAddresses) -> None:
+        self._app, self._addresses = app, addresses
+        self._unanswered: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope.get("client"):
+            await self._app(scope, receive, send)
+            return
+        peer = scope["client"][0]
+        client = self._addresses.client(peer, scope["headers"])
+        if client == peer:
+            await self._app(scope, receive, send)
+            return
+        await self._counted({**scope, "client": (client, 0)}, receive, send, budget_key(client))
+
+    async def _counted(self, scope: Scope, receive: Receive, send: Send, name: str) -> None:
+        if self._unanswered[name] >= MOST_UNANSWERED:
+            said = f"{MOST_UNANSWERED} requests of your address are not answered yet; again in a moment"
+            refused = RequestRefused(429, said, {"Retry-After": "1", "Connection": "close"})
+            await problem(refused, page=False)(scope, receive, send)
+            return
+        with ExitStack() as place:
+            self._unanswered[name] += 1
+            place.callback(self._leave, name)
+
+            async def sending(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    place.close()
+                await send(message)
+
+            await self._app(scope, receive, sending)
+
+    def _leave(self, name: str) -> None:
+        self._unanswered[name] -= 1
+        if not self._unanswered[name]:
+            del self._unanswered[name]

@@ -1,0 +1,280 @@
+"""`line.toml` as frozen data: every key, its default and the rule about itself. `spec.load` reads it."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gangline.spec.measurements import Better
+from gangline.spec.plan import Collectives, Compression, ContextExchange, PipelineSchedule, Recovery, Schedule
+
+Auto = Literal["auto"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProjectTable:
+    """What the project is called and what its ranks run: a task of the training loop, or a program."""
+
+    name: str
+    """Head of all names: `[a-z][a-z0-9-]{0,19}`."""
+    task: str | None = None
+    """`module:Class`: the runtime owns the loop."""
+    command: tuple[str, ...] | None = None
+    """Any program, `{seed}` in its words is the seed; exactly one of task and command."""
+    distributed: bool = True
+    """Whether a command is told of its gang as by torchrun (RANK, WORLD_SIZE, MASTER_ADDR); false: one process."""
+    include: tuple[str, ...] = ()
+    """Globs of the code layer; empty: all tracked files. `../common/**` adds files of a folder beside the line's, of
+    the same repository: the layer then has all files at their places in it."""
+    exclude: tuple[str, ...] = ("docs/**", "*.md")
+    """Globs that are left out of it: a change there changes no code."""
+    outputs: tuple[str, ...] = ()
+    """Globs of what ranks write, collected at the end from the folder that rank 0 started in: `["out/**", "*.pt"]`; of
+    several nodes that of node 0 alone."""
+    metrics: str | None = None
+    """File in which a command leaves its numbers: .json, .jsonl or .csv, such as `metrics.json`."""
+    path: tuple[str, ...] = ()
+    """Folders of the code layer that Python imports from beside its top, in order: `["src"]`."""
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Globs of `include` below the line's folder."""
+        return tuple(each for each in self.include if not each.startswith("../"))
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Those of folders beside it, or above."""
+        return tuple(each for each in self.include if each.startswith("../"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnvTable:
+    """What ranks run in."""
+
+    lock: str | None = None
+    """Lock of the packages that ranks run with: hashed requirements, a `uv.lock` or a `pylock.toml` of the commit."""
+    extras: tuple[str, ...] = ()
+    """Extras of the project that are installed, too; of a `uv.lock` alone."""
+    python: str | None = None
+    """Version of Python, as `3.12`, where the lock does not say; none: that of gangline."""
+    base: str | None = None
+    """Base image with `@sha256:`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataTable:
+    """What is trained on: files of the repository or of packages, or shards in the store."""
+
+    text: tuple[str, ...] = ()
+    """Globs: `repo:src/**/*.py`, `package:gangline/**/*.py`, or a store key."""
+    shards: tuple[str, ...] = ()
+    """Keys of shard manifests in the store, instead of text."""
+    digest: str | None = None
+    """Demanded data digest."""
+    holdout: float = 0.1
+    """Tail of the data kept for evaluation, in (0, 0.5]."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeshTable:
+    """Degrees of the device mesh, for those who do not leave them to the planner."""
+
+    pp: int = 1
+    """Pipeline stages. Degrees are taken with `strategy = "explicit"` only."""
+    dp_replicate: int = 1
+    """Full copies of the model that average their gradients."""
+    dp_shard: int = 1
+    """FSDP shards of every parameter."""
+    cp: int = 1
+    """Context-parallel pieces of a sequence."""
+    tp: int = 1
+    """Tensor-parallel shards; fastest when all fit in one node."""
+    ep: int = 1
+    """Expert groups laid over dp_shard x cp."""
+    pp_schedule: PipelineSchedule | Auto = "auto"
+    """Order of forwards and backwards in a pipeline; auto: the one that leaves least idle."""
+    context: ContextExchange = "ring"
+    """How context-parallel peers exchange keys and values."""
+    micro_batch: int | Auto = "auto"
+    """Samples of one forward pass on one rank; auto: the share of a rank, at most 16, as far as it fits."""
+    bucket_bytes: int | Auto = "auto"
+    """Size of DDP's gradient buckets; auto: torch's own."""
+    collectives: Collectives = "auto"
+    """How NCCL reduces: in a ring (bandwidth of large messages), along trees (many nodes), or as it finds best."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryTable:
+    """What is given up to fit into memory."""
+
+    activation_checkpointing: str = "auto"
+    """auto, none, selective, full, every_N."""
+    loss_chunks: int | Auto = "auto"
+    """Pieces of head and loss, so that logits are never whole."""
+    offload: Literal["auto", "none", "cpu", "activations", "optimizer_nvme"] = "auto"
+    """What leaves the device while it is not used."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointTable:
+    """When training is saved, and how much of it is kept."""
+
+    every: int | Auto = "auto"
+    """Steps between saves; auto: a quarter of the steps, within [10, 500]."""
+    keep: int = 3
+    """Newest checkpoints that stay; at least 2."""
+    peer_copies: int = 1
+    """Other nodes that keep a copy in memory, as far as there are any; 0: none do, the own one neither."""
+    max_unsaved_seconds: float = 3600.0
+    """Longest time without a save, whatever `every` says."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainTable:
+    """How the weights are made; whatever stands here is part of the run's name."""
+
+    steps: int
+    """Optimizer updates."""
+    global_batch: int
+    """Samples of one update, whatever the world size."""
+    seed: int = 1
+    """Root of all randomness: initialisation, order of samples, dropout."""
+    strategy: str = "auto"
+    """auto, explicit, or a name: none ddp zero1 zero2 fsdp (zero3) hsdp tp cp ep pp 3d local_sgd diloco."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """Of compute; parameters, optimizer state and reductions stay fp32. auto: fp32 on CPU, else bf16 or fp16."""
+    deterministic: bool | Auto = "auto"
+    """Refuse algorithms whose sums depend on timing; auto: on CPU."""
+    ranks: int | tuple[int, int] | Auto = "auto"
+    """How many; a pair [min, max] is elastic; auto: two on CPU, else every GPU."""
+    env: dict[str, str] = field(default_factory=dict)
+    """Variables of model code; names that the gang itself sets are refused. `secret:env:NAME` and `secret:file:/PATH`
+    are read by the driver, where `secrets.train_env` of the site allows it, and set in ranks of own commits."""
+    stop_at: int | None = None
+    """End after so many steps of a schedule that goes on to `steps`; such a run is no base and never published."""
+    clip_norm: float | None = None
+    """Largest global norm of the gradients; none: they are left alone."""
+    compile: bool = False
+    """Put each block through torch.compile: a slower start, faster steps."""
+    mesh: MeshTable = MeshTable()
+    memory: MemoryTable = MemoryTable()
+    compression: Compression = Compression()
+    checkpoint: CheckpointTable = CheckpointTable()
+    schedule: Schedule = Schedule()
+    recovery: Recovery = Recovery()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanTable:
+    """Bounds that hold before anything is queued, and what is optimised within them."""
+
+    budget_gpu_hours: float | None = None
+    """Most GPU-hours; more than that is refused before anything is queued."""
+    budget_money: float | None = None
+    """Most money, in the site's currency."""
+    deadline_seconds: float | None = None
+    """Longest time of the training."""
+    objective: Literal["time", "money"] = "time"
+    """What is least among plans within the bounds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluateTable:
+    """What is measured on held-out data, and over how many seeds."""
+
+    metrics: tuple[str, ...] = ()
+    """Empty: all that the task returns."""
+    seeds: int = 1
+    """Three or more learn a band; a program is trained once for each, and has to read its seed."""
+    every_steps: int | None = None
+    """None: at the end only."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QualityGate:
+    """One metric that may not become worse: judged on the base's band, or on a limit."""
+
+    metric: str
+    """Name as evaluation gives it."""
+    better: Better
+    """Which side of the band is a regression."""
+    floor_percent: float = 0.1
+    """A band is never narrower than this share of its centre."""
+    limit: float | None = None
+    """Judged on this value instead of the base's band."""
+    tolerance_percent: float | None = None
+    """Judged on the base's value and this share of it instead of a band: for programs that cannot be repeated."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GateTable:
+    """What refuses a run, beside the quality gates."""
+
+    quality: tuple[QualityGate, ...] = ()
+    """A gate for each metric that may stop a commit."""
+    require_base: bool = False
+    """Refuse where no base run has the metric; false: such a run becomes the base."""
+    reproducible: bool | Literal["strict"] = True
+    """Refuse what contradicts the record, as a dirty tree does; strict: refuse what is not pinned, too."""
+    parity: float = 1e-4
+    """Largest loss difference in a replay."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProveTable:
+    """How the checkpoint is proved: loaded under a second plan, and trained on from there."""
+
+    plan: str = "auto"
+    """auto, a strategy, or `off`."""
+    replay_steps: int = 0
+    """First steps that are trained again under the second plan."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishTable:
+    """Which runs become versions of a model."""
+
+    model: str | None = None
+    """None: the project's name."""
+    branches: tuple[str, ...] = ("main",)
+    """Globs of branches whose runs are published."""
+    files: tuple[str, ...] = ()
+    """Of a command: globs of its outputs, or of its newest save, that are published as they are: `["out/model.pt"]`."""
+    smoke: bool = True
+    """A fresh process loads the published folder and answers one batch."""
+    push: bool = False
+    """Whether the git tag of a version is pushed to the remote `origin`; otherwise it stays in the repository."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TriggerTable:
+    """Which changes start a run by themselves."""
+
+    branches: tuple[str, ...] = ("**",)
+    """Globs of branches that start runs."""
+    paths: tuple[str, ...] = ("**",)
+    """Globs of changed paths that start runs."""
+    supersede: Literal["cancel", "finish"] = "cancel"
+    """What a newer push does to open runs of its branch."""
+    forks: Literal["plan", "approve", "off"] = "plan"
+    """What a commit of a fork may do: plan only, submit after approval, or nothing."""
+    schedule: str | None = None
+    """Five-field cron."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """`line.toml`, whole."""
+
+    project: ProjectTable
+    train: TrainTable
+    env: EnvTable = EnvTable()
+    data: DataTable = DataTable()
+    model: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the task's build_model."""
+    optimizer: dict[str, Any] = field(default_factory=dict)
+    """Rules by group of parameters: `[optimizer.elementwise]` has `rule`, `lr` and the rule's own options."""
+    plan: PlanTable = PlanTable()
+    evaluate: EvaluateTable = EvaluateTable()
+    gate: GateTable = GateTable()
+    prove: ProveTable = ProveTable()
+    publish: PublishTable = PublishTable()
+    trigger: TriggerTable = TriggerTable()

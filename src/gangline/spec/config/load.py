@@ -1,0 +1,197 @@
+"""Reading of `line.toml` and `site.toml`: text to frozen dataclasses, or every problem of the file together.
+
+Knows where a site is looked for and how `--set` changes a line. Ranks do not import this module: cattrs, which it loads
+lazily, is not in their image.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from gangline.errors import ConfigError
+from gangline.spec.codec import digest, to_plain
+from gangline.spec.config.line import Line
+from gangline.spec.config.problems import FileError, Problem, shorten
+from gangline.spec.config.rules_line import Reader
+from gangline.spec.config.site import Site
+from gangline.spec.config.toml_text import MOST_BYTES, read_toml
+
+PROTECTED_TABLES = ("gate", "publish", "env.base", "data.holdout")
+"""Keys of a line that say how a run is judged and what becomes of it: the protected branch's hold."""
+LATER_DEFAULTS: dict[str, Any] = {
+    "project.distributed": True, "project.outputs": [], "project.metrics": None, "project.path": [],
+    "publish.files": [],
+}  # fmt: skip
+"""Keys that lines have had since after the first runs, with their defaults."""
+HOW_TO_BEGIN = (
+    "gangline init writes one for the scripts of a repository, gangline new NAME makes a repository that has one"
+)
+"""What works where there is no line.toml."""
+_KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){1,8}")
+_BARE_WORD = re.compile(r"(?!(true|false|inf|nan)$)[A-Za-z_][\w./:@-]*")
+
+
+def load_line(path: Path) -> Line:
+    """The line of `line.toml`, or of the folder that holds it; its lock is checked beside it.
+
+    Raises:
+        FileError: A ConfigError with `.problems`, every one of them.
+    """
+    file = path / "line.toml" if path.is_dir() else path
+    return load_line_text(_read(file), file=str(file), reader=_folder_reader(file.parent))
+
+
+def load_line_text(
+    text: str, *, file: str, rules: str | None = None, overrides: Sequence[str] = (), reader: Reader | None = None
+) -> Line:
+    """The line of a text, for example out of a commit.
+
+    Args:
+        rules: Text of the line whose `RULES` hold instead of this one's.
+        overrides: `train.seed=2`; the value is TOML, a bare word is a string.
+        reader: Opens other files of the same tree.
+
+    Raises:
+        FileError: A ConfigError with `.problems`, every one of them.
+    """
+    plain = read_toml(text, file=file)
+    if rules is not None:
+        _rule(plain, read_toml(rules, file=file))
+    for override in overrides:
+        _apply(plain, override)
+    from gangline.spec.config.structure import build_line  # cattrs is not cheap to import, and only a file needs it
+
+    line, problems = build_line(plain, reader)
+    if line is None or problems:
+        raise FileError(file, problems)
+    return line
+
+
+def load_site(path: Path | None = None, *, environ: Mapping[str, str]) -> Site:
+    """The site of `path`, else of GANGLINE_SITE, else of the user's, else of the system's configuration folder.
+
+    Without any file the defaults are a complete site.
+    """
+    file = find_site(path, environ=environ)
+    return Site() if file is None else load_site_text(_read(file), file=str(file))
+
+
+def find_site(path: Path | None, *, environ: Mapping[str, str]) -> Path | None:
+    """The file that `load_site` reads; one that was named has to be there."""
+    named = path or (Path(environ["GANGLINE_SITE"]) if environ.get("GANGLINE_SITE") else None)
+    if named is not None:
+        return named
+    user = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/nonexistent")) / ".config")
+    found = [folder / "gangline" / "site.toml" for folder in (user, Path("/etc"))]
+    return next((file for file in found if file.is_file()), None)
+
+
+def load_site_text(text: str, *, file: str) -> Site:
+    """The site of a text. Raises: FileError, with every problem."""
+    from gangline.spec.config.structure import build_site
+
+    site, problems = build_site(read_toml(text, file=file))
+    if site is None or problems:
+        raise FileError(file, problems)
+    return site
+
+
+def effective(line: Line) -> dict[str, Any]:
+    """Every key of the line with its value, defaults included, flat: `train.mesh.tp -> 1`."""
+    flat: dict[str, Any] = {}
+    _flatten(to_plain(line), "", flat)
+    return flat
+
+
+def line_digest(line: Line) -> str:
+    """SHA-256 of the effective line: a default written out changes nothing."""
+    return digest(_digested(line))
+
+
+def table_digests(line: Line) -> dict[str, str]:
+    """Digest of each table, so that a stage is keyed by those it reads."""
+    plain = _digested(line)
+    return {field.name: digest(plain[field.name]) for field in fields(line)}
+
+
+def _digested(line: Line) -> dict[str, Any]:
+    """Every key with its value, but for `LATER` ones at their defaults: runs keep the names that they had before."""
+    plain: dict[str, Any] = to_plain(line)
+    for key, default in LATER_DEFAULTS.items():
+        table, _, name = key.partition(".")
+        if plain[table][name] == default:
+            del plain[table][name]
+    return plain
+
+
+def _rule(plain: dict[str, Any], rules: dict[str, Any]) -> None:
+    """Put the `RULES` of `rules` in the place of those of `plain`; what is no table is left to the file's checks."""
+    for rule in PROTECTED_TABLES:
+        head, _, name = rule.partition(".")
+        if not name:
+            plain.pop(head, None)
+            plain |= {head: rules[head]} if head in rules else {}
+            continue
+        table, ruled = plain.get(head, {}), rules.get(head, {})
+        if isinstance(table, dict):
+            kept = {key: value for key, value in table.items() if key != name}
+            plain[head] = kept | ({name: ruled[name]} if name in ruled else {})
+
+
+def _apply(plain: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    key = key.strip()
+    if not equals or not _KEY.fullmatch(key):
+        raise _bad_override(override, "table.key=value", "train.seed=2 works")
+    *path, name = key.split(".")
+    table = plain
+    for part in path:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise _bad_override(override, f"a table at {part}", "name a key of line.toml")
+    table[name] = _value(override, text.strip())
+
+
+def _value(override: str, text: str) -> Any:
+    if _BARE_WORD.fullmatch(text):
+        return text
+    try:
+        plain = read_toml(f"value = {text}", file="--set")
+    except ConfigError as error:
+        raise _bad_override(override, "a TOML value", 'quote strings: key="text"') from error
+    if plain.keys() != {"value"}:
+        raise _bad_override(override, "one TOML value", "give --set once a key")
+    return plain["value"]
+
+
+def _bad_override(override: str, wanted: str, works: str) -> FileError:
+    return FileError("--set", [Problem("", wanted, shorten(override), works)])
+
+
+def _flatten(value: Any, key: str, flat: dict[str, Any]) -> None:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            _flatten(item, f"{key}.{name}" if key else name, flat)
+    else:
+        flat[key] = value
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(MOST_BYTES + 1).decode("utf-8")
+    except OSError as error:
+        works = HOW_TO_BEGIN if file.name == "line.toml" else "name another file"
+        raise FileError(str(file), [Problem("", "a readable file", error.strerror or str(error), works)]) from error
+    except UnicodeDecodeError as error:
+        raise FileError(str(file), [Problem("", "UTF-8 text", "other bytes", "save the file as UTF-8")]) from error
+
+
+def _folder_reader(folder: Path) -> Reader:
+    def read(path: str) -> bytes | None:
+        file = folder / path
+        return file.read_bytes() if file.is_file() else None
+
+    return read

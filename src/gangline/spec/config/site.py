@@ -1,0 +1,311 @@
+"""`site.toml` as frozen data: where lines run. Secrets are references only; the defaults alone are a complete site."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreTable:
+    """Where records, checkpoints and models live."""
+
+    url: str = "file:.gangline/store"
+    """`file:PATH` or `s3://bucket/prefix`."""
+    endpoint: str | None = None
+    """URL of an S3 server; required beside an `s3://` URL."""
+    cluster_endpoint: str | None = None
+    """URL by which gangs on a cluster reach the same server; none: by `endpoint`."""
+    region: str | None = None
+    """Region of the bucket, where the server wants one."""
+    credentials: str | None = None
+    """`secret:env:NAME`, `secret:file:PATH`, `secret:k8s:NAME/KEY`; the value is `ACCESS_KEY:SECRET_KEY`."""
+    scoped: bool = True
+    """A credential per run, where the server can lend one."""
+    data: tuple[str, ...] = ("data/",)
+    """Prefixes of keys that the data of any line may name, a fork's too; beside them a line reads its own runs only."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RegistryTable:
+    """Images that ranks run in on a cluster."""
+
+    image: str | None = None
+    """Where images are pushed, without a tag."""
+    base: str | None = None
+    """Base image with `@sha256:`, for lines that name none."""
+    builder: Literal["none", "docker", "buildkit", "buildah", "layer"] = "none"
+    """What builds images; none: the environment as it is."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchTable:
+    """Where gangs run, and how they are started there."""
+
+    target: Literal["local", "kubernetes", "slurm", "kfp", "kfp-local"] = "local"
+    """Where gangs run."""
+    namespace: str | None = None
+    """Kubernetes namespace, or "per-run"."""
+    queue: str | None = None
+    """Queue of the batch scheduler."""
+    launcher: Literal["trainjob", "job", "jobset"] = "trainjob"
+    """Kubernetes object of a gang; job where the cluster serves no trainjobs."""
+    route: Literal["auto", "gates", "kueue", "none"] = "auto"
+    """Who starts a gang of several pods whole: our placer, Kueue, or nobody; auto: Kueue where it has a topology."""
+    runtime: str | None = None
+    """ClusterTrainingRuntime that an administrator keeps; none: a runtime of its own for every gang."""
+    context: str | None = None
+    """Context of the kubeconfig; none: its current one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PodTable:
+    """The pods of a gang on a cluster."""
+
+    procs: int | None = None
+    """Ranks in one pod; none: one a GPU of a server, one on CPU."""
+    cpus: float = 1.0
+    """Cores of one rank."""
+    memory_bytes: float = 4e9
+    """Of one rank, without its share of /dev/shm."""
+    shm_bytes: float = 1e9
+    """Size of /dev/shm of a pod; counts as memory of the pod."""
+    disk_bytes: float = 10e9
+    """Of a pod, for code, data and logs."""
+    gpu: str = "nvidia.com/gpu"
+    """Name of the GPU resource."""
+    rdma: str | None = None
+    """Name of the RDMA resource, one a GPU; none: not asked for."""
+    interface: str = "eth0"
+    """Network interface of ranks."""
+    account: str = "gangline-gang"
+    """Service account; it needs no right at all."""
+    user: int = 65532
+    """Numeric user and group that ranks run as."""
+    pull: Literal["IfNotPresent", "Never", "Always"] = "IfNotPresent"
+    """When images are pulled."""
+    pull_secrets: tuple[str, ...] = ()
+    """Names of secrets of the namespace: `gangline-pull`, `gangline-pull-...`; its admission policy takes no others."""
+    selector: dict[str, str] = field(default_factory=dict)
+    """Labels that servers must have."""
+    tolerate: tuple[str, ...] = ()
+    """Keys of taints that pods bear."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuTable:
+    """One kind of GPU, as `[gpu.NAME]`."""
+
+    memory_bytes: float
+    """Of one device."""
+    reserve_bytes: float = 4e9
+    """Context and communicators, never planned with."""
+    flops_per_second: dict[str, float] = field(default_factory=dict)
+    """Delivered rate by precision."""
+    memory_bytes_per_second: float | None = None
+    """Delivered bandwidth."""
+    link_bytes_per_second: float | None = None
+    """Delivered between devices of one server, each way and of one device, as nccl-tests prints "busbw"."""
+    network_bytes_per_second: float | None = None
+    """Likewise between servers: one device's share of the network."""
+    price_per_hour: float | None = None
+    """Of one device, in money.currency."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SitePlanTable:
+    """How far the planner trusts its forecasts."""
+
+    memory_margin: float = 0.10
+    """Share by which a memory forecast may be short, until it is calibrated."""
+    band: float = 0.05
+    """Share within which two forecasts cannot be told apart."""
+    overlap: float = 0.0
+    """Share of communication that computation hides."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MoneyTable:
+    """What prices are in."""
+
+    currency: str = "EUR"
+    """Three letters, as in every price of this file."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrillTable:
+    """Faults that may be injected on purpose."""
+
+    allow: tuple[str, ...] = ()
+    """Drills by name that this site permits."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SandboxTable:
+    """Where model code runs on a machine: tasks, programs and whatever they import."""
+
+    mode: Literal["auto", "required", "off"] = "auto"
+    """auto: in the best sandbox there is, own commits without one where there is none; required: never without one;
+    off: own commits in none."""
+    read: tuple[str, ...] = ()
+    """Absolute paths that own commits may read, too: data sets in a home for instance; forks never may."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SecretsTable:
+    """Secrets of this site that lines may name; whoever may push a branch writes a line."""
+
+    train_env: tuple[str, ...] = ()
+    """Patterns of what `[train.env]` may refer to: `env:HF_TOKEN`, `env:WANDB_*`, `file:/run/keys/*`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnvironmentsTable:
+    """Environments that gangline makes of locks, on the machine that ranks run on."""
+
+    find_links: tuple[str, ...] = ()
+    """Absolute paths of folders with wheels, beside the indexes."""
+    keep_days: float = 30.0
+    """`gangline sweep` deletes an environment that no run used for so long."""
+    python_downloads: bool = False
+    """A Python that this machine lacks is fetched."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexTable:
+    """One index of packages, as `[index.NAME]`; those of the file come before the public one, in their order."""
+
+    url: str
+    """Of its simple API."""
+    credentials: str | None = None
+    """Reference; the value is `USER:PASSWORD`. Never used for a commit of a fork."""
+    default: bool = False
+    """In place of the public index."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SignTable:
+    """Who signs models here, and whose signature counts."""
+
+    key: str | None = None
+    """Reference; None: a local key, made at first use with mode 0600."""
+    identities: tuple[str, ...] = ()
+    """Key ids whose signature may be promoted; empty: this site's own key."""
+    forks: tuple[str, ...] = ()
+    """Key ids of drivers that see forks alone: they seal a fork's record until it is approved, nothing else."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LimitsTable:
+    """Ceilings over every line of this site."""
+
+    gpu_hours_per_run: float | None = None
+    """No line may ask for more."""
+    money_per_run: float | None = None
+    """No line may ask for more."""
+    active_runs: int = 8
+    """Runs at the same time."""
+    run_seconds: float = 172_800.0
+    """Longest run."""
+    orphan_seconds: float = 86_400.0
+    """When a gang that nobody follows is swept."""
+    output_files: int = 10_000
+    """Most files that are collected of one gang, by project.outputs; with more, nothing is."""
+    output_bytes: float = 20e9
+    """Likewise all of them together."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForgeTable:
+    """One forge, as `[forge.NAME]`."""
+
+    kind: Literal["github", "gitlab", "gitea"]
+    """Which API it speaks."""
+    url: str | None = None
+    """Of its API; none: the public service of that kind."""
+    projects: dict[str, str] = field(default_factory=dict)
+    """Repository on the forge to project name."""
+    token: str | None = None
+    """Reference; for statuses and comments."""
+    hook_secret: str | None = None
+    """Reference; signs its webhooks."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServeTable:
+    """The service: webhooks, HTTP API, pages."""
+
+    listen: str = "127.0.0.1:8321"
+    """Address of the service; beyond loopback it demands tokens."""
+    database: str | None = None
+    """Path of an SQLite file or URL of a PostgreSQL; none: a file in the home."""
+    public_url: str | None = None
+    """How others reach it, for links."""
+    workers: int = 2
+    """Runs driven at the same time."""
+    tokens: str | None = None
+    """Reference to the file of accepted tokens."""
+    proxies: tuple[str, ...] = ()
+    """Addresses and networks of the proxies before the service: what they say of whom they speak for counts."""
+    repositories: dict[str, str] = field(default_factory=dict)
+    """Project to a repository of this machine, for lines without a forge."""
+    this_repository: bool = True
+    """The repository that it is started in is served, where the site names no other and no forge."""
+    home: str | None = None
+    """Folder of clones and of the SQLite file; none: beside a store that is a folder, else beside the user's data."""
+    clone_bytes: float = 20e9
+    """Of the clone of one repository on the disk; what does not fit is not fetched."""
+    keep_orders_seconds: int = 7_776_000
+    """Orders that are done or dropped are deleted after that; 30 days at least, as long as repeats are known."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetricsTable:
+    """Series of runs, and where they are looked at."""
+
+    port_base: int = 9400
+    """First port of the ranks' exporters."""
+    grafana_url: str | None = None
+    """For links."""
+    driver_port: int | None = None
+    """Port on which a driver serves the series of its run, or the next free one; none: it serves none."""
+    targets: str | None = None
+    """Folder of files that tell a Prometheus of this machine what to scrape; none: in the repository's `.gangline`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KfpTable:
+    """The pipelines server that drives lines here."""
+
+    endpoint: str | None = None
+    """URL of the pipelines API."""
+    image: str | None = None
+    """Image of a pipeline's tasks, with `@sha256:`; none: that of the run."""
+    secret: str = "gangline-line"  # noqa: S105  # its name
+    """Kubernetes secret of the tasks; its keys are `store-credentials` and `sign-key`."""
+    ui_url: str | None = None
+    """For links."""
+    token: str | None = None
+    """Reference."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Site:
+    """`site.toml`, whole."""
+
+    store: StoreTable = StoreTable()
+    registry: RegistryTable = RegistryTable()
+    launch: LaunchTable = LaunchTable()
+    pod: PodTable = PodTable()
+    gpu: dict[str, GpuTable] = field(default_factory=dict)
+    plan: SitePlanTable = SitePlanTable()
+    money: MoneyTable = MoneyTable()
+    drill: DrillTable = DrillTable()
+    sandbox: SandboxTable = SandboxTable()
+    secrets: SecretsTable = SecretsTable()
+    environments: EnvironmentsTable = EnvironmentsTable()
+    index: dict[str, IndexTable] = field(default_factory=dict)
+    sign: SignTable = SignTable()
+    limits: LimitsTable = LimitsTable()
+    forge: dict[str, ForgeTable] = field(default_factory=dict)
+    serve: ServeTable = ServeTable()
+    metrics: MetricsTable = MetricsTable()
+    kfp: KfpTable = KfpTable()

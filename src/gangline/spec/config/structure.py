@@ -1,0 +1,247 @@
+"""Plain tables to frozen dataclasses with cattrs: strict, without coercion, every mistake with its path.
+
+Then the rules of each table judge what could be read. `load` imports this module only when it reads a file: cattrs is
+slow to import.
+"""
+
+import types
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from cattrs import (
+    AttributeValidationNote,
+    BaseValidationError,
+    ClassValidationError,
+    Converter,
+    ForbiddenExtraKeysError,
+    IterableValidationError,
+    IterableValidationNote,
+)
+from cattrs.cols import homogenous_tuple_structure_factory, mapping_structure_factory
+from cattrs.gen import make_dict_structure_fn
+
+from gangline.spec.config.line import Line
+from gangline.spec.config.problems import Problem, found, shorten
+from gangline.spec.config.rules_line import TABLE_RULES, Reader, line_rules
+from gangline.spec.config.rules_site import site_rules
+from gangline.spec.config.site import Site
+
+T = TypeVar("T")
+Hook = Callable[[Any, Any], Any]
+_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string", type(None): "nothing"}
+_PLURALS = {int: "integers", float: "numbers", str: "strings"}
+_LONGEST_NAME = 60
+_REMOVED_KEYS = frozenset({"jenkins", "metrics.max_ranks", "metrics.prometheus_url"})
+"""Keys of earlier versions that no code read."""
+
+
+class Mismatch(ValueError):
+    """A value that is not what its key wants."""
+
+    def __init__(self, wanted: str, value: Any) -> None:
+        super().__init__(wanted)
+        self.wanted = wanted
+        self.value = value
+
+
+def structure(cls: type[T], plain: Any, *, key: str = "") -> tuple[T | None, list[Problem]]:
+    """`cls` from plain data, or every reason why not."""
+    try:
+        return _converter().structure(plain, cls), []
+    except (Mismatch, BaseValidationError) as error:
+        return None, _problems(error, key)
+
+
+def structure_rest(cls: type[T], plain: dict[str, Any], problems: list[Problem], *, key: str = "") -> T | None:
+    """`cls` without the values that have problems, so that rules can judge the rest; None: too little is left."""
+    rest: Any = deepcopy(plain)
+    for problem in problems:
+        _drop(rest, problem.key.removeprefix(f"{key}.").partition("[")[0].split("."))
+    return structure(cls, rest, key=key)[0]
+
+
+def describe(kind: Any) -> str:
+    """What a value of `kind` is, in words: `an integer or "auto"`."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        words = [describe(member) for member in inner if member is not type(None)]
+        return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+    if origin is Literal:
+        return " or ".join(f'"{word}"' for word in inner)
+    if origin is tuple:
+        count = "" if inner[-1] is Ellipsis else f"{len(inner)} "
+        return f"a list of {count}{_PLURALS.get(inner[0], 'tables')}"
+    return _NAMES.get(kind, "a table")
+
+
+@cache
+def _converter() -> Converter:
+    converter = Converter(forbid_extra_keys=True, detailed_validation=True)
+    for kind in (int, float, bool, str):
+        converter.register_structure_hook(kind, _scalar)
+    converter.register_structure_hook_func(_is_choice, _word)
+    converter.register_structure_hook_factory(_is_union, lambda kind: _union(kind, converter))
+    converter.register_structure_hook_factory(_is_tuple, lambda kind: _sequence(kind, converter))
+    converter.register_structure_hook_factory(_is_table, lambda kind: _table(kind, converter))
+    converter.register_structure_hook_factory(_is_record, lambda kind: _record(kind, converter))
+    return converter
+
+
+def _is_choice(kind: Any) -> bool:
+    origin: Any = get_origin(kind)
+    return origin is Literal
+
+
+def _is_union(kind: Any) -> bool:
+    return get_origin(kind) in (Union, types.UnionType)
+
+
+def _is_tuple(kind: Any) -> bool:
+    return get_origin(kind) is tuple
+
+
+def _is_table(kind: Any) -> bool:
+    return get_origin(kind) is dict
+
+
+def _is_record(kind: Any) -> bool:
+    return isinstance(kind, type) and is_dataclass(kind)
+
+
+def _scalar(value: Any, kind: Any) -> Any:
+    accepted = (int, float) if kind is float else kind
+    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+        raise Mismatch(describe(kind), value)
+    return float(value) if kind is float else value
+
+
+def _word(value: Any, kind: Any) -> Any:
+    if not isinstance(value, str) or value not in get_args(kind):
+        raise Mismatch(describe(kind), value)
+    return value
+
+
+def _union(kind: Any, converter: Converter) -> Hook:
+    members = [member for member in get_args(kind) if member is not type(None)]
+
+    def hook(value: Any, _: Any) -> Any:
+        for member in members:
+            try:
+                return converter.structure(value, member)
+            except (Mismatch, BaseValidationError):
+                continue
+        raise Mismatch(describe(kind), value)
+
+    return hook
+
+
+def _guarded(shape: type[list[Any]] | type[dict[Any, Any]], build: Hook, wanted: Any) -> Hook:
+    """`build` behind a look at the shape: cattrs would iterate over a string, too."""
+    inner = get_args(wanted)
+    fixed = len(inner) if shape is list and inner[-1] is not Ellipsis else None
+
+    def hook(value: Any, _: Any) -> Any:
+        if not isinstance(value, shape) or (fixed is not None and len(value) != fixed):
+            raise Mismatch(describe(wanted), value)
+        return build(value, wanted)
+
+    return hook
+
+
+def _sequence(kind: Any, converter: Converter) -> Hook:
+    many: Any = tuple.__class_getitem__((get_args(kind)[0], ...))
+    return _guarded(list, homogenous_tuple_structure_factory(many, converter), kind)
+
+
+def _table(kind: Any, converter: Converter) -> Hook:
+    return _guarded(dict, mapping_structure_factory(kind, converter), kind)
+
+
+def _record(kind: Any, converter: Converter) -> Hook:
+    build = make_dict_structure_fn(kind, converter, _cattrs_forbid_extra_keys=True, _cattrs_detailed_validation=True)
+    return _guarded(dict, build, kind)
+
+
+def _problems(error: Exception, key: str) -> list[Problem]:
+    if isinstance(error, Mismatch):
+        return [Problem(key, error.wanted, found(key, error.value))]
+    if isinstance(error, ForbiddenExtraKeysError):
+        return [unknown_key(name, error.cl, key) for name in sorted(error.extra_fields)]
+    if isinstance(error, KeyError):
+        return [Problem(key, "a value", "nothing", "this key is required")]
+    if not isinstance(error, (ClassValidationError, IterableValidationError)):
+        return [Problem(key, "a value that fits its table", str(error))]
+    placed, unplaced = error.group_exceptions()
+    inner = [(each, key) for each in unplaced]  # of a misspelled key, before the one that lacks it
+    inner += [(each, _place(key, note)) for each, note in placed]
+    return [problem for each, place in inner for problem in _problems(each, place)]
+
+
+def _place(key: str, note: AttributeValidationNote | IterableValidationNote) -> str:
+    if isinstance(note, AttributeValidationNote):
+        return _join(key, note.name)
+    return f"{key}[{note.index}]" if isinstance(note.index, int) else _join(key, str(note.index))
+
+
+def unknown_key(name: str, cls: type, key: str) -> Problem:
+    if _join(key, name) in _REMOVED_KEYS:
+        return Problem(
+            _join(key, name), "a key that is read", "one of an earlier version", "no code ever read it: delete it"
+        )
+    known = [each.name for each in fields(cls)]
+    near = get_close_matches(name[:_LONGEST_NAME], known, n=1, cutoff=0.5)
+    works = f"did you mean {_join(key, near[0])}?" if near else f"there are {', '.join(known)}"
+    return Problem(_join(key, shorten(name)), "a known key", "an unknown one", works)
+
+
+def _drop(table: Any, path: list[str]) -> None:
+    for name in path[:-1]:
+        table = table.get(name) if isinstance(table, dict) else None
+    if isinstance(table, dict):
+        table.pop(path[-1], None)
+
+
+def _join(key: str, name: str) -> str:
+    return f"{key}.{name}" if key else name
+
+
+_REQUIRED = ("project", "train")
+
+
+def build_line(plain: dict[str, Any], reader: Reader | None) -> tuple[Line | None, list[Problem]]:
+    """A line, or its problems table by table: a mistake in one does not hide those of the others."""
+    tables: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for name, kind in get_type_hints(Line).items():
+        if name in plain or name in _REQUIRED:
+            tables[name], found = structure(kind, plain.get(name, {}), key=name)
+            problems += found + _judge(name, kind, tables[name], plain.get(name), found)
+    problems += [unknown_key(name, Line, "") for name in sorted(plain.keys() - get_type_hints(Line).keys())]
+    if problems:
+        return None, problems
+    line = Line(**tables)
+    return line, list(line_rules(line, reader))
+
+
+def build_site(plain: dict[str, Any]) -> tuple[Site | None, list[Problem]]:
+    """A site, or its problems."""
+    site, problems = structure(Site, plain)
+    known = {problem.key for problem in problems}
+    judged = site or structure_rest(Site, plain, problems)
+    if judged:
+        problems += [problem for problem in site_rules(judged) if problem.key not in known]
+    return site, problems
+
+
+def _judge(name: str, kind: type, table: Any, plain: Any, found: list[Problem]) -> list[Problem]:
+    """What the rules of a table say, also about the rest of one that has values of a wrong type."""
+    if found:
+        table = structure_rest(kind, plain, found, key=name) if isinstance(plain, dict) else None
+    if table is None or name not in TABLE_RULES:
+        return []
+    known = {problem.key for problem in found}
+    return [problem for problem in TABLE_RULES[name](table) if problem.key not in known]

@@ -1,0 +1,90 @@
+"""TOML text to plain data, with limits on size and depth that are checked first."""
+
+import math
+import re
+import tomllib
+from typing import Any
+
+from gangline.spec.config.problems import FileError, Problem, show
+
+MOST_BYTES = 64 * 1024
+DEEPEST_TOML = 16
+
+_STRINGS_AND_COMMENTS = re.compile(
+    r'"""(?:\\.|[^\\])*?(?:"""|\\?\Z)'
+    r"|'''.*?(?:'''|\Z)"
+    r'|"(?:\\.|[^"\\\n])*"?'
+    r"|'[^'\n]*'?"
+    r"|#[^\n]*",
+    re.DOTALL,
+)
+"""Always advances, also over a string that never ends: the scan is linear in the text."""
+_DEEP_NAME = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{DEEPEST_TOML}}}")
+
+
+def read_toml(text: str, *, file: str) -> dict[str, Any]:
+    """Plain tables of `text`: strings, booleans, 64-bit integers, finite floats, lists and tables only.
+
+    Raises:
+        FileError: Too large, too deep, no TOML, or a value that JSON has no word for.
+    """
+    if problem := _bounds(text):
+        raise FileError(file, [problem])
+    try:
+        plain = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        works = "see https://toml.io; strings stand in quotes"
+        raise FileError(file, [Problem("", "TOML", _first_line(error), works)]) from error
+    problems: list[Problem] = []
+    _check_values(plain, "", 0, problems)
+    if problems:
+        raise FileError(file, problems)
+    return plain
+
+
+def _bounds(text: str) -> Problem | None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        return Problem("", "UTF-8 text", "a character that is none", "save the file as UTF-8")
+    if size > MOST_BYTES:
+        return Problem("", f"at most {MOST_BYTES} bytes", f"{size}", "move data out of the file")
+    bare = _STRINGS_AND_COMMENTS.sub(" q ", text)
+    if _DEEP_NAME.search(bare) or _deepest(bare) > DEEPEST_TOML:
+        return Problem("", f"at most {DEEPEST_TOML} levels", "a name or value nested deeper", "nest less")
+    return None
+
+
+def _deepest(bare: str) -> int:
+    depth = deepest = 0
+    for mark in re.findall(r"[\[\]{}]", bare):
+        depth = depth + 1 if mark in "[{" else max(0, depth - 1)
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _check_values(value: Any, key: str, depth: int, problems: list[Problem]) -> None:
+    if depth > 4 * DEEPEST_TOML:
+        problems.append(Problem(key, f"at most {4 * DEEPEST_TOML} levels", "a value nested deeper", "nest less"))
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            _check_values(item, f"{key}.{name}" if key else name, depth + 1, problems)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _check_values(item, f"{key}[{index}]", depth + 1, problems)
+    elif wanted := _refusal(value):
+        problems.append(Problem(key, wanted, show(value)))
+
+
+def _refusal(value: Any) -> str | None:
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return "an integer of 64 bits"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "a finite number"
+    return None if isinstance(value, (str, int, float)) else "a string, number, boolean, list or table"
+
+
+def _first_line(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "values nested too deeply"
+    return (str(error).splitlines() or ["nothing readable"])[0][:200]

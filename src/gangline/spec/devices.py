@@ -1,0 +1,122 @@
+"""Devices: the nodes that a probe or a launcher reported, and measured rates of one kind of device."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gangline.spec.codec import Document, digest
+from gangline.spec.plan import Device, Precision
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Devices:
+    """Equal accelerators of one node."""
+
+    kind: Device
+    name: str = ""
+    """As the driver calls them; `[gpu.NAME]` of the site is looked up by it."""
+    memory_bytes: int | None = None
+    """Of one device."""
+    count: int = 1
+    """On each node."""
+    has_bf16: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inventory(Document):
+    """Equal nodes: unlike ones are planned for by their smallest."""
+
+    num_nodes: int = 1
+    cores: int = 1
+    """Of one node."""
+    memory_bytes: int | None = None
+    """Of one node; None: not known."""
+    devices: tuple[Devices, ...] = ()
+    origin: str = "unknown"
+    """Who said so: `this machine`, `kubernetes`, `site.toml`."""
+
+    @property
+    def gpus(self) -> Devices | None:
+        """The most numerous kind of GPU, the larger memory first among equals; None: there is none."""
+        found = [each for each in self.devices if each.kind == "cuda" and each.count > 0]
+        return max(found, key=lambda each: (each.count, each.memory_bytes or 0, each.name), default=None)
+
+    @property
+    def digest(self) -> str:
+        return digest(self)
+
+
+Exchange = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MatmulRate:
+    """Matrix products of one size: rows x inner by inner x columns."""
+
+    rows: int
+    inner: int
+    columns: int
+    flops_per_second: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttentionRate:
+    """Fused attention of one size, forward and backward."""
+
+    queries: int
+    keys: int
+    width: int
+    is_causal: bool
+    flops_per_second: float
+    """The masked half of a causal one left out."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MoveRate:
+    """One operation that computes little: a mean over a sum, an activation, its gradient and a transposed copy."""
+
+    size_bytes: int
+    """Read and written."""
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExchangeRate:
+    """One exchange between all ranks that were measured; of `send`, from one to another."""
+
+    kind: Exchange
+    size_bytes: int
+    """Of the whole tensor, on a rank that has all of it."""
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rates(Document):
+    """Of one device, while `ranks` of them on one machine do the same at the same time."""
+
+    schema: int = 1
+    device: Device
+    device_name: str
+    """As the driver calls a GPU, or the system its processor."""
+    torch: str
+    threads: int
+    """Of one rank."""
+    cores: int
+    """Of the machine."""
+    ranks: int
+    precision: Precision
+    backend: str
+    """Of the messages."""
+    memory_bytes_per_second: float
+    """Read and written by an operation in place on what no cache holds."""
+    products: tuple[MatmulRate, ...] = ()
+    moves: tuple[MoveRate, ...] = ()
+    """By rising size."""
+    attention: tuple[AttentionRate, ...] = ()
+    messages: tuple[ExchangeRate, ...] = ()
+    """By kind, then by rising size; empty where one rank was alone."""
+
+    @property
+    def digest(self) -> str:
+        """Of what they are about, not of what was found: equal for two measurements of the same device."""
+        about = (self.device, self.device_name, self.torch, self.threads, self.cores, self.ranks, self.precision)
+        return digest(list(about))

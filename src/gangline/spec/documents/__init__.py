@@ -1,0 +1,1 @@
+"""Generators of published documents: JSON schemas and key tables."""

@@ -1,0 +1,145 @@
+"""Tables of every key of `line.toml` and `site.toml`, generated from the dataclasses and their docstrings."""
+
+import ast
+import inspect
+import json
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from gangline.spec.codec import to_plain
+from gangline.spec.config.line import Line
+from gangline.spec.config.site import Site
+
+
+@cache
+def field_docs(cls: type) -> dict[str, str]:
+    """Field name to its docstring in one line; fields without one are left out."""
+    body = _class_body(inspect.getsource(sys.modules[cls.__module__]), cls.__name__)
+    docs: dict[str, str] = {}
+    for field, text in pairwise(body):
+        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+            continue
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str):
+            docs[field.target.id] = " ".join(text.value.value.split())
+    return docs
+
+
+def class_doc(cls: type) -> str:
+    """Docstring of a class in one line; the one that dataclasses write themselves is none."""
+    text = cls.__doc__ or ""
+    return "" if text.startswith(f"{cls.__name__}(") else " ".join(text.split())
+
+
+def _class_body(source: str, name: str) -> list[ast.stmt]:
+    tree = ast.parse(source)
+    return next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+
+
+_WORDS = {int: "integer", float: "number", bool: "boolean", str: "string", Any: "anything"}
+_OPENINGS = {
+    "line": (
+        "What happens to a commit, at the root of a model repository. Every key that is not here is refused, and all\n"
+        "problems of a file are told at once. `gangline run --set train.seed=2` changes one for a run.\n"
+        "What this version's runtime does not carry out yet is refused when a run is planned, never ignored."
+    ),
+    "site": (
+        "Where it happens: never in the commit. `--site FILE` names it, else `GANGLINE_SITE`, else\n"
+        "`gangline/site.toml` in the user's configuration folder, else in `/etc`. The defaults alone are a site.\n"
+        "Secrets are references only: `secret:env:NAME`, `secret:file:PATH`, `secret:k8s:NAME/KEY`."
+    ),
+}
+
+
+def reference_of(name: str, cls: type) -> str:
+    """Markdown: a heading and a table of keys for each table of the file."""
+    parts = [f"# {name}.toml", _OPENINGS[name], "Generated from `src/gangline/spec`; `make schemas` writes it anew."]
+    parts += [_free_section(table, field_docs(cls).get(table, "")) for table in _free_tables(cls)]
+    parts += [_section(table, kind) for table, kind in _tables(cls, "")]
+    return "\n\n".join(parts) + "\n"
+
+
+def write_reference(folder: Path) -> list[Path]:
+    """`line.md` and `site.md`; returns what was written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, cls in (("line", Line), ("site", Site)):
+        written.append(folder / f"{name}.md")
+        written[-1].write_text(reference_of(name, cls), "utf-8")
+    return written
+
+
+def _tables(cls: type, prefix: str) -> Iterator[tuple[str, type]]:
+    """Every table with keys of its own, outer ones first."""
+    for name, kind in get_type_hints(cls).items():
+        inner, suffix = _inner_table(kind)
+        if inner is not None:
+            path = f"{prefix}{name}{suffix}"
+            yield path, inner
+            yield from _tables(inner, f"{path}.")
+
+
+def _free_tables(cls: type) -> list[str]:
+    """Tables whose keys are the task's own."""
+    return [name for name, kind in get_type_hints(cls).items() if kind == dict[str, Any]]
+
+
+def _inner_table(kind: Any) -> tuple[type | None, str]:
+    """The table that a value of `kind` is or holds, and how its place is written."""
+    if get_origin(kind) is dict:
+        return _as_table(get_args(kind)[1]), ".NAME"
+    if get_origin(kind) is tuple:
+        return _as_table(get_args(kind)[0]), "[]"
+    return _as_table(kind), ""
+
+
+def _as_table(kind: Any) -> type | None:
+    return kind if isinstance(kind, type) and is_dataclass(kind) else None
+
+
+def _free_section(table: str, text: str) -> str:
+    return f"## `[{table}]`\n\n{text} Any key; its values are strings, numbers, booleans, lists and tables."
+
+
+def _section(table: str, cls: type) -> str:
+    hints, docs = get_type_hints(cls), field_docs(cls)
+    heading = f"[[{table[:-2]}]]" if table.endswith("[]") else f"[{table}]"
+    rows = [
+        f"| `{each.name}` | {_words(hints[each.name])} | {_default(each)} | {_cell(docs.get(each.name, ''))} |"
+        for each in fields(cls)
+        if _inner_table(hints[each.name])[0] is None
+    ]
+    opening = [class_doc(cls)] if class_doc(cls) else []
+    rows = ["| key | type | default | meaning |\n|---|---|---|---|\n" + "\n".join(rows)] if rows else []
+    return "\n\n".join([f"## `{heading}`", *opening, *rows])
+
+
+def _words(kind: Any) -> str:
+    origin: Any = get_origin(kind)
+    inner = get_args(kind)
+    if origin is Literal:
+        return ", ".join(f'`"{word}"`' for word in inner)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_words(member) for member in inner if member is not type(None))
+    if origin is tuple:
+        return f"list of {_words(inner[0])}" if inner[-1] is Ellipsis else f"pair of {_words(inner[0])}"
+    if origin is dict:
+        return f"table of {_words(inner[1])}"
+    return _WORDS.get(kind, "table")
+
+
+def _default(field: Field[Any]) -> str:
+    if field.default is MISSING:
+        return "required" if field.default_factory is MISSING else "empty"
+    if field.default is None:
+        return "–"
+    return f"`{json.dumps(to_plain(field.default), ensure_ascii=False)}`" if field.default != () else "`[]`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,114 @@
+"""Published JSON schemas, generated from the dataclasses: `python -m gangline.spec.documents.schema docs/schemas`."""
+
+import json
+import sys
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from gangline.spec.codec import to_plain
+from gangline.spec.config.line import Line
+from gangline.spec.config.site import Site
+from gangline.spec.devices import Inventory
+from gangline.spec.documents.key_tables import class_doc, field_docs, write_reference
+from gangline.spec.gang.podset import PodSet
+from gangline.spec.gang.status import GangEnd, GangResult, KeeperStatus
+from gangline.spec.plan import Plan
+from gangline.spec.record import Record
+
+Schema = dict[str, Any]
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+DOCUMENTS: dict[str, type] = {
+    "line": Line,
+    "site": Site,
+    "inventory": Inventory,
+    "plan": Plan,
+    "podset": PodSet,
+    "keeper_status": KeeperStatus,
+    "gang_end": GangEnd,
+    "gang_result": GangResult,
+    "record": Record,
+}
+_SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+
+
+def schema_of(cls: type) -> Schema:
+    """JSON Schema (2020-12) of a document: every field, nothing else; a document's version is a constant."""
+    definitions: dict[str, Schema] = {}
+    body = _table(cls, definitions)
+    return {"$schema": DIALECT, "title": cls.__name__, **body, "$defs": dict(sorted(definitions.items()))}
+
+
+def write_schemas(folder: Path, documents: Mapping[str, type] = DOCUMENTS) -> list[Path]:
+    """One file a document; returns what was written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, cls in documents.items():
+        written.append(folder / f"{name}.json")
+        written[-1].write_text(json.dumps(schema_of(cls), indent=2, ensure_ascii=False) + "\n", "utf-8")
+    return written
+
+
+def _table(cls: type, definitions: dict[str, Schema]) -> Schema:
+    hints, docs = get_type_hints(cls), field_docs(cls)
+    properties = {each.name: _property(each, hints[each.name], docs, definitions) for each in fields(cls)}
+    required = [each.name for each in fields(cls) if each.default is MISSING and each.default_factory is MISSING]
+    described = {"description": class_doc(cls)} if class_doc(cls) else {}
+    named = {"required": required} if required else {}
+    return {"type": "object", **described, "properties": properties, **named, "additionalProperties": False}
+
+
+def _property(field: Field[Any], kind: Any, docs: dict[str, str], definitions: dict[str, Schema]) -> Schema:
+    if field.name == "schema":
+        return {"const": field.default, "description": "Version of this form; a newer one is refused."}
+    found = dict(_kind(kind, definitions))
+    if field.name in docs:
+        found["description"] = docs[field.name]
+    if field.default is not MISSING:
+        found["default"] = to_plain(field.default)
+    return found
+
+
+def _kind(kind: Any, definitions: dict[str, Schema]) -> Schema:
+    origin: Any = get_origin(kind)
+    inner = get_args(kind)
+    if kind in _SCALARS:
+        return {"type": _SCALARS[kind]}
+    if origin is Literal:
+        return {"enum": list(inner)}
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [_kind(member, definitions) for member in inner]}
+    if isinstance(kind, type) and is_dataclass(kind):
+        return _reference(kind, definitions)
+    return _collection(origin, inner, definitions)
+
+
+def _collection(origin: Any, inner: tuple[Any, ...], definitions: dict[str, Schema]) -> Schema:
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _kind(inner[1], definitions)}
+    if origin is not tuple:
+        return {}
+    if inner[-1] is Ellipsis:
+        return {"type": "array", "items": _kind(inner[0], definitions)}
+    places = [_kind(each, definitions) for each in inner]
+    return {"type": "array", "prefixItems": places, "minItems": len(places), "maxItems": len(places)}
+
+
+def _reference(cls: type, definitions: dict[str, Schema]) -> Schema:
+    if cls.__name__ not in definitions:
+        definitions[cls.__name__] = {}
+        definitions[cls.__name__] = _table(cls, definitions)
+    return {"$ref": f"#/$defs/{cls.__name__}"}
+
+
+def main(arguments: list[str]) -> int:
+    folder = Path(arguments[0] if arguments else "docs/schemas")
+    for path in [*write_schemas(folder), *write_reference(folder.parent / "reference")]:
+        sys.stdout.write(f"{path}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

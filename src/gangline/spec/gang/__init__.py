@@ -1,0 +1,1 @@
+"""Files and messages of a gang: PodSet, status, pod output, profiling. Plain data."""

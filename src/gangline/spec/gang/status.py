@@ -1,0 +1,120 @@
+"""Status files of a gang: node status, end and results, and the request for another number of ranks.
+
+The keeper writes them and launchers read them; neither imports the other.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gangline.errors import RetryClass
+from gangline.spec.codec import Document
+from gangline.spec.plan import Role
+
+FIRST_GENERATION = "first-generation"
+"""Name of that file."""
+GangState = Literal["absent", "waiting", "starting", "running", "stopping", "ended"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeeperStatus:
+    """What a keeper says of its node while it works."""
+
+    node_rank: int
+    pid: int
+    start_time: int
+    """Field 22 of /proc/PID/stat: pid and this together name a process."""
+    state: GangState
+    generation: int = 0
+    restarts: int = 0
+    ranks: dict[str, int] = field(default_factory=dict)
+    """Rank to process id of the living."""
+    joined: tuple[int, ...] = ()
+    """Ranks that reached the rendezvous of this generation."""
+    world_size: int = 0
+    """Ranks of the whole gang in this generation; 0: as many as its podset has."""
+    reason: str = ""
+    """One sentence about the last restart, or why it stops."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GangEnd:
+    """How a gang ended; its class is that of the rank that failed first."""
+
+    exit_code: int
+    retry: RetryClass
+    reason: str
+    """One sentence: who, what, where to read on."""
+    culprit: int | None = None
+    """Rank that failed first."""
+    generation: int = 0
+    step: int | None = None
+    restarts: int = 0
+    time: str = ""
+    evidence: dict[str, Any] = field(default_factory=dict)
+    """Signal, oom_kill count, last log lines, stacks by rank; of a good end, the traceback that a log ends with."""
+    ledger: dict[str, float] = field(default_factory=dict)
+    """Seconds of all ranks of this node by cause; sums to `allocated_seconds`."""
+    allocated_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobResult:
+    """One training or evaluation inside a gang."""
+
+    seed: int
+    step: int
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Held-out metrics at `step`."""
+    not_finite: dict[str, str] = field(default_factory=dict)
+    """Metrics that are `nan`, `inf` or `-inf`, which JSON has no numbers for."""
+    losses: tuple[tuple[int, float], ...] = ()
+    """(step, training loss), every step up to 4,096, then evenly thinned."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorDigests:
+    """Full tensors of one checkpoint, as opened under this gang's plan and as streamed from the stored chunks."""
+
+    checkpoint: str
+    total: int
+    equal: int
+    different: tuple[str, ...] = ()
+    """First ten names."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GangResult:
+    """What the ranks leave at their end."""
+
+    schema: int = 1
+    role: Role = "train"
+    final_step: int = 0
+    checkpoint: str | None = None
+    """Store prefix of the last complete checkpoint of a train gang."""
+    jobs: tuple[JobResult, ...] = ()
+    digests: TensorDigests | None = None
+    metric_units: dict[str, str] = field(default_factory=dict)
+    export_names: dict[str, str] = field(default_factory=dict)
+    """Name of a tensor in the model -> its name in a published one; the others keep theirs."""
+
+
+def read_event(line: str | bytes) -> dict[str, Any] | None:
+    """One line of a file of events; None for what a dying process tore, and for what is no event."""
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResizeRequest(Document):
+    """Stands until another one takes its place: a gang that starts anew obeys it, too."""
+
+    schema: int = 1
+    ranks: int
+
+
+def resize_key(run_prefix: str) -> str:
+    return f"{run_prefix}/resize.json"

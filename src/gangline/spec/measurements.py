@@ -1,0 +1,155 @@
+"""Measurements of a training in its record: metrics with bands, loss curve, times by rank, lost time."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+LEDGER_CAUSES = (
+    "gather", "image", "start", "rendezvous", "build", "resume", "compute", "data", "wait", "bubble", "checkpoint",
+    "evaluate", "redone", "stalled", "restart", "profile", "drill", "stop", "idle", "other",
+)  # fmt: skip
+"""Where held seconds go; a rank is in exactly one at any instant."""
+Better = Literal["lower", "higher"]
+"""Which way a metric improves."""
+PHASES = ("data", "forward", "backward", "wait", "bubble", "optimizer", "checkpoint", "other")
+"""What a step of a rank consists of; only a pipeline has bubbles."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Band:
+    """Interval in which one new run of the same commit lies, 95 times of 100; or what a gate tolerates."""
+
+    center: float
+    half: float
+    n: int
+    """Seeds it was learned from; 1: it was not learned, `tolerance_percent` of a gate says how wide it is."""
+    origin: str
+    """Run it was learned in."""
+    equal: bool = False
+    """All seeds gave the same in everything that was measured: the program does not use its seed."""
+
+    @property
+    def word(self) -> str:
+        """What people call it."""
+        return "band" if self.n > 1 else "tolerance"
+
+    @property
+    def low(self) -> float:
+        return self.center - self.half
+
+    @property
+    def high(self) -> float:
+        return self.center + self.half
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """A value on held-out data, beside what it is judged on."""
+
+    value: float
+    unit: str = ""
+    step: int | None = None
+    better: Better | None = None
+    seeds: dict[str, float] = field(default_factory=dict)
+    """Value by seed, the run's own seed among them."""
+    band: Band | None = None
+    """Learned from `seeds` of this run, when it has three or more."""
+    base: float | None = None
+    base_band: Band | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CurvePoint:
+    """One place of the curve."""
+
+    step: int
+    value: float
+    low: float | None = None
+    high: float | None = None
+    """Base band at this point, where the base has one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Curve:
+    """The training metric over the steps, thinned."""
+
+    metric: str = "loss"
+    points: tuple[CurvePoint, ...] = ()
+    """At most 64: the mean of each 1/64 of the steps."""
+    seed_points: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """The same 64 places by seed, of the runs that learned a band."""
+    key: str | None = None
+    """metrics.jsonl in the store."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankRow:
+    """Seconds by phase of one rank, for the heat strip."""
+
+    rank: int
+    node: str
+    phases: dict[str, float]
+    """By word of PHASES; absent is zero."""
+    step_seconds: float | None = None
+    """Median."""
+    peak_memory_bytes: int | None = None
+    """Of tensors on a GPU; on a CPU of the whole process, Python and torch with it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Samples:
+    """What became of the positions in the order of samples, on the way that led to the final state."""
+
+    trained: int
+    lost: int = 0
+    """Passed over though nothing said so."""
+    repeated: int = 0
+    """Trained more than once."""
+    skipped: int = 0
+    """Left out on purpose: their step was not finite."""
+    again: int = 0
+    """Of steps that were done again: they count once."""
+    unknown: int = 0
+    """Passed in steps that a checkpoint stands behind and no rank lived to tell."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Training:
+    """How fast the training was, and what it went through, over all gangs of its stage; as its rank 0 tells it."""
+
+    flops_per_second: float | None = None
+    """Model arithmetic of the whole gang, median step."""
+    wire_bytes_per_step: float | None = None
+    """What rank 0 sent to other ranks over TCP."""
+    resumes: dict[str, int] = field(default_factory=dict)
+    """How often a generation went on from `node` (the memory of its own nodes), `peer` (that of other nodes), `store`,
+    `living` (replicas that were not lost)."""
+    rollbacks: int = 0
+    """Returns to a checkpoint within a generation: a step was not finite."""
+    steps_redone: int = 0
+    """Done once more, for they were not in what training went on from."""
+    samples: Samples | None = None
+    """None: a program that takes its samples itself."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ledger:
+    """Rows sum to the allocation, to 0.1 %."""
+
+    resource: Literal["gpu", "cpu"]
+    allocated_seconds: float
+    seconds: dict[str, float]
+    """By cause of LEDGER_CAUSES; absent is zero."""
+
+    @property
+    def useful_share(self) -> float | None:
+        """Of the allocation, computed in; None: no rank told a step, as programs need not."""
+        return self._share("compute")
+
+    @property
+    def effective_time(self) -> float | None:
+        return self._share("compute", "data", "wait", "bubble")
+
+    def _share(self, *causes: str) -> float | None:
+        if not self.seconds.get("compute") or not self.allocated_seconds:
+            return None
+        return sum(self.seconds.get(cause, 0.0) for cause in causes) / self.allocated_seconds

@@ -1,0 +1,131 @@
+"""Files of a program: outputs that its gang collects, and the modules and files that its ranks report as read.
+
+Ranks report the latter themselves, so it is evidence and no proof.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gangline.spec.codec import Document
+
+OUTPUT_KIND = "output"
+"""Kind of a file that the program wrote."""
+
+
+SAVE_KIND = "save"
+"""Kind of the artifact that is the manifest of a program's newest save."""
+
+
+OUTPUTS_KIND = "outputs"
+"""Of the artifact that is the list."""
+
+
+OUTPUTS = "outputs.json"
+"""Name of the list, in the store and in the gang's folder once it is in the store."""
+FOLDER = "outputs"
+OUTPUTS_VARIABLE = "GANGLINE_OUTPUTS"
+"""Variable of a gang that is asked to collect: `OutputsAsked` as JSON."""
+IGNORED_FOLDER = "__pycache__"
+"""Folder that no program means."""
+MOST_OMITTED_LISTED = 100
+"""Files that were left out and are named."""
+MOST_METRICS_BYTES = 16 << 20
+"""Of the file with the program's numbers: 100,000 lines of 150 bytes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputsRequest(Document):
+    """What is to be collected from the folder that rank 0 started in."""
+
+    globs: tuple[str, ...] = ()
+    metrics: str | None = None
+    """File with the program's numbers, whatever the globs say."""
+    code: str
+    """Blob of the code layer: a file that it holds and nobody changed is no output."""
+    most_files: int
+    most_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputFile:
+    """One file, in the store as `outputs/<sha256>` beside the list."""
+
+    path: str
+    """Relative to the folder that ranks started in."""
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OmittedFile:
+    """A file that a glob names and that was not collected."""
+
+    path: str
+    reason: str
+    is_lost: bool = True
+    """False: a link, a pipe, which is no content of its own."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outputs(Document):
+    """All that was collected of one gang, at its end."""
+
+    schema: int = 1
+    gang: str
+    files: tuple[OutputFile, ...] = ()
+    """Sorted by path."""
+    left_out: tuple[OmittedFile, ...] = ()
+    """At most `MOST_TOLD`."""
+    num_left_out: int = 0
+    refused: str = ""
+    """Why nothing was collected: more than the site allows."""
+    metrics: OutputFile | None = None
+    """The metrics file; None: none was asked for, or the program wrote none."""
+
+
+Origin = Literal["code", "environment", "standard", "gangline", "elsewhere"]
+"""Where the file of a module lies: code layer, the rank's packages, Python's own, the runtime, anywhere else."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedModule:
+    """A module whose file is of no known place."""
+
+    name: str
+    file: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UndeclaredRead:
+    """A file that was opened for reading, and that neither the line nor the commit nor the environment holds."""
+
+    path: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuntimeReport:
+    """Told by the first rank of each node, and by the Python processes that it started."""
+
+    python: str = ""
+    """Version of the interpreter."""
+    prefix: str = ""
+    """Its environment."""
+    packages: dict[str, str] = field(default_factory=dict)
+    """Version by name, of those that were imported."""
+    modules: dict[str, int] = field(default_factory=dict)
+    """How many, by `Origin`; of the process that loaded most."""
+    elsewhere: tuple[LoadedModule, ...] = ()
+    """At most 50."""
+    reads: tuple[UndeclaredRead, ...] = ()
+    """At most 100."""
+    num_reads: int = 0
+    """Of such files; more than `reads` where there were many."""
+    hosts: tuple[str, ...] = ()
+    """Names of other machines that were looked up; at most 20."""
+    programs: tuple[str, ...] = ()
+    """Names of programs that were started and that do not report what they read; at most 20."""
+    ranks: tuple[int, ...] = ()
+    """Who told."""
+    is_whole: bool = False
+    """Somebody told until its end; else a killed rank left what it had told before."""

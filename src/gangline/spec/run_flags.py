@@ -1,0 +1,41 @@
+"""Flags that set a run apart from its commit (experiment, dirty, drilled), read from its record. Pure."""
+
+from gangline.spec.record import Record, StageInfo, StageState
+
+FINAL: frozenset[StageState] = frozenset({"done", "taken", "skipped", "failed", "cancelled"})
+
+
+GOOD: frozenset[StageState] = frozenset({"done", "taken", "skipped"})
+
+
+UNDER_WAY = "under way"
+"""Reason of a drill that has marked its run and not struck yet."""
+
+
+def was_drilled(record: Record) -> bool:
+    """Was a fault injected, or is one about to be? A drill that never struck changed nothing."""
+    return any(each.result != "not_struck" or each.reason == UNDER_WAY for each in record.drills)
+
+
+def is_experiment(record: Record) -> bool:
+    """Were keys of the line set on the command line? Then it says nothing about its commit alone."""
+    return bool(record.inputs.overrides)
+
+
+def flags_of(record: Record) -> tuple[str, ...]:
+    """`experiment`, `dirty`, `drilled`, as far as they hold: such a run is never a base and never published."""
+    found = (
+        ("experiment", is_experiment(record)),
+        ("dirty", record.commit.patch is not None),
+        ("drilled", was_drilled(record)),
+    )
+    return tuple(mark for mark, holds in found if holds)
+
+
+def stopped_early(record: Record) -> bool:
+    """Did its training end before its schedule, as the line asked? Fit to be measured, for nothing else."""
+    return record.inputs.values.get("train.stop_at") is not None
+
+
+def stage(record: Record, name: str) -> StageInfo:
+    return record.stages.get(name, StageInfo())

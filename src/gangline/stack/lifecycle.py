@@ -1,0 +1,181 @@
+"""Starting and stopping the stack: ports, files, processes, readiness; `down` stops what `up` started, last first."""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from gangline.errors import ConfigError, StorageError
+from gangline.launch.local.scrape_targets import is_free
+from gangline.stack import config_files, processes
+from gangline.stack.home import StackHome, StackState
+from gangline.stack.processes import wait_ready
+from gangline.stack.servers import BUCKET, S3, StackServer, choose_s3, monitoring_folder, settle_ports, stack_servers
+
+READY_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerStatus:
+    """What became of a server, for a table or a program."""
+
+    name: str
+    kind: str
+    state: Literal["started", "running", "absent", "failed", "stopped", "gone"]
+    url: str = ""
+    text: str = ""
+    """What to install, what it said last, or where its key is."""
+
+
+def bring_up(
+    home: StackHome,
+    *,
+    s3: S3 | None = None,
+    drive: bool = False,
+    say: Callable[[ServerStatus], None] = lambda _row: None,
+) -> list[ServerStatus]:
+    """Start what is installed and does not run.
+
+    Args:
+        s3: Kind of S3 server; None: the one used before, else what is installed.
+        drive: The service runs new commits of the repository by itself.
+        say: Gets each row as soon as it is known.
+
+    Raises:
+        CapacityError: Another `up` is at it, or no port is free.
+        ConfigError: The remembered state is damaged; or there is no line to drive.
+    """
+    home.make()
+    with home.held():
+        state, kind = home.read(), choose_s3(s3, home.read().s3)
+        servers = prepare(home, state, kind, drive=drive)
+        rows: list[ServerStatus] = []
+        for member in servers:
+            rows.append(_settle(home, state, member))
+            say(rows[-1])
+    return rows
+
+
+def prepare(home: StackHome, state: StackState, s3: S3, *, drive: bool) -> list[StackServer]:
+    """Ports, folders and the files that servers read; nothing is started. The caller holds the stack."""
+    state.s3 = s3
+    state.running = {name: each for name, each in state.running.items() if processes.is_running(each)}
+    state.ports = settle_ports(state.ports, kept=set(state.running))
+    home.write(state)
+    servers = stack_servers(home, state.ports, s3=s3)
+    for folder in (f"{s3}/{BUCKET}", "prometheus", "grafana", "service"):
+        home.data(folder).mkdir(parents=True, exist_ok=True)
+    home.targets.mkdir(exist_ok=True)
+    config_files.write_prometheus(home, state.ports, monitoring_folder())
+    config_files.write_boards(home, state.ports, monitoring_folder())
+    there = {each.name for each in servers if each.program is not None}
+    config_files.write_site(home, state.ports, there=there, drive=drive)
+    return servers
+
+
+def _settle(home: StackHome, state: StackState, member: StackServer) -> ServerStatus:
+    if member.program is None:
+        return _row(member, "absent", member.install)
+    running = state.running.get(member.name)
+    if running and running.asked != member.asked:
+        processes.stop_process(state.running.pop(member.name))
+    elif running:
+        row = _await(home, state, member, "running")
+        if member.name in state.running:
+            return row
+    if not is_free(port := urlsplit(member.url).port or 0):
+        return _row(member, "failed", f"another program took port {port} just now; gangline up again takes the next")
+    try:
+        state.running[member.name] = processes.start_process(
+            [member.program, *member.arguments], _environ(member.environ), log=home.log(member.name), asked=member.asked
+        )
+    except OSError as error:
+        return _row(member, "failed", f"{member.program} does not start: {error}")
+    home.write(state)
+    return _await(home, state, member, "started")
+
+
+def _await(
+    home: StackHome, state: StackState, member: StackServer, well: Literal["started", "running"]
+) -> ServerStatus:
+    """Wait until it answers; one that died is no longer among the running."""
+    mine = state.running[member.name]
+    ready = wait_ready(
+        member.ready, answers=member.answers, seconds=READY_SECONDS, alive=lambda: processes.is_running(mine)
+    )
+    if ready:
+        return _row(member, well, member.note)
+    said = processes.log_tail(home.log(member.name))
+    if processes.is_running(mine):
+        return _row(member, "failed", f"does not answer within {READY_SECONDS:.0f} s: {said}")
+    del state.running[member.name]
+    home.write(state)
+    return _row(member, "failed", f"ended at once: {said}")
+
+
+def _row(member: StackServer, state: Literal["started", "running", "absent", "failed"], text: str) -> ServerStatus:
+    there = state in ("started", "running")
+    return ServerStatus(name=member.name, kind=member.kind, state=state, url=member.url if there else "", text=text)
+
+
+def _environ(own: Mapping[str, str]) -> dict[str, str]:
+    """What a program needs of ours, and its own words; no other secret of the caller reaches it."""
+    kept = (
+        "PATH",
+        "HOME",
+        "LANG",
+        "LC_ALL",
+        "TMPDIR",
+        "VIRTUAL_ENV",
+        "PYTHONPATH",
+        "XDG_CACHE_HOME",
+        "OMP_NUM_THREADS",
+    )
+    return {**{name: os.environ[name] for name in kept if name in os.environ}, **own}
+
+
+def board_url(rows: list[ServerStatus]) -> str:
+    """Address of the boards; empty where Grafana does not serve them."""
+    grafana = next((row.url for row in rows if row.name == "grafana"), "")
+    return f"{grafana}/dashboards/f/gangline" if grafana else ""
+
+
+def take_down(home: StackHome, *, forget: bool = False) -> list[ServerStatus]:
+    """Stop every server of the stack; those that are gone already are said to be.
+
+    Raises:
+        CapacityError: Another `up` or `down` is at it.
+        StorageError: Its folder could not be removed.
+    """
+    if not home.folder.is_dir():
+        return []
+    with home.held():
+        rows = _stop_all(home, lenient=forget)
+        if forget:
+            _remove(home)
+    return rows
+
+
+def _stop_all(home: StackHome, *, lenient: bool) -> list[ServerStatus]:
+    """`lenient`: a state that nobody can read stops nothing, so that its folder can be removed."""
+    try:
+        state = home.read()
+    except ConfigError:
+        if lenient:
+            return []
+        raise
+    rows = []
+    for name, running in reversed(state.running.items()):
+        rows.append(ServerStatus(name=name, kind="", state="stopped" if processes.stop_process(running) else "gone"))
+    state.running = {}
+    home.write(state)
+    return rows
+
+
+def _remove(home: StackHome) -> None:
+    try:
+        shutil.rmtree(home.folder)
+    except OSError as error:
+        raise StorageError(f"wanted to remove {home.folder}, found: {error}; allow it, then ask again") from error

@@ -1,0 +1,211 @@
+"""The servers of the stack: program, arguments, port, readiness address, and how to install what is missing."""
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+import gangline
+from gangline.errors import CapacityError, ConfigError
+from gangline.launch.local.scrape_targets import LOOPBACK, is_free
+from gangline.stack.home import StackHome
+
+_PACKAGE_FOLDER = Path(str(gangline.__file__)).parent
+
+
+def monitoring_folder() -> Path:
+    """Raises ConfigError where this installation has none."""
+    candidates = (_PACKAGE_FOLDER.parents[1] / "monitoring", _PACKAGE_FOLDER / "definitions" / "monitoring")
+    found = next((each for each in candidates if (each / "grafana" / "dashboards").is_dir()), None)
+    if found is None:
+        looked = ", ".join(map(str, candidates))
+        raise ConfigError(f"wanted a folder with Grafana's boards, found none among {looked}; install gangline again")
+    return found
+
+
+USUAL_PORTS = {"s3": 9000, "prometheus": 9090, "grafana": 3000, "service": 8321}
+_PORT_TRIES = 200
+
+
+def settle_ports(remembered: dict[str, int], *, kept: set[str]) -> dict[str, int]:
+    """A port for every name.
+
+    Args:
+        remembered: From the last time; used again where it is free.
+        kept: Names whose server runs: their port is theirs.
+    """
+    settled = {name: remembered[name] for name in kept if name in remembered}
+    for name, usual in USUAL_PORTS.items():
+        if name not in settled:
+            settled[name] = _free_port(remembered.get(name, usual), usual, set(settled.values()))
+    return settled
+
+
+def _free_port(wanted: int, usual: int, taken: set[int]) -> int:
+    candidates: list[int] = [wanted, *range(usual, usual + _PORT_TRIES)]
+    for port in candidates:
+        if port not in taken and is_free(port):
+            return port
+    raise CapacityError(f"wanted a free port from {usual} on, found none among {_PORT_TRIES}; stop what holds them")
+
+
+S3 = Literal["minio", "versitygw"]
+BUCKET = "gangline"
+S3_USER = "gangline"
+_GRAFANA_HOMES = ("/usr/share/grafana", "/opt/grafana", "/opt/homebrew/share/grafana")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StackServer:
+    """A server as it is to be started; `program` is None where it is not installed."""
+
+    name: str
+    kind: str
+    program: str | None
+    install: str
+    url: str
+    ready: str
+    """Address that answers with one of `answers` once it serves."""
+    arguments: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """Beside the caller's own, which are passed on with the exception of its secrets."""
+    reads: tuple[Path, ...] = ()
+    """Files that it reads at its start alone."""
+    answers: tuple[int, ...] = (200,)
+    note: str = ""
+
+    @property
+    def asked(self) -> str:
+        """Digest of all that it is started with; two calls that mean the same server give the same."""
+        files = [path.read_bytes().hex() for path in self.reads]
+        words = repr((self.program, self.arguments, sorted(self.environ.items()), files))
+        return sha256(words.encode()).hexdigest()
+
+
+def stack_servers(home: StackHome, ports: Mapping[str, int], *, s3: S3) -> list[StackServer]:
+    """All four, in the order in which they are started: the service last, it needs the store."""
+    return [_store(home, ports["s3"], s3), _prometheus(home, ports), _grafana(home, ports), _service(home, ports)]
+
+
+def choose_s3(wanted: S3 | None, remembered: str) -> S3:
+    """The kind of S3 server: the wanted one, else that whose data lie here, else what is installed."""
+    kinds: tuple[S3, ...] = ("minio", "versitygw")
+    if wanted is not None:
+        return wanted
+    known = [kind for kind in kinds if kind == remembered]
+    installed = [kind for kind in kinds if find_program(kind)]
+    return next(iter((*known, *installed, *kinds)))
+
+
+def find_program(name: str) -> str | None:
+    """On the PATH, else where `make tools` of this project builds servers."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    tools = Path(os.environ.get("GANGLINE_TOOLS") or cache / "gangline" / "tools" / "bin")
+    return shutil.which(name) or shutil.which(name, path=str(tools))
+
+
+def _store(home: StackHome, port: int, kind: S3) -> StackServer:
+    address, data = f"{LOOPBACK}:{port}", home.data(kind)
+    key = home.secret("s3-secret").read_text("utf-8")
+    credentials = home.secret("s3-credentials", f"{S3_USER}:{key}")
+    is_minio = kind == "minio"
+    return StackServer(
+        name="s3",
+        kind=kind,
+        program=find_program(kind),
+        install="install minio or versitygw (make tools builds both); runs use a folder until then",
+        url=f"http://{address}",
+        ready=f"http://{address}/minio/health/live" if is_minio else f"http://{address}/",
+        answers=(200,) if is_minio else (200, 403),
+        arguments=_minio(address, data) if is_minio else _versitygw(address, data),
+        environ=_minio_key(key) if is_minio else {"ROOT_ACCESS_KEY": S3_USER, "ROOT_SECRET_KEY": key},
+        note=f"key in {credentials}",
+    )
+
+
+def _minio(address: str, data: Path) -> tuple[str, ...]:
+    return ("server", "--quiet", "--address", address, "--console-address", f"{LOOPBACK}:0", str(data))
+
+
+def _minio_key(key: str) -> dict[str, str]:
+    return {"MINIO_ROOT_USER": S3_USER, "MINIO_ROOT_PASSWORD": key, "MINIO_BROWSER": "off"}
+
+
+def _versitygw(address: str, data: Path) -> tuple[str, ...]:
+    return ("--quiet", "--keep-alive", "--port", address, "posix", str(data))
+
+
+def _prometheus(home: StackHome, ports: Mapping[str, int]) -> StackServer:
+    address = f"{LOOPBACK}:{ports['prometheus']}"
+    return StackServer(
+        name="prometheus",
+        kind="prometheus",
+        program=find_program("prometheus"),
+        install="install prometheus (Debian: apt install prometheus)",
+        url=f"http://{address}",
+        ready=f"http://{address}/-/ready",
+        arguments=(
+            f"--config.file={home.folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={home.data('prometheus')}",
+            f"--web.listen-address={address}",
+            "--log.level=warn",
+        ),
+        reads=(home.folder / "prometheus.yml",),
+    )
+
+
+def _grafana(home: StackHome, ports: Mapping[str, int]) -> StackServer:
+    address = f"{LOOPBACK}:{ports['grafana']}"
+    boards = monitoring_folder() / "grafana"
+    password = home.secret("grafana-password")
+    homes = [each for each in _GRAFANA_HOMES if Path(each).is_dir()]
+    return StackServer(
+        name="grafana",
+        kind="grafana",
+        program=find_program("grafana"),
+        install="install grafana 11.6 or newer (grafana.com/oss), or use --compose FILE with a container engine",
+        url=f"http://{address}",
+        ready=f"http://{address}/api/health",
+        arguments=("server", *(("--homepath", homes[0]) if homes else ())),
+        environ={
+            "GF_SERVER_HTTP_ADDR": LOOPBACK,
+            "GF_SERVER_HTTP_PORT": str(ports["grafana"]),
+            "GF_PATHS_DATA": str(home.data("grafana")),
+            "GF_PATHS_LOGS": str(home.data("grafana")),
+            "GF_PATHS_PROVISIONING": str(boards / "provisioning"),
+            "GF_SECURITY_ADMIN_PASSWORD__FILE": str(password),
+            "PROMETHEUS_URL": f"http://{LOOPBACK}:{ports['prometheus']}",
+            "GANGLINE_BOARDS": str(home.boards),
+            **GRAFANA_QUIET,
+        },
+        note=f"admin, password in {password}",
+    )
+
+
+GRAFANA_QUIET = {
+    "GF_ANALYTICS_REPORTING_ENABLED": "false",
+    "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
+    "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
+    "GF_NEWS_NEWS_FEED_ENABLED": "false",
+}
+"""It calls nobody."""
+
+
+def _service(home: StackHome, ports: Mapping[str, int]) -> StackServer:
+    address = f"{LOOPBACK}:{ports['service']}"
+    return StackServer(
+        name="service",
+        kind="gangline serve",
+        program=sys.executable if find_spec("fastapi") and find_spec("uvicorn") else None,
+        install="pip install 'gangline[serve]'",
+        url=f"http://{address}",
+        ready=f"http://{address}/healthz",
+        arguments=("-m", "gangline", "serve", "--site", str(home.site), "--repo", str(home.repo)),
+        reads=(home.site,),
+        note=f"how to log in stands in {home.log('service')}",
+    )

@@ -1,0 +1,1 @@
+"""A store in a folder, and durable and safe handling of files."""

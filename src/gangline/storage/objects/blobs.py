@@ -1,0 +1,39 @@
+"""Content-addressed objects, `blobs/sha256/<hex>`: immutable, shared between runs, verified at each read."""
+
+import hashlib
+
+from gangline.errors import IntegrityError, StorageError
+from gangline.storage.objects.protocol import ObjectStore
+
+PREFIX = "blobs/sha256/"
+
+
+def blob_key(data: bytes) -> str:
+    return PREFIX + hashlib.sha256(data).hexdigest()
+
+
+def put_blob(store: ObjectStore, data: bytes) -> str:
+    """Store `data` once; returns its key, also when it was there before."""
+    key = blob_key(data)
+    found = store.head(key)
+    if found is None or found.size_bytes != len(data):
+        store.put(key, data)
+    return key
+
+
+def get_blob(store: ObjectStore, key: str) -> bytes:
+    """The blob's bytes, verified.
+
+    Raises:
+        StorageError: There is no such blob, or the store failed.
+        IntegrityError: `key` is no blob key, or what the store holds has another digest.
+    """
+    digest = key.removeprefix(PREFIX)
+    if not key.startswith(PREFIX) or len(digest) != 64:
+        raise IntegrityError(f"wanted a blob key {PREFIX}<64 hex digits>, found {key!r}")
+    blob = store.get(key)
+    if blob is None:
+        raise StorageError(f"store {store.url}: blob {key} is not there; was it collected, or is this another store?")
+    if (found := hashlib.sha256(blob.data).hexdigest()) != digest:
+        raise IntegrityError(f"store {store.url}: {key} holds data with digest {found}; delete it and store it again")
+    return blob.data

@@ -1,0 +1,125 @@
+"""The protocol of all object stores, its data types, and reads with a size limit."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from gangline.errors import IntegrityError
+from gangline.units import format_bytes
+
+Etag = str
+"""Opaque name of one version of one object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """An object that was read."""
+
+    data: bytes
+    etag: Etag
+    size_bytes: int
+    """Of the whole object, also when a range was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An object in a listing."""
+
+    key: str
+    size_bytes: int
+    modified: float
+    """Seconds since the epoch, by the store's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenUpload:
+    """An upload that was begun and neither completed nor aborted."""
+
+    key: str
+    upload_id: str
+    started: float
+
+
+class Upload(Protocol):
+    """One multipart upload; nothing is visible before `complete`."""
+
+    upload_id: str
+
+    def part(self, data: bytes | memoryview) -> None:
+        """Append the next part; parts but the last have at least 5 MiB."""
+        ...
+
+    def complete(self) -> Etag: ...
+
+    def abort(self) -> None: ...
+
+
+@runtime_checkable
+class ObjectStore(Protocol):
+    url: str
+    """What `open_store` was given; no credentials in it."""
+
+    def get(self, key: str, start: int = 0, size: int | None = None) -> Blob | None:
+        """Object, or `size` bytes from `start`; None where there is no such key."""
+        ...
+
+    def head(self, key: str) -> Entry | None: ...
+
+    def put(self, key: str, data: bytes) -> Etag:
+        """Write or overwrite; durable when it returns."""
+        ...
+
+    def put_if_absent(self, key: str, data: bytes) -> Etag | None:
+        """Write where nothing is; None: another was first."""
+        ...
+
+    def compare_and_set(self, key: str, data: bytes, expected: Etag) -> Etag | None:
+        """Write where `expected` still stands; None: it moved (or is gone)."""
+        ...
+
+    def list(self, prefix: str, after: str = "", limit: int = 1000) -> Sequence[Entry]:
+        """Entries below `prefix` with key > `after`, sorted by key, at most `limit`; what is no key is left out."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove; a missing key is fine."""
+        ...
+
+    def upload(self, key: str) -> AbstractContextManager[Upload]:
+        """Multipart upload; leaving the block by an exception aborts it, without one completes it."""
+        ...
+
+    def open_uploads(self, prefix: str = "") -> Sequence[OpenUpload]:
+        """Of keys that begin with `prefix`; of very many a part, the others once these are aborted."""
+        ...
+
+    def abort_upload(self, upload: OpenUpload) -> None:
+        """Forget it and its parts; one that is gone is fine."""
+        ...
+
+    def presign(self, key: str, seconds: float) -> str:
+        """URL that reads the object for a while; `file:` URL for a folder."""
+        ...
+
+
+def list_all(store: ObjectStore, prefix: str, page: int = 1000) -> Iterator[Entry]:
+    """Every entry below `prefix`, page by page."""
+    after = ""
+    while entries := store.list(prefix, after, page):
+        yield from entries
+        after = entries[-1].key
+
+
+def get_bounded(store: ObjectStore, key: str, *, most_bytes: int) -> Blob | None:
+    """The whole object, of at most `most_bytes`; None where there is none.
+
+    Raises:
+        IntegrityError: It is larger; no more than `most_bytes` of it were read.
+    """
+    blob = store.get(key, 0, most_bytes)
+    if blob is not None and blob.size_bytes > most_bytes:
+        raise IntegrityError(
+            f"{key}: wanted at most {format_bytes(most_bytes)}, found {format_bytes(blob.size_bytes)}; not read"
+        )
+    return blob

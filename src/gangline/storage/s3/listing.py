@@ -1,0 +1,74 @@
+"""Pages of a bucket's listings, read by minio's data types.
+
+Whoever may write below a prefix names objects there as they like, and XML cannot carry every name: names are asked for
+as in a URL, and a server that lists in circles is an error, not a loop.
+"""
+
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from minio.datatypes import ListMultipartUploadsResult, parse_list_objects
+
+from gangline.errors import StorageError
+from gangline.storage.objects.protocol import Entry, OpenUpload
+from gangline.storage.s3.client import Response, S3Client
+
+Page = TypeVar("Page")
+_ENCODED = {"encoding-type": "url"}
+_PAGE = 1000
+
+
+def list_page(wire: S3Client, prefix: str, after: str, size: int) -> Sequence[Entry]:
+    """One page of full paths below `prefix`, whatever their names."""
+    query = {"list-type": "2", "prefix": prefix, "max-keys": str(size), **_ENCODED}
+    answer = wire.send("GET", query=query | ({"start-after": after} if after else {}))
+    objects, *_ = _read(wire, prefix, answer, parse_list_objects)
+    found = [
+        Entry(each.object_name, each.size, each.last_modified.timestamp())
+        for each in objects
+        if each.object_name is not None and each.size is not None and each.last_modified is not None
+    ]
+    _demand_progress(wire, prefix, found, after)
+    return found
+
+
+def list_uploads(wire: S3Client, root: str, prefix: str) -> Sequence[OpenUpload]:
+    """Open uploads below `root` whose key begins with `prefix`; MinIO lists those of the key `prefix` alone."""
+    found: list[OpenUpload] = []
+    query = {"uploads": "", "prefix": root + prefix, "max-uploads": str(_PAGE), **_ENCODED}
+    while True:
+        page = _read(wire, prefix, wire.send("GET", query=query), ListMultipartUploadsResult)
+        listed = [
+            OpenUpload(each.object_name.removeprefix(root), each.upload_id, each.initiated_time.timestamp())
+            for each in page.uploads
+            if each.object_name and each.upload_id and each.initiated_time
+        ]
+        if listed and listed[-1] in found:
+            raise _in_circles(wire, prefix)
+        found += listed
+        if not page.is_truncated or not listed:
+            return found
+        query |= {"key-marker": root + found[-1].key, "upload-id-marker": found[-1].upload_id}
+
+
+def _read(wire: S3Client, prefix: str, answer: Response, parse: Callable[[Response], Page]) -> Page:
+    try:
+        return parse(answer)
+    except (ET.ParseError, ValueError) as error:
+        raise StorageError(
+            f"store {wire.place.url}: the listing of {prefix or 'all keys'} is no document of S3 ({error}); "
+            "is store.endpoint that of an S3 server?"
+        ) from error
+
+
+def _demand_progress(wire: S3Client, prefix: str, found: Sequence[Entry], after: str) -> None:
+    if found and after and found[-1].key.encode(errors="replace") <= after.encode(errors="replace"):
+        raise _in_circles(wire, prefix)
+
+
+def _in_circles(wire: S3Client, prefix: str) -> StorageError:
+    return StorageError(
+        f"store {wire.place.url}: the listing of {prefix or 'all keys'} does not go on behind its last name; "
+        "delete objects there whose names have control characters"
+    )

@@ -1,0 +1,77 @@
+"""Writes to S3 whose response may be lost; the outcome is settled by reading back."""
+
+from collections.abc import Mapping
+from secrets import token_hex
+
+from gangline.errors import StorageError
+from gangline.storage.objects.protocol import Etag
+from gangline.storage.s3.client import Response, S3Client, S3Unanswered
+from gangline.storage.s3.names import WRITE_ID_HEADER
+
+
+def etag_of(answer: Response) -> Etag:
+    return answer.headers["ETag"].strip('"')
+
+
+def landed(wire: S3Client, path: str, word: str) -> Etag | None:
+    """Etag of the object at `path` if it is the one that was written with `word`."""
+    found, is_ours = _look(wire, path, word)
+    return found if is_ours else None
+
+
+def write(wire: S3Client, path: str, data: bytes, condition: Mapping[str, str]) -> Etag | None:
+    """PUT under `condition` (If-Match or If-None-Match, or none); None: the condition did not hold.
+
+    Raises:
+        StorageError: Refused; or the outcome cannot be known.
+    """
+    word = token_hex(16)
+    doubts = 0
+
+    def attempt() -> Etag | None:
+        nonlocal doubts
+        if doubts and (etag := _settled(wire, path, word, condition)):
+            return etag
+        try:
+            answer = wire.once("PUT", path, headers={**condition, WRITE_ID_HEADER: word}, body=data, accept=(404, 412))
+        except S3Unanswered as error:
+            doubts += error.may_have_happened
+            raise
+        if answer.status < 300:
+            return etag_of(answer)
+        if answer.status == 404 and "If-Match" not in condition:
+            raise wire.refused("PUT", path, answer)
+        if doubts and (etag := landed(wire, path, word)):
+            return etag
+        if doubts:
+            raise _unknowable(wire, path)
+        return None
+
+    return wire.retrying(f"PUT {path}", attempt)
+
+
+def _settled(wire: S3Client, path: str, word: str, condition: Mapping[str, str]) -> Etag | None:
+    """After a doubt: the etag if the write happened, None if it may be sent again."""
+    found, is_ours = _look(wire, path, word)
+    if is_ours:
+        return found
+    still_holds = {
+        "If-None-Match": found is None,
+        "If-Match": found is not None and f'"{found}"' == condition.get("If-Match"),
+    }
+    if not all(still_holds[name] for name in condition):
+        raise _unknowable(wire, path)
+    return None
+
+
+def _look(wire: S3Client, path: str, word: str) -> tuple[Etag | None, bool]:
+    """Etag of what stands there, and whether it was written with `word`."""
+    answer = wire.once("HEAD", path, accept=(404,))
+    return (None, False) if answer.status == 404 else (etag_of(answer), answer.headers.get(WRITE_ID_HEADER) == word)
+
+
+def _unknowable(wire: S3Client, path: str) -> StorageError:
+    return StorageError(
+        f"store {wire.place.url}: an answer to the write of {path} was lost, and another version stands there now: "
+        "ours may have been written and replaced; read it, then decide"
+    )

@@ -1,0 +1,77 @@
+"""Event log of a rank: one JSON object per line, in order, in the form that `spec.gang` and the line read.
+
+Events of steps may be buffered briefly; all others are written at once, together with those before them.
+"""
+
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gangline.keeper.ipc.environment import RankEnvironment
+from gangline.keeper.ipc.gang_inputs import secret_values
+from gangline.sanitize import conceal
+from gangline.spec.plan import Plan
+from gangline.train.account.json_lines import LineFile
+
+_STEP = re.compile(rb'\{"event": "step", "rank": \d+, "generation": \d+, "step": (\d+),')
+"""As `emit` writes it; a line that its rank was killed in may end before."""
+Listener = Callable[[dict[str, Any]], None]
+
+
+class EventLog:
+    def __init__(self, path: Path | None, *, rank: int, generation: int) -> None:
+        """Without `path` events reach listeners only: a program at a desk has no gang."""
+        self._file = LineFile(path) if path is not None else None
+        self._head = {"rank": rank, "generation": generation}
+        self.listeners: list[Listener] = []
+
+    def emit(self, event: str, *, step: int | None = None, **fields: Any) -> None:
+        if isinstance(reason := fields.get("reason"), str):  # it may quote what the program was given
+            fields["reason"] = conceal(reason, secret_values(os.environ))
+        entry = {"event": event, **self._head, "step": step, "mono": time.monotonic(), "time": time.time(), **fields}
+        for listener in self.listeners:
+            listener(entry)
+        if self._file is not None:
+            self._file.add(entry, now=event != "step")
+
+    def next_generation(self, number: int) -> None:
+        """This process lives on in another generation."""
+        self._head["generation"] = number
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def last_step(path: Path) -> int:
+    """Last step that earlier generations of this rank finished, by its events; 0: none."""
+    if not path.exists():
+        return 0
+    with path.open("rb") as lines:  # of a long run there are millions: none is parsed, few are held
+        found = (_STEP.match(line) for line in lines)
+        return max((int(each[1]) for each in found if each), default=0)
+
+
+def serve_metrics(environment: RankEnvironment, plan: Plan, events: EventLog) -> None:
+    """Serve this rank's series where the launcher gave a port; a port in use costs the series, not the training."""
+    if environment.metrics_port is None:
+        return
+    from gangline.metrics.exporter import RankExporter
+
+    port = environment.metrics_port + environment.local_rank
+    exporter = RankExporter(
+        environment.run,
+        environment.rank,
+        port,
+        world_size=plan.world_size,
+        steps=plan.steps,
+        trains=plan.role == "train",
+        host="127.0.0.1" if environment.on_loopback else "0.0.0.0",  # noqa: S104  # of a pod, behind its network policy
+    )
+    if exporter.problem is not None:
+        events.emit("metrics_not_served", port=port, reason=exporter.problem)
+    else:
+        events.listeners.append(exporter.observe)

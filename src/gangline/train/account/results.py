@@ -1,0 +1,59 @@
+"""Results of a gang's program: its loss curve and `result.json`, both written by rank 0. No torch.
+
+`metrics` is the file of the curve, which only rank 0 of a gang has; without it nothing is read or written.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from math import isfinite
+
+from gangline.spec.codec import canonical
+from gangline.spec.gang.status import GangResult, JobResult
+from gangline.storage.folder.durable_files import sync_folder, write_synced
+from gangline.train.account.json_lines import LineFile
+
+METRICS = "metrics.jsonl"
+"""A JSON line a step; one that goes back to a step takes the place of all before it from that step on."""
+MAX_LOSSES = 4096
+
+
+def losses_of(metrics: LineFile | None, *, seed: int, job: int | None) -> tuple[tuple[int, float], ...]:
+    """Loss by step of one training, thinned: over all generations, each up to the step that the next one began at."""
+    if metrics is None:
+        return ()
+    metrics.flush()
+    lines = map(json.loads, metrics.path.read_text().splitlines())
+    found: list[tuple[int, float | None]] = []
+    for each in lines:
+        if each["job"] == job and each["seed"] == seed:
+            while found and found[-1][0] >= each["step"]:
+                found.pop()
+            found.append((each["step"], each["loss"]))
+    return thin([(step, loss) for step, loss in found if loss is not None])
+
+
+def thin(losses: Sequence[tuple[int, float]], most: int = MAX_LOSSES) -> tuple[tuple[int, float], ...]:
+    """All of `losses` up to `most`, then `most` of them evenly, the first and the last among them."""
+    if len(losses) <= most:
+        return tuple(losses)
+    return tuple(losses[index * (len(losses) - 1) // (most - 1)] for index in range(most))
+
+
+def _with_numbers_only(job: JobResult) -> JobResult:
+    wild = {name: str(value) for name, value in job.metrics.items() if not isfinite(value)}
+    metrics = {name: value for name, value in job.metrics.items() if name not in wild}
+    return replace(job, metrics=metrics, not_finite=wild) if wild else job
+
+
+def write_result(metrics: LineFile | None, result: GangResult) -> None:
+    """Durable when it returns."""
+    if metrics is None:
+        return
+    path = metrics.path.with_name("result.json")
+    part = path.with_suffix(".part")
+    part.unlink(missing_ok=True)
+    jobs = tuple(_with_numbers_only(job) for job in result.jobs)
+    write_synced(part, canonical(replace(result, jobs=jobs)))
+    part.replace(path)
+    sync_folder(path.parent)

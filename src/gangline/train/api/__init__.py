@@ -1,0 +1,1 @@
+"""Programs with their own loop: `Session` for PyTorch, `Program` for any framework."""

@@ -1,0 +1,181 @@
+"""Saved files of a program: any bytes, under a signed manifest like that of a checkpoint."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from gangline.checkpoint.format.commit import seal
+from gangline.checkpoint.format.manifest import (
+    BLOCK_BYTES,
+    FILES_FORMAT,
+    MANIFEST,
+    FileEntry,
+    Manifest,
+    RefusedCheckpoint,
+    checkpoint_folder,
+    list_checkpoints,
+)
+from gangline.checkpoint.format.manifest import read_manifest as read_verified
+from gangline.checkpoint.format.retention import retain
+from gangline.errors import IntegrityError, StorageError, UsageError
+from gangline.spec.config.grammar import is_inside
+from gangline.storage.objects.protocol import ObjectStore
+
+Content = bytes | str | os.PathLike[str]
+"""Of one name in a save: bytes, or the path of a file or folder on disk."""
+PATHS = "paths.json"
+"""Where the files of folders belong, by the names that they have in the save."""
+_MOST_BYTES = 8 * 2**30
+
+
+class ProgramSaves:
+    """One rank's view of the saves below `prefix`; local, rank 0 alone writes."""
+
+    def __init__(
+        self, store: ObjectStore, prefix: str, *, run: str, plan_digest: str, generation: int, key: bytes, keep: int
+    ) -> None:
+        self._store, self._prefix, self._key, self._keep = store, prefix, key, keep
+        self._run, self._plan_digest, self._generation = run, plan_digest, generation
+
+    def save(self, step: int, files: Mapping[str, Content]) -> tuple[str, int]:
+        """Write `files` by name; durable when it returns. Its folder in the store, and how many bytes it holds.
+
+        Raises:
+            UsageError: A name is no plain file name, or there is nothing to save.
+            StorageError: The store failed; older saves stand.
+        """
+        folder = checkpoint_folder(self._prefix, step)
+        flat = flatten(files)
+        names = {name: f"g{self._generation:04d}-{name}" for name in flat}
+        entries = {names[name]: self._put(f"{folder}/{names[name]}", content) for name, content in flat.items()}
+        manifest = Manifest(
+            format=FILES_FORMAT, run=self._run, step=step, generation=self._generation,
+            plan_sha256=self._plan_digest, files=entries,
+        )  # fmt: skip
+        seal(self._store, folder, manifest, self._key)
+        retain(self._store, self._prefix, self._key, keep=self._keep)
+        return folder, manifest.size_bytes
+
+    def _put(self, key: str, content: bytes | Path) -> FileEntry:
+        size = len(content) if isinstance(content, bytes) else content.stat().st_size
+        if size > _MOST_BYTES:
+            raise StorageError(f"a saved file has at most {_MOST_BYTES} bytes, found {size}; save several")
+        blocks = []
+        if isinstance(content, bytes) or size <= BLOCK_BYTES:
+            data = content if isinstance(content, bytes) else content.read_bytes()
+            self._store.put(key, data)
+            blocks, size = [_digest(block) for block in _cut(data)], len(data)
+        else:
+            with self._store.upload(key) as upload, content.open("rb") as file:
+                size = 0
+                while block := file.read(BLOCK_BYTES):
+                    upload.part(block)
+                    blocks.append(_digest(block))
+                    size += len(block)
+        return FileEntry(size_bytes=size, blocks=tuple(blocks))
+
+    def restore(self, into: Path, *, on_refused: Callable[[str, str], None]) -> int | None:
+        """Bring the newest good save into the folder `into`, under the names it was given; its step. None: no save.
+
+        Raises:
+            IntegrityError: There are saves, and all were refused.
+        """
+        refused = []
+        for found in list_checkpoints(self._store, self._prefix):
+            staged = into.with_name(f"{into.name}.part")
+            shutil.rmtree(staged, ignore_errors=True)
+            try:
+                self._read(found.prefix, staged)
+            except RefusedCheckpoint as error:
+                shutil.rmtree(staged, ignore_errors=True)
+                refused.append(f"{found.prefix}/{error}")
+                on_refused(f"{found.prefix}/{error.file}", error.reason)
+                continue
+            shutil.rmtree(into, ignore_errors=True)
+            staged.replace(into)
+            return found.step
+        if refused:
+            raise IntegrityError(f"none of {len(refused)} saves below {self._prefix} may be used: {'; '.join(refused)}")
+        return None
+
+    def _read(self, folder: str, into: Path) -> None:
+        manifest = read_verified(self._store, folder, self._key)
+        if manifest.format != FILES_FORMAT:
+            raise RefusedCheckpoint(MANIFEST, f"wanted a save of a program, found {manifest.format}")
+        into.mkdir(parents=True)
+        for name, entry in manifest.files.items():
+            with (into / name.partition("-")[2]).open("wb") as file:
+                for block in self._verified(folder, name, entry):
+                    file.write(block)
+        if (into / PATHS).exists():
+            _unfold(into)
+
+    def _verified(self, folder: str, name: str, entry: FileEntry) -> Iterator[bytes]:
+        for number, digest in enumerate(entry.blocks):
+            size = min(BLOCK_BYTES, entry.size_bytes - number * BLOCK_BYTES)
+            blob = self._store.get(f"{folder}/{name}", number * BLOCK_BYTES, size)
+            if blob is None:
+                raise RefusedCheckpoint(name, "the manifest lists it, the store has no such file")
+            if len(blob.data) != size or _digest(blob.data) != digest:
+                raise RefusedCheckpoint(name, f"its bytes from {number * BLOCK_BYTES} on are not those that were saved")
+            yield blob.data
+        head = self._store.head(f"{folder}/{name}")
+        if head is None or head.size_bytes != entry.size_bytes:
+            raise RefusedCheckpoint(
+                name, f"wanted {entry.size_bytes} bytes, found {'none' if head is None else head.size_bytes}"
+            )
+
+
+def flatten(files: Mapping[str, Content]) -> dict[str, bytes | Path]:
+    """`files` with the files of its folders as files of their own.
+
+    Raises:
+        UsageError: There is nothing to save, no such file or folder, or a name that no saved file may have.
+    """
+    flat: dict[str, bytes | Path] = {}
+    paths: dict[str, str] = {}
+    for name, content in ((name, _content(name, content)) for name, content in files.items()):
+        if isinstance(content, bytes) or content.is_file():
+            flat[name] = content
+        elif content.is_dir():
+            for file in sorted(each for each in content.rglob("*") if each.is_file() and not each.is_symlink()):
+                number = f"file-{len(paths):06d}"
+                paths[number], flat[number] = f"{name}/{file.relative_to(content).as_posix()}", file
+        else:
+            raise UsageError(f"save({name!r}): wanted bytes, a file or a folder, found nothing at {content}")
+    if not flat:
+        raise UsageError("a save wants at least one file: program.save({'state.npz': data})")
+    return flat | ({PATHS: json.dumps(paths).encode()} if paths else {})
+
+
+def _content(name: str, content: object) -> bytes | Path:
+    if name == PATHS:
+        raise UsageError(f"{PATHS} of a save is written by gangline; choose another name")
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise UsageError(f"a saved file has a plain name such as state.npz, found {name!r}")
+    if isinstance(content, bytes):
+        return content
+    if isinstance(content, str | os.PathLike):
+        return Path(content)
+    raise UsageError(f"save({name!r}): wanted bytes or a path, found {type(content).__name__}")
+
+
+def _unfold(folder: Path) -> None:
+    """Put the files of folders where they belong."""
+    for name, path in json.loads((folder / PATHS).read_bytes()).items():
+        if not is_inside(path):
+            raise RefusedCheckpoint(PATHS, f"wanted a path inside the save, found {path!r}")
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).replace(folder / path)
+    (folder / PATHS).unlink()
+
+
+def _cut(data: bytes) -> Iterator[bytes]:
+    return (data[start : start + BLOCK_BYTES] for start in range(0, len(data), BLOCK_BYTES))
+
+
+def _digest(block: bytes) -> str:
+    return hashlib.sha256(block).hexdigest()

@@ -1,0 +1,104 @@
+"""Global gradient norm under any sharding, and clipping by it."""
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate
+from torch.nn.utils import get_total_norm
+
+Groups = tuple[ProcessGroup, ...]
+_SMALL = 1e-6
+"""Added to a norm before it divides, as torch does."""
+_CLEARLY_LESS = 0.999
+"""Share of the largest norm below which the factor is 1.0 however it is rounded: a pass over all gradients is saved."""
+
+
+def settle(parameters: Sequence[Tensor]) -> None:
+    """Lay gradients as their parameters lie; collective where tensor-parallel peers hold a part of a sum each."""
+    parts: dict[tuple[DeviceMesh, torch.dtype], list[DTensor]] = {}
+    for each in parameters:
+        grad = each.grad
+        if not (isinstance(each, DTensor) and isinstance(grad, DTensor)) or grad.placements == each.placements:
+            continue
+        if grad.placements == (Partial(),) and each.placements == (Replicate(),):
+            parts.setdefault((grad.device_mesh, grad.dtype), []).append(each)
+        else:
+            each.grad = grad.redistribute(placements=each.placements)
+    for (mesh, _), found in parts.items():
+        _sum_parts(found, mesh)
+
+
+def global_norm(parameters: Sequence[Tensor], *, stages: ProcessGroup | None = None) -> Tensor:
+    """Euclidean norm of all gradients, equal on all ranks; collective where gradients are sharded.
+
+    Args:
+        parameters: Of this rank, whose gradients are settled.
+        stages: Peers that hold other parameters of the same model: the stages of a pipeline.
+    """
+    pieces = _by_groups([each.grad for each in parameters if each.grad is not None])
+    if stages is None and not any(pieces):
+        return get_total_norm(pieces.get((), []))
+    squares = _add_up(pieces) if pieces else torch.zeros((), dtype=torch.float64, device=parameters[0].device)
+    if stages is not None:
+        dist.all_reduce(squares, group=stages)
+    return squares.sqrt().float()
+
+
+def clip(parameters: Sequence[Tensor], norm: Tensor, *, max_norm: float) -> None:
+    """Scale gradients whose global norm is `norm` down to `max_norm`; local, and where it is clearly less, no work."""
+    if not float(norm) + _SMALL < _CLEARLY_LESS * max_norm:  # NaN is not less
+        _multiply(parameters, torch.clamp(max_norm / (norm + _SMALL), max=1.0))
+
+
+def scale(parameters: Sequence[Tensor], factor: float) -> None:
+    """Multiply all gradients by `factor`; local."""
+    _multiply(parameters, factor)
+
+
+def _multiply(parameters: Sequence[Tensor], factor: float | Tensor) -> None:
+    locals_ = [_local(each.grad) for each in parameters if each.grad is not None]
+    if locals_:
+        torch._foreach_mul_(locals_, factor)
+
+
+def _sum_parts(parameters: Sequence[DTensor], mesh: DeviceMesh) -> None:
+    """One message for all: norms are many and small."""
+    pieces = [cast(DTensor, each.grad).to_local() for each in parameters]
+    flat = torch.cat([each.flatten() for each in pieces])
+    dist.all_reduce(flat, group=mesh.get_group())
+    totals = torch.split(flat, [each.numel() for each in pieces])
+    for each, piece, total in zip(parameters, pieces, totals, strict=True):
+        each.grad = DTensor.from_local(total.view_as(piece), mesh, [Replicate()], run_check=False)
+
+
+def _by_groups(grads: Sequence[Tensor]) -> dict[Groups, list[Tensor]]:
+    """What this rank holds, by the groups whose other members hold other pieces."""
+    found: dict[Groups, list[Tensor]] = {}
+    for grad in grads:
+        if isinstance(grad, DTensor):
+            cut = [axis for axis, each in enumerate(grad.placements) if not each.is_replicate()]
+            groups = tuple(grad.device_mesh.get_group(axis) for axis in cut)
+            found.setdefault(groups, []).append(grad.to_local())
+        else:
+            found.setdefault((), []).append(grad)
+    return found
+
+
+def _add_up(pieces: Mapping[Groups, list[Tensor]]) -> Tensor:
+    """Sum of all squares: each group adds up at once whatever lies in pieces over it."""
+    squares = torch.stack([get_total_norm(each) for each in pieces.values()]).double() ** 2
+    for group in dict.fromkeys(group for groups in pieces for group in groups):
+        rows = [row for row, groups in enumerate(pieces) if group in groups]
+        part = squares[rows]
+        dist.all_reduce(part, group=group)
+        squares[rows] = part
+    return squares.sum()
+
+
+def _local(grad: Tensor) -> Tensor:
+    return grad.to_local() if isinstance(grad, DTensor) else grad

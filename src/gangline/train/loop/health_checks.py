@@ -1,0 +1,97 @@
+"""Reaction to a slow rank, as the plan says: an event, rebalanced work, or a gang without its node.
+
+Every rank comes to the same decision by itself, from the times that all know.
+"""
+
+from collections.abc import Mapping
+
+from gangline.keeper.ipc.requests import EvictionRequest, request_eviction
+from gangline.spec.strategies import OUTER, effective_strategy
+from gangline.train.loop.checkpointing import TrainingProgress
+from gangline.train.loop.rebalance import WorkRebalancer
+from gangline.train.loop.sample_order import rank_spans
+from gangline.train.loop.step_rate import StepRate
+from gangline.train.loop.straggler import Straggler
+from gangline.train.runtime.context import RankContext
+
+
+class HealthChecks:
+    """A rank's part; all ranks make the same calls in the same order."""
+
+    def __init__(self, context: RankContext) -> None:
+        self._context = context
+        self._pace = StepRate(context)
+        self._dealer: WorkRebalancer | None = None
+        self._is_dealt = False
+        """Anew, since the step that is reported next."""
+        self._hindrance = ""
+        self._evicts = context.plan.recovery.stragglers == "evict"
+        if context.plan.recovery.stragglers == "rebalance":
+            self._hindrance = _why_not_dealt(context)
+            self._dealer = None if self._hindrance else WorkRebalancer(context, self._pace)
+
+    def step_done(self, progress: TrainingProgress, phases: Mapping[str, float], *, disturbed: bool) -> None:
+        """Take in the step that is done, in which this rank's seconds went into `phases`."""
+        if self._is_dealt:
+            self._is_dealt = False
+            return
+        plan, data = self._context.plan, self._context.data_rank
+        start, stop = rank_spans(plan.global_batch, ranks=self._context.data_ranks, shares=progress.shares)[data]
+        if not self._pace.step_done(progress.step, phases, samples=stop - start, disturbed=disturbed):
+            return
+        if self._dealer is not None:
+            self._dealer.think(progress)
+        elif self._evicts and self._pace.slow:
+            self._evicts = False
+            self._evict(progress.step, max(self._pace.slow.values(), key=lambda each: each.seconds))
+        elif self._hindrance and self._pace.slow:
+            self._say(progress.step, self._hindrance)
+            self._hindrance = ""
+
+    def between_steps(self, progress: TrainingProgress, *, saves: bool) -> None:
+        """Before the step that was done is saved, if it is."""
+        if self._dealer is not None:
+            self._is_dealt = self._dealer.deal(progress, saves=saves)
+
+    def resumed(self, progress: TrainingProgress) -> None:
+        """Another number of replicas shares evenly, until it is known which are slow."""
+        if len(progress.shares) != self._context.plan.mesh.dp_replicate or self._dealer is None:
+            progress.shares = ()
+
+    def close(self) -> None:
+        self._pace.close()
+
+    def _evict(self, step: int, slow: Straggler) -> None:
+        """Once a generation; whether it comes about is the keeper's to say."""
+        context, why = self._context, _why_not_evicted(self._context, slow.rank)
+        reason = f"rank {slow.rank} takes {slow.ratio:.2f} times as long as the others"
+        if context.rank == 0 and context.out is not None and not why:
+            wish = EvictionRequest(generation=context.generation, rank=slow.rank, reason=reason)
+            request_eviction(context.out.parent, wish)
+        self._say(step, f"{reason}; {why or 'its node is to leave, the others go on from their checkpoint'}")
+
+    def _say(self, step: int, reason: str) -> None:
+        if self._context.rank == 0:
+            answer = self._context.plan.recovery.stragglers
+            self._context.events.emit("straggler_answered", step=step, answer=answer, reason=reason)
+
+
+def _why_not_evicted(context: RankContext, rank: int) -> str:
+    """Why a gang stays together with a slow rank; empty: it may part."""
+    if not context.plan.sizes:
+        return "its node stays: the plan is ready for no other size, as it is with train.ranks = [least, most]"
+    if context.node_of(rank) == 0:
+        return "its node stays: it leads the gang"
+    return ""
+
+
+def _why_not_dealt(context: RankContext) -> str:
+    """Why the work of this plan stays even; empty: it need not."""
+    mesh = context.plan.mesh
+    if mesh.dp_replicate == 1:
+        return "the work stays even: only replicas can differ, and train.mesh.dp_replicate is 1"
+    if mesh.pp > 1:
+        return "the work stays even: a pipeline's schedule is made for one number of micro-batches"
+    if effective_strategy(context.plan) in OUTER:
+        return "the work stays even: replicas that drift count alike in their average"
+    return ""

@@ -1,0 +1,54 @@
+"""What happens at a step whose loss or gradients are not finite: stop, skip or roll back. Pure."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gangline.errors import NonFiniteError
+from gangline.train.loop.sample_order import SampleSpan
+
+NonFiniteAction = Literal["apply", "skip", "rollback"]
+MAX_ROLLBACKS = 3
+
+
+@dataclass(slots=True)
+class NonFinitePolicy:
+    """Decides alike on all ranks, since loss and norm are global."""
+
+    mode: Literal["stop", "skip", "rollback"]
+    max_in_a_row: int
+    in_a_row: int = 0
+    rollbacks: int = 0
+    skipped: list[SampleSpan] = field(default_factory=list)
+    """Positions that no step takes again."""
+
+    def judge(self, *, step: int, loss: float, norm: float, span: SampleSpan) -> NonFiniteAction:
+        """Judge a step before its update.
+
+        Raises:
+            NonFiniteError: It must not go on.
+        """
+        if math.isfinite(loss) and math.isfinite(norm):
+            self.in_a_row = 0
+            return "apply"
+        found = f"step {step}, samples {span[0]} to {span[1] - 1}: loss {loss}, gradient norm {norm}"
+        if self.mode == "stop":
+            raise NonFiniteError(f"{found}; nothing was updated or saved; train.recovery.non_finite = skip or rollback")
+        return self._skip(found) if self.mode == "skip" else self._roll_back(found, span)
+
+    def _skip(self, found: str) -> NonFiniteAction:
+        self.in_a_row += 1
+        if self.in_a_row > self.max_in_a_row:
+            raise NonFiniteError(
+                f"{found}; {self.in_a_row} such steps in a row, {self.max_in_a_row} are skipped at most"
+            )
+        return "skip"
+
+    def _roll_back(self, found: str, span: SampleSpan) -> NonFiniteAction:
+        if self.rollbacks == MAX_ROLLBACKS:
+            raise NonFiniteError(
+                f"{found}; after {MAX_ROLLBACKS} rollbacks it is not the data: look at rate and precision"
+            )
+        self.rollbacks += 1
+        self.skipped.append(span)
+        return "rollback"

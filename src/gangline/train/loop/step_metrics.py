@@ -1,0 +1,115 @@
+"""Metrics of a step besides its loss: peak memory, arithmetic per second, bytes sent to other ranks."""
+
+import os
+import socket
+import stat
+import struct
+from pathlib import Path
+
+import torch
+
+from gangline.spec.plan import Plan
+
+LOOK_STEPS = 10
+"""Asking the kernel for the peak or looking at every connection takes a while."""
+FIRST_STEPS = 3
+"""Of a process: in these its memory grows, if no batch is larger than they."""
+_ACKED = struct.Struct("=120xQ")
+"""Of Linux's tcp_info: bytes that the other side has."""
+
+
+class StepMetrics:
+    """Of one rank, step by step."""
+
+    def __init__(self, plan: Plan, device: torch.device) -> None:
+        self._plan, self._device = plan, device
+        self._wire: WireMeter | None = None
+        self._first = FIRST_STEPS
+
+    def of_step(self, step: int, seconds: float) -> dict[str, float]:
+        """What the event of `step` says beside its loss; `wire_bytes` counts from the first one on."""
+        looks, found = step % LOOK_STEPS == 0, arithmetic(self._plan, seconds)
+        if looks or self._first or step == self._plan.last_step or self._device.type == "cuda":
+            found["peak_bytes"] = peak_bytes(self._device)
+        self._first = max(0, self._first - 1)
+        if self._wire is None:
+            self._wire = WireMeter()
+        elif looks:
+            found["wire_bytes"] = self._wire.take()
+        return found
+
+
+def forget_peak() -> None:
+    """From now on the peak of this process is its own: a forked one begins with that of its parent."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:  # a kernel without it counts what was before, too
+        return
+
+
+def peak_bytes(device: torch.device) -> int:
+    """Of the GPU's memory in tensors; on a CPU of the whole process, Python and torch with it."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
+
+
+def arithmetic(plan: Plan, seconds: float) -> dict[str, float]:
+    """Model operations in a second of the whole gang, and their share of what its devices can do, where that is known.
+
+    Recomputed activations do not count: they are work, but not the model's.
+    """
+    forecast = plan.forecast
+    if forecast.flops_per_sample is None or seconds <= 0:
+        return {}
+    rate = forecast.flops_per_sample * plan.global_batch / seconds
+    if forecast.device_flops is None:
+        return {"flops_per_second": rate}
+    return {"flops_per_second": rate, "mfu": rate / (forecast.device_flops * plan.world_size)}
+
+
+class WireMeter:
+    """Bytes that this rank sent to others, as the kernel counts them. Local; what never meets a socket is not seen.
+
+    Counts connections that were there when it was made: those of the process groups, not those to a store.
+    """
+
+    def __init__(self) -> None:
+        self._handles = {handle: number for handle, number in _sockets() if _sent(handle) is not None}
+        self._before = self._total()
+
+    def take(self) -> int:
+        """Since last asked."""
+        total = self._total()
+        new, self._before = max(0, total - self._before), total
+        return new
+
+    def _total(self) -> int:
+        return sum(_sent(handle) or 0 for handle, number in self._handles.items() if _socket_at(handle) == number)
+
+
+def _sockets() -> list[tuple[int, int]]:
+    """Handles of this process that are sockets, with the number that tells one from its successor."""
+    handles = [int(each.name) for each in Path("/proc/self/fd").iterdir()]
+    return [(handle, number) for handle in handles if (number := _socket_at(handle)) is not None]
+
+
+def _socket_at(handle: int) -> int | None:
+    try:
+        found = os.fstat(handle)
+    except OSError:  # closed, such as the listing's own handle
+        return None
+    return found.st_ino if stat.S_ISSOCK(found.st_mode) else None
+
+
+def _sent(handle: int) -> int | None:
+    """None: no connection over TCP."""
+    try:
+        with socket.socket(fileno=os.dup(handle)) as own:
+            if own.family not in (socket.AF_INET, socket.AF_INET6) or own.type != socket.SOCK_STREAM:
+                return None
+            info = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED.size)
+    except OSError:
+        return None
+    return int(_ACKED.unpack(info)[0]) if len(info) == _ACKED.size else None

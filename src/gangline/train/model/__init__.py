@@ -1,0 +1,1 @@
+"""A model before its training: wrapped as the plan says, and pictured for the report."""

@@ -1,0 +1,97 @@
+"""Choice of the compressor of a plan, and the hooks by which DDP and FSDP2 call it."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from gangline.spec.plan import Compression, Plan
+from gangline.spec.strategies import OUTER, wrapping_of
+from gangline.train.parallel.compress.bucket import Compressor, Layout, bucket_of_ddp, bucket_of_shard
+from gangline.train.parallel.compress.collectives import GradientCollectives
+from gangline.train.parallel.compress.half import Half, Uncompressed
+from gangline.train.parallel.compress.int8 import Int8
+from gangline.train.parallel.compress.powersgd import PowerSGD
+from gangline.train.parallel.compress.topk import TopK
+from gangline.train.parallel.compress.warm_up import AfterWarmUp
+from gangline.train.runtime.context import RankContext
+from gangline.train.runtime.torch_compat import GradBucket
+
+
+def compressor_of(context: RankContext) -> Compressor | None:
+    """What averages the gradients of replicas instead of DDP or FSDP2; None: they do it themselves. Collective."""
+    plan = context.plan
+    as_dtype = wrapping_of(plan) in ("fsdp", "zero2", "replicate") and plan.compression.kind in REDUCE
+    alone = plan.mesh.dp_replicate == 1
+    if plan.compression.kind == "none" or alone or as_dtype or plan.strategy in OUTER:
+        return None
+    wire = GradientCollectives(context.meshes.group("dp_replicate"), context.waits)
+    compressor = make_compressor(plan.compression, wire, seed=plan.seed)
+    if plan.compression.kind in APPROXIMATE:
+        compressor = AfterWarmUp(
+            Uncompressed(wire), compressor, is_warm=lambda: context.step > plan.schedule.warmup_steps
+        )
+    context.memories["compression"] = compressor
+    return compressor
+
+
+def reduce_dtype(plan: Plan) -> torch.dtype:
+    """Precision in which FSDP2 averages gradients."""
+    return torch.float32 if plan.strategy in OUTER else REDUCE.get(plan.compression.kind, torch.float32)
+
+
+APPROXIMATE = frozenset({"powersgd", "topk"})
+"""Kinds that leave most of a gradient for later steps: they begin when the learning rate has warmed up."""
+REDUCE = {"fp16": torch.float16, "bf16": torch.bfloat16}
+"""Kinds that are a precision to FSDP2."""
+
+
+def make_compressor(compression: Compression, wire: GradientCollectives, *, seed: int) -> Compressor:
+    """The kind that the plan names; `none` averages what it is given."""
+    match compression.kind:
+        case "none":
+            return Uncompressed(wire)
+        case "fp16":
+            return Half(wire, torch.float16)
+        case "bf16":
+            return Half(wire, torch.bfloat16)
+        case "powersgd":
+            return PowerSGD(wire, rank=compression.rank, seed=seed)
+        case "topk":
+            return TopK(wire, ratio=compression.ratio)
+        case "int8":
+            return Int8(wire)
+
+
+DdpHook = Callable[[object, GradBucket], torch.futures.Future[Tensor]]
+
+
+def ddp_hook(compressor: Compressor, model: nn.Module) -> DdpHook:
+    """Hook for `register_comm_hook`: on CUDA backward goes on beside it, on the CPU it waits.
+
+    DDP wants the second parameter named `bucket`, and judges by the name of the function what its backend can do.
+    """
+    names: Mapping[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    on_cuda = any(parameter.is_cuda for parameter in names)
+    beside = torch.cuda.Stream() if on_cuda else None  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
+    def average_bucket(state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        del state  # the compressor has its own
+        if beside is not None:
+            beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            return compressor.average(bucket_of_ddp(bucket, names))
+
+    return average_bucket
+
+
+ShardHook = Callable[[Tensor], None]
+
+
+def shard_hook(compressor: Compressor, layout: Layout) -> ShardHook:
+    """Hook for `set_all_reduce_hook`: the reduced shards, averaged over their replicas."""
+
+    def average_shards(flat: Tensor) -> None:
+        compressor.average(bucket_of_shard(flat, layout)).wait()
+
+    return average_shards

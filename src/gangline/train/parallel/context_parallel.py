@@ -1,0 +1,192 @@
+"""Context parallelism around a model: each peer has a part of every sequence; only attention sees the whole of it."""
+
+import functools
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
+
+from gangline.errors import ConfigError
+from gangline.train import attention
+from gangline.train.parallel.ring_attention import RingAttention
+from gangline.train.parallel.ulysses import UlyssesAttention
+from gangline.train.runtime.context import RankContext
+from gangline.train.task import Batch, ParallelHints
+
+POSITIONS = "positions"
+"""Key of a batch, and argument of `forward`: (samples, positions), the place of each token in its whole sequence."""
+Order = Literal["paired", "in_turn"]
+"""Of 2n pieces rank r holds r and 2n - 1 - r; of n pieces it holds r."""
+
+
+def join_sequence(context: RankContext, model: nn.Module, hints: ParallelHints) -> None:
+    """From now on attention of this process is that of `context`'s plan; every rank calls, whatever its plan.
+
+    Raises:
+        ConfigError: Sequences are cut, and `model` takes no `positions`; the hints do not say that it needs none.
+    """
+    group = context.meshes.group("cp")
+    if group is None:
+        attention.use(None)
+        return
+    _require_positions(model, hints)
+    attention.use(RingAttention(group, context.waits) if context.plan.context == "ring" else UlyssesAttention(group))
+
+
+def require_sequences(model: nn.Module, hints: ParallelHints) -> None:
+    """Refuse to cut sequences that the hints do not name, or of a model that is told no places.
+
+    Raises:
+        ConfigError: Either is so.
+    """
+    _require_keys(hints)
+    _require_positions(model, hints)
+
+
+def _require_keys(hints: ParallelHints) -> None:
+    if not hints.sequence:
+        raise ConfigError(
+            "train.mesh.cp cuts sequences, and hints.sequence of the task is empty; name the keys of a batch and the "
+            'dimension of each that runs along it: sequence={"tokens": 1, "targets": 1}'
+        )
+
+
+def _require_positions(model: nn.Module, hints: ParallelHints) -> None:
+    names = list(inspect.signature(model.forward).parameters)
+    if hints.positions and POSITIONS not in names:
+        raise ConfigError(
+            f"train.mesh.cp cuts sequences: forward of {type(model).__name__} must take {POSITIONS!r}, the place of "
+            f"each of its tokens, found {names}; a model that never looks at places says so with "
+            "ParallelHints(positions=False)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceCut:
+    """Which part of a batch this rank works on."""
+
+    dims: Mapping[str, int]
+    """Key of the batch to the dimension that is cut."""
+    rank: int
+    size: int
+    order: Order
+
+    @staticmethod
+    def of(context: RankContext, hints: ParallelHints) -> "SequenceCut | None":
+        """The cut of `context`'s plan; None: sequences stay whole.
+
+        Raises:
+            ConfigError: They are to be cut, and the hints do not say along what.
+        """
+        cp = context.plan.mesh.cp
+        if cp == 1:
+            return None
+        _require_keys(hints)
+        order: Order = "paired" if context.plan.context == "ring" else "in_turn"
+        return SequenceCut(hints.sequence, context.meshes.place["cp"], cp, order)
+
+    def __call__(self, batch: Batch) -> Batch:
+        """This rank's part of every sequence in `batch`, with the `positions` it is from.
+
+        Raises:
+            ConfigError: A key is missing, lengths differ, or the length does not divide.
+        """
+        positions = self.positions(self._length(batch))
+        first = batch[next(iter(self.dims))]
+        parts = {key: batch[key].index_select(dim, positions.to(batch[key].device)) for key, dim in self.dims.items()}
+        return {**batch, **parts, POSITIONS: positions.to(first.device).expand(len(first), -1)}
+
+    def positions(self, length: int) -> Tensor:
+        """Places of this rank's tokens in sequences of `length`, ascending."""
+        if self.order == "in_turn":
+            return torch.arange(length).chunk(self.size)[self.rank]
+        pieces = torch.arange(length).chunk(2 * self.size)
+        return torch.cat([pieces[self.rank], pieces[2 * self.size - 1 - self.rank]])
+
+    def _length(self, batch: Batch) -> int:
+        if missing := sorted(self.dims.keys() - batch.keys()):
+            raise ConfigError(f"hints.sequence names {missing}, a batch has {sorted(batch)}")
+        lengths = {key: batch[key].shape[dim] for key, dim in self.dims.items()}
+        if len(set(lengths.values())) != 1:
+            raise ConfigError(f"hints.sequence: wanted one length, a batch has {lengths}; shift targets in build_data")
+        length = int(next(iter(lengths.values())))
+        pieces = self.size * (2 if self.order == "paired" else 1)
+        if length % pieces:
+            way = (
+                'the ring cuts each into 2 x cp ("ulysses" into cp)'
+                if self.order == "paired"
+                else "each is cut into cp"
+            )
+            raise ConfigError(
+                f"train.mesh.cp = {self.size}: {way} pieces, sequences have {length} positions; "
+                f"{length - length % pieces or pieces} or {length + pieces - length % pieces} work"
+            )
+        return length
+
+
+def cut_block(block: nn.Module) -> None:
+    """torch's own attention inside `block` goes over the ranks of a sequence, in place; also where it is recomputed."""
+    forward = block.forward
+
+    @functools.wraps(forward)
+    def over_ranks(*args: Any, **kwargs: Any) -> Any:
+        with _CatchAttention():
+            return forward(*args, **kwargs)
+
+    block.forward = over_ranks
+
+
+def cut_root(module: nn.Module, hints: ParallelHints) -> None:
+    """As `cut_block`, and each call tells `module` places, if it takes them, and attends."""
+    forward = module.forward
+    signature = inspect.signature(forward)
+    told = hints.positions and POSITIONS in signature.parameters
+    cut_block(module)
+    over_ranks = module.forward
+
+    @functools.wraps(forward)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        if told and signature.bind(*args, **kwargs).arguments.get(POSITIONS) is None:
+            raise ConfigError(
+                f"{type(module).__name__} was called without positions while sequences are cut (cp > 1): give it "
+                f"batch[{POSITIONS!r}], as the runtime's own calls do"
+            )
+        before = attention.num_calls
+        outputs = over_ranks(*args, **kwargs)
+        if attention.num_calls == before:
+            raise ConfigError(
+                f"a forward pass of {type(module).__name__} called no attention that knows of cut sequences (cp > 1): "
+                "use gangline.train.attention.attention or torch.nn.functional.scaled_dot_product_attention, or cp = 1"
+            )
+        return outputs
+
+    module.forward = checked
+
+
+class _CatchAttention(TorchFunctionMode):
+    """Leads torch's own attention over the ranks of a sequence."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is scaled_dot_product_attention:
+            return attention.attention(*args, **(kwargs or {}))
+        if func in _HIDDEN:
+            raise ConfigError(
+                f"{func.__name__} attends within a call of its own, which a cut sequence (cp > 1) cannot enter; "
+                "call scaled_dot_product_attention or gangline.train.attention.attention, or train with cp = 1"
+            )
+        return func(*args, **(kwargs or {}))
+
+
+_HIDDEN = frozenset(
+    {
+        multi_head_attention_forward,
+        torch._native_multi_head_attention,  # noqa: SLF001  # what its module calls where no gradient is wanted
+        torch._transformer_encoder_layer_fwd,  # noqa: SLF001  # likewise
+    }
+)
+"""What nn.MultiheadAttention and nn.TransformerEncoderLayer call."""

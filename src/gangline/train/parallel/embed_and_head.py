@@ -1,0 +1,132 @@
+"""Embedding and head of a model: what makes the first block's input of a batch, and the outputs of the last block's."""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from torch import nn
+
+from gangline.errors import ConfigError
+from gangline.train.task import ParallelHints
+
+ADVICE = (
+    'give the task hints = ParallelHints(embed="embed", head="head"): names of two methods or modules of the model, '
+    "such that forward(...) is head(blocks(embed(...)))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedAndHead:
+    """Paths of what lies outside the blocks, by who needs it."""
+
+    embed: frozenset[str]
+    head: frozenset[str]
+    either: frozenset[str]
+    """Without parameters: kept by every stage."""
+
+
+def find_embed_and_head(model: nn.Module, blocks: list[str], hints: ParallelHints) -> EmbedAndHead:
+    """Share everything outside the blocks of `model` between its two ends.
+
+    Raises:
+        ConfigError: The hints do not name both ends, or a parameter belongs to both or to none.
+    """
+    _require_untied(model)
+    outside = dict(_outside(model, blocks))
+    claims = {}
+    for key, name in (("embed", hints.embed), ("head", hints.head)):
+        if name is None:
+            raise ConfigError(f"hints.{key}: a pipeline wants to know it, {type(model).__name__} has none; {ADVICE}")
+        claims[key] = {path for path in outside if _uses(model, name, path, key)}
+    weighty = {path for path, has_parameters in outside.items() if has_parameters}
+    if tied := sorted(claims["embed"] & claims["head"] & weighty):
+        raise ConfigError(
+            f"{tied[0]} is used by both {hints.embed} and {hints.head}: first and last stage cannot share weights; "
+            "give each its own, or use fsdp"
+        )
+    if orphans := sorted(weighty - claims["embed"] - claims["head"]):
+        raise ConfigError(
+            f"{orphans[0]} is used by neither {hints.embed} nor {hints.head} of {type(model).__name__}; "
+            "a method shows what it uses by naming it: self.<name>"
+        )
+    free = frozenset(outside) - weighty
+    return EmbedAndHead(frozenset(claims["embed"]) | free, frozenset(claims["head"]) | free, free)
+
+
+def kept_of(blocks: Collection[str], ends: EmbedAndHead, *, is_first: bool, is_last: bool) -> set[str]:
+    """Paths of what a stage with these `blocks` holds of the model."""
+    embed = ends.embed if is_first else frozenset()
+    return {*blocks, *ends.either, *embed, *(ends.head if is_last else ())}
+
+
+def _require_untied(model: nn.Module) -> None:
+    """Weights under two names would become two weights, each on a stage of its own.
+
+    Raises:
+        ConfigError: There are such.
+    """
+    names: dict[nn.Parameter, str] = {}
+    for name, each in model.named_parameters(remove_duplicate=False):
+        if (first := names.setdefault(each, name)) != name:
+            raise ConfigError(
+                f"{name} of {type(model).__name__} is {first} under another name: stages of a pipeline cannot share "
+                "weights; give each its own, or use fsdp"
+            )
+
+
+def resolve(model: nn.Module, name: str, key: str) -> Callable[..., Any]:
+    """Method or module of `model` that a hint names.
+
+    Raises:
+        ConfigError: It has none of that name.
+    """
+    found: Any = model
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        names = sorted(child for child, _ in model.named_children())
+        raise ConfigError(
+            f"hints.{key} = {name!r}: {type(model).__name__} has no such method or module; its modules are {names}"
+        )
+    return found  # type: ignore[no-any-return]  # what getattr found
+
+
+def _outside(module: nn.Module, blocks: list[str], path: str = "") -> Iterator[tuple[str, bool]]:
+    """Path of each parameter, buffer or module that neither is nor holds a block, and whether it has parameters."""
+    prefix = f"{path}." if path else ""
+    for name, _ in module.named_parameters(recurse=False):
+        yield prefix + name, True
+    for name, _ in module.named_buffers(recurse=False):
+        yield prefix + name, False
+    for name, child in module.named_children():
+        if any(block.startswith(f"{prefix}{name}.") for block in blocks):
+            yield from _outside(child, blocks, prefix + name)
+        elif prefix + name not in blocks:
+            yield prefix + name, any(True for _ in child.parameters())
+
+
+def _uses(model: nn.Module, end: str, path: str, key: str) -> bool:
+    found = resolve(model, end, key)
+    if isinstance(found, nn.Module):
+        return f"{path}.".startswith(f"{end}.") or end.startswith(f"{path}.")
+    return path.rpartition(".")[2] in _names(model, found, set())
+
+
+def _names(model: nn.Module, method: Any, seen: set[str]) -> set[str]:
+    """Every name in the code of `method`, and of the methods of the model that it calls, those of base classes too."""
+    function = getattr(method, "__func__", method)
+    names = set(_code_names(function.__code__)) if hasattr(function, "__code__") else set()
+    for name in names - seen:
+        seen.add(name)
+        for inner in (vars(base)[name] for base in type(model).__mro__ if name in vars(base)):
+            if callable(inner) and not hasattr(nn.Module, name):
+                names |= _names(model, inner, seen)
+    return names
+
+
+def _code_names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _code_names(constant)

@@ -1,0 +1,70 @@
+"""Requirements on a model before it is wrapped: what `fully_shard` cannot take, and where `SyncBatchNorm` works."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from gangline.errors import ConfigError
+from gangline.spec.plan import Plan
+
+
+def require_shardable(model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]) -> None:
+    """Refuse single numbers, which have no rows to share out, weights that two blocks hold, and mixed precisions.
+
+    Args:
+        model: With its blocks, nothing of it wrapped.
+        blocks: By name; everything else is one more unit.
+
+    Raises:
+        ConfigError: With the names, and what works.
+    """
+    units: dict[nn.Parameter, tuple[str, str]] = {}
+    kinds: dict[str, tuple[str, torch.dtype]] = {}
+    for name, each in model.named_parameters(remove_duplicate=False):
+        if not each.ndim:
+            raise ConfigError(
+                f"{name} of {type(model).__name__} is a single number, which cannot be shared out over dp_shard or cp; "
+                'make it of shape (1,), or use "ddp"'
+            )
+        unit = next((block for block, _ in blocks if name.startswith(f"{block}.")), "")
+        first, home = units.setdefault(each, (name, unit))
+        if home != unit:
+            raise ConfigError(
+                f"{name} of {type(model).__name__} is {first} under another name, in another block: what is sharded "
+                'over dp_shard or cp belongs to one block; give each its own, or use "ddp"'
+            )
+        alike, dtype = kinds.setdefault(unit, (name, each.dtype)) if each.requires_grad else (name, each.dtype)
+        if dtype != each.dtype:
+            raise ConfigError(
+                f"{name} of {type(model).__name__} is {_dtype_name(each.dtype)}, "
+                f"{alike} of the same block {_dtype_name(dtype)}: "
+                'what is sharded over dp_shard or cp has one precision a block; give it its own block, or use "ddp"'
+            )
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def require_synced_norm(model: nn.Module, plan: Plan) -> None:
+    """Refuse layers that normalise over all ranks where these do not all come, or cannot.
+
+    Raises:
+        ConfigError: With the first one's name, and what works.
+    """
+    name = next((name for name, each in model.named_modules() if isinstance(each, nn.SyncBatchNorm)), None)
+    if name is None or plan.world_size == 1:
+        return
+    if plan.device == "cpu":
+        reason = "torch has it for GPUs only"
+    elif plan.mesh.pp > 1:
+        reason = "ranks of other stages of the pipeline never come to it"
+    elif plan.recovery.stragglers == "rebalance":
+        reason = "replicas that take uneven work come to it unevenly often"
+    else:
+        return
+    raise ConfigError(
+        f"{name} is a SyncBatchNorm, where all ranks meet in each forward pass, and {reason}; use BatchNorm, whose "
+        "statistics are averaged after each step, or GroupNorm"
+    )

@@ -1,0 +1,201 @@
+"""Ring attention: queries stay, keys and values move around the ring; no rank ever holds the whole sequence's."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from gangline.errors import ConfigError
+from gangline.train.account.clock import WaitMeter
+from gangline.train.parallel.block_attention import (
+    AttentionInputs,
+    AttentionOptions,
+    AttentionOutput,
+    attend,
+    attend_backward,
+)
+
+_ALL = slice(None)
+Pair = tuple[Tensor, Tensor]
+"""Of keys and values, or of their gradients."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockVisibility:
+    """Which of a rank's queries see which of the keys that have come round to it."""
+
+    queries: slice
+    keys: slice
+    causal: bool
+
+    @property
+    def rows(self) -> tuple[slice, slice, slice]:
+        """Index into what has a row for each query."""
+        return (_ALL, _ALL, self.queries)
+
+    @property
+    def columns(self) -> tuple[slice, slice, slice]:
+        return (_ALL, _ALL, self.keys)
+
+    def of(self, query: Tensor, key: Tensor, value: Tensor) -> AttentionInputs:
+        return AttentionInputs(query[self.rows], key[self.columns], value[self.columns])
+
+
+def block_visibility(rank: int, source: int, half: int, *, causal: bool) -> BlockVisibility:
+    """What `rank` computes with the keys of `source`; each holds two pieces of `half` positions."""
+    if not causal or rank == source:
+        return BlockVisibility(_ALL, _ALL, causal)
+    if source < rank:
+        return BlockVisibility(_ALL, slice(None, half), causal=False)  # their late piece comes after both of ours
+    return BlockVisibility(slice(half, None), _ALL, causal=False)  # their early piece comes after our early one
+
+
+class RingAttention:
+    """Peers of one sequence, in a ring; it is an `attention.Exchange`."""
+
+    def __init__(self, group: ProcessGroup, waits: WaitMeter) -> None:
+        self._group, self._waits = group, waits
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, *, is_causal: bool, scale: float | None, dropout_p: float
+    ) -> Tensor:
+        if dropout_p:
+            raise ConfigError(
+                f"ring attention has no dropout of its own, found dropout_p={dropout_p}; "
+                'dropout_p=0 works, train.mesh.context = "ulysses" has it'
+            )
+        if is_causal and query.shape[2] % 2:
+            raise ConfigError(
+                f"causal ring attention wants an early and a late half on each rank, found {query.shape[2]} positions; "
+                "an even number works"
+            )
+        scale = query.shape[-1] ** -0.5 if scale is None else scale
+        run: Any = _RingAttention.apply
+        out: Tensor = run(query, key, value, self, AttentionOptions(is_causal, scale))
+        return out
+
+    def sum(self, part: Tensor) -> Tensor:
+        total = part.detach().clone()
+        dist.all_reduce(total, group=self._group)
+        return total
+
+    def block(self, turn: int, length: int, how: AttentionOptions) -> BlockVisibility:
+        """What this rank computes in a turn, with `length` positions on each rank."""
+        return block_visibility(self.rank, (self.rank - turn) % self.size, length // 2, causal=how.causal)
+
+    def pass_on(self, tensors: Pair) -> "_Moving":
+        """Send `tensors` to the next rank, and begin to receive those of the one before."""
+        sent = (tensors[0].contiguous(), tensors[1].contiguous())
+        moving = _Moving(self._waits, (torch.empty_like(sent[0]), torch.empty_like(sent[1])), [], sent)
+        after, before = (self.rank + 1) % self.size, (self.rank - 1) % self.size
+        calls = [dist.P2POp(dist.isend, each, group=self._group, group_peer=after) for each in sent]
+        calls += [dist.P2POp(dist.irecv, each, group=self._group, group_peer=before) for each in moving.coming]
+        moving.work.extend(dist.batch_isend_irecv(calls))
+        return moving
+
+
+@dataclass(frozen=True, slots=True)
+class _Moving:
+    waits: WaitMeter
+    coming: Pair
+    work: list[Any]
+    sent: Pair
+    """Kept until they have gone."""
+
+    def arrived(self) -> Pair:
+        start = time.monotonic()
+        for each in self.work:
+            each.wait()
+        self.waits.add(time.monotonic() - start)
+        return self.coming
+
+
+class _RingAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        """Takes query, key, value, the ring, and how."""
+        query, key, value, ring, how = given
+        whole = _forward(AttentionInputs(query, key, value), ring, how)
+        ctx.save_for_backward(query, key, value, whole.out, whole.log_sum)
+        ctx.ring, ctx.how = ring, how
+        return whole.out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, out, log_sum = ctx.saved_tensors
+        found = _backward(
+            grads[0], AttentionInputs(query, key, value), AttentionOutput(out, log_sum), ctx.ring, ctx.how
+        )
+        return found.query, found.key, found.value, None, None
+
+
+def _forward(given: AttentionInputs, ring: RingAttention, how: AttentionOptions) -> AttentionOutput:
+    query, keys = given.query, (given.key, given.value)
+    sums = _Sums(query)
+    for turn in range(ring.size):
+        moving = ring.pass_on(keys) if turn < ring.size - 1 else None
+        block = ring.block(turn, query.shape[2], how)
+        sums.add(block, attend(block.of(query, *keys), AttentionOptions(block.causal, how.scale)))
+        if moving is not None:
+            keys = moving.arrived()
+    return sums.whole()
+
+
+def _backward(
+    grad: Tensor, given: AttentionInputs, whole: AttentionOutput, ring: RingAttention, how: AttentionOptions
+) -> AttentionInputs:
+    """Gradients of keys and values go round one turn behind them, and one turn further: home."""
+    query, keys = given.query, (given.key, given.value)
+    of_query, *home = (_wide_zeros(each) for each in (query, *keys))
+    of_keys, coming = (home[0], home[1]), None
+    for turn in range(ring.size):
+        moving = ring.pass_on(keys) if turn < ring.size - 1 else None
+        block = ring.block(turn, query.shape[2], how)
+        seen = AttentionOutput(whole.out[block.rows], whole.log_sum[block.rows])
+        part = attend_backward(
+            grad[block.rows], block.of(query, *keys), seen, AttentionOptions(block.causal, how.scale)
+        )
+        of_query[block.rows] += part.query
+        if coming is not None:
+            of_keys = coming.arrived()
+        of_keys[0][block.columns] += part.key
+        of_keys[1][block.columns] += part.value
+        coming = ring.pass_on(of_keys)
+        if moving is not None:
+            keys = moving.arrived()
+    assert coming is not None, "a ring has ranks"
+    of_keys = coming.arrived()
+    return AttentionInputs(of_query.to(query.dtype), of_keys[0].to(given.key.dtype), of_keys[1].to(given.value.dtype))
+
+
+class _Sums:
+    """Outputs over the blocks seen so far, each weighted by its share of the softmax; wide enough to add up in."""
+
+    def __init__(self, query: Tensor) -> None:
+        self._dtype = query.dtype
+        self._out: Tensor | None = None
+        self._log_sum = torch.empty(0)
+
+    def add(self, block: BlockVisibility, part: AttentionOutput) -> None:
+        if self._out is None:  # the own block, which concerns every query
+            self._out = part.out.to(torch.promote_types(self._dtype, torch.float32), copy=True)
+            self._log_sum = part.log_sum.clone()
+            return
+        before = self._log_sum[block.rows]
+        after = torch.logaddexp(before, part.log_sum)
+        kept, new = (before - after).exp()[..., None], (part.log_sum - after).exp()[..., None]
+        self._out[block.rows] = self._out[block.rows] * kept + part.out * new
+        self._log_sum[block.rows] = after
+
+    def whole(self) -> AttentionOutput:
+        assert self._out is not None, "every query sees its own block"
+        return AttentionOutput(self._out.to(self._dtype), self._log_sum)
+
+
+def _wide_zeros(like: Tensor) -> Tensor:
+    return torch.zeros_like(like, dtype=torch.promote_types(like.dtype, torch.float32))

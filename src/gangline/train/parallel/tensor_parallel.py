@@ -1,0 +1,185 @@
+"""Tensor parallelism: modules cut by their rules, embeddings by vocabulary; a model's own code sees plain tensors."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+from torch.distributed.tensor.parallel.style import ParallelStyle
+from torch.distributed.tensor.placement_types import Placement
+from torch.nn.functional import embedding
+from torch.utils.weak import WeakIdKeyDictionary
+
+from gangline.errors import ConfigError
+from gangline.train.parallel.module_patterns import join
+from gangline.train.parallel.tensor_check import TensorCheck, is_real
+from gangline.train.parallel.tensor_rules import TensorRule, is_sequential, rule_of
+from gangline.train.runtime.initialization import ROOT
+from gangline.train.runtime.torch_compat import compute_losses_in_parts
+from gangline.train.task import ParallelHints
+
+
+class EmbedParallel(ParallelStyle):
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        table = cast(nn.Embedding, module)
+        if table.max_norm is not None or table.scale_grad_by_freq or table.sparse or table.padding_idx is not None:
+            raise ConfigError(
+                f"hints.tensor: embed is for a plain Embedding, found {table}; leave out its word, or its options"
+            )
+        part = distribute_tensor(table.weight, device_mesh, [Shard(0)], src_data_rank=self.src_data_rank)
+        table.weight = nn.Parameter(part, requires_grad=table.weight.requires_grad)
+        table.forward = partial(_look_up, table, device_mesh)  # type: ignore[method-assign]  # what a style is for
+        return table
+
+
+def _look_up(table: nn.Embedding, mesh: DeviceMesh, words: Tensor) -> Tensor:
+    """Vectors of all `words`, alike on all peers; collective."""
+    part = cast(DTensor, table.weight).to_local(grad_placements=[Shard(0)])
+    own = words - mesh.get_local_rank() * len(part)
+    is_here = (own >= 0) & (own < len(part))
+    found = embedding(own.where(is_here, 0), part) * is_here.unsqueeze(-1)
+    return (
+        DTensor.from_local(found, mesh, [Partial()], run_check=False).redistribute(placements=[Replicate()]).to_local()
+    )
+
+
+SEQUENCE = 1
+"""Dimension of activations between blocks: batch first."""
+
+
+class TensorParallel:
+    """Cuts one model, unit by unit; all peers make the same calls."""
+
+    def __init__(self, hints: ParallelHints, mesh: DeviceMesh, *, untried: Callable[[str], None] | None = None) -> None:
+        """`mesh` has one dimension: the peers that share each module.
+
+        With `untried` the first block is tried, before and after it is cut; the reason goes there where it cannot be.
+        """
+        self._hints, self._mesh, self._untried = hints, mesh, untried
+        self._sequential = is_sequential(hints)
+        self._blocks: list[nn.Module] = []
+        self._cut: set[str] = set()
+        self._parts = WeakIdKeyDictionary()
+        """Whole weight to this peer's part of it, while another module still has it whole."""
+
+    def cut_block(self, block: nn.Module, name: str) -> None:
+        """Cut all modules of `block` that have a rule; it holds its weights, whole.
+
+        Raises:
+            ConfigError: It computes something else then, or a part has no word though sequences are cut.
+        """
+        trial = self._first_trial(block, name)
+        self._cut_unit(block, name)
+        if trial is not None:
+            trial.compare(block, lambda inputs: self._leave(block, (), block(*self._enter(block, (inputs,)))))
+        self._blocks.append(block)
+
+    def finish(self, root: nn.Module) -> None:
+        """Cut what of `root` is in no block; what enters its first block and leaves its last one becomes whole."""
+        self._cut_unit(root, ROOT)
+        if self._sequential and self._blocks:
+            self._blocks[0].register_forward_pre_hook(self._enter)
+            self._blocks[-1].register_forward_hook(self._leave)
+
+    def _first_trial(self, block: nn.Module, name: str) -> TensorCheck | None:
+        if self._untried is None or self._blocks or not is_real(self._mesh):
+            return None
+        trial = TensorCheck.of(block, name, self._hints, self._mesh.size())
+        if isinstance(trial, str):
+            self._untried(trial)
+            return None
+        return trial
+
+    def _cut_unit(self, unit: nn.Module, name: str) -> None:
+        in_block = name != ROOT
+        for inner, module in unit.named_modules():
+            full = join(name, inner)
+            rule = rule_of(full, self._hints)
+            if rule is not None and full not in self._cut:
+                self._apply(module, rule, in_block=in_block)
+                self._cut.add(full)
+            elif in_block and rule is None and self._sequential:
+                _require_no_weights(module, full)
+
+    def _apply(self, module: nn.Module, rule: TensorRule, *, in_block: bool) -> None:
+        before = dict(module.named_parameters(recurse=False))
+        style = self._style(rule, Shard(SEQUENCE) if in_block and self._sequential else Replicate())
+        parallelize_module(module, self._mesh, style, src_data_rank=None)
+        for name, weight in before.items():
+            if weight not in self._parts:
+                self._parts[weight] = getattr(module, name)
+            setattr(module, name, self._parts[weight])
+        if rule.word == "colwise_loss":
+            compute_losses_in_parts()
+            module.register_forward_hook(_whole_without_gradient)
+
+    def _style(self, rule: TensorRule, between: Placement) -> ParallelStyle:
+        """`between`: layout of activations around this module, outside any pair of colwise and rowwise."""
+        match rule.word:
+            case "colwise":
+                return ColwiseParallel(input_layouts=between)
+            case "colwise_gather":
+                return ColwiseParallel(input_layouts=between, output_layouts=Replicate())
+            case "colwise_loss":
+                return ColwiseParallel(input_layouts=between, use_local_output=False)
+            case "rowwise":
+                return RowwiseParallel(output_layouts=between)
+            case "embed":
+                return EmbedParallel()
+        return SequenceParallel(sequence_dim=0, use_local_output=True)  # place by place: any dimension will do
+
+    def _enter(self, block: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        del block
+        if not self._sequential:
+            return args
+        if not args or not isinstance(args[0], Tensor) or args[0].ndim <= SEQUENCE:
+            raise ConfigError(
+                "hints.tensor: with `sequence` a block wants its activation of shape (batch, sequence, ...) as first "
+                "positional argument"
+            )
+        if args[0].shape[SEQUENCE] % self._mesh.size():
+            raise ConfigError(
+                f"train.mesh.tp = {self._mesh.size()}: a sequence of {args[0].shape[SEQUENCE]} does not divide into "
+                f"{self._mesh.size()}; use a length that does, or leave `sequence` out of hints.tensor"
+            )
+        return (self._redistribute(args[0], Replicate(), Shard(SEQUENCE)), *args[1:])
+
+    def _leave(self, block: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        del block, args
+        if not self._sequential:
+            return output
+        if isinstance(output, tuple):
+            return (self._redistribute(output[0], Shard(SEQUENCE), Replicate()), *output[1:])
+        return self._redistribute(output, Shard(SEQUENCE), Replicate())
+
+    def _redistribute(self, local: Tensor, source: Placement, target: Placement) -> Tensor:
+        laid = DTensor.from_local(local, self._mesh, [source], run_check=False)
+        return laid.redistribute(placements=[target]).to_local()
+
+
+def whole(number: Tensor) -> Tensor:
+    """A loss that was computed in parts as the plain number it is; any other as it is."""
+    return number.full_tensor() if isinstance(number, DTensor) else number
+
+
+def _require_no_weights(module: nn.Module, name: str) -> None:
+    own = [weight for weight, _ in module.named_parameters(recurse=False)]
+    if own:
+        raise ConfigError(
+            f"hints.tensor: {name} holds {own} and has no word, though blocks see a part of each sequence; "
+            '"sequence" is for what works place by place, "local" for what works on single heads'
+        )
+
+
+def _whole_without_gradient(module: nn.Module, args: tuple[Any, ...], logits: Any) -> Any:
+    del module, args
+    return logits if torch.is_grad_enabled() else whole(logits)

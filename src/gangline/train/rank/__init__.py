@@ -1,0 +1,1 @@
+"""A rank process: how it starts, joins its gang and ends."""

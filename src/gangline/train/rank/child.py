@@ -1,0 +1,76 @@
+"""Entry of a rank that runs a task, forked from the warm parent or started fresh; then `rank.main`."""
+
+import faulthandler
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import cast
+
+from gangline.errors import GanglineError, TrainingError
+from gangline.spec.python_environment import CODE_PATH
+from gangline.train.startup import audit
+
+STACKS_SIGNAL = signal.SIGUSR1
+"""Makes a rank write the stacks of its threads to its log."""
+
+
+def main() -> None:
+    """Entry of `python -m gangline.train.rank.child`; does not return."""
+    run_task(os.environ)
+
+
+def run_task(environ: Mapping[str, str]) -> None:
+    """Be the rank that `environ` describes; does not return."""
+    faulthandler.enable(sys.stderr)
+    faulthandler.register(STACKS_SIGNAL, file=sys.stderr, all_threads=True)
+    code = environ["GANGLINE_CODE"]
+    os.chdir(code)
+    folders = environ.get(CODE_PATH, code).split(os.pathsep)
+    sys.path[:] = [*folders, *(each for each in sys.path if each not in ("", *folders))]
+    end_watch = _start_audit(environ)
+    exit_code = _rank_main()
+    end_watch()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)  # no destructors: threads of a dead gang's collectives must not keep this one
+
+
+def _start_audit(environ: Mapping[str, str]) -> Callable[[], None]:
+    """Have this rank tell what it runs, as a fresh interpreter does from its start; what has it tell the rest."""
+    if (begun := sys.modules.get("_gangline_startup.ran")) is not None:
+        return cast(Callable[[], None], begun.end)
+    if environ.get("GANGLINE_RAN"):
+        with suppress(Exception):  # it costs the record a report, never a run
+            audit.begin(environ)
+    return audit.end
+
+
+def _rank_main() -> int:
+    try:
+        from gangline.train.rank.main import main as rank_main  # torch: only the process of a rank pays for it
+
+        return rank_main()
+    except GanglineError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201  # the log of this rank is stderr
+        return error.exit_code
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return TrainingError.exit_code
+
+
+def redirect(log: Path) -> None:
+    """Send stdout and stderr of this process to the end of `log`."""
+    handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    for target in (1, 2):
+        os.dup2(handle, target)
+    os.close(handle)
+
+
+if __name__ == "__main__":
+    main()

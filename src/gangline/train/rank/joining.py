@@ -1,0 +1,72 @@
+"""Joining a gang: from the environment to a context, with the other ranks or as a single process without a gang."""
+
+import os
+import sys
+
+import torch
+
+from gangline.errors import ConfigError
+from gangline.keeper.ipc.environment import RankEnvironment
+from gangline.keeper.ipc.rejoin_message import is_live
+from gangline.keeper.ranks.hang_diagnosis import answer_signals
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import CheckpointPolicy, Plan, ProgramSpec
+from gangline.spec.strategies import effective_strategy
+from gangline.train import heartbeat
+from gangline.train.account.clock import PhaseClock
+from gangline.train.account.event_log import EventLog, serve_metrics
+from gangline.train.live.rejoin import meet
+from gangline.train.loop.random_state import set_deterministic
+from gangline.train.loop.step_metrics import forget_peak
+from gangline.train.runtime import context as contexts
+from gangline.train.runtime import rendezvous
+from gangline.train.runtime.context import RankContext
+from gangline.train.runtime.device_mesh import local_device
+
+JOIN_SECONDS = rendezvous.JOIN_TIMEOUT.total_seconds() + 30.0
+"""Silence announced while the others are awaited: who waits in vain says for whom before the watchdog acts."""
+
+
+def join(environment: RankEnvironment, plan: Plan, clock: PhaseClock, events: EventLog) -> RankContext:
+    """Be a rank of `plan`; collective.
+
+    Raises:
+        ConfigError: The plan is for another world size, or asks for what this runtime cannot do.
+        LostPeerError: Somebody did not come.
+    """
+    events.emit("started", pid=os.getpid(), node=environment.node_rank, gang=environment.gang)
+    effective_strategy(plan)
+    if plan.world_size != environment.world_size:
+        raise ConfigError(f"plan {plan.name} is for {plan.world_size} ranks, this gang has {environment.world_size}")
+    set_deterministic(plan.deterministic)
+    forget_peak()
+    clock.switch("rendezvous")
+    heartbeat.expect(JOIN_SECONDS)
+    heartbeat.beat(phase="rendezvous")
+    device = local_device(plan.device, environment.local_rank)
+    if is_live(plan):
+        environment, groups = meet(environment, plan.device)
+        events.next_generation(environment.generation)
+    else:
+        groups = rendezvous.join(environment, plan.device)
+    context = contexts.of_gang(environment, plan, device=device, groups=groups, clock=clock, events=events)
+    context.obey_sigterm()
+    answer_signals(environment.heartbeat)
+    serve_metrics(environment, plan, events)
+    clock.switch("other")
+    lap = clock.lap()
+    context.ledger.book(lap)
+    events.emit("joined", seconds=lap["rendezvous"])
+    return context
+
+
+def join_single_process(clock: PhaseClock, *, steps: int, global_batch: int, seed: int) -> RankContext:
+    """What a gang's plan says elsewhere, the arguments say here."""
+    plan = Plan(
+        run="desk", project="desk", name="none-1", run_prefix="runs/desk", program=ProgramSpec(command=tuple(sys.argv)),
+        strategy="none", mesh=Mesh(), steps=steps, global_batch=global_batch, micro_batch=global_batch, seed=seed,
+        checkpoint=CheckpointPolicy(every=steps),
+    )  # fmt: skip
+    events = EventLog(None, rank=0, generation=0)
+    device, groups = torch.device("cpu"), rendezvous.join_alone("cpu")
+    return RankContext(plan=plan, rank=0, device=device, groups=groups, clock=clock, events=events)

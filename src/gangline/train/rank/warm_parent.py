@@ -1,0 +1,117 @@
+"""Warm parent: imports torch once and forks the ranks of every generation, so that a restart costs no import.
+
+A single thread, no CUDA, nothing but imports before the fork. It receives one JSON message per rank and answers with
+pids and, later, wait statuses. The keeper's side is `keeper.ranks.rank_processes.WarmParent`.
+"""
+
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from gangline.keeper.ipc.parent_watch import die_with_parent
+from gangline.procfs import num_threads
+from gangline.train.rank.child import redirect, run_task
+
+PRELOADED = (
+    "torch",
+    "torch.distributed",
+    "torch.distributed.fsdp",
+    "torch.distributed.checkpoint",
+    "torch.nn.parallel",
+    "torch._dynamo",
+    "gangline.train.rank.main",
+)
+"""What a rank imports anyway; the DDP constructor alone pulls in `torch._dynamo`."""
+MESSAGE_BYTES = 1 << 18
+
+
+def main(arguments: list[str]) -> None:
+    channel = socket.socket(fileno=int(arguments[0]))
+    die_with_parent(int(arguments[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    seconds = _preload()
+    _tell(channel, {"ready": seconds, "threads": num_threads(os.getpid())})
+    _serve(channel)
+
+
+def _preload() -> float:
+    """Seconds it took; the collector, a fifth of them and of no use here, starts in the ranks."""
+    start = time.monotonic()
+    gc.disable()
+    for name in PRELOADED:
+        importlib.import_module(name)
+    gc.freeze()  # shared pages stay shared: the collector of a rank does not touch what was there before
+    return time.monotonic() - start
+
+
+def _serve(channel: socket.socket) -> None:
+    woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    ranks: dict[int, int] = {}
+    while True:
+        ready, _, _ = select.select([channel.fileno(), woken], [], [])
+        if woken in ready:
+            os.read(woken, 4096)
+            _bury(channel, ranks)
+        if channel.fileno() in ready:
+            message = channel.recv(MESSAGE_BYTES)
+            if not message:
+                return
+            _start(channel, ranks, json.loads(message))
+
+
+def _bury(channel: socket.socket, ranks: dict[int, int]) -> None:
+    while ranks:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        if pid in ranks:
+            _tell(channel, {"rank": ranks.pop(pid), "status": status, "mono": time.monotonic()})
+
+
+def _start(channel: socket.socket, ranks: dict[int, int], order: dict[str, Any]) -> None:
+    threads = num_threads(os.getpid())
+    if threads != 1:
+        _tell(channel, {"rank": order["rank"], "refused": f"the warm parent has {threads} threads"})
+        return
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        channel.close()
+        _become_rank(parent, order)
+    ranks[pid] = order["rank"]
+    _tell(channel, {"rank": order["rank"], "pid": pid})
+
+
+def _become_rank(parent: int, order: dict[str, Any]) -> None:
+    """Never returns: what a fork does goes no further than its own process."""
+    try:
+        die_with_parent(parent)
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for each in (signal.SIGCHLD, signal.SIGINT):
+            signal.signal(each, signal.SIG_DFL)
+        redirect(Path(order["log"]))
+        os.environ.clear()
+        os.environ.update(order["environ"])
+        gc.enable()
+        run_task(os.environ)
+    finally:
+        os._exit(1)
+
+
+def _tell(channel: socket.socket, message: dict[str, Any]) -> None:
+    channel.send(json.dumps(message).encode())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

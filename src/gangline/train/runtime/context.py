@@ -1,0 +1,206 @@
+"""Context of a rank: identity, plan, process groups, clock, events and store. One object per process."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from gangline.checkpoint.node_copies import NodeCopies
+from gangline.errors import GanglineError, LostPeerError
+from gangline.keeper.ipc.environment import RankEnvironment
+from gangline.spec.measurements import PHASES
+from gangline.spec.plan import Plan
+from gangline.storage.objects.protocol import ObjectStore
+from gangline.storage.open import open_store
+from gangline.train import heartbeat
+from gangline.train.account.clock import PhaseClock, RankLedger, WaitMeter
+from gangline.train.account.event_log import EventLog, last_step
+from gangline.train.account.json_lines import LineFile
+from gangline.train.account.results import METRICS
+from gangline.train.runtime.device_mesh import Meshes
+from gangline.train.runtime.rendezvous import Groups
+
+
+class RankState(Protocol):
+    """State of one rank that a resumed run goes on with."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Name -> tensor that aliases the live one; local."""
+        ...
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from what `state` gave on this rank; empty: it was made by another number of ranks. Local."""
+        ...
+
+
+@dataclass(kw_only=True)
+class RankContext:
+    plan: Plan
+    rank: int
+    device: torch.device
+    groups: Groups
+    clock: PhaseClock
+    events: EventLog
+    generation: int = 0
+    local_rank: int = 0
+    ranks_per_node: int = 1
+    store: ObjectStore | None = None
+    """None at a desk: nothing is saved."""
+    copies: NodeCopies | None = None
+    """Of checkpoints, in this node's memory; None: none are kept."""
+    key: bytes = b""
+    out: Path | None = None
+    """Folder that is mirrored to the store; None at a desk."""
+    data_folder: Path = Path("data")
+    scratch: Path = Path()
+    """Folder for what may leave memory while ranks live."""
+    metrics: LineFile | None = None
+    """Curve of the gang; rank 0's alone."""
+    redone_until: int = 0
+    """Steps up to here were done by an earlier generation."""
+    ledger: RankLedger = field(default_factory=RankLedger)
+    waits: WaitMeter = field(default_factory=WaitMeter)
+    meshes: Meshes = field(default_factory=Meshes)
+    memories: dict[str, RankState] = field(default_factory=dict)
+    """What parts of the training know besides model and optimizer; it is saved for each rank."""
+    step: int = 0
+    """Under way, from 1; 0 before the first."""
+    save_in_flight: Callable[[], None] | None = None
+    """Waits for the save under way."""
+    stop_asked: bool = False
+    """This rank got SIGTERM; the control word tells the others."""
+    _told: float = 0.0
+
+    @property
+    def data_rank(self) -> int:
+        """Place among the ranks that see different samples; peers on pp, cp and tp share one."""
+        return self.plan.mesh.data_rank(self.rank)
+
+    @property
+    def data_ranks(self) -> int:
+        return self.plan.mesh.data_parallel
+
+    @property
+    def draws_as(self) -> int:
+        """Whose random numbers it draws: tensor-parallel peers drop the same activations, all others their own."""
+        return self.rank // self.plan.mesh.tp
+
+    @property
+    def counts_loss(self) -> bool:
+        """Its losses enter the sums of the gang."""
+        place = self.plan.mesh.coordinates(self.rank)
+        return place["tp"] == 0 and place["pp"] == self.plan.loss_place
+
+    @property
+    def grad_divisor(self) -> int:
+        """What averaging divides summed gradients by; averaged weights stand for gradients where replicas drift."""
+        mesh = self.plan.mesh
+        return mesh.dp_replicate * mesh.dp_shard * mesh.cp
+
+    def node_of(self, rank: int) -> int:
+        """Place of its node among those that take part."""
+        return rank // self.ranks_per_node
+
+    @property
+    def checkpoints(self) -> str:
+        """Prefix of this run's checkpoints."""
+        return f"{self.plan.own_prefix}/checkpoints"
+
+    def phase(self, name: str) -> None:
+        """Switch the clock and beat."""
+        self.clock.switch(name)
+        heartbeat.beat(phase=name)
+
+    @contextmanager
+    def during(self, name: str, *, at_most_seconds: float) -> Iterator[None]:
+        """A phase that may be silent for so long; rank 0 says what it is about."""
+        if self.rank == 0:
+            self.events.emit("busy", step=self.step or None, phase=name)
+        heartbeat.expect(at_most_seconds)
+        heartbeat.beat(phase=name)
+        with self.clock.during(name):
+            yield
+        heartbeat.beat(phase=self.clock.phase)
+
+    def book(self, *, redone: bool = False) -> dict[str, float]:
+        """Close a lap of the clock into the ledger; its seconds by step phase."""
+        lap = self.clock.lap()
+        self.ledger.book(lap, redone=redone)
+        return {name: lap.get(name, 0.0) for name in PHASES}
+
+    def tell_ledger(self, *, every_seconds: float = 0.0) -> None:
+        """Write the ledger down, unless it was within `every_seconds`."""
+        now = time.monotonic()
+        if now - self._told >= every_seconds:
+            clock = self.clock
+            self.events.emit("ledger", seconds=dict(self.ledger.seconds), began=clock.began, until=clock.lapped)
+            self._told = now
+
+    def fail(self, code: int, reason: str) -> None:
+        """Last words of a rank that ends by an error; what it was saving is still seen through while peers live."""
+        if self.save_in_flight is not None and code != LostPeerError.exit_code:
+            try:
+                self.save_in_flight()
+            except GanglineError as error:
+                self.events.emit("save_failed", reason=str(error))
+        self.events.emit("done", exit=code, reason=reason)
+        self.close()
+
+    def close(self) -> None:
+        """Write down what is known; local."""
+        self.book()
+        self.tell_ledger()
+        self.events.close()
+        if self.metrics is not None:
+            self.metrics.close()
+
+    def obey_sigterm(self) -> None:
+        """From now on SIGTERM asks for a save and a leave at the next steps."""
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+
+    def _on_sigterm(self, number: int, frame: Any) -> None:
+        del number, frame
+        self.stop_asked = True
+
+
+def of_gang(environment: RankEnvironment, plan: Plan, *, device: torch.device, groups: Groups, clock: PhaseClock,
+            events: EventLog) -> RankContext:  # fmt: skip
+    """Context of a rank that a keeper started."""
+    env = environment
+    return RankContext(
+        plan=plan,
+        rank=env.rank,
+        device=device,
+        groups=groups,
+        meshes=Meshes.of(plan, env.rank),
+        clock=clock,
+        events=events,
+        generation=env.generation,
+        local_rank=env.local_rank,
+        ranks_per_node=env.local_world_size,
+        store=open_store(env.store, credentials=env.store_credentials_file),
+        copies=_copies(env, plan),
+        key=env.key_file.read_bytes(),
+        out=env.out,
+        metrics=LineFile(env.out / METRICS) if env.rank == 0 else None,
+        data_folder=env.home / "data",
+        scratch=env.home,
+        redone_until=last_step(events_path(env)) if env.generation else 0,
+    )
+
+
+def _copies(environment: RankEnvironment, plan: Plan) -> NodeCopies | None:
+    peers = plan.checkpoint.peer_copies
+    if environment.copies is None or peers == 0:
+        return None
+    return NodeCopies(environment.copies, environment.node_rank, peers)
+
+
+def events_path(environment: RankEnvironment) -> Path:
+    return environment.out / "ranks" / f"{environment.rank}.jsonl"

@@ -1,0 +1,42 @@
+"""Data splits of a task on this node: fetched once, opened by every rank."""
+
+from typing import Any
+
+import torch.distributed as dist
+
+from gangline.errors import ConfigError
+from gangline.train.runtime.context import RankContext
+from gangline.train.runtime.dataset_files import data_paths, fetch_data_files
+from gangline.train.task import Task
+
+FETCH_SECONDS = 1800.0
+
+
+def fetch_data(context: RankContext) -> None:
+    """Bring the data files to this node; collective."""
+    if context.store is None:
+        return
+    with context.during("data", at_most_seconds=FETCH_SECONDS):
+        if context.local_rank == 0:
+            fetch_data_files(context.plan, context.data_folder, context.store)
+        dist.barrier(context.groups.control)
+
+
+def open_split(context: RankContext, task: Task, split: str, *, seed: int) -> Any:
+    """What `build_data` gives for `split`: something with a length and samples by number."""
+    plan = context.plan
+    paths = data_paths(plan, context.data_folder)
+    options = {
+        "text": [path for path in paths if not path.endswith(SHARD)],
+        "shards": [path for path in paths if path.endswith(SHARD)],
+        "holdout": plan.data.holdout,
+        "seed": seed,
+        "model": dict(plan.model),
+    }
+    data = task.build_data(split, options)
+    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+        raise ConfigError(f"build_data({split!r}) must give something with a length and [i], got {type(data).__name__}")
+    return data
+
+
+SHARD = ".shard"

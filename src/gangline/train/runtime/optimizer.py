@@ -1,0 +1,55 @@
+"""Optimizer of a line: `[optimizer.elementwise]` as torch's own classes, options checked by name."""
+
+import inspect
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from gangline.errors import ConfigError
+from gangline.spec.config.optimizer import read_optimizer
+from gangline.spec.plan import Precision
+
+_CLASSES: dict[str, type[torch.optim.Optimizer]] = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+
+
+def make_optimizer(model: nn.Module, table: dict[str, Any], *, precision: Precision = "fp32") -> torch.optim.Optimizer:
+    """Optimizer over all parameters of the wrapped `model` that want gradients.
+
+    Raises:
+        ConfigError: A rule or option that is not there, named with what is.
+    """
+    rule, options = read_optimizer(table)
+    require_gradients(model)
+    parameters = [each for each in model.parameters() if each.requires_grad]
+    fused = precision != "fp16" and all(each.is_floating_point() for each in parameters)
+    if fused and not (rule == "sgd" and any(isinstance(each, DTensor) for each in parameters)):
+        options["fused"] = True  # torch knows no fused sgd of sharded parameters
+    return _CLASSES[rule](parameters, **options)
+
+
+def require_gradients(model: nn.Module) -> None:
+    """
+    Raises:
+        ConfigError: There is nothing to train.
+    """
+    if not any(each.requires_grad for each in model.parameters()):
+        raise ConfigError(f"no parameter of {type(model).__name__} wants gradients: there is nothing to train")
+
+
+def require_optimizer(found: Any, source: str) -> torch.optim.Optimizer:
+    """`found`, which `source` gave, if the loop can step it.
+
+    Raises:
+        ConfigError: It is none of torch's kind, or computes the loss again by itself.
+    """
+    if not isinstance(found, torch.optim.Optimizer):
+        raise ConfigError(f"{source}: wanted a torch.optim.Optimizer, found {type(found).__name__}")
+    closure = inspect.signature(found.step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        raise ConfigError(
+            f"{source}: {type(found).__name__}.step wants a closure that computes the loss again, and gradients of a "
+            "step are computed once, on all ranks; use an optimizer that steps without"
+        )
+    return found

@@ -1,0 +1,190 @@
+"""From words to an answer over real commits, real runs and real records; programs stand in for trainings."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from tests.line import repositories
+
+from gangline.bisect.bisection import BisectRequest, prepare
+from gangline.bisect.history import read_culprit
+from gangline.bisect.recorded_values import MetricAtStep
+from gangline.bisect.repository_measurer import RepositoryMeasurer
+from gangline.errors import UsageError
+from gangline.git.repository import Repository
+from gangline.line.record.earlier_runs import find_earlier_runs
+from gangline.line.record.observer import Silent
+from gangline.line.record.runs import list_runs
+from gangline.line.run.cancel import cancel_run
+from gangline.line.run.driver import open_run_workspace
+from gangline.report.bisection.html import render_html_bisection
+from gangline.report.bisection.markdown import render_markdown_bisection
+from gangline.report.bisection.text import render_bisection
+
+LINE = """\
+[project]
+name = "cheap"
+command = ["python", "answer.py"]
+[train]
+steps = 8
+global_batch = 2
+ranks = 1
+"""
+PROGRAM = """\
+import json, os, pathlib
+LEVEL = {level}  # {number}
+plan = json.loads(pathlib.Path(os.environ["GANGLINE_PLAN"]).read_text())
+last, seed = plan["stop_at"] or plan["steps"], plan["seed"]
+losses = [3.0 - n / 8 + (LEVEL if n > 3 else 0) + 0.001 * (seed * 7 % 5) for n in range(1, last + 1)]
+out = pathlib.Path(os.environ["GANGLINE_OUT"])
+if os.environ["RANK"] == "0":
+    rows = [{{"seed": seed, "step": n, "loss": loss}} for n, loss in enumerate(losses, start=1)]
+    (out / "metrics.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
+    (out / "result.json").write_text(json.dumps({{"role": "train", "final_step": last}}))
+"""
+
+
+@pytest.fixture
+def past(desk):
+    """Six commits, the fourth of which adds to every loss after step 3; nobody has to look at the machine."""
+    shas = []
+    for number in range(6):
+        program = PROGRAM.format(level=0.0 if number < 3 else 0.5, number=number)
+        shas.append(repositories.commit(desk.repo, {"line.toml": LINE, "answer.py": program}, f"Change {number}"))
+        repositories.settle_inventory(desk.repo)
+    return desk, shas
+
+
+def begin(desk, shas, **changes):
+    here = open_run_workspace(desk.repo, site=desk.site, environ=desk.environ, observer=Silent())
+    return prepare(here, replace(BisectRequest(metric="loss", good=shas[0], bad=shas[-1], seeds=2), **changes))
+
+
+def test_the_commit_is_found_by_runs_that_are_cut_short_and_found_again_for_nothing(past):
+    desk, shas = past
+    search = begin(desk, shas, metric="loss@5")
+    assert (search.state.at, search.state.steps, search.forecast.trainings) == (5, 8, 4 + 3)
+    states = []
+    ended = search.run(tell=states.append)
+    assert (ended.ending, ended.first_bad) == ("found", shas[3])
+    records = list(list_runs(desk.store))
+    assert {each.inputs.values["train.stop_at"] for each in records} == {5}
+    assert {each.run.verdict for each in records} == {"passed"}
+    assert max(each.curve.points[-1].step for each in records) == 5
+    assert ended.spent_seconds == pytest.approx(sum(each.ledger.allocated_seconds for each in records), rel=0.3)
+    past_of_next = find_earlier_runs(
+        desk.store, Repository.at(desk.repo), project="cheap", commit=shas[-1], run="none", holds=lambda _: True
+    )
+    assert past_of_next.base is None
+    whole = replace(begin(desk, shas, metric="loss@4"), state=replace(ended, ending=None))
+    assert whole.forecast.hours * 3600 == pytest.approx(whole.forecast.trainings * ended.spent_seconds / 7, rel=0.5)
+    with pytest.raises(UsageError, match="found 'nosuch'; it has loss"):
+        begin(desk, shas, metric="nosuch")
+    again = begin(desk, shas, metric="loss@5")
+    assert again.state.ending == "found"
+    assert again.run(tell=states.append) == ended
+    assert len(list(list_runs(desk.store))) == len(records)
+    check_pages(desk, ended)
+
+
+def check_pages(desk, ended):
+    culprit = read_culprit(Repository.at(desk.repo), ended)
+    assert [(each.path, each.added, each.removed) for each in culprit.files] == [("answer.py", 1, 1)]
+    text = render_bisection(ended, culprit, width=80)
+    assert text.startswith(f"FOUND  {ended.first_bad[:8]} Change 3")
+    assert max(map(len, text.splitlines())) <= 80
+    page = render_html_bisection(ended, culprit)
+    assert "+LEVEL = 0.5" in page
+    assert "<script" not in page
+    assert "first bad commit" in render_markdown_bisection(ended, culprit)
+
+
+def test_a_training_that_somebody_cancelled_is_begun_anew(past):
+    desk, shas = past
+    numbers = ("train.stop_at=5", "train.seed=1", "evaluate.seeds=1", "gate.quality=[]", 'prove.plan="off"')
+    left = desk.run(commit=shas[0], overrides=numbers, until="plan")
+    cancel_run(desk.repo, left.run.id, **desk.where, reason="in the way")
+    search = begin(desk, shas, metric="loss@5")
+    witness = RepositoryMeasurer(desk=search.desk, wanted=MetricAtStep(metric="loss", at=5, since=search.state.created))
+    assert witness.train(shas[0], [1]) == ""
+    assert sorted(each.run.attempt for each in desk.records()) == [1, 2]
+    assert set(witness.known(shas[0]).values) == {1}
+
+
+def test_ends_in_the_wrong_order_or_beside_each_other_are_refused(past):
+    desk, shas = past
+    with pytest.raises(UsageError, match="swap them"):
+        begin(desk, [shas[-1], shas[0]])
+    with pytest.raises(UsageError, match="one commit"):
+        begin(desk, [shas[0], shas[0]])
+    repositories.git(desk.repo, "checkout", "-q", "-b", "side", shas[1])
+    side = repositories.commit(desk.repo, {"other.txt": "x"})
+    with pytest.raises(UsageError, match=f"--good {shas[1][:8]}"):
+        begin(desk, [side, shas[-1]])
+    with pytest.raises(UsageError, match="8 steps"):
+        begin(desk, shas, metric="loss@9")
+    with pytest.raises(UsageError, match="METRIC@STEP"):
+        begin(desk, shas, metric="loss@x")
+
+
+def test_a_merge_counts_as_one_commit_and_the_way_into_it_is_told(past):
+    desk, shas = past
+    repositories.git(desk.repo, "checkout", "-q", "-b", "side", shas[1])
+    repositories.commit(desk.repo, {"other.txt": "x"}, "on the side")
+    repositories.git(desk.repo, "checkout", "-q", "main")
+    repositories.git(desk.repo, "merge", "-q", "--no-ff", "-m", "merge it", "side")
+    state = begin(desk, [shas[0], "main"]).state
+    assert [each.subject for each in state.suspects] == [*(f"Change {number}" for number in range(6)), "merge it"]
+    assert state.suspects[-1].parents == 2
+    merged = replace(state, first_bad=state.suspects[-1].sha, ending="found")
+    left = shas[1][:8]
+    assert read_culprit(Repository.at(desk.repo), merged).inside.startswith(
+        f"gangline bisect loss --good {left} --bad "
+    )
+
+
+def test_state_is_json_that_its_schema_describes(past):
+    from jsonschema import Draft202012Validator
+
+    from gangline.spec.bisect import BisectState
+    from gangline.spec.documents.schema import schema_of
+
+    desk, shas = past
+    state = begin(desk, shas).state
+    problems = list(Draft202012Validator(schema_of(BisectState)).iter_errors(json.loads(state.to_json())))
+    assert problems == []
+    assert BisectState.from_json(state.to_json()) == state
+
+
+@pytest.mark.slow
+def test_where_a_short_training_tells_nothing_a_whole_one_is_tried(past, monkeypatch):
+    desk, shas = past
+    monkeypatch.setattr("gangline.bisect.bisection.step_to_measure", lambda *_, **__: 2)
+    ended = begin(desk, shas).run(tell=lambda _: None)
+    assert (ended.at, ended.first_bad) == (8, shas[3])
+    assert "at step 2 the bad end is not worse" in ended.notes[0]
+    assert ended.spent_seconds > 0
+
+
+def test_a_commit_whose_line_does_not_hold_is_passed_over(past):
+    desk, shas = past
+    repositories.git(desk.repo, "checkout", "-q", "-b", "broken", shas[1])
+    broken = repositories.commit(desk.repo, {"line.toml": "[project]\n"}, "a broken line")
+    mended = repositories.commit(
+        desk.repo, {"line.toml": LINE, "answer.py": PROGRAM.format(level=0.5, number=9)}, "and mended"
+    )
+    repositories.settle_inventory(desk.repo)
+    ended = begin(desk, [shas[0], mended], metric="loss@8").run(tell=lambda _: None)
+    assert ended.ending == "between"
+    by_sha = {each.sha: each for each in ended.suspects}
+    assert by_sha[broken].side == "skipped"
+    assert "line.toml" in by_sha[broken].reason
+    assert by_sha[shas[1]].side == "good"
+
+
+def test_a_budget_that_is_too_small_ends_it_with_what_is_left(past):
+    desk, shas = past
+    small = begin(desk, shas, metric="loss@8", budget_hours=1e-9).run(tell=lambda _: None)
+    assert small.ending == "budget"
+    assert len(list(list_runs(desk.store))) <= 2
+    assert begin(desk, shas, metric="loss@8", budget_hours=1.0).run(tell=lambda _: None).first_bad == shas[3]

@@ -1,0 +1,177 @@
+"""The code layer: equal trees give equal bytes, and nothing but regular files gets in."""
+
+import io
+import os
+import zipfile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.line import repositories
+
+from gangline.build import code_layer
+from gangline.build.symlinks import SymlinkResolver
+from gangline.errors import ConfigError
+from gangline.git.repository import Repository
+from gangline.spec.config.line import ProjectTable
+from gangline.storage.objects import code_layer as layer
+from gangline.storage.objects.code_layer import unpack
+
+FILES = {"model.py": "a", "pkg/b.py": "bb", "docs/guide.txt": "d", "README.md": "r", "line.toml": repositories.LINE}
+
+
+def project(**fields):
+    return ProjectTable(name="cheap", command=("python", "model.py"), **fields)
+
+
+@pytest.fixture
+def repo(tmp_path):
+    return Repository.at(repositories.make_repository(tmp_path / "repo", FILES))
+
+
+def contents(packed):
+    with zipfile.ZipFile(io.BytesIO(packed.data)) as archive:
+        return {name: archive.read(name).decode() for name in archive.namelist()}
+
+
+def pack(repo, **fields):
+    return code_layer.pack(repo, repo.tree("HEAD"), project(**fields))
+
+
+def link(repo, path, target):
+    place = repo.root / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(target)
+    repositories.commit(repo.root, {})
+
+
+def test_equal_trees_of_two_repositories_give_equal_bytes(repo, tmp_path):
+    other = Repository.at(repositories.make_repository(tmp_path / "other", FILES))
+    repositories.commit(other.root, {}, "another message")
+    assert pack(repo).data == pack(other).data
+
+
+def test_documents_and_the_line_itself_stay_out(repo):
+    assert list(contents(pack(repo))) == ["model.py", "pkg/b.py"]
+
+
+def test_include_and_exclude_choose(repo):
+    assert list(contents(pack(repo, include=("pkg/**",)))) == ["pkg/b.py"]
+    assert list(contents(pack(repo, exclude=("pkg/**",)))) == ["README.md", "docs/guide.txt", "model.py"]
+
+
+def test_a_changed_line_leaves_the_layer_as_it_was(repo):
+    before = pack(repo).data
+    repositories.commit(repo.root, {"line.toml": repositories.LINE + "seed = 2\n"})
+    assert pack(repo).data == before
+
+
+def test_a_link_inside_the_tree_becomes_a_copy_and_is_named(repo):
+    link(repo, "pkg/model.py", "../model.py")
+    packed = pack(repo)
+    assert packed.links == ("pkg/model.py",)
+    assert contents(packed)["pkg/model.py"] == "a"
+
+
+def test_a_link_to_a_folder_becomes_copies_of_what_it_holds(repo):
+    link(repo, "vendor/lib", "../pkg")
+    assert contents(pack(repo))["vendor/lib/b.py"] == "bb"
+
+
+def test_a_link_to_what_the_layer_leaves_out_still_has_its_content(repo):
+    link(repo, "guide.txt", "docs/guide.txt")
+    found = contents(pack(repo))
+    assert found["guide.txt"] == "d"
+    assert "docs/guide.txt" not in found
+
+
+@pytest.mark.parametrize(
+    ("path", "target", "said"),
+    [
+        ("out", "/etc/passwd", "out of the repository"),
+        ("pkg/out", "../../secret", "out of the repository"),
+        ("gone", "nothing.py", "the commit lacks"),
+        ("pkg/self", "../pkg", "holds it"),
+        ("loop", "loop", "in a circle"),
+    ],
+)
+def test_links_that_cannot_be_copied_are_refused_with_what_to_exclude(repo, path, target, said):
+    link(repo, path, target)
+    with pytest.raises(ConfigError, match=said) as refused:
+        pack(repo)
+    assert f'project.exclude = ["{path}"]' in str(refused.value)
+    assert "model.py" in contents(pack(repo, exclude=("docs/**", path)))
+
+
+def test_links_that_multiply_each_other_are_refused_in_time():
+    targets = {f"d{n}/{side}": f"../d{n + 1}" for n in range(40) for side in ("a", "b")}
+    bomb = SymlinkResolver(targets=targets, files=frozenset({"d40/end"}), wanted=frozenset({"d0/a"}))
+    with pytest.raises(ConfigError, match="copies"):
+        list(bomb.copies())
+
+
+part = st.sampled_from(["a", "b", "..", ".", "c"])
+paths = st.lists(part, min_size=1, max_size=4).map("/".join)
+names = st.sampled_from(["a/x", "a/y", "b/x", "b/c/x", "c", "l1", "a/l2", "b/l3"])
+
+
+@given(targets=st.dictionaries(names, paths, max_size=4), files=st.frozensets(names, max_size=5))
+def test_copies_are_what_the_file_system_sees_through_the_links(targets, files, tmp_path_factory):
+    files = {path for path in files if path not in targets}
+    root = tmp_path_factory.mktemp("tree") / "root"
+    for path in (*files, *targets):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+    for path in files:
+        (root / path).write_text(path)
+    for path, target in targets.items():
+        (root / path).symlink_to(target)
+    for wanted in targets:
+        links = SymlinkResolver(targets=targets, files=frozenset(files), wanted=frozenset({wanted}))
+        try:
+            copies = dict(links.copies())
+        except ConfigError:
+            continue
+        for place, source in copies.items():
+            assert (root / place).read_text() == source
+        seen = root / wanted
+        walked = {str(top) + "/" + name for top, _, found in os.walk(seen, followlinks=True) for name in found}
+        assert {str(root / place) for place in copies} == (walked if seen.is_dir() else {str(seen)})
+
+
+def test_a_submodule_with_content_is_refused_and_an_empty_one_is_not(repo, tmp_path):
+    other = repositories.make_repository(tmp_path / "other", {"a.py": "a"})
+    commit = repositories.git(other, "rev-parse", "HEAD")
+    repositories.git(repo.root, "update-index", "--add", "--cacheinfo", f"160000,{commit},third/party")
+    repositories.git(repo.root, "commit", "--quiet", "-m", "submodule")
+    assert "model.py" in contents(pack(repo))
+    (repo.root / "third/party").mkdir(parents=True)
+    (repo.root / "third/party/a.py").write_text("a")
+    with pytest.raises(ConfigError, match="third/party is a submodule"):
+        pack(repo)
+    assert "model.py" in contents(pack(repo, exclude=("docs/**", "third/**")))
+
+
+def test_the_layer_unpacks_with_its_executables(repo, tmp_path):
+    (repo.root / "run.sh").write_text("#!/bin/sh\n")
+    (repo.root / "run.sh").chmod(0o755)
+    repositories.commit(repo.root, {})
+    assert unpack(pack(repo).data, tmp_path / "code") == 3
+    assert (tmp_path / "code" / "run.sh").stat().st_mode & 0o111
+    assert (tmp_path / "code" / "pkg" / "b.py").read_text() == "bb"
+
+
+def test_nothing_left_is_said_so(repo):
+    with pytest.raises(ConfigError, match="leave no file"):
+        pack(repo, include=("nothing/**",))
+
+
+def test_too_large_names_the_largest(repo, monkeypatch):
+    monkeypatch.setattr(layer, "MAX_BYTES", 2)
+    with pytest.raises(ConfigError, match=r"pkg/b\.py"):
+        pack(repo)
+
+
+def test_twins_up_to_case_are_refused_at_build(repo):
+    repositories.commit(repo.root, {"pkg/B.py": "B"})
+    with pytest.raises(ConfigError, match="up to case"):
+        pack(repo)

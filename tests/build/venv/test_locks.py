@@ -1,0 +1,131 @@
+"""Locks of every kind become the same hashed requirements; what is no package by version and hash is refused by name."""
+
+import hashlib
+
+import pytest
+from tests.line import repositories
+from tests.build.venv.conftest import EGGS, SPAM
+from tests.build.wheels import lock_of
+
+from gangline.errors import ConfigError
+from gangline.build.venv import read_commit_lock
+from gangline.git.repository import Repository
+from gangline.spec.config.line import EnvTable
+from gangline.spec.config.lock import read_pylock
+
+HASH = {name: hashlib.sha256(data).hexdigest() for name, data in (SPAM, EGGS)}
+PYLOCK = f"""\
+lock-version = "1.0"
+requires-python = ">=3.11"
+created-by = "somebody"
+[[packages]]
+name = "spam"
+version = "1.0"
+wheels = [{{name = "{SPAM[0]}", url = "https://elsewhere.example/{SPAM[0]}", hashes = {{sha256 = "{HASH[SPAM[0]]}"}}}}]
+[[packages]]
+name = "eggs"
+version = "2.0"
+marker = "sys_platform == 'nowhere'"
+wheels = [{{name = "{EGGS[0]}", url = "https://elsewhere.example/{EGGS[0]}", hashes = {{sha256 = "{HASH[EGGS[0]]}"}}}}]
+"""
+PROJECT = """\
+[project]
+name = "ours"
+version = "1"
+requires-python = ">=3.11"
+dependencies = ["spam"]
+optional-dependencies = {more = ["eggs"]}
+[tool.uv]
+cache-dir = "/tmp/gangline-cache-of-a-stranger"
+"""
+UV_LOCK = f"""\
+version = 1
+revision = 2
+requires-python = ">=3.11"
+
+[[package]]
+name = "ours"
+version = "1"
+source = {{ virtual = "." }}
+dependencies = [{{ name = "spam" }}]
+
+[package.optional-dependencies]
+more = [{{ name = "eggs" }}]
+
+[package.metadata]
+requires-dist = [{{ name = "spam" }}, {{ name = "eggs", marker = "extra == 'more'" }}]
+provides-extras = ["more"]
+
+[[package]]
+name = "spam"
+version = "1.0"
+source = {{ registry = "https://elsewhere.example/simple" }}
+wheels = [{{ url = "https://elsewhere.example/{SPAM[0]}", hash = "sha256:{HASH[SPAM[0]]}", size = 10 }}]
+
+[[package]]
+name = "eggs"
+version = "2.0"
+source = {{ registry = "https://elsewhere.example/simple" }}
+wheels = [{{ url = "https://elsewhere.example/{EGGS[0]}", hash = "sha256:{HASH[EGGS[0]]}", size = 10 }}]
+"""
+
+
+def test_a_pylock_is_installed_by_hash_from_the_site_s_indexes(bench):
+    lock = bench.lock({"pylock.toml": PYLOCK})
+    assert lock.requires_python == ">=3.11"
+    environment = bench.make(lock)
+    assert environment.made.packages["spam"] == "1.0"
+    assert "eggs" not in environment.made.packages, "its condition does not hold here"
+
+
+def test_a_uv_lock_is_what_uv_selects_of_it_without_the_project(bench):
+    files = {"uv.lock": UV_LOCK, "pyproject.toml": PROJECT}
+    assert [pin.name for pin in bench.lock(files).pins] == ["spam"]
+    lock = bench.lock(files, extras=("more",))
+    assert sorted(pin.name for pin in lock.pins) == ["eggs", "spam"]
+    assert bench.make(lock).made.packages.keys() >= {"spam", "eggs"}
+    below = {"sub/uv.lock": UV_LOCK, "sub/pyproject.toml": PROJECT, "pyproject.toml": "no toml"}
+    assert bench.lock(below).requirements == bench.lock(files).requirements
+
+
+def test_the_same_packages_are_the_same_environment_whatever_the_lock_is_called(bench):
+    by_uv, plain = bench.lock({"uv.lock": UV_LOCK, "pyproject.toml": PROJECT}), lock_of(SPAM)
+    assert [(pin.name, pin.version, pin.sha256) for pin in by_uv.pins] == [
+        (pin.name, pin.version, pin.sha256) for pin in bench.lock({"requirements.txt": plain.decode()}).pins
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"uv.lock": UV_LOCK}, "wanted a pyproject.toml beside uv.lock"),
+        ({"uv.lock": "version = 7\n", "pyproject.toml": PROJECT}, "version 1 of its format"),
+        ({"uv.lock": "no = toml = at all", "pyproject.toml": PROJECT}, "a lock in TOML"),
+        ({"pylock.toml": PYLOCK.replace('"1.0"', '"9.0"', 1)}, "version 1 of its format"),
+    ],
+)
+def test_a_lock_that_does_not_read_is_refused_by_name(bench, files, said):
+    with pytest.raises(ConfigError, match=said):
+        bench.lock(files)
+
+
+@pytest.mark.parametrize(
+    ("package", "said"),
+    [
+        ('name = "ham"\nversion = "1"\nsdist = {name = "ham-1.tar.gz"}', "'ham' without a wheel"),
+        ('name = "ham"\nversion = "1"\nvcs = {type = "git", url = "https://x/y"}', "'ham' from a vcs"),
+        ('name = "ham"\nversion = "1"\nwheels = [{name = "ham.whl"}]', "with a --hash=sha256:"),
+        ('name = "ham"\nversion = "1 --index-url=https://x"\nwheels = [{hashes = {sha256 = "0"}}]', "NAME==VERSION"),
+        ('name = "ham"\nversion = "1\\nspam @ https://x"\nwheels = [{hashes = {sha256 = "0"}}]', "NAME==VERSION"),
+        ("name = 3", "a package called 3"),
+    ],
+)
+def test_a_package_of_a_pylock_that_is_no_wheel_by_hash_is_refused(package, said):
+    with pytest.raises(ConfigError, match=said):
+        read_pylock(f'lock-version = "1.0"\n[[packages]]\n{package}\n'.encode(), file="pylock.toml")
+
+
+def test_a_lock_that_is_not_committed_is_named(bench):
+    repository = Repository.at(repositories.make_repository(bench.folder / "without", {"a.py": ""}))
+    with pytest.raises(ConfigError, match=r"wanted gone\.txt in the commit, found none; git add it"):
+        read_commit_lock(repository, repository.tree("HEAD"), EnvTable(lock="gone.txt"))

@@ -1,0 +1,24 @@
+"""What a person is told who leaves a run: how it goes on, and how to stop it."""
+
+import pytest
+from tests.report import records
+
+from gangline.cli.view.plain import PlainView
+from gangline.cli.view.run_view import attended_view
+
+RUN = records.bare().run.id
+
+
+@pytest.mark.parametrize(
+    ("drives", "again"), [(True, f"gangline run goes on with {RUN}"), (False, f"gangline follow {RUN}")]
+)
+def test_who_leaves_a_run_is_told_the_command_that_goes_on(drives, again, capsys):
+    with pytest.raises(KeyboardInterrupt):
+        _leave(drives=drives)
+    assert capsys.readouterr().err == f"left as it is: {again} · stop it: gangline cancel {RUN}\n"
+
+
+def _leave(*, drives):
+    with attended_view(PlainView(), drives=drives) as view:
+        view.run_started(records.bare())
+        raise KeyboardInterrupt

@@ -1,0 +1,44 @@
+"""A program of which an earlier run says that it tells no steps: refused before it trains again, and not offered."""
+
+import pytest
+from tests.line import repositories
+
+from gangline.cli.view.summary_lines import next_steps
+from gangline.drill.run import drill
+from gangline.errors import ConfigError, UsageError
+
+PLAIN = "print('training')  # gangline may come later\n"
+BEATS = "from gangline.train import heartbeat\nfor step in range(3):\n    heartbeat.beat(step)\n"
+DRILL = "gangline drill kill-rank"
+
+
+def rehearse(desk, **wish):
+    return drill("kill-rank", repo=desk.repo, **desk.where, tell=lambda _line: None, **wish)
+
+
+def test_a_program_that_told_no_step_in_an_earlier_run_of_the_commit_is_refused_before_it_trains(desk):
+    repositories.commit(desk.repo, {"answer.py": PLAIN})
+    record = desk.run()
+    assert record.run.verdict == "passed"
+    assert DRILL not in next_steps(record)
+    with pytest.raises(ConfigError, match=f"told of none in run {record.run.id} of this commit") as refused:
+        rehearse(desk)
+    assert refused.value.exit_code == 10
+    assert [each.run.id for each in desk.records()] == [record.run.id]
+
+
+@pytest.mark.parametrize("program", [BEATS, repositories.PROGRAM + "# of gangline\n"])
+def test_a_program_that_tells_steps_by_heartbeats_or_its_result_is_offered_a_drill(desk, program):
+    repositories.commit(desk.repo, {"answer.py": program})
+    record = desk.run()
+    assert DRILL in next_steps(record)
+    with pytest.raises(UsageError, match="--step 4: the run has 4 steps"):
+        rehearse(desk, step=4)
+
+
+def test_another_commit_is_judged_by_its_own_runs(desk):
+    repositories.commit(desk.repo, {"answer.py": PLAIN})
+    desk.run()
+    repositories.commit(desk.repo, {"answer.py": BEATS})
+    with pytest.raises(UsageError, match="--step 4: the run has 4 steps"):
+        rehearse(desk, step=4)

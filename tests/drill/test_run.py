@@ -1,0 +1,210 @@
+"""A rehearsal on two real ranks, from the strike to the record."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.registry.passed_run import EXAMPLE, git
+
+from gangline import procfs
+from gangline.drill.catalogue import DRILLS, choose_drill
+from gangline.drill.dedicated_run import _require_step_reports
+from gangline.drill.run import drill, drill_all
+from gangline.drill.target import DrillRequest
+from gangline.errors import ConfigError, UsageError
+from gangline.launch.local.folder import GangFolder
+from gangline.line.gangs import launchers
+from gangline.line.record import runs
+from gangline.line.request.run_request import resolve_request
+from gangline.spec.config.site import LaunchTable, Site
+
+LINE = """
+[project]
+name = "tiny"
+task = "model:ByteGPT"
+[data]
+text = ["repo:*.py"]
+[model]
+layers = 1
+width = 32
+context = 32
+[optimizer.elementwise]
+rule = "adamw"
+lr = 1e-3
+[train]
+steps = 60
+global_batch = 8
+ranks = 2
+strategy = "ddp"
+[train.checkpoint]
+every = 10
+"""
+
+
+@pytest.fixture
+def repo(tmp_path):
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    shutil.copy(EXAMPLE, folder / "model.py")
+    shutil.copy(Path(__file__), folder / "text.py")
+    (folder / "line.toml").write_text(LINE)
+    git(folder, "init", "--quiet")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "-m", "first")
+    return folder
+
+
+def rehearse(repo, name, **arguments):
+    environ = {"HOME": str(repo.parent), "XDG_CONFIG_HOME": str(repo.parent / "config")}
+    told = []
+    report = drill(name, repo=repo, site=Site(), environ=environ, tell=told.append, **arguments)
+    assert tuple(told) == report.lines
+    return report, runs.find_run(runs.open_site_store(repo, Site(), environ), report.run)
+
+
+@pytest.mark.slow
+@pytest.mark.row("T1")
+@pytest.mark.timeout(900)
+def test_a_killed_rank_comes_back_and_the_record_says_so(repo):
+    report, record = rehearse(repo, "kill-rank", rank=1, step=25)
+    assert (report.exit_code, report.drill.result) in [(0, "held"), (0, "held_late")], report.lines
+    assert record.drills == (report.drill,)
+    assert record.run.verdict == "passed"
+    assert record.stages["publish"].state == "skipped"
+    assert "drilled" in record.stages["publish"].message
+    assert report.drill.lost_steps <= 20
+    assert record.gang.restarts == 1
+    assert record.ledger.seconds["drill"] > 0
+    assert sum(record.ledger.seconds.values()) == pytest.approx(record.ledger.allocated_seconds, rel=1e-3)
+    assert [line.split()[0] for line in report.lines if not line.startswith(("plan", "train", "run"))] == [
+        "inject", "detect", "recover", "lost", "samples", "check", "result",
+    ]  # fmt: skip
+    home = GangFolder(launchers.gangs_root(repo) / record.gang.name).inside
+    assert list(procfs.with_variable("GANGLINE_HOME", str(home))) == []
+
+
+@pytest.mark.slow
+@pytest.mark.row("T3")
+@pytest.mark.timeout(900)
+def test_a_rank_that_is_stopped_for_two_seconds_costs_no_restart(repo):
+    report, record = rehearse(repo, "freeze-rank", rank=0, step=20, seconds=2.0)
+    assert (report.exit_code, report.drill.result) == (0, "held"), report.lines
+    assert record.gang.restarts == 0
+    assert report.drill.recover_seconds >= 1.5
+
+
+def change(repo, *pairs):
+    """Another line, committed."""
+    line = (repo / "line.toml").read_text()
+    for old, new in pairs:
+        assert old in line
+        line = line.replace(old, new)
+    (repo / "line.toml").write_text(line)
+    git(repo, "commit", "--quiet", "-am", "another line")
+
+
+@pytest.mark.slow
+@pytest.mark.row("T9")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("answer", "left_out", "exit_code"), [("stop", 0, 31), ("skip", 8, 0), ("rollback", 8, 0)])
+def test_a_poisoned_batch_is_answered_as_the_line_says(repo, answer, left_out, exit_code):
+    change(repo, ("every = 10", f'every = 10\n[train.recovery]\nnon_finite = "{answer}"'))
+    report, record = rehearse(repo, "poison", rank=1, step=25)
+    assert (report.exit_code, report.drill.result) == (0, "held"), report.lines
+    assert report.drill.seen == f"step 26 is not finite: {answer}"
+    assert record.run.exit_code == exit_code
+    samples = next(line for line in report.lines if line.startswith("samples"))
+    assert ("8 left out on purpose" in samples) == bool(left_out), samples
+    assert record.gang.restarts == 0
+
+
+@pytest.mark.slow
+@pytest.mark.row("T8")
+@pytest.mark.timeout(900)
+def test_a_rank_without_memory_is_tried_once_more_with_half_the_micro_batch(repo):
+    report, record = rehearse(repo, "oom", rank=1, step=25)
+    assert (report.exit_code, report.drill.result) == (0, "held"), report.lines
+    assert any(line.startswith("end      exit 32") for line in report.lines)
+    assert record.run.verdict == "passed"
+    assert record.gang.name.endswith("-t2")
+
+
+@pytest.mark.slow
+@pytest.mark.row("S5")
+@pytest.mark.timeout(900)
+def test_a_disk_that_stays_full_ends_ranks_with_40_and_the_run_passes_all_the_same(repo):
+    change(repo, ("steps = 60", "steps = 1200"), ("every = 10", "every = 20\nmax_unsaved_seconds = 4"))
+    report, record = rehearse(repo, "fill-disk", seconds=15.0)
+    assert (report.exit_code, report.drill.result) == (0, "held"), report.lines
+    assert record.gang.restarts >= 1
+    assert record.run.verdict == "passed"
+
+
+@pytest.mark.slow
+@pytest.mark.row("S6")
+@pytest.mark.timeout(900)
+def test_an_outage_without_a_save_in_it_strikes_nothing(repo):
+    change(repo, ("steps = 60", "steps = 1200"), ("every = 10", "every = 600"))
+    report, _ = rehearse(repo, "kill-store", step=20, seconds=0.2)
+    assert (report.exit_code, report.drill.result) == (10, "not_struck"), report.lines
+    assert "no save was due in the 0.2 s" in report.drill.reason
+
+
+def test_a_drill_that_changes_its_gang_takes_no_run_that_trains_and_no_command(repo):
+    for name in ("poison", "oom", "lose-node", "kill-store", "slow-store", "fill-disk"):
+        with pytest.raises(ConfigError, match="changes a gang before that starts"):
+            rehearse(repo, name, run="tiny-00000000-aaaaaa")
+    change(repo, ('task = "model:ByteGPT"', 'command = ["python", "model.py"]'))
+    for name in ("poison", "oom"):
+        with pytest.raises(ConfigError, match="owns its loop"):
+            rehearse(repo, name)
+    assert not (repo / ".gangline" / "gangs").exists()
+
+
+def test_a_command_that_cannot_tell_steps_is_refused_before_anything_starts(repo):
+    change(repo, ('task = "model:ByteGPT"', 'command = ["python", "plain.py"]'))
+    for each in repo.glob("*.py"):
+        each.unlink()
+    (repo / "plain.py").write_text("print('training')\n")
+    (repo / "README.md").write_text("run it with gangline\n")
+    for name in ("kill-rank", "stop", "kill-store"):
+        with pytest.raises(ConfigError, match=f"drill {name} is refused: .* no file of the commit names gangline"):
+            rehearse(repo, name)
+    assert not (repo / ".gangline" / "gangs").exists()
+    (repo / "plain.py").write_text("from gangline.train import Program\n")
+    question = resolve_request(repo, commit=None, overrides=(), strategy=None)
+    _require_step_reports(DrillRequest(kind=DRILLS["kill-rank"], rank=None, step=None, seconds=None, seed=1), question)
+
+
+def test_a_step_or_a_run_that_is_not_there_is_refused_before_anything_starts(repo):
+    with pytest.raises(UsageError, match="between 1 and 59"):
+        rehearse(repo, "kill-rank", step=60)
+    with pytest.raises(UsageError, match="no run"):
+        rehearse(repo, "kill-rank", run="tiny-00000000-aaaaaa")
+    with pytest.raises(ConfigError, match="refused"):
+        rehearse(repo, "drop-api")
+    with pytest.raises(ConfigError, match="makes it elastic"):
+        rehearse(repo, "resize")
+    for name in DRILLS:
+        with pytest.raises(ConfigError, match=r"on kubernetes; .* kubectl drain of a server of the run loses a node"):
+            choose_drill(name, Site(launch=LaunchTable(target="kubernetes")))
+    assert not (repo / ".gangline" / "gangs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_every_drill_that_works_here_holds_on_an_elastic_line(repo):
+    line = (repo / "line.toml").read_text().replace("ranks = 2", "ranks = [1, 2]").replace("steps = 60", "steps = 4000")
+    (repo / "line.toml").write_text(line.replace("every = 10", "every = 50"))
+    git(repo, "commit", "--quiet", "-am", "elastic")
+    told = []
+    environ = {"HOME": str(repo.parent), "XDG_CONFIG_HOME": str(repo.parent / "config")}
+    done = drill_all(repo=repo, site=Site(), environ=environ, tell=told.append)
+    assert [report.drill.name for report in done.reports] == list(DRILLS)
+    assert {report.drill.name: report.drill.reason for report in done.reports if report.exit_code} == {}, told
+    assert (done.exit_code, done.skipped) == (0, ())
+    assert {(r.drill.lost_samples, r.drill.repeated_samples) for r in done.reports} == {(0, 0)}
+    assert (
+        told[-1]
+        == "13 held, 0 broken, 0 not struck, 0 skipped; samples lost 0, taken twice 0, counted in 13 of 13 trainings"
+    )

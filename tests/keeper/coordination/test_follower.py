@@ -1,0 +1,82 @@
+"""A follower that looks for its leader, against a door in this process."""
+
+import socket
+import threading
+from dataclasses import asdict
+
+import pytest
+from tests.keeper.coordination.nodes import KEY, free_port
+
+from gangline.keeper.coordination.follower import Follower
+from gangline.keeper.coordination.listener import ControlListener
+from gangline.keeper.coordination.protocol import GenerationStart
+from gangline.keeper.ipc.environment import KeeperEnvironment
+
+
+class Host:
+    """A keeper without ranks."""
+
+    def __init__(self):
+        self.follower = None
+        self.reasons = []
+
+    def wait(self, seconds):
+        threading.Event().wait(min(seconds, 0.02))
+        self.follower.pump()
+
+    def own_stop_request(self):
+        return None
+
+    def waits(self, reason):
+        self.reasons.append(reason)
+
+    def event(self, event, **values):
+        pass
+
+
+@pytest.fixture
+def leader():
+    """A door that lets one follower in and tells it to start."""
+    door = ControlListener("127.0.0.1", free_port(), gang="g", num_nodes=2, key=lambda: KEY)
+    over = threading.Event()
+    channels = []
+
+    def serve():
+        while not over.wait(0.01):
+            for _, channel in door.pump():
+                channels.append(channel)
+                channel.send({"start": asdict(GenerationStart(generation=4, port=99)), "spent": 1})
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield door._listener.getsockname()[1]
+    over.set()
+    thread.join()
+    door.close()
+    for each in channels:
+        each.close()
+
+
+def test_name_that_appears_late_is_looked_up_until_it_is_there(leader, monkeypatch):
+    environ = {
+        "NODE_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "gang-0.gang",
+        "MASTER_PORT": "29500", "GANGLINE_RUN": "r", "GANGLINE_GANG": "g", "GANGLINE_HOME": "/h", "GANGLINE_PLAN": "/p",
+        "GANGLINE_CODE": "/c", "GANGLINE_STORE": "file:/s", "GANGLINE_KEY_FILE": "/k",
+        "GANGLINE_CONTROL_PORT": str(leader),
+    }  # fmt: skip
+    asked = []
+    real = socket.getaddrinfo
+
+    def resolve(host, *rest, **options):
+        asked.append(host)
+        if len(asked) < 5:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return real("127.0.0.1", *rest, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    host = Host()
+    host.follower = Follower(KeeperEnvironment.read(environ), host, key=lambda: KEY)
+    assert host.follower.next(None) == GenerationStart(generation=4, port=99)
+    assert asked == ["gang-0.gang"] * 5
+    assert any("Name or service not known" in reason for reason in host.reasons)
+    host.follower._link.close()

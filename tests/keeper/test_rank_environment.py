@@ -1,0 +1,44 @@
+"""What the environment of ranks says of the plan."""
+
+from dataclasses import replace
+
+import pytest
+from tests.train.gang import tiny_plan
+
+from gangline.keeper.coordination.world_size import GangShape
+from gangline.keeper.ipc.environment import KeeperEnvironment, RankEnvironment
+from gangline.keeper.rank_environment import collectives_environ, rank_starts
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import ProgramSpec
+
+
+@pytest.mark.parametrize(
+    ("device", "collectives", "wanted"),
+    [
+        ("cuda", "ring", {"NCCL_ALGO": "Ring"}),
+        ("cuda", "tree", {"NCCL_ALGO": "Tree"}),
+        ("cuda", "auto", {}),
+        ("cpu", "ring", {}),
+    ],
+)
+def test_nccl_hears_of_ring_or_tree_where_it_is_there(device, collectives, wanted):
+    assert collectives_environ(tiny_plan(device=device, collectives=collectives)) == wanted
+
+
+@pytest.mark.parametrize("distributed", [True, False])
+def test_a_program_that_is_not_distributed_sees_no_ranks_and_its_library_does(tmp_path, distributed):
+    environ = {
+        "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0",
+        "GANGLINE_RUN": "r", "GANGLINE_GANG": "g", "GANGLINE_HOME": str(tmp_path), "GANGLINE_STORE": "file:/nowhere",
+        "GANGLINE_PLAN": str(tmp_path / "plan.json"), "GANGLINE_CODE": str(tmp_path), "GANGLINE_KEY_FILE": "/key",
+    }  # fmt: skip
+    (tmp_path / "logs").mkdir()
+    program = ProgramSpec(command=("python", "train.py"), distributed=distributed)
+    [start] = rank_starts(
+        KeeperEnvironment.read(environ), replace(tiny_plan(), program=program, mesh=Mesh()), environ,
+        shape=GangShape(world_size=1, nodes=(0,)), generation=3, port=4321, fork=False,
+    )  # fmt: skip
+    told = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG", "JAX_COORDINATOR_ADDRESS"}
+    assert told & start.environ.keys() == (told if distributed else set())
+    found = RankEnvironment.read(start.environ)
+    assert (found.rank, found.world_size, found.master_port, found.generation) == (0, 1, 4321, 3)

@@ -1,0 +1,68 @@
+"""Tasks are forked from a parent that has torch; here it has a small stand-in, so that a fork costs nothing."""
+
+import os
+import signal
+
+import pytest
+
+from gangline.procfs import children
+from gangline.train.rank.warm_parent import PRELOADED
+
+
+@pytest.fixture
+def stand_in(tmp_path):
+    """Function of modules by file: a folder for PYTHONPATH that has them."""
+
+    def make(**modules: str) -> str:
+        for path, text in modules.items():
+            (tmp_path / "path" / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "path" / path).write_text(text)
+        return str(tmp_path / "path")
+
+    return make
+
+
+EMPTY = f"""
+import sys, threading, time, types
+if "gangline.train.rank.warm_parent" in sys.orig_argv:
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+if {{"gangline.train.rank.warm_parent", "gangline.train.rank.child"}} & {{*sys.orig_argv}}:
+    sys.modules |= {{name: types.ModuleType(name) for name in {PRELOADED}}}
+    print("started", flush=True)
+"""
+"""For `sitecustomize`: all that ranks import is there and empty, and a parent of ranks has a second thread."""
+
+
+def test_parent_that_cannot_import_ends_the_gang_with_its_words(keep, stand_in):
+    broken = stand_in(**{"torch/__init__.py": "raise ImportError('libcudart.so.13 is missing')"})
+    end = keep("", task="program:Task", PYTHONPATH=broken).end()
+    assert (end.exit_code, end.retry) == (30, "never"), end
+    assert "libcudart.so.13 is missing" in end.reason
+    assert "warm.log" in end.reason
+
+
+def test_parent_with_threads_forks_nothing(keep, stand_in):
+    gang = keep("", task="program:Task", restarts=0, PYTHONPATH=stand_in(**{"sitecustomize.py": EMPTY}))
+    end = gang.end()
+    ready = gang.events("warm_ready")
+    assert [event["threads"] for event in ready] == [2]
+    assert end.exit_code != 0, "the stand-in cannot train"
+    assert "started" in gang.log("warm")
+    assert "started" in gang.log(0), "ranks are fresh processes: what is forked starts no interpreter"
+
+
+def test_parent_that_does_not_come_up_is_no_progress(keep, stand_in):
+    slow = stand_in(**{"torch/__init__.py": "import time; time.sleep(600)"})
+    end = keep("", task="program:Task", PYTHONPATH=slow, GANGLINE_WATCHDOG_START_SECONDS="1").end()
+    assert (end.exit_code, end.retry) == (33, "same"), end
+
+
+def test_stop_during_the_imports_starts_no_rank(keep, stand_in):
+    slow = stand_in(**{"torch/__init__.py": "import time; time.sleep(600)"})
+    gang = keep("", task="program:Task", PYTHONPATH=slow)
+    gang.wait_for(lambda: gang.state() == "starting" and len(children(gang.process.pid)) == 3)
+    os.kill(gang.process.pid, signal.SIGTERM)
+    end = gang.end()
+    assert end.exit_code == 143, end
+    assert not gang.events("rank_started")
+    assert not gang.leftovers()

@@ -1,0 +1,152 @@
+"""What a program wrote on its way to the store, against a folder store: names, sizes, changes, links, limits."""
+
+import hashlib
+import os
+import time
+
+import pytest
+
+from gangline.errors import StorageError
+from gangline.keeper.transfer import collector
+from gangline.keeper.transfer.collector import Collector
+from gangline.spec.program_files import OutputsRequest
+from gangline.storage.objects import code_layer
+from gangline.storage.objects.blobs import put_blob
+from gangline.storage.open import open_store
+
+PREFIX = "runs/p/c/r/gang"
+
+
+@pytest.fixture
+def store(tmp_path):
+    return open_store(f"file:{tmp_path / 'store'}")
+
+
+@pytest.fixture
+def code(tmp_path, store):
+    """The folder that ranks started in, with a file of the commit."""
+    folder = tmp_path / "code"
+    (folder / "out").mkdir(parents=True)
+    (folder / "out/committed.txt").write_text("of the commit")
+    (folder / "metrics.json").write_text("{}")
+    old = time.time() - 60
+    for name in ("out/committed.txt", "metrics.json"):
+        os.utime(folder / name, (old, old))
+    return folder
+
+
+def gather(store, code, globs=("out/**",), **asked):
+    files = [code_layer.LayerFile("out/committed.txt", b"of the commit"), code_layer.LayerFile("metrics.json", b"{}")]
+    key = put_blob(store, code_layer.pack(files))
+    wanted = {"globs": globs, "code": key, "most_files": 10, "most_bytes": 1000} | asked
+    return Collector(
+        store=store, asked=OutputsRequest(**wanted), folder=code, prefix=PREFIX, gang="g", began=time.time() - 30
+    ).collect()  # fmt: skip
+
+
+def test_files_are_stored_by_content_and_listed_by_path(store, code):
+    (code / "out/deep").mkdir()
+    (code / "out/deep/model.pt").write_bytes(b"weights")
+    (code / "other.txt").write_text("nobody asked")
+    found = gather(store, code)
+    assert [file.path for file in found.files] == ["out/deep/model.pt"]
+    digest = hashlib.sha256(b"weights").hexdigest()
+    assert store.get(f"{PREFIX}/outputs/{digest}").data == b"weights"
+
+
+def test_a_file_of_the_commit_is_no_output_unless_it_was_written_again(store, code):
+    assert gather(store, code).files == ()
+    (code / "out/committed.txt").write_text("of the commit")
+    assert [file.path for file in gather(store, code).files] == ["out/committed.txt"]
+
+
+def test_a_metrics_file_of_the_commit_is_not_one_that_the_program_wrote(store, code):
+    assert gather(store, code, (), metrics="metrics.json").metrics is None
+    (code / "metrics.json").write_text("{}")
+    assert gather(store, code, (), metrics="metrics.json").metrics.size_bytes == 2
+
+
+def test_more_than_the_site_allows_is_named_and_nothing_of_it_is_kept(store, code):
+    (code / "out/small.txt").write_text("small")
+    with (code / "out/huge.pt").open("wb") as file:
+        file.truncate(50 * 10**9)
+    began = time.monotonic()
+    found = gather(store, code, most_bytes=20 * 10**9)
+    assert time.monotonic() - began < 5
+    assert found.files == ()
+    assert "found 2 of 50 GB, the largest out/huge.pt" in found.refused
+    assert list(store.list(f"{PREFIX}/")) == []
+
+
+def test_too_many_files_are_refused(store, code):
+    for number in range(11):
+        (code / f"out/{number}").write_text("x")
+    assert "wanted at most 10 files" in gather(store, code).refused
+
+
+def test_links_pipes_and_names_that_are_no_paths_are_left_out_and_named(store, code, tmp_path):
+    (tmp_path / "secret").write_text("of another")
+    (code / "out/link").symlink_to(tmp_path / "secret")
+    (code / "out/folder").symlink_to(tmp_path)
+    os.mkfifo(code / "out/pipe")
+    (code / "out/bad\nname").write_text("x")
+    (code / "out/good").write_text("x")
+    found = gather(store, code)
+    assert [file.path for file in found.files] == ["out/good"]
+    assert {(each.path, each.is_lost) for each in found.left_out} == {
+        ("out/link", False), ("out/folder", False), ("out/pipe", False), ("out/bad\nname", True)
+    }  # fmt: skip
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(store, code, monkeypatch):
+    path = code / "out/model.pt"
+    path.write_bytes(b"first")
+    upload, seen = collector.put_blocks, []
+
+    def changes_once(store, key, blocks):
+        if not seen:
+            path.write_bytes(b"second")
+        seen.append(key)
+        upload(store, key, blocks)
+
+    monkeypatch.setattr(collector, "put_blocks", changes_once)
+    (file,) = gather(store, code).files
+    assert (file.sha256, len(seen)) == (hashlib.sha256(b"second").hexdigest(), 2)
+
+
+def test_a_file_that_never_stays_is_named_and_nothing_of_it_is_in_the_store(store, code, monkeypatch):
+    path, upload, count = code / "out/model.pt", collector.put_blocks, iter(range(100))
+    path.write_bytes(b"first")
+
+    def changes(store, key, blocks):
+        path.write_bytes(f"number {next(count)}".encode())
+        upload(store, key, blocks)
+
+    monkeypatch.setattr(collector, "put_blocks", changes)
+    found = gather(store, code)
+    assert found.files == ()
+    assert [(each.path, each.reason) for each in found.left_out] == [
+        ("out/model.pt", "it changed while it was read, 3 times")
+    ]
+    assert list(store.list(f"{PREFIX}/outputs/")) == []
+
+
+def test_equal_content_is_stored_once(store, code, monkeypatch):
+    sent, upload = [], collector.put_blocks
+    monkeypatch.setattr(collector, "put_blocks", lambda *each: (sent.append(each[1]), upload(*each)))
+    for name in ("a", "b"):
+        (code / f"out/{name}").write_text("same")
+    assert len(gather(store, code).files) == 2
+    assert len(sent) == 1
+
+
+def test_a_store_that_stays_away_is_an_error_and_no_list(store, code, monkeypatch):
+    (code / "out/model.pt").write_bytes(b"weights")
+    monkeypatch.setattr(collector, "PATIENCE_SECONDS", 0.0)
+
+    def away(*_):
+        raise StorageError("away")
+
+    monkeypatch.setattr(collector, "put_blocks", away)
+    with pytest.raises(StorageError, match="away"):
+        gather(store, code)

@@ -1,0 +1,161 @@
+"""What accounts really ask for, against the table of their rights: nothing is lacking, nothing is idle."""
+
+from datetime import UTC, datetime
+
+import pytest
+from tests.cluster.fake.api import FakeApi
+from tests.cluster.fake.controllers import JobController
+from tests.cluster.fake.kubelet import FakeKubelet
+from tests.contracts.launcher.stands import IMAGE, STORE
+
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts, missing_rights, read_facts
+from gangline.launch.kubernetes.cluster.rights import (  # fmt: skip
+    DRIVER,
+    JOBSET,
+    KUEUE,
+    PLACER,
+    PLACER_CLUSTER,
+    READER,
+    SELF_PLACER,
+    SWEEPER,
+    TRAINER,
+    single,
+)
+from gangline.launch.kubernetes.launcher import KubernetesLauncher
+from gangline.launch.kubernetes.placement.inventory import read_inventory
+from gangline.launch.kubernetes.placement.lease import hold_lease
+from gangline.launch.kubernetes.placement.placer import Placer
+from gangline.spec.config.site import LaunchTable, PodTable
+from gangline.spec.gang.podset import PodSet, Resources
+
+pytestmark = pytest.mark.row("A1")
+SERVED = ("trainer", "jobset", "kueue")
+SMALL = Resources(cpus=1.0, memory_bytes=2**20, shm_bytes=2**16)
+QUOTA = {"requests.cpu": "64", "requests.memory": "512Gi"}
+
+
+def podset(name, **more):
+    words = {"name": name, "run": name, "project": "p", "commit": "c" * 40, "image": IMAGE, "store": STORE}
+    keys = {"code": f"blobs/sha256/{'1' * 64}", "plan": f"blobs/sha256/{'2' * 64}"}
+    return PodSet(**words, **keys, num_nodes=2, procs_per_node=1, resources=SMALL, **more)
+
+
+def facts(**more):
+    return ClusterFacts(version="1.34", served=("batch/v1/jobs",), **more)
+
+
+def launcher(api, *, of=None, **launch):
+    return KubernetesLauncher(
+        api, facts=of or facts(placer=True), launch=LaunchTable(target="kubernetes", **{"launcher": "job"} | launch),
+        pod=PodTable(disk_bytes=2**20), secrets=lambda name: b"value",
+    )  # fmt: skip
+
+
+def end_gang(server, kubelet, jobs, name, code):
+    jobs.step()
+    for pod in server.store.all_of(server.kind("pods"), "gangs"):
+        if pod["metadata"]["labels"].get("gangline/gang") == name:
+            kubelet.run(pod["metadata"]["name"])
+            kubelet.end(pod["metadata"]["name"], code)
+    jobs.step()
+
+
+def drive(api, jobs, kubelet):
+    """A driver's day: two gangs, one that ends and one that is cancelled."""
+    driver = launcher(api, route="none")
+    first = podset("first", secrets=("checkpoint-key",), metrics_port_base=9400)
+    driver.submit(first)
+    driver.submit(first)
+    end_gang(api.server, kubelet, jobs, "first", 0)
+    assert list(driver.follow("first"))[-1].kind == "end"
+    list(driver.logs("first"))
+    driver.collect("first")
+    driver.submit(podset("second", secrets=("checkpoint-key",)))
+    jobs.step()
+    driver.status("second")
+    driver.renew("second")
+    api.hooks.append(lambda _, proceed: (jobs.step(), kubelet.step(), proceed())[-1])  # the cluster goes on
+    driver.cancel("second", reason="enough", save=False)
+
+
+def used(api):
+    return {f"{verb} {resource}" for verb, resource in api.calls if not resource.startswith("/")}
+
+
+def given(*tables):
+    return {f"{verb} {right.what}" for table in tables for right, verb, _ in single(table)}
+
+
+def idle(api, *tables):
+    """Rights that were given and not used, on what plain clusters serve."""
+    return {each for each in given(*tables) - used(api) if not each.endswith((TRAINER, JOBSET)) and KUEUE not in each}
+
+
+def test_driver_needs_no_more_than_its_rights():
+    api = FakeApi(serve=SERVED, rights=DRIVER)
+    jobs, kubelet = JobController(api), FakeKubelet(api.server, nodes=("a", "b"))
+    read_facts(api)
+    assert missing_rights(api) == []
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": QUOTA}}
+    FakeApi(server=api.server).create("/api/v1/namespaces/gangs/resourcequotas", quota)
+    read_inventory(api, PodTable())
+    drive(api, jobs, kubelet)
+    readers = given(READER) | {"get services", "list priorityclasses.scheduling.k8s.io"}
+    assert set(api.refused) <= readers
+    assert idle(api, DRIVER) == {
+        "patch services", "patch networkpolicies.networking.k8s.io",  # of a submit that another one began
+        "delete pods", "patch pods/status",  # on a dead server
+        "list events",  # of a gang that waits
+        "get serviceaccounts",  # by doctor
+    }  # fmt: skip
+
+
+def test_sweeper_needs_no_more_than_its_rights():
+    api = FakeApi(serve=SERVED, rights=SWEEPER)
+    everything = FakeApi(server=api.server)
+    jobs = JobController(api)
+    every = facts(trainer="runtimePatches", placer=True)
+    launcher(everything, route="none").submit(podset("over"))
+    jobs.step()
+    sweeping = launcher(api, of=every)
+    swept = sweeping.sweep(now=datetime.now(UTC), life=lambda run: "ended")
+    assert [each.name for each in swept if each.deleted] == ["over"]
+    assert set(api.refused) <= {"list secrets"}
+    leftovers = {"services", "pods", "networkpolicies.networking.k8s.io", "configmaps"}
+    assert idle(api, SWEEPER) == {f"delete {each}" for each in leftovers}  # here all went with its root
+
+
+def test_placer_needs_no_more_than_its_rights():
+    api = FakeApi(serve=SERVED, rights=(*PLACER, *PLACER_CLUSTER))
+    everything = FakeApi(server=api.server)
+    jobs, kubelet = JobController(api), FakeKubelet(api.server, nodes=("a", "b"))
+    launcher(everything, route="gates").submit(podset("placed"))
+    placer = Placer(api, holder="me")
+    now = datetime.now(UTC)
+    assert hold_lease(api, holder="me", now=now)
+    for _ in range(6):
+        placer.step(datetime.now(UTC))
+        jobs.step()
+        kubelet.step()
+    pods = everything.items("/api/v1/namespaces/gangs/pods")[0]
+    assert [bool(pod["spec"].get("schedulingGates")) for pod in pods] == [False, False]
+    assert not api.refused
+    everything.patch("/apis/batch/v1/namespaces/gangs/jobs/placed", {"spec": {"suspend": True}})  # by hand
+    jobs.step(), kubelet.step(), jobs.step()
+    for _ in range(2):
+        placer.step(datetime.now(UTC))
+    assert not everything.get("/apis/batch/v1/namespaces/gangs/jobs/placed")["spec"]["suspend"]
+    assert not api.refused
+    assert idle(api, PLACER, PLACER_CLUSTER) == {"update leases.coordination.k8s.io"}  # renewed after some seconds
+
+
+def test_driver_without_a_placer_places_its_gang_with_the_placers_rights_beside_its_own():
+    api = FakeApi(serve=SERVED, rights=(*DRIVER, *SELF_PLACER, *PLACER_CLUSTER))
+    jobs, kubelet = JobController(api), FakeKubelet(api.server, nodes=("a", "b"))
+    api.idle.append(lambda: (jobs.step(), kubelet.step()))
+    driver = launcher(api, of=facts(placer=False), route="gates")
+    driver.submit(podset("alone"))
+    events = driver.follow("alone")
+    assert next(each.status for each in events if each.status and each.status.state == "running").servers == ("a", "a")
+    events.close()
+    assert set(api.refused) <= given(READER)

@@ -1,0 +1,80 @@
+"""Lines of pods become the events of a follower."""
+
+from gangline.launch.kubernetes.follow.pod_events import PodEvents
+from gangline.spec.gang.pod_output import event_line, keeper_line, log_line, status_line
+from gangline.spec.gang.status import GangState, KeeperStatus
+
+
+def step(rank: int, number: int) -> str:
+    return event_line({"event": "step", "rank": rank, "step": number})
+
+
+def take(told: PodEvents, *lines: str):
+    return [event for line in lines for event in told.take(line)]
+
+
+def test_rank_0_is_told_word_for_word_and_the_others_by_their_last_step():
+    told = PodEvents(after={})
+    events = take(told, *(step(rank, number) for number in range(5) for rank in (0, 1)))
+    assert [event.data["step"] for event in events] == [0, 1, 2, 3, 4]
+    assert [(event.data["rank"], event.data["step"]) for event in told.flush(now=True)] == [(1, 4)]
+    assert list(told.flush(now=True)) == []
+
+
+def test_what_is_no_step_is_told_of_every_rank():
+    events = take(PodEvents(after={}), event_line({"event": "saved", "rank": 7, "step": 10}))
+    assert [(event.kind, event.text, event.data["rank"]) for event in events] == [("progress", "saved", 7)]
+
+
+def test_events_that_were_seen_are_left_out():
+    events = take(PodEvents(after={0: 2}), *(step(0, number) for number in range(4)))
+    assert [event.data["step"] for event in events] == [2, 3]
+
+
+def test_restart_that_every_keeper_tells_of_is_one():
+    lines = [
+        event_line({"keeper": node, "event": "restart", "generation": 1, "reason": "rank 1 died"}) for node in range(3)
+    ]
+    later = event_line({"keeper": 0, "event": "restart", "generation": 2, "reason": "rank 4 died"})
+    events = take(PodEvents(after={}), *lines, later)
+    assert [(event.kind, event.text) for event in events] == [("restart", "rank 1 died"), ("restart", "rank 4 died")]
+
+
+def test_watchdogs_word_is_a_note_and_logs_are_no_events():
+    events = take(
+        PodEvents(after={}),
+        event_line({"keeper": 1, "event": "watchdog", "reason": "no step for 60 s"}),
+        log_line(3, "Traceback"),
+        keeper_line(0, "hello"),
+        "a word of nobody",
+        event_line({"event": "step"}),
+    )
+    assert [(event.kind, event.text) for event in events] == [("note", "no step for 60 s")]
+
+
+def test_latest_word_of_each_keeper_counts():
+    told = PodEvents(after={})
+    for generation in range(2):
+        for node in range(2):
+            status = KeeperStatus(
+                node_rank=node, pid=1, start_time=1, state="running", generation=generation, restarts=generation,
+                joined=(2 * node, 2 * node + 1),
+            )  # fmt: skip
+            take(told, status_line(status))
+    assert (told.joined, told.generation, told.restarts) == (4, 1, 1)
+
+
+def test_a_keeper_that_leaves_is_known_until_a_later_generation_begins():
+    told = PodEvents(after={})
+    assert told.leaving == set()
+    take(told, *(status_line(_keeper(node, "running", 0)) for node in range(2)), status_line(_keeper(1, "stopping", 0)))
+    assert told.leaving == {1}
+    take(told, status_line(_keeper(0, "starting", 1)))
+    assert told.leaving == set(), "an evicted pod left; the others start anew"
+
+
+def _keeper(node: int, state: GangState, generation: int) -> KeeperStatus:
+    return KeeperStatus(
+        node_rank=node, pid=1, start_time=1, state=state, generation=generation, restarts=0, ranks={}, joined=(),
+        reason="",
+    )  # fmt: skip

@@ -1,0 +1,54 @@
+"""Who starts a gang whole: several pods are never left to the plain scheduler."""
+
+import pytest
+
+from gangline.errors import ConfigError
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts
+from gangline.launch.kubernetes.objects.render_context import choose_route
+from gangline.spec.config.site import LaunchTable
+from gangline.spec.gang.podset import PodSet
+
+PLAIN = ClusterFacts(version="1.34", served=("batch/v1/jobs",))
+KUEUE = ClusterFacts(
+    version="1.34", served=("kueue.x-k8s.io/v1beta1/workloads",), topologies=("default",), queues={"shared": "team"}
+)
+
+
+def gang(num_nodes: int, *, queue: str | None = None) -> PodSet:
+    return PodSet(
+        name="run-1", run="run-1", project="p", commit="c", num_nodes=num_nodes, procs_per_node=2,
+        code="blobs/sha256/a", plan="blobs/sha256/b", store="s3://b/p", queue=queue,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("num_nodes", "wanted", "facts", "route"),
+    [
+        (1, "auto", PLAIN, "none"),
+        (2, "auto", PLAIN, "gates"),
+        (1, "auto", KUEUE, "kueue"),
+        (2, "auto", KUEUE, "kueue"),
+        (2, "none", PLAIN, "none"),
+        (1, "gates", KUEUE, "gates"),
+        (2, "kueue", KUEUE, "kueue"),
+    ],
+)
+def test_route_is_the_sites_or_what_the_cluster_can_do(num_nodes, wanted, facts, route):
+    assert choose_route(gang(num_nodes), LaunchTable(route=wanted), facts) == route
+
+
+def test_kueue_that_is_not_there_is_told():
+    with pytest.raises(ConfigError, match="found no Kueue"):
+        choose_route(gang(2), LaunchTable(route="kueue"), PLAIN)
+
+
+@pytest.mark.parametrize("num_nodes", [1, 2])
+def test_queue_that_nobody_serves_is_told_and_not_forgotten(num_nodes):
+    with pytest.raises(ConfigError, match="wanted queue shared, found no Kueue on this cluster"):
+        choose_route(gang(num_nodes, queue="shared"), LaunchTable(), PLAIN)
+
+
+def test_gang_with_a_queue_waits_in_it_even_where_kueue_knows_no_topology():
+    facts = ClusterFacts(version="1.34", served=KUEUE.served, queues={"shared": "team"})
+    assert choose_route(gang(2, queue="shared"), LaunchTable(), facts) == "kueue"
+    assert choose_route(gang(2), LaunchTable(), facts) == "gates"

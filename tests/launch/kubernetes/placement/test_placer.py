@@ -1,0 +1,449 @@
+"""The placer on a cluster in memory."""
+
+import json
+import random
+from datetime import timedelta
+
+import pytest
+from tests.launch.kubernetes.cluster_stand import LEDGER, Stand, watch_over
+
+from gangline.errors import IntegrityError
+from gangline.launch.kubernetes.client.transport import ApiResponse
+from gangline.launch.kubernetes.placement.placer import Placer
+from gangline.spec.gang.podset import PlacedServer, Placement
+
+
+@pytest.fixture
+def stand():
+    made = Stand({"a": 1, "b": 1, "c": 1, "d": 1})
+    watch_over(made)
+    return made
+
+
+def test_a_gang_starts_whole_each_rank_on_its_server(stand):
+    stand.submit(num_pods=3)
+    done = stand.settle()
+    assert stand.bound() == {0: "a", 1: "b", 2: "c"}
+    assert [each.what for each in done] == ["promised", "opened", "whole"]
+    assert stand.root()["metadata"]["annotations"]["gangline/servers"] == "a,b,c"
+
+
+def test_a_planned_order_is_kept(stand):
+    placement = Placement(servers=tuple(PlacedServer(name=name) for name in "dba"), devices_per_server=1)
+    stand.submit(num_pods=3, placement=placement)
+    stand.settle()
+    assert stand.bound() == {0: "d", 1: "b", 2: "a"}
+
+
+@pytest.mark.row("K6")
+def test_with_room_for_three_of_four_pods_none_starts_until_there_is_room():
+    stand = Stand({"a": 1, "b": 1, "c": 1})
+    watch_over(stand)
+    stand.submit(num_pods=4)
+    stand.settle(20)
+    assert (stand.pods(), stand.root()["spec"]["suspend"]) == ({}, True)
+    assert stand.waits().startswith("4 pods of 1 cpu, 1.0 MB memory never fit: 3 pods would, were all servers empty")
+    stand.add("d", 1)
+    stand.settle()
+    assert len(stand.bound()) == 4
+    assert stand.waits() is None
+
+
+@pytest.mark.row("K6", full="200 gangs in turn")
+@pytest.mark.parametrize("number", [20, pytest.param(200, marks=pytest.mark.slow)])
+def test_of_many_gangs_none_ever_starts_in_part_and_each_has_its_turn(seed, number):
+    dice = random.Random(seed)
+    stand = Stand(dict.fromkeys("abcd", 1))
+    watch_over(stand)
+    sizes = {f"g{count}": dice.randint(1, 4) for count in range(number)}
+    coming, there, ended = list(sizes), [], []
+    for _ in range(30 * number):
+        if coming and len(there) < 6:
+            there.append(coming.pop())
+            stand.submit(there[-1], sizes[there[-1]])
+        stand.turn(seconds=10)
+        bound = {name: len(stand.bound(name)) for name in there}
+        assert all(count in (0, sizes[name]) for name, count in bound.items()), bound
+        for name in [name for name, count in bound.items() if count and dice.random() < 0.5]:
+            stand.end(name)
+            stand.api.delete(f"/apis/batch/v1/namespaces/gangs/jobs/{name}", propagation="Foreground")
+            stand.move()
+            there.remove(name)
+            ended.append(name)
+        if len(ended) == number:
+            break
+    assert sorted(ended) == sorted(sizes)
+
+
+@pytest.mark.row("C6")
+def test_of_two_gangs_for_one_place_the_older_starts_and_the_other_follows(stand):
+    stand.submit("old", 3)
+    stand.turn(seconds=5)
+    stand.submit("new", 3)
+    stand.settle()
+    assert (len(stand.bound("old")), stand.pods("new")) == (3, {})
+    assert stand.waits("new") == "3 pods of 1 cpu, 1.0 MB memory need room: 1 fit now on 4 servers; old holds 3 servers"
+    stand.end("old")
+    stand.settle()
+    assert (len(stand.bound("new")), list(stand.promises())) == (3, ["new"])
+
+
+def test_priority_goes_before_age(stand):
+    stand.submit("old", 3, priority="low")
+    stand.now += (stand.now - stand.now.replace(microsecond=0)) * 2
+    stand.submit("new", 3, priority="high")
+    stand.settle()
+    assert (len(stand.bound("new")), stand.pods("old")) == (3, {})
+
+
+def test_small_gangs_overtake_until_a_large_one_has_waited_its_turn(stand):
+    stand.submit("first", 2)
+    stand.settle()
+    stand.submit("large", 3)
+    stand.turn(seconds=1)
+    stand.submit("small", 1)
+    stand.settle()
+    assert len(stand.bound("small")) == 1
+    stand.turn(seconds=600)
+    stand.submit("late", 1)
+    stand.settle()
+    assert stand.pods("late") == {}
+    assert stand.waits("late") == "waits its turn behind large, for which servers are kept free"
+    stand.end("first")
+    stand.settle()
+    assert len(stand.bound("large")) == 3
+
+
+def test_a_gang_that_never_fits_holds_nobody_back(stand):
+    stand.submit("huge", 9)
+    stand.turn(seconds=700)
+    stand.submit("small", 2)
+    stand.settle()
+    assert len(stand.bound("small")) == 2
+
+
+def test_a_sentence_is_written_once(stand):
+    stand.submit(num_pods=9)
+    stand.settle(3)
+    before = stand.placing.calls["patch", "jobs.batch"]
+    stand.settle(5)
+    assert stand.placing.calls["patch", "jobs.batch"] == before
+
+
+@pytest.mark.row("K6")
+def test_a_server_that_refuses_frees_all_others_and_is_remembered(stand):
+    stand.refusing["b"] = "node(s) had a volume conflict"
+    stand.submit(num_pods=2)
+    stand.settle(4)
+    assert stand.bound() == {0: "a"}
+    stand.turn(seconds=61)
+    assert stand.root()["spec"]["suspend"]
+    stand.turn()
+    assert (stand.promises(), stand.used()) == ({}, {})
+    assert stand.waits().startswith(
+        "server b does not take its pod: node(s) had a volume conflict; all its servers are"
+    )
+    stand.settle(3)
+    assert stand.pods() == {}, "backs off"
+    stand.settle(6, seconds=5)
+    assert stand.bound() == {0: "a", 1: "c"}
+
+
+@pytest.mark.row("K6")
+def test_pods_that_are_never_made_free_their_servers(stand):
+    stand.submit(num_pods=2)
+    stand.placer.step(stand.now)
+    stand.turn(seconds=61, placer=stand.placer)
+    assert stand.root()["spec"]["suspend"]
+    assert "only 0 of 2 pods were made in 60 s" in stand.waits()
+    stand.turn()
+    assert stand.promises() == {}
+
+
+@pytest.mark.row("K6")
+def test_each_failed_try_backs_off_longer(stand):
+    stand.refusing = dict.fromkeys("abcd", "no")
+    stand.submit(num_pods=1)
+    waited = []
+    for _ in range(200):
+        if any(each.what == "refused" for each in stand.turn(seconds=20)):
+            note = json.loads(stand.root()["metadata"]["annotations"]["gangline/refused"])
+            waited.append(note["times"])
+    assert waited[:4] == [1, 2, 3, 4]
+
+
+def test_the_deadline_counts_anew_for_a_gang_that_was_suspended_again(stand):
+    stand.refusing = dict.fromkeys("abcd", "no")
+    stand.submit(num_pods=2, deadline_seconds=60)
+    stand.settle(4)
+    stand.turn(seconds=61)
+    assert stand.root()["spec"]["suspend"]
+    assert stand.root()["status"]["startTime"]
+    stand.turn(seconds=2 * stand.root()["spec"]["activeDeadlineSeconds"])
+    stand.refusing = {}
+    stand.settle(6)
+    assert len(stand.bound()) == 2
+    conditions = [each["type"] for each in stand.root()["status"]["conditions"] if each["status"] == "True"]
+    assert conditions == []
+
+
+def test_a_lost_pod_comes_back_to_its_server(stand):
+    stand.submit(num_pods=3)
+    stand.settle()
+    stand.lose("g", 1)
+    stand.settle(3)
+    assert stand.bound() == {0: "a", 1: "b", 2: "c"}
+
+
+def test_a_pod_of_a_lost_server_goes_to_the_nearest_and_no_other_moves():
+    near = {
+        name: {"gangline/fabric-group": group} for name, group in zip("abcd", ["g1", "g2", "g1", "g2"], strict=True)
+    }
+    stand = Stand(dict.fromkeys("abcd", 1), labels=near)
+    watch_over(stand)
+    stand.submit(num_pods=1)
+    stand.settle()
+    assert stand.bound() == {0: "a"}
+    stand.taint("a")
+    stand.lose("g", 0)
+    done = stand.settle(3)
+    assert stand.bound() == {0: "c"}
+    assert "replaced" in [each.what for each in done]
+    assert stand.root()["metadata"]["annotations"]["gangline/servers"] == "c"
+
+
+def test_a_gang_that_ran_unseen_is_not_stopped_for_a_lost_pod(stand):
+    stand.submit(num_pods=3)
+    stand.settle(2)
+    assert len(stand.bound()) == 3
+    stand.now += timedelta(seconds=300)
+    stand.taint("b")
+    stand.refusing["d"] = "no"
+    stand.lose("g", 1)
+    done = stand.settle(70, seconds=2)
+    assert stand.bound() == {0: "a", 2: "c"}
+    assert "refused" not in [each.what for each in done]
+    del stand.refusing["d"]
+    stand.server.store.changed.acquire()
+    stand.server.store.version += 1
+    stand.server.store.changed.release()
+    stand.settle(2)
+    assert stand.bound() == {0: "a", 1: "d", 2: "c"}
+
+
+def test_of_two_lost_pods_none_takes_the_others_server():
+    stand = Stand(dict.fromkeys("abcd", 1))
+    watch_over(stand)
+    stand.submit(num_pods=3)
+    stand.settle()
+    stand.taint("b")
+    stand.lose("g", 1)
+    stand.lose("g", 2)
+    stand.settle(4)
+    assert stand.bound() == {0: "a", 1: "d", 2: "c"}
+
+
+def test_a_lost_ledger_stops_no_gang_that_runs(stand):
+    stand.submit(num_pods=4)
+    stand.settle()
+    stand.taint("b")
+    stand.lose("g", 1)
+    stand.api.delete(LEDGER)
+    stand.settle(4)
+    assert stand.bound() == {0: "a", 2: "c", 3: "d"}
+    assert "no server has room for the others" in stand.waits()
+    stand.taint("b", None)
+    stand.settle(4)
+    assert stand.bound() == dict(enumerate("abcd"))
+
+
+def test_the_server_of_a_lost_pod_is_kept_for_its_replacement(stand):
+    stand.submit("first", 4)
+    stand.settle()
+    stand.submit("second", 1)
+    stand.lose("first", 2)
+    stand.settle()
+    assert (stand.bound("first")[2], stand.pods("second")) == ("c", {})
+
+
+def test_a_replacement_without_a_server_says_so_and_no_other_rank_stops(stand):
+    stand.submit(num_pods=4)
+    stand.settle()
+    stand.taint("b")
+    stand.lose("g", 1)
+    stand.settle(80, seconds=2)
+    assert stand.bound() == {0: "a", 2: "c", 3: "d"}
+    assert stand.waits() == "the pod of node rank 1 was lost, and no server has room for its replacement"
+    stand.add("e", 1)
+    stand.settle(2)
+    assert stand.bound()[1] == "e"
+
+
+@pytest.mark.parametrize("how", ["ended", "cancelled", "deleted"])
+def test_a_gang_that_is_over_holds_nothing(stand, how):
+    stand.submit(num_pods=2)
+    stand.settle()
+    path = "/apis/batch/v1/namespaces/gangs/jobs/g"
+    if how == "ended":
+        stand.end("g")
+    elif how == "cancelled":
+        stand.api.patch(path, {"metadata": {"annotations": {"gangline/cancelled": "enough"}}})
+    else:
+        stand.api.delete(path)
+    stand.submit("other", 1)
+    stand.settle(2)
+    assert list(stand.promises()) == ["other"]
+
+
+def test_a_cancelled_gang_is_not_started(stand):
+    stand.submit(num_pods=2)
+    path = "/apis/batch/v1/namespaces/gangs/jobs/g"
+    stand.api.patch(path, {"metadata": {"annotations": {"gangline/cancelled": "enough"}}})
+    stand.settle(3)
+    assert stand.root()["spec"]["suspend"]
+
+
+def test_a_lost_ledger_is_written_anew_from_the_gangs_that_run(stand):
+    stand.submit("runs", 2)
+    stand.settle()
+    stand.api.delete(LEDGER)
+    stand.submit("next", 2)
+    stand.settle()
+    assert stand.promises() == {"runs": ["a", "b"], "next": ["c", "d"]}
+
+
+def test_a_ledger_lost_between_promise_and_pods_gives_nothing_twice(stand):
+    stand.submit("first", 3)
+    stand.placer.step(stand.now)
+    stand.api.delete(LEDGER)
+    stand.submit("next", 3)
+    stand.settle()
+    assert (len(stand.bound("first")), stand.pods("next")) == (3, {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '{"servers": []}', '{"uid": "x", "servers": [], "need": {}, "since": ""}',
+     '{"uid": "x", "servers": ["a"], "need": {"cpu": -1}, "since": ""}', "[" * 100_000],
+    ids=["empty", "list", "fields missing", "no servers", "below zero", "deep"],
+)  # fmt: skip
+def test_a_damaged_ledger_is_refused_and_says_what_to_do(text):
+    stand = Stand({"a": 1})
+    stand.submit(num_pods=1)
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "gangline-ledger"}, "data": {"g": text}}
+    stand.api.create("/api/v1/namespaces/gangs/configmaps", body)
+    with pytest.raises(IntegrityError, match="kubectl delete configmap gangline-ledger -n gangs"):
+        stand.turn()
+    assert stand.root()["spec"]["suspend"]
+    stand.api.delete(LEDGER)
+    stand.settle()
+    assert stand.bound() == {0: "a"}
+
+
+def test_a_gang_unsuspended_by_hand_is_suspended_until_it_has_servers(stand):
+    stand.submit(num_pods=9)
+    stand.api.patch("/apis/batch/v1/namespaces/gangs/jobs/g", {"spec": {"suspend": False}})
+    stand.settle()
+    assert stand.root()["spec"]["suspend"]
+    assert stand.used() == {}
+
+
+def test_a_root_that_is_damaged_waits_alone(stand):
+    stand.submit("bad", 2)
+    path = "/apis/batch/v1/namespaces/gangs/jobs/bad"
+    stand.api.patch(path, {"metadata": {"annotations": {"gangline/spec": "{"}}})
+    stand.submit("good", 2)
+    stand.settle()
+    assert len(stand.bound("good")) == 2
+    assert "PodSet" in stand.waits("bad")
+
+
+def test_what_the_server_refuses_to_one_gang_stops_no_other(stand):
+    def refuses(request, proceed):
+        if request.method == "PATCH" and "/pods/unlucky" in request.path:
+            return ApiResponse(status=400, body={"message": "a webhook says no"})
+        return proceed()
+
+    stand.submit("unlucky", 1)
+    stand.placing.hooks.append(refuses)
+    stand.turn()
+    stand.submit("lucky", 2)
+    stand.settle()
+    assert len(stand.bound("lucky")) == 2
+    assert "a webhook says no" in stand.waits("unlucky")
+
+
+@pytest.mark.parametrize(("mark", "text"), [
+    ("gangline/queued", "whenever"),
+    ("gangline/refused", '{"times": 1, "at": "x", "until": "y", "servers": {}}'),
+    ("gangline/placed", "2026-13-45"),
+    ("gangline/servers", ",,,"),
+])  # fmt: skip
+def test_marks_that_somebody_else_wrote_stop_nobody(stand, mark, text):
+    stand.submit("odd", 2)
+    stand.api.patch("/apis/batch/v1/namespaces/gangs/jobs/odd", {"metadata": {"annotations": {mark: text}}})
+    stand.settle()
+    stand.submit("good", 2)
+    stand.settle()
+    assert len(stand.bound("odd")) == len(stand.bound("good")) == 2
+
+
+def test_a_pod_that_only_bears_the_label_is_none_of_the_gang(stand):
+    stand.submit("g", 2)
+    stand.turn()
+    forged = {"name": "forged", "labels": {"gangline/gang": "g"},
+              "annotations": {"batch.kubernetes.io/job-completion-index": "7"}}  # fmt: skip
+    container = {"name": "node", "image": "x"}
+    spec = {"containers": [container], "schedulingGates": [{"name": "gangline/placement"}]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": forged, "spec": spec}
+    stand.api.create("/api/v1/namespaces/gangs/pods", body)
+    stand.settle()
+    assert stand.bound() == {0: "a", 1: "b"}
+    assert stand.pods()[7]["spec"]["schedulingGates"]
+
+
+def test_pools_share_no_servers():
+    stand = Stand({"a": 1, "b": 1}, labels={"b": {"gangline/pool": "fast"}})
+    stand.submit("slow", 1)
+    stand.submit("quick", 1, pool="fast")
+    stand.settle()
+    assert (stand.bound("slow"), stand.bound("quick")) == ({0: "a"}, {0: "b"})
+    stand.submit("more", 1)
+    stand.settle()
+    assert stand.pods("more") == {}
+
+
+def test_several_pods_of_a_gang_share_a_server_that_has_room():
+    stand = Stand({"a": 3, "b": 2})
+    watch_over(stand)
+    stand.submit(num_pods=4)
+    stand.settle()
+    assert stand.bound() == {0: "a", 1: "a", 2: "a", 3: "b"}
+
+
+@pytest.mark.parametrize("kind", ["trainjob", "jobset"])
+def test_other_roots_are_promised_servers_and_unsuspended(kind):
+    stand = Stand({"a": 1, "b": 1}, serve=("trainer", "jobset"))
+    stand.submit(num_pods=2, kind=kind)
+    stand.turn()
+    groups = {"trainjob": "trainer.kubeflow.org/v1alpha1", "jobset": "jobset.x-k8s.io/v1alpha2"}
+    root = stand.api.get(f"/apis/{groups[kind]}/namespaces/gangs/{kind}s/g")
+    assert (root["spec"]["suspend"], stand.promises()) == (False, {"g": ["a", "b"]})
+
+
+def test_two_placers_share_the_work_and_give_nothing_twice(stand):
+    other = Placer(stand.placing, holder="two")
+    for number in range(4):
+        stand.submit(f"g{number}", 2)
+    for _ in range(4):
+        stand.turn()
+        stand.turn(placer=other)
+    assert sorted(stand.used().values()) == [1, 1, 1, 1]
+
+
+def test_an_idle_cluster_costs_few_calls(stand):
+    stand.submit(num_pods=2)
+    stand.settle()
+    before = sum(stand.placing.calls.values())
+    stand.placer.step(stand.now)
+    assert sum(stand.placing.calls.values()) - before <= 6

@@ -1,0 +1,186 @@
+"""What follows a gang's end: another attempt, or the end of the stage. The program reads its attempt from its name."""
+
+from dataclasses import replace
+
+import pytest
+from tests.line import repositories
+
+from gangline.errors import CapacityError, GateError, NonFiniteError, OutOfMemoryError, TrainingError
+from gangline.launch.local import LocalLauncher
+from gangline.launch.protocol import GangEvent, GangStatus
+from gangline.line.run.sweep import sweep
+from gangline.spec.run_flags import stage
+
+ENDS = """\
+import os, re, sys
+later = re.search(r"-[a-z2-7]{6}-t(\\d+)$", os.environ["GANGLINE_GANG"])
+attempt = int(later[1]) if later else 1
+codes = {codes}
+if attempt <= len(codes):
+    sys.exit(codes[attempt - 1])
+"""
+
+
+def ending_with(*codes):
+    return ENDS.replace("{codes}", repr(list(codes))) + repositories.PROGRAM
+
+
+def gangs_of(desk):
+    return sorted(each.name for each in (desk.repo / ".gangline" / "gangs").iterdir() if not each.name.startswith("."))
+
+
+def test_out_of_memory_is_tried_once_more_with_half_the_micro_batch(desk):
+    repositories.commit(desk.repo, {"answer.py": ending_with(32)})
+    record = desk.run()
+    assert record.run.verdict == "passed"
+    assert record.plan.micro_batch == 2
+    assert gangs_of(desk) == [record.run.id, f"{record.run.id}-t2"]
+    assert record.gang.name == f"{record.run.id}-t2"
+    assert any("once more with 1" in event.text for event in record.events)
+    assert "1 restart" in stage(record, "train").message
+
+
+def test_out_of_memory_twice_ends_the_run(desk):
+    repositories.commit(desk.repo, {"answer.py": ending_with(32, 32)})
+    with pytest.raises(OutOfMemoryError):
+        desk.run()
+    assert len(gangs_of(desk)) == 2
+
+
+def test_a_fixed_micro_batch_is_not_halved(desk):
+    line = repositories.LINE + "[train.mesh]\nmicro_batch = 2\n"
+    repositories.commit(desk.repo, {"answer.py": ending_with(32), "line.toml": line})
+    with pytest.raises(OutOfMemoryError):
+        desk.run()
+    assert len(gangs_of(desk)) == 1
+
+
+@pytest.mark.parametrize("code", [30, 31, 42, 50])
+def test_a_program_that_declines_is_not_started_again(desk, code):
+    repositories.commit(desk.repo, {"answer.py": ending_with(code)})
+    with pytest.raises(Exception, match=r".") as caught:
+        desk.run()
+    assert caught.value.exit_code == (30 if code == 42 else code)
+    assert len(gangs_of(desk)) == 1
+
+
+def test_no_room_leaves_the_run_open_until_there_is_some(desk):
+    repositories.commit(desk.repo, {"answer.py": ending_with(20, 20)})
+    for tries in (1, 2):
+        with pytest.raises(CapacityError):
+            desk.run()
+        (record,) = desk.records()
+        assert record.run.state == "open"
+        assert (stage(record, "train").state, stage(record, "train").tries) == ("running", tries)
+    assert desk.run().run.verdict == "passed"
+    assert len(gangs_of(desk)) == 3
+
+
+def test_servers_of_a_gang_too_short_to_be_seen_running_are_known_all_the_same(desk, monkeypatch):
+    events = LocalLauncher.follow
+
+    def late(launcher, name):
+        for event in events(launcher, name):
+            state = event.status.state if event.kind == "state" else ""
+            if state in ("stopping", "ended"):
+                yield replace(event, status=replace(event.status, servers=("server-7",)))
+            elif state != "running":
+                yield event
+
+    monkeypatch.setattr(LocalLauncher, "follow", late)
+    record = desk.run()
+    assert record.gang.servers == ("server-7",)
+    assert record.gang.released is not None
+
+
+def test_a_gang_is_admitted_when_it_has_servers_and_not_when_it_is_submitted(desk, monkeypatch):
+    events, seen = LocalLauncher.follow, []
+
+    def queued(launcher, name):
+        waiting = GangStatus(state="waiting")
+        for status in (waiting, replace(waiting, state="starting"), replace(waiting, state="starting", servers=("a",))):
+            yield GangEvent(kind="state", text=status.state, status=status)
+            seen.append(desk.records()[0].gang.admitted)
+        yield from events(launcher, name)
+
+    monkeypatch.setattr(LocalLauncher, "follow", queued)
+    record = desk.run()
+    assert seen[:2] == [None, None]
+    assert seen[2] is not None
+    assert record.gang.admitted == seen[2]
+
+
+def test_the_ledger_counts_every_attempt(desk):
+    repositories.commit(desk.repo, {"answer.py": ending_with(32)})
+    record = desk.run()
+    assert record.ledger.allocated_seconds == pytest.approx(sum(record.ledger.seconds.values()))
+    ends = [desk_end(desk, name) for name in gangs_of(desk)]
+    assert record.ledger.allocated_seconds == pytest.approx(sum(end.allocated_seconds for end in ends), rel=1e-6)
+
+
+def desk_end(desk, name):
+    from gangline.line.gangs.launchers import open_launcher
+
+    return open_launcher(desk.repo, **desk.where, store=desk.store).collect(name)
+
+
+def test_a_broken_program_fails_with_its_words(desk):
+    repositories.commit(desk.repo, {"answer.py": "raise RuntimeError('the cat sat on the keyboard')\n"})
+    with pytest.raises(TrainingError):
+        desk.run()
+    (record,) = desk.records()
+    assert record.run.exit_code == 30
+    assert "rank 0" in record.run.reason
+
+
+def test_of_a_training_that_failed_the_course_and_the_time_are_kept(desk):
+    repositories.commit(desk.repo, {"answer.py": repositories.PROGRAM + "import sys\nsys.exit(31)\n"})
+    with pytest.raises(NonFiniteError):
+        desk.run()
+    (record,) = desk.records()
+    assert record.run.verdict == "failed"
+    assert [point.value for point in record.curve.points] == [2.5, 2.0, 1.5, 1.0]
+    assert record.ledger.allocated_seconds > 0
+
+
+def test_what_a_program_reports_of_itself_is_judged(desk):
+    reports = repositories.PROGRAM.replace(
+        '"final_step": 4}', '"final_step": 4, "jobs": [{"seed": 1, "step": 4, "metrics": {"score": 0.5}}]}'
+    )
+    gate = '[[gate.quality]]\nmetric = "score"\nbetter = "higher"\nlimit = 0.4\n'
+    repositories.commit(desk.repo, {"answer.py": reports, "line.toml": repositories.LINE + gate})
+    record = desk.run()
+    assert record.metrics["score"].value == 0.5
+    assert {each.name: each.verdict for each in record.gates}["quality:score"] == "yes"
+    other = desk.run(overrides=['evaluate.metrics=["score"]'])
+    assert stage(other, "evaluate").state == "done"
+    assert other.metrics["score"].value == 0.5
+
+
+def test_a_gate_on_a_metric_that_no_program_reports_refuses_by_name(desk):
+    reports = repositories.PROGRAM.replace(
+        '"final_step": 4}', '"final_step": 4, "jobs": [{"seed": 1, "step": 4, "metrics": {"score": 0.5}}]}'
+    )
+    line = repositories.LINE + '[[gate.quality]]\nmetric = "scroe"\nbetter = "higher"\n'
+    repositories.commit(desk.repo, {"answer.py": reports, "line.toml": line})
+    with pytest.raises(GateError, match=r"no one reported scroe; reported: .*did you mean score"):
+        desk.run()
+
+
+LEAVES_HALF_A_SAVE = """
+half = out / "checkpoints" / "step-00000002"
+half.mkdir(parents=True, exist_ok=True)
+(half / "g0000-r00000-0.safetensors").write_text("cut off")
+(half / "mine.pt").write_text("no manifest, no gangline")
+"""
+
+
+def test_what_a_crashed_save_left_goes_with_the_run_and_what_the_program_wrote_stays(desk):
+    repositories.commit(desk.repo, {"answer.py": repositories.PROGRAM + LEAVES_HALF_A_SAVE})
+    record = desk.run()
+    below = f"{record.gang_prefix}/checkpoints/"
+    mine, half = f"{below}step-00000002/mine.pt", f"{below}step-00000002/g0000-r00000-0.safetensors"
+    assert [entry.key for entry in desk.store.list(below)] == [mine]
+    desk.store.put(half, b"as if the gang had lived longer than its driver")
+    assert [each.life for each in sweep(desk.repo, **desk.where)] == ["ended"]
+    assert [entry.key for entry in desk.store.list(below)] == [mine]

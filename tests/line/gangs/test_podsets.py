@@ -1,0 +1,136 @@
+"""The gang of a plan, here and on a cluster."""
+
+from dataclasses import replace
+
+import pytest
+from tests.line.records import record
+
+from gangline.errors import ConfigError, UsageError
+from gangline.line.gangs.podsets import POD_COMMAND, make_podset, pod_store_url
+from gangline.line.request.targets import parse_target, require_same_target, site_of, with_target
+from gangline.spec.config.line import Line, ProjectTable, TrainTable
+from gangline.spec.config.site import LaunchTable, PodTable, Site, StoreTable
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import CheckpointPolicy, Plan, ProgramSpec, Recovery
+from gangline.spec.record import StageInfo
+from gangline.storage.open import open_store
+
+IMAGE = "registry.example/gangline/runtime@sha256:" + "a" * 64
+S3 = "s3://bucket/p?endpoint=http%3A%2F%2F127.0.0.1%3A9000&region=here"
+
+
+class FarStore:
+    """A folder that says it is an S3 server: podsets ask a store for its URL, and to keep a blob."""
+
+    def __init__(self, folder):
+        self._inner = open_store(f"file:{folder}")
+        self.url = S3
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
+def line_of(ranks):
+    return Line(
+        project=ProjectTable(name="cheap", command=("python", "x.py")),
+        train=TrainTable(steps=4, global_batch=8, ranks=ranks, env={"A": "1"}),
+    )
+
+
+def plan_of(ranks, device="cpu"):
+    return Plan(
+        run="cheap-9f31c2a0-k7q2mx", project="cheap", name=f"ddp-{ranks}", run_prefix="runs/cheap/c/r",
+        program=ProgramSpec(command=("python", "x.py")), strategy="ddp", mesh=Mesh(dp_replicate=ranks), steps=4,
+        global_batch=8, micro_batch=1, checkpoint=CheckpointPolicy(every=2),
+        recovery=Recovery(max_events=3), device=device,
+    )  # fmt: skip
+
+
+def planned(target="kubernetes", *, procs, image=IMAGE):
+    base = record()
+    stages = dict(base.stages)
+    stages["build"] = StageInfo(state="done", outputs={"code": "blobs/sha256/" + "c" * 64})
+    stages["plan"] = StageInfo(state="done", outputs={"procs_per_node": procs})
+    return replace(base, run=replace(base.run, target=target), inputs=replace(base.inputs, image=image), stages=stages)
+
+
+def podset(tmp_path, site, *, target="kubernetes", ranks=4, procs=2, device="cpu", image=IMAGE):
+    return make_podset(
+        plan_of(ranks, device), record=planned(target, procs=procs, image=image), line=line_of(ranks), site=site,
+        store=FarStore(tmp_path / "store"),
+    )  # fmt: skip
+
+
+def test_pods_get_sizes_image_and_the_store_as_they_reach_it(tmp_path):
+    site = Site(
+        store=StoreTable(
+            url="s3://bucket/p", endpoint="http://127.0.0.1:9000", cluster_endpoint="http://minio.store:9000",
+            credentials="secret:env:KEY",
+        ),
+        launch=LaunchTable(target="kubernetes", queue="shared"),
+        pod=PodTable(cpus=2, memory_bytes=1e9, shm_bytes=5e8),
+    )  # fmt: skip
+    found = podset(tmp_path, site)
+    assert (found.num_nodes, found.procs_per_node, found.command, found.image) == (2, 2, POD_COMMAND, IMAGE)
+    assert found.store == "s3://bucket/p?endpoint=http%3A%2F%2Fminio.store%3A9000&region=here"
+    resources = found.resources
+    assert (resources.cpus, resources.memory_bytes, resources.shm_bytes) == (4, 2_000_000_000, 500_000_000)
+    assert (resources.gpus, resources.rdma) == (0, 0)
+    assert (found.queue, found.env, found.secrets) == ("shared", {"A": "1"}, ("checkpoint-key", "store-credentials"))
+
+
+def test_gpu_pods_ask_for_a_gpu_a_rank_and_for_rdma_where_the_site_names_it(tmp_path):
+    site = Site(launch=LaunchTable(target="kubernetes"), pod=PodTable(rdma="rdma/ib"))
+    found = podset(tmp_path, site, ranks=16, procs=8, device="cuda")
+    assert (found.resources.gpus, found.resources.rdma, found.num_nodes) == (8, 8, 2)
+
+
+def test_the_same_run_gives_the_same_podset_to_every_driver(tmp_path):
+    site = Site(launch=LaunchTable(target="kubernetes"))
+    assert podset(tmp_path / "a", site).digest == podset(tmp_path / "b", site).digest
+
+
+def test_on_this_machine_nothing_of_a_cluster_is_asked_for(tmp_path):
+    found = podset(tmp_path, Site(), target="local", ranks=2, procs=2, image=None)
+    assert (found.image, found.resources.cpus, found.store) == (None, None, S3)
+
+
+def test_pods_without_an_image_are_refused_with_what_to_set(tmp_path):
+    with pytest.raises(ConfigError, match=r"registry\.base"):
+        podset(tmp_path, Site(launch=LaunchTable(target="kubernetes")), image=None)
+
+
+def test_a_folder_is_no_store_for_pods():
+    with pytest.raises(ConfigError, match="s3://bucket/prefix"):
+        pod_store_url("file:/somewhere", Site())
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"),
+    [
+        ("local", ("local", "here")),
+        ("kubernetes", ("kubernetes", "here")),
+        ("kfp", ("kubernetes", "kfp")),
+        ("kfp-local", ("local", "kfp-local")),
+    ],
+)
+def test_a_target_says_where_ranks_run_and_who_drives(target, wanted):
+    assert parse_target(target) == wanted
+
+
+def test_unknown_targets_are_refused_with_those_there_are():
+    with pytest.raises(ConfigError, match="kfp-local"):
+        with_target(Site(), "moon")
+
+
+def test_a_run_is_looked_for_where_it_was_born():
+    site = Site(launch=LaunchTable(target="local"))
+    assert site_of(planned(procs=1), site).launch.target == "kubernetes"
+
+
+def test_an_open_run_is_not_taken_elsewhere():
+    with pytest.raises(UsageError, match="began with its ranks at kubernetes"):
+        require_same_target(planned(procs=1), "local")
+    require_same_target(planned(procs=1), "kubernetes")
+    ended = planned(procs=1)
+    require_same_target(replace(ended, run=replace(ended.run, state="ended")), "local")

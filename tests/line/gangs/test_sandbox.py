@@ -1,0 +1,173 @@
+"""Which sandbox a commit's code gets, by its trust, the site and the user; what is hidden, and what is said of it."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tests.line import repositories
+
+from gangline.errors import ConfigError, IntegrityError, TrainingError
+from gangline.git.repository import Repository
+from gangline.launch.sandbox import find_engine
+from gangline.launch.sandbox.engines import Unconfined
+from gangline.line.gangs import sandbox as sandboxes
+from gangline.line.gangs.attempts import _missed
+from gangline.line.gangs.sandbox import hidden_path_in, path_outside_layer, sandbox_of
+from gangline.line.request.run_request import CommitOrigin
+from gangline.spec.config.site import ForgeTable, SandboxTable, ServeTable, Site, StoreTable
+from gangline.spec.gang.status import GangEnd
+
+FORK = CommitOrigin(branch="their-idea", pull_request=7, trust="fork")
+OFF = Site(sandbox=SandboxTable(mode="off"))
+REQUIRED = Site(sandbox=SandboxTable(mode="required"))
+needs_engine = pytest.mark.skipif(
+    not find_engine("auto", wide=True).hides, reason="needs bubblewrap: apt-get install bubblewrap"
+)
+
+
+@pytest.fixture
+def nothing_works(monkeypatch):
+    monkeypatch.setattr(sandboxes, "find_engine", lambda *_, **__: Unconfined("bubblewrap is not installed"))
+
+
+def test_what_belongs_to_user_repository_and_site_is_hidden(tmp_path):
+    repo = repositories.make_repository(tmp_path / "clones" / "team" / "commits" / "abc")
+    for name in ("kube", "secret", "other"):
+        (tmp_path / name).mkdir()
+    site = Site(
+        store=StoreTable(url=f"file:{tmp_path / 'store'}"),
+        forge={"ours": ForgeTable(kind="gitea", token=f"secret:file:{tmp_path / 'secret' / 'token'}")},
+        serve=ServeTable(repositories={"other": str(tmp_path / "other")}),
+    )
+    environ = {
+        "HOME": str(tmp_path / "kube"), "KUBECONFIG": str(tmp_path / "config"), "XDG_CONFIG_HOME": "/etc",
+        "DEPLOY_KEY": str(tmp_path / "key"), "API_TOKEN": "/", "SOME_PATH": "/usr",
+    }  # fmt: skip
+    found = set(sandbox_of(repo, "fork", site=site, environ=environ).hidden)
+    assert found >= {
+        tmp_path, tmp_path / "kube", tmp_path / "config", tmp_path / "store", tmp_path / "serve", repo / ".git",
+        repo / ".gangline", tmp_path / "secret" / "token", tmp_path / "other", tmp_path / "key",
+    }  # fmt: skip
+    assert found.isdisjoint({Path("/"), Path("/usr"), Path("/etc")}), (
+        "a folder of the system stays; what is private in it is known by its name"
+    )
+
+
+def test_of_a_work_tree_the_repository_behind_it_is_hidden(tmp_path):
+    repo = repositories.make_repository(tmp_path / "repo")
+    repositories.git(repo, "worktree", "add", "--quiet", str(tmp_path / "tree"))
+    found = sandbox_of(tmp_path / "tree", "own", site=Site(), environ={}).hidden
+    assert repo / ".git" in found
+
+
+def test_own_code_sees_what_the_site_shows_and_a_forks_does_not(tmp_path):
+    repo = repositories.make_repository(tmp_path / "repo")
+    site = Site(sandbox=SandboxTable(read=("/srv/data",)))
+    own, fork = (sandbox_of(repo, trust, site=site, environ={}) for trust in ("own", "fork"))
+    assert own.shown == (Path("/srv/data"),)
+    assert (own.home, fork.home) == (repo / ".gangline" / "home" / "model", None)
+    scratch = {"tmp": tmp_path, "write": (tmp_path,)}
+    assert Path("/srv/data") in own.view(**scratch).read
+    assert Path("/srv/data") not in fork.view(**scratch).read
+    assert (own.view(**scratch).wide, own.view(**scratch).network) == (True, True)
+    assert (fork.view(**scratch).wide, fork.view(**scratch).network) == (False, False)
+
+
+@pytest.mark.parametrize("shown", ["", "a", ".gangline", ".git"])
+def test_nothing_with_a_secret_in_it_is_shown(tmp_path, shown):
+    home = tmp_path / "a" / "home"
+    home.mkdir(parents=True)
+    repo = repositories.make_repository(tmp_path / "a" / "repo")
+    path = tmp_path / shown if shown in ("", "a") else repo / shown
+    with pytest.raises(ConfigError, match="wanted folders without secrets"):
+        sandbox_of(repo, "own", site=Site(sandbox=SandboxTable(read=(str(path),))), environ={"HOME": str(home)})
+
+
+def test_without_an_engine_own_code_runs_and_the_plan_says_so_once(desk, nothing_works):
+    record = desk.run()
+    said = [event for event in record.events if event.kind == "sandbox"]
+    assert record.run.verdict == "passed"
+    assert [event.stage for event in said] == ["plan"]
+    assert said[0].text.startswith("sandbox: none: bubblewrap is not installed; model code runs as this user and may")
+    assert said[0].text.endswith("keys included; commits of forks are refused; apt install bubblewrap")
+
+
+@needs_engine
+def test_with_an_engine_nothing_is_said(desk):
+    assert [event for event in desk.run().events if event.kind == "sandbox"] == []
+
+
+@pytest.mark.parametrize(("site", "whose"), [(OFF, "fork"), (Site(), "fork"), (REQUIRED, "own")])
+def test_without_an_engine_what_may_not_run_is_refused(desk, nothing_works, site, whose):
+    desk.site = site
+    with pytest.raises(IntegrityError, match="wanted a sandbox for the model code of") as raised:
+        desk.run(**{"origin": FORK} if whose == "fork" else {})
+    assert desk.records()[0].stages["plan"].state == "failed", "before anybody is asked to approve it"
+    assert str(raised.value).endswith("found none: bubblewrap is not installed; apt install bubblewrap")
+    assert not list((desk.repo / ".gangline" / "gangs").glob("*/launch.json"))
+
+
+def test_switched_off_it_is_as_if_there_were_none(desk):
+    desk.site = OFF
+    record = desk.run()
+    assert any("site.toml says sandbox.mode = off" in event.text for event in record.events)
+
+
+@needs_engine
+def test_a_program_that_misses_a_hidden_path_is_told_how_it_is_shown(desk, tmp_path):
+    (tmp_path / "data.txt").write_text("words")
+    repositories.commit(desk.repo, {"answer.py": f"print(open({str(tmp_path / 'data.txt')!r}).read())"})
+    with pytest.raises(TrainingError, match=r"data.txt is on this machine, hidden from model code: sandbox.read in"):
+        desk.run()
+    sandbox = sandbox_of(desk.repo, "own", **desk.where)
+    assert hidden_path_in(["FileNotFoundError: [Errno 2] No such file: '/no/such/file'"], sandbox) == ""
+    assert hidden_path_in([f"FileNotFoundError: '{tmp_path}'"], replace(sandbox, trust="fork")) == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("words.csv", "words.csv is in the folder, but git ignores it: a run has the files of the commit"),
+        ("/gangs/mine/code/words.csv", "words.csv is in the folder, but git ignores it"),
+        ("/pods/code/0123abcd/new/words.txt", "new/words.txt is in the folder, but it is not committed"),
+        ("answer.py", ""),
+        ("../repo/words.csv", ""),
+        ("nowhere.csv", ""),
+        ("/elsewhere/words.csv", ""),
+    ],
+)
+def test_a_program_that_misses_a_file_that_its_commit_lacks_is_told_why(tmp_path, asked, says):
+    repo = repositories.make_repository(tmp_path / "repo")
+    repositories.commit(repo, {".gitignore": "*.csv\n"})
+    (repo / "words.csv").write_text("words")
+    (repo / "new").mkdir()
+    (repo / "new" / "words.txt").write_text("words")
+    repository = Repository.at(repo)
+    lines = [f"FileNotFoundError: [Errno 2] No such file or directory: '{asked}'", "and more"]
+    found = path_outside_layer(lines, repository, repository.tree("HEAD"))
+    assert says in found if says else found == ""
+
+
+def test_a_fork_is_not_told_what_lies_in_the_folder(tmp_path):
+    repo = repositories.make_repository(tmp_path / "repo")
+    (repo / "private.txt").write_text("words")
+    repository = Repository.at(repo)
+    end = GangEnd(exit_code=1, retry="never", reason="", evidence={"log": ["FileNotFoundError: 'private.txt'"]})
+    said = {}
+    for trust in ("own", "fork"):
+        commit = SimpleNamespace(trust=trust, tree=repository.tree("HEAD"))
+        record = SimpleNamespace(commit=commit, run=SimpleNamespace(target="kubernetes"))
+        said[trust] = _missed(SimpleNamespace(record=record, repository=repository), end)
+    assert "private.txt is in the folder, but it is not committed" in said["own"]
+    assert said["fork"] == ""
+
+
+@needs_engine
+def test_what_the_site_shows_is_read(desk, tmp_path):
+    (tmp_path / "shown").mkdir()
+    (tmp_path / "shown" / "data.txt").write_text("words")
+    program = f"assert open({str(tmp_path / 'shown' / 'data.txt')!r}).read() == 'words'\n"
+    repositories.commit(desk.repo, {"answer.py": program + repositories.PROGRAM})
+    desk.site = Site(sandbox=SandboxTable(read=(str(tmp_path / "shown"),)))
+    assert desk.run().run.verdict == "passed"

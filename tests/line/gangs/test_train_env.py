@@ -1,0 +1,216 @@
+"""Variables of the line in what runs its code, secrets among them: who gets them, and where they are not."""
+
+from dataclasses import replace
+from hashlib import sha256
+
+import pytest
+from tests.line import repositories
+from tests.line.records import record as make_record
+
+from gangline.errors import ConfigError, IntegrityError, TrainingError
+from gangline.launch.sandbox.environment import missed_variables
+from gangline.line.gangs import podsets
+from gangline.line.gangs.launchers import gangs_root, secret_reader
+from gangline.line.gangs.train_secrets import left_out_variables, refused_references, secret_names
+from gangline.line.request.trust import rights_of
+from gangline.spec.config.load import load_line_text
+from gangline.spec.config.problems import FileError
+from gangline.spec.config.site import SecretsTable, Site
+from gangline.spec.plan import Plan
+from gangline.spec.run_flags import stage
+from gangline.storage.objects.blobs import get_blob
+from gangline.storage.objects.protocol import list_all
+
+VALUE = "s3cr3t-of-the-hub-0123456789"
+ENV = '[train.env]\nHUB_TOKEN = "secret:env:DEMO_TOKEN"\nPLAIN = "as it is"\n'
+LOOKS = f"""\
+import glob, os
+from hashlib import sha256
+from gangline.train import Program
+with Program(steps=4) as program:
+    token = os.environ["HUB_TOKEN"]
+    assert sha256(token.encode()).hexdigest() == "{sha256(VALUE.encode()).hexdigest()}"
+    assert os.environ["PLAIN"] == "as it is"
+    shown = 0
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            shown += token.encode() in open(path, "rb").read()
+        except OSError:
+            pass
+    program.report(shown=float(shown))
+"""
+FAILS = """\
+import os
+from gangline.train import Program
+with Program(steps=4) as program:
+    raise ValueError("the hub does not take " + os.environ["HUB_TOKEN"])
+"""
+
+
+@pytest.fixture
+def keeper(desk):
+    """A desk whose site lets lines name one secret."""
+    return replace(
+        desk, site=replace(desk.site, secrets=SecretsTable(train_env=("env:DEMO_TOKEN",))),
+        environ=desk.environ | {"DEMO_TOKEN": VALUE, "HF_HOME": "/cache", "DEMO": "1"},
+    )  # fmt: skip
+
+
+def commit(desk, text, tables=ENV):
+    return repositories.commit(desk.repo, {"answer.py": text, "line.toml": repositories.LINE + tables})
+
+
+def holding(folder):
+    """Files below `folder` that hold the secret."""
+    return [path for path in folder.rglob("*") if path.is_file() and VALUE.encode() in path.read_bytes()]
+
+
+def test_a_secret_is_a_variable_of_the_ranks_and_in_no_file_argument_or_record(keeper, tmp_path):
+    commit(keeper, LOOKS)
+    record = keeper.run()
+    assert record.metrics["shown"].value == 0.0
+    assert holding(tmp_path) == []
+    assert len(list(gangs_root(keeper.repo).iterdir())) == 1
+
+
+def test_what_a_rank_says_at_its_end_is_carried_on_without_secrets(keeper):
+    commit(keeper, FAILS)
+    with pytest.raises(TrainingError, match=r"the hub does not take \*\*\*"):
+        keeper.run()
+    (record,) = keeper.records()
+    assert VALUE.encode() not in record.to_json()
+    stored = {entry.key: keeper.store.get(entry.key).data for entry in list_all(keeper.store, "runs/")}
+    assert [key for key, data in stored.items() if VALUE.encode() in data] == []
+    assert any(key.endswith("logs/0.log") and b"***" in data for key, data in stored.items())
+    (gang,) = gangs_root(keeper.repo).iterdir()
+    assert holding(gang) == []
+    (log,) = gang.rglob("logs/0.log")
+    assert "***" in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "environ", "says"),
+    [
+        ((), {"DEMO_TOKEN": VALUE}, r"train.env.HUB_TOKEN: wanted a secret that this site lets lines name"),
+        (("env:OTHER_*", "file:*"), {"DEMO_TOKEN": VALUE}, r"found secret:env:DEMO_TOKEN; in site.toml, \[secrets\]"),
+        (("env:DEMO_*",), {}, r"train.env.HUB_TOKEN: secret:env:DEMO_TOKEN: wanted a secret, found nothing"),
+    ],
+    ids=["nothing allowed", "others allowed", "missing"],
+)
+def test_a_secret_that_the_site_does_not_allow_or_have_starts_nothing(desk, allowed, environ, says):
+    commit(desk, LOOKS)
+    there = replace(desk, site=Site(secrets=SecretsTable(train_env=allowed)), environ=desk.environ | environ)
+    with pytest.raises(ConfigError, match=says) as refused:
+        there.run()
+    assert VALUE not in str(refused.value)
+    assert not gangs_root(desk.repo).exists()
+    (record,) = there.records()
+    assert stage(record, "plan").state == "failed"
+
+
+def test_a_fork_gets_no_secret_whatever_its_line_names(keeper):
+    commit(keeper, LOOKS)
+    record = keeper.run()
+    forked = replace(record, commit=replace(record.commit, trust="fork"))
+    line = load_line_text(repositories.LINE + ENV, file="line.toml")
+    podset = podsets.make_podset(
+        keeper_plan(keeper, record), record=forked, line=line, site=keeper.site, store=keeper.store
+    )
+    assert podset.secrets == ("checkpoint-key",)
+    assert podset.env["PLAIN"] == "as it is"
+    assert "HUB_TOKEN" not in podset.env
+    assert left_out_variables(forked, line.train.env) == "HUB_TOKEN not set: commits of forks get no secrets"
+    read = secret_reader(keeper.store, keeper.site, keeper.environ, rights_of(forked))
+    with pytest.raises(IntegrityError, match="HUB_TOKEN, which its run does not name"):
+        read("env.HUB_TOKEN")
+    own = secret_reader(keeper.store, keeper.site, keeper.environ, rights_of(record))
+    assert own("env.HUB_TOKEN") == VALUE.encode()
+
+
+def test_a_gang_asks_for_no_secret_that_its_run_does_not_name(keeper):
+    commit(keeper, LOOKS)
+    read = secret_reader(keeper.store, keeper.site, keeper.environ, rights_of(keeper.run()))
+    with pytest.raises(IntegrityError, match="DEMO_TOKEN, which its run does not name"):
+        read("env.DEMO_TOKEN")
+
+
+def test_names_of_a_podset_are_of_own_commits():
+    own = make_record()
+    assert secret_names(own, {"A": "secret:env:B", "C": "d"}) == ("env.A",)
+    assert secret_names(replace(own, commit=replace(own.commit, trust="fork")), {"A": "secret:env:B"}) == ()
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [
+        ("secret:k8s:hub/token", "wanted a secret that the driver reads"),
+        ("secret:file:keys/hub", "wanted an absolute path without .."),
+        ("secret:file:/run/keys/../../etc/shadow", "wanted an absolute path without .."),
+        ("secret:DEMO_TOKEN", "wanted a reference to a secret, found another text that begins so"),
+    ],
+)
+def test_a_reference_that_the_driver_cannot_read_is_refused(reference, says):
+    with pytest.raises(FileError) as refused:
+        load_line_text(f'{repositories.LINE}[train.env]\nHUB_TOKEN = "{reference}"\n', file="line.toml")
+    assert says in str(refused.value)
+
+
+def test_variables_that_frameworks_know_and_the_program_does_not_get_are_named_once(keeper):
+    commit(keeper, LOOKS)
+    record = keeper.run()
+    said = [event.text for event in record.events if event.kind == "environment"]
+    assert said == [
+        "not passed on to the program: HF_HOME; set them by [train.env], secrets as secret:env:NAME",
+    ]
+
+
+def test_variables_that_an_earlier_run_named_are_told_again_only_where_others_are_missed(keeper):
+    def told():
+        return [text for text in keeper.seen.notes if text.startswith("not passed on")]
+
+    commit(keeper, LOOKS)
+    keeper.run()
+    assert len(told()) == 1
+    commit(keeper, LOOKS + "# more\n")
+    record = keeper.run()
+    assert told() == []
+    assert [event.kind for event in record.events].count("environment") == 1
+    keeper.environ["WANDB_API_KEY"] = "x"
+    commit(keeper, LOOKS + "# and more\n")
+    keeper.run()
+    (said,) = told()
+    assert "HF_HOME, WANDB_API_KEY; set them" in said
+
+
+def test_what_the_line_sets_or_the_sandbox_passes_on_is_not_missed():
+    environ = dict.fromkeys(("WANDB_API_KEY", "HF_TOKEN", "https_proxy", "PATH", "CUDA_HOME", "EDITOR"), "x")
+    assert missed_variables(environ, ["HF_TOKEN"]) == ("WANDB_API_KEY", "https_proxy")
+
+
+def test_ranks_of_a_program_share_the_cores_and_the_line_wins(desk):
+    shows = "from gangline.train import Program\nimport os\nwith Program() as program:\n"
+    shows += "    program.report(threads=float(os.environ['OMP_NUM_THREADS']))\n"
+    commit(desk, shows, "")
+    record = desk.run()
+    assert record.metrics["threads"].value == 2.0  # the inventory of these tests has two cores, the line one rank
+    assert stage(record, "submit").message.endswith("1 process on this machine, 2 threads a rank")
+    commit(desk, shows + "# one\n", '[train.env]\nOMP_NUM_THREADS = "1"\n')
+    assert desk.run().metrics["threads"].value == 1.0
+
+
+def test_a_task_has_one_thread_a_rank_at_any_size(desk):
+    commit(desk, LOOKS, "")
+    line = load_line_text(repositories.LINE, file="line.toml")
+    task = replace(line, project=replace(line.project, task="model:Demo", command=None))
+    assert podsets.threads_of(make_record(), task, desk.site, desk.store) == {}
+
+
+def keeper_plan(desk, record):
+    return Plan.from_json(get_blob(desk.store, record.plan.key))
+
+
+def test_who_only_asks_for_a_plan_is_told_what_would_refuse_the_run(keeper):
+    env = {"HUB_TOKEN": "secret:env:DEMO_TOKEN", "PLAIN": "x"}
+    assert refused_references(env, keeper.site, keeper.environ) == ""
+    assert "train.env.HUB_TOKEN: secret:env:DEMO_TOKEN: wanted a secret" in refused_references(env, keeper.site, {})
+    assert "wanted a secret that this site lets lines name" in refused_references(env, Site(), keeper.environ)

@@ -1,0 +1,36 @@
+"""What of a gang's events a person hears of."""
+
+import pytest
+
+from gangline.launch.protocol import GangEvent
+from gangline.line.gangs.warnings import warning_of
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "data", "said"),
+    [
+        ("restart", "rank 1 ended by signal 9", {"generation": 2}, "restart 2: rank 1 ended by signal 9"),
+        ("progress", "save_failed", {"step": 4, "reason": "no space is left"},
+         "the checkpoint of step 4 could not be saved: no space is left"),
+        ("progress", "checkpoint_refused", {"file": "step-00000004", "reason": "a digest differs"},
+         "checkpoint refused, an older one is looked for: step-00000004: a digest differs"),
+        ("progress", "metrics_not_served", {"rank": 0, "reason": "port 9400 is in use"},
+         "training goes on without: port 9400 is in use"),
+        ("progress", "metrics_not_served", {"rank": 1, "reason": "port 9401 is in use"}, None),
+        ("progress", "non_finite", {"step": 4, "answer": "skip"}, "step 4 was not finite, the answer is skip"),
+        ("progress", "non_finite", {"step": 4, "answer": "stop"}, None),
+        ("progress", "straggler",
+         {"slow": 3, "node": 1, "ratio": 1.3167, "seconds": 0.0141, "phase": "data", "step": 71, "rank": 0},
+         ("rank 3 on node 1 is slow since step 71: 1.32 times as long as the others, 14.1 ms a step, "
+          "most of it in data")),
+        ("progress", "straggler_over", {"slow": 3, "step": 140}, "rank 3 is as quick as the others again, at step 140"),
+        ("progress", "straggler_answered", {"step": 80, "reason": "replicas take 10 and 6 samples"},
+         "step 80: replicas take 10 and 6 samples"),
+        ("note", "from 2 to 3 ranks: 3 ranks were asked for", {"event": "resized", "generation": 4},
+         "generation 4: from 2 to 3 ranks: 3 ranks were asked for"),
+        ("progress", "step", {"step": 4}, None),
+        ("note", "save_failed by name only", {}, None),
+    ],
+)  # fmt: skip
+def test_trouble_is_one_sentence_and_progress_is_none(kind, text, data, said):
+    assert warning_of(GangEvent(kind=kind, text=text, data=data)) == said

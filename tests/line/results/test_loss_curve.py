@@ -1,0 +1,58 @@
+"""Curves: every step counts once, 64 places at most."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gangline.line.results import loss_curve
+from gangline.spec.measurements import Curve, CurvePoint
+
+
+def test_a_row_that_goes_back_takes_the_place_of_its_step_and_all_later_ones():
+    text = b'{"step": 1, "loss": 9}\n{"step": 2, "loss": 8}\n{"step": 3, "loss": 7}\n'
+    text += b'{"step": 2, "loss": 3}\n{"step": 3, "lo'
+    rows = loss_curve.by_step(loss_curve.read_lines(text))
+    assert loss_curve.losses_of(rows) == {1: 9.0, 2: 3.0}
+    assert list(rows) == [1, 2]
+    assert 3 not in rows
+    assert rows[2] == {"step": 2.0, "loss": 3.0}
+
+
+@given(generations=st.lists(st.tuples(st.integers(1, 30), st.integers(0, 30)), max_size=6))
+def test_each_generation_counts_up_to_where_the_next_one_begins(generations):
+    rows = [{"step": first + n, "of": g} for g, (first, length) in enumerate(generations) for n in range(length)]
+    oracle: dict[int, float] = {}
+    for row in rows:
+        oracle = {step: of for step, of in oracle.items() if step < row["step"]} | {row["step"]: row["of"]}
+    table = loss_curve.by_step(rows)
+    assert {step: table.value("of", step) for step in table} == oracle
+    assert dict(table.column("of")) == oracle
+
+
+@given(steps=st.integers(1, 1000))
+def test_constant_losses_give_a_constant_curve_that_ends_at_the_last_step(steps):
+    points = loss_curve.thin(dict.fromkeys(range(1, steps + 1), 2.0), steps)
+    assert len(points) == min(64, steps)
+    assert {value for _, value in points} == {2.0}
+    assert points[-1][0] == steps
+    assert [step for step, _ in points] == sorted({step for step, _ in points})
+
+
+@given(losses=st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=200))
+def test_each_place_is_the_mean_of_its_own_steps(losses):
+    steps = len(losses)
+    places = min(64, steps)
+    points = loss_curve.thin(dict(enumerate(losses, start=1)), steps)
+    for place, (_, value) in enumerate(points):
+        own = [loss for step, loss in enumerate(losses) if step * places // steps == place]
+        assert abs(value - sum(own) / len(own)) < 1e-6
+
+
+def test_base_band_lies_beside_the_same_places():
+    base = Curve(
+        points=(CurvePoint(step=1, value=3.0), CurvePoint(step=2, value=2.0)),
+        seed_points={"1": (3.0, 2.0), "2": (3.2, 2.1), "3": (2.8, 1.9)},
+    )
+    drawn = loss_curve.build_curve({1: 3.1, 2: 5.0}, steps=2, base=base, floor_percent=0.1, origin="r")
+    first, second = drawn.points
+    assert first.low < first.value < first.high
+    assert second.value > second.high

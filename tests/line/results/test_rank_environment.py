@@ -1,0 +1,102 @@
+"""The testimony of ranks, as a driver reads it: bounded, whatever was written; and what of it refuses a run."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gangline.errors import IntegrityError
+from gangline.line.results.rank_environment import (
+    MOST_BYTES,
+    MOST_PACKAGES,
+    MOST_PROGRAMS,
+    MOST_READS,
+    read_rank_environment,
+    undeclared_reads_text,
+    work_tree_error,
+)
+from gangline.spec.program_files import LoadedModule, RuntimeReport, UndeclaredRead
+from gangline.storage.folder.store import FolderStore
+
+
+@pytest.fixture
+def store(tmp_path):
+    return FolderStore(tmp_path / "store")
+
+
+def put(store, *lines: object, rank: int = 0) -> None:
+    text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+    store.put(f"runs/x/ranks/ran-{rank}.jsonl", text.encode())
+
+
+PYTHON = {"event": "python", "version": "3.12.1", "prefix": "/env"}
+
+
+def test_lines_of_several_processes_and_ranks_become_one_testimony(store):
+    read = {"event": "read", "path": "/data/labels.txt", "size_bytes": 5}
+    first = {"event": "ran", "modules": {"code": 1}, "packages": {"numpy": "2.4.6"}, "reads": 1}
+    put(store, PYTHON, read, read, first)
+    put(
+        store,
+        PYTHON,
+        {**first, "packages": {"numpy": "1.0", "yaml": "6"}, "modules": {"code": 3}, "last": True},
+        rank=4,
+    )
+    told = read_rank_environment(store, "runs/x")
+    assert told.packages == {"numpy": "2.4.6", "yaml": "6"}
+    assert (told.ranks, told.modules, told.num_reads, told.is_whole) == ((0, 4), {"code": 3}, 1, True)
+    assert told.reads == (UndeclaredRead(path="/data/labels.txt", size_bytes=5),)
+
+
+def test_nobody_told_is_not_an_empty_testimony(store):
+    assert read_rank_environment(store, "runs/x") is None
+
+
+def test_lies_and_nonsense_cost_no_more_than_themselves(store):
+    put(
+        store, PYTHON, "{", "[]", "null", {"event": "ran", "modules": 7, "packages": [1, [2], ["a", None]]},
+        {"event": "read", "path": 7}, {"event": "host", "name": "a\x1b[31mb"},
+        {"event": "ran", "elsewhere": {"m": "f"}}, {"event": "started"}, {"event": "started", "program": "c\x1bat"},
+        {"event": "read", "path": "/x" * 3000, "size_bytes": -1},
+    )  # fmt: skip
+    told = read_rank_environment(store, "runs/x")
+    assert (told.hosts, told.programs) == (("a [31mb",), ("c at",))
+    assert told.elsewhere == (LoadedModule(name="m", file="f"),)
+    assert [(len(each.path), each.size_bytes) for each in told.reads] == [(400, 0)]
+    assert told.packages == {}
+
+
+def test_what_is_kept_is_bounded_and_what_is_too_large_is_not_read(store):
+    many = [{"event": "read", "path": f"/d/{n}", "size_bytes": 1} for n in range(500)]
+    started = [{"event": "started", "program": f"{n}" * 200} for n in range(100)]
+    packages = {f"p{n}": "1" for n in range(5000)}
+    put(store, PYTHON, *many, *started, {"event": "ran", "packages": packages, "reads": 500})
+    told = read_rank_environment(store, "runs/x")
+    assert (len(told.reads), told.num_reads, len(told.packages)) == (MOST_READS, 500, MOST_PACKAGES)
+    assert (len(told.programs), max(map(len, told.programs))) == (MOST_PROGRAMS, 100)
+    store.put("runs/x/ranks/ran-0.jsonl", b" " * (MOST_BYTES + 1))
+    with pytest.raises(IntegrityError, match="wanted at most"):
+        read_rank_environment(store, "runs/x")
+
+
+def test_a_module_of_the_work_tree_is_named_with_its_file_and_others_are_not_refused():
+    ran = RuntimeReport(
+        elsewhere=(LoadedModule(name="lib", file="/opt/lib.py"), LoadedModule(name="pkg", file="/work/src/pkg.py"))
+    )
+    error = work_tree_error(ran, Path("/work"), home=Path("/work/.gangline"))
+    assert error.exit_code == 10
+    assert "module pkg of /work/src/pkg.py" in str(error)
+    kept = RuntimeReport(elsewhere=(LoadedModule(name="hub", file="/work/.gangline/home/model/hub.py"),))
+    assert work_tree_error(kept, Path("/work"), home=Path("/work/.gangline")) is None
+    assert (
+        work_tree_error(RuntimeReport(elsewhere=ran.elsewhere[:1]), Path("/work"), home=Path("/work/.gangline")) is None
+    )
+
+
+def test_reads_are_said_with_what_declares_them():
+    ran = RuntimeReport(reads=(UndeclaredRead(path="/work/data/labels.txt", size_bytes=5),), num_reads=4)
+    said = undeclared_reads_text(ran, Path("/work"))
+    assert said.startswith("read 4 files that the line does not declare: data/labels.txt, ...; data.text")
+    assert undeclared_reads_text(RuntimeReport()) == ""
+    hub = RuntimeReport(reads=(UndeclaredRead(path="/h/.cache/huggingface/hub/x", size_bytes=5),), num_reads=1)
+    assert "a download of a hub is such a file" in undeclared_reads_text(hub)

@@ -1,0 +1,105 @@
+"""What is pinned and what is not, item by item; and how the gate puts it."""
+
+from dataclasses import replace
+
+import pytest
+from tests.line.records import record
+
+from gangline.line.results.reproducibility import reproducibility_items
+from gangline.line.stages.gate import judge
+from gangline.spec.config.line import GateTable
+from gangline.spec.program_files import LoadedModule, RuntimeReport, UndeclaredRead
+from gangline.spec.record import StageInfo
+
+TOLD = RuntimeReport(python="3.12.1", packages={"numpy": "2.4.6"}, modules={"code": 2}, ranks=(0,), is_whole=True)
+BUILT = {"NumPy": "2.4.6", "torch": "2.15.0"}
+
+
+def locked(ran=TOLD, **values):
+    made = record()
+    build = StageInfo(state="done", outputs={"lock": "uv.lock"})
+    return replace(made, ran=ran, stages={"build": build}, inputs=replace(made.inputs, data="d" * 64, values=values))
+
+
+def found(of, built=BUILT):
+    return {each.name: (each.pinned, each.by) for each in reproducibility_items(of, built)}
+
+
+def gate(of, built=BUILT, **table):
+    return next(judge(GateTable(**table), of, base_data=None, built=built))
+
+
+def test_a_run_of_which_everything_is_pinned_is_reproducible():
+    made = gate(locked())
+    assert made.verdict == "yes"
+    assert {each["pinned"] for each in made.evidence["items"]} == {"yes"}
+    names = [each["name"] for each in made.evidence["items"]]
+    assert names == ["commit", "line", "code", "environment", "modules", "data", "seeds"]
+
+
+def test_without_a_lock_the_environment_is_not_pinned_and_its_versions_are_named():
+    made = gate(replace(locked(), stages={}), built=None)
+    assert made.verdict == "unknown"
+    assert "environment: not locked; Python 3.12.1, numpy 2.4.6; env.lock locks it" in made.reason
+
+
+def test_a_lock_that_nobody_installed_pins_nothing():
+    assert found(locked(), built=None)["environment"][0] == "unknown"
+
+
+def test_another_version_than_the_built_one_contradicts():
+    other = locked(replace(TOLD, packages={"numpy": "2.4.6"}))
+    assert found(other, {"numpy": "1.26.4"})["environment"] == (
+        "no", "other versions than uv.lock were imported: numpy 2.4.6 for 1.26.4",
+    )  # fmt: skip
+    assert gate(other, {"numpy": "1.26.4"}).verdict == "no"
+    assert gate(other, {"numpy": "1.26.4"}, reproducible=False).verdict == "unknown"
+
+
+def test_an_image_pins_its_environment_by_digest():
+    made = replace(locked(), inputs=replace(locked().inputs, image="x/y@sha256:" + "a" * 64))
+    assert found(made, None)["image"][0] == "yes"
+    assert gate(made, None).verdict == "yes"
+
+
+@pytest.mark.parametrize(
+    ("told", "item"),
+    [
+        (None, "modules"),
+        (replace(TOLD, elsewhere=(LoadedModule(name="m", file="/x/m.py"),)), "modules"),
+        (replace(TOLD, reads=(UndeclaredRead(path="/x/y", size_bytes=1),), num_reads=1), "data"),
+        (replace(TOLD, packages={"h5py": "3"}), "data"),
+        (replace(TOLD, programs=("cat",)), "data"),
+        (replace(TOLD, hosts=("hub.example",)), "network"),
+    ],
+)
+def test_what_is_not_known_is_no_yes_and_refuses_only_where_the_line_is_strict(told, item):
+    made = locked(told)
+    assert found(made)[item][0] == "unknown"
+    assert gate(made).verdict == "unknown"
+    assert gate(made, reproducible="strict").verdict == "no"
+    assert gate(made, reproducible=False).verdict == "unknown"
+
+
+def test_declared_data_is_pinned_whoever_reads_it():
+    made = locked(replace(TOLD, packages={"h5py": "3"}), **{"data.shards": ["a"]})
+    assert found(made)["data"][0] == "yes"
+
+
+def test_what_a_program_read_is_not_seen_though_data_is_declared():
+    made = locked(replace(TOLD, programs=("cat", "sh", "unzip", "zstd")), **{"data.shards": ["a"]})
+    assert found(made)["data"] == ("unknown", f"digest {'d' * 12}; what cat, sh, unzip and 1 more read is not seen")
+
+
+def test_files_that_were_read_and_programs_that_were_started_are_both_said():
+    reads = (UndeclaredRead(path="/x/y", size_bytes=1),)
+    by = found(locked(replace(TOLD, programs=("cat",), reads=reads, num_reads=1)))["data"][1]
+    assert by.startswith("none declared; read 1 file that the line does not declare: /x/y; ")
+    assert by.endswith("; what cat read is not seen")
+
+
+def test_a_dirty_tree_refuses_as_before():
+    made = replace(locked(), commit=replace(locked().commit, patch="blobs/sha256/x"))
+    assert gate(made).verdict == "no"
+    assert gate(made).reason.startswith("commit: the tree has uncommitted changes")
+    assert gate(made, reproducible=False).verdict == "unknown"

@@ -1,0 +1,141 @@
+"""Programs that do not report what a gate or the curve needs, and how gates judge those that do."""
+
+import json
+
+import pytest
+from tests.line import repositories
+
+from gangline.errors import ConfigError, GateError, IntegrityError
+from gangline.report.facts import unreported, verdict_text
+from gangline.report.run.html import render_html
+from gangline.report.run.markdown import render_markdown
+from gangline.report.run.terminal import page
+from gangline.spec.run_flags import stage
+
+GATE = '[[gate.quality]]\nmetric = "{metric}"\nbetter = "higher"\n'
+SILENT = "print('trained')\n"
+
+
+def program(*, wild: dict[str, str] | None = None, **metrics: float) -> str:
+    job = {"seed": 1, "step": 4, "metrics": metrics, "not_finite": wild or {}}
+    result = json.dumps({"role": "train", "final_step": 4, "jobs": [job]})
+    return f"{repositories.PROGRAM}    (out / 'result.json').write_text({result!r})\n"
+
+
+def commit(desk, text: str, *tables: str) -> None:
+    repositories.commit(desk.repo, {"answer.py": text, "line.toml": repositories.LINE + "".join(tables)})
+
+
+def test_a_gate_on_a_metric_that_no_one_reports_refuses_the_run(desk):
+    commit(desk, program(accuracy=0.9), GATE.format(metric="acuracy"))
+    with pytest.raises(GateError, match=r"no one reported acuracy; reported: accuracy, loss, .*mean accuracy\?"):
+        desk.run()
+    (record,) = desk.records()
+    assert (record.run.verdict, stage(record, "gate").state) == ("refused", "failed")
+    assert "program.report(acuracy=...)" in record.run.reason
+
+
+def test_a_metric_that_is_no_finite_number_is_refused_as_what_it_is(desk):
+    commit(desk, program(wild={"accuracy": "nan"}), GATE.format(metric="accuracy"))
+    with pytest.raises(GateError, match="quality:accuracy: accuracy is nan, no finite number"):
+        desk.run()
+    commit(desk, program(wild={"accuracy": "many"}), GATE.format(metric="accuracy"))
+    with pytest.raises(IntegrityError, match="wanted nan, inf or -inf as numbers that are not finite, found 'many'"):
+        desk.run()
+
+
+def test_a_program_that_reports_nothing_passes_no_gate_and_is_told_how_to_report(desk):
+    commit(desk, SILENT, GATE.format(metric="accuracy"))
+    with pytest.raises(GateError, match="no one reported accuracy; reported: nothing; to report it, from gangline"):
+        desk.run()
+    (said,) = unreported(desk.records()[0])
+    assert "exit 0 and reported no loss for the curve and no accuracy, which a gate judges" in said
+    assert "program.step(loss=...)" in said
+    assert "program.report(accuracy=...)" in said
+
+
+def test_a_program_that_swallows_its_exception_passes_with_a_note_of_it(desk):
+    caught = "import traceback\ntry:\n    raise ValueError('no data')\nexcept ValueError:\n    traceback.print_exc()\n"
+    said = "the program ended with exit 0, but the log of rank 0 ends with a traceback: ValueError: no data"
+    commit(desk, caught)
+    assert desk.run().run.verdict == "passed"
+    assert said in desk.seen.notes
+    assert said in [event.text for event in desk.records()[0].events]
+    commit(desk, caught + "print('another way worked', flush=True)\n")
+    desk.run()
+    assert not any("traceback" in note for note in desk.seen.notes)
+
+
+def test_a_first_run_has_nothing_to_compare_with_and_passes_saying_so(desk):
+    commit(desk, program(accuracy=0.9), GATE.format(metric="accuracy"))
+    record = desk.run()
+    assert record.run.verdict == "passed"
+    assert verdict_text(record) == "passed, 2 gates could not judge"
+    assert record.run.reason.startswith(
+        "no gate said no; not judged: reproducible, not pinned: environment: not locked"
+    )
+    assert record.run.reason.endswith("quality:accuracy, no base yet: this run becomes the base")
+    assert unreported(record) == []
+
+
+def test_a_silent_program_passes_where_no_gate_asks_and_every_report_says_it_was_silent(desk):
+    commit(desk, SILENT)
+    record = desk.run()
+    (said,) = unreported(record)
+    assert record.run.verdict == "passed"
+    assert "no loss for the curve" in said
+    assert "which a gate judges" not in said
+    for text in (page(record), render_markdown(record), render_html(record)):
+        assert "unreported" in text
+        assert "exit 0" in text
+
+
+def test_what_a_taken_training_did_not_report_is_said_again(desk):
+    commit(desk, SILENT)
+    desk.run()
+    repositories.commit(desk.repo, {"README.md": "words"})
+    record = desk.run()
+    assert stage(record, "train").state == "taken"
+    assert len(unreported(record)) == 1
+
+
+def test_a_tolerance_judges_a_program_on_its_base(desk):
+    table = GATE.format(metric="accuracy") + "tolerance_percent = 2\n"
+    commit(desk, program(accuracy=0.9), table)
+    desk.run()
+    commit(desk, program(accuracy=0.89), table)
+    assert [gate.verdict for gate in desk.run().gates if gate.name == "quality:accuracy"] == ["yes"]
+    commit(desk, program(accuracy=0.8), table)
+    with pytest.raises(GateError, match=r"0\.8 is outside the tolerance 0\.89 ± 2\.0 % around the base"):
+        desk.run()
+
+
+def test_a_loss_is_held_against_the_base_though_training_measured_it(desk):
+    table = '[[gate.quality]]\nmetric = "loss"\nbetter = "lower"\n'
+    commit(desk, program(), table)
+    desk.run()
+    commit(desk, program() + "# again\n", table)
+    (gate,) = (gate for gate in desk.run().gates if gate.name == "quality:loss")
+    assert gate.verdict == "unknown"
+    assert gate.reason == (
+        "the base has no band, only 1; evaluate.seeds = 3 learns one, where the program reads its seed (GANGLINE_SEED);"
+        " tolerance_percent or limit judges without one"
+    )
+
+
+def test_a_wanted_metric_that_a_program_does_not_report_is_refused(desk):
+    commit(desk, SILENT, '[evaluate]\nmetrics = ["accuracy"]\n')
+    with pytest.raises(ConfigError, match=r"evaluate\.metrics: no one reported accuracy; reported: nothing"):
+        desk.run()
+
+
+def test_a_tolerance_is_of_one_run_and_handed_on_to_none(desk):
+    table = GATE.format(metric="accuracy")
+    commit(desk, program(accuracy=0.9), table + "tolerance_percent = 2\n")
+    desk.run()
+    commit(desk, program(accuracy=0.89), table + "tolerance_percent = 2\n")
+    assert desk.run().metrics["accuracy"].base_band.n == 1
+    commit(desk, program(accuracy=0.5), table)
+    record = desk.run()
+    assert (record.metrics["accuracy"].base, record.metrics["accuracy"].base_band) == (0.89, None)
+    assert verdict_text(record) == "passed, 2 gates could not judge"

@@ -1,0 +1,145 @@
+"""What a run says of a program that ended short of its steps, was restarted, or whose ranks differ on a metric."""
+
+import json
+
+import pytest
+from tests.line import repositories
+
+from gangline.line.results.rank_metrics import differing_metrics_text
+from gangline.spec.run_flags import stage
+from gangline.storage.folder.store import FolderStore
+
+LINE = repositories.LINE.replace("ranks = 1", "ranks = 2")
+HEAD = """\
+from gangline.train import Program
+with Program() as program:
+    while program.step_number < {steps}:
+        program.step(loss=1.0)
+    rank = program.rank
+"""
+
+
+def commit(desk, report, *, steps=4, **files):
+    repositories.commit(
+        desk.repo, {"answer.py": f"{HEAD.format(steps=steps)}    {report}\n", "line.toml": LINE} | files
+    )
+
+
+def said(record):
+    return [event.text for event in record.events if event.kind == "program"]
+
+
+def test_ranks_that_report_different_values_are_named_and_those_of_rank_0_count(desk):
+    commit(desk, "program.report(accuracy=0.91 - rank * 0.03, error=0.5)")
+    record = desk.run()
+    assert said(record) == ["ranks reported different values of accuracy: rank 0 0.91, rank 1 0.88; rank 0's counts"]
+    assert record.metrics["accuracy"].value == 0.91
+
+
+def test_a_program_that_ends_before_its_last_step_is_said_to_also_by_a_run_that_takes_its_training(desk):
+    commit(desk, "program.report(accuracy=0.91)", steps=3)
+    assert said(desk.run()) == ["the program ended after 3 of 4 steps"]
+    repositories.commit(desk.repo, {"README.md": "words"})
+    record = desk.run()
+    assert stage(record, "train").state == "taken"
+    assert said(record) == ["the program ended after 3 of 4 steps"]
+
+
+def test_ranks_that_agree_after_all_steps_leave_nothing_to_say(desk):
+    commit(desk, "program.report(accuracy=0.91 + rank * 1e-9, own=1.0) if rank else program.report(accuracy=0.91)")
+    assert said(desk.run()) == []
+
+
+def test_a_program_that_reports_no_step_is_not_said_to_have_ended_early(desk):
+    commit(desk, "program.report(accuracy=0.91)", steps=0)
+    assert said(desk.run()) == []
+
+
+EARLY = "the program ended after 4 of 8 steps"
+RESTARTED = """\
+import os, pathlib, signal
+from gangline.train import Program
+again = int(os.environ["GANGLINE_GENERATION"]) > 0
+with Program() as program:
+    program.resume()
+    while program.step_number < ({second} if again else 6):
+        program.step(loss=1.0 if again else 9.0)
+        if {saves} and program.step_number == 2:
+            program.save({{"weights": b"w"}})
+    if not again:
+        program._metrics and program._metrics.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(
+    ("saves", "second", "losses", "told"),
+    [
+        (False, 4, [1.0] * 4, [f"{EARLY}, counted from its last restart, as it did not resume by program.resume"]),
+        (True, 4, [9.0] * 2 + [1.0] * 2, [EARLY]),
+        (True, 8, [9.0] * 2 + [1.0] * 6, []),
+    ],
+)  # fmt: skip
+def test_the_curve_of_a_restarted_program_has_no_points_that_its_last_generation_did_not_reach(
+    desk, saves, second, losses, told
+):
+    line = repositories.LINE.replace("steps = 4", "steps = 8")
+    repositories.commit(desk.repo, {"answer.py": RESTARTED.format(saves=saves, second=second), "line.toml": line})
+    record = desk.run()
+    assert record.gang.restarts == 1
+    assert [point.value for point in record.curve.points] == losses
+    assert stage(record, "train").outputs["final_step"] == len(losses)
+    assert said(record) == told
+    result = json.loads(desk.store.get(f"{record.gang_prefix}/result.json").data)
+    assert [loss for _, loss in result["jobs"][0]["losses"]] == losses
+
+
+@pytest.fixture
+def store(tmp_path):
+    return FolderStore(tmp_path / "store")
+
+
+def put(store, rank, *reports, **own):
+    lines = [{"event": "evaluated", "step": 4, "seed": 1, "generation": 0, "metrics": each} | own for each in reports]
+    store.put(f"x/ranks/{rank}.jsonl", "".join(json.dumps(each) + "\n" for each in lines).encode())
+
+
+def words(store, world_size=2):
+    return differing_metrics_text(store, "x", world_size=world_size)
+
+
+def test_the_last_report_counts_and_only_one_of_the_same_step_and_generation(store):
+    put(store, 0, {"a": 1.0}, {"a": 2.0})
+    put(store, 1, {"a": 3.0}, {"a": 2.0})
+    assert words(store) == ""
+    for own in ({"step": 3}, {"generation": 1}, {"seed": 2}):
+        put(store, 1, {"a": 3.0}, **own)
+        assert words(store) == ""
+    put(store, 1, {"a": 3.0})
+    assert words(store) == "ranks reported different values of a: rank 0 2, rank 1 3; rank 0's counts"
+
+
+def test_a_value_that_is_no_number_differs_from_one_that_is(store):
+    put(store, 0, {"a": 1.0, "b": None})
+    put(store, 1, {"a": None, "b": None})
+    assert words(store) == "ranks reported different values of a: rank 0 1, rank 1 no finite number; rank 0's counts"
+
+
+def test_many_ranks_and_metrics_are_said_in_few_words(store):
+    for rank in range(200):
+        put(store, rank, {f"m\x1b{n}": rank + n for n in range(5)})
+    text = words(store, 200)
+    assert text.startswith(
+        "ranks reported different values of m 0: rank 0 0, rank 3 3, rank 6 6, rank 9 9 and 60 more; of m 1: "
+    )
+    assert text.endswith("; of 2 more metrics, too; those of rank 0 count")
+    assert len(text) < 400
+
+
+@pytest.mark.parametrize("text", [b"", b"[]\n{\n", b'{"event": "evaluated", "metrics": 7}\n'])
+def test_nonsense_in_the_events_says_nothing(store, text):
+    put(store, 0, {"a": 1.0})
+    store.put("x/ranks/1.jsonl", text)
+    assert words(store) == ""
+    store.put("x/ranks/0.jsonl", text)
+    assert words(store) == ""

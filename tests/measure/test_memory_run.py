@@ -1,0 +1,149 @@
+"""The memory run against what torch's allocator saw of real ranks that trained two steps."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from statistics import fmean
+
+import pytest
+from tests.train.gang import ROOT
+from tests.train.weighing import plan_of
+
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import Memory, ProgramSpec
+from gangline.train.runtime.torch_compat import torch_release
+
+TWO, FULL = Mesh(pp=2), Memory(activation_checkpointing="full")
+EXPERTS = {"task": "weighed_experts:WeighedExperts"}
+PLANS = {
+    "ddp": plan_of("ddp", Mesh(dp_replicate=2), memory=Memory()),
+    "zero1": plan_of("zero1", Mesh(dp_replicate=2), memory=Memory()),
+    "fsdp": plan_of("fsdp", Mesh(dp_shard=2), memory=Memory()),
+    "tp": plan_of("tp", Mesh(tp=2)),
+    "stages": plan_of("pp", TWO, accumulation=4),
+}
+MORE = {
+    "none": plan_of("none", Mesh()),
+    "zero2": plan_of("zero2", Mesh(dp_shard=2), memory=Memory()),
+    "fsdp on 4": plan_of("fsdp", Mesh(dp_shard=4), memory=Memory()),
+    "hsdp": plan_of("hsdp", Mesh(dp_replicate=2, dp_shard=2)),
+    "fsdp x tp": plan_of("tp", Mesh(dp_shard=2, tp=2)),
+    "copies of tp": plan_of("tp", Mesh(dp_replicate=2, tp=2)),
+    "cp": plan_of("cp", Mesh(cp=2)),
+    "fsdp in bf16": plan_of("fsdp", Mesh(dp_shard=2), precision="bf16"),
+    "ddp in bf16": plan_of("ddp", Mesh(dp_replicate=2), precision="bf16"),
+    "fsdp, full": plan_of("fsdp", Mesh(dp_shard=2), memory=FULL),
+    "fsdp, selective": plan_of("fsdp", Mesh(dp_shard=2), memory=Memory(activation_checkpointing="selective")),
+    "ddp, chunks": plan_of("ddp", Mesh(dp_replicate=2), memory=Memory(loss_chunks=4)),
+    "fsdp, two micro-batches": plan_of("fsdp", Mesh(dp_shard=2), accumulation=2),
+    "ddp, moments in files": plan_of("ddp", Mesh(dp_replicate=2), memory=Memory(offload="optimizer_nvme")),
+    "fsdp, moments in files": plan_of("fsdp", Mesh(dp_shard=2), memory=Memory(offload="optimizer_nvme")),
+    "zero1, moments in files": plan_of("zero1", Mesh(dp_replicate=2), memory=Memory(offload="optimizer_nvme")),
+    "fsdp, shards on the host": plan_of("fsdp", Mesh(dp_shard=2), memory=Memory(offload="cpu")),
+    "gpipe": plan_of("pp", TWO, accumulation=4, pp_schedule="gpipe"),
+    "interleaved": plan_of("pp", TWO, accumulation=4, pp_schedule="interleaved_1f1b"),
+    "looped bfs": plan_of("pp", TWO, accumulation=4, pp_schedule="looped_bfs"),
+    "interleaved zero bubble": plan_of("pp", TWO, accumulation=4, pp_schedule="interleaved_zero_bubble"),
+    "zbv": plan_of("pp", TWO, accumulation=4, pp_schedule="zbv"),
+    "dualpipev": plan_of("pp", TWO, accumulation=4, pp_schedule="dualpipev"),
+    "four stages": plan_of("pp", Mesh(pp=4), accumulation=6),
+    "stages of shards": plan_of("pp", Mesh(pp=2, dp_shard=2), accumulation=3),
+    "stages of shards in bf16": plan_of("pp", Mesh(pp=2, dp_shard=2), accumulation=3, precision="bf16"),
+    "stages of copies": plan_of("pp", Mesh(pp=2, dp_replicate=2), accumulation=3),
+    "stages of tp": plan_of("pp", Mesh(pp=2, tp=2), accumulation=3),
+    "stages, full": plan_of("pp", TWO, accumulation=4, memory=FULL),
+    "experts on 2": plan_of("ep", Mesh(dp_shard=2, ep=2), **EXPERTS),
+    "experts on 2 of 4": plan_of("ep", Mesh(dp_shard=4, ep=2), **EXPERTS),
+    "experts on 4": plan_of("ep", Mesh(dp_shard=4, ep=4), **EXPERTS),
+    "experts, full": plan_of("ep", Mesh(dp_shard=2, ep=2), memory=FULL, **EXPERTS),
+}
+"""Every other strategy and option: `slow`."""
+EAGER, COMPILED = plan_of("none", Mesh()), plan_of("none", Mesh(), compile=True)
+REFUSED = {
+    'wanted train.memory.offload "none"': plan_of("fsdp", Mesh(dp_shard=2), memory=Memory(offload="activations")),
+    "a pipeline of 5 stages wants 5 blocks": plan_of("pp", Mesh(pp=5), accumulation=5),
+    "train.mesh.tp = 3: ": plan_of("tp", Mesh(tp=3)),
+    '"ep" lays experts over ranks': plan_of("ep", Mesh(dp_shard=2, ep=2)),
+}
+"""By what is said of them."""
+STAGES = pytest.mark.skipif(torch_release() < (2, 13), reason="pipelines are refused before torch 2.13")
+WITHIN = 0.01
+UNDER, OVER = 0.02, 0.04
+"""Of a rank with stages: 1.8 % short with shards in bf16, else 0.1 %; up to 3.4 % over on the last one."""
+
+
+def track(folder, *plans):
+    """What the memory run prints, by plan; all of one task, which its example has."""
+    [is_experts] = {"experts" in plan.program.task for plan in plans}
+    example, task = ("moe", "model:ByteExperts") if is_experts else ("bytegpt", "model:ByteGPT")
+    files = [folder / f"plan-{number}.json" for number in range(len(plans))]
+    for file, plan in zip(files, plans, strict=True):
+        file.write_bytes(replace(plan, program=ProgramSpec(task=task)).to_json())
+    done = subprocess.run(
+        [sys.executable, "-m", "gangline.measure.memory_run", *files], cwd=ROOT / "examples" / example,
+        env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def shares(found, weighed, plan):
+    """Of each stage: what was predicted to what its ranks had on average; experts of some get more rows than others."""
+    stages, each = plan.mesh.pp, plan.world_size // plan.mesh.pp
+    seen = [fmean(weighed["peaks"][stage * each : (stage + 1) * each]) for stage in range(stages)]
+    told = found.get("stages", [found["peak_bytes"]])
+    assert found["peak_bytes"] == max(told)
+    return [one / other for one, other in zip(told, seen, strict=True)]
+
+
+def require_close(found):
+    under, over = (WITHIN, WITHIN) if len(found) == 1 else (UNDER, OVER)
+    assert min(found) >= 1 - under, found
+    assert max(found) <= 1 + over, found
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """What it says of each plan, by digest: a line each, in order, whatever becomes of the one before."""
+    plans = [*PLANS.values(), *REFUSED.values(), EAGER, COMPILED]
+    return dict(zip((each.digest for each in plans), track(tmp_path_factory.mktemp("plans"), *plans), strict=True))
+
+
+@pytest.mark.parametrize("name", [*(n for n in PLANS if n != "stages"), pytest.param("stages", marks=STAGES)])
+def test_the_peak_is_the_allocators(told, weight, name):
+    require_close(shares(told[PLANS[name].digest], weight(PLANS[name]), PLANS[name]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MORE)
+def test_the_peak_is_the_allocators_under_every_option(tmp_path, weight, name):
+    [found] = track(tmp_path, MORE[name])
+    require_close(shares(found, weight(MORE[name]), MORE[name]))
+
+
+@pytest.mark.parametrize("why", [pytest.param(each, marks=[STAGES] if "stages" in each else []) for each in REFUSED])
+def test_what_it_does_not_follow_is_said(told, why):
+    found = told[REFUSED[why].digest]
+    assert "peak_bytes" not in found
+    assert found["unknown"].startswith(why)
+
+
+def test_shards_that_wait_on_a_host_are_counted_there(tmp_path):
+    """The weights and moments of a shard, 12 of its 16 bytes a parameter, are gone from the device's peak."""
+    stays, waits, bf16 = (
+        plan_of("zero2", Mesh(dp_shard=2), memory=memory, device="cuda", precision=precision)
+        for memory, precision in ((Memory(), "fp32"), (Memory(offload="cpu"), "fp32"), (Memory(offload="cpu"), "bf16"))
+    )
+    found = track(tmp_path, stays, waits, bf16)
+    assert "host_bytes" not in found[0]
+    assert found[0]["peak_bytes"] - found[1]["peak_bytes"] == pytest.approx(12 / 16 * found[1]["host_bytes"], rel=1e-3)
+    assert found[2]["host_bytes"] == found[1]["host_bytes"]
+    assert found[2]["peak_bytes"] < found[1]["peak_bytes"]
+
+
+def test_what_a_peak_takes_for_granted_is_said(told):
+    assert "assumes" not in told[EAGER.digest]
+    assert told[COMPILED.digest]["assumes"] == "blocks run as they are, not compiled"
+    assert told[COMPILED.digest]["peak_bytes"] == told[EAGER.digest]["peak_bytes"]

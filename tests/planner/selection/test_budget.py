@@ -1,0 +1,68 @@
+"""The budget gate: yes, no, and unknown with its reason."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gangline.errors import ConfigError
+from gangline.planner.selection.budget import check
+from gangline.spec.config.line import PlanTable
+from gangline.spec.config.site import LimitsTable
+from gangline.spec.forecast import Forecast
+
+NONE, OPEN = PlanTable(), LimitsTable()
+
+
+def test_no_bound_is_a_yes():
+    gate = check(NONE, OPEN, Forecast())
+    assert (gate.name, gate.verdict, gate.reason) == ("budget", "yes", "no bound is set")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "limits"),
+    [(PlanTable(budget_gpu_hours=10), OPEN), (NONE, LimitsTable(gpu_hours_per_run=10))],
+    ids=["line", "site"],
+)
+def test_bound_of_line_or_site_decides(bounds, limits):
+    assert check(bounds, limits, Forecast(gpu_hours=9)).verdict == "yes"
+    assert check(bounds, limits, Forecast(gpu_hours=11)).verdict == "no"
+    assert check(bounds, limits, Forecast(gpu_hours=9.8), band=0.05).verdict == "no"
+    unknown = check(bounds, limits, Forecast())
+    assert unknown.verdict == "unknown"
+    assert "no forecast yet" in unknown.reason
+
+
+def test_a_forecast_that_no_run_corrected_refuses_nobody_and_promises_nothing():
+    for seconds in (4, 6):
+        gate = check(PlanTable(deadline_seconds=5), OPEN, Forecast(wall_seconds=seconds, origin="rates measured"))
+        assert gate.verdict == "unknown"
+        assert f"the first forecast says {seconds}" in gate.reason
+    late = Forecast(wall_seconds=6, origin="calibrated n=1")
+    assert check(PlanTable(deadline_seconds=5), OPEN, late).verdict == "no"
+
+
+def test_a_no_outweighs_an_unknown():
+    gate = check(PlanTable(budget_gpu_hours=10, deadline_seconds=5), OPEN, Forecast(gpu_hours=11))
+    assert gate.verdict == "no"
+    assert "GPU-hours: 11 forecast, above 10" in gate.reason
+
+
+@pytest.mark.parametrize("name", ["budget_gpu_hours", "budget_money"])
+def test_bound_above_the_site_is_a_mistake_of_the_file(name):
+    limits = LimitsTable(gpu_hours_per_run=10, money_per_run=10)
+    with pytest.raises(ConfigError, match=f"plan.{name}: wanted at most the site's limit of 10"):
+        check(PlanTable(**{name: 11}), limits, Forecast())
+
+
+@given(bound=st.floats(0, 1e6), known=st.floats(0, 1e6), band=st.floats(0, 1))
+def test_verdict_is_the_comparison(bound, known, band):
+    gate = check(PlanTable(budget_money=bound), OPEN, Forecast(money=known), band=band)
+    assert (gate.verdict == "no") == (known * (1 + band) > bound)
+
+
+def test_every_seed_costs_as_much_as_the_first():
+    bounds = PlanTable(budget_gpu_hours=10, deadline_seconds=100)
+    forecast = Forecast(gpu_hours=4, wall_seconds=90)
+    assert check(bounds, OPEN, forecast, seeds=2).verdict == "yes"
+    gate = check(bounds, OPEN, forecast, seeds=3)
+    assert (gate.verdict, gate.reason) == ("no", "GPU-hours: 12 forecast, above 10; 3 seeds are in it")

@@ -1,0 +1,283 @@
+"""Two records: the outcome follows the bands, and what changed is named."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.report import records
+
+from gangline.line.results.loss_curve import thin
+from gangline.report.comparison.compare import compare
+from gangline.report.comparison.html import render_html_comparison
+from gangline.report.comparison.markdown import render_markdown_comparison
+from gangline.report.comparison.text import render_comparison
+from gangline.report.comparison.types import ComparisonContext, FileChange
+from gangline.spec.measurements import Curve, CurvePoint, Metric
+from gangline.spec.program_files import RuntimeReport
+from gangline.spec.record import Base, Gate
+
+BASE = records.passed()
+
+
+def with_loss(value, better="lower"):
+    metric = replace(BASE.metrics["eval_loss"], value=value, better=better, band=None)
+    return replace(BASE, run=replace(BASE.run, id=records.THIS_RUN), metrics={"eval_loss": metric})
+
+
+@given(value=st.floats(0.1, 10), better=st.sampled_from(["lower", "higher"]))
+def test_outcome_is_the_side_of_the_band(value, better):
+    band = BASE.metrics["eval_loss"].band
+    inside = band.low <= value <= band.high
+    good = value < band.low if better == "lower" else value > band.high
+    outcome = compare(BASE, with_loss(value, better)).outcome
+    assert outcome == ("SAME" if inside else "BETTER" if good else "WORSE")
+
+
+@pytest.mark.parametrize(("n", "word"), [(1, "tolerance"), (3, "band")])
+@pytest.mark.parametrize(("value", "said"), [(9.0, "outside"), (0.1, "outside"), (2.369, "within")])
+def test_what_a_gate_tolerates_is_called_tolerance_and_what_seeds_taught_is_a_band(n, word, value, said):
+    metric = BASE.metrics["eval_loss"]
+    this = with_loss(value)
+    judged = replace(this.metrics["eval_loss"], base_band=replace(metric.band, n=n, origin=BASE.run.id))
+    base = replace(BASE, metrics={"eval_loss": replace(metric, band=None)})
+    comparison = compare(base, replace(this, metrics={"eval_loss": judged}))
+    assert comparison.why == f"eval_loss {said} the {word}"
+    assert f"| {word} |" in render_markdown_comparison(comparison)
+    assert f'<th class="num">{word}</th>' in render_html_comparison(comparison)
+    row = next(line for line in render_comparison(comparison).splitlines() if "eval_loss  " in line)
+    assert row.endswith(f"within the {word}") == (said == "within")
+
+
+def test_a_run_against_itself_is_the_same_and_nothing_changed():
+    comparison = compare(BASE, BASE)
+    assert comparison.outcome == "SAME"
+    assert comparison.changes == ()
+    assert "nothing changed" in render_comparison(comparison)
+
+
+def test_a_key_that_lines_had_not_yet_is_no_change_where_it_is_not_set():
+    values = {**BASE.inputs.values, "project.outputs": [], "publish.files": []}
+    newer = replace(BASE, inputs=replace(BASE.inputs, values=values))
+    assert compare(BASE, newer).changes == ()
+    values["project.outputs"] = ["out/**"]
+    assert [change.name for change in compare(BASE, newer).changes] == ["project.outputs"]
+
+
+def test_the_one_change_is_named_with_both_values():
+    comparison = compare(BASE, records.refused())
+    assert comparison.outcome == "WORSE"
+    text = render_comparison(comparison)
+    assert "one change: line.toml model.width 128 -> 64" in text
+    row = next(line for line in text.splitlines() if "eval_loss  " in line and "2.52" in line)
+    assert row.split("  ")[0] == "✗ eval_loss"
+    assert "2.369 ± 1.6 %" in row
+    assert row.endswith("worse")
+    assert f"they part at step {comparison.outside_from}" in text
+
+
+def test_the_curve_is_judged_only_on_the_band_of_this_base():
+    other = replace(
+        records.refused(), commit=replace(records.refused().commit, base=Base(commit="0" * 40, run="other"))
+    )
+    assert compare(BASE, other).outside_from is None
+
+
+def test_the_band_of_any_base_judges_the_curve_once_its_seeds_are_known():
+    this = replace(records.refused(), commit=replace(records.refused().commit, base=None))
+    points = BASE.curve.points
+    bands = {point.step: (point.value * 0.99, point.value * 1.01) for point in points}
+    curves = compare(BASE, this, ComparisonContext(bands=bands)).curves
+    outside = [p.step for p, q in zip(points, this.curve.points, strict=True) if abs(q.value / p.value - 1) > 0.01]
+    assert curves.apart_from == outside[0]
+    assert curves.low[-1] < curves.base[-1] < curves.high[-1]
+
+
+def with_course(steps, *, places=64, slope=1.0):
+    """A run whose loss at step s is 10 - slope s, as the line thins it; only its first `places`."""
+    course = thin({step: 10 - slope * step for step in range(1, steps + 1)}, steps)[:places]
+    return replace(BASE, curve=Curve(points=tuple(CurvePoint(step=step, value=value) for step, value in course)))
+
+
+def test_courses_of_other_lengths_are_compared_at_the_steps_of_the_wider_shares():
+    short, long = with_course(100, slope=0.01), with_course(1000, slope=0.01)
+    curves = compare(short, long).curves
+    assert curves.steps == tuple(point.step for point in long.curve.points if point.step <= 100)
+    assert curves.steps[0] == 15
+    assert curves.base == pytest.approx(curves.this, abs=0.01), "one course by two means: not off by half a share"
+    assert not curves.equal
+    back = compare(long, short).curves
+    assert (back.steps, back.base, back.this) == (curves.steps, curves.this, curves.base)
+
+
+def test_course_that_broke_off_is_compared_point_by_point():
+    curves = compare(with_course(1000), with_course(1000, places=20)).curves
+    assert len(curves.steps) == 20
+    assert curves.equal
+
+
+def test_band_of_a_course_thinned_anew_is_that_of_its_shares():
+    base, this = with_course(100, slope=0.01), with_course(1000, slope=0.02)
+    bands = {point.step: (point.value * 0.99, point.value * 1.01) for point in base.curve.points}
+    curves = compare(base, this, ComparisonContext(bands=bands)).curves
+    assert curves.low == pytest.approx([value * 0.99 for value in curves.base])
+    outside = [step for step, one, low in zip(curves.steps, curves.this, curves.low, strict=True) if one < low]
+    assert curves.apart_from == outside[0]
+
+
+def test_a_worse_run_leads_to_the_bisection_between_both_commits():
+    said = compare(BASE, records.refused()).next_command
+    assert said == f"gangline bisect eval_loss --good {BASE.commit.sha[:8]} --bad {records.THIS_SHA[:8]}"
+
+
+@pytest.mark.parametrize("width", [72, 80, 120])
+@pytest.mark.parametrize(
+    "this", [records.refused(), records.passed(), records.failed(), records.bare(), records.large()]
+)
+def test_no_line_is_wider_than_the_terminal(this, width):
+    more = ComparisonContext(
+        files=(FileChange(path="deep/" * 40 + "x.py", added=3, removed=1), FileChange(path="a.bin"))
+    )
+    lines = render_comparison(compare(BASE, this, more), width=width).splitlines()
+    assert max(map(len, lines)) <= width
+
+
+def test_measurements_that_are_costs_are_not_told_twice_and_what_is_judged_comes_first():
+    def with_measurements(record):
+        told = {"a_metric": Metric(value=1.0), "step_seconds": Metric(value=0.1, unit="s")}
+        return replace(record, metrics=record.metrics | told)
+
+    comparison = compare(with_measurements(BASE), with_measurements(with_loss(2.37)))
+    assert [number.name for number in comparison.metrics] == ["a_metric", "eval_loss", "step_seconds"]
+    changed = with_measurements(with_loss(2.37))
+    metrics = {name: replace(each, value=each.value * 1.01) for name, each in changed.metrics.items()}
+    comparison = compare(with_measurements(BASE), replace(changed, metrics=metrics))
+    assert [number.name for number in comparison.metrics] == ["eval_loss", "a_metric"]
+
+
+def test_files_are_counted_and_the_most_changed_come_first():
+    files = (FileChange(path="a.py", added=1, removed=0), FileChange(path="b.py", added=20, removed=4))
+    text = render_comparison(compare(BASE, records.refused(), ComparisonContext(files=files)))
+    assert "2 files, +21 -4:\n- b.py  +20 -4\n- a.py  +1 -0" in text
+
+
+def test_packages_of_bills_are_compared_with_their_versions():
+    more = ComparisonContext(base_packages={"numpy": "1.0", "x": "1"}, this_packages={"numpy": "2.0", "x": "1"})
+    changes = compare(BASE, records.refused(), more).changes
+    assert [(c.name, c.base, c.this) for c in changes if c.kind == "package"] == [("numpy", "1.0", "2.0")]
+
+
+@pytest.mark.parametrize("render", [render_markdown_comparison, render_html_comparison])
+def test_text_of_strangers_stays_text(render):
+    hostile = "<script>alert(1)</script> @everyone `x`"
+    refused = records.refused()
+    this = replace(refused, commit=replace(refused.commit, subject=hostile))
+    text = render(compare(BASE, this, ComparisonContext(files=(FileChange(path=hostile, added=1, removed=1),))))
+    assert "<script" not in text
+    assert "alert(1)" in text
+
+
+@pytest.mark.parametrize(
+    ("this", "why"),
+    [
+        (records.failed(), "no metrics"),
+        (replace(with_loss(2.0), inputs=replace(BASE.inputs, data="d" * 64)), "the data differ"),
+        (replace(with_loss(2.0), run=replace(BASE.run, project="other")), "two projects"),
+        (replace(with_loss(2.0), metrics={"accuracy": BASE.metrics["eval_loss"]}), "no metric in common"),
+    ],
+)
+def test_what_cannot_be_compared_says_why(this, why):
+    comparison = compare(BASE, this)
+    assert comparison.outcome == "NOT COMPARABLE"
+    assert why in comparison.why
+
+
+def test_without_a_band_nothing_is_claimed_and_the_way_to_one_is_named():
+    bandless = replace(BASE, metrics={"eval_loss": replace(BASE.metrics["eval_loss"], band=None)})
+    comparison = compare(bandless, with_loss(2.0))
+    assert comparison.outcome == "NOT COMPARABLE"
+    assert "evaluate.seeds = 3" in comparison.next_command
+
+
+def test_a_program_is_told_of_seeds_and_of_a_tolerance_where_it_reads_none():
+    metric = replace(BASE.metrics["eval_loss"], band=None)
+    values = {**BASE.inputs.values, "project.command": ["python", "train.py"]}
+    bandless = replace(BASE, metrics={"eval_loss": metric}, inputs=replace(BASE.inputs, values=values))
+    this = with_loss(2.0)
+    comparison = compare(bandless, replace(this, inputs=bandless.inputs))
+    assert comparison.outcome == "NOT COMPARABLE"
+    assert "evaluate.seeds = 3 where the program reads its seed, else tolerance_percent" in comparison.next_command
+
+
+def test_a_judged_metric_without_counterpart_is_named_and_not_comparable():
+    gate = Gate(name="quality:accuracy", verdict="yes", reason="0.9, wanted at least 0.8")
+    metrics = {"eval_loss": BASE.metrics["eval_loss"], "accuracy": Metric(value=0.9, better="higher")}
+    more = replace(BASE, metrics=metrics, gates=(*BASE.gates, gate))
+    comparison = compare(more, with_loss(2.37))
+    assert (comparison.outcome, comparison.only_base) == ("NOT COMPARABLE", ("accuracy",))
+    assert comparison.why == f"accuracy of the base has no counterpart in {comparison.this}"
+    for text in (render_comparison(comparison), render_markdown_comparison(comparison)):
+        assert "only in base: accuracy" in text
+    assert compare(more, with_loss(3.0)).outcome == "WORSE"
+
+
+def test_a_metric_that_is_new_or_never_judged_hinders_no_comparison():
+    more = replace(BASE, metrics={**BASE.metrics, "accuracy": Metric(value=0.9)})
+    assert compare(more, with_loss(2.37)).outcome == "SAME"
+    judged = replace(with_loss(2.37), metrics={**with_loss(2.37).metrics, "f1": Metric(value=1.0, better="higher")})
+    comparison = compare(BASE, judged)
+    assert (comparison.outcome, comparison.only_this) == ("SAME", ("f1",))
+
+
+def test_values_are_written_as_a_line_writes_them_and_courses_share_a_scale():
+    values = {**BASE.inputs.values, "train.stop_at": 24, "gate.quality": [{"metric": "a"}]}
+    this = with_loss(2.37)
+    points = tuple(replace(point, value=point.value * 100) for point in BASE.curve.points)
+    this = replace(this, inputs=replace(BASE.inputs, values=values), curve=replace(BASE.curve, points=points))
+    before = replace(BASE, inputs=replace(BASE.inputs, values={**BASE.inputs.values, "train.stop_at": None}))
+    comparison = compare(before, this)
+    told = {change.name: (change.base, change.this) for change in comparison.changes}
+    assert told["train.stop_at"] == ("-", "24")
+    assert told["gate.quality"][1] == '[{"metric": "a"}]'
+    course = render_markdown_comparison(comparison).split("loss: base ")[-1].split(" ")[0]
+    assert set(course) == {"▁"}
+
+
+def test_what_is_equal_without_a_band_is_called_equal():
+    loss = replace(BASE.metrics["eval_loss"], band=None)
+    memory = Metric(value=4e8, unit="B")
+    bandless = replace(BASE, metrics={"eval_loss": loss, "memory_peak_bytes": memory})
+    comparison = compare(bandless, replace(bandless, run=replace(BASE.run, id=records.THIS_RUN)))
+    assert (comparison.outcome, comparison.why) == ("SAME", "eval_loss equal")
+
+
+def test_equal_memory_makes_no_two_runs_the_same():
+    memory = Metric(value=4e8, unit="B")
+    loss = replace(BASE.metrics["eval_loss"], band=None)
+    bandless = replace(BASE, metrics={"eval_loss": loss, "memory_peak_bytes": memory})
+    this = with_loss(2.0)
+    comparison = compare(bandless, replace(this, metrics={**this.metrics, "memory_peak_bytes": memory}))
+    assert comparison.outcome == "NOT COMPARABLE"
+    assert "evaluate.seeds = 3" in comparison.next_command
+
+
+def test_versions_that_were_imported_come_before_what_locks_say():
+    more = ComparisonContext(base_packages={"numpy": "1.26.4"}, this_packages={"numpy": "1.26.4"})
+    before, after = (replace(BASE, ran=RuntimeReport(packages={"numpy": each})) for each in ("1.26.4", "2.4.6"))
+    changes = compare(before, after, more).changes
+    assert [(c.name, c.base, c.this) for c in changes if c.kind == "package"] == [("numpy", "1.26.4", "2.4.6")]
+
+
+def test_packages_code_and_plan_are_told_apart():
+    this = with_loss(2.37)
+    this = replace(
+        this,
+        inputs=replace(BASE.inputs, versions={**BASE.inputs.versions, "torch": "2.14.0"}, code="1" * 64),
+        plan=replace(BASE.plan, name="fsdp-2"),
+    )
+    assert {change.kind for change in compare(BASE, this).changes} == {"package", "code", "plan"}
+
+
+def test_other_data_asks_for_the_base_on_the_data_of_today():
+    this = replace(with_loss(2.0), inputs=replace(BASE.inputs, data="d" * 64))
+    assert f"gangline run --commit {BASE.commit.sha[:8]} --again" in compare(BASE, this).next_command

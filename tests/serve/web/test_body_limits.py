@@ -1,0 +1,99 @@
+"""Bodies in memory: who sends little is read beside who sends much, stops, or never ends."""
+
+import asyncio
+
+import pytest
+from starlette.requests import Request
+
+from gangline.serve.web import body_limits
+from gangline.serve.web.body_limits import MAX_BYTES, BodyMemory, BufferedBody, bounded_body
+from gangline.serve.web.responses import RequestRefused
+
+MIB = 1 << 20
+
+
+def request_of(pieces, *, address="192.0.2.1", length=None, seconds=0.0, ends=True):
+    """A request that brings one piece after the other."""
+    left = list(pieces)
+
+    async def receive():
+        if not left:
+            await asyncio.sleep(3600)
+        await asyncio.sleep(seconds)
+        piece = left.pop(0)
+        return {"type": "http.request", "body": piece, "more_body": bool(left) or not ends}
+
+    headers = [] if length is None else [(b"content-length", str(length).encode())]
+    return Request({"type": "http", "headers": headers, "client": (address, 1), "method": "POST"}, receive)
+
+
+async def read(request, room, **how):
+    async with bounded_body(request, room, **how) as body:
+        return body
+
+
+def status_of(answer):
+    return answer.status if isinstance(answer, RequestRefused) else answer if isinstance(answer, BaseException) else 200
+
+
+async def together(room, *requests, **how):
+    return [
+        status_of(each)
+        for each in await asyncio.gather(*(read(each, room, **how) for each in requests), return_exceptions=True)
+    ]
+
+
+def test_a_body_is_read_whole_and_its_room_is_given_back():
+    async def story():
+        room = BodyMemory()
+        async with bounded_body(request_of([b"ab", b"c"]), room) as body:
+            assert (body, room.taken_bytes) == (b"abc", 3)
+        assert room.taken_bytes == 0
+
+    asyncio.run(story())
+
+
+def test_the_largest_body_of_an_address_gives_way_to_its_small_ones():
+    large = request_of([b"x" * MIB] * 8, ends=False)
+    small = [request_of([b"y" * 1000], seconds=0.2) for _ in range(5)]
+    room = BodyMemory(100 * MIB, 8 * MIB)
+    assert asyncio.run(together(room, large, *small)) == [503, *[200] * 5]
+    assert room.taken_bytes == 0
+
+
+def test_who_holds_most_gives_way_to_others_whatever_they_send():
+    greedy = [request_of([b"x" * MIB] * 4, ends=False, address="192.0.2.66") for _ in range(2)]
+    modest = request_of([b"y" * MIB] * 2, seconds=0.2, address="192.0.2.7")
+    found = asyncio.run(together(BodyMemory(8 * MIB, 100 * MIB), *greedy, modest, seconds=1.0))
+    assert sorted(found[:2]) == [408, 503]
+    assert found[2] == 200
+
+
+def test_the_largest_itself_finds_no_room():
+    first = request_of([b"x" * 100], ends=False)
+    second = request_of([b"x" * 1000], seconds=0.1)
+    assert asyncio.run(together(BodyMemory(500, 500), first, second, seconds=0.5)) == [408, 503]
+
+
+def test_what_was_read_to_its_end_never_gives_way():
+    room = BodyMemory(100, 100)
+    room.take(BufferedBody("192.0.2.1"), 90)
+    with pytest.raises(RequestRefused):
+        room.take(BufferedBody("192.0.2.2"), 20)
+
+
+@pytest.mark.parametrize(("length", "status"), [(MAX_BYTES + 1, 413), ("9" * 200, 413), ("-1", 400), ("1e3", 400)])
+def test_lengths_are_looked_at_before_anything_is_read(length, status):
+    assert asyncio.run(together(BodyMemory(), request_of([], length=length))) == [status]
+
+
+def test_a_body_that_stops_is_given_up_early(monkeypatch):
+    monkeypatch.setattr(body_limits, "STALL_SECONDS", 0.2)
+
+    async def story():
+        began = asyncio.get_running_loop().time()
+        codes = await together(BodyMemory(), request_of([b"x"] * 3, seconds=0.1, ends=False))
+        return codes, asyncio.get_running_loop().time() - began
+
+    codes, seconds = asyncio.run(story())
+    assert (codes, seconds < 5) == ([408], True)

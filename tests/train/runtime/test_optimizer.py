@@ -1,0 +1,51 @@
+"""The table of a line against torch's classes; mistakes by name."""
+
+import pytest
+import torch
+from torch import nn
+
+from gangline.errors import ConfigError
+from gangline.train.runtime.optimizer import make_optimizer
+
+
+def test_empty_table_is_adamw():
+    optimizer = make_optimizer(nn.Linear(2, 2), {})
+    assert type(optimizer) is torch.optim.AdamW
+    assert optimizer.param_groups[0]["lr"] == 1e-3
+
+
+def test_options_reach_torch():
+    table = {"elementwise": {"rule": "adamw", "lr": 0.1, "betas": [0.8, 0.9], "weight_decay": 0}}
+    group = make_optimizer(nn.Linear(2, 2), table).param_groups[0]
+    assert (group["lr"], group["betas"], group["weight_decay"]) == (0.1, (0.8, 0.9), 0.0)
+
+
+def test_sgd_has_momentum():
+    optimizer = make_optimizer(nn.Linear(2, 2), {"elementwise": {"rule": "sgd", "momentum": 0.9, "nesterov": True}})
+    assert type(optimizer) is torch.optim.SGD
+    assert optimizer.param_groups[0]["nesterov"] is True
+
+
+def test_frozen_parameters_are_left_out():
+    model = nn.Linear(2, 2)
+    model.bias.requires_grad_(False)
+    assert [len(group["params"]) for group in make_optimizer(model, {}).param_groups] == [1]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"matrix": {}}, r"optimizer.matrix: wanted the one group, elementwise"),
+        ({"elementwise": {"rule": "adan"}}, r"wanted one of adamw, sgd, found 'adan'; did you mean \"adamw\"\?"),
+        ({"elementwise": {"betta": 3}}, r"betta: wanted an option of adamw, found an unknown one; did you mean betas"),
+        ({"elementwise": {"momentum": 1}}, r"momentum: wanted an option of adamw, .* there are lr, betas, eps,"),
+        ({"elementwise": {"lr": "fast"}}, r"optimizer.elementwise.lr: wanted a number, 0 or more, found 'fast'"),
+        ({"elementwise": {"betas": 0.9}}, r"betas: wanted 2 numbers, 0 or more, found 0.9"),
+        ({"elementwise": {"betas": ["a", 0.9]}}, r"betas: wanted 2 numbers"),
+        ({"elementwise": {"rule": "sgd", "nesterov": 1}}, r"nesterov: wanted true or false, found 1"),
+        ({"elementwise": 3}, r"optimizer.elementwise: wanted a table, found 3"),
+    ],
+)
+def test_mistake_is_named_with_what_works(table, message):
+    with pytest.raises(ConfigError, match=message):
+        make_optimizer(nn.Linear(2, 2), table)

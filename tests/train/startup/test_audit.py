@@ -1,0 +1,338 @@
+"""What a program tells of itself, whatever it is and however it ends; and that being watched breaks none."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gangline.spec.python_environment import STARTUP, code_folders, python_path
+from gangline.train.startup import audit
+
+
+class Desk:
+    """A code layer, and a folder that is no part of anything."""
+
+    def __init__(self, root: Path) -> None:
+        self.code, self.outside, self.told = root / "home" / "code", root / "outside", root / "home" / "ran-0.jsonl"
+        for each in (self.code, self.outside):
+            each.mkdir(parents=True)
+        (self.outside / "labels.txt").write_text("0 1 2")
+
+    def environ(self, *path: str, **own: str) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"], "HOME": str(self.code.parent), "GANGLINE_RAN": str(self.told),
+            "GANGLINE_HOME": str(self.code.parent), "GANGLINE_LAYER": str(self.code), "OUTSIDE": str(self.outside),
+            "PYTHONPATH": python_path(code_folders(self.code, path), None),
+        } | own  # fmt: skip
+
+    def run(self, text, *flags, path=(), **own):
+        (self.code / "program.py").write_text(text)
+        command = [sys.executable, *flags, "program.py"]
+        environ = self.environ(*path, **own)
+        return self.start(command, environ)
+
+    def start(self, command, environ):
+        """In a session of its own, as keepers start ranks."""
+        return subprocess.run(
+            command, cwd=self.code, env=environ, capture_output=True, text=True, check=False, start_new_session=True
+        )
+
+    def programs(self) -> list[str]:
+        return [line["program"] for line in self.lines("started")]
+
+    def lines(self, event: str) -> list[dict]:
+        text = self.told.read_text() if self.told.exists() else ""
+        return [line for line in map(json.loads, text.splitlines()) if line["event"] == event]
+
+
+@pytest.fixture
+def desk(tmp_path):
+    return Desk(tmp_path)
+
+
+READ = "import os; labels = open(os.environ['OUTSIDE'] + '/labels.txt').read()\n"
+
+
+def test_a_file_that_nothing_declares_is_told_once_with_its_size(desk):
+    done = desk.run(READ * 3 + "open('program.py').read(); import json; open(json.__file__).read()\n")
+    assert done.returncode == 0, done.stderr
+    (read,) = desk.lines("read")
+    assert (read["path"], read["size_bytes"]) == (str(desk.outside / "labels.txt"), 5)
+
+
+def test_what_the_launcher_gave_a_gang_is_no_input_of_it(desk):
+    """A gang in a sandbox has its secrets beside its home."""
+    secrets = desk.outside.parent / "secrets"
+    secrets.mkdir()
+    for name in ("checkpoint-key", "store-credentials"):
+        (secrets / name).write_text("value")
+    text = "import os\nfor each in os.listdir(os.environ['SECRETS']): open(os.environ['SECRETS'] + '/' + each).read()\n"
+    own = {"GANGLINE_KEY_FILE": f"{secrets}/checkpoint-key", "SECRETS": str(secrets)}
+    assert desk.run(READ + text, **own).returncode == 0
+    assert [read["path"] for read in desk.lines("read")] == [str(desk.outside / "labels.txt")]
+
+
+def test_what_a_program_wrote_itself_is_no_input_of_it(desk):
+    desk.run(
+        "import os; path = os.environ['OUTSIDE'] + '/own.txt'\nopen(path, 'w').write('1')\nopen(path).read()\n"
+        "import contextlib\nwith contextlib.suppress(OSError): open(os.environ['OUTSIDE'] + '/absent')\n"
+        "os.listdir(os.environ['OUTSIDE']); os.close(os.open(os.environ['OUTSIDE'], os.O_RDONLY))\n"
+    )
+    assert desk.lines("read") == []
+    assert len(desk.lines("ran")) == 1
+
+
+def test_a_temporary_file_is_an_input_where_it_is_older_than_the_gang(desk):
+    """Whatever time of change was set."""
+    plan, old = desk.outside / "plan.json", desk.outside / "labels.txt"
+    plan.write_text("{}")
+    born = old.stat().st_ctime + 0.01
+    os.utime(plan, (born, born))
+    os.utime(old, (born + 60, born + 60))
+    while old.stat().st_ctime >= born:  # the clock of files ticks a few hundred times a second
+        born = old.stat().st_ctime + 0.01
+        os.utime(plan, (born, born))
+    time.sleep(0.02)
+    (desk.outside / "of-another-rank").write_text("1")
+    own = {"TMPDIR": str(desk.outside), "GANGLINE_PLAN": str(plan)}
+    text = "open(os.environ['OUTSIDE'] + '/of-another-rank').read()\n"
+    assert desk.run(READ + text, **own).returncode == 0
+    assert [read["path"] for read in desk.lines("read")] == [str(desk.outside / "labels.txt")]
+
+
+def test_a_database_of_sqlite_is_a_file_that_is_read(desk):
+    text = (
+        "import os, sqlite3\nfolder = os.environ['OUTSIDE']\n"
+        "for name in ('there.db', 'own.db', 'own.db'):\n"
+        "    sqlite3.connect(f'{folder}/{name}').execute('create table if not exists a(b)')\n"
+        "sqlite3.connect(f'file:{folder}/uri.db?mode=ro', uri=True); sqlite3.connect(':memory:')\n"
+    )
+    for name in ("there.db", "uri.db"):
+        sqlite3.connect(desk.outside / name).execute("create table a(b)")
+    done = desk.run(text)
+    assert done.returncode == 0, done.stderr
+    assert [Path(read["path"]).name for read in desk.lines("read")] == ["there.db", "uri.db"]
+
+
+def test_paths_of_every_kind_are_taken_and_many_are_counted(desk):
+    text = (
+        "import os, pathlib\nfolder = os.environ['OUTSIDE']\nopen(pathlib.Path(folder, 'labels.txt')).read()\n"
+        "open(os.fsencode(folder) + b'/labels.txt').read(); os.close(os.open(folder + '/labels.txt', os.O_RDONLY))\n"
+        "open(0, closefd=False)\n"
+        "for n in range(130): pathlib.Path(folder, str(n)).hardlink_to(folder + '/labels.txt')\n"
+        "for n in range(130): open(f'{folder}/{n}').read()\n"
+    )
+    done = desk.run(text)
+    assert done.returncode == 0, done.stderr
+    assert len(desk.lines("read")) == audit.MOST_READS
+    assert desk.lines("ran")[-1]["reads"] >= 131
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "import subprocess; subprocess.run(['cat', labels])",
+        "import subprocess; subprocess.run(['/bin/cat', labels], env={}, cwd='/')",
+        "import subprocess; subprocess.run('cat ' + labels, shell=True)",
+        "os.system('cat ' + labels)",
+        "os.posix_spawnp('cat', ['cat', labels], os.environ)",
+        "os.spawnlp(os.P_WAIT, 'cat', 'cat', labels)",
+        "os.execvp('cat', ['cat', labels])",
+    ],
+)
+def test_a_program_that_is_started_is_told_once_however_it_is_started(desk, start):
+    done = desk.run(f"import os; labels = os.environ['OUTSIDE'] + '/labels.txt'\n{start}\n{start}\n")
+    assert "0 1 2" in done.stdout, done.stderr
+    assert set(desk.programs()) == {"cat"}
+    assert len(desk.programs()) == (2 if "spawnlp" in start else 1)  # these are started by two forks
+
+
+def test_what_a_shell_makes_of_more_than_words_is_the_shells(desk):
+    assert desk.run("import os; os.system('cat $OUTSIDE/labels.txt; true'); os.system('exec cat')\n").returncode == 0
+    assert desk.programs() == ["sh"]
+
+
+def test_a_python_that_tells_by_itself_is_no_program_of_another_kind(desk):
+    (desk.code / "script").write_text(f"#!{sys.executable} -u\n{READ}")
+    (desk.code / "script").chmod(0o755)
+    text = (
+        "import subprocess, sys\nfor each in ([sys.executable, '-uW', 'ignore', '-c', '1'], ['./script']):\n"
+        "    subprocess.run(each, check=True)\n"
+    )
+    done = desk.run(text)
+    assert done.returncode == 0, done.stderr
+    assert desk.programs() == []
+    assert len(desk.lines("python")) == 3
+    assert len(desk.lines("read")) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "environ"),
+    [
+        ("'-I'", "None"), ("'-uE'", "None"), ("'-W', 'ignore', '-S'", "None"), ("", "{}"),
+        ("", "os.environ | {'PYTHONPATH': '.'}"),
+    ],
+)  # fmt: skip
+def test_a_python_that_reads_no_path_is_a_program_that_tells_nothing(desk, words, environ):
+    command = f"[sys.executable, {words or repr('-u')}, '-c', '1']"
+    text = f"import os, subprocess, sys\nsubprocess.run({command}, env={environ})\n"
+    assert desk.run(text).returncode == 0
+    assert desk.programs() == [Path(sys.executable).name]
+
+
+def test_tools_of_the_system_are_known_by_their_folder_and_not_by_their_name(desk):
+    text = (
+        "import os, subprocess\nsubprocess.run(['uname']); os.system('mkdir -p out'); os.system('nvidia-smi')\n"
+        "import platform; platform.processor(); import ctypes.util; ctypes.util.find_library('m')\n"
+    )
+    assert desk.run(text).returncode == 0
+    assert desk.programs() == []
+    (desk.code / "uname").symlink_to("/bin/cat")
+    assert desk.run("import subprocess; subprocess.run(['./uname', 'program.py'])\n").returncode == 0
+    assert desk.programs() == ["uname"]
+
+
+def test_git_is_a_tool_only_where_it_shows_no_files(desk):
+    desk.run("import subprocess\nfor each in ('status', 'rev-parse'): subprocess.run(['git', each])\n")
+    assert desk.programs() == []
+    desk.run("import subprocess; subprocess.run(['git', 'clone', 'nowhere'])\n")
+    assert desk.programs() == ["git"]
+
+
+def test_a_program_that_is_not_there_was_not_started(desk):
+    text = "import contextlib, subprocess\nwith contextlib.suppress(OSError): subprocess.run(['not-there'])\n"
+    assert desk.run(text).returncode == 0
+    assert desk.programs() == []
+
+
+def test_names_of_programs_are_bounded(desk):
+    text = (
+        "import os, subprocess\nfor n in range(30):\n    os.symlink('/bin/cat', f'{n:0200}')\n"
+        "    subprocess.run([f'./{n:0200}', '/dev/null'], check=True)\n"
+    )
+    done = desk.run(text)
+    assert done.returncode == 0, done.stderr
+    assert (len(desk.programs()), len(desk.programs()[0])) == (audit.MOST_PROGRAMS, 100)
+
+
+def test_a_shell_that_is_the_rank_is_told_by_the_python_that_it_starts(desk):
+    (desk.code / "program.py").write_text("1\n")
+    done = desk.start(["sh", "-c", f"cat $OUTSIDE/labels.txt; {sys.executable} program.py; true"], desk.environ())
+    assert done.stdout == "0 1 2", done.stderr
+    assert desk.programs() == [Path("/bin/sh").resolve().name]
+
+
+@pytest.mark.parametrize(("folder", "told"), [("site-packages", []), ("of-the-repository", ["cat"])])
+def test_what_torchs_compiler_starts_reads_no_data(desk, folder, told):
+    """Its processes are given another PYTHONPATH."""
+    packages = desk.outside / folder
+    (packages / "torch" / "_inductor").mkdir(parents=True)
+    (packages / "torch" / "__init__.py").touch()
+    (packages / "torch" / "_inductor" / "pool.py").write_text("import subprocess; subprocess.run(['cat', '/dev/null'])")
+    path = os.pathsep.join([desk.environ()["PYTHONPATH"], str(packages)])
+    done = desk.run("import torch._inductor.pool\n", PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr
+    assert desk.programs() == told
+
+
+def test_modules_are_counted_by_origin_and_packages_have_the_version_that_was_imported(desk):
+    import yaml
+
+    (desk.outside / "stray.py").write_text("")
+    (desk.code / "own.py").write_text("")
+    desk.run("import sys, os, own, yaml; sys.path.append(os.environ['OUTSIDE']); import stray\n")
+    (told,) = desk.lines("ran")
+    assert told["packages"]["pyyaml"] == yaml.__version__
+    assert told["modules"]["code"] == 2
+    assert told["elsewhere"] == [["stray", str(desk.outside / "stray.py")]]
+    assert told["last"] is True
+    assert desk.lines("python")[0]["version"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_children_tell_beside_their_parent_however_they_begin(desk):
+    text = (
+        "import multiprocessing, os\ndef read(name): open(os.environ['OUTSIDE'] + '/' + name).read()\n"
+        "if __name__ == '__main__':\n  for how in ('fork', 'spawn'):\n"
+        "    one = multiprocessing.get_context(how).Process(target=read, args=(how + '.txt',))\n"
+        "    one.start(); one.join()\n"
+    )
+    for how in ("fork", "spawn"):
+        (desk.outside / f"{how}.txt").write_text("1")
+    done = desk.run(text)
+    assert done.returncode == 0, done.stderr
+    assert {Path(each["path"]).name for each in desk.lines("read")} == {"fork.txt", "spawn.txt"}
+
+
+def test_a_killed_program_leaves_what_it_told_before(desk):
+    (desk.code / "program.py").write_text(READ + "import sys, time\nwhile True: sys.audit('step'); time.sleep(0.05)\n")
+    program = subprocess.Popen([sys.executable, "program.py"], cwd=desk.code, env=desk.environ())
+    patience = time.monotonic() + 30
+    while not desk.lines("ran") and time.monotonic() < patience:
+        time.sleep(0.1)
+    program.send_signal(signal.SIGKILL)
+    program.wait()
+    assert len(desk.lines("read")) == 1
+    assert desk.lines("ran")[-1]["last"] is False
+
+
+@pytest.mark.parametrize("flag", ["-I", "-S", "-E"])
+def test_a_python_that_reads_no_path_runs_and_tells_nothing(desk, flag):
+    assert desk.run("print(1)\n", flag).stdout == "1\n"
+    assert not desk.told.exists()
+
+
+def test_a_sitecustomize_of_its_own_runs_as_ever_and_the_startup_folder_is_on_no_path(desk):
+    (desk.code / "sitecustomize.py").write_text("import builtins; builtins.ours = 7\n")
+    done = desk.run("import sys, sitecustomize; print(ours, sitecustomize.__file__, *sys.path, sep='\\n')\n")
+    first, second, *path = done.stdout.splitlines()
+    assert (first, second) == ("7", str(desk.code / "sitecustomize.py"))
+    assert str(STARTUP) not in path
+    assert path[:2] == [str(desk.code)] * 2
+
+
+@pytest.mark.parametrize("told", ["/proc/no/such", "/dev/full", "relative"])
+def test_a_report_that_cannot_be_written_breaks_no_program(desk, told):
+    done = desk.run(READ + "print(labels)\n", GANGLINE_RAN=told)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 1 2\n", "")
+
+
+def test_code_of_the_commit_comes_before_packages_and_before_finders_of_editable_installs(desk):
+    (desk.code / "src").mkdir()
+    (desk.code / "src" / "pkg.py").write_text("where = 'commit'\n")
+    (desk.outside / "pkg.py").write_text("where = 'work tree'\n")
+    (desk.code / "sitecustomize.py").write_text("")
+    finder = (
+        "import importlib.util, os, sys\nclass _EditableFinder:\n  @classmethod\n  def find_spec(cls, name, *_):\n"
+        "    if name == 'pkg': return importlib.util.spec_from_file_location(name, os.environ['OUTSIDE'] + '/pkg.py')\n"
+        "sys.meta_path.insert(0, _EditableFinder)\n"
+    )
+    text = (
+        f"import runpy; {READ}\nfrom gangline_startup import _code_first\n_code_first()\nimport pkg; print(pkg.where)\n"
+    )
+    (desk.code / "gangline_startup.py").write_text(finder + (STARTUP / "sitecustomize.py").read_text())
+    assert desk.run(text, path=("src",)).stdout == "commit\n"
+    assert desk.run("import pkg; print(pkg.where)\n", path=("src",)).stdout == "commit\n"
+
+
+def test_a_distribution_is_found_by_name_or_by_the_files_it_lists(tmp_path):
+    for name, files in (("Demo_Thing-1.2", "demo/__init__.py,,\n"), ("spaced-3", "space/one/__init__.py,,\n")):
+        folder = tmp_path / f"{name}.dist-info"
+        folder.mkdir()
+        (folder / "RECORD").write_text(files)
+    root = f"{tmp_path}/"
+    imported = {
+        "demo": f"{root}demo/__init__.py",
+        "space/one": f"{root}space/one/__init__.py",
+        "lone": f"{root}lone.py",
+    }
+    assert audit.versions(imported, [root]) == {
+        "demo": ("demo-thing", "1.2"),
+        "space/one": ("spaced", "3"),
+        "lone": None,
+    }
