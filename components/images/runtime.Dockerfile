@@ -1,1 +1,1 @@
-../../src/gangline/line/build/runtime.Dockerfile
+../../src/gangline/build/runtime.Dockerfile
