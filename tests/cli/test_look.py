@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from tests.report import records
 
-from gangline.errors import GanglineError
+from gangline.errors import GanglineError, UsageError
 from gangline.launch.protocol import GangEvent
 from gangline.report.progress import StageProgress
 from gangline.spec.program_files import OutputFile, Outputs
@@ -189,6 +189,25 @@ def test_logs_that_are_empty_say_so(gangline, monkeypatch):
 class NoLines:
     def logs(self, *_, **__):
         return iter(())
+
+
+def test_logs_of_a_gang_that_was_swept_come_from_the_store(gangline, desk, monkeypatch):
+    monkeypatch.setattr("gangline.cli.commands.logs.open_launcher", lambda *_, **__: Swept())
+    assert "no gang" in message(gangline("logs", records.THIS_RUN))
+    store, prefix = open_store(f"file:{desk / '.gangline' / 'store'}"), records.refused().gang_prefix
+    store.put(f"{prefix}/logs/1.log", b"one\ntwo\n")
+    store.put(f"{prefix}/evaluate/logs/0.log", b"other\n")
+    assert gangline("logs", records.THIS_RUN, "--all").stdout == "r01│ one\nr01│ two\n"
+    assert gangline("logs", records.THIS_RUN, "--role", "evaluate").stdout == "r00│ other\n"
+    assert "--all prints what each one left" in message(gangline("logs", records.THIS_RUN, "--failed"))
+
+
+class Swept:
+    def logs(self, *_, **__):
+        raise UsageError("there is no gang")
+
+    def collect(self, _):
+        raise UsageError("there is no gang")
 
 
 def test_logs_need_a_gang_known_ranks_and_a_while_that_reads(gangline):

@@ -35,17 +35,18 @@ class Killed(BaseException):
 
 
 class Stand:
-    """Servers of so many cores, `{name: cores}`; every pod takes one core."""
+    """Servers of so many cores, `{name: cores}`; every pod takes one core. Each tenant has a stand, on one server."""
 
-    def __init__(self, cores, *, serve=(), labels=None):
-        self.api = FakeApi(serve=serve)
+    def __init__(self, cores, *, serve=(), labels=None, namespace="gangs", server=None, **placer):
+        self.namespace = namespace
+        self.api = FakeApi(namespace, serve=serve, server=server)
         self.jobs = JobController(self.api)
         self.server = self.api.server
         self.now = datetime.now(UTC)
         self.server.now = lambda: self.now
-        self.placing = FakeApi(server=self.server)
+        self.placing = FakeApi(namespace, server=self.server)
         """The placer's own connection: hooks and calls of nobody else."""
-        self.placer = Placer(self.placing, holder="one")
+        self.placer = Placer(self.placing, holder="one", **placer)
         self.refusing = {}
         self.most_pods = 99
         """Of each gang; the Job controller is slow with the others."""
@@ -70,7 +71,8 @@ class Stand:
             CPU, name=name, run=name, num_nodes=num_pods, procs_per_node=1, secrets=(),
             resources=Resources(cpus=1, memory_bytes=10**6, shm_bytes=0), **more,
         )  # fmt: skip
-        how = setting(podset, pod=PodTable(disk_bytes=1e6, tolerate=tolerate), route="gates")
+        pod = PodTable(disk_bytes=1e6, tolerate=tolerate)
+        how = setting(podset, namespace=self.namespace, pod=pod, route="gates")
         how = replace(how, now=self.now)
         rendered = render_as(kind, how)
         for path, body in rendered.before:
@@ -79,13 +81,13 @@ class Stand:
         self.api.patch(f"{rendered.root_path}/{name}", rendered.release)
 
     def root(self, name="g"):
-        return self.api.get(f"/apis/batch/v1/namespaces/gangs/jobs/{name}")
+        return self.api.get(f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{name}")
 
     def waits(self, name="g"):
         return self.root(name)["metadata"]["annotations"].get("gangline/waits")
 
     def pods(self, name="g"):
-        found = self.api.items("/api/v1/namespaces/gangs/pods", labels=f"gangline/gang={name}")[0]
+        found = self.api.items(f"/api/v1/namespaces/{self.namespace}/pods", labels=f"gangline/gang={name}")[0]
         return {int(pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]): pod for pod in found}
 
     def bound(self, name="g"):
@@ -133,7 +135,7 @@ class Stand:
         for pod in self._all_pods():
             rank = int(pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"])
             if rank >= self.most_pods and pod["spec"].get("schedulingGates"):
-                self.server.store.remove(("pods", "gangs", pod["metadata"]["name"]))
+                self.server.store.remove(("pods", self.namespace, pod["metadata"]["name"]))
 
     def lose(self, name, rank):
         """Its server evicts a pod: disruption, so that the Job makes another."""
@@ -144,7 +146,7 @@ class Stand:
         }
         self._write(pod)
         self.jobs.step()
-        self.server.store.remove(("pods", "gangs", pod["metadata"]["name"]))
+        self.server.store.remove(("pods", self.namespace, pod["metadata"]["name"]))
 
     def end(self, name):
         for pod in self.pods(name).values():
@@ -155,7 +157,7 @@ class Stand:
     def used(self):
         """Cores taken on each server by pods that are bound there."""
         taken = {}
-        for pod in self._all_pods():
+        for pod in self.api.items("/api/v1/pods")[0]:
             if pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed"):
                 taken[pod["spec"]["nodeName"]] = taken.get(pod["spec"]["nodeName"], 0) + 1
         return taken
@@ -188,12 +190,12 @@ class Stand:
         self._write(pod)
 
     def _all_pods(self):
-        return self.api.items("/api/v1/namespaces/gangs/pods")[0]
+        return self.api.items(f"/api/v1/namespaces/{self.namespace}/pods")[0]
 
     def _write(self, pod):
-        found = self.server.store.get(("pods", "gangs", pod["metadata"]["name"]))
+        found = self.server.store.get(("pods", self.namespace, pod["metadata"]["name"]))
         if found is not None:
-            self.server.write(("pods", "gangs", pod["metadata"]["name"]), {**found, **pod})
+            self.server.write(("pods", self.namespace, pod["metadata"]["name"]), {**found, **pod})
 
 
 def watch_over(stand, api=None):
@@ -219,8 +221,10 @@ def demand_no_server_twice(stand):
     for gang, text in (ledger.get("data") or {}).items():
         for server in json.loads(text)["servers"]:
             taken.setdefault(server, {}).setdefault(gang, [0, 0])[0] += 1
-    for pod in store.all_of(stand.server.kind("pods"), "gangs"):
+    for pod in store.all_of(stand.server.kind("pods"), ""):
         server, gang = pod["spec"].get("nodeName"), pod["metadata"]["labels"]["gangline/gang"]
+        if pod["metadata"]["namespace"] != "gangs":
+            gang = f"{pod['metadata']['namespace']}.{gang}"
         if server and pod["status"]["phase"] not in ("Succeeded", "Failed"):
             taken.setdefault(server, {}).setdefault(gang, [0, 0])[1] += 1
     for server, gangs in taken.items():

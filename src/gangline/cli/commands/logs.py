@@ -1,16 +1,18 @@
 """`gangline logs`: what ranks wrote, from the gang while it is there, else from the store."""
 
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Annotated
 
 import typer
 
 from gangline.cli.options import HERE, JsonOption, LastRunArgument, RepoOption, SiteOption
 from gangline.cli.terminal import say
-from gangline.cli.workspace import open_workspace
+from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import UsageError
 from gangline.launch.protocol import Launcher, LogLine
 from gangline.line.gangs.launchers import open_launcher
-from gangline.line.gangs.logs import gang_of_role, seconds_of
+from gangline.line.gangs.logs import gang_of_role, lines_left, seconds_of
 from gangline.line.request.targets import site_of
 from gangline.report.text import visible
 from gangline.sanitize import to_json
@@ -38,13 +40,28 @@ def command(
     launcher = open_launcher(desk.repo, site=site_of(record, desk.site), environ=desk.environ, store=desk.store)
     gang = gang_of_role(record, role)
     ranks = _failed_rank(launcher, record, gang) if failed else None if every else read_ranks(rank)
-    lines = launcher.logs(gang, ranks=ranks, since_seconds=seconds_of(since), follow=follow)
+    since_seconds = seconds_of(since)
+    try:
+        lines: Iterable[LogLine] = launcher.logs(gang, ranks=ranks, since_seconds=since_seconds, follow=follow)
+    except UsageError as error:
+        lines = _left(desk, record, role, ranks=ranks, unknown=error)
     width = len(str(max(record.plan.world_size - 1, 10))) if record.plan else 2
     line = None
     for line in lines:
         say(_json_line(line) if json else f"r{line.rank:0{width}d}│ {visible(line.text)}")
     if line is None:
         say(f"no line of these ranks yet; gangline show {record.run.id} says where it stands", err=True)
+
+
+def _left(
+    desk: Workspace, record: Record, role: str, *, ranks: Sequence[int] | None, unknown: UsageError
+) -> Iterable[LogLine]:
+    """Of a gang that the launcher does not know any more, as it was swept; raises `unknown` where it left nothing."""
+    lines = lines_left(desk.store, record, role, ranks=ranks)
+    first = next(lines, None)
+    if first is None:
+        raise unknown
+    return chain([first], lines)
 
 
 def read_ranks(text: str | None) -> tuple[int, ...]:
@@ -57,7 +74,10 @@ def read_ranks(text: str | None) -> tuple[int, ...]:
 
 
 def _failed_rank(launcher: Launcher, record: Record, gang: str) -> tuple[int, ...]:
-    culprit = launcher.collect(gang).culprit
+    try:
+        culprit = launcher.collect(gang).culprit
+    except UsageError as error:
+        raise UsageError(f"{error}; which rank failed first went with it: --all prints what each one left") from error
     if culprit is None:
         raise UsageError(f"no rank of {record.run.id} failed; leave --failed out, or use --all")
     return (culprit,)

@@ -19,4 +19,5 @@ def command(*, repo: RepoOption = HERE, site: SiteOption = None, alive: AliveOpt
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
     told = {"passed": partial(touch, alive)} if alive else {}
-    run_placer(open_cluster(desk.site, desk.environ), holder=this_process(), stop=over, **told)
+    cluster, ledger = open_cluster(desk.site, desk.environ), desk.site.launch.ledger
+    run_placer(cluster, holder=this_process(), stop=over, ledger=ledger, **told)

@@ -230,7 +230,8 @@ class KubernetesLauncher:
         """Gangs behind gates need somebody who places them: a driver does, where no placer serves the cluster."""
         if self._facts.placer or choose_route(root.podset(), self._launch, self._facts) != "gates":
             return None
-        placer = Placer(self._api, holder=f"follower of {root.object['metadata']['name']}")
+        holder = f"follower of {root.object['metadata']['name']}"
+        placer = Placer(self._api, holder=holder, ledger=self._launch.ledger)
         return lambda: placer.step(datetime.now(UTC))
 
 

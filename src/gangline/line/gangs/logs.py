@@ -2,9 +2,10 @@
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gangline.errors import UsageError
+from gangline.launch.protocol import LogLine
 from gangline.spec.identity import seed_gangs
 from gangline.spec.output_limits import MOST_LOG_BYTES
 from gangline.spec.record import Record
@@ -47,6 +48,13 @@ def seconds_of(text: str | None) -> float | None:
     if match is None:
         raise UsageError(f"wanted a while such as 90s, 5m, 2h or 1d, found --since {text}")
     return float(match[1]) * _UNITS[match[2]]
+
+
+def lines_left(store: ObjectStore, record: Record, role: str, *, ranks: Sequence[int] | None) -> Iterator[LogLine]:
+    """What the pods of a role left in the store, of some ranks or of all: a gang that was swept has nothing else."""
+    for rank in range(record.plan.world_size if record.plan else 0) if ranks is None else ranks:
+        for text in stored_lines(store, record.gang_prefix, role, rank):
+            yield LogLine(rank=rank, text=text, source="store")
 
 
 def stored_lines(store: ObjectStore, prefix: str, role: str, rank: int) -> Iterator[str]:

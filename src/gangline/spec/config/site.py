@@ -50,6 +50,8 @@ class LaunchTable:
     """Kubernetes object of a gang; job where the cluster serves no trainjobs."""
     route: Literal["auto", "gates", "kueue", "none"] = "auto"
     """Who starts a gang of several pods whole: our placer, Kueue, or nobody; auto: Kueue where it has a topology."""
+    ledger: str | None = None
+    """Namespace of our placer's ledger; none: that of the gangs. Namespaces whose gangs share servers name one."""
     runtime: str | None = None
     """ClusterTrainingRuntime that an administrator keeps; none: a runtime of its own for every gang."""
     context: str | None = None

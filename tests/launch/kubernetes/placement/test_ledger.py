@@ -85,3 +85,23 @@ def test_a_pod_that_requests_more_than_promised_leaves_nothing_negative():
 def test_pools_have_ledgers_of_their_own(api):
     write_ledger(api, read_ledger(api, "fast").with_promise("g", promise("a")))
     assert (read_ledger(api).promises, list(read_ledger(api, "fast").promises)) == ({}, ["g"])
+
+
+def test_namespaces_that_share_a_ledger_see_each_others_promises_and_keep_them():
+    first = FakeApi("gangs")
+    second = FakeApi("gangs-b", server=first.server)
+    write_ledger(first, read_ledger(first).with_promise("g", promise("a")))
+    write_ledger(second, read_ledger(second, namespace="gangs").with_promise("g", promise("b")))
+    assert sorted(first.get(ledger_path("gangs"))["data"]) == ["g", "gangs-b.g"]
+    mine, theirs = read_ledger(first), read_ledger(second, namespace="gangs")
+    assert (mine.promises, mine.others) == ({"g": promise("a")}, {"gangs-b.g": promise("b")})
+    assert (theirs.promises, theirs.others) == ({"g": promise("b")}, {"gangs.g": promise("a")})
+    write_ledger(first, mine.without(["g"]))
+    assert read_ledger(second, namespace="gangs").promises == {"g": promise("b")}
+
+
+def test_what_other_namespaces_are_promised_is_outstanding_as_long_as_it_counts():
+    ledger = PlacementLedger(promises={"g": promise("a")}, others={"b.g": promise("a", "c"), "b.over": promise("c")})
+    bound = {("b.g", "c"): {"cpu": 1000, "pods": 1}}
+    left = ledger.outstanding(bound, counts=lambda gang, _: gang != "b.over")
+    assert {server: amounts["cpu"] for server, amounts in left.items()} == {"a": 2000, "c": 0}

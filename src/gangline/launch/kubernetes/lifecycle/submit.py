@@ -65,7 +65,7 @@ class Submitter:
                 since = root.object["metadata"]["deletionTimestamp"]
                 raise CapacityError(
                     f"gang {podset.name}: an earlier one is being deleted since {since} and does not go;"
-                    f" see what holds it: kubectl get pods -l gangline/gang={podset.name}"
+                    f" see what holds it: kubectl -n {self.api.namespace} get pods -l gangline/gang={podset.name}"
                 )
             time.sleep(POLL_SECONDS)
         return root

@@ -4,6 +4,7 @@ Every write of a root is tested on what was read, so that of two placers one suc
 first needed: a cycle without work reads neither nodes nor pods.
 """
 
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +24,8 @@ from gangline.launch.kubernetes.state.roots import Root
 
 REMEMBER_SECONDS = 600.0
 """How long a server that refused a gang is not offered to it again."""
+SPREAD_SECONDS = 120
+"""So much longer at most, by the gang's name: two that refused each other's servers do not try again together."""
 
 What = Literal["promised", "opened", "whole", "replaced", "refused", "dropped", "suspended", "waits"]
 
@@ -61,7 +64,7 @@ class CycleContext:
 
     @cached_property
     def fleet(self) -> PoolState:
-        return read_pool_state(self.api, self.ledger.pool)
+        return read_pool_state(self.api, self.ledger.pool, at=self.now)
 
     @cached_property
     def nodes(self) -> dict[str, str]:
@@ -122,7 +125,10 @@ class CycleContext:
 
     def refused(self, gang: QueuedGang) -> dict[str, str]:
         """Servers that refused it not long ago, and why."""
-        if gang.refusal is None or self.age(gang.refusal.at) > REMEMBER_SECONDS:
+        if gang.refusal is None:
+            return {}
+        spread = zlib.crc32(f"{self.api.namespace}/{gang.name}".encode()) % SPREAD_SECONDS
+        if self.age(gang.refusal.at) > REMEMBER_SECONDS + spread:
             return {}
         return gang.refusal.servers
 

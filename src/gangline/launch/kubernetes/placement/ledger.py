@@ -3,10 +3,13 @@
 One ConfigMap a pool, a key a gang. A placer reads it **before** nodes, pods and roots, and writes it by
 compare-and-set: of a promise that was dropped before the read the gang is gone, or suspended, in what is read after; a
 promise made since refuses the write. So no server is promised twice, whatever placers are alive, slow or dead.
+
+Namespaces whose gangs share servers share a ledger, in one of them or elsewhere. A key without a dot is a gang of the
+ledger's own namespace, `NAMESPACE.GANG` one of another; a placer changes the promises of its own namespace alone.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from gangline.errors import CapacityError, IntegrityError
@@ -45,10 +48,14 @@ class Reservation:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlacementLedger:
     pool: str = ""
+    namespace: str = ""
+    """Where it lies."""
     version: str | None = None
     """Resource version it was read at; None: there is no such object yet."""
     promises: Mapping[str, Reservation] = field(default_factory=dict)
-    """By gang."""
+    """Of the placer's own namespace, by gang."""
+    others: Mapping[str, Reservation] = field(default_factory=dict)
+    """Of other namespaces, by `NAMESPACE.GANG`."""
 
     def with_promise(self, gang: str, promise: Reservation) -> "PlacementLedger":
         return replace(self, promises={**self.promises, gang: promise})
@@ -57,14 +64,21 @@ class PlacementLedger:
         gone = set(gangs)
         return replace(self, promises={gang: each for gang, each in self.promises.items() if gang not in gone})
 
-    def outstanding(self, bound: Mapping[tuple[str, str], Amounts]) -> dict[str, dict[str, int]]:
+    def outstanding(
+        self,
+        bound: Mapping[tuple[str, str], Amounts],
+        *,
+        counts: Callable[[str, Reservation], bool] = lambda *_: True,
+    ) -> dict[str, dict[str, int]]:
         """By server: promised, but not yet requested by pods that are bound there.
 
         Args:
-            bound: Requests of the pods of (gang, server) that are bound.
+            bound: Requests of the pods of (gang, server) that are bound; gangs of other namespaces as in `others`.
+            counts: Whether a promise of `others` still holds its servers.
         """
         rest: dict[str, dict[str, int]] = {}
-        for gang, promise in self.promises.items():
+        others = {gang: each for gang, each in self.others.items() if counts(gang, each)}
+        for gang, promise in {**self.promises, **others}.items():
             for server, promised in _by_server(promise).items():
                 missing = subtract(promised, bound.get((gang, server), {}))
                 rest[server] = add(rest.get(server, {}), {name: max(0, left) for name, left in missing.items()})
@@ -79,18 +93,27 @@ def ledger_name(pool: str = "") -> str:
     return f"gangline-ledger-{pool}" if pool else "gangline-ledger"
 
 
-def read_ledger(api: KubernetesApi, pool: str = "") -> PlacementLedger:
-    """The ledger of `pool` as it stands; an absent one is empty.
+def read_ledger(api: KubernetesApi, pool: str = "", *, namespace: str | None = None) -> PlacementLedger:
+    """The ledger of `pool` as it stands in `namespace`, by default that of the gangs; an absent one is empty.
 
     Raises:
         IntegrityError: Somebody else wrote into it; nothing is placed until it is removed, which loses nothing.
     """
-    found = api.get(ledger_path(api.namespace, pool))
+    lies_in = namespace or api.namespace
+    found = api.get(ledger_path(lies_in, pool))
     if found is None:
-        return PlacementLedger(pool=pool)
-    data = found.get("data") or {}
-    promises = {gang: _read(gang, text, api.namespace, pool) for gang, text in sorted(data.items())}
-    return PlacementLedger(pool=pool, version=found["metadata"]["resourceVersion"], promises=promises)
+        return PlacementLedger(pool=pool, namespace=lies_in)
+    promises: dict[str, Reservation] = {}
+    others: dict[str, Reservation] = {}
+    for key, text in sorted((found.get("data") or {}).items()):
+        promise = _read(key, text, lies_in, pool)
+        holder, _, gang = key.rpartition(".")
+        if (holder or lies_in) == api.namespace:
+            promises[gang] = promise
+        else:
+            others[f"{holder or lies_in}.{gang}"] = promise
+    version = found["metadata"]["resourceVersion"]
+    return PlacementLedger(pool=pool, namespace=lies_in, version=version, promises=promises, others=others)
 
 
 def write_ledger(api: KubernetesApi, ledger: PlacementLedger) -> PlacementLedger:
@@ -101,11 +124,11 @@ def write_ledger(api: KubernetesApi, ledger: PlacementLedger) -> PlacementLedger
         CapacityError: It would be larger than an object may be.
         Away: Whether it was written is not known: read all anew.
     """
-    body = _object(api.namespace, ledger)
+    body = _object(ledger, of=api.namespace)
     if ledger.version is None:
-        written = api.create(f"/api/v1/namespaces/{api.namespace}/configmaps", body)
+        written = api.create(f"/api/v1/namespaces/{ledger.namespace}/configmaps", body)
     else:
-        answer = api.replace(ledger_path(api.namespace, ledger.pool), body)
+        answer = api.replace(ledger_path(ledger.namespace, ledger.pool), body)
         if answer is None:
             raise ApiConflict(
                 f"{ledger_name(ledger.pool)} was deleted since it was read; it is written anew at the next step"
@@ -114,8 +137,11 @@ def write_ledger(api: KubernetesApi, ledger: PlacementLedger) -> PlacementLedger
     return replace(ledger, version=written["metadata"]["resourceVersion"])
 
 
-def _object(namespace: str, ledger: PlacementLedger) -> Object:
-    data = {gang: canonical(each).decode() for gang, each in sorted(ledger.promises.items())}
+def _object(ledger: PlacementLedger, *, of: str) -> Object:
+    """`of`: the namespace whose gangs are in `promises`."""
+    namespace = ledger.namespace
+    held = {f"{of}.{gang}": each for gang, each in ledger.promises.items()} | dict(ledger.others)
+    data = {key.removeprefix(f"{namespace}."): canonical(each).decode() for key, each in sorted(held.items())}
     size = sum(len(gang) + len(text.encode()) for gang, text in data.items())
     if size > MOST_BYTES:
         raise CapacityError(

@@ -27,13 +27,21 @@ log = structlog.get_logger()
 
 
 class Placer:
-    """Any number of them may step at once: what one promised the others see, or their write is refused."""
+    """Any number of them may step at once: what one promised the others see, or their write is refused.
 
-    def __init__(self, api: KubernetesApi, *, holder: str, choose: ServerSelector = select_servers) -> None:
+    Those of other namespaces, too, where they share a ledger: `ledger` is the namespace it lies in, by default the
+    placer's own.
+    """
+
+    def __init__(
+        self, api: KubernetesApi, *, holder: str, ledger: str | None = None, choose: ServerSelector = select_servers
+    ) -> None:
         self._api = api
         self._holder = holder
+        self._ledger = ledger
         self._choose = choose
         self._gangs = QueuedGangs(api)
+        self._promised: set[str] = set()
 
     def step(self, now: datetime) -> list[Placed]:
         """One pass over all marked gangs of the namespace; waits for nothing.
@@ -46,7 +54,7 @@ class Placer:
         gangs, unreadable = self._gangs.read()
         placed = [said for each in unreadable if (said := self._tell(each))]
         damaged: IntegrityError | None = None
-        for pool in sorted({gang.wanted.pool for gang in gangs}):
+        for pool in sorted({gang.wanted.pool for gang in gangs} | self._promised):
             try:
                 placed += self._round(pool, now)
             except ApiConflict as error:
@@ -58,10 +66,14 @@ class Placer:
         return placed
 
     def _round(self, pool: str, now: datetime) -> list[Placed]:
-        ledger = read_ledger(self._api, pool)  # before the roots: see `ledger`
+        ledger = read_ledger(self._api, pool, namespace=self._ledger)  # before the roots: see `ledger`
         gangs = [gang for gang in self._gangs.read()[0] if gang.wanted.pool == pool]
         turn = CycleContext(self._api, ledger, holder=self._holder, now=now)
         run_scheduling_cycle(turn, gangs, self._choose)
+        if turn.ledger.promises:
+            self._promised.add(pool)  # looked at again when its last gang has ended: others may wait for the servers
+        else:
+            self._promised.discard(pool)
         return turn.placed
 
     def _tell(self, bad: UnreadableGang) -> Placed | None:
@@ -70,14 +82,19 @@ class Placer:
 
 
 def run_placer(
-    api: KubernetesApi, *, holder: str, stop: threading.Event, passed: Callable[[], object] = lambda: None
+    api: KubernetesApi,
+    *,
+    holder: str,
+    stop: threading.Event,
+    ledger: str | None = None,
+    passed: Callable[[], object] = lambda: None,
 ) -> None:
     """Place gangs until `stop`; a second placer of the namespace stands by. `passed` is called after each pass.
 
     Raises:
         Denied: This account lacks a right.
     """
-    placer, seconds = Placer(api, holder=holder), IDLE_SECONDS
+    placer, seconds = Placer(api, holder=holder, ledger=ledger), IDLE_SECONDS
     while not stop.wait(seconds):
         now = datetime.now(UTC)
         try:

@@ -2,29 +2,38 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
 from gangline.launch.kubernetes.objects.render_context import GANG
 from gangline.launch.kubernetes.placement.gang_request import GangRequest
-from gangline.launch.kubernetes.placement.ledger import PlacementLedger
+from gangline.launch.kubernetes.placement.ledger import PlacementLedger, Reservation
+from gangline.launch.kubernetes.placement.queued_gangs import read_time
 from gangline.launch.kubernetes.placement.resources import Amounts, add, pod_needs, slots, subtract
 from gangline.launch.kubernetes.placement.server_selection import ServerCapacity
 from gangline.launch.kubernetes.placement.servers import NODES, PODS, ServerFacts, refusal, survey
 from gangline.launch.kubernetes.state.pods import is_over, pods_path
 from gangline.spec.gang.podset import PlacedServer
 
+NEW_SECONDS = 120.0
+"""A promise of another namespace counts so long before its pods are there: its placer unsuspends it next."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PoolState:
     servers: Mapping[str, ServerFacts]
     bound: Mapping[tuple[str, str], Amounts]
-    """Requests of the pods of (gang, server) that are bound there."""
+    """Requests of the pods of (gang, server) that are bound there; a gang of another namespace as `NAMESPACE.GANG`."""
+    living: frozenset[str] | None
+    """Gangs of other namespaces that have pods; None: this account may not list them."""
+    at: datetime
+    """When it was read."""
 
     def rooms(
         self, wanted: GangRequest, ledger: PlacementLedger, *, refused: Mapping[str, str] | None = None
     ) -> tuple[ServerCapacity, ...]:
         """How many pods of `wanted` each server takes beside all promises of `ledger`; none where it refused before."""
-        promised = ledger.outstanding(self.bound)
+        promised = ledger.outstanding(self.bound, counts=self.counts)
         return tuple(_room(each, wanted, promised.get(each.name, {}), refused or {}) for each in self.servers.values())
 
     def where(self, name: str) -> PlacedServer:
@@ -32,8 +41,13 @@ class PoolState:
         found = self.servers.get(name)
         return PlacedServer(name=name, group=found.group, block=found.block) if found else PlacedServer(name=name)
 
+    def counts(self, gang: str, promise: Reservation) -> bool:
+        """Whether a promise of another namespace still holds: its own placer may drop it late, or never."""
+        is_new = not promise.whole and (self.at - read_time(promise.since)).total_seconds() < NEW_SECONDS
+        return is_new or self.living is None or gang in self.living
 
-def read_pool_state(api: KubernetesApi, pool: str) -> PoolState:
+
+def read_pool_state(api: KubernetesApi, pool: str, *, at: datetime) -> PoolState:
     """The servers of `pool` beside the pods of everybody.
 
     Raises:
@@ -41,26 +55,32 @@ def read_pool_state(api: KubernetesApi, pool: str) -> PoolState:
     """
     nodes = api.items(NODES)[0]
     try:
-        pods = api.items(PODS)[0]
+        pods, all_seen = api.items(PODS)[0], True
     except ApiForbidden:  # then only our own are seen; a server that others fill refuses, and is remembered
-        pods = api.items(pods_path(api))[0]
-    return pool_state_of(nodes, pods, namespace=api.namespace, pool=pool)
-
-
-def pool_state_of(nodes: list[Object], pods: list[Object], *, namespace: str, pool: str) -> PoolState:
+        pods, all_seen = api.items(pods_path(api))[0], False
     everyone = survey(nodes, pods)
-    hosts = {each.node: each.name for each in everyone}
+    bound, living = _gangs(pods, {each.node: each.name for each in everyone}, namespace=api.namespace)
+    servers = {each.name: each for each in everyone if each.pool == pool}
+    return PoolState(servers=servers, bound=bound, living=living if all_seen else None, at=at)
+
+
+def _gangs(
+    pods: list[Object], hosts: Mapping[str, str], *, namespace: str
+) -> tuple[dict[tuple[str, str], Amounts], frozenset[str]]:
+    """What their bound pods request, by gang and server; and those of other namespaces that have pods at all."""
     bound: dict[tuple[str, str], Amounts] = {}
+    living = set()
     for pod in pods:
         metadata, node = pod["metadata"], pod["spec"].get("nodeName")
         gang = (metadata.get("labels") or {}).get(GANG)
-        if gang is None or metadata.get("namespace") != namespace:
+        if gang is None or is_over(pod):
             continue
-        if node in hosts and not is_over(pod):
-            key = gang, hosts[node]
-            bound[key] = add(bound.get(key, {}), pod_needs(pod["spec"]))
-    servers = {each.name: each for each in everyone if each.pool == pool}
-    return PoolState(servers=servers, bound=bound)
+        if metadata.get("namespace") != namespace:
+            gang = f"{metadata.get('namespace')}.{gang}"
+            living.add(gang)
+        if node in hosts:
+            bound[gang, hosts[node]] = add(bound.get((gang, hosts[node]), {}), pod_needs(pod["spec"]))
+    return bound, frozenset(living)
 
 
 def _room(server: ServerFacts, wanted: GangRequest, promised: Amounts, refused: Mapping[str, str]) -> ServerCapacity:

@@ -132,8 +132,16 @@ def _unsuspend(turn: CycleContext, gang: QueuedGang, promise: Reservation) -> No
 
 
 def _holders(turn: CycleContext) -> str:
-    """Who holds most servers of the pool, largest first."""
+    """Who holds most servers of the pool, largest first; of other namespaces their number alone."""
     held = {name: len(set(promise.servers)) for name, promise in turn.ledger.promises.items()}
     largest = sorted(held, key=lambda name: (-held[name], name))[:NAMED_HOLDERS]
-    named = ", ".join(f"{name} holds {held[name]} {'server' if held[name] == 1 else 'servers'}" for name in largest)
-    return f"; {named}" if named else ""
+    told = [f"{name} holds {_servers(held[name])}" for name in largest]
+    others = [promise for gang, promise in turn.ledger.others.items() if turn.fleet.counts(gang, promise)]
+    if others:
+        number = len({server for promise in others for server in promise.servers})
+        told.append(f"{_servers(number)} promised to other namespaces")
+    return f"; {', '.join(told)}" if told else ""
+
+
+def _servers(number: int) -> str:
+    return "1 server" if number == 1 else f"{number} servers"

@@ -63,6 +63,7 @@ def _starting(seen: Snapshot) -> WaitingReason:
     if running < seen.num_nodes:
         return WaitingReason(kind="starting", sentence=f"{running} of {seen.num_nodes} pods have started")
     waits = counted(seen.num_nodes - seen.num_up, "pod", "pods")
-    gang = ((seen.root or {})["metadata"].get("labels") or {}).get(GANG, "NAME")
-    sentence = f"all pods run; ranks of {waits} have not joined yet; kubectl logs -l {GANG}={gang} shows what they do"
-    return WaitingReason(kind="joining", sentence=sentence)
+    metadata = (seen.root or {})["metadata"]
+    gang, namespace = (metadata.get("labels") or {}).get(GANG, "NAME"), metadata.get("namespace", "NAMESPACE")
+    look = f"kubectl -n {namespace} logs -l {GANG}={gang} shows what they do"
+    return WaitingReason(kind="joining", sentence=f"all pods run; ranks of {waits} have not joined yet; {look}")
