@@ -6,7 +6,7 @@ from gangline import errors
 
 
 def every_class():
-    return [each for each in vars(errors).values() if isinstance(each, type)]
+    return [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.GanglineError)]
 
 
 @pytest.mark.parametrize(

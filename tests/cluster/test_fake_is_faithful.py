@@ -23,7 +23,7 @@ def test_fake_and_real_server_answer_alike(cluster, namespace):
 def test_script_meets_every_answer_that_callers_act_on():
     answers = dict(fake_answers())
     classes = {answer[0] for answer in answers.values() if isinstance(answer, tuple)}
-    assert classes == {"Conflict", "Refused"}
+    assert classes == {"ApiConflict", "ApiRejected"}
     assert answers["what it owned goes"] is True
     assert answers["watch by label"] == [("added", "w"), ("modified", "w"), ("deleted", "w")]
     assert answers["it was for show"] is None

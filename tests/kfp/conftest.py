@@ -3,6 +3,7 @@
 import pytest
 from tests.kfp import stub as pipelines
 from tests.kfp.pods import IMAGE, Pods
+from tests.line import conftest as line_conftest
 
 from gangline.kfp import server_runner, task_config
 from gangline.line.gangs import launchers
@@ -10,6 +11,8 @@ from gangline.line.stages import model_inspection
 from gangline.signing.keys import signing_key
 from gangline.spec.config.site import KfpTable, Site, StoreTable
 from gangline.storage import site_paths
+
+desk = line_conftest.desk
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ MOVED = frozenset({
     "all_gather_into_tensor", "all_gather_single", "reduce_scatter_tensor", "reduce_scatter_single", "GradBucket",
 })  # fmt: skip
 """They have one name before torch 2.15 and another from then on, or are not public yet."""
-MEASURING = ("train/estimate/",)
+MEASURING = ("measure/",)
 """Never runs in a rank: it takes apart what torch does, by tools that torch keeps to itself."""
 UNUSED = {
     "FullyShardedDataParallel": "FSDP1: post accumulate grad hooks cannot be registered on non-leaf tensors",

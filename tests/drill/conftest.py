@@ -1,0 +1,5 @@
+"""Fixtures of a model repository with a store of its own."""
+
+from tests.line.conftest import desk
+
+__all__ = ["desk"]
