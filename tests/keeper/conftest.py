@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from gangline.keeper.ipc.heartbeat import peek
 from gangline.procfs import with_variable
 from gangline.spec.codec import from_json
 from gangline.spec.gang.status import GangEnd
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Plan, ProgramSpec, Recovery
-from gangline.train.heartbeat import peek
 
 PATIENCE_SECONDS = 60.0
 

@@ -110,7 +110,7 @@ def at_step(home: Path, rank: int, step: int, *, timeout_seconds: float) -> int:
 
 
 def last_step(home: Path, rank: int) -> int | None:
-    """Last step that the heartbeat of `rank` tells of; layout in `train.heartbeat`, which launchers do not import."""
+    """Last step in the heartbeat of `rank`, whose layout `keeper.ipc.heartbeat` defines (no import of launchers)."""
     folder = GangFolder(home)
     data = folder.read_inside(folder.inside / "heartbeat" / str(rank)) or b""
     step = int.from_bytes(data[16:24], sys.byteorder, signed=True)

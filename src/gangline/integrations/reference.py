@@ -22,7 +22,7 @@ Generated from the code; `make schemas` regenerates it.
 PLACES = {
     "Loss": "train/task.py", "ParallelHints": "train/task.py", "Task": "train/task.py",
     "Program": "train/api/program.py",
-    "Session": "train/api/session.py", "parallelize": "train/api/session.py", "heartbeat": "train/heartbeat.py",
+    "Session": "train/api/session.py", "parallelize": "train/api/session.py", "heartbeat": "keeper/ipc/heartbeat.py",
 }  # fmt: skip
 """Where each public name of `gangline.train` is written; the protocol `Task` is what a task is held against."""
 LIBRARIES = ("transformers", "lightning", "accelerate")

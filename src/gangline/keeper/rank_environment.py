@@ -14,11 +14,11 @@ from pathlib import Path
 
 from gangline.keeper.coordination.world_size import GangShape
 from gangline.keeper.ipc.environment import OWN_NAME, TORCHRUN, KeeperEnvironment
-from gangline.keeper.logs.journal import replace_file
 from gangline.keeper.logs.log_files import write_generation_header
 from gangline.keeper.ranks.rank_processes import RankStart
 from gangline.spec.plan import Plan
 from gangline.spec.python_environment import CODE_PATH, code_folders, python_path
+from gangline.storage.folder.durable_files import replace_file
 
 JAX_PORT, FIRST_TF_PORT = 29_599, 29_600
 _LOWEST, _PORTS, _A_GANG = 10_000, 20_000, 80

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gangline.keeper.ipc.heartbeat import peek
 from gangline.procfs import with_variable
 from gangline.spec.codec import from_json
 from gangline.spec.gang.status import GangEnd
 from gangline.spec.plan import Plan
-from gangline.train.heartbeat import peek
 
 PATIENCE_SECONDS = 60.0
 KEY = b"k" * 32

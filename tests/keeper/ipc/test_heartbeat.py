@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 
-from gangline.train.heartbeat import NO_STEP, HeartbeatReader, HeartbeatWriter, peek
+from gangline.keeper.ipc.heartbeat import NO_STEP, HeartbeatReader, HeartbeatWriter, peek
 
 
 def test_reader_sees_every_word_of_the_writer(tmp_path):

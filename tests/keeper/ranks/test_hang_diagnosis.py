@@ -7,9 +7,9 @@ import time
 import pytest
 from tests.train.gang import ROOT, tiny_plan
 
+from gangline.keeper.ipc.heartbeat import peek
 from gangline.keeper.ranks.hang_diagnosis import describe_lagging_rank, lagging_rank
 from gangline.spec.plan import CheckpointPolicy, ProgramSpec
-from gangline.train.heartbeat import peek
 
 CODE = ROOT / "tests" / "train" / "paced"
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.keeper.ipc.environment import WatchdogLimits
+from gangline.keeper.ipc.heartbeat import Beat
 from gangline.keeper.ranks.watchdog import Watchdog
-from gangline.train.heartbeat import Beat
 
 LIMITS = WatchdogLimits(start=300, first=600, extra=10)
 

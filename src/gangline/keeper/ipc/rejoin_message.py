@@ -4,8 +4,8 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from gangline.keeper.logs.journal import replace_file
 from gangline.spec.plan import Plan
+from gangline.storage.folder.durable_files import replace_file
 
 REJOIN_FILE = "live.json"
 

@@ -8,7 +8,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from gangline.keeper.logs.journal import replace_file
+from gangline.storage.folder.durable_files import replace_file
 
 EVICT_FILE = "evict.json"
 

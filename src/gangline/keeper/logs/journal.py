@@ -4,7 +4,6 @@ The layout is that of `spec.gang`.
 """
 
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from gangline.keeper.logs.pod_log import PodLog
 from gangline.spec.codec import canonical
 from gangline.spec.gang.pod_output import to_message
 from gangline.spec.gang.status import GangEnd, KeeperStatus
+from gangline.storage.folder.durable_files import replace_file
 
 
 class Journal:
@@ -49,23 +49,6 @@ class Journal:
         """The last word; durable when it returns."""
         self._events.close()
         replace_file(self._end_path, canonical(end), durable=True)
-
-
-def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
-    """Put `data` at `path` by rename, so that a reader sees the old or the new whole."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with draft.open("wb") as file:
-        file.write(data)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    draft.replace(path)
-    if durable:
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def utc_now() -> str:

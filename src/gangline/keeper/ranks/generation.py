@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gangline.keeper.ipc.environment import WatchdogLimits
+from gangline.keeper.ipc.heartbeat import Beat, HeartbeatReader
 from gangline.keeper.ranks.generation_result import GenerationResult, Halt
 from gangline.keeper.ranks.hang_diagnosis import collect_stacks, describe_lagging_rank
 from gangline.keeper.ranks.rank_exit import RankExit, culprit
@@ -16,7 +17,6 @@ from gangline.keeper.ranks.reaper import bury, end_orphans, signal_groups
 from gangline.keeper.ranks.stop_request import StopRequest
 from gangline.keeper.ranks.watchdog import Hang, Watchdog
 from gangline.spec.gang.status import GangState
-from gangline.train.heartbeat import Beat, HeartbeatReader
 
 WATCH_SECONDS = 0.5
 PEERS_SECONDS = 0.3

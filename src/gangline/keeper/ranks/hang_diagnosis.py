@@ -6,8 +6,6 @@ waits. A rank whose interpreter lock is held cannot answer, which is reported as
 
 import json
 import os
-import signal
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gangline.keeper.logs.journal import replace_file
+from gangline.keeper.ipc.signals import FLIGHT_SIGNAL, STACKS_SIGNAL, flight_record_path
 from gangline.procfs import catches, state
-from gangline.train.rank.child import STACKS_SIGNAL
 
 _STACKS_SECONDS = 1.0
 _LIMIT_BYTES = 4096
@@ -52,7 +49,6 @@ def _new_output(log: Path, start: int, patience: float) -> str:
         return file.read(_LIMIT_BYTES).decode(errors="replace")
 
 
-FLIGHT_SIGNAL = signal.SIGUSR2
 _RECORDS_SECONDS = 1.5
 _SHOWN = 6
 _PAIR = "a pair in "
@@ -60,23 +56,6 @@ _PAIR = "a pair in "
 
 Dump = Mapping[str, Any]
 """What torch writes: `entries`, one a collective, oldest first."""
-
-
-def answer_signals(heartbeat: Path) -> None:
-    """From now on this process writes its record beside its heartbeat whenever it is signalled."""
-    from gangline.train.runtime.torch_compat import dump_flight_record
-
-    reader, writer = os.pipe2(os.O_CLOEXEC)
-    os.set_blocking(writer, False)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(FLIGHT_SIGNAL, lambda *_: None)
-
-    def serve() -> None:
-        while (received := os.read(reader, 1)) != b"":
-            if received[0] == FLIGHT_SIGNAL:
-                replace_file(_path(heartbeat), dump_flight_record(), durable=False)
-
-    threading.Thread(target=serve, name="flight-recorder", daemon=True).start()
 
 
 def describe_lagging_rank(heartbeats: Path, pids: Mapping[int, int]) -> str:
@@ -175,7 +154,7 @@ def _wait(ranks: Sequence[int]) -> str:
 
 def _ask(heartbeat: Path, pid: int) -> bool:
     """False: this process does not answer such signals."""
-    _path(heartbeat).unlink(missing_ok=True)
+    flight_record_path(heartbeat).unlink(missing_ok=True)
     if not catches(pid, FLIGHT_SIGNAL):
         return False
     with suppress(ProcessLookupError):  # it ended on its own meanwhile
@@ -186,11 +165,7 @@ def _ask(heartbeat: Path, pid: int) -> bool:
 def _read(heartbeat: Path) -> Dump | None:
     """None: it is not there yet."""
     try:
-        found = json.loads(_path(heartbeat).read_bytes())
+        found = json.loads(flight_record_path(heartbeat).read_bytes())
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
-
-
-def _path(heartbeat: Path) -> Path:
-    return heartbeat.with_name(f"{heartbeat.name}.flight.json")

@@ -17,8 +17,8 @@ from typing import Any, NoReturn, Protocol
 
 from gangline.errors import ConfigError, NoProgressError, TrainingError
 from gangline.keeper.ipc.parent_watch import die_with_parent
+from gangline.keeper.ipc.signals import MESSAGE_BYTES
 from gangline.keeper.ranks.rank_exit import RankExit, exit_of
-from gangline.train.rank.warm_parent import MESSAGE_BYTES
 
 _ANSWER_SECONDS = 60.0
 """A warm parent that does not answer for so long counts as dead."""

@@ -1,25 +1,20 @@
-"""Rendezvous store of a gang: a TCPStore in its own process, so that it outlives every rank.
+"""Rendezvous store of a gang: the keeper's side of `train.rank.rendezvous_server`, a TCPStore in its own process.
 
-Each generation gets a new store, so that no rank sees stale addresses. The keeper listens itself, passes the socket
-on and knows the port at once; connections wait in the backlog while the process imports torch, which it does at the
-first connection: a program that never uses the store never pays for it. `--eager` imports at once.
+The process outlives every rank. Each generation gets a new store, so that no rank sees stale addresses. The keeper
+opens the listening socket and passes it on, so it knows the port at once.
 """
 
-import importlib
 import os
-import select
-import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import Path
 
 from gangline.errors import CapacityError
-from gangline.keeper.ipc.parent_watch import die_with_parent
 
 _BACKLOG = 4096
+_SERVER = "gangline.train.rank.rendezvous_server"
+"""Module that the process runs; it imports torch, which the keeper does not."""
 
 
 class RendezvousStore:
@@ -34,7 +29,7 @@ class RendezvousStore:
         """
         self._host, self._port = host, port
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [python, "-m", __name__, str(theirs.fileno()), str(os.getpid()), *["--eager"][: int(eager)]]
+        command = [python, "-m", _SERVER, str(theirs.fileno()), str(os.getpid()), *["--eager"][: int(eager)]]
         with theirs, log.open("ab") as out:
             self.process = subprocess.Popen(
                 command, env=dict(environ), pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=out, stderr=out
@@ -71,46 +66,3 @@ class RendezvousStore:
                 "free the port or give another MASTER_PORT (0: any free one)"
             ) from error
         return listener
-
-
-def main(arguments: list[str]) -> None:
-    channel = socket.socket(fileno=int(arguments[0]))
-    die_with_parent(int(arguments[1]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if "--eager" in arguments:
-        importlib.import_module("torch.distributed")
-    _serve(channel)
-
-
-def _serve(channel: socket.socket) -> None:
-    """Obey `open` and `close` until the keeper hangs up."""
-    listener: socket.socket | None = None
-    stores: list[object] = []
-    while True:
-        waiting = [channel] if listener is None else [channel, listener]
-        ready, _, _ = select.select(waiting, [], [])
-        if channel not in ready and listener is not None:
-            stores.append(_make_store(listener))
-            listener = None
-            continue
-        word, handles, _, _ = socket.recv_fds(channel, 16, 1)
-        if not word:
-            return
-        stores.clear()
-        if listener is not None:
-            listener.close()
-        listener = socket.socket(fileno=handles[0]) if handles else None
-        if word == b"close":
-            channel.send(b"closed")
-
-
-def _make_store(listener: socket.socket) -> object:
-    """Serve on `listener`, which is not ours from then on."""
-    from torch._C._distributed_c10d import TCPStore  # imports torch, for seconds
-
-    port = listener.getsockname()[1]
-    return TCPStore("localhost", port, None, True, timedelta(minutes=5), False, master_listen_fd=listener.detach())
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from gangline.keeper.ipc.environment import WatchdogLimits
-from gangline.train.heartbeat import Beat
+from gangline.keeper.ipc.heartbeat import Beat
 
 WINDOW = 20
 """Steps whose median is what a step usually takes."""

@@ -19,7 +19,6 @@ from typing import TypeVar
 from gangline.errors import GanglineError, IntegrityError, StorageError
 from gangline.keeper.ipc.environment import KeeperEnvironment
 from gangline.keeper.ipc.parent_watch import die_with_parent
-from gangline.keeper.logs.journal import replace_file
 from gangline.keeper.transfer.uploader import output_prefix
 from gangline.spec.globs import any_matches
 from gangline.spec.plan import Plan
@@ -34,6 +33,7 @@ from gangline.spec.program_files import (
     Outputs,
     OutputsRequest,
 )
+from gangline.storage.folder.durable_files import replace_file
 from gangline.storage.folder.safe_paths import open_plain, pinned_folder
 from gangline.storage.objects import code_layer
 from gangline.storage.objects.blobs import get_blob

@@ -17,10 +17,10 @@ from gangline.errors import GanglineError, StorageError
 from gangline.keeper.ipc.environment import KeeperEnvironment
 from gangline.keeper.ipc.gang_inputs import code_path, plan_path
 from gangline.keeper.ipc.parent_watch import die_with_parent
-from gangline.keeper.logs.journal import replace_file
 from gangline.keeper.transfer.uploader import LOG_BYTES, log_key, output_prefix
 from gangline.spec.gang.status import FIRST_GENERATION
 from gangline.spec.plan import Plan
+from gangline.storage.folder.durable_files import replace_file
 from gangline.storage.objects.blobs import get_blob
 from gangline.storage.objects.code_layer import fetch_layer
 from gangline.storage.objects.growing_file import read_growing_file

@@ -36,6 +36,19 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
+    """Replace `path` by rename: a reader sees the old content or the new; `durable`: on the disk when it returns."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with draft.open("wb") as file:
+        file.write(data)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    draft.replace(path)
+    if durable:
+        sync_folder(path.parent)
+
+
 def make_folders(folder: Path) -> None:
     """`mkdir -p`, with every new name on the disk; a file in the way raises NotADirectoryError."""
     if folder.is_dir():

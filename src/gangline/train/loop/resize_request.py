@@ -2,8 +2,8 @@
 
 from gangline.errors import IntegrityError
 from gangline.keeper.ipc.requests import RESIZE_FILE
-from gangline.keeper.logs.journal import replace_file
 from gangline.spec.gang.status import ResizeRequest, resize_key
+from gangline.storage.folder.durable_files import replace_file
 from gangline.train.profiling.requests import RequestWatcher
 from gangline.train.runtime.context import RankContext
 

@@ -5,8 +5,8 @@ from itertools import groupby
 
 from torch import nn
 
-from gangline.keeper.logs.journal import replace_file
 from gangline.spec.model_picture import MODEL_PICTURE, ModelLayer, ModelPart, ModelPicture
+from gangline.storage.folder.durable_files import replace_file
 from gangline.train.parallel.module_patterns import join, matches
 from gangline.train.runtime.context import RankContext
 from gangline.train.task import ParallelHints

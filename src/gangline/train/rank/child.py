@@ -2,7 +2,6 @@
 
 import faulthandler
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -11,11 +10,9 @@ from pathlib import Path
 from typing import cast
 
 from gangline.errors import GanglineError, TrainingError
+from gangline.keeper.ipc.signals import STACKS_SIGNAL
 from gangline.spec.python_environment import CODE_PATH
 from gangline.train.startup import audit
-
-STACKS_SIGNAL = signal.SIGUSR1
-"""Makes a rank write the stacks of its threads to its log."""
 
 
 def main() -> None:
@@ -41,7 +38,7 @@ def run_task(environ: Mapping[str, str]) -> None:
 
 def _start_audit(environ: Mapping[str, str]) -> Callable[[], None]:
     """Have this rank tell what it runs, as a fresh interpreter does from its start; what has it tell the rest."""
-    if (begun := sys.modules.get("_gangline_startup.ran")) is not None:
+    if (begun := sys.modules.get("_gangline_startup.audit")) is not None:
         return cast(Callable[[], None], begun.end)
     if environ.get("GANGLINE_RAN"):
         with suppress(Exception):  # it costs the record a report, never a run

@@ -19,9 +19,9 @@ from typing import Any, Literal
 import torch
 
 from gangline.keeper.ipc.environment import RankEnvironment
-from gangline.keeper.logs.journal import replace_file
 from gangline.spec.codec import canonical, from_json
 from gangline.spec.plan import Plan
+from gangline.storage.folder.durable_files import replace_file
 from gangline.train import heartbeat
 from gangline.train.loop.sample_order import SampleOrder, share
 from gangline.train.task import Batch, Loss, Task

@@ -1,17 +1,21 @@
 """Joining a gang: from the environment to a context, with the other ranks or as a single process without a gang."""
 
 import os
+import signal
 import sys
+import threading
+from pathlib import Path
 
 import torch
 
 from gangline.errors import ConfigError
 from gangline.keeper.ipc.environment import RankEnvironment
 from gangline.keeper.ipc.rejoin_message import is_live
-from gangline.keeper.ranks.hang_diagnosis import answer_signals
+from gangline.keeper.ipc.signals import FLIGHT_SIGNAL, flight_record_path
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Plan, ProgramSpec
 from gangline.spec.strategies import effective_strategy
+from gangline.storage.folder.durable_files import replace_file
 from gangline.train import heartbeat
 from gangline.train.account.clock import PhaseClock
 from gangline.train.account.event_log import EventLog, serve_metrics
@@ -22,6 +26,7 @@ from gangline.train.runtime import context as contexts
 from gangline.train.runtime import rendezvous
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.device_mesh import local_device
+from gangline.train.runtime.torch_compat import dump_flight_record
 
 JOIN_SECONDS = rendezvous.JOIN_TIMEOUT.total_seconds() + 30.0
 """Silence announced while the others are awaited: who waits in vain says for whom before the watchdog acts."""
@@ -51,13 +56,28 @@ def join(environment: RankEnvironment, plan: Plan, clock: PhaseClock, events: Ev
         groups = rendezvous.join(environment, plan.device)
     context = contexts.of_gang(environment, plan, device=device, groups=groups, clock=clock, events=events)
     context.obey_sigterm()
-    answer_signals(environment.heartbeat)
+    _answer_flight_signal(environment.heartbeat)
     serve_metrics(environment, plan, events)
     clock.switch("other")
     lap = clock.lap()
     context.ledger.book(lap)
     events.emit("joined", seconds=lap["rendezvous"])
     return context
+
+
+def _answer_flight_signal(heartbeat: Path) -> None:
+    """Write the flight record of this process next to its heartbeat on each `FLIGHT_SIGNAL`, from a thread."""
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(FLIGHT_SIGNAL, lambda *_: None)
+
+    def serve() -> None:
+        while (received := os.read(reader, 1)) != b"":
+            if received[0] == FLIGHT_SIGNAL:
+                replace_file(flight_record_path(heartbeat), dump_flight_record(), durable=False)
+
+    threading.Thread(target=serve, name="flight-recorder", daemon=True).start()
 
 
 def join_single_process(clock: PhaseClock, *, steps: int, global_batch: int, seed: int) -> RankContext:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gangline.keeper.ipc.parent_watch import die_with_parent
+from gangline.keeper.ipc.signals import MESSAGE_BYTES
 from gangline.procfs import num_threads
 from gangline.train.rank.child import redirect, run_task
 
@@ -30,7 +31,6 @@ PRELOADED = (
     "gangline.train.rank.main",
 )
 """What a rank imports anyway; the DDP constructor alone pulls in `torch._dynamo`."""
-MESSAGE_BYTES = 1 << 18
 
 
 def main(arguments: list[str]) -> None:

@@ -18,12 +18,12 @@ import json
 import os
 import stat
 import sys
-import sysconfig
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from .origins import FileOrigins, versions
 from .programs import EVENTS, Programs
 
 MOST_READS = 100
@@ -36,55 +36,7 @@ MOST_ELSEWHERE = 50
 MOST_PACKAGES = 1000
 MOST_FILE_BYTES = 1 << 20
 """Of all that the processes of a rank tell."""
-_MOST_RECORD_BYTES = 8 << 20
 _FIRST_SECONDS, _GROWTH, _MOST_SECONDS = 2.0, 6, 600.0
-_SYSTEM = (
-    "/proc", "/sys", "/dev", "/etc", "/run", "/bin", "/lib", "/lib64", "/usr/bin", "/usr/lib", "/usr/lib64",
-    "/usr/share", "/usr/local/cuda", "/usr/local/lib", "/usr/local/share", "/opt/nvidia", "/nix/store",
-)  # fmt: skip
-_CACHES = (
-    ".cache/fontconfig", ".cache/jax", ".cache/keras/backend", ".cache/matplotlib", ".cache/mesa_shader_cache",
-    ".cache/nvidia", ".cache/pip", ".cache/torch/kernels", ".cache/torch_extensions", ".cache/torch/inductor",
-    ".cache/triton", ".cache/uv", ".config/matplotlib", ".keras/keras.json", ".matplotlib", ".nv", ".triton",
-)  # fmt: skip
-"""Below the home: what frameworks build for themselves. What they download (`.cache/huggingface`) is input."""
-_SECRETS = ("GANGLINE_KEY_FILE", "GANGLINE_STORE_CREDENTIALS_FILE")
-"""Variables with files in the folder that the launcher gave this gang."""
-_PACKAGES = ("site-packages", "dist-packages")
-
-
-class _FileOrigins:
-    """Folders by what lies in them; each ends with a slash."""
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        home = os.path.expanduser("~")
-        self.code = _folders([environ.get("GANGLINE_LAYER") or environ.get("GANGLINE_CODE")])
-        self.gangline = _folders([os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))])
-        self.packages = _folders(each for each in sys.path if os.path.basename(each) in _PACKAGES)
-        paths = sysconfig.get_paths()
-        self.packages += _folders([paths.get("purelib"), paths.get("platlib")])
-        self.standard = _folders([paths.get("stdlib"), paths.get("platstdlib"), os.path.dirname(os.__file__)])
-        inner = ("bin", "lib", "lib64", "libexec", "share", "include", "etc", "pyvenv.cfg")
-        prefixes = {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}
-        self.environment = _folders(os.path.join(prefix, each) for prefix in prefixes for each in inner)
-        store = environ.get("GANGLINE_STORE", "")
-        own = [environ.get("GANGLINE_HOME"), environ.get("GANGLINE_COPIES")]
-        own += [os.path.dirname(environ[each]) for each in _SECRETS if environ.get(each)]
-        own += [store[len("file:") :]] if store.startswith("file:") else []
-        own += [os.path.join(home, each) for each in _CACHES]
-        own += [environ.get(each) for each in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "MPLCONFIGDIR")]
-        known = (*self.code, *self.gangline, *self.packages, *self.standard, *self.environment)
-        self.declared = (*known, *_folders(own), *_folders(_SYSTEM))
-        self.temporary = _folders([environ.get("TMPDIR") or "/tmp"])  # noqa: S108  # nothing is written there
-
-    def origin(self, path: str) -> str:
-        for name, folders in (
-            ("code", self.code), ("gangline", self.gangline), ("environment", self.packages),
-            ("standard", self.standard), ("environment", self.environment),
-        ):  # fmt: skip
-            if path.startswith(folders):
-                return name
-        return "elsewhere"
 
 
 class ProgramAudit:
@@ -93,7 +45,7 @@ class ProgramAudit:
     def __init__(self, path: str, environ: Mapping[str, str]) -> None:
         self.due = time.monotonic() + _FIRST_SECONDS
         self._path, self._environ = path, environ
-        self._places = places = _FileOrigins(environ)
+        self._places = places = FileOrigins(environ)
         self._look = Programs(environment=(*places.packages, *places.environment), declared=places.declared, told=path)
         self._programs: set[str] = set()
         self._born = _time_of(environ.get("GANGLINE_PLAN"))
@@ -236,36 +188,6 @@ class ProgramAudit:
             os.close(handle)
 
 
-def versions(imported: Mapping[str, str], folders: Iterable[str]) -> dict[str, tuple[str, str] | None]:
-    """(name, version) of the distribution of each module, by its name or else by the files that distributions list.
-
-    Args:
-        imported: File of a module by what leads to its distribution: its name, of a namespace `google/protobuf`.
-        folders: Of packages, in the order of the path.
-    """
-    dists: dict[str, tuple[str, str, str]] = {}
-    for folder in dict.fromkeys(folders):
-        for entry in _listed(folder):
-            name, _, version = entry.rpartition(".")[0].partition("-")
-            if entry.endswith(".dist-info") and version:
-                dists.setdefault(_plain(name), (name, version, folder + entry))
-    found: dict[str, tuple[str, str] | None] = {}
-    for top in imported:
-        by_name = dists.get(_plain(top))
-        found[top] = (_shown(by_name[0]), by_name[1]) if by_name else None
-    missing = {top for top, each in found.items() if each is None}
-    for name, version, folder in dists.values():
-        if not missing:
-            break
-        text = _read(folder + "/RECORD")
-        root = os.path.dirname(folder) + "/"
-        for top in [each for each in missing if imported[each].startswith(root)]:
-            if f"\n{imported[top][len(root) :]}," in text:
-                found[top] = (_shown(name), version)
-                missing.discard(top)
-    return found
-
-
 def begin(environ: Mapping[str, str]) -> ProgramAudit:
     """Watch this process from here on."""
     global _testimony  # noqa: PLW0603  # one a process, as its hook is
@@ -332,37 +254,3 @@ def _script() -> str | None:
     """What was started: at the end of a program Python has taken `__file__` from it again."""
     path = sys.argv[0] if sys.argv else ""
     return os.path.abspath(path) if os.path.isfile(path) else None
-
-
-def _folders(paths: Iterable["str | None"]) -> tuple[str, ...]:
-    """As prefixes of absolute paths, where links lead, too."""
-    found = [os.path.abspath(each) for each in paths if each]
-    found += [os.path.realpath(each) for each in found]
-    return tuple(dict.fromkeys(each.rstrip("/") + "/" for each in found if each != "/"))
-
-
-def _listed(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
-
-
-def _read(path: str) -> str:
-    try:
-        if os.stat(path).st_size > _MOST_RECORD_BYTES:
-            return ""
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return "\n" + file.read()
-    except OSError:
-        return ""
-
-
-def _plain(name: str) -> str:
-    """One spelling of a name for all that mean the same."""
-    return _shown(name).replace("-", "_")
-
-
-def _shown(name: str) -> str:
-    """As indexes spell it."""
-    return name.replace("_", "-").replace(".", "-").lower()

@@ -36,7 +36,7 @@ def _watch() -> None:
         spec = spec_from_file_location("_gangline_startup", init, submodule_search_locations=[_HERE])
         if spec is not None:
             sys.modules[spec.name] = module_from_spec(spec)
-            import_module("_gangline_startup.ran").begin(os.environ)
+            import_module("_gangline_startup.audit").begin(os.environ)
 
 
 def _next() -> None:

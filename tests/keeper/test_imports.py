@@ -1,0 +1,44 @@
+"""The keeper needs the standard library alone: no import of another package, and it starts without any installed."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+KEEPER = SOURCE / "gangline" / "keeper"
+ROOMS = (
+    "gangline.errors", "gangline.keeper", "gangline.procfs", "gangline.sanitize", "gangline.spec",
+    "gangline.storage.folder.durable_files", "gangline.units",
+)  # fmt: skip
+MODULES = sorted(path for path in KEEPER.rglob("*.py") if KEEPER / "transfer" not in path.parents)
+
+
+def imports(path):
+    """Modules that the file names in any import, those inside functions included."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(KEEPER)))
+def test_keeper_imports_the_standard_library_and_rooms_that_need_no_more(path):
+    others = {
+        name
+        for name in imports(path)
+        if name.partition(".")[0] not in sys.stdlib_module_names
+        and not any(name == room or name.startswith(f"{room}.") for room in ROOMS)
+    }
+    assert others == set()
+
+
+def test_keeper_starts_in_a_python_without_any_package():
+    """`-I -S`: no site-packages, no PYTHONPATH; lazy imports are covered by the test above."""
+    program = f"import sys; sys.path.insert(0, {str(SOURCE)!r}); import gangline.keeper.pod"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
