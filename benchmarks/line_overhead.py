@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.line.repositories import make_repository, settle_inventory
 
-from gangline.line import drive
 from gangline.line.record.context import StageResult
+from gangline.line.stages import executor
 from gangline.line.stages.run_line import run_line
 from gangline.spec.config.site import Site
 from gangline.spec.record import STAGES
@@ -49,7 +49,7 @@ def main() -> int:
         bare = median(timed(lambda: [nothing(None) for _ in STAGES]) for _ in range(ROUNDS))
         taken = median(timed(run(1, 0.5 + each / 100)) for each in range(ROUNDS))
         repeated = median(timed(run(1)) for _ in range(ROUNDS))
-        with mock.patch.object(drive, "STAGE_FUNCTIONS", dict.fromkeys(STAGES, nothing)):
+        with mock.patch.object(executor, "STAGE_FUNCTIONS", dict.fromkeys(STAGES, nothing)):
             driven = median(timed(run(2 + each)) for each in range(ROUNDS))
     result = {
         "driven_seconds_per_stage": round((driven - bare) / len(STAGES), 5),

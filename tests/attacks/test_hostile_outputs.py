@@ -78,7 +78,7 @@ class Told(list):
         super().__init__()
         self.store = store
 
-    def remember(self, stage, kind, text):
+    def record_event(self, stage, kind, text):
         self.append((stage, kind, text))
 
 

@@ -229,7 +229,7 @@ def test_gangline_list_says_it_in_one_line(tmp_path, monkeypatch):
     store = FolderStore(tmp_path / "store")
     good, bad = small_record("cheap-9f31c2a0-aaaaaa"), small_record("cheap-9f31c2a0-bbbbbb")
     for each in (good, bad):
-        RecordStore.of(store, each).birth(each)
+        RecordStore.of(store, each).create(each)
     store.put(f"{bad.prefix}/record.json", b'{"x":"\x1b[31m"}')
     found = CliRunner().invoke(cli, ["list", "--repo", str(tmp_path)], env=dict(os.environ))
     assert found.exit_code == 0, found.output

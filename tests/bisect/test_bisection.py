@@ -13,7 +13,7 @@ from gangline.bisect.repository_measurer import RepositoryMeasurer
 from gangline.errors import UsageError
 from gangline.git.repository import Repository
 from gangline.line.record.earlier_runs import find_earlier_runs
-from gangline.line.record.observer import Silent
+from gangline.line.record.observer import SilentObserver
 from gangline.line.record.runs import list_runs
 from gangline.line.run.cancel import cancel_run
 from gangline.line.run.driver import open_run_workspace
@@ -56,7 +56,7 @@ def past(desk):
 
 
 def begin(desk, shas, **changes):
-    here = open_run_workspace(desk.repo, site=desk.site, environ=desk.environ, observer=Silent())
+    here = open_run_workspace(desk.repo, site=desk.site, environ=desk.environ, observer=SilentObserver())
     return prepare(here, replace(BisectRequest(metric="loss", good=shas[0], bad=shas[-1], seeds=2), **changes))
 
 

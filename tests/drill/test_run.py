@@ -17,6 +17,7 @@ from gangline.line.gangs import launchers
 from gangline.line.record import runs
 from gangline.line.request.run_request import resolve_request
 from gangline.spec.config.site import LaunchTable, Site
+from gangline.storage import site_paths
 
 LINE = """
 [project]
@@ -59,7 +60,7 @@ def rehearse(repo, name, **arguments):
     told = []
     report = drill(name, repo=repo, site=Site(), environ=environ, tell=told.append, **arguments)
     assert tuple(told) == report.lines
-    return report, runs.find_run(runs.open_site_store(repo, Site(), environ), report.run)
+    return report, runs.find_run(site_paths.open_site_store(repo, Site(), environ), report.run)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from tests.line.repositories import commit, git
 
 from gangline.errors import GateError
 from gangline.forge.factory import open_forges
-from gangline.line.record.observer import Silent
+from gangline.line.record.observer import SilentObserver
 from gangline.line.request.run_request import CommitOrigin
 from gangline.line.stages.run_line import run_line
 
@@ -40,7 +40,7 @@ def test_one_comment_is_edited_over_three_runs(place, pushed):
         assert record.links["comment"] == comment["html_url"]
 
 
-class DuringTraining(Silent):
+class DuringTraining(SilentObserver):
     """Does something to the forge once the gang is about to train."""
 
     def __init__(self, act):

@@ -12,7 +12,7 @@ from tests.report import records
 from gangline.errors import CapacityError
 from gangline.forge.run_reporter import reporting_to_forge
 from gangline.launch.protocol import GangEvent
-from gangline.line.record.observer import Silent
+from gangline.line.record.observer import SilentObserver
 from gangline.spec.config.site import ForgeTable, ServeTable, Site
 from gangline.spec.record import StageInfo
 
@@ -36,14 +36,14 @@ class Driven:
         table = ForgeTable(kind="github", url=stub.url, token="secret:env:T", projects={"team/tiny": "bytegpt"})
         self.site = Site(forge={"ours": table}, serve=ServeTable(public_url="https://runs.example.org"))
         self.environ = {"T": "t0ken"}
-        self.observer = Silent()
+        self.observer = SilentObserver()
         self.driver = SimpleNamespace(kind="run")
         self.pending, self.events = [], []
 
     def change(self, change):
         self.record, self.events, self.pending = change(self.record), self.events + self.pending, []
 
-    def remember(self, stage, kind, text):
+    def record_event(self, stage, kind, text):
         self.pending.append((kind, text))
 
     def stage(self, name, state, message=""):

@@ -21,7 +21,7 @@ from gangline.kfp.local_runner import interruption
 from gangline.kfp.task_events import FILE, TaskEventReader, TaskEventWriter
 from gangline.line.gangs.follow import Interrupted
 from gangline.line.gangs.sandbox import sandbox_of
-from gangline.line.record.observer import Silent
+from gangline.line.record.observer import SilentObserver
 from gangline.line.run import driver as becoming
 from gangline.line.stages.run_stage import run_stage
 from gangline.spec.record import StageInfo
@@ -209,7 +209,7 @@ def test_ctrl_c_leaves_a_gang_of_a_cluster_alone_and_says_so(desk):
 
 
 def test_what_a_task_tells_is_passed_on_once_and_never_by_half(tmp_path):
-    class Remembers(Silent):
+    class Remembers(SilentObserver):
         def __init__(self):
             self.said = []
 

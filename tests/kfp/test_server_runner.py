@@ -14,7 +14,7 @@ from tests.line.records import driven
 from gangline.errors import CancelledError, ConfigError, TrainingError
 from gangline.kfp import server_runner
 from gangline.kfp.cancel import cancel_kfp_run
-from gangline.line.gangs.manifests import emit_pipeline
+from gangline.kfp.compiler import compile_run
 from gangline.line.record.store import RecordStore
 from gangline.spec.config.site import KfpTable, Site
 from gangline.spec.record import STAGES
@@ -38,7 +38,7 @@ def test_a_commit_goes_through_the_server_without_a_secret_and_the_record_leads_
     assert version["tags"]["commit"] == record.commit.sha
     (kept,) = (each for each in record.artifacts if each.kind == "pipeline")
     assert cluster.store.get(kept.key).data in pods.files[version["pipeline_version_id"]]
-    assert emit_pipeline(cluster.repo, record, site=cluster.site).encode() == cluster.store.get(kept.key).data
+    assert compile_run(cluster.repo, record, site=cluster.site) == cluster.store.get(kept.key).data
     sent = repr(pods.rows) + repr(pods.files)
     assert "canary-token" not in sent
     assert "PRIVATE KEY" not in sent
@@ -152,7 +152,7 @@ def test_a_link_to_another_runs_pipeline_stops_nothing_there(cluster, pods):
     theirs = {"parameters": {"run": "dear-9f31c2a0-aaaaaa"}}
     pods.rows["runs"].append({"run_id": "theirs", "display_name": "x", "state": "RUNNING", "runtime_config": theirs})
     mine = replace(driven(), links={"kfp": "http://ui.example/#/runs/details/theirs"})
-    RecordStore.of(cluster.store, mine, cluster.sealer).birth(mine)
+    RecordStore.of(cluster.store, mine, cluster.sealer).create(mine)
     record = cancel_kfp_run(cluster.repo, mine.run.id, **cluster.where, reason="by hand")
     assert record.run.verdict == "cancelled"
     assert [path for _, path in pods.asked if path.endswith(":terminate")] == []

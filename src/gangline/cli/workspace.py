@@ -13,6 +13,7 @@ from gangline.spec.config.load import HOW_TO_BEGIN, load_site
 from gangline.spec.config.site import Site
 from gangline.spec.record import Record
 from gangline.spec.run_flags import stopped_early
+from gangline.storage import site_paths
 from gangline.storage.objects.protocol import ObjectStore
 
 _MARKS = ("line.toml", ".gangline")
@@ -28,7 +29,7 @@ class Workspace:
 
     @cached_property
     def store(self) -> ObjectStore:
-        return runs.open_site_store(self.repo, self.site, self.environ)
+        return site_paths.open_site_store(self.repo, self.site, self.environ)
 
     def run(self, run: str | None) -> Record:
         """The record of a run id or of the unique beginning of one; None: the newest that was not cut short."""

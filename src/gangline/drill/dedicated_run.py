@@ -10,7 +10,7 @@ from gangline.drill.target import DrillRequest
 from gangline.errors import CancelledError, ConfigError, GanglineError, UsageError
 from gangline.launch.protocol import GangEvent
 from gangline.line.record import runs
-from gangline.line.record.observer import Silent
+from gangline.line.record.observer import SilentObserver
 from gangline.line.request.run_request import RunRequest, resolve_request
 from gangline.line.results.unreported_metrics import reported_no_steps
 from gangline.line.run.cancel import cancel_run
@@ -121,7 +121,7 @@ def _inject_when_started(
         raise
 
 
-class _StartObserver(Silent):
+class _StartObserver(SilentObserver):
     """Tells the striking thread of the run once its gang starts, and the person what happens until then."""
 
     def __init__(self, begun: "Future[Record | None]", tell: Callable[[str], None]) -> None:

@@ -18,6 +18,7 @@ from gangline.errors import ConfigError
 from gangline.launch.local.folder import GangFolder
 from gangline.line.gangs import launchers
 from gangline.line.record import runs
+from gangline.line.record.store import RecordStore
 from gangline.line.request.trust import checkpoint_owner
 from gangline.signing.keys import signing_key, trusted_keys
 from gangline.signing.record_seal import Sealer
@@ -70,7 +71,7 @@ def execute_drill(desk: DrillContext, wish: DrillRequest, record: Record, rig: D
     aim = wish.aim(plan)
     home = launchers.gangs_root(desk.repo) / record.gang.name
     mark = not_struck(wish.kind, UNDER_WAY, seed=wish.seed)
-    runs.records_of(desk.store, record, Sealer.of(desk.site, desk.environ)).change(lambda each: with_drill(each, mark))
+    RecordStore.of(desk.store, record, Sealer.of(desk.site, desk.environ)).change(lambda each: with_drill(each, mark))
     try:
         struck = inject_fault(home, aim, rig=rig, plan=plan)
     except NotInjectedError as error:
@@ -107,7 +108,7 @@ def record_result(desk: DrillContext, wish: DrillRequest, record: Record, done: 
         found = not_struck(wish.kind, done.why_not, seed=wish.seed)
     else:
         found = _evaluate(desk, wish, record, done)
-    record = runs.records_of(desk.store, record, Sealer.of(desk.site, desk.environ)).change(
+    record = RecordStore.of(desk.store, record, Sealer.of(desk.site, desk.environ)).change(
         lambda each: with_drill(_unmarked(each, wish), found)
     )
     return record, found

@@ -16,6 +16,7 @@ from gangline.errors import ConfigError, UsageError
 from gangline.line.record import runs
 from gangline.spec.config.site import Site
 from gangline.spec.record import Drill, Record
+from gangline.storage import site_paths
 
 EXIT_CODES: dict[Literal["held", "held_late", "broken", "not_struck"], int] = {
     "held": 0, "held_late": 0, "broken": 60, "not_struck": 10
@@ -77,7 +78,7 @@ def drill(
 
     wish = DrillRequest(kind=choose_drill(name, site), rank=rank, step=step, seconds=seconds, seed=seed)
     desk = DrillContext(
-        repo=repo, site=site, environ=environ, store=runs.open_site_store(repo, site, environ), tell=say
+        repo=repo, site=site, environ=environ, store=site_paths.open_site_store(repo, site, environ), tell=say
     )
     record, found = drill_in_dedicated_run(desk, wish) if run is None else _drill_in_run(desk, wish, run)
     again = _replay(found, wish, run)

@@ -36,7 +36,7 @@ def reporting_to_forge(ctx: RunContext) -> Iterator[None]:
         forge = open_forges(ctx.site, ctx.environ)[place[0]]
         _link(ctx, forge.commit_url(place[1], ctx.record.commit.sha))
     except GanglineError as error:
-        ctx.remember("resolve", "forge", f"no forge is told of this run: {error}")
+        ctx.record_event("resolve", "forge", f"no forge is told of this run: {error}")
         yield
         return
     teller = RunReporter(ctx, forge, place[1])
@@ -164,4 +164,4 @@ class RunReporter:
             sentence = self._postman.troubles.get()
             if sentence not in self._said:
                 self._said.add(sentence)
-                self._ctx.remember(self._running or "report", "forge", sentence)
+                self._ctx.record_event(self._running or "report", "forge", sentence)

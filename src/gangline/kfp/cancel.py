@@ -14,11 +14,12 @@ from gangline.kfp.client import KfpClient
 from gangline.kfp.pipeline_names import run_id_of_url
 from gangline.kfp.server_runner import open_client
 from gangline.line.record import runs, states
-from gangline.line.record.observer import Observer, Silent
+from gangline.line.record.observer import Observer, SilentObserver
 from gangline.line.record.store import RecordStore
 from gangline.line.run.cancel import cancel_run
 from gangline.spec.config.site import Site
 from gangline.spec.record import Record
+from gangline.storage import site_paths
 
 END_SECONDS = 120.0
 """A server ends a stopped pipeline some 20 s later."""
@@ -41,7 +42,7 @@ def cancel_kfp_run(
         UsageError: There is no such run.
         CapacityError: The pipeline, or a driver, did not stop in time.
     """
-    store = runs.open_site_store(repo, site, environ)
+    store = site_paths.open_site_store(repo, site, environ)
     record = runs.find_run(store, run)
     stop = partial(
         cancel_run, repo, record.run.id, site=site, environ=environ, reason=reason, save=save, observer=observer
@@ -55,7 +56,7 @@ def cancel_kfp_run(
         return stop()
     client.terminate(id_)
     stop()
-    _await_end(client, id_, observer or Silent())
+    _await_end(client, id_, observer or SilentObserver())
     return stop()
 
 

@@ -9,9 +9,8 @@ from gangline.git.repository import Repository
 from gangline.kfp.local_runner import run_locally
 from gangline.kfp.server_runner import run_on_server
 from gangline.launch.protocol import GangEvent
-from gangline.line.record import runs
-from gangline.line.record.observer import Observer, Silent
-from gangline.line.record.states import outcome
+from gangline.line.record.observer import Observer, SilentObserver
+from gangline.line.record.states import raise_for_verdict
 from gangline.line.request.run_request import resolve_request
 from gangline.line.run.create import find_or_create_run
 from gangline.line.run.lease import HeldError
@@ -21,6 +20,7 @@ from gangline.signing.record_seal import Sealer
 from gangline.spec.config.site import Site
 from gangline.spec.record import Record, StageInfo
 from gangline.spec.run_flags import FINAL, stage
+from gangline.storage import site_paths
 
 Driving = Literal["kfp-local", "kfp"]
 LOCAL_STAGES = ("resolve", "build")
@@ -65,7 +65,7 @@ def drive(
     _require_whole_line(asked.get("start"), until)
     if (origin := asked.get("origin")) is not None and origin.trust == "fork":
         raise UsageError("a pipeline's tasks hold secrets, so no fork's commit runs in them; --driver here does")
-    once = OnceObserver(observer or Silent())
+    once = OnceObserver(observer or SilentObserver())
     where: _Where = {"site": site, "environ": environ, "observer": once}
     try:
         record = _build(repo, {**asked, "until": until or LOCAL_STAGES[-1]}, where, driving=driving, target=ranks_at)
@@ -79,7 +79,7 @@ def drive(
         raise
     finally:
         once.end()
-    return outcome(record)
+    return raise_for_verdict(record)
 
 
 def _build(repo: Path, asked: RunArguments, where: _Where, *, driving: Driving, target: str | None) -> Record:
@@ -88,7 +88,7 @@ def _build(repo: Path, asked: RunArguments, where: _Where, *, driving: Driving, 
         return run_line(repo, **asked, target=target, **where)
     except HeldError:
         site, environ = where["site"], where["environ"]
-        store = runs.open_site_store(Repository.at(repo).root, site, environ)
+        store = site_paths.open_site_store(Repository.at(repo).root, site, environ)
         question = resolve_request(
             repo, commit=asked.get("commit"), overrides=asked.get("overrides", ()), strategy=asked.get("strategy"),
             origin=asked.get("origin"),
@@ -106,7 +106,7 @@ def _run_pipeline(
 ) -> Record:
     """The run after its pipeline ended; where the pipeline's last step did not come to draw the report, it is drawn."""
     observer.goes_on()
-    store = runs.open_site_store(repo, site, environ)
+    store = site_paths.open_site_store(repo, site, environ)
     hand = run_locally if driving == "kfp-local" else run_on_server
     record = hand(repo, record, site=site, environ=environ, store=store, observer=observer)
     if stage(record, "report").state not in FINAL:
@@ -123,7 +123,7 @@ def _require_whole_line(start: str | None, until: str | None) -> None:
         )
 
 
-class OnceObserver(Silent):
+class OnceObserver(SilentObserver):
     """Of the parts that a run is driven in, one beginning and one end are told."""
 
     def __init__(self, observer: Observer) -> None:

@@ -21,14 +21,14 @@ from gangline.kfp.task_config import TaskConfig, mounted_secrets
 from gangline.kfp.task_events import TaskEventWriter
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
 from gangline.launch.kubernetes.client.auth import own_namespace
-from gangline.line.record import runs
-from gangline.line.record.observer import Silent
+from gangline.line.record.observer import SilentObserver
 from gangline.line.record.store import RecordStore
 from gangline.line.stages import run_stage as line_run_stage
 from gangline.sanitize import visible
 from gangline.spec.config.site import Site
 from gangline.spec.record import Record, run_prefix
 from gangline.spec.run_flags import stage
+from gangline.storage import site_paths
 from gangline.storage.objects.protocol import ObjectStore
 
 POD_NAME, POD_UID = "KFP_POD_NAME", "KFP_POD_UID"
@@ -105,12 +105,12 @@ def _run(
     site, environ = mounted_secrets(task.site, os.environ)
     with _repository(task, site, environ) as repo:
         record = line_run_stage.run_stage(
-            repo, name, run, site=site, environ=environ, observer=tells or Silent(),
+            repo, name, run, site=site, environ=environ, observer=tells or SilentObserver(),
             max_seconds=task.patience_seconds, kind="kfp", url=task.url,
             find_owner=partial(find_workflow, environ=environ, here=own_namespace()),
         )  # fmt: skip
         if outputs:
-            store = runs.open_site_store(repo, site, environ)
+            store = site_paths.open_site_store(repo, site, environ)
             shown.write_outputs(record, _base(record, store), outputs)
     return StageOutputs(run=record.run.id, taken=stage(record, name).state in {"taken", "skipped"})
 
@@ -126,7 +126,7 @@ def _repository(task: TaskConfig, site: Site, environ: Mapping[str, str]) -> Ite
         if task.history is not None:
             from gangline.kfp.task_repository import restore_history
 
-            restore_history(runs.open_site_store(folder, site, environ), task.history, folder)
+            restore_history(site_paths.open_site_store(folder, site, environ), task.history, folder)
         repo = folder / task.folder
         repo.mkdir(parents=True, exist_ok=True)
         yield repo

@@ -11,7 +11,7 @@ from typing import Any
 
 from gangline.errors import GanglineError, error_for
 from gangline.launch.protocol import GangEvent
-from gangline.line.record.observer import Observer, Silent
+from gangline.line.record.observer import Observer, SilentObserver
 from gangline.spec.codec import from_plain, to_plain
 from gangline.spec.record import StageInfo
 
@@ -19,7 +19,7 @@ FILE = "events.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
-class TaskEventWriter(Silent):
+class TaskEventWriter(SilentObserver):
     """An observer that writes; run_started and run_ended are the driver's own words."""
 
     folder: Path

@@ -11,7 +11,6 @@ from tests.line.repositories import make_repository, settle_inventory  # noqa: E
 
 from gangline.launch import local  # noqa: E402  # the tests' own packages are found first
 from gangline.launch.local import LocalLauncher  # noqa: E402
-from gangline.line.record import runs  # noqa: E402
 from gangline.line.stages.run_line import run_line  # noqa: E402
 from gangline.spec.config.site import Site  # noqa: E402
 from gangline.storage import site_paths  # noqa: E402
@@ -30,14 +29,16 @@ def main(folder: Path) -> None:
     repo = prepare(folder)
     plan = CrashPlan.from_environment()
 
+    open_store = site_paths.open_site_store
+
     def open_counted(*arguments):
-        return CountingStore(site_paths.open_site_store(*arguments), plan)
+        return CountingStore(open_store(*arguments), plan)
 
     def launch_counted(root, **options):
         launcher = LocalLauncher(root, **options)
         return Counting(launcher, plan, submit=lambda podset: podset.name, cancel=lambda name, **_: name)
 
-    runs.open_site_store = open_counted
+    site_paths.open_site_store = open_counted
     local.LocalLauncher = launch_counted
     environ = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
     run_line(repo, site=Site(), environ=environ)

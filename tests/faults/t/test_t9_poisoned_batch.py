@@ -15,6 +15,7 @@ from gangline.registry.versions import list_versions
 from gangline.spec.config.site import Site
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Recovery
+from gangline.storage import site_paths
 
 pytestmark = [pytest.mark.row("T9", full="100 poisoned trainings, 100 poisoned lines"), pytest.mark.timeout(300)]
 STEPS = 8
@@ -103,7 +104,7 @@ def test_line_promotes_nothing_that_was_not_finite(tmp_path, seed, number, answe
     environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
     with pytest.raises(NonFiniteError):
         run_line(folder, site=Site(), environ=environ)
-    store = runs.open_site_store(folder, Site(), environ)
+    store = site_paths.open_site_store(folder, Site(), environ)
     assert list(list_versions(store, "poisoned")) == []
     (record,) = runs.list_runs(store)
     assert (record.run.exit_code, record.stages["train"].state) == (31, "failed")

@@ -27,7 +27,7 @@ DAMAGED = {
 def store(tmp_path, request):
     found = FolderStore(tmp_path / "store")
     for each in (GOOD, BAD):
-        RecordStore.of(found, each).birth(each)
+        RecordStore.of(found, each).create(each)
         mark_open(found, each)
     found.put(f"{BAD.prefix}/record.json", request.param)
     return found
@@ -68,7 +68,7 @@ def test_lists_and_open_runs_have_all_others_and_name_it(store):
 )
 def test_a_marker_that_names_no_run_is_passed_over(tmp_path, marker, content):
     store = FolderStore(tmp_path / "store")
-    RecordStore.of(store, GOOD).birth(GOOD)
+    RecordStore.of(store, GOOD).create(GOOD)
     mark_open(store, GOOD)
     store.put(marker, content)
     told = []
@@ -78,7 +78,7 @@ def test_a_marker_that_names_no_run_is_passed_over(tmp_path, marker, content):
 
 def test_objects_beside_runs_are_no_runs(tmp_path):
     store = FolderStore(tmp_path / "store")
-    RecordStore.of(store, GOOD).birth(GOOD)
+    RecordStore.of(store, GOOD).create(GOOD)
     for key in ("runs/cheap/notes/of/mine/record.json", "runs/Cheap/9f/x/record.json", "runs/readme"):
         store.put(key, GOOD.to_json())
     assert [each.run.id for each in list_runs(store)] == [GOOD.run.id]

@@ -25,7 +25,7 @@ def tell(text):
 
 
 def test_sixteen_writers_lose_no_change(records):
-    records.birth(driven())
+    records.create(driven())
 
     def write(number):
         while True:
@@ -43,19 +43,19 @@ def test_sixteen_writers_lose_no_change(records):
 
 def test_of_racing_births_one_wins_and_all_see_it(records):
     with ThreadPoolExecutor(16) as pool:
-        born = list(pool.map(lambda n: records.birth(driven(created=str(n))), range(16)))
+        born = list(pool.map(lambda n: records.create(driven(created=str(n))), range(16)))
     assert len({each.nonce for each in born}) == 1
     assert records.read() == born[0]
 
 
 def test_a_change_that_changes_nothing_writes_nothing(records):
-    records.birth(driven())
+    records.create(driven())
     records.change(lambda each: each)
     assert records.read().seq == 1
 
 
 def test_an_older_driver_is_refused_at_the_write(records):
-    records.birth(driven())
+    records.create(driven())
     old, young = Driver(holder="old", token=1), Driver(holder="young", token=2)
     records.change(tell("a"), driver=old)
     records.change(tell("b"), driver=young)
@@ -67,7 +67,7 @@ def test_an_older_driver_is_refused_at_the_write(records):
 
 
 def test_two_holders_of_one_token_are_found_out(records):
-    records.birth(driven())
+    records.create(driven())
     records.change(tell("a"), driver=Driver(holder="one", token=1))
     with pytest.raises(IntegrityError, match="two drivers"):
         records.change(tell("b"), driver=Driver(holder="two", token=1))
@@ -89,7 +89,7 @@ class LosesAnswers:
 
 
 def test_a_lost_answer_is_settled_by_reading_back(records):
-    records.birth(driven())
+    records.create(driven())
     lossy = LosesAnswers(records.store)
     RecordStore(lossy, records.prefix).change(tell("once"))
     assert lossy.lost == 1
@@ -97,7 +97,7 @@ def test_a_lost_answer_is_settled_by_reading_back(records):
 
 
 def test_a_write_that_never_arrived_is_an_error(records):
-    records.birth(driven())
+    records.create(driven())
 
     class Refuses(LosesAnswers):
         def compare_and_set(self, key, data, expected):

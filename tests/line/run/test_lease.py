@@ -52,7 +52,7 @@ def test_tokens_grow_over_release_and_over_what_the_record_says(store):
 
 
 def test_a_killed_driver_of_this_machine_is_replaced_at_once(store):
-    code = "from gangline.line import lease; print(lease.this_process())"
+    code = "from gangline.line.run import lease; print(lease.this_process())"
     dead = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     lease.acquire_lease(store, PREFIX, holder=dead, at_least=0)
     assert not lease.is_held(lease.read_lease(store, PREFIX), now=time.time())
@@ -60,7 +60,7 @@ def test_a_killed_driver_of_this_machine_is_replaced_at_once(store):
 
 
 def test_a_killed_driver_is_replaced_before_its_parent_has_looked(store):
-    code = "from gangline.line import lease; print(lease.this_process(), flush=True); input()"
+    code = "from gangline.line.run import lease; print(lease.this_process(), flush=True); input()"
     driver = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with driver:
         taken = lease.acquire_lease(store, PREFIX, holder=driver.stdout.readline().strip(), at_least=0)

@@ -47,7 +47,7 @@ def trained(sha, number, *, seconds=0.1, created="2026-01-01", **more):
 def kept(tmp_path, *records):
     store = Counting(tmp_path / "store")
     for each in records:
-        RecordStore.of(store, each).birth(each)
+        RecordStore.of(store, each).create(each)
     type(store).reads = type(store).lists = 0
     return store
 

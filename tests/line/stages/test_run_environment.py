@@ -12,7 +12,7 @@ from gangline.build.image_registry.reference import ImageReference
 from gangline.build.image_store import BuiltImage
 from gangline.errors import CapacityError, ConfigError, IntegrityError
 from gangline.git.repository import Repository
-from gangline.line.record.observer import Silent
+from gangline.line.record.observer import SilentObserver
 from gangline.line.stages import run_environment
 from gangline.line.stages.run_environment import environment_of
 from gangline.spec.config.line import EnvTable
@@ -44,7 +44,7 @@ def asked(tmp_path, monkeypatch):
             line=SimpleNamespace(env=EnvTable(lock=lock, base=base), project=SimpleNamespace(task=None)),
             site=replace(Site(), registry=registry, environments=links),
             home=tmp_path,
-            observer=Silent(),
+            observer=SilentObserver(),
             repository=repository,
             store=open_store(f"file:{tmp_path / 'store'}"),
             environ={"HOME": str(tmp_path), "UV_OFFLINE": "1"},

@@ -23,6 +23,7 @@ from gangline.line.run.create import find_or_create_run
 from gangline.signing.record_seal import Sealer
 from gangline.spec.config.load import load_site
 from gangline.spec.record import Driver
+from gangline.storage import site_paths
 from gangline.units import now
 
 CODES = {"room": 20, "away": 40, "bug": 1, "config": 10}
@@ -37,7 +38,7 @@ def main():
     if word == "config":
         fail(10, "line.toml: something is wrong")
     site = load_site(Path(asked.site), environ=os.environ)
-    store, sealer = runs.open_site_store(repo, site, os.environ), Sealer.of(site, os.environ)
+    store, sealer = site_paths.open_site_store(repo, site, os.environ), Sealer.of(site, os.environ)
     found = find_or_create_run(store, question, again=asked.again, target="local", sealer=sealer)
     if found.record.run.state == "ended":
         sys.exit(found.record.run.exit_code)

@@ -14,7 +14,7 @@ from gangline.cli.output import print_or_write
 from gangline.cli.terminal import say
 from gangline.cli.workspace import open_workspace
 from gangline.errors import ConfigError, StorageError, UsageError
-from gangline.line.gangs.manifests import GangKind, emit_gang, emit_pipeline
+from gangline.line.gangs.manifests import GangKind, emit_gang
 
 _PACKAGE_FOLDER = Path(str(gangline.__file__)).parent
 _PIPELINE = "vars/gangline.groovy"
@@ -78,7 +78,9 @@ def command(
     desk = open_workspace(repo, site)
     record = desk.run(run)
     if kind == "kfp":
-        text = emit_pipeline(desk.repo, record, site=desk.site)
+        from gangline.kfp.compiler import compile_run
+
+        text = compile_run(desk.repo, record, site=desk.site).decode()
     else:
         text = emit_gang(
             desk.repo,

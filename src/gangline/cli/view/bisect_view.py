@@ -6,7 +6,7 @@ import time
 from gangline.bisect.decisions import steps_left
 from gangline.cli.terminal import say, say_over
 from gangline.launch.protocol import GangEvent
-from gangline.line.record.observer import Silent
+from gangline.line.record.observer import SilentObserver
 from gangline.report.bisection.text import MARKS, history_strip, mean_words
 from gangline.report.text import clean, short
 from gangline.spec.bisect import BisectCommit, BisectState
@@ -14,7 +14,7 @@ from gangline.spec.record import Record
 from gangline.units import format_seconds
 
 
-class BisectView(Silent):
+class BisectView(SilentObserver):
     """Observer of the runs of a search and listener to its states; everything goes to stderr."""
 
     def __init__(self, *, quiet: bool = False) -> None:

@@ -208,11 +208,11 @@ def _next_plan(ctx: RunContext, stage: str, plan: Plan, end: GangEnd, *, charged
         raise CancelledError(f"{plan.run} is to stop: {reason}")
     if end.retry == "changed" and (smaller := _half_micro_batch(ctx, plan)):
         text = f"memory ran out at micro_batch {plan.micro_batch}: once more with {smaller}"
-        ctx.remember(stage, "retry", text)
+        ctx.record_event(stage, "retry", text)
         return replace(plan, micro_batch=smaller)
     if _is_free(end) or (end.retry == "same" and charged < MAX_CHARGED):
         said = end.reason or "the gang was lost"
-        ctx.remember(stage, "retry", f"{said}: the next one goes on from the last checkpoint")
+        ctx.record_event(stage, "retry", f"{said}: the next one goes on from the last checkpoint")
         return plan
     return None
 

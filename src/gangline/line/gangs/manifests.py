@@ -8,7 +8,6 @@ from typing import Literal
 from gangline.errors import ConfigError, UsageError
 from gangline.line.gangs.launchers import open_cluster
 from gangline.line.gangs.podsets import make_podset
-from gangline.line.record import runs
 from gangline.spec.codec import from_json
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
@@ -16,6 +15,7 @@ from gangline.spec.gang.podset import PodSet
 from gangline.spec.plan import Plan
 from gangline.spec.record import Record
 from gangline.spec.run_flags import GOOD, stage
+from gangline.storage import site_paths
 from gangline.storage.objects.blobs import get_blob
 
 GangKind = Literal["trainjob", "job", "jobset", "runtime"]
@@ -86,17 +86,6 @@ def _read(facts_file: Path | None) -> bytes:
         ) from error
 
 
-def emit_pipeline(repo: Path, record: Record, *, site: Site) -> str:
-    """The pipeline that drives runs like `record`, compiled; equal sources and image give equal bytes.
-
-    Raises:
-        ConfigError: There is no image for its tasks, or the definitions do not compile.
-    """
-    from gangline.kfp.compiler import compile_run
-
-    return compile_run(repo, record, site=site).decode()
-
-
 def training_podset(repo: Path, record: Record, *, site: Site, environ: Mapping[str, str]) -> PodSet:
     """The PodSet that the submit stage of `record` makes.
 
@@ -108,7 +97,7 @@ def training_podset(repo: Path, record: Record, *, site: Site, environ: Mapping[
         raise UsageError(f"the ranks of {run} are processes of this machine; gangline run --target kubernetes --again")
     if record.plan is None or stage(record, "plan").state not in GOOD:
         raise UsageError(f"{run} has no plan yet; gangline run --target kubernetes --until plan makes one")
-    store = runs.open_site_store(repo, site, environ)
+    store = site_paths.open_site_store(repo, site, environ)
     line = from_json(Line, get_blob(store, str(stage(record, "resolve").outputs["line"])))
     plan = Plan.from_json(get_blob(store, record.plan.key))
     return make_podset(plan, record=record, line=line, site=site, store=store)

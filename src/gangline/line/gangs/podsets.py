@@ -45,7 +45,7 @@ POD_COMMAND = ("python", "-m", "gangline.keeper.pod")
 
 def podset_for(ctx: RunContext, plan: Plan, attempt: int = 1, *, chain: int = 0) -> PodSet:
     """The gang of an attempt at `plan`, as the run's driver submits it; of a fork only once it is approved."""
-    require_approval(ctx.standing(), "its gang")
+    require_approval(ctx.read_current(), "its gang")
     number = identity.gang_number(chain, attempt)
     return make_podset(plan, record=ctx.record, line=ctx.line, site=ctx.site, store=ctx.store, attempt=number)
 

@@ -69,4 +69,4 @@ def record_warning(ctx: RunContext, stage: str, event: GangEvent) -> None:
     """Tell the observer and the record, each trouble once."""
     said = warning_of(event)
     if said is not None and not any(said == each.text for each in (*ctx.record.events, *ctx.pending)):
-        ctx.remember(stage, SLOW if event.text == SLOW else "trouble", said)
+        ctx.record_event(stage, SLOW if event.text == SLOW else "trouble", said)

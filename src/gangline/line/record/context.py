@@ -87,7 +87,7 @@ class RunContext:
         return Repository.at(self.repo)
 
     @cached_property
-    def past(self) -> "EarlierRuns":
+    def earlier_runs(self) -> "EarlierRuns":
         from gangline.line.record.earlier_runs import find_earlier_runs
 
         run = self.record.run
@@ -125,19 +125,19 @@ class RunContext:
         self.record = self.records.change(with_events, driver=self.driver)
         return self.record
 
-    def standing(self) -> Record:
-        """The record as it stands, with what bystanders wrote; raises IntegrityError where its seal does not hold."""
+    def read_current(self) -> Record:
+        """The stored record, with the writes of others; raises IntegrityError if its seal is invalid."""
         return self.records.read_sealed()
 
     def cancel_requested(self) -> str | None:
-        """Why the run is to stop, as the record says now."""
-        standing = self.records.read()
-        return standing.run.cancel_requested if standing else None
+        """Reason of a requested cancellation, from the stored record."""
+        current = self.records.read()
+        return current.run.cancel_requested if current else None
 
-    def remember(self, stage: str, kind: str, text: str, *, aloud: bool = True) -> None:
-        """Tell the observer now, where `aloud`, and the record with its next change."""
+    def record_event(self, stage: str, kind: str, text: str, *, notify: bool = True) -> None:
+        """Add an event to the next change of the record; with `notify`, also show `text` to the observer now."""
         self.pending.append(Event(time=now(), stage=stage, kind=kind, text=text))
-        if aloud:
+        if notify:
             self.observer.note(text)
 
     def output(self, stage: str, name: str) -> Any:

@@ -16,7 +16,7 @@ from gangline.spec.run_flags import flags_of, stopped_early, was_drilled
 from gangline.storage.objects.protocol import ObjectStore
 
 MAX_BACK = 50
-MAX_DONORS = 20
+MAX_REUSABLE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class EarlierRuns:
     """What came before a run."""
 
     base: Record | None
-    donors: tuple[Record, ...]
+    reusable: tuple[Record, ...]
     """Runs whose stages may be taken, nearest first; the base among them."""
 
 
@@ -32,14 +32,14 @@ def find_earlier_runs(
     store: ObjectStore, repository: Repository, *, project: str, commit: str, run: str, holds: Callable[[Record], bool]
 ) -> EarlierRuns:
     """The past of a run of `commit`; its own record is not part of it, nor one that does not hold."""
-    donors = [each for each in reusable_runs(store, project, commit) if each.run.id != run and holds(each)]
+    reusable = [each for each in reusable_runs(store, project, commit) if each.run.id != run and holds(each)]
     for ancestor in repository.ancestors(commit, MAX_BACK):
         of_ancestor = list(filter(holds, reusable_runs(store, project, ancestor)))
-        donors += of_ancestor
+        reusable += of_ancestor
         passed = [each for each in of_ancestor if _is_base(each)]
         if passed:
-            return EarlierRuns(max(passed, key=_usefulness), tuple(donors[:MAX_DONORS]))
-    return EarlierRuns(None, tuple(donors[:MAX_DONORS]))
+            return EarlierRuns(max(passed, key=_usefulness), tuple(reusable[:MAX_REUSABLE]))
+    return EarlierRuns(None, tuple(reusable[:MAX_REUSABLE]))
 
 
 def _is_base(record: Record) -> bool:

@@ -32,7 +32,7 @@ class Observer(Protocol):
     def run_ended(self, record: Record) -> None: ...
 
 
-class Silent:
+class SilentObserver:
     """An observer that looks away."""
 
     def run_started(self, record: Record) -> None: ...

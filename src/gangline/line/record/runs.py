@@ -6,16 +6,12 @@
 One object that is no record keeps nobody from the others: it is passed over, and `on_refused` is told.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 from gangline.errors import IntegrityError, UsageError
 from gangline.line.record.store import RecordStore
-from gangline.signing.record_seal import Sealer
 from gangline.spec import identity
-from gangline.spec.config.site import Site
 from gangline.spec.record import Record, run_prefix
-from gangline.storage import site_paths
 from gangline.storage.objects.protocol import ObjectStore, get_bounded, list_all
 
 _PAST_ALL = "zzzzzzzz"
@@ -29,14 +25,6 @@ def log_refused(key: str, error: IntegrityError) -> None:
     import structlog  # a third of what a task of a pipeline imports, as it brings rich and asyncio along
 
     structlog.get_logger().warning("record_refused", key=key, cause=str(error))
-
-
-def open_site_store(repo: Path, site: Site, environ: Mapping[str, str]) -> ObjectStore:
-    return site_paths.open_site_store(repo, site, environ)
-
-
-def records_of(store: ObjectStore, record: Record, sealer: Sealer | None = None) -> RecordStore:
-    return RecordStore.of(store, record, sealer)
 
 
 def list_runs(

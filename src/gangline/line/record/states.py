@@ -82,7 +82,7 @@ def end_run(record: Record, verdict: Verdict, *, now: str, reason: str, exit_cod
     return replace(record, stages=stages, run=run)
 
 
-def outcome(record: Record) -> Record:
+def raise_for_verdict(record: Record) -> Record:
     """The record of a run that passed or is open; else the error that it ended with."""
     if record.run.exit_code:
         raise error_for(record.run.exit_code)(record.run.reason or f"{record.run.id} {record.run.verdict}")

@@ -75,7 +75,7 @@ class RecordStore:
             raise IntegrityError(f"{self.key} calls itself {record.prefix[:200]}: a record is the run of its key")
         return record
 
-    def birth(self, record: Record) -> Record:
+    def create(self, record: Record) -> Record:
         """Write the first version, unless another was first: then its record is returned."""
         fresh = fit(replace(record, seq=1, nonce=secrets.token_hex(8), seal=PLACEHOLDER))
         fresh = self.sealer.seal(fresh) if self.sealer else replace(fresh, seal=None)

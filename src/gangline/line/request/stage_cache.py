@@ -9,7 +9,7 @@ def find_cached_stage(ctx: RunContext, name: str, key: str) -> Record | None:
     """A record whose stage `name` has this key and a result; none for a run that was asked for anew."""
     if ctx.record.run.attempt > 1:
         return None
-    for donor in ctx.past.donors:
+    for donor in ctx.earlier_runs.reusable:
         info = stage(donor, name)
         if info.key == key and info.state in {"done", "taken"}:
             return donor

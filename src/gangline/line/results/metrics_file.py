@@ -209,14 +209,14 @@ def read_program_metrics(ctx: RunContext, finished: FinishedGang, collected: Col
     committed = _committed(ctx, name)
     data = blob.data if committed is None else rows_added(name, blob.data, committed)
     if len(data) < len(blob.data):
-        ctx.remember("train", "metrics", f"{name}: rows that the commit holds are left out, those after them count")
+        ctx.record_event("train", "metrics", f"{name}: rows that the commit holds are left out, those after them count")
     found = read_metrics_file(name, data)
     if found.left_out:
         shown = ", ".join(f"{each} ({what})" for each, what in list(found.left_out.items())[:_SHOWN])
         more = f" and {len(found.left_out) - _SHOWN} more" if len(found.left_out) > _SHOWN else ""
-        ctx.remember("train", "metrics", f"{name}: no numbers, left out: {shown}{more}")
+        ctx.record_event("train", "metrics", f"{name}: no numbers, left out: {shown}{more}")
     for metric, what in list(found.not_finite.items())[:_SHOWN]:
-        ctx.remember("train", "metrics", f"{name}: {metric} is {what}, no finite number")
+        ctx.record_event("train", "metrics", f"{name}: {metric} is {what}, no finite number")
     return found
 
 

@@ -57,7 +57,7 @@ def read_outputs(ctx: RunContext, finished: FinishedGang) -> CollectedOutputs | 
     found = None if blob is None else Outputs.from_json(blob.data)
     if blob is None or found is None or found.gang != finished.name:
         if finished.error is not None:
-            ctx.remember("train", OUTPUTS_KIND, "its outputs were not collected: the gang ended before it could")
+            ctx.record_event("train", OUTPUTS_KIND, "its outputs were not collected: the gang ended before it could")
             return None
         raise IntegrityError(f"wanted {key} of gang {finished.name}, found {'that of another' if found else 'nothing'}")
     limits = ctx.site.limits
@@ -71,7 +71,7 @@ def read_outputs(ctx: RunContext, finished: FinishedGang) -> CollectedOutputs | 
     )  # fmt: skip
     info = _info(found, key, globs) if globs else None
     for each in found.left_out[:SHOWN_LEFT_OUT]:
-        ctx.remember("train", OUTPUTS_KIND, f"left out {one_line(each.path)}: {one_line(each.reason)}")
+        ctx.record_event("train", OUTPUTS_KIND, f"left out {one_line(each.path)}: {one_line(each.reason)}")
     return CollectedOutputs(outputs=found, artifact=artifact, info=info)
 
 

@@ -68,7 +68,7 @@ def read_training_result(
     rows, file = read_metrics(ctx, plan, finished.attempts)
     losses = losses_of(rows) or written
     if losses is not written and written:
-        ctx.remember(
+        ctx.record_event(
             "train", "metrics", "losses by step came both by program.step and by project.metrics: the first count"
         )
     base = ctx.base
@@ -143,9 +143,11 @@ def _training(ctx: RunContext, finished: FinishedGang) -> Training:
         files = attempt_files(ctx.store, plan, EVENTS, finished.attempts, most_bytes=MOST_EVENT_BYTES)
         return read_training(files, peers=_peers(ctx.store, plan))
     except IntegrityError as error:
-        ctx.remember("train", "events", f"not read: {error}")
+        ctx.record_event("train", "events", f"not read: {error}")
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        ctx.remember("train", "events", f"{attempt_key(plan, EVENTS)} tells no course of a training: {error!r:.200}")
+        ctx.record_event(
+            "train", "events", f"{attempt_key(plan, EVENTS)} tells no course of a training: {error!r:.200}"
+        )
     return Training()
 
 
@@ -161,7 +163,7 @@ def _peers(store: ObjectStore, plan: Plan) -> Iterator[GrowingFile]:
 def _profiles(ctx: RunContext, plan: Plan) -> tuple[Artifact, ...]:
     found, left_out = profile_artifacts(ctx.store, role_prefix(plan))
     if left_out:
-        ctx.remember("train", "profiles", f"{len(left_out)} files left out: {left_out[0]}")
+        ctx.record_event("train", "profiles", f"{len(left_out)} files left out: {left_out[0]}")
     return found
 
 
@@ -249,10 +251,10 @@ def _save(ctx: RunContext, finished: FinishedGang) -> tuple[Artifact, ...]:
             blob = get_bounded(ctx.store, found.manifest_key, most_bytes=MAX_MANIFEST_BYTES)
             manifest = verify_manifest(blob.data if blob else b"", key)
         except IntegrityError as error:
-            ctx.remember("train", SAVE_KIND, f"{found.prefix} is not used: {error}")
+            ctx.record_event("train", SAVE_KIND, f"{found.prefix} is not used: {error}")
             continue
         if blob is None or manifest.run != ctx.record.run.id or manifest.plan_sha256 not in plans:
-            ctx.remember("train", SAVE_KIND, f"{found.prefix} is not used: it is of another run or plan")
+            ctx.record_event("train", SAVE_KIND, f"{found.prefix} is not used: it is of another run or plan")
             continue
         digest, size = sha256(blob.data).hexdigest(), len(blob.data)
         return (

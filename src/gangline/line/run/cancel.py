@@ -13,7 +13,7 @@ from gangline.launch.protocol import Launcher
 from gangline.line.gangs.launchers import open_launcher
 from gangline.line.record import runs, states
 from gangline.line.record.context import unchanged
-from gangline.line.record.observer import Observer, Silent
+from gangline.line.record.observer import Observer, SilentObserver
 from gangline.line.record.store import RecordStore
 from gangline.line.request.targets import site_of
 from gangline.line.run import lease
@@ -22,6 +22,7 @@ from gangline.spec import identity
 from gangline.spec.config.site import Site
 from gangline.spec.plan import Role
 from gangline.spec.record import Driver, Record
+from gangline.storage import site_paths
 from gangline.storage.s3.run_credentials import revoke_credentials
 from gangline.units import now
 
@@ -55,8 +56,8 @@ def cancel_run(
         UsageError: There is no such run.
         CapacityError: Its driver did not obey in time.
     """
-    tell = observer or Silent()
-    store = runs.open_site_store(repo, site, environ)
+    tell = observer or SilentObserver()
+    store = site_paths.open_site_store(repo, site, environ)
     record = runs.find_run(store, run)
     records = RecordStore.of(store, record)  # to ask a run to stop takes no key
     launcher = open_launcher(repo, site=site_of(record, site), environ=environ, store=store)

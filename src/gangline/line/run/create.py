@@ -25,7 +25,7 @@ class FoundRun:
 
     record: Record
     is_new: bool
-    past: EarlierRuns | None
+    earlier_runs: EarlierRuns | None
     """Looked up for a new one."""
 
 
@@ -41,8 +41,8 @@ def find_or_create_run(
     """
     newest, attempt = _newest(store, question)
     if newest is not None and not (again and newest.run.state == "ended"):
-        return FoundRun(sealer.check(newest), is_new=False, past=None)
-    past = find_earlier_runs(
+        return FoundRun(sealer.check(newest), is_new=False, earlier_runs=None)
+    earlier = find_earlier_runs(
         store,
         question.repository,
         project=question.line.project.name,
@@ -50,10 +50,10 @@ def find_or_create_run(
         run=question.run_id(attempt + 1),
         holds=sealer.holds,
     )
-    record = _describe(store, question, attempt + 1, past.base, target)
+    record = _describe(store, question, attempt + 1, earlier.base, target)
     runs.mark_open(store, record)
-    born = RecordStore.of(store, record, sealer).birth(record)
-    return FoundRun(sealer.check(born), is_new=born.run.created == record.run.created, past=past)
+    born = RecordStore.of(store, record, sealer).create(record)
+    return FoundRun(sealer.check(born), is_new=born.run.created == record.run.created, earlier_runs=earlier)
 
 
 def _newest(store: ObjectStore, question: RunRequest) -> tuple[Record | None, int]:

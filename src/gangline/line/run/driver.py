@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from gangline.line.gangs.launchers import FindOwner, OpenLauncher, open_launcher
-from gangline.line.record import runs
 from gangline.line.record.context import RunContext, unchanged
-from gangline.line.record.observer import Observer, Silent
+from gangline.line.record.observer import Observer, SilentObserver
 from gangline.line.record.store import RecordStore
 from gangline.line.request.targets import site_of
 from gangline.line.request.trust import rights_of
@@ -79,8 +78,8 @@ def open_run_workspace(
         repo=repo,
         site=site,
         environ=environ,
-        store=runs.open_site_store(repo, site, environ),
-        observer=observer or Silent(),
+        store=site_paths.open_site_store(repo, site, environ),
+        observer=observer or SilentObserver(),
         open_launcher=open_launcher,
     )
 
@@ -91,14 +90,14 @@ def driving(
     record: Record,
     line: Line,
     *,
-    past: "EarlierRuns | None" = None,
+    earlier_runs: "EarlierRuns | None" = None,
     kind: DriverKind = "run",
     url: str | None = None,
     find_owner: FindOwner | None = None,
 ) -> Iterator[RunContext]:
     """Hold the lease of the run while the block drives it; `url` is the driver's own page.
 
-    `past` is known where the run was just born; else it is looked up when a stage asks.
+    `earlier_runs` is known where the run was just born; else it is looked up when a stage asks.
 
     Raises:
         HeldError: Somebody else drives.
@@ -133,8 +132,8 @@ def driving(
             observer=desk.observer,
         )
         ctx.change(unchanged)  # from here on the record has this token: an older driver's writes are refused
-        if past is not None:
-            ctx.past = past
+        if earlier_runs is not None:
+            ctx.earlier_runs = earlier_runs
         if kind == "run":  # every run begins so; a task of it need not try the store again
             _warn(ctx)
         with attached_observers(ctx):
@@ -144,4 +143,6 @@ def driving(
 def _warn(ctx: RunContext) -> None:
     """Say once where a store cannot keep two drivers apart."""
     if not probe(ctx.store).conditional_writes:
-        ctx.remember("resolve", "store", f"{ctx.store.url} ignores conditional writes: drive runs from one place only")
+        ctx.record_event(
+            "resolve", "store", f"{ctx.store.url} ignores conditional writes: drive runs from one place only"
+        )

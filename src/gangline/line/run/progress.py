@@ -13,12 +13,12 @@ from pathlib import Path
 from gangline.errors import GanglineError
 from gangline.launch.protocol import GangEvent
 from gangline.line.gangs.launchers import open_launcher
-from gangline.line.record import runs
 from gangline.line.request.targets import site_of
 from gangline.line.run.watch import running_gangs
 from gangline.report.progress import StageOutlook, StageProgress
 from gangline.spec.config.site import Site
 from gangline.spec.record import Record
+from gangline.storage import site_paths
 
 QUIET_SECONDS = 0.7
 
@@ -44,7 +44,7 @@ def read_progress(
     progress = outlook.begin(stage)
     place = site_of(record, site)
     try:
-        store = runs.open_site_store(repo, site, environ)
+        store = site_paths.open_site_store(repo, site, environ)
         launcher = open_launcher(repo, site=place, environ=environ, store=store)
         there = [each for each in gangs if launcher.status(each).state != "absent"]
         if not there:

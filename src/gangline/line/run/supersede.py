@@ -29,7 +29,7 @@ def supersede(ctx: RunContext) -> None:
             try:
                 _stop(ctx, older)
             except GanglineError as error:
-                ctx.remember("resolve", "supersede", f"{older.run.id} could not be stopped: {error}")
+                ctx.record_event("resolve", "supersede", f"{older.run.id} could not be stopped: {error}")
 
 
 def _is_older(mine: Record, other: Record) -> bool:
@@ -51,6 +51,6 @@ def _stop(ctx: RunContext, older: Record) -> None:
     records = RecordStore.of(ctx.store, older, ctx.sealer)
     reason = f"{states.SUPERSEDED}{ctx.record.run.id}"
     marked = records.change(lambda record: states.request_cancel(record, reason))
-    ctx.remember("resolve", "supersede", f"{older.run.id} is superseded: a newer commit of {older.commit.branch}")
+    ctx.record_event("resolve", "supersede", f"{older.run.id} is superseded: a newer commit of {older.commit.branch}")
     if not lease.is_held(lease.read_lease(ctx.store, records.prefix), now=time.time()):
         end_cancelled_run(records, marked, ctx.launcher, save=False)

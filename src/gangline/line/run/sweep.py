@@ -33,7 +33,7 @@ def sweep(
     With `dry_run` nothing is deleted; folders with files that a program wrote and nobody collected go `with_outputs`
     alone.
     """
-    store = runs.open_site_store(repo, site, environ)
+    store = site_paths.open_site_store(repo, site, environ)
     lives: dict[str, Life] = {}
 
     def ask(run: str) -> Life:

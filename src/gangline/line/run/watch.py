@@ -16,6 +16,7 @@ from gangline.spec.config.site import Site
 from gangline.spec.plan import Role
 from gangline.spec.record import STAGES, Record
 from gangline.spec.run_flags import FINAL, stage
+from gangline.storage import site_paths
 
 _GANG_STAGES: tuple[Role, ...] = ("train", "evaluate", "prove")
 
@@ -28,7 +29,7 @@ def follow_run(
     Raises:
         UsageError: There is no such run.
     """
-    store = runs.open_site_store(repo, site, environ)
+    store = site_paths.open_site_store(repo, site, environ)
     record = runs.find_run(store, run)
     records = RecordStore.of(store, record)
     site = site_of(record, site)

@@ -31,7 +31,7 @@ def build(ctx: RunContext) -> StageResult:
     commit = ctx.record.commit
     layer = code_layer.pack(ctx.repository, commit.tree, ctx.line.project, commit=commit.sha)
     for link in layer.links[:5]:
-        ctx.remember("build", "copied", f"{link} is a link: the code layer holds a copy of what it points at")
+        ctx.record_event("build", "copied", f"{link} is a link: the code layer holds a copy of what it points at")
     code_key = put_blob(ctx.store, layer.data)
     code_digest = code_key.rsplit("/", 1)[1]
     environment = environment_of(ctx)

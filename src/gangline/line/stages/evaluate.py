@@ -153,7 +153,7 @@ def own_metrics(ctx: RunContext, result: GangResult) -> dict[str, Metric]:
         return {}
     equal = _equal_metrics(ctx, result)
     if text := _equal_sentence(ctx, equal, result):
-        ctx.remember("evaluate", "seeds", text)
+        ctx.record_event("evaluate", "seeds", text)
     return {name: _metric(ctx, name, own, result, equal=name in equal) for name in sorted(own.metrics)}
 
 

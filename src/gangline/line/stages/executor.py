@@ -135,7 +135,7 @@ def _with_patience(ctx: RunContext, name: str) -> StageResult:
     for attempt in stamina.retry_context(on=StorageError, attempts=STORE_TRIES, timeout=STORE_SECONDS):
         with attempt:
             if attempt.num > 1:
-                ctx.remember(name, "retry", f"{name}: the store failed, try {attempt.num} of {STORE_TRIES}")
+                ctx.record_event(name, "retry", f"{name}: the store failed, try {attempt.num} of {STORE_TRIES}")
             return STAGE_FUNCTIONS[name](ctx)
     raise AssertionError(f"{name}: retries end with a result or with an error")
 

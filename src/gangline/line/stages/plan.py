@@ -28,11 +28,11 @@ def plan(ctx: RunContext) -> StageResult:
     planned = plan_run(_wanted(ctx, data), ctx.site, environ=ctx.environ, home=ctx.home, say=ctx.observer.note)
     for kind, words in (("forecast", planned.troubles), ("memory", planned.notes)):
         for each in words:
-            ctx.remember("plan", kind, each)
+            ctx.record_event("plan", kind, each)
     if sandbox.warning and not runs_in_pod(sandbox, ctx.site):
-        ctx.remember("plan", "sandbox", sandbox.warning)
+        ctx.record_event("plan", "sandbox", sandbox.warning)
     if planned.profile is not None and planned.profile.untraced:
-        ctx.remember("plan", "forecast", f"no step of the model could be followed: {planned.profile.untraced}")
+        ctx.record_event("plan", "forecast", f"no step of the model could be followed: {planned.profile.untraced}")
     choice, gate, inventory, made = planned.choice, planned.budget, planned.inventory, planned.plan
     key = put_blob(ctx.store, made.to_json())
     ctx.store.put(f"{ctx.records.prefix}/plan.json", made.to_json())
@@ -70,7 +70,7 @@ def _checked_sandbox(ctx: RunContext) -> Sandbox:
     if ctx.record.commit.trust == "own":
         require_secrets(ctx.line.train.env, ctx.site, ctx.environ)
     if ctx.line.project.task is not None or ctx.line.train.schedule.function is not None:
-        require_approval(ctx.standing(), "measuring its model")
+        require_approval(ctx.read_current(), "measuring its model")
     return sandbox
 
 

@@ -8,7 +8,6 @@ from gangline.build import code_layer, environment
 from gangline.build.local_environment import LockOf, local_environment
 from gangline.line.gangs.runners import CodeIsolation, CodeOwner, code_isolation, open_runner
 from gangline.line.gangs.train_secrets import refused_references
-from gangline.line.record.runs import open_site_store
 from gangline.line.request.run_request import RunRequest, resolve_request
 from gangline.line.request.targets import parse_target
 from gangline.line.stages.model_inspection import ModelSource
@@ -20,6 +19,7 @@ from gangline.spec.devices import Inventory
 from gangline.spec.profile import ModelProfile
 from gangline.spec.record import Gate
 from gangline.storage import site_paths
+from gangline.storage.site_paths import open_site_store
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

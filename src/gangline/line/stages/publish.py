@@ -32,12 +32,12 @@ def publish(ctx: RunContext) -> StageResult:
             names={} if names is None else json.loads(get_blob(ctx.store, str(names))),
             runner=open_runner(CodeOwner.of(ctx.record), ctx.repo, site=ctx.site, environ=ctx.environ, store=ctx.store),
             still_driving=lambda: ctx.change(unchanged),
-            announce=lambda sentence: ctx.remember("publish", "registry", sentence),
+            announce=lambda sentence: ctx.record_event("publish", "registry", sentence),
         )
     if isinstance(made, NotPublished):
         return StageResult(state="skipped", message=made.reason)
     for sentence in made.events:
-        ctx.remember("publish", "registry", sentence)
+        ctx.record_event("publish", "registry", sentence)
 
     def change(record: Record) -> Record:
         return replace(record, artifacts=(*record.artifacts, *made.artifacts))

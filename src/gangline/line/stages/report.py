@@ -27,7 +27,7 @@ def report(ctx: RunContext) -> StageResult:
         }
         artifacts = tuple(_put(ctx, name, *page) for name, page in pages.items())
     except GanglineError as error:
-        ctx.remember("report", "trouble", f"the report could not be drawn or stored: {error}")
+        ctx.record_event("report", "trouble", f"the report could not be drawn or stored: {error}")
         return StageResult(state="skipped", message="not drawn: gangline report tries again")
     prefix = ctx.records.prefix
     commented = _comment(ctx, drawn)
@@ -48,7 +48,7 @@ def _comment(ctx: RunContext, drawn: Record) -> dict[str, str]:
     try:
         url = publish_comment(ctx.site, ctx.environ, drawn)
     except GanglineError as error:
-        ctx.remember("report", "forge", f"the pull request was not told: {error}")
+        ctx.record_event("report", "forge", f"the pull request was not told: {error}")
         return {}
     return {"comment": url} if url else {}
 

@@ -7,7 +7,7 @@ from typing import TypedDict
 from gangline.line.gangs.launchers import OpenLauncher
 from gangline.line.record import runs
 from gangline.line.record.observer import Observer
-from gangline.line.record.states import outcome
+from gangline.line.record.states import raise_for_verdict
 from gangline.line.request import targets
 from gangline.line.request.run_request import CommitOrigin, resolve_request
 from gangline.line.request.trigger import refusal
@@ -83,19 +83,19 @@ def run_line(
         runs.unmark_open(desk.store, found.record)
     if stage(found.record, "report").state in FINAL:
         return _tell_end(desk, found.record)
-    with driving(desk, found.record, question.line, past=found.past) as ctx:
+    with driving(desk, found.record, question.line, earlier_runs=found.earlier_runs) as ctx:
         require_earlier_stages(ctx.record, start)
         ctx.observer.run_started(ctx.record)
         execute_stages(ctx, names)
         ctx.observer.run_ended(ctx.record)
-    return outcome(ctx.record)
+    return raise_for_verdict(ctx.record)
 
 
 def _tell_end(desk: RunWorkspace, record: Record) -> Record:
     """Answer for a run that is over: nothing is done, so no lease is taken."""
     desk.observer.run_started(record)
     desk.observer.run_ended(record)
-    return outcome(record)
+    return raise_for_verdict(record)
 
 
 def resolve_run(
@@ -141,6 +141,6 @@ def resolve_run(
         return found.record
     if stage(found.record, "resolve").state in FINAL:
         return found.record
-    with driving(desk, found.record, question.line, past=found.past) as ctx:
+    with driving(desk, found.record, question.line, earlier_runs=found.earlier_runs) as ctx:
         ctx.observer.run_started(ctx.record)
         return execute_stages(ctx, ["resolve"])

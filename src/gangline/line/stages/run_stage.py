@@ -11,7 +11,7 @@ from gangline.line.gangs.launchers import FindOwner
 from gangline.line.record import runs
 from gangline.line.record.context import RunContext
 from gangline.line.record.observer import Observer
-from gangline.line.record.states import outcome
+from gangline.line.record.states import raise_for_verdict
 from gangline.line.run import lease
 from gangline.line.run.driver import DriverKind, RunWorkspace, driving, open_run_workspace
 from gangline.line.stages.executor import execute_stage, finish_run, require_earlier_stages, select_stages
@@ -77,7 +77,7 @@ def run_stage(
     info = stage(record, name)
     if info.exit:
         raise error_for(info.exit)(info.message)
-    return outcome(record) if _was_closed(info) else record
+    return raise_for_verdict(record) if _was_closed(info) else record
 
 
 def _was_closed(info: StageInfo) -> bool:

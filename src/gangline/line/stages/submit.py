@@ -50,7 +50,7 @@ def _tell_what_outlives(ctx: RunContext) -> None:
         if site.scoped
         else "no credential for one run, gangs get the site's own: scoped = false"
     )
-    ctx.remember("submit", "credential", f"the store lends {lends}")
+    ctx.record_event("submit", "credential", f"the store lends {lends}")
 
 
 def _size(ctx: RunContext, podset: PodSet) -> str:
@@ -73,12 +73,12 @@ def _tell_environment(ctx: RunContext) -> None:
     """What the program will look for in vain: in the record of each run, aloud where no earlier run said the same."""
     env = ctx.line.train.env
     if said := left_out_variables(ctx.record, env):
-        ctx.remember("submit", "environment", said)
+        ctx.record_event("submit", "environment", said)
     lost = missed_variables(ctx.environ, env) if ctx.record.run.target == "local" else ()
     if lost:
         said = f"not passed on to the program: {', '.join(lost)}; set them by [train.env], secrets as secret:env:NAME"
-        known = any(event.text == said for each in ctx.past.donors for event in each.events)
-        ctx.remember("submit", "environment", said, aloud=not known)
+        known = any(event.text == said for each in ctx.earlier_runs.reusable for event in each.events)
+        ctx.record_event("submit", "environment", said, notify=not known)
 
 
 def _require_room(ctx: RunContext) -> None:

@@ -79,10 +79,10 @@ def _ran(ctx: RunContext, finished: FinishedGang) -> RuntimeReport | None:
     try:
         ran = read_rank_environment(ctx.store, role_prefix(finished.plan))
     except IntegrityError as error:
-        ctx.remember("train", "events", f"not read: {error}")
+        ctx.record_event("train", "events", f"not read: {error}")
         return None
     if ran is not None and (said := undeclared_reads_text(ran, ctx.repository.work_tree)):
-        ctx.remember("train", UNDECLARED, f"a rank {said}")
+        ctx.record_event("train", UNDECLARED, f"a rank {said}")
     return ran
 
 
@@ -124,7 +124,7 @@ def _note_unreported(ctx: RunContext, reported: Collection[str], *, has_curve: b
     if said := unreported_metrics.missing_metrics_text(
         names, has_curve=has_curve, form="joined" if joined else "other"
     ):
-        ctx.remember("train", UNREPORTED, said)
+        ctx.record_event("train", UNREPORTED, said)
 
 
 def _note_traceback(ctx: RunContext, finished: FinishedGang) -> None:
@@ -133,7 +133,7 @@ def _note_traceback(ctx: RunContext, finished: FinishedGang) -> None:
     if isinstance(found, dict):
         rank, said = clean(str(found.get("rank")), limit=10), clean(str(found.get("said")), limit=300)
         text = f"the program ended with exit 0, but the log of rank {rank} ends with a traceback: {said}"
-        ctx.remember("train", "program", text)
+        ctx.record_event("train", "program", text)
 
 
 def _doubts(ctx: RunContext, finished: FinishedGang, course: TrainingResult) -> list[str]:
@@ -153,7 +153,7 @@ def _doubts(ctx: RunContext, finished: FinishedGang, course: TrainingResult) -> 
 
 def _note_doubts(ctx: RunContext, doubts: Iterable[str]) -> None:
     for said in doubts:
-        ctx.remember("train", "program", said)
+        ctx.record_event("train", "program", said)
 
 
 def _learn(
