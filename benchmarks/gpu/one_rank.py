@@ -28,13 +28,14 @@ def apart(call: Callable[..., Any], *arguments: Any) -> Any:
 def plan_of(shapes: Shapes, model: Model, *, steps: int, strategy: str = "none", **changes: Any):
     """One pass a step, nothing saved."""
     from gangline.spec.mesh import Mesh
-    from gangline.spec.plan import CheckpointPolicy, Plan, Program
+    from gangline.spec.plan import CheckpointPolicy, Plan, ProgramSpec
 
     given = {"micro_batch": shapes.micro_batch, "global_batch": shapes.micro_batch, "clip_norm": 1.0} | changes
     return Plan(
         run="bench-00000000-aaaaaa", project="bench", name=f"{strategy}-1", run_prefix="runs/bench/0/0",
-        program=Program(task=TASK), strategy=strategy, mesh=Mesh(), device=shapes.device, precision=shapes.precision,
-        deterministic=False, model=model, optimizer={"elementwise": {"rule": "adamw", "lr": LEARNING_RATE}},
+        program=ProgramSpec(task=TASK), strategy=strategy, mesh=Mesh(), device=shapes.device,
+        precision=shapes.precision, deterministic=False, model=model,
+        optimizer={"elementwise": {"rule": "adamw", "lr": LEARNING_RATE}},
         steps=steps, checkpoint=CheckpointPolicy(every=10**6), **given,
     )  # fmt: skip
 

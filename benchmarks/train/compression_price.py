@@ -70,13 +70,13 @@ def late(found: Found) -> float:
 
 def plan_of(name: str, options: dict, steps: int):
     from gangline.spec.mesh import Mesh
-    from gangline.spec.plan import CheckpointPolicy, Compression, Plan, Program, Schedule
+    from gangline.spec.plan import CheckpointPolicy, Compression, Plan, ProgramSpec, Schedule
 
     first = name.partition(",")[0]
     strategy = first if first in ("local_sgd", "diloco") else "ddp"
     return Plan(
         run="bench-00000000-aaaaaa", project="bench", name="bench", run_prefix="runs/bench/0/0",
-        program=Program(task="model:ByteGPT"), strategy=strategy, mesh=Mesh(dp_replicate=2), model=MODEL,
+        program=ProgramSpec(task="model:ByteGPT"), strategy=strategy, mesh=Mesh(dp_replicate=2), model=MODEL,
         compression=Compression(**options), schedule=Schedule(warmup_steps=steps // 10), steps=steps,
         micro_batch=BATCH // 2, global_batch=BATCH,
         checkpoint=CheckpointPolicy(every=10**6),

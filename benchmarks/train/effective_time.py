@@ -19,7 +19,7 @@ from gang import NAME, RANKS, launch
 from gangline.errors import UsageError
 from gangline.faults.process_faults import at_step, kill_rank
 from gangline.launch.local import LocalLauncher
-from gangline.spec.plan import CheckpointPolicy, Program, Recovery
+from gangline.spec.plan import CheckpointPolicy, ProgramSpec, Recovery
 
 STEP_SECONDS = 0.1
 TARGET = 0.9
@@ -86,7 +86,7 @@ def measure(folder: Path, *, every: float | None, seconds: float) -> Share:
 
 def _launch(folder: Path) -> LocalLauncher:
     return launch(
-        folder, {"model.py": TASK}, program=Program(task="model:Task"), steps=1_000_000,
+        folder, {"model.py": TASK}, program=ProgramSpec(task="model:Task"), steps=1_000_000,
         checkpoint=CheckpointPolicy(every=20), recovery=Recovery(max_events=1000),
     )  # fmt: skip
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from gangline.launch.local import LocalLauncher
 from gangline.spec.gang.podset import PodSet
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import CheckpointPolicy, Device, Plan, Program, Recovery
+from gangline.spec.plan import CheckpointPolicy, Device, Plan, ProgramSpec, Recovery
 from gangline.storage.objects.blobs import put_blob
 from gangline.storage.objects.code_layer import LayerFile, pack
 from gangline.storage.open import open_store
@@ -48,7 +48,7 @@ def launch(
     folder: Path,
     files: dict[str, str],
     *,
-    program: Program,
+    program: ProgramSpec,
     steps: int,
     checkpoint: CheckpointPolicy,
     recovery: Recovery | None = None,

@@ -91,11 +91,11 @@ def weigh(home: Path, warm, row: Row, ranks: int, model: dict) -> dict:
 
 def plan_of(row: Row, ranks: int, model: dict, data):
     from gangline.spec.mesh import Mesh
-    from gangline.spec.plan import CheckpointPolicy, Memory, Plan, Program
+    from gangline.spec.plan import CheckpointPolicy, Memory, Plan, ProgramSpec
 
     return Plan(
         run="bench-00000000-aaaaaa", project="bench", name=f"{row.strategy}-{ranks}", run_prefix="runs/bench/0/0",
-        program=Program(task="weighed:Weighed"), strategy=row.strategy, precision=row.precision, data=data,
+        program=ProgramSpec(task="weighed:Weighed"), strategy=row.strategy, precision=row.precision, data=data,
         mesh=Mesh(dp_shard=ranks) if row.sharded else Mesh(dp_replicate=ranks), model=model, steps=2,
         global_batch=MICRO_BATCH * ranks, micro_batch=MICRO_BATCH, memory=Memory(**row.memory),
         checkpoint=CheckpointPolicy(every=2),

@@ -90,14 +90,14 @@ def run(command: list[str], out: Path) -> tuple[dict, int]:
 
 def plan_of(row: Row):
     from gangline.spec.mesh import Mesh
-    from gangline.spec.plan import CheckpointPolicy, Memory, Plan, Program
+    from gangline.spec.plan import CheckpointPolicy, Memory, Plan, ProgramSpec
 
     mesh = Mesh(**row.axes)
     return Plan(
         run="bench-00000000-aaaaaa", project="bench", name=row.strategy, run_prefix="runs/bench/0/0",
-        program=Program(task=f"llama:{row.task}"), strategy=row.strategy, precision="bf16", device="cuda", mesh=mesh,
-        model=SIZES[row.model] | {"context": CONTEXT}, steps=2, global_batch=mesh.data_parallel, micro_batch=1,
-        memory=Memory(activation_checkpointing=row.checkpointing), checkpoint=CheckpointPolicy(every=2),
+        program=ProgramSpec(task=f"llama:{row.task}"), strategy=row.strategy, precision="bf16", device="cuda",
+        mesh=mesh, model=SIZES[row.model] | {"context": CONTEXT}, steps=2, global_batch=mesh.data_parallel,
+        micro_batch=1, memory=Memory(activation_checkpointing=row.checkpointing), checkpoint=CheckpointPolicy(every=2),
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from gang import NAME, RANKS, launch
 
 from gangline.launch.local import LocalLauncher
-from gangline.spec.plan import CheckpointPolicy, Device, Program
+from gangline.spec.plan import CheckpointPolicy, Device, ProgramSpec
 
 ROUNDS = 3
 TARGET = 0.6
@@ -123,7 +123,7 @@ class Place:
 
 
 def task_seconds(place: Place, **environ: str) -> float:
-    launcher = _launch(place, Program(task="model:Task"), {"model.py": TASK}, **environ)
+    launcher = _launch(place, ProgramSpec(task="model:Task"), {"model.py": TASK}, **environ)
     steps = [
         event.data["mono"]
         for event in launcher.follow(NAME)
@@ -138,7 +138,7 @@ def cold_seconds(place: Place) -> float:
 
 
 def program_seconds(place: Place) -> float:
-    launcher = _launch(place, Program(command=("python", "train.py")), {"train.py": PROGRAM})
+    launcher = _launch(place, ProgramSpec(command=("python", "train.py")), {"train.py": PROGRAM})
     for _ in launcher.follow(NAME):
         pass
     _check(launcher)
@@ -156,7 +156,7 @@ def torchrun_seconds(place: Place) -> float:
     return _next_step(place) - _killed(place)
 
 
-def _launch(place: Place, program: Program, files: dict[str, str], **environ: str) -> LocalLauncher:
+def _launch(place: Place, program: ProgramSpec, files: dict[str, str], **environ: str) -> LocalLauncher:
     return launch(
         place.folder, files, program=program, steps=KILL_STEP + 5, device=place.device, ranks=place.ranks,
         checkpoint=CheckpointPolicy(every=KILL_STEP // 2, asynchronous=False),

@@ -133,12 +133,12 @@ def fastest(seconds: list[float]) -> list[float]:
 
 def write_gang(home: Path, strategy: str, *, steps: int, model: dict[str, int]) -> None:
     from gangline.spec.mesh import Mesh
-    from gangline.spec.plan import CheckpointPolicy, Plan, Program
+    from gangline.spec.plan import CheckpointPolicy, Plan, ProgramSpec
 
     mesh, micro_batch = MESHES[strategy]
     plan = Plan(
         run="bench-00000000-aaaaaa", project="bench", name=f"{strategy}-2", run_prefix="runs/bench/0/0",
-        program=Program(task="model:ByteGPT"), strategy=strategy, mesh=Mesh(**mesh), deterministic=False,
+        program=ProgramSpec(task="model:ByteGPT"), strategy=strategy, mesh=Mesh(**mesh), deterministic=False,
         model=model, steps=steps + 1, global_batch=16, micro_batch=micro_batch, clip_norm=1e6,
         checkpoint=CheckpointPolicy(every=10**6),
     )  # fmt: skip

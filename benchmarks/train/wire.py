@@ -146,13 +146,13 @@ def measure(names: list[str], model: dict[str, int]) -> dict[str, dict]:
 
 def plan_of(row: Row, model: dict[str, int]):
     from gangline.spec.mesh import Mesh
-    from gangline.spec.plan import CheckpointPolicy, Compression, Plan, Program
+    from gangline.spec.plan import CheckpointPolicy, Compression, Plan, ProgramSpec
 
     mesh = Mesh(**row.mesh)
     return Plan(
         run="bench-00000000-aaaaaa", project="bench", name="bench", run_prefix="runs/bench/0/0",
-        program=Program(task="model:ByteGPT"), strategy=row.strategy, mesh=mesh, model=model, precision=row.precision,
-        compression=Compression(**row.compression or {}), steps=STEPS, micro_batch=1,
+        program=ProgramSpec(task="model:ByteGPT"), strategy=row.strategy, mesh=mesh, model=model,
+        precision=row.precision, compression=Compression(**row.compression or {}), steps=STEPS, micro_batch=1,
         global_batch=mesh.data_parallel * row.micro_batches, checkpoint=CheckpointPolicy(every=10**6),
     )  # fmt: skip
 

@@ -9,10 +9,9 @@ from gangline.planner.gang_plans import make_plan
 from gangline.planner.proof_plan import make_proof_plan
 from gangline.planner.selection.choice import choose_plan
 from gangline.spec.config.line import MemoryTable, MeshTable
-from gangline.spec.config.rules_train import STRATEGIES
 from gangline.spec.plan import DataSource
 from gangline.spec.profile import ModelProfile
-from gangline.spec.strategies import effective_strategy
+from gangline.spec.strategies import effective_strategy, names
 
 counts = st.integers(1, 8)
 batches = st.integers(1, 512)
@@ -100,7 +99,7 @@ tables = st.builds(
 
 @settings(max_examples=300)
 @given(
-    strategy=st.sampled_from(["auto", "explicit", *STRATEGIES]),
+    strategy=st.sampled_from(["auto", "explicit", *names(aliases=True)]),
     ranks=ranks,
     batch=batches,
     mesh=tables,
@@ -119,10 +118,10 @@ def test_any_question_gets_a_plan_that_adds_up_or_a_config_error(
     plan = make_plan(asked, choice, run="r", run_prefix="p", data=DataSource())
     assert plan.accumulation * plan.micro_batch * plan.mesh.data_parallel == batch
     assert plan.world_size == choice.num_nodes * choice.procs_per_node
-    assert effective_strategy(plan) == plan.strategy
+    assert effective_strategy(plan.strategy, plan.mesh) == plan.strategy
     try:
         other = make_proof_plan(plan, second, inventory=inventory)
     except ConfigError:
         return
     assert other.accumulation * other.micro_batch * other.mesh.data_parallel == batch
-    assert effective_strategy(other) == other.strategy
+    assert effective_strategy(other.strategy, other.mesh) == other.strategy

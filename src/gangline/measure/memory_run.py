@@ -35,7 +35,6 @@ from gangline.errors import ConfigError, GanglineError, TrainingError
 from gangline.measure.live_memory import LiveMemory, simulate_host_copies
 from gangline.measure.simulated_step import SimulatedStep, WholeModelStep
 from gangline.spec.plan import Plan
-from gangline.spec.strategies import wrapping_of
 from gangline.train.account.clock import PhaseClock
 from gangline.train.account.event_log import EventLog
 from gangline.train.loop.gradient_norm import settle
@@ -51,7 +50,6 @@ from gangline.train.task import Task, load_task
 STEPS = 2
 """The optimizer's state is there from the second on, which is the one that is judged; state in files is at its largest
 when it comes into being."""
-_IN_BUCKETS = ("ddp", "zero1")
 _MOST_LETTERS = 300
 
 
@@ -222,7 +220,7 @@ def _train(
 
     `home` is where the weights are updated.
     """
-    model, has_buckets = passes.model, wrapping_of(context.plan) in _IN_BUCKETS
+    model, has_buckets = passes.model, context.plan.wrapping.is_ddp
     optimizer = place_state(_optimizer(task, model, context.plan), context, window=_Gone)
     split_groups_by_mesh(optimizer)
     if has_buckets:

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import default_collate
 
 from gangline.measure.sample import sample_of
-from gangline.spec.strategies import effective_strategy, wrapping_of
+from gangline.spec.strategies import effective_strategy
 from gangline.train.parallel.blocks import BlockWrapper, find_blocks
 from gangline.train.parallel.chunked_loss import ChunkedLoss
 from gangline.train.parallel.context_parallel import SequenceCut, join_sequence
@@ -84,12 +84,12 @@ def meta_model(task: Task, context: RankContext) -> nn.Module:
     """
     plan, hints = context.plan, hints_of(task)
     model = Initializer.build(lambda: task.build_model(dict(plan.model)), seed=plan.seed).model.to("meta")
-    effective_strategy(plan)
+    effective_strategy(plan.strategy, plan.mesh)
     if plan.mesh.tp > 1:
         require_degree(model, hints, plan.mesh.tp)
     if plan.mesh.ep > 1:
         require_experts(model, hints, plan)
-    if wrapping_of(plan) in ("fsdp", "zero2"):
+    if plan.wrapping.shards:
         require_shardable(model, find_blocks(model, hints))
     join_sequence(context, model, hints)
     return model
@@ -119,4 +119,4 @@ def _wrap(task: Task, context: RankContext) -> ParallelModel:
     for number, (name, block) in enumerate(blocks):
         wrapper.block(block, name, number)
     wrapper.root(model)
-    return Sharded(model) if wrapping_of(plan) in ("fsdp", "zero2", "replicate") else SingleRank(model)
+    return Sharded(model) if plan.wrapping.is_composable else SingleRank(model)

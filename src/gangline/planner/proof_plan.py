@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gangline.errors import ConfigError
 from gangline.planner.axes.tensor import tensor_mesh
-from gangline.planner.forecast.memory import Fit, is_sharded, rank_bytes
+from gangline.planner.forecast.memory import Fit, rank_bytes
 from gangline.planner.selection.feasibility import require_axes, require_runnable
 from gangline.planner.shapes.device_pool import Pool, open_pool
 from gangline.planner.shapes.shape import Shape, shape_of
@@ -15,6 +15,7 @@ from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 from gangline.spec.plan import Compression, Memory, Plan
 from gangline.spec.profile import ModelProfile
+from gangline.spec.strategies import COPIES, ONE_RANK, SHARDS, traits_of
 
 
 def make_proof_plan(
@@ -81,7 +82,7 @@ def _is_own(plan: Plan, shape: Shape) -> bool:
     """`shape` is the plan's own, or another name for it: on a single rank copies are no copies."""
     own = Shape(plan.strategy, plan.mesh)
     alone = shape.mesh == own.mesh and plan.world_size == 1
-    return shape == own or (alone and not is_sharded(shape) and not is_sharded(own))
+    return shape == own or (alone and not shape.wrapping.shards and not own.wrapping.shards)
 
 
 def _other(plan: Plan, pool: Pool | None, profile: ModelProfile | None) -> Shape | None:
@@ -100,16 +101,16 @@ def _alternatives(plan: Plan, pool: Pool | None, profile: ModelProfile | None) -
     """Copies and shards first; more ranks and peers of a layer where these do not fit or share the batch."""
     world = plan.world_size
     if world == 1:
-        yield shape_of("ddp", 2)
+        yield shape_of(COPIES.name, 2)
         return
-    if plan.strategy != "ddp":
-        yield shape_of("ddp", world)
-    if plan.strategy != "fsdp":
-        yield shape_of("fsdp", world)
-    if plan.strategy != "ddp" and world >= 4:
-        yield shape_of("fsdp", world // 2)
-    yield shape_of("none", 1)
-    yield shape_of("fsdp", 2 * world)
+    if plan.strategy != COPIES.name:
+        yield shape_of(COPIES.name, world)
+    if plan.strategy != SHARDS.name:
+        yield shape_of(SHARDS.name, world)
+    if plan.strategy != COPIES.name and world >= 4:
+        yield shape_of(SHARDS.name, world // 2)
+    yield shape_of(ONE_RANK.name, 1)
+    yield shape_of(SHARDS.name, 2 * world)
     if profile is not None and profile.tensor_cuts and plan.mesh.tp == 1:
         with suppress(ConfigError):
             yield Shape("tp", tensor_mesh(world, num_nodes(pool, world) if pool else 1, profile))
@@ -118,10 +119,11 @@ def _alternatives(plan: Plan, pool: Pool | None, profile: ModelProfile | None) -
 def _asked(plan: Plan, strategy: str, pool: Pool | None, profile: ModelProfile | None) -> Shape:
     """`strategy` on the plan's ranks; a single rank becomes two where they are there: one has nothing to share."""
     require_runnable(strategy, key="prove.plan")
-    if strategy == "none":
-        return shape_of("none", 1)
+    traits = traits_of(strategy)
+    if traits is None or traits is ONE_RANK:
+        return shape_of(ONE_RANK.name, 1)
     world = max(2, plan.world_size)
-    nodes = 2 if strategy == "hsdp" and world % 2 == 0 and world >= 4 else 1
+    nodes = 2 if traits.layout == "replicas_of_shards" and world % 2 == 0 and world >= 4 else 1
     try:
         shape = shape_of(strategy, world, nodes, profile)
     except ConfigError as error:
@@ -157,7 +159,7 @@ def _unlike(plan: Plan, shape: Shape) -> str:
 
 def _memory(plan: Plan, shape: Shape) -> Memory:
     """The plan's own; what has no shards moves none."""
-    if plan.memory.offload != "cpu" or is_sharded(shape):
+    if plan.memory.offload != "cpu" or shape.wrapping.shards:
         return plan.memory
     return replace(plan.memory, offload="none")
 

@@ -1,9 +1,13 @@
 """Shape of the device mesh: pure arithmetic, no devices."""
 
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from math import prod
+from typing import Literal
 
 from gangline.errors import ConfigError
+
+Axis = Literal["pp", "dp_replicate", "dp_shard", "cp", "tp", "ep"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +47,10 @@ class Mesh:
     def data_parallel(self) -> int:
         """Ranks that see different samples: dp_replicate x dp_shard."""
         return self.dp_replicate * self.dp_shard
+
+    def size_of(self, axes: Iterable[Axis]) -> int:
+        """Product of the degrees of some axes; 1 without any."""
+        return prod(getattr(self, axis) for axis in axes)
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """Place of `rank` on each axis."""

@@ -7,12 +7,9 @@ from gangline.errors import ConfigError
 from gangline.spec.codec import Document, digest
 from gangline.spec.forecast import Forecast
 from gangline.spec.mesh import Mesh
+from gangline.spec.strategies import Strategy, Wrapping, outer_interval, traits_of, wrapping_of
 
 Role = Literal["train", "evaluate", "prove"]
-Strategy = Literal[
-    "none", "ddp", "zero1", "zero2", "fsdp", "hsdp", "tp", "cp", "ep", "pp", "3d", "local_sgd", "diloco", "explicit"
-]
-"""`zero3` is read as `fsdp`."""
 Precision = Literal["fp32", "bf16", "fp16"]
 PipelineSchedule = Literal[
     "gpipe", "1f1b", "interleaved_1f1b", "looped_bfs", "interleaved_zero_bubble", "zbv", "dualpipev"
@@ -24,19 +21,6 @@ SCHEDULES = ("constant", "linear", "cosine")
 ContextExchange = Literal["ring", "ulysses"]
 Collectives = Literal["auto", "ring", "tree"]
 Device = Literal["cpu", "cuda"]
-
-
-def strategy_of(mesh: Mesh) -> Strategy:
-    """The name of what these degrees amount to; any product of two axes that cut the model is a `3d`."""
-    cuts: list[Strategy] = [axis for axis in _CUTS if getattr(mesh, axis) > 1]
-    if cuts:
-        return cuts[0] if len(cuts) == 1 else "3d"
-    if mesh.dp_shard > 1:
-        return "hsdp" if mesh.dp_replicate > 1 else "fsdp"
-    return "ddp" if mesh.dp_replicate > 1 else "none"
-
-
-_CUTS: tuple[Literal["pp", "cp", "tp", "ep"], ...] = ("pp", "cp", "tp", "ep")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -264,9 +248,25 @@ class Plan(Document):
         return 0 if self.pp_schedule in V_SCHEDULES else self.mesh.pp - 1
 
     @property
+    def wrapping(self) -> Wrapping:
+        """How the data-parallel axes wrap a model, inside the other axes."""
+        return wrapping_of(self.strategy, self.mesh)
+
+    @property
+    def averages_rarely(self) -> bool:
+        """Replicas train apart between outer steps."""
+        traits = traits_of(self.strategy)
+        return traits is not None and traits.averages_rarely
+
+    @property
+    def outer_interval(self) -> int:
+        """Steps from one exchange of the replicas to the next; 1: they average every step."""
+        return outer_interval(self.strategy, self.compression.outer_steps)
+
+    @property
     def lossy(self) -> str | None:
         """What makes its updates differ from those of exact gradients; None: nothing does."""
-        if self.strategy in ("local_sgd", "diloco"):
+        if self.averages_rarely:
             return f"{self.strategy} every {self.compression.outer_steps} steps"
         return None if self.compression.kind == "none" else self.compression.kind
 

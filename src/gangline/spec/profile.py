@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from gangline.spec.forecast import Forecast
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Device, Precision, Strategy
+from gangline.spec.plan import Device, Precision
+from gangline.spec.strategies import Strategy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

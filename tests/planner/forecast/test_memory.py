@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from gangline.planner.forecast.memory import MemoryLoad, rank_bytes, rank_parts
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import strategy_of
 from gangline.spec.profile import ModelProfile, Trace, Unit
+from gangline.spec.strategies import strategy_of
 
 BLOCKS = 6
 SAVED, HANDED = 2_103_296.0, 131_072.0

@@ -17,7 +17,6 @@ SHARES = {"none": 1.0, "selective": 0.8, "full": 0.15}
 first."""
 COMPUTED_AGAIN = 1.3
 """Of what a block saves: that, and the gradients on the way through it."""
-_IN_BUCKETS = ("ddp", "zero1", "local_sgd", "diloco")
 Offload = Literal["auto", "none", "cpu", "activations", "optimizer_nvme"]
 
 
@@ -88,7 +87,7 @@ class MemoryParts:
 def rank_parts(profile: ModelProfile, shape: Shape, load: MemoryLoad = MemoryLoad()) -> MemoryParts:
     """What one rank holds at its peak, as far as it is known."""
     held, mesh = _held(profile, shape), shape.mesh
-    moments = MOMENTS_BYTES * held / (mesh.dp_replicate if shape.strategy == "zero1" else 1)
+    moments = MOMENTS_BYTES * held / mesh.size_of(shape.wrapping.optimizer_axes)
     if load.offload == "optimizer_nvme":
         moments = min(moments, STAGED_BYTES)
     gathered, exchanged = _gathered(profile, shape, load.precision)
@@ -113,11 +112,6 @@ def host_bytes(profile: ModelProfile, shape: Shape, offload: Offload) -> float:
     return STATE_BYTES_PER_PARAMETER * _held(profile, shape) if offload == "cpu" else 0.0
 
 
-def is_sharded(shape: Shape) -> bool:
-    """`fully_shard` is around its blocks."""
-    return shape.mesh.dp_shard * shape.mesh.cp > 1 or shape.strategy in ("fsdp", "zero2", "hsdp")
-
-
 def _stage(profile: ModelProfile, shape: Shape) -> float:
     """Parameters that a rank computes with; experts are shards like all others."""
     return profile.parameters / (shape.mesh.pp * shape.mesh.tp)
@@ -130,13 +124,13 @@ def _held(profile: ModelProfile, shape: Shape) -> float:
 def _gradients(profile: ModelProfile, shape: Shape, load: MemoryLoad, *, activations: float) -> float:
     """What they add to the peak: they come as activations go, but for those of DDP, whose buckets stay, and those of
     earlier micro-batches, which shards leave whole until the last one."""
-    if is_sharded(shape):
+    if shape.wrapping.shards:
         if load.micro_batches > 1:
             return GRADIENT_BYTES * _stage(profile, shape)
         own = 0.0 if load.offload == "cpu" else GRADIENT_BYTES * _held(profile, shape)
     else:
         own = GRADIENT_BYTES * _held(profile, shape)
-        if load.micro_batches > 1 or shape.strategy in _IN_BUCKETS:
+        if load.micro_batches > 1 or shape.traits.has_buckets:
             return own
     return max(0.0, own - activations)
 
@@ -147,13 +141,11 @@ def _gathered(profile: ModelProfile, shape: Shape, precision: Precision) -> tupl
     fsdp keeps what lies outside the blocks, zero2 and what is cut into stages keep all. A block that goes back has
     gradients and sends them in float32; under fsdp it is whole for that, and so is the next one.
     """
-    mesh, width = shape.mesh, 4 if precision == "fp32" else 2
-    block = (profile.largest_block_parameters or 0) / mesh.tp
-    if is_sharded(shape):
-        if shape.strategy == "zero2" or mesh.pp > 1:
-            return width * _stage(profile, shape), (width + GRADIENT_BYTES) * block
-        return width * profile.outside_parameters / mesh.tp, (3 * width + GRADIENT_BYTES) * block
-    if mesh.dp_replicate > 1 and (mesh.tp > 1 or mesh.pp > 1):  # torch's `replicate` is made of what shards
+    wrapping, width = shape.wrapping, 4 if precision == "fp32" else 2
+    block = (profile.largest_block_parameters or 0) / shape.mesh.tp
+    if wrapping.reshards:
+        return width * profile.outside_parameters / shape.mesh.tp, (3 * width + GRADIENT_BYTES) * block
+    if wrapping.is_composable:  # torch builds `replicate` on `fully_shard`
         return width * _stage(profile, shape), (width + GRADIENT_BYTES) * block
     return 0.0, 0.0
 
@@ -208,6 +200,6 @@ def _kept(word: str, saved: float, handed: float) -> float:
 
 def _fixed(trace: Trace | None, shape: Shape, load: MemoryLoad) -> float:
     """Whatever the number of samples; under autocast that is mostly weights in 16 bits, which shards have gathered."""
-    if trace is None or (is_sharded(shape) and load.precision != "fp32"):
+    if trace is None or (shape.wrapping.shards and load.precision != "fp32"):
         return 0.0
     return trace.activation_bytes_fixed / (shape.mesh.tp * shape.mesh.pp)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gangline.planner.forecast.memory import SHARES, Fit, is_sharded
+from gangline.planner.forecast.memory import SHARES, Fit
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.config.line import Line
 from gangline.spec.plan import Device, Memory
@@ -51,7 +51,7 @@ def memories(line: Line, shape: Shape, device: Device, profile: ModelProfile | N
     """
     asked = line.train.memory.offload
     offloads = ["none"] if asked == "auto" else [asked]
-    if asked == "auto" and device == "cuda" and is_sharded(shape) and profile is not None:
+    if asked == "auto" and device == "cuda" and shape.wrapping.shards and profile is not None:
         offloads.append("cpu")
     for offload in offloads:
         for word in _checkpointing_values(line, shape, profile):
@@ -94,7 +94,7 @@ def offload_obstacle(line: Line, shape: Shape, device: Device) -> str | None:
     if offload in ("cpu", "activations") and device == "cpu":
         works = '"none" or "optimizer_nvme" works'
         return f'{_OFFLOAD}: "{offload}" is for accelerators, here everything is in host memory; {works}'
-    if offload == "cpu" and not is_sharded(shape):
+    if offload == "cpu" and not shape.wrapping.shards:
         return f'{_OFFLOAD}: "cpu" moves shards, and {shape.name} has none; fsdp has'
     if offload == "optimizer_nvme" and device != "cpu":
         works = '"cpu" works there, with fsdp'

@@ -20,6 +20,7 @@ from gangline.spec.devices import Inventory, Rates
 from gangline.spec.forecast import Forecast, Term
 from gangline.spec.plan import Memory, PipelineSchedule, Precision
 from gangline.spec.profile import MeasuredRun, ModelProfile
+from gangline.spec.strategies import outer_interval
 
 ON_THE_HOST = "what moving shards to the host and back takes is not known"
 
@@ -182,7 +183,6 @@ def _step_inputs(
 ) -> StepInputs:
     line, train = evidence.line, evidence.line.train
     samples = train.global_batch / shape.mesh.data_parallel
-    drifting = shape.strategy in ("local_sgd", "diloco")
     trace = profile.trace(how.precision)
     assert trace is not None, "asked for models that were followed"
     return StepInputs(
@@ -196,7 +196,7 @@ def _step_inputs(
             checkpointing=how.memory.activation_checkpointing,
             loss_chunks=how.memory.loss_chunks,
             compression=train.compression,
-            outer_steps=(train.compression.outer_steps or 1) if drifting else 1,
+            outer_steps=outer_interval(shape.strategy, train.compression.outer_steps),
         ),
         bubble=(idle_share(line, shape.mesh, how.micro_batch, how.schedule, trace) if how.schedule else None) or 0.0,
         overlap=overlap,

@@ -49,7 +49,7 @@ class StepInputs:
     def held(self) -> float:
         """Parameters whose moments one rank updates."""
         mesh, whole = self.shape.mesh, self.profile.parameters
-        copies = mesh.dp_replicate if self.shape.strategy == "zero1" else 1
+        copies = mesh.size_of(self.shape.wrapping.optimizer_axes)
         return whole / (mesh.pp * mesh.tp * mesh.dp_shard * mesh.cp * copies)
 
 

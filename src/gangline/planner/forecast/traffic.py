@@ -104,9 +104,8 @@ def _shards(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Col
         return
     width = GRADIENT_BYTES if load.precision == "fp32" else 2
     passes = 1 if mesh.pp > 1 else load.micro_batches
-    keeps = shape.strategy == "zero2" or mesh.pp > 1
     for unit, count in _units(profile, shape, load):
-        gathers = passes if keeps or not unit.name else 2 * passes
+        gathers = passes * (shape.wrapping.gathers if unit.name else 1)
         dealt = unit.expert_parameters if mesh.ep > 1 else 0
         for size, peers, apart in ((unit.parameters - dealt, ranks, mesh.tp),
                                    (dealt / mesh.ep, ranks // mesh.ep, mesh.ep * mesh.tp)):  # fmt: skip
@@ -135,7 +134,7 @@ def _copies(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Col
             part="communication", kind=each.kind, size_bytes=each.size_bytes / buckets, ranks=mesh.dp_replicate,
             count=buckets / load.outer_steps, apart=apart,
         )  # fmt: skip
-    if shape.strategy == "zero1":
+    if shape.wrapping.shares_optimizer:
         yield Collective(
             part="optimizer", kind="all_gather", size_bytes=GRADIENT_BYTES * entries, ranks=mesh.dp_replicate, count=1,
             apart=apart,

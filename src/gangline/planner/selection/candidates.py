@@ -22,6 +22,7 @@ from gangline.planner.shapes.shape import Shape, data_parallel_shapes, explicit_
 from gangline.planner.shapes.world_size import check_world, choose_world, num_nodes, ranks_per_node
 from gangline.spec.config.line import Line
 from gangline.spec.profile import ModelProfile
+from gangline.spec.strategies import ONE_RANK, traits_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,14 +100,14 @@ def _fixed_order(question: PlanRequest, shape: Shape) -> tuple[bool, bool, int, 
     mesh = shape.mesh
     auto = question.line.train.strategy == "auto"
     cuts = (mesh.tp > 1) + (mesh.pp > 1) + (mesh.cp > 1) + (mesh.ep > 1) if auto else 0
-    return effort >= OFFLOAD_EFFORT, shape.strategy == "none", cuts, effort
+    return effort >= OFFLOAD_EFFORT, shape.traits is ONE_RANK, cuts, effort
 
 
 def _leaves_ranks_idle(question: PlanRequest, shape: Shape) -> bool:
     """A rank alone, where the line wants more, or where a gang of cores rehearses one of GPUs."""
     ranks = question.line.train.ranks
     least = ranks[0] if isinstance(ranks, tuple) else 1 if ranks == "auto" else ranks
-    return shape.strategy == "none" and (least > 1 or question.pool.device == "cpu")
+    return shape.traits is ONE_RANK and (least > 1 or question.pool.device == "cpu")
 
 
 def _beyond(question: PlanRequest, shape: Shape) -> Excess | None:
@@ -208,7 +209,7 @@ def _asked_shape(line: Line, pool: Pool, profile: ModelProfile | None) -> Shape:
         require_one_node(shape.mesh, ranks_per_node(pool, shape.mesh.world_size))
         return shape
     require_runnable(strategy)
-    world = 1 if strategy == "none" else choose_world(line, pool)
+    world = 1 if traits_of(strategy) is ONE_RANK else choose_world(line, pool)
     shape = shape_of(strategy, world, num_nodes(pool, world), profile)
     require_task(line, shape.mesh)
     require_axes(shape.mesh, profile)

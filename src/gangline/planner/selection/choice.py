@@ -32,8 +32,9 @@ from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory, Rates
 from gangline.spec.forecast import Forecast
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Candidate, Device, Memory, PipelineSchedule, Precision, Size, Strategy
+from gangline.spec.plan import Candidate, Device, Memory, PipelineSchedule, Precision, Size
 from gangline.spec.profile import MeasuredRun, ModelProfile
+from gangline.spec.strategies import Strategy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

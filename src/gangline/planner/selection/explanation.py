@@ -13,6 +13,7 @@ from gangline.planner.shapes.shape import Shape
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Memory
 from gangline.spec.profile import ModelProfile
+from gangline.spec.strategies import COPIES, ONE_RANK, ZERO1, ZERO2
 from gangline.units import format_bytes, format_count, format_step
 
 Loss = Literal["lost", "dearer", "late", "over_budget"]
@@ -158,7 +159,7 @@ def memory_savings_words(memory: Memory, given: Memory = _NOTHING) -> str:
 def loser_reason(shape: Shape, winner: Shape, settings: tuple[ShapeSetting, ShapeSetting]) -> str:
     """Why `shape`, which fits, lost to `winner` where times do not tell; settings are those of both, in this order."""
     own, other = settings
-    if shape.strategy == "none":
+    if shape.traits is ONE_RANK:
         return f"one rank of {winner.mesh.world_size}: the others stay idle"
     if own.effort > other.effort:
         return f"gives up more time for room: {memory_savings_words(own.memory, other.memory) or 'computes more again'}"
@@ -182,12 +183,12 @@ def _more_traffic(mesh: Mesh, least: Mesh) -> str:
 
 
 def _of_copies(shape: Shape, winner: Shape) -> str:
-    if shape.strategy == "zero1":
+    if shape.traits.wrapping == ZERO1:
         return "averages gradients and deals out new parameters besides"
-    if shape.strategy == "zero2" and winner.strategy != "ddp":
+    if shape.traits.wrapping == ZERO2 and winner.traits is not COPIES:
         return "holds parameters whole from forward to backward"
-    if shape.strategy in ("fsdp", "zero2"):
-        return "gathers parameters at each step" if winner.strategy == "ddp" else "gathers parameters across nodes"
+    if shape.traits.layout == "shards":
+        return "gathers parameters at each step" if winner.traits is COPIES else "gathers parameters across nodes"
     return f"{shape.strategy} is no simpler than {winner.name}"
 
 
@@ -214,9 +215,9 @@ def refuse_all(
 
 
 def _why(shape: Shape, fit: Fit, profile: ModelProfile | None, *, alone: bool) -> str:
-    if shape.strategy == "none":
+    if shape.traits is ONE_RANK:
         return _ALONE if alone else "only a single rank fits: several copies or pieces need more than is there"
-    if shape.strategy == "ddp":
+    if shape.traits is COPIES:
         return "fits every rank whole, nothing to shard" if fit.ratio is not None else "one axis, one all-reduce a step"
     if shape.mesh.tp * shape.mesh.pp * shape.mesh.cp > 1:
         return "sharing data alone does not fit: " + _cuts(shape.mesh)
@@ -226,9 +227,9 @@ def _why(shape: Shape, fit: Fit, profile: ModelProfile | None, *, alone: bool) -
 
 def _of_shards(shape: Shape, whole: float) -> str:
     """Why the state, which fills `whole` devices, is shared so."""
-    if shape.strategy == "hsdp":
+    if shape.traits.layout == "replicas_of_shards":
         return f"needs {whole:.1f} times one device, a node holds it: shards stay inside, gradients cross"
-    if shape.strategy == "zero1":
+    if shape.traits.wrapping == ZERO1:
         return f"needs {whole:.1f} times one device, and without the others' moments it fits"
     parts = shape.mesh.dp_shard
     return f"needs {whole:.1f} times one device, over {parts} it takes {whole / parts:.1f}"

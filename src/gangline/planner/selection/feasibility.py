@@ -9,18 +9,13 @@ from gangline.planner.forecast.memory_options import contradictions
 from gangline.spec.config.line import Line
 from gangline.spec.mesh import Mesh
 from gangline.spec.profile import ModelProfile
-
-RUNNABLE: frozenset[str] = frozenset(
-    {"none", "ddp", "zero1", "zero2", "fsdp", "hsdp", "tp", "cp", "ep", "pp", "3d", "local_sgd", "diloco"}
-)
-"""Strategies that the runtime executes."""
+from gangline.spec.strategies import names, traits_of
 
 
 def require_runnable(strategy: str, key: str = "train.strategy") -> None:
     """Refuse a strategy that the runtime cannot run, naming those it can."""
-    name = "fsdp" if strategy == "zero3" else strategy
-    if name not in RUNNABLE:
-        works = ", ".join(sorted(RUNNABLE))
+    if traits_of(strategy) is None:
+        works = ", ".join(sorted(names()))
         raise ConfigError(f'{key}: "{strategy}" is not run by this runtime yet; {works} or "auto" works')
 
 
@@ -98,8 +93,11 @@ def _lacks_for_live(line: Line) -> str:
     if line.project.task is None:
         return "a project.task: a program has a loop of its own"
     cut = (mesh.tp, mesh.pp, mesh.cp, mesh.ep)
-    if train.strategy not in ("ddp", "hsdp") and (train.strategy != "explicit" or any(degree > 1 for degree in cut)):
-        return 'train.strategy = "ddp" or "hsdp": ranks of other replicas hold what a lost one held'
+    traits = traits_of(train.strategy)
+    carries = traits.carries_live_recovery if traits else train.strategy == "explicit" and max(cut) == 1
+    if not carries:
+        works = " or ".join(f'"{name}"' for name in names(lambda each: each.carries_live_recovery))
+        return f"train.strategy = {works}: ranks of other replicas hold what a lost one held"
     if train.compression.kind not in ("none", "bf16", "fp16"):
         return f"gradients without a memory, which {train.compression.kind} has of its own on each rank"
     return ""

@@ -14,8 +14,8 @@ from gangline.planner.shapes.shape import Shape
 from gangline.planner.shapes.world_size import choose_world, is_whole, micro_unit, num_nodes
 from gangline.spec.config.line import Line
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import strategy_of
 from gangline.spec.profile import ModelProfile
+from gangline.spec.strategies import strategy_of
 
 MOST_SHAPES = 16
 """That are weighed: of a large pool those with the fewest cuts."""

@@ -10,10 +10,8 @@ from gangline.planner.shapes.shape import Shape, display_name
 from gangline.planner.shapes.world_size import micro_batches
 from gangline.spec.config.line import Line
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Size, Strategy, strategy_of
-
-_FIXED_GROUPS = ("local_sgd", "diloco")
-"""Their groups drift apart between rounds: another number of them is another training."""
+from gangline.spec.plan import Size
+from gangline.spec.strategies import ONE_RANK, Strategy, strategy_of, traits_of
 
 
 def elastic_sizes(
@@ -32,8 +30,9 @@ def elastic_sizes(
         Sizes, and the numbers of ranks that are too few to hold the model.
     """
     ranks = line.train.ranks
-    if not isinstance(ranks, tuple) or strategy in _FIXED_GROUPS:
-        return (), ()
+    traits = traits_of(strategy)
+    if not isinstance(ranks, tuple) or (traits and traits.averages_rarely):
+        return (), ()  # replicas that train apart: another number of them is another training
     worlds = [world for world in range(ranks[0], ranks[1] + 1) if world != mesh.world_size]
     meshes = [found for world in worlds if (found := _at(mesh, strategy, world)) is not None]
     sizes = [_size(line, strategy, each, micro_batch) for each in meshes if _shares(line.train.global_batch, each)]
@@ -45,13 +44,14 @@ def elastic_sizes(
 
 def _at(mesh: Mesh, strategy: Strategy, world: int) -> Mesh | None:
     """`mesh` with as many data-parallel ranks as `world` gives; None: it cannot be cut so."""
+    traits = traits_of(strategy)
     width, left = divmod(world, mesh.pp * mesh.cp * mesh.tp)
     if left:
         return None
     if mesh.dp_replicate > 1 and mesh.dp_shard > 1:
         replicas, left = divmod(width, mesh.dp_shard)
         found = None if left else replace(mesh, dp_replicate=replicas)
-    elif mesh.dp_replicate > 1 or strategy in ("none", "ddp", "zero1"):
+    elif mesh.dp_replicate > 1 or (traits and traits.layout in ("one_rank", "replicas")):
         found = replace(mesh, dp_replicate=width)
     elif (width * mesh.cp) % mesh.ep:
         found = None
@@ -79,7 +79,8 @@ def _size(line: Line, strategy: Strategy, mesh: Mesh, micro_batch: int) -> Size:
 def _strategy(strategy: Strategy, mesh: Mesh) -> Strategy:
     """A name that fits the degrees: a single rank shares nothing, one replica of shards is no hybrid."""
     if mesh.world_size == 1:
-        return "none"
-    if strategy in ("none", "explicit") or (strategy == "hsdp" and mesh.dp_replicate == 1):
+        return ONE_RANK.name
+    traits = traits_of(strategy)
+    if traits is None or traits is ONE_RANK or (traits.layout == "replicas_of_shards" and mesh.dp_replicate == 1):
         return strategy_of(mesh)
     return strategy

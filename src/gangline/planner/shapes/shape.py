@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from math import gcd
-from typing import Literal
 
 from gangline.errors import ConfigError
 from gangline.planner.axes.expert import expert_mesh
@@ -12,8 +11,21 @@ from gangline.planner.shapes.device_pool import Pool
 from gangline.planner.shapes.world_size import choose_world, num_nodes
 from gangline.spec.config.line import Line, MeshTable
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Strategy, strategy_of
 from gangline.spec.profile import ModelProfile
+from gangline.spec.strategies import (
+    COPIES,
+    ONE_RANK,
+    SHARDS,
+    STRATEGIES,
+    Strategy,
+    StrategyTraits,
+    Wrapping,
+    label_of,
+    names,
+    strategy_of,
+    traits_of,
+    wrapping_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +38,15 @@ class Shape:
     @property
     def name(self) -> str:
         """`none`, `ddp-2`, `fsdp-16`, `hsdp-2x8`, `tp-4x8`."""
-        if self.strategy == "none":
-            return "none"
-        if self.strategy == "hsdp" or (self.strategy in _LOCAL_UPDATES and self.mesh.dp_shard > 1):
-            return f"{self.strategy}-{self.mesh.dp_replicate}x{self.mesh.dp_shard}"
-        if self.strategy in ("tp", "cp") and self.mesh.data_parallel > 1:
-            return f"{self.strategy}-{self.mesh.data_parallel}x{self.mesh.tp * self.mesh.cp}"
-        if self.strategy == "pp" and self.mesh.data_parallel > 1:
-            return f"pp-{self.mesh.pp}x{self.mesh.data_parallel}"
-        if self.strategy == "3d":
-            return "3d-" + "x".join(str(degree) for degree in self.mesh.axes.values() if degree > 1)
-        return f"{self.strategy}-{self.mesh.world_size}"
+        return label_of(self.strategy, self.mesh)
+
+    @property
+    def traits(self) -> StrategyTraits:
+        return STRATEGIES[self.strategy]
+
+    @property
+    def wrapping(self) -> Wrapping:
+        return wrapping_of(self.strategy, self.mesh)
 
     @property
     def num_axes(self) -> int:
@@ -65,13 +75,17 @@ def data_parallel_shapes(line: Line, pool: Pool, profile: ModelProfile | None) -
     """
     world = choose_world(line, pool)
     if world == 1:
-        return [Shape("none", Mesh())]
+        return [shape_of(ONE_RANK.name, 1)]
     if program_decides(line):
-        return [shape_of("ddp", world)]
+        return [shape_of(COPIES.name, world)]
     nodes = num_nodes(pool, world)
-    hybrid = ["hsdp"] if 1 < nodes < world else []
-    shapes = [shape_of(name, world, nodes) for name in ("ddp", *hybrid, "fsdp", "zero2", "zero1")]
-    return [*shapes, *_expert_shapes(line, world, profile), Shape("none", Mesh())]
+    considered = [each for each in STRATEGIES.values() if each.auto_order]
+    shapes = [
+        shape_of(each.name, world, nodes)
+        for each in sorted(considered, key=lambda each: each.auto_order or 0)
+        if each.layout != "replicas_of_shards" or 1 < nodes < world
+    ]
+    return [*shapes, *_expert_shapes(line, world, profile), shape_of(ONE_RANK.name, 1)]
 
 
 def _expert_shapes(line: Line, world: int, profile: ModelProfile | None) -> list[Shape]:
@@ -82,45 +96,56 @@ def _expert_shapes(line: Line, world: int, profile: ModelProfile | None) -> list
 
 
 def shape_of(strategy: str, world: int, nodes: int = 1, profile: ModelProfile | None = None) -> Shape:
-    """Degrees of a named strategy on `world` ranks of `nodes` nodes."""
-    simple: dict[str, Shape] = {
-        "none": Shape("none", Mesh()),
-        "ddp": Shape("ddp", Mesh(dp_replicate=world)),
-        "zero1": Shape("zero1", Mesh(dp_replicate=world)),
-        "zero2": Shape("zero2", Mesh(dp_shard=world)),
-        "fsdp": Shape("fsdp", Mesh(dp_shard=world)),
-        "zero3": Shape("fsdp", Mesh(dp_shard=world)),
-        "cp": Shape("cp", Mesh(dp_shard=nodes, cp=world // nodes)),
-    }
-    if strategy in simple:
-        return simple[strategy]
-    if strategy == "hsdp":
-        if nodes < 2:
-            raise ConfigError(f'train.strategy: "hsdp" wants two nodes or more, found {nodes}; "fsdp" works on one')
-        return Shape("hsdp", Mesh(dp_replicate=nodes, dp_shard=world // nodes))
-    if strategy == "pp":
-        return Shape("pp", pipeline_mesh(world, nodes, profile))
-    if strategy == "3d":
-        return Shape("3d", three_axis_mesh(world, nodes, profile))
-    if strategy in ("tp", "ep"):
-        in_layer = Shape("tp", tensor_mesh(world, nodes, profile)) if strategy == "tp" else None
-        return in_layer or Shape("ep", expert_mesh(world, profile))
-    if strategy in _LOCAL_UPDATES:
-        return _local_updates(strategy, world, nodes)
-    names = ", ".join(["none", "ddp", "zero1", "zero2", "fsdp", "hsdp", "tp", "cp", "ep", "pp", "3d", *_LOCAL_UPDATES])
-    raise ConfigError(f'train.strategy: "{strategy}" has no degrees of its own; {names} have')
+    """Degrees of a named strategy on `world` ranks of `nodes` nodes.
+
+    Raises:
+        ConfigError: The strategy has no degrees of its own, or none for these ranks and this model.
+    """
+    traits = traits_of(strategy)
+    if traits is None:
+        raise ConfigError(f'train.strategy: "{strategy}" has no degrees of its own; {", ".join(names())} have')
+    return Shape(traits.name, _mesh(traits, world, nodes, profile))
 
 
-_LOCAL_UPDATES: tuple[Literal["local_sgd", "diloco"], ...] = ("local_sgd", "diloco")
+def _mesh(traits: StrategyTraits, world: int, nodes: int, profile: ModelProfile | None) -> Mesh:  # noqa: C901 - a case each
+    match traits.layout:
+        case "one_rank":
+            mesh = Mesh()
+        case "replicas":
+            mesh = Mesh(dp_replicate=world)
+        case "shards":
+            mesh = Mesh(dp_shard=world)
+        case "replicas_of_shards":
+            mesh = _replicas_of_shards(traits.name, world, nodes)
+        case "node_replicas":
+            mesh = _node_replicas(traits.name, world, nodes)
+        case "tensor":
+            mesh = tensor_mesh(world, nodes, profile)
+        case "sequence":
+            mesh = Mesh(dp_shard=nodes, cp=world // nodes)
+        case "experts":
+            mesh = expert_mesh(world, profile)
+        case "stages":
+            mesh = pipeline_mesh(world, nodes, profile)
+        case "three_axes":
+            mesh = three_axis_mesh(world, nodes, profile)
+    return mesh
 
 
-def _local_updates(strategy: str, world: int, nodes: int) -> Shape:
-    """A replica that goes its own way is a node, its ranks share the shards; on one node it is a rank."""
+def _replicas_of_shards(strategy: str, world: int, nodes: int) -> Mesh:
+    if nodes < 2:
+        raise ConfigError(
+            f'train.strategy: "{strategy}" wants two nodes or more, found {nodes}; "{SHARDS.name}" works on one'
+        )
+    return Mesh(dp_replicate=nodes, dp_shard=world // nodes)
+
+
+def _node_replicas(strategy: str, world: int, nodes: int) -> Mesh:
+    """A replica is a node, whose ranks share the shards; on one node it is a rank."""
     if world < 2:
         raise ConfigError(f'train.strategy: "{strategy}" wants two ranks or more, found {world}; "none" works on one')
     replicas = nodes if nodes > 1 else world
-    name = next(each for each in _LOCAL_UPDATES if each == strategy)
-    return Shape(name, Mesh(dp_replicate=replicas, dp_shard=world // replicas))
+    return Mesh(dp_replicate=replicas, dp_shard=world // replicas)
 
 
 def explicit_shape(line: Line) -> Shape:

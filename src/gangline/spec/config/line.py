@@ -138,7 +138,7 @@ class TrainTable:
     seed: int = 1
     """Root of all randomness: initialisation, order of samples, dropout."""
     strategy: str = "auto"
-    """auto, explicit, or a name: none ddp zero1 zero2 fsdp (zero3) hsdp tp cp ep pp 3d local_sgd diloco."""
+    """auto, explicit, or a name: {strategies}."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """Of compute; parameters, optimizer state and reductions stay fp32. auto: fp32 on CPU, else bf16 or fp16."""
     deterministic: bool | Auto = "auto"

@@ -20,7 +20,8 @@ from gangline.spec.config.line import (
     TriggerTable,
 )
 from gangline.spec.config.problems import FileError, Problem, at_least, one_of, show
-from gangline.spec.config.rules_train import STRATEGIES, train_rules
+from gangline.spec.config.rules_train import train_rules
+from gangline.spec.strategies import names
 
 Reader = Callable[[str], bytes | None]
 """Bytes of a file of the repository; None: it is not there."""
@@ -165,8 +166,9 @@ def _tolerance_rules(key: str, quality: QualityGate) -> Iterator[Problem]:
 
 
 def prove_rules(table: ProveTable) -> Iterator[Problem]:
-    if table.plan not in {"auto", "off", *STRATEGIES}:
-        yield Problem("prove.plan", one_of(["auto", "off", *STRATEGIES]), show(table.plan))
+    works = ("auto", "off", *names(aliases=True))
+    if table.plan not in works:
+        yield Problem("prove.plan", one_of(works), show(table.plan))
     yield from at_least("prove.replay_steps", table.replay_steps, 0, "0 replays nothing")
 
 

@@ -1,17 +1,16 @@
 """Options of `train` that each strategy supports: degrees, buckets, compression, recovery."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from math import prod
 
 from gangline.spec.config.line import MeshTable, TrainTable
 from gangline.spec.config.problems import Problem, at_least, show
-from gangline.spec.mesh import Mesh
+from gangline.spec.mesh import Axis, Mesh
 from gangline.spec.plan import Compression
+from gangline.spec.strategies import MODEL_AXES, StrategyTraits, names, traits_of
 
 _AXES = tuple(each.name for each in fields(Mesh))
-_WITHOUT_REPLICAS = frozenset({"none", "zero2", "zero3", "fsdp", "tp", "cp", "ep", "pp", "3d"})
-_BY_CUTS = frozenset({"tp", "cp", "ep", "pp", "3d"})
 
 
 def option_rules(table: TrainTable) -> Iterator[Problem]:
@@ -38,15 +37,15 @@ def _mesh_rules(mesh: MeshTable, table: TrainTable) -> Iterator[Problem]:
 
 def _idle_rules(mesh: MeshTable, table: TrainTable) -> Iterator[Problem]:
     """Options that would say nothing about the strategy of the line."""
-    is_explicit = table.strategy == "explicit"
-    if mesh.pp_schedule != "auto" and not (mesh.pp > 1 if is_explicit else table.strategy in ("pp", "3d")):
+    if mesh.pp_schedule != "auto" and not _uses(table, "pp"):
         works = 'leave it out; "pp", "3d" and an explicit pp have a schedule'
         yield Problem("train.mesh.pp_schedule", "none without stages", show(mesh.pp_schedule), works)
-    if mesh.context != "ring" and not (mesh.cp > 1 if is_explicit else table.strategy == "cp"):
+    if mesh.context != "ring" and not _uses(table, "cp"):
         works = 'leave it out; "cp" and an explicit cp cut sequences'
         yield Problem("train.mesh.context", "none without cut sequences", show(mesh.context), works)
     if mesh.bucket_bytes != "auto" and not _has_buckets(table):
-        works = 'leave it out; "ddp", "zero1", "local_sgd" and "diloco" have buckets'
+        *most, last = (f'"{name}"' for name in names(lambda each: each.has_buckets))
+        works = f"leave it out; {', '.join(most)} and {last} have buckets"
         yield Problem(
             "train.mesh.bucket_bytes", "none where blocks are averaged one by one", show(mesh.bucket_bytes), works
         )
@@ -56,7 +55,7 @@ def _has_buckets(table: TrainTable) -> bool:
     mesh = table.mesh
     if table.strategy == "explicit":
         return mesh.dp_replicate > 1 and max(mesh.pp, mesh.dp_shard, mesh.cp, mesh.tp) == 1
-    return table.strategy in ("auto", "ddp", "zero1", "local_sgd", "diloco")
+    return table.strategy == "auto" or _is(table, lambda traits: traits.has_buckets)
 
 
 def _degree_rules(degrees: dict[str, int], ranks: object) -> Iterator[Problem]:
@@ -83,7 +82,7 @@ def _compression_rules(table: TrainTable) -> Iterator[Problem]:
     yield from at_least("train.compression.rank", compression.rank, 1)
     if not 0 < compression.ratio <= 1:
         yield Problem("train.compression.ratio", "a share in (0, 1]", show(compression.ratio))
-    yield from _outer_rules(table.strategy, compression)
+    yield from _outer_rules(table, compression)
 
 
 _OUTER = {
@@ -92,8 +91,9 @@ _OUTER = {
 }
 
 
-def _outer_rules(strategy: str, compression: Compression) -> Iterator[Problem]:
-    needed = {"local_sgd": ("outer_steps",), "diloco": ("outer_steps", "outer_lr")}.get(strategy, ())
+def _outer_rules(table: TrainTable, compression: Compression) -> Iterator[Problem]:
+    strategy, traits = table.strategy, traits_of(table.strategy)
+    needed = traits.needs if traits else ()
     for name in needed:
         if getattr(compression, name) is None:
             yield Problem(f"train.compression.{name}", f"a value for {show(strategy)}", "nothing", _OUTER[name])
@@ -102,9 +102,9 @@ def _outer_rules(strategy: str, compression: Compression) -> Iterator[Problem]:
         if value is not None and name not in needed:
             works = 'leave it out; strategy = "diloco" has outer steps and a rate for them'
             yield Problem(f"train.compression.{name}", f"none with strategy = {show(strategy)}", show(value), works)
-    if strategy == "local_sgd" and compression.kind != "none":
+    if compression.kind != "none" and _is(table, lambda it: it.averages_rarely and not it.carries_compression):
         works = 'strategy = "diloco" with outer_lr = 1.0 and outer_momentum = 0.0 is the same, compressed'
-        yield Problem("train.compression.kind", 'none with strategy = "local_sgd"', show(compression.kind), works)
+        yield Problem("train.compression.kind", f"none with strategy = {show(strategy)}", show(compression.kind), works)
     yield from at_least("train.compression.outer_steps", compression.outer_steps, 1)
     if compression.outer_lr is not None and compression.outer_lr <= 0:
         yield Problem("train.compression.outer_lr", "above 0", show(compression.outer_lr))
@@ -129,18 +129,29 @@ def _never_dealt(table: TrainTable) -> str:
     """What replicas lack to take unequal shares of a batch; empty: nothing."""
     if not _has_replicas(table):
         return "an axis dp_replicate, whose replicas share the work unevenly"
-    if table.strategy in ("pp", "3d") or (table.strategy == "explicit" and table.mesh.pp > 1):
+    if _uses(table, "pp"):
         return "no pipeline, for its stages take equal numbers of micro-batches"
-    return "replicas that average every step" if table.strategy in ("local_sgd", "diloco") else ""
+    return "replicas that average every step" if _is(table, lambda traits: traits.averages_rarely) else ""
 
 
 def _has_replicas(table: TrainTable) -> bool:
     if table.strategy == "explicit":
         return table.mesh.dp_replicate > 1
-    return table.strategy not in _WITHOUT_REPLICAS
+    return traits_of(table.strategy) is None or _is(table, lambda traits: traits.has_replicas)
 
 
 def _is_cut(table: TrainTable) -> bool:
+    return any(_uses(table, axis) for axis in MODEL_AXES)
+
+
+def _uses(table: TrainTable, axis: Axis) -> bool:
+    """The degree of `axis` is above 1, or may be under a strategy that chooses it."""
     if table.strategy == "explicit":
-        return max(table.mesh.pp, table.mesh.cp, table.mesh.tp, table.mesh.ep) > 1
-    return table.strategy in _BY_CUTS
+        return bool(getattr(table.mesh, axis) > 1)
+    return _is(table, lambda traits: axis in traits.axes)
+
+
+def _is(table: TrainTable, has: Callable[[StrategyTraits], bool]) -> bool:
+    """The strategy has this trait; `auto`, `explicit` and unknown names have none."""
+    traits = traits_of(table.strategy)
+    return traits is not None and has(traits)

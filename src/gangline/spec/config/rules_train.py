@@ -9,10 +9,8 @@ from gangline.spec.config.problems import Problem, at_least, one_of, show
 from gangline.spec.config.rules_options import option_rules
 from gangline.spec.config.secrets import is_reference, parse_reference, references_of
 from gangline.spec.plan import SCHEDULES, Schedule
+from gangline.spec.strategies import ONE_RANK, names, traits_of
 
-STRATEGIES = (
-    "none", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "tp", "cp", "ep", "pp", "3d", "local_sgd", "diloco",
-)  # fmt: skip
 RESERVED = frozenset(
     {
         "RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
@@ -21,7 +19,6 @@ RESERVED = frozenset(
 )  # fmt: skip
 OPEN_TO_LINES = ("GANGLINE_WATCHDOG_", "GANGLINE_START_METHOD")
 """The only names of ours that a line may set: how long its first step takes, whether its imports bear a fork."""
-_DATA_PARALLEL = frozenset({"auto", "ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp", "local_sgd", "diloco"})
 _MOST_BATCH = 10**9
 _MOST_SEED = 2**63 - 1
 
@@ -60,9 +57,9 @@ def _number_rules(table: TrainTable) -> Iterator[Problem]:
 
 
 def _strategy_rules(table: TrainTable) -> Iterator[Problem]:
-    names = ("auto", "explicit", *STRATEGIES)
-    if table.strategy not in names:
-        yield Problem("train.strategy", one_of(names), show(table.strategy), '"auto" lets the planner choose')
+    works = ("auto", "explicit", *names(aliases=True))
+    if table.strategy not in works:
+        yield Problem("train.strategy", one_of(works), show(table.strategy), '"auto" lets the planner choose')
     if isinstance(table.ranks, tuple):
         low, high = table.ranks
         if not 1 <= low <= high:
@@ -70,15 +67,17 @@ def _strategy_rules(table: TrainTable) -> Iterator[Problem]:
     else:
         yield from at_least("train.ranks", table.ranks, 1, '"auto" takes what is there')
     least = table.ranks[0] if isinstance(table.ranks, tuple) else table.ranks
-    if table.strategy == "none" and isinstance(least, int) and least > 1:
+    if traits_of(table.strategy) is ONE_RANK and isinstance(least, int) and least > 1:
         yield Problem("train.ranks", 'one rank with strategy = "none"', show(table.ranks), '"ddp" shares the batch')
 
 
 def _batch_rules(table: TrainTable) -> Iterator[Problem]:
     """Every data-parallel rank gets the same number of whole micro-batches."""
+    traits = traits_of(table.strategy)
+    shares_over_all = table.strategy == "auto" or (traits is not None and traits.shares_batch_over_all)
     if table.strategy == "explicit":
         shares, name = table.mesh.dp_replicate * table.mesh.dp_shard, "dp_replicate x dp_shard"
-    elif table.strategy in _DATA_PARALLEL and isinstance(table.ranks, int):
+    elif shares_over_all and isinstance(table.ranks, int):
         shares, name = table.ranks, "train.ranks"
     else:
         shares, name = 1, "one rank"

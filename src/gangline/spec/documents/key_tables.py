@@ -15,19 +15,27 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from gangline.spec.codec import to_plain
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
+from gangline.spec.strategies import STRATEGIES
 
 
 @cache
 def field_docs(cls: type) -> dict[str, str]:
-    """Field name to its docstring in one line; fields without one are left out."""
+    """Field name to its docstring in one line, `{strategies}` filled in; fields without one are left out."""
     body = _class_body(inspect.getsource(sys.modules[cls.__module__]), cls.__name__)
     docs: dict[str, str] = {}
     for field, text in pairwise(body):
         if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
             continue
         if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str):
-            docs[field.target.id] = " ".join(text.value.value.split())
+            docs[field.target.id] = " ".join(text.value.value.split()).replace("{strategies}", _strategies())
     return docs
+
+
+def _strategies() -> str:
+    """Names of all strategies, each with its aliases in brackets."""
+    return " ".join(
+        f"{each.name} ({' '.join(each.aliases)})" if each.aliases else each.name for each in STRATEGIES.values()
+    )
 
 
 def class_doc(cls: type) -> str:

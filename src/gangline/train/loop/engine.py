@@ -23,7 +23,7 @@ from gangline.train.loop.sample_order import SampleSpan, Shares
 from gangline.train.loop.step import ControlMessage, StepSums, Update
 from gangline.train.loop.step_metrics import StepMetrics, arithmetic
 from gangline.train.moe import MoE, use_of_experts
-from gangline.train.parallel.local_sgd import is_due, make_outer_step, outer_interval
+from gangline.train.parallel.local_sgd import is_due, make_outer_step
 from gangline.train.parallel.model import ParallelModel
 from gangline.train.parallel.optimizer_state import split_groups_by_mesh
 from gangline.train.parallel.precision import grad_scaler
@@ -197,7 +197,7 @@ class TrainingEngine:
     def _come_together(self, *, forced: bool) -> None:
         """The outer step, where replicas drift: every so often, at the end, and before a save that cannot wait."""
         step = self.progress.step
-        due = step % outer_interval(self.context.plan) == 0
+        due = step % self.context.plan.outer_interval == 0
         if self._outer is None or not (due or forced or step == self.course.steps):
             return
         self.context.phase("optimizer")
@@ -209,7 +209,7 @@ class TrainingEngine:
 
     def _is_save_due(self, heard: ControlMessage) -> bool:
         step, plan = self.progress.step, self.context.plan
-        due = is_due(step, every=plan.checkpoint.every, outer=outer_interval(plan)) or step == self.course.steps
+        due = is_due(step, every=plan.checkpoint.every, outer=plan.outer_interval) or step == self.course.steps
         return self.course.job is None and (due or heard.save or heard.stop)
 
     def _save(self, *, wait: bool) -> None:

@@ -6,7 +6,6 @@ Every rank comes to the same decision by itself, from the times that all know.
 from collections.abc import Mapping
 
 from gangline.keeper.ipc.requests import EvictionRequest, request_eviction
-from gangline.spec.strategies import OUTER, effective_strategy
 from gangline.train.loop.checkpointing import TrainingProgress
 from gangline.train.loop.rebalance import WorkRebalancer
 from gangline.train.loop.sample_order import rank_spans
@@ -92,6 +91,6 @@ def _why_not_dealt(context: RankContext) -> str:
         return "the work stays even: only replicas can differ, and train.mesh.dp_replicate is 1"
     if mesh.pp > 1:
         return "the work stays even: a pipeline's schedule is made for one number of micro-batches"
-    if effective_strategy(context.plan) in OUTER:
+    if context.plan.averages_rarely:
         return "the work stays even: replicas that drift count alike in their average"
     return ""

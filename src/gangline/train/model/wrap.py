@@ -1,6 +1,6 @@
 """Wrapping of a model according to the plan: requirements, first weights, the blocks, then the root."""
 
-from gangline.spec.strategies import effective_strategy, wrapping_of
+from gangline.spec.strategies import effective_strategy
 from gangline.train.model.picture import write_model_picture
 from gangline.train.parallel.blocks import BlockWrapper, find_blocks
 from gangline.train.parallel.call_order import require_no_skips
@@ -23,7 +23,7 @@ def wrap(initializer: Initializer, context: RankContext, hints: ParallelHints) -
         ConfigError: The hints name blocks that are not there, or the plan asks for what this runtime cannot do.
     """
     plan, model = context.plan, initializer.model
-    effective_strategy(plan)
+    effective_strategy(plan.strategy, plan.mesh)
     if plan.mesh.tp > 1:
         require_degree(model, hints, plan.mesh.tp)
     if plan.mesh.ep > 1:
@@ -31,9 +31,9 @@ def wrap(initializer: Initializer, context: RankContext, hints: ParallelHints) -
     require_gradients(model)
     require_synced_norm(model, plan)
     write_model_picture(context, model, find_blocks(model, hints), hints)
-    if wrapping_of(plan) not in ("none", "ddp", "zero1"):
+    if plan.wrapping.is_composable:
         require_no_skips(skips=hints.skips, strategy=repr(plan.strategy))
-    if wrapping_of(plan) in ("fsdp", "zero2"):
+    if plan.wrapping.shards:
         require_shardable(model, find_blocks(model, hints))
     join_sequence(context, model, hints)
     if plan.mesh.pp > 1:

@@ -6,7 +6,6 @@ from pathlib import Path
 from torch import nn
 
 from gangline.errors import ConfigError
-from gangline.spec.strategies import OUTER, wrapping_of
 from gangline.train.parallel.call_order import BlockCalls
 from gangline.train.parallel.collective_timing import time_replicas
 from gangline.train.parallel.compress.bucket import layout_of_shard
@@ -39,7 +38,7 @@ class BlockWrapper:
 
     def __init__(self, context: RankContext, hints: ParallelHints) -> None:
         self._context, self._hints = context, hints
-        self._wrapping = wrapping_of(context.plan)
+        self._wrapping = context.plan.wrapping
         self._compressor = compressor_of(context)
         if context.device.type == "cpu" and context.plan.mesh.dp_replicate > 1:
             time_replicas(context.waits)
@@ -49,7 +48,7 @@ class BlockWrapper:
         self._has_blocks = False
         hosts = context.meshes.axis("ep")
         self._experts = (
-            ExpertParallel(context, hints, hosts, reshard=self._wrapping == "fsdp") if hosts is not None else None
+            ExpertParallel(context, hints, hosts, reshard=self._wrapping.reshards) if hosts is not None else None
         )
 
     def block(self, block: nn.Module, name: str, number: int) -> None:
@@ -63,11 +62,11 @@ class BlockWrapper:
             cut_block(block)
         recompute(block, number, self._context.plan.memory.activation_checkpointing)
         self._ease(block)
-        if self._wrapping in ("fsdp", "zero2"):
+        if self._wrapping.shards:
             self._shard(block, name, is_root=False)
-        elif self._wrapping == "replicate":
+        elif self._wrapping.kind == "replicate":
             self._copy(block, is_root=False)
-        if self._wrapping in ("fsdp", "zero2", "replicate"):
+        if self._wrapping.is_composable:
             self._calls.note(block, name)
 
     def root(self, module: nn.Module) -> None:
@@ -78,17 +77,17 @@ class BlockWrapper:
             self._tensor.finish(module)
         if not self._has_blocks:
             self._ease(module)
-        if self._wrapping in ("fsdp", "zero2"):
+        if self._wrapping.shards:
             self._shard(module, ROOT, is_root=True)
-        elif self._wrapping == "replicate":
+        elif self._wrapping.kind == "replicate":
             self._copy(module, is_root=True)
 
     def finish(self, module: nn.Module) -> ParallelModel:
         """What the loop calls, once `root` is through."""
         context = self._context
-        if self._wrapping in ("fsdp", "zero2", "replicate"):
+        if self._wrapping.is_composable:
             return Sharded(module, self._calls)
-        if self._wrapping in ("ddp", "zero1"):
+        if self._wrapping.is_ddp:
             return Replicated(
                 module, device=context.device, bucket_bytes=context.plan.bucket_bytes, waits=context.waits,
                 group=context.meshes.group(REPLICATE),
@@ -108,11 +107,11 @@ class BlockWrapper:
 
     def _shard(self, module: nn.Module, name: str, *, is_root: bool) -> None:
         context = self._context
-        alone = self._compressor is not None or context.plan.strategy in OUTER
+        alone = self._compressor is not None or context.plan.averages_rarely
         mesh = context.meshes.axis(SHARD) if alone else context.meshes.data
         assert mesh is not None, "a sharded plan has a mesh"
         shard(
-            module, mesh, precision=context.plan.precision, reshard=self._wrapping == "fsdp", is_root=is_root,
+            module, mesh, precision=context.plan.precision, reshard=self._wrapping.reshards, is_root=is_root,
             waits=context.waits, reduce=reduce_dtype(context.plan), hook=self._hook(module, name, mesh.size()),
             offload=shard_offload(to_host=context.plan.memory.offload == "cpu", device=context.device),
         )  # fmt: skip

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from gangline.spec.strategies import OUTER
 from gangline.train.parallel.compress.collectives import GradientCollectives
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.device_mesh import REPLICATE, SHARD
@@ -93,7 +92,7 @@ class ChangingBuffers:
         """Those that see other samples, one axis after the other; replicas that drift meet in their outer steps."""
         if self._wires is None:
             context = self._context
-            axes = (SHARD,) if context.plan.strategy in OUTER else (SHARD, REPLICATE)
+            axes = (SHARD,) if context.plan.averages_rarely else (SHARD, REPLICATE)
             groups = [context.meshes.group(axis) for axis in axes]
             self._wires = [
                 GradientCollectives(each, context.waits) for each in groups if each is not None and each.size() > 1

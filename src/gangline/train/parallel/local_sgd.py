@@ -10,8 +10,8 @@ from torch.distributed.tensor import DTensor
 from gangline.checkpoint.format.index import OPTIMIZER
 from gangline.checkpoint.state import live_state
 from gangline.errors import ConfigError
-from gangline.spec.plan import Compression, Plan
-from gangline.spec.strategies import OUTER
+from gangline.spec.plan import Compression
+from gangline.spec.strategies import traits_of
 from gangline.train.parallel.compress.bucket import Bucket, Compressor, Piece
 from gangline.train.parallel.compress.collectives import GradientCollectives
 from gangline.train.parallel.compress.factory import make_compressor
@@ -49,7 +49,8 @@ class OuterStep:
         self._buffers = {name: each for name, each in model.named_buffers() if each.is_floating_point()}
         self._plain = Average(Uncompressed(self._wire), plan.bucket_bytes)
         self._coming: OuterRule = Mean(model, self._plain)
-        if plan.strategy == "diloco":
+        traits = traits_of(plan.strategy)
+        if traits and traits.has_outer_optimizer:
             squeeze = make_compressor(plan.compression, self._wire, seed=plan.seed)
             context.memories["compression"] = squeeze
             self._coming = DiLoCo(model, Average(squeeze, plan.bucket_bytes), plan.compression)
@@ -93,7 +94,7 @@ def make_outer_step(context: RankContext, model: nn.Module, optimizer: torch.opt
         ConfigError: There is one replica only.
     """
     plan = context.plan
-    if plan.strategy not in OUTER:
+    if not plan.averages_rarely:
         return None
     if plan.mesh.dp_replicate == 1:
         raise ConfigError(f"train.strategy {plan.strategy!r} wants dp_replicate of 2 or more, found 1; fsdp needs none")
@@ -187,11 +188,6 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 def local(tensor: Tensor) -> Tensor:
     """This rank's shard, the memory itself."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-def outer_interval(plan: Plan) -> int:
-    """Steps from one outer step to the next; 1: replicas are always together."""
-    return (plan.compression.outer_steps or 1) if plan.strategy in OUTER else 1
 
 
 def is_due(step: int, *, every: int, outer: int = 1) -> bool:

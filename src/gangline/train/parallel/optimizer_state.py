@@ -12,7 +12,6 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from gangline.errors import ConfigError
-from gangline.spec.strategies import wrapping_of
 from gangline.train.parallel.state_on_disk import StateOnDisk, StateWindow
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.device_mesh import REPLICATE
@@ -33,7 +32,7 @@ def place_state(optimizer: Optimizer, context: RankContext, *, window: type[Stat
         ConfigError: It cannot be kept there.
     """
     on_disk = context.plan.memory.offload == "optimizer_nvme"
-    if wrapping_of(context.plan) != "zero1":
+    if not context.plan.wrapping.shares_optimizer:
         return StateOnDisk(optimizer, context.scratch, window=window) if on_disk else optimizer
 
     shared = shard_optimizer(optimizer, context.meshes.group(REPLICATE))

@@ -40,7 +40,7 @@ def join(environment: RankEnvironment, plan: Plan, clock: PhaseClock, events: Ev
         LostPeerError: Somebody did not come.
     """
     events.emit("started", pid=os.getpid(), node=environment.node_rank, gang=environment.gang)
-    effective_strategy(plan)
+    effective_strategy(plan.strategy, plan.mesh)
     if plan.world_size != environment.world_size:
         raise ConfigError(f"plan {plan.name} is for {plan.world_size} ranks, this gang has {environment.world_size}")
     set_deterministic(plan.deterministic)

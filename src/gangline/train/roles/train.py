@@ -9,7 +9,7 @@ from gangline.train.live.replica import Replica
 from gangline.train.loop.engine import TrainingEngine, TrainingJob
 from gangline.train.loop.evaluation import evaluate
 from gangline.train.loop.trainer import Trainer
-from gangline.train.parallel.local_sgd import is_due, outer_interval
+from gangline.train.parallel.local_sgd import is_due
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.data_splits import fetch_data, open_split
 from gangline.train.task import Task, export_names_of
@@ -34,7 +34,7 @@ def _train(context: RankContext, task: Task, begin: Callable[[TrainingEngine], o
     holdout = open_split(context, task, "holdout", seed=plan.seed)
 
     def evaluate_now(step: int) -> None:
-        if plan.evaluate_every and is_due(step, every=plan.evaluate_every, outer=outer_interval(plan)):
+        if plan.evaluate_every and is_due(step, every=plan.evaluate_every, outer=plan.outer_interval):
             context.events.emit("evaluated", step=step, seed=plan.seed, metrics=evaluate(trainer, holdout))
 
     if engine.has_more:

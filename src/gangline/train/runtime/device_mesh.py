@@ -11,7 +11,6 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Device, Plan
-from gangline.spec.strategies import Wrapping, wrapping_of
 
 REPLICATE, SHARD = "dp_replicate", "shard"
 EXPERT_SHARD = "expert_shard"
@@ -40,7 +39,7 @@ class Meshes:
             "tp": degrees.tp,
         }
         wanted = {name for name, degree in on_parameters.items() if degree > 1}
-        if wrapping_of(plan) in _SHARDED:
+        if plan.wrapping.shards:
             wanted.add(SHARD)
         elif wanted == {REPLICATE}:
             wanted.clear()  # DDP alone works on the whole gang
@@ -89,9 +88,6 @@ class Meshes:
             return mesh.get_group()
         whole = prod(self.degrees.axes.values())
         return dist.group.WORLD if whole > 1 and self.degrees.axes.get(name) == whole else None
-
-
-_SHARDED: frozenset[Wrapping] = frozenset({"fsdp", "zero2"})
 
 
 def _mesh(device: Device, degrees: Mapping[str, int]) -> DeviceMesh | None:

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from gangline.spec.plan import Compression, Plan
-from gangline.spec.strategies import OUTER, wrapping_of
 from gangline.train.parallel.compress.bucket import Compressor, Layout, bucket_of_ddp, bucket_of_shard
 from gangline.train.parallel.compress.collectives import GradientCollectives
 from gangline.train.parallel.compress.half import Half, Uncompressed
@@ -21,9 +20,9 @@ from gangline.train.runtime.torch_compat import GradBucket
 def compressor_of(context: RankContext) -> Compressor | None:
     """What averages the gradients of replicas instead of DDP or FSDP2; None: they do it themselves. Collective."""
     plan = context.plan
-    as_dtype = wrapping_of(plan) in ("fsdp", "zero2", "replicate") and plan.compression.kind in REDUCE
+    as_dtype = plan.wrapping.is_composable and plan.compression.kind in REDUCE
     alone = plan.mesh.dp_replicate == 1
-    if plan.compression.kind == "none" or alone or as_dtype or plan.strategy in OUTER:
+    if plan.compression.kind == "none" or alone or as_dtype or plan.averages_rarely:
         return None
     wire = GradientCollectives(context.meshes.group("dp_replicate"), context.waits)
     compressor = make_compressor(plan.compression, wire, seed=plan.seed)
@@ -37,7 +36,7 @@ def compressor_of(context: RankContext) -> Compressor | None:
 
 def reduce_dtype(plan: Plan) -> torch.dtype:
     """Precision in which FSDP2 averages gradients."""
-    return torch.float32 if plan.strategy in OUTER else REDUCE.get(plan.compression.kind, torch.float32)
+    return torch.float32 if plan.averages_rarely else REDUCE.get(plan.compression.kind, torch.float32)
 
 
 APPROXIMATE = frozenset({"powersgd", "topk"})
