@@ -12,6 +12,7 @@ from tests.registry.passed_run import git
 from gangline.errors import IntegrityError
 from gangline.git.clones import Clones
 from gangline.kfp.task_repository import tag_version
+from gangline.line.record.store import read_record
 from gangline.registry import git_tags
 from gangline.registry.version_checks import VersionEvidence, check_version
 from gangline.registry.versions import read_version
@@ -77,7 +78,9 @@ def origin(published, tmp_path):
 
 
 def tag_check(desk):
-    evidence = VersionEvidence(store=desk.store, repo=desk.repo, keys=trusted_keys(desk.site, desk.environ))
+    evidence = VersionEvidence(
+        store=desk.store, repo=desk.repo, keys=trusted_keys(desk.site, desk.environ), read_record=read_record
+    )
     checks = check_version(read_version(desk.store, "bytegpt", 1), evidence)
     return next(each for each in checks if each.name == "tag")
 

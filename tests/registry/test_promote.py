@@ -8,6 +8,7 @@ import pytest
 from tests.registry.passed_run import git
 
 from gangline.errors import GateError, IntegrityError, StorageError, UsageError
+from gangline.line.record.store import read_record
 from gangline.registry.promote import promote, verify_alias
 from gangline.registry.types import Alias, Version
 from gangline.registry.versions import read_alias, read_version
@@ -20,7 +21,7 @@ from gangline.spec.record import Drill, Record
 def point(desk, version=1, alias="production", **arguments):
     wanted = {
         "store": desk.store, "repo": desk.repo, "site": desk.site, "environ": desk.environ, "because": "it is better",
-        "who": "ada@desk",
+        "read_record": read_record, "who": "ada@desk",
     }  # fmt: skip
     return promote("bytegpt", version, alias, **wanted | arguments)
 

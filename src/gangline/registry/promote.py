@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gangline.errors import GateError, IntegrityError, StorageError, UsageError
 from gangline.registry.types import Alias, Version, version_key
-from gangline.registry.version_checks import VersionEvidence, check_version
+from gangline.registry.version_checks import ReadRecord, VersionEvidence, check_version
 from gangline.registry.versions import check_name, read_version, version_digest
 from gangline.signing.keys import PublicKey, SigningKey, signing_key, trusted_keys
 from gangline.spec.config.site import Site
@@ -35,6 +35,7 @@ def promote(
     site: Site,
     environ: Mapping[str, str],
     because: str,
+    read_record: ReadRecord,
     who: str | None = None,
 ) -> Alias:
     """Set `alias` of `model` to `version`; where it stands there already, nothing is written.
@@ -52,7 +53,8 @@ def promote(
     place, standing, etag = _read_alias(store, model, alias)
     check_conditional_writes(store)
     key = signing_key(site, environ)
-    _check_parts(wanted, VersionEvidence(store=store, repo=repo, keys=trusted_keys(site, environ)))
+    evidence = VersionEvidence(store=store, repo=repo, keys=trusted_keys(site, environ), read_record=read_record)
+    _check_parts(wanted, evidence)
     if standing and (standing.version, standing.version_digest) == (version, version_digest(wanted)):
         return standing
     next_alias = Alias(

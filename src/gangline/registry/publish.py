@@ -84,6 +84,7 @@ def publish(
     still_driving: Callable[[], object] = lambda: None,
     announce: Callable[[str], object] = lambda _: None,
     runner: ModuleRunner,
+    python: Callable[[], str | None],
 ) -> Published | NotPublished:
     """Make `record`'s model a version, or find the one that an earlier try made.
 
@@ -100,6 +101,7 @@ def publish(
         still_driving: Raises once another driver has the run; asked right before the version is claimed.
         announce: Told, before it is done, what leaves this machine for a git remote.
         runner: Runs the model's code, for the smoke test.
+        python: Interpreter of the commit's environment, asked for the smoke test of a task only; None: the driver's.
 
     Raises:
         IntegrityError: A checkpoint that is refused or was changed since, a model of another project, or a version's
@@ -128,7 +130,7 @@ def publish(
     weights = _export(job)
     version, answer = _existing(job, weights), None
     if version is None:
-        version, answer = _make(job, weights, workdir / "smoke", runner)
+        version, answer = _make(job, weights, workdir / "smoke", runner, python)
     tagged, events = _tag(job, version)
     return _published(job, version, answer, tagged, events)
 
@@ -174,13 +176,16 @@ def _existing(job: _Job, weights: str) -> Version | None:
     return next((v for v in list_versions(job.store, job.model) if (v.run, v.weights) == (run, weights)), None)
 
 
-def _make(job: _Job, weights: str, workdir: Path, runner: ModuleRunner) -> tuple[Version, str | None]:
+def _make(
+    job: _Job, weights: str, workdir: Path, runner: ModuleRunner, python: Callable[[], str | None]
+) -> tuple[Version, str | None]:
     """Version and smoke answer; the fresh process starts while the folder is described, nothing is claimed before."""
     if not job.line.publish.smoke or job.of_program:
         return _claim_number(job, weights, lambda: None), None
     with ThreadPoolExecutor(1) as pool:
-        env = job.line.train.env
-        answer = pool.submit(run_smoke_test, job.store, job.record, job.folder, workdir, runner, env=env)
+        answer = pool.submit(
+            run_smoke_test, job.store, job.record, job.folder, workdir, runner, env=job.line.train.env, python=python
+        )
         return _claim_number(job, weights, answer.result), answer.result()
 
 

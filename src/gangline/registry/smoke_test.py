@@ -2,13 +2,12 @@
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from gangline.errors import BuildError, TrainingError, error_for
 from gangline.launch.sandbox.module_runner import ModuleJob, ModuleRunner
-from gangline.line.gangs.podsets import commits_python
 from gangline.spec.config.secrets import plain_of
 from gangline.spec.plan import DataFile, Plan
 from gangline.spec.python_environment import paths_from_top
@@ -23,16 +22,32 @@ MAX_DATA_BYTES = 64 * 2**20
 
 
 def run_smoke_test(
-    store: ObjectStore, record: Record, folder: Path, workdir: Path, runner: ModuleRunner, *, env: Mapping[str, str]
+    store: ObjectStore,
+    record: Record,
+    folder: Path,
+    workdir: Path,
+    runner: ModuleRunner,
+    *,
+    env: Mapping[str, str],
+    python: Callable[[], str | None],
 ) -> str:
-    """One sentence on what the model in `folder` answered; `env` are the line's variables.
+    """One sentence on the answer of the model in `folder`.
+
+    Args:
+        store: Holds plan, code and data of the run.
+        record: Of the run.
+        folder: The exported model.
+        workdir: Replaced by a fresh folder.
+        runner: Runs the process.
+        env: Variables of the line.
+        python: Interpreter of the commit's environment, asked for a task only; None: the driver's.
 
     Raises:
         TrainingError, IntegrityError: It did not; the message is the process's own.
     """
     shutil.rmtree(workdir, ignore_errors=True)
     workdir.mkdir(parents=True)
-    done = runner.run(replace(_job(store, record, folder, workdir), env=plain_of(env)))
+    done = runner.run(replace(_job(store, record, folder, workdir, python), env=plain_of(env)))
     if done.exit_code is None:
         raise TrainingError(f"the published model gave no answer within {TIMEOUT_SECONDS:.0f} s")
     if done.exit_code:
@@ -44,7 +59,9 @@ def run_smoke_test(
     return f"opens in a fresh process, {answer['parameters']} finite numbers"
 
 
-def _job(store: ObjectStore, record: Record, folder: Path, workdir: Path) -> ModuleJob:
+def _job(
+    store: ObjectStore, record: Record, folder: Path, workdir: Path, python: Callable[[], str | None]
+) -> ModuleJob:
     """With code and data of a task; a program of its own has neither."""
     if record.plan is None:
         raise BuildError(f"run {record.run.id} has no plan, so nothing says how its model is built")
@@ -67,8 +84,8 @@ def _job(store: ObjectStore, record: Record, folder: Path, workdir: Path) -> Mod
     }  # fmt: skip
     files: dict[str, bytes | Path] = {"model": folder, "data": data, "options.json": json.dumps(options).encode()}
     arguments = ("../model", "--code", ".", "--options", "../options.json")
-    path, python = paths_from_top(plan.program.folder, plan.program.path), commits_python(record)
-    return replace(job, arguments=arguments, code=code, path=path, files=files, python=python)
+    path = paths_from_top(plan.program.folder, plan.program.path)
+    return replace(job, arguments=arguments, code=code, path=path, files=files, python=python())
 
 
 def _read(said: bytes) -> dict[str, float]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from gangline.build.image_store import verify_image
 from gangline.errors import GanglineError, GateError, IntegrityError
-from gangline.line.record.store import RecordStore
 from gangline.registry import git_tags, model_files
 from gangline.registry.folder_signature import verify_folder
 from gangline.registry.publish_rules import check_gates, unpublishable_reason
@@ -20,6 +19,9 @@ from gangline.spec.record import Record
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.units import format_bytes
 
+ReadRecord = Callable[[ObjectStore, str], Record | None]
+"""Reads the record at a store prefix; None where there is none."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class VersionEvidence:
@@ -29,7 +31,8 @@ class VersionEvidence:
     repo: Path | None
     """None: not in a repository; the tag cannot be checked then, and the check says so."""
     keys: Mapping[str, PublicKey]
-    """That are trusted, by id."""
+    """Trusted keys by id."""
+    read_record: ReadRecord
 
 
 def run_check(name: str, look: Callable[[], str]) -> CheckResult:
@@ -128,7 +131,7 @@ def _record(version: Version, evidence: VersionEvidence) -> str:
 
 
 def _sealed_record(version: Version, evidence: VersionEvidence) -> Record:
-    record = RecordStore(evidence.store, version.record).read()
+    record = evidence.read_record(evidence.store, version.record)
     if record is None:
         raise IntegrityError(f"{version.record}/record.json is not there: nothing says that the run passed")
     return check_seal(record, evidence.keys)
@@ -176,5 +179,5 @@ def _at_origin(origin: git_tags.TagRemote, tag: git_tags.Tag) -> str:
 
 
 def _was_to_be_pushed(version: Version, evidence: VersionEvidence) -> bool:
-    record = RecordStore(evidence.store, version.record).read()
+    record = evidence.read_record(evidence.store, version.record)
     return record is not None and record.inputs.values.get("publish.push") is True

@@ -6,10 +6,9 @@ model nor version.
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from gangline.errors import ConfigError, IntegrityError
-from gangline.registry.types import ModelFile
 from gangline.spec.record import Record
 
 PREDICATE = "https://slsa.dev/provenance/v1"
@@ -18,8 +17,20 @@ BUILD_TYPE = "urn:gangline:line:1"
 _MAX_BYTES = 4 * 2**20
 
 
+class ProvenanceSubject(Protocol):
+    """A file that a statement vouches for."""
+
+    @property
+    def path(self) -> str:
+        """Relative to the model folder."""
+        ...
+
+    @property
+    def sha256(self) -> str: ...
+
+
 def render_model_provenance(
-    record: Record, *, model: str, version: int, checkpoint: str, files: Iterable[ModelFile]
+    record: Record, *, model: str, version: int, checkpoint: str, files: Iterable[ProvenanceSubject]
 ) -> str:
     """The statement as JSON; `files` are the subjects, everything of the folder that is written before this."""
     statement_class, descriptor_class, predicate_class, formats = _library()
@@ -32,7 +43,7 @@ def render_model_provenance(
 
 
 def check_model_provenance(
-    data: bytes, *, model: str, version: int, run: str, commit: str, files: Iterable[ModelFile]
+    data: bytes, *, model: str, version: int, run: str, commit: str, files: Iterable[ProvenanceSubject]
 ) -> str:
     """One sentence on what the statement says; `files` must be exactly its subjects.
 

@@ -6,6 +6,7 @@ import pytest
 from tests.line import repositories
 
 from gangline.errors import ConfigError, IntegrityError
+from gangline.line.record.store import read_record
 from gangline.line.results.verification import verify
 from gangline.registry import version_checks
 from gangline.registry.program_files import find_program_files
@@ -48,7 +49,7 @@ def test_an_output_becomes_a_signed_version_that_verifies_and_is_promoted(desk, 
     where = {"store": desk.store, "repo": desk.repo, **desk.where}
     assert all(check.ok for check in verify("cheap/1", **where))
     assert all(check.ok for check in verify(record.run.id, **where))
-    assert promote("cheap", 1, "production", because="a test", who="t", **where)
+    assert promote("cheap", 1, "production", because="a test", who="t", read_record=read_record, **where)
     version = read_version(desk.store, "cheap", 1)
     folder = tmp_path / "fetched"
     folder.mkdir()

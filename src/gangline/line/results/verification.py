@@ -11,7 +11,7 @@ from gangline.checkpoint.format.folder import CheckpointFolder
 from gangline.checkpoint.format.manifest import list_checkpoints
 from gangline.errors import IntegrityError, UsageError
 from gangline.line.record.runs import find_run
-from gangline.line.record.store import RecordStore
+from gangline.line.record.store import read_record
 from gangline.line.request.trust import checkpoint_owner
 from gangline.registry import model_files
 from gangline.registry.folder_signature import verify_folder
@@ -53,14 +53,14 @@ def verify(
     """
     if target and Path(target).is_dir():
         return _folder(Path(target), site, environ)
-    evidence = VersionEvidence(store=store, repo=repo, keys=trusted_keys(site, environ))
+    evidence = VersionEvidence(store=store, repo=repo, keys=trusted_keys(site, environ), read_record=read_record)
     if found := _ALIAS.fullmatch(target):
         return _alias(found["model"], found["alias"], evidence)
     if found := _VERSION.fullmatch(target):
         return _version(found["model"], int(found["version"]), evidence)
     if found := _CHECKPOINT.fullmatch(target):
         prefix = target.removesuffix("/manifest.json")
-        of_run = RecordStore(store, found["run"]).read()
+        of_run = read_record(store, found["run"])
         owner = checkpoint_owner(of_run) if of_run else found["project"]
         return (_checkpoint(store, prefix, signing_key(site, environ).checkpoint_key(owner)),)
     run = _RUN.fullmatch(target)
