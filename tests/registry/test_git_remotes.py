@@ -125,7 +125,8 @@ def test_with_the_key_a_remote_that_does_not_answer_costs_one_limit_and_one_sent
     answer = away.publish(line=replace(away.line, publish=PUSHES), announce=said.append)
     assert answer.tagged == NAME
     assert answer.events == (
-        f"tag {NAME} is here, origin did not confirm it: no answer within 1 s; push it later: git push origin {NAME}",
+        f"tag {NAME} was made here, origin did not confirm it: no answer within 1 s;"
+        f" push it later: git push origin {NAME}",
     )
     assert said == [
         f"publish.push: the tag of the version goes to the git remote origin, http://127.0.0.1:{silent.port}/m.git"
@@ -150,7 +151,7 @@ def test_no_password_of_an_address_is_repeated(published, monkeypatch):
 def test_the_tag_here_is_enough_to_promote_and_a_silent_origin_is_called_unknown(away):
     pushes_by_its_line(away)
     found = tag_check(away)
-    assert (found.ok, found.text.partition("; ")[2]) == (True, "origin does not answer: what it holds is unknown")
+    assert (found.ok, found.text.partition("; ")[2]) == (True, "origin does not answer, so its tag is unknown")
 
 
 def test_an_origin_that_lacks_a_pushed_tag_is_told_and_one_that_contradicts_it_is_refused(published, origin):

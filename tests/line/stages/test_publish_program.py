@@ -104,7 +104,7 @@ def test_a_save_that_was_changed_after_the_training_is_not_published(desk, tmp_p
 
 @pytest.mark.parametrize(
     ("files", "said"),
-    [('["*.onnx"]', r"found none that \*.onnx names"), ('["out/*/same.bin"]', "'same.bin' 2 times")],
+    [('["*.onnx"]', r"found none that matches \*.onnx"), ('["out/*/same.bin"]', "'same.bin' 2 times")],
 )
 def test_globs_that_name_nothing_or_one_name_twice_fail_with_exit_10(desk, files, said):
     commit(desk, WRITES, files)

@@ -18,9 +18,8 @@ from gangline.registry.folder_signature import verify_folder
 from gangline.registry.model_folder import holds_program_files
 from gangline.registry.promote import check_conditional_writes, verify_alias
 from gangline.registry.run_artifacts import list_artifacts
-from gangline.registry.types import Alias, CheckResult, Version
-from gangline.registry.version_checks import VersionEvidence, check_version, run_check
-from gangline.registry.versions import read_alias, read_version, version_digest, version_numbers
+from gangline.registry.version_checks import CheckResult, VersionEvidence, check_version, run_check
+from gangline.registry.versions import Alias, Version, read_alias, read_version, version_digest, version_numbers
 from gangline.signing.keys import signing_key, trusted_keys
 from gangline.signing.record_seal import check_seal
 from gangline.spec.config.site import Site

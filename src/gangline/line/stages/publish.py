@@ -9,7 +9,7 @@ from gangline.errors import storage_errors
 from gangline.line.gangs.podsets import commits_python
 from gangline.line.gangs.runners import CodeOwner, open_runner
 from gangline.line.record.context import RunContext, StageResult, unchanged
-from gangline.registry.types import NotPublished
+from gangline.registry.publish_rules import NotPublished
 from gangline.spec.codec import digest
 from gangline.spec.record import Record
 from gangline.storage.objects.blobs import get_blob
