@@ -21,9 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.line.repositories import LINE, make_repository
 
-from gangline.build.local_environment import LockOf, local_environment, root_of
-from gangline.build.venv import Uv
-from gangline.build.venv.environments import remove
+from gangline.build.virtualenv import LockedCommit, Uv, environments_folder, find_or_make_environment
+from gangline.build.virtualenv.installation import delete_folder
 from gangline.git.repository import Repository
 from gangline.spec.config.load import load_line_text
 from gangline.spec.config.site import Site
@@ -59,14 +58,16 @@ def main() -> int:
         line = LINE + '[env]\nlock = "lock.txt"\n'
         repository = Repository.at(make_repository(folder / "repo", {"line.toml": line, "lock.txt": forty()}))
         read = load_line_text(line, file="line.toml")
-        of = LockOf(repository=repository, tree=repository.tree("HEAD"), line=read, trust="own")
+        of = LockedCommit(repository=repository, tree=repository.tree("HEAD"), line=read, trust="own")
 
         def ours() -> None:
-            local_environment(of, site=Site(), environ=os.environ, home=folder, with_s3=False, say=lambda _: None)
+            find_or_make_environment(
+                of, site=Site(), environ=os.environ, home=folder, with_s3=False, notify=lambda _: None
+            )
 
         def afresh() -> float:
-            for each in root_of(os.environ, folder).glob("*"):
-                remove(each) if each.is_dir() else None
+            for each in environments_folder(os.environ, folder).glob("*"):
+                delete_folder(each) if each.is_dir() else None
             return timed(ours)
 
         def plain(*options: str) -> float:

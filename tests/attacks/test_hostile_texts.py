@@ -34,7 +34,7 @@ from gangline.errors import IntegrityError
 from gangline.forge.messages import comment_marker, comment_text, statuses
 from gangline.launch.kubernetes.objects.manifest import to_yaml
 from gangline.launch.protocol import GangEvent, GangStatus
-from gangline.registry.model_card import render_card
+from gangline.registry.model_folder import render_card
 from gangline.report.bisection.html import render_html_bisection
 from gangline.report.bisection.markdown import render_markdown_bisection
 from gangline.report.bisection.text import Culprit, render_bisection

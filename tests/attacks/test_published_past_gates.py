@@ -7,8 +7,7 @@ from tests.line import repositories
 from tests.registry.passed_run import copy_of, template
 
 from gangline.errors import GateError, IntegrityError
-from gangline.registry.types import owner_key
-from gangline.registry.versions import list_versions
+from gangline.registry.versions import list_versions, owner_key
 from gangline.spec.config.line import PublishTable
 from gangline.spec.run_flags import stage
 from gangline.storage.objects.protocol import list_all

@@ -8,6 +8,7 @@ from tests.registry.passed_run import copy_of, template
 
 from gangline.errors import CapacityError
 from gangline.line.record.context import unchanged
+from gangline.line.record.store import read_record
 from gangline.line.run import lease
 from gangline.line.run.driver import driving, open_run_workspace
 from gangline.registry.version_checks import VersionEvidence, check_version
@@ -89,7 +90,9 @@ def test_a_publisher_that_wakes_up_late_leaves_the_version_as_it_is(published_de
         desk.publish(store=late, workdir=desk.root / "late", still_driving=still_driving)
     assert taken_over
     (version,) = list_versions(desk.store, "bytegpt")
-    evidence = VersionEvidence(store=desk.store, repo=desk.repo, keys=trusted_keys(desk.site, desk.environ))
+    evidence = VersionEvidence(
+        store=desk.store, repo=desk.repo, keys=trusted_keys(desk.site, desk.environ), read_record=read_record
+    )
     assert [each.name for each in check_version(version, evidence) if not each.ok] == []
     assert {each.key.split("/")[5].split("-")[1] for each in version.files} == {"9"}
     listed = [entry.key for entry in list_all(desk.store, f"{desk.record.prefix}/model/")]

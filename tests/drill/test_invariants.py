@@ -11,7 +11,7 @@ from tests.registry.passed_run import copy_of, template
 from tests.registry.test_promote import point
 
 from gangline.drill.invariants import invariants
-from gangline.registry.types import Alias
+from gangline.registry.versions import Alias
 from gangline.signing.keys import trusted_keys
 
 SECRET = b"canary-4f1d9c0e-secret"

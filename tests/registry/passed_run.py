@@ -50,6 +50,7 @@ class Desk:
             "store": self.store, "record": record, "line": line or self.line, "key": self.key, "repo": self.repo,
             "workdir": self.root / "work" / record.run.id, "checkpoint": self.checkpoint,
             "runner": local_runner(self.repo, site=self.site, environ=self.environ),
+            "python": lambda: None,
         }  # fmt: skip
         return publish(**wanted | arguments)
 

@@ -12,6 +12,7 @@ from tests.registry.passed_run import git
 from gangline.errors import IntegrityError
 from gangline.git.clones import Clones
 from gangline.kfp.task_repository import tag_version
+from gangline.line.record.store import read_record
 from gangline.registry import git_tags
 from gangline.registry.version_checks import VersionEvidence, check_version
 from gangline.registry.versions import read_version
@@ -77,7 +78,9 @@ def origin(published, tmp_path):
 
 
 def tag_check(desk):
-    evidence = VersionEvidence(store=desk.store, repo=desk.repo, keys=trusted_keys(desk.site, desk.environ))
+    evidence = VersionEvidence(
+        store=desk.store, repo=desk.repo, keys=trusted_keys(desk.site, desk.environ), read_record=read_record
+    )
     checks = check_version(read_version(desk.store, "bytegpt", 1), evidence)
     return next(each for each in checks if each.name == "tag")
 
@@ -122,7 +125,8 @@ def test_with_the_key_a_remote_that_does_not_answer_costs_one_limit_and_one_sent
     answer = away.publish(line=replace(away.line, publish=PUSHES), announce=said.append)
     assert answer.tagged == NAME
     assert answer.events == (
-        f"tag {NAME} is here, origin did not confirm it: no answer within 1 s; push it later: git push origin {NAME}",
+        f"tag {NAME} was made here, origin did not confirm it: no answer within 1 s;"
+        f" push it later: git push origin {NAME}",
     )
     assert said == [
         f"publish.push: the tag of the version goes to the git remote origin, http://127.0.0.1:{silent.port}/m.git"
@@ -147,7 +151,7 @@ def test_no_password_of_an_address_is_repeated(published, monkeypatch):
 def test_the_tag_here_is_enough_to_promote_and_a_silent_origin_is_called_unknown(away):
     pushes_by_its_line(away)
     found = tag_check(away)
-    assert (found.ok, found.text.partition("; ")[2]) == (True, "origin does not answer: what it holds is unknown")
+    assert (found.ok, found.text.partition("; ")[2]) == (True, "origin does not answer, so its tag is unknown")
 
 
 def test_an_origin_that_lacks_a_pushed_tag_is_told_and_one_that_contradicts_it_is_refused(published, origin):

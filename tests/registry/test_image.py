@@ -6,6 +6,7 @@ import pytest
 
 from gangline.build.image_store import ImageStore, record_base_image
 from gangline.errors import IntegrityError
+from gangline.line.record.store import read_record
 from gangline.registry.promote import promote
 from gangline.signing import keys
 from gangline.spec.record import Artifact
@@ -44,6 +45,7 @@ def point(desk):
         site=desk.site,
         environ=desk.environ,
         because="good",
+        read_record=read_record,
     )
 
 

@@ -8,9 +8,9 @@ import pytest
 from tests.registry.passed_run import git
 
 from gangline.errors import GateError, IntegrityError, StorageError, UsageError
+from gangline.line.record.store import read_record
 from gangline.registry.promote import promote, verify_alias
-from gangline.registry.types import Alias, Version
-from gangline.registry.versions import read_alias, read_version
+from gangline.registry.versions import Alias, Version, read_alias, read_version
 from gangline.signing import keys
 from gangline.spec.config.line import PublishTable
 from gangline.spec.config.site import SignTable, Site
@@ -20,7 +20,7 @@ from gangline.spec.record import Drill, Record
 def point(desk, version=1, alias="production", **arguments):
     wanted = {
         "store": desk.store, "repo": desk.repo, "site": desk.site, "environ": desk.environ, "because": "it is better",
-        "who": "ada@desk",
+        "read_record": read_record, "who": "ada@desk",
     }  # fmt: skip
     return promote("bytegpt", version, alias, **wanted | arguments)
 
@@ -172,20 +172,20 @@ STRIKES = {
     "experiment": (
         strike_record(lambda r: replace(r, inputs=replace(r.inputs, overrides=("gate.quality=[]",)))), "an experiment"
     ),
-    "another checkpoint": (strike_record(lambda r: replace(r, artifacts=())), "left no checkpoint"),
+    "another checkpoint": (strike_record(lambda r: replace(r, artifacts=())), "has no checkpoint"),
     "a gate, without the key": (strike_record(lambda r: replace(r, gates=()), sealed=False), "was changed after key"),
     "a verdict, without the key": (
         strike_record(lambda r: replace(r, run=replace(r.run, reason="fine")), sealed=False), "was changed after key"
     ),
     "no seal": (strike_record(lambda r: replace(r, seal=None), sealed=False), "has no seal"),
-    "no record": (lambda desk, answer: desk.store.delete(f"{desk.record.prefix}/record.json"), "is not there"),
+    "no record": (lambda desk, answer: desk.store.delete(f"{desk.record.prefix}/record.json"), "is missing"),
     "no tag": (lambda desk, answer: git(desk.repo, "tag", "-d", "model/bytegpt/v1"), "there is no tag"),
     "moved tag": (
         lambda desk, answer: git(desk.repo, "tag", "-f", "-a", "-m", "hm", "model/bytegpt/v1"),
         "one of the two was changed",
     ),
     "light tag": (
-        lambda desk, answer: git(desk.repo, "tag", "-f", "model/bytegpt/v1"), "holds no digest"
+        lambda desk, answer: git(desk.repo, "tag", "-f", "model/bytegpt/v1"), "has no digest"
     ),
 }  # fmt: skip
 
@@ -234,7 +234,7 @@ def test_a_store_that_ignores_conditions_never_promotes(published):
         def compare_and_set(self, key, data, expected):
             return desk.store.put(key, data)
 
-    with pytest.raises(StorageError, match="ignores conditions"):
+    with pytest.raises(StorageError, match="ignores conditional writes"):
         point(desk, store=Careless())
     assert read_alias(desk.store, "bytegpt", "production") is None
 
@@ -256,7 +256,7 @@ def test_a_call_that_makes_no_sense_says_what_works(published, arguments, said):
 def test_a_version_file_under_another_number_is_refused(published):
     desk, answer = published
     desk.store.put("models/bytegpt/2.json", desk.store.get(answer.key).data)
-    with pytest.raises(IntegrityError, match="calls itself bytegpt 1"):
+    with pytest.raises(IntegrityError, match="names itself bytegpt 1"):
         read_version(desk.store, "bytegpt", 2)
 
 

@@ -84,7 +84,7 @@ def test_a_fetch_that_was_broken_off_goes_on_and_a_wrong_part_is_begun_anew(stor
 
 
 def test_a_pattern_that_names_nothing_or_one_path_twice_is_an_error(store):
-    with pytest.raises(UsageError, match=r"found none; there are out/model.pt"):
+    with pytest.raises(UsageError, match=r"found none; files of the run: out/model.pt"):
         select_artifacts([item()], "*.onnx")
     with pytest.raises(UsageError, match="2 times"):
         select_artifacts([item(), item()], "out/**")

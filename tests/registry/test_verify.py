@@ -50,7 +50,7 @@ def test_a_file_planted_beside_a_published_model_is_refused(published, look):
     desk.store.put(planted, b"a pickle, perhaps")
     checks = {check.name: check for check in look("bytegpt/1")}
     assert failed(checks.values()) == ["alone"]
-    assert f"{planted}: models/bytegpt/1.json does not list it" in checks["alone"].text
+    assert f"{planted} is in the folder of models/bytegpt/1.json, which does not list it" in checks["alone"].text
     desk.store.delete(planted)
     assert failed(look("bytegpt/1")) == []
 

@@ -27,7 +27,7 @@ def test_first_use_makes_a_key_that_its_owner_alone_may_read(environ):
 
 def test_of_two_processes_that_make_the_first_key_both_get_the_same_one(environ):
     code = (
-        "import sys; from gangline.registry import keys; from gangline.spec.config.site import Site\n"
+        "import sys; from gangline.signing import keys; from gangline.spec.config.site import Site\n"
         f"sys.stdin.read(); print(keys.signing_key(Site(), {environ!r}).key_id)"
     )
     racers = [

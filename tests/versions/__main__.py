@@ -14,8 +14,8 @@ from pathlib import Path
 from tests.versions.combination import Check, Combination
 from tests.versions.results import Result, merge, table, write
 
-from gangline.build.venv import Uv
-from gangline.build.venv.interpreters import find_interpreter
+from gangline.build.virtualenv import Uv
+from gangline.build.virtualenv.interpreters import find_interpreter
 from gangline.errors import GanglineError
 from gangline.spec.versions import PYTHONS
 

@@ -10,8 +10,8 @@ from gangline import __version__
 from gangline.build.image_registry.reference import ImageReference
 from gangline.build.oci import documents
 from gangline.errors import IntegrityError
-from gangline.signing.image_provenance import ImageProvenance, read_image_provenance, sign_image_provenance
 from gangline.signing.keys import PublicKey, SigningKey
+from gangline.signing.provenance import ImageProvenance, read_image_provenance, sign_image_provenance
 from gangline.spec.codec import canonical, digest, from_json
 from gangline.storage.objects.blobs import get_blob, put_blob
 from gangline.storage.objects.protocol import ObjectStore

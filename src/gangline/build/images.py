@@ -23,7 +23,7 @@ from gangline.build.image_registry.repository import ImageRepository
 from gangline.build.image_store import BuiltImage, ImageStore, image_key, verify_image
 from gangline.build.oci.documents import Platform
 from gangline.errors import BuildError, IntegrityError
-from gangline.signing.image_provenance import ImageProvenance, read_image_provenance, sign_image_provenance
+from gangline.signing.provenance import ImageProvenance, read_image_provenance, sign_image_provenance
 from gangline.signing.sbom import Package, render_image_sbom
 from gangline.spec.codec import canonical, from_json
 from gangline.spec.config.lock import read_lock

@@ -9,8 +9,7 @@ from gangline.drill.history import DrillHistory, steps_backwards
 from gangline.errors import GanglineError, IntegrityError
 from gangline.line.run import lease
 from gangline.registry.promote import verify_alias
-from gangline.registry.types import Alias
-from gangline.registry.versions import list_versions, read_version, version_digest
+from gangline.registry.versions import Alias, list_versions, read_version, version_digest
 from gangline.signing.keys import PublicKey
 from gangline.spec.record import Record
 from gangline.storage.objects.protocol import ObjectStore, list_all

@@ -4,9 +4,10 @@ A status is sent when its state changes, and at most once a minute while only it
 waits, the comment on its pull request says for whom. The final comment is left to the report stage.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Protocol
 
 from gangline.errors import GanglineError, StorageError
 from gangline.forge.factory import forge_of_project, open_forges
@@ -15,18 +16,60 @@ from gangline.forge.protocol import CommitStatus, Forge
 from gangline.forge.pull_request_comment import write_comment
 from gangline.forge.status_queue import QueuedUpdate, StatusQueue
 from gangline.launch.protocol import GangEvent
-from gangline.line.record.context import RunContext, unchanged
-from gangline.line.record.observer import Observer
 from gangline.report.progress import StageOutlook, StageProgress
-from gangline.spec.record import Record, StageInfo, Waiting
+from gangline.spec.config.site import Site
+from gangline.spec.record import Driver, Event, Record, StageInfo, Waiting
 
 FINAL_UPDATE_SECONDS = 15.0
 """How long the end of a run waits for a forge."""
 _COMMENT = "comment"
 
 
+class RunObserver(Protocol):
+    """Observer of a run, called in the driver's thread."""
+
+    def run_started(self, record: Record) -> None: ...
+
+    def stage_started(self, name: str) -> None: ...
+
+    def progress(self, stage: str, event: GangEvent) -> None: ...
+
+    def stage_ended(self, name: str, info: StageInfo) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def run_ended(self, record: Record) -> None: ...
+
+
+class ReportedRun(Protocol):
+    """A run as its driver holds it."""
+
+    site: Site
+    environ: Mapping[str, str]
+    observer: RunObserver
+
+    @property
+    def record(self) -> Record:
+        """As the driver last wrote it."""
+        ...
+
+    @property
+    def driver(self) -> Driver: ...
+
+    @property
+    def pending(self) -> Sequence[Event]:
+        """Events that the next change writes into the record."""
+        ...
+
+    def change(self, change: Callable[[Record], Record]) -> Record: ...
+
+    def remember(self, stage: str, kind: str, text: str) -> None:
+        """Add an event to `pending`."""
+        ...
+
+
 @contextmanager
-def reporting_to_forge(ctx: RunContext) -> Iterator[None]:
+def reporting_to_forge(ctx: ReportedRun) -> Iterator[None]:
     """While the block drives, the forge that holds the project is told; without one, or a token, nothing happens."""
     place = forge_of_project(ctx.site, ctx.record.run.project)
     if place is None or ctx.site.forge[place[0]].token is None or ctx.record.commit.patch is not None:
@@ -53,7 +96,7 @@ def reporting_to_forge(ctx: RunContext) -> Iterator[None]:
         ctx.observer = teller.inner
 
 
-def _link(ctx: RunContext, url: str) -> None:
+def _link(ctx: ReportedRun, url: str) -> None:
     if ctx.record.links.get("forge") != url:
         ctx.change(lambda record: replace(record, links=record.links | {"forge": url}))
 
@@ -61,8 +104,8 @@ def _link(ctx: RunContext, url: str) -> None:
 class RunReporter:
     """An observer around another: what that is told, the forge hears, too."""
 
-    def __init__(self, ctx: RunContext, forge: Forge, repository: str) -> None:
-        self.inner: Observer = ctx.observer
+    def __init__(self, ctx: ReportedRun, forge: Forge, repository: str) -> None:
+        self.inner: RunObserver = ctx.observer
         self._ctx = ctx
         self._forge = forge
         self._repository = repository
@@ -119,7 +162,7 @@ class RunReporter:
         self._remember_troubles()
         if self._ctx.pending and remember:
             try:
-                self._ctx.change(unchanged)
+                self._ctx.change(lambda record: record)
             except GanglineError as error:
                 self.inner.note(f"the record could not be told: {error}")
 

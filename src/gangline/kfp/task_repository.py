@@ -15,8 +15,7 @@ from gangline.line.record.earlier_runs import MAX_BACK
 from gangline.line.record.observer import Observer
 from gangline.registry import git_tags
 from gangline.registry.git_tags import store_highest_number
-from gangline.registry.types import tag_name
-from gangline.registry.versions import read_version
+from gangline.registry.versions import read_version, tag_name
 from gangline.spec.record import Record
 from gangline.spec.run_flags import stage
 from gangline.storage.objects.blobs import put_blob

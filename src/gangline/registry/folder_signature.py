@@ -1,7 +1,7 @@
-"""Signature of a model folder, by the model-signing library: a changed, an added or a missing file is refused.
+"""Signature of a model folder, by the model-signing library: a changed, added or missing file is refused.
 
-The signature says which files belong together, not their name: name and version are in `provenance.json`, inside the
-signed folder.
+The signature covers the files, not the name of the model: name and version are in `provenance.json`, inside the signed
+folder.
 """
 
 import tempfile
@@ -16,10 +16,10 @@ from gangline.signing.keys import PublicKey, SigningKey
 
 
 def sign_folder(folder: Path, key: SigningKey) -> Path:
-    """Write `model.sig` over everything else in `folder`."""
+    """Write `model.sig` over all other files of `folder`."""
     signing = _library("signing")
-    with tempfile.TemporaryDirectory() as closed:  # mode 0700: the library reads keys from files alone
-        pem = Path(closed) / "key.pem"
+    with tempfile.TemporaryDirectory() as private:  # mode 0700: the library reads keys from files only
+        pem = Path(private) / "key.pem"
         pem.touch(mode=0o600)
         pem.write_bytes(key.private_pem())
         config = signing.Config().use_elliptic_key_signer(private_key=pem)
@@ -29,40 +29,40 @@ def sign_folder(folder: Path, key: SigningKey) -> Path:
 
 
 def verify_folder(folder: Path, keys: Iterable[PublicKey]) -> str:
-    """Id of the key whose signature `folder` carries.
+    """Id of the key that signed `folder`.
 
     Raises:
-        IntegrityError: No signature, by none of `keys`, or the files are not those that were signed.
+        IntegrityError: There is no signature by one of `keys`, or the files are not those that were signed.
     """
     signature = folder / SIGNATURE
     if not signature.is_file():
-        raise IntegrityError(f"{folder.name} has no {SIGNATURE}: it was never signed")
-    refused = "no key is trusted; name one in sign.identities"
+        raise IntegrityError(f"{folder.name} has no {SIGNATURE}, so it was never signed")
+    reason = "no key is trusted; name one in sign.identities"
     for key in keys:
         try:
             _verify(folder, signature, key)
         except IntegrityError as error:
-            refused = str(error)
+            reason = str(error)
         else:
             return key.key_id
-    raise IntegrityError(f"the signature was refused: {refused}")
+    raise IntegrityError(f"the signature was refused: {reason}")
 
 
 def _verify(folder: Path, signature: Path, key: PublicKey) -> None:
     verifying = _library("verifying")
-    with tempfile.TemporaryDirectory() as closed:
-        pem = Path(closed) / "key.pub"
+    with tempfile.TemporaryDirectory() as private:
+        pem = Path(private) / "key.pub"
         pem.write_bytes(key.pem)
         try:
             config = verifying.Config().use_elliptic_key_verifier(public_key=pem)
             config.set_hashing_config(_all_files(folder)).verify(folder, signature)
         except Exception as error:  # the library raises what its parsers raise; all of it means "not verified"
-            said = str(error).strip() or type(error).__name__
-            raise IntegrityError(f"key {key.key_id}: {said[:300]}") from error
+            reason = str(error).strip() or type(error).__name__
+            raise IntegrityError(f"key {key.key_id}: {reason[:300]}") from error
 
 
 def _all_files(folder: Path) -> Any:
-    """Every file but the signature; the library's own default looks away from git's files."""
+    """Hashing of every file except the signature; the library's default ignores files of git."""
     config = _library("hashing").Config()
     return config.set_ignored_paths(paths=[folder / SIGNATURE], ignore_git_paths=False)
 

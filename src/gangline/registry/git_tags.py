@@ -1,7 +1,7 @@
 """Git tag of a version: an annotated tag on the trained commit that holds the digest of `<version>.json`.
 
 A tag is created in this repository and never moved. The remote `origin` is contacted only through `TagRemote`, which
-is opened where the line (`publish.push`) or a person's command asks for it. The same version gives the same tag
+is opened where the line (`publish.push`) or a person's command requests it. The same version gives the same tag
 object, so a retry, another clone and the remote can be compared by object name.
 """
 
@@ -14,19 +14,18 @@ from pathlib import Path
 from gangline.errors import IntegrityError, StorageError
 from gangline.git.bounded_process import ProcessLimits, ProcessTimeout, run_bounded
 from gangline.git.mirror import ORIGIN_IS_MIRROR
-from gangline.registry.types import Version, tag_name
-from gangline.registry.versions import version_digest
+from gangline.registry.versions import Version, tag_name, version_digest
 
 REMOTE = "origin"
 REMOTE_SECONDS = 5.0
-"""For one answer of a remote; the first that does not come is the last that is waited for."""
+"""Time limit of one answer of a remote; after the first timeout the remote is not contacted again."""
 TIMEOUT_SECONDS = 60.0
-"""For git on this disk."""
+"""Time limit of git on this disk."""
 _HIGHEST = "gangline.{model}.highestVersion"
-"""Setting of a repository without tags: the highest number that a tag has taken where it was made."""
+"""git setting of a repository without tags: the highest version number of the repository that it was made from."""
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 _QUERY = re.compile(r"(://[^\s?]*)\?\S*")
-_TOO_SLOW = 124
+_TIMED_OUT_CODE = 124
 _DIGEST = re.compile(r"^version-digest: ([0-9a-f]{64})$", re.MULTILINE)
 _OBJECT = re.compile(r"[0-9a-f]{40,64}")
 _OPTIONS = ("-c", "core.hooksPath=/dev/null", "-c", "tag.gpgSign=false", "-c", "push.gpgSign=false", "-c",
@@ -43,18 +42,18 @@ class Tag:
     object: str
     commit: str
     digest: str | None
-    """Of the version's file; None where the message holds none: not ours."""
+    """Digest of the version's file; None where the message has none."""
 
 
 class TagRemote:
-    """The remote `origin` of a repository. Once it has not answered in time, it is not asked again."""
+    """The remote `origin` of a repository; after one timeout it is not contacted again."""
 
     def __init__(self, repo: Path, *, is_mirror: bool) -> None:
         self.repo = repo
         self.is_mirror = is_mirror
-        """A folder of this machine that gangline made: pushing there sends nothing outward."""
+        """It is a mirror that gangline made on this machine, so a push sends nothing to another machine."""
         self._seconds = TIMEOUT_SECONDS if is_mirror else REMOTE_SECONDS
-        self._silence: subprocess.CompletedProcess[str] | None = None
+        self._timed_out: subprocess.CompletedProcess[str] | None = None
 
     @property
     def urls(self) -> str:
@@ -63,46 +62,47 @@ class TagRemote:
         return ", ".join(_without_credentials(url) for url in found if url)
 
     def refs(self, pattern: str) -> dict[str, str] | None:
-        """Refs by name; None where it does not answer."""
-        done = self.ask("ls-remote", "--refs", REMOTE, pattern)
+        """Object by name of each ref that matches; None where the remote does not answer."""
+        done = self.run_git("ls-remote", "--refs", REMOTE, pattern)
         if done.returncode:
             return None
         rows = (line.split("\t", 1) for line in done.stdout.splitlines())
-        return {ref: found for found, ref in rows}
+        return {ref: name for name, ref in rows}
 
-    def ask(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        if self._silence is not None:
-            return self._silence
+    def run_git(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        if self._timed_out is not None:
+            return self._timed_out
         done = _git(self.repo, *arguments, seconds=self._seconds)
-        if done.returncode == _TOO_SLOW:
-            self._silence = done
+        if done.returncode == _TIMED_OUT_CODE:
+            self._timed_out = done
         return done
 
 
 def open_remote(repo: Path, *, wanted: bool) -> TagRemote | None:
-    """The remote, where there is one that is `wanted`, or is the mirror that this clone was made of."""
+    """The remote if there is one and it is `wanted` or the mirror of this clone; else None."""
     is_mirror = _git(repo, "config", "--local", "--get", ORIGIN_IS_MIRROR).stdout.strip() == "true"
     if not (wanted or is_mirror) or REMOTE not in _git_output(repo, "remote").split():
         return None
     return TagRemote(repo, is_mirror=is_mirror)
 
 
-def announcement(origin: TagRemote) -> str:
-    return f"publish.push: the tag of the version goes to the git remote {REMOTE}, {origin.urls}"
+def announcement(remote: TagRemote) -> str:
+    """The sentence that a run says before it pushes."""
+    return f"publish.push: the tag of the version goes to the git remote {REMOTE}, {remote.urls}"
 
 
 def store_highest_number(repo: Path, model: str, number: int) -> None:
-    """Let `repo`, which has no tags, know the highest version of `model` that a tag has taken elsewhere."""
+    """Store the highest version of `model` that has a tag elsewhere in the settings of `repo`, which has no tags."""
     _git_output(repo, "config", "--local", _HIGHEST.format(model=model), str(number))
 
 
-def taken_numbers(repo: Path, model: str, origin: TagRemote | None = None) -> set[int]:
-    """Version numbers that a tag here or on `origin` has taken; a remote that does not answer takes none."""
+def taken_numbers(repo: Path, model: str, remote: TagRemote | None = None) -> set[int]:
+    """Version numbers of tags here and on the remote; none of a remote that does not answer."""
     refs = _git_output(repo, "for-each-ref", "--format=%(refname)", f"refs/tags/model/{model}/").split()
-    if origin is not None:
-        refs += origin.refs(f"refs/tags/model/{model}/v*") or {}
-    kept = _git(repo, "config", "--local", "--get", _HIGHEST.format(model=model)).stdout.split()
-    numbers = [*(ref.rpartition("/v")[2] for ref in refs), *kept]
+    if remote is not None:
+        refs += remote.refs(f"refs/tags/model/{model}/v*") or {}
+    stored = _git(repo, "config", "--local", "--get", _HIGHEST.format(model=model)).stdout.split()
+    numbers = [*(ref.rpartition("/v")[2] for ref in refs), *stored]
     return {int(number) for number in numbers if number.isdecimal()}
 
 
@@ -110,23 +110,23 @@ def create_tag(repo: Path, version: Version) -> Tag:
     """The tag of `version`, made now or by an earlier try.
 
     Raises:
-        IntegrityError: A tag of that name stands for something else.
+        IntegrityError: A tag of that name is on another commit or has another digest.
     """
     name = tag_name(version.model, version.version)
     if read_tag(repo, name) is None:
         _write_tag(repo, name, version)
     tag = read_tag(repo, name)
     if tag is None:
-        raise StorageError(f"git could not make the tag {name} in {repo}; see that {repo} may be written")
+        raise StorageError(f"git could not make the tag {name} in {repo}; check that {repo} is writable")
     check_tag(tag, version)
     return tag
 
 
 def check_tag(tag: Tag, version: Version) -> None:
-    """Raises IntegrityError unless `tag` stands on the version's commit and holds its digest."""
+    """Raises IntegrityError unless `tag` is on the version's commit and has its digest."""
     if tag.commit != version.commit or tag.digest != version_digest(version):
         raise IntegrityError(
-            f"tag {tag.name} holds {(tag.digest or 'no digest')[:12]} on commit {tag.commit[:8]}, the store's"
+            f"tag {tag.name} has {(tag.digest or 'no digest')[:12]} on commit {tag.commit[:8]}, the store's"
             f" {version.key} is {version_digest(version)[:12]} on {version.commit[:8]}: one of the two was changed"
         )
 
@@ -143,33 +143,33 @@ def read_tag(repo: Path, name: str) -> Tag | None:
     return Tag(name, found, commit, digest[1] if digest else None)
 
 
-def push_tag(origin: TagRemote, tag: Tag) -> str | None:
-    """Create `tag` on the remote; None once it is there, else one sentence: why not, and how to push it later.
+def push_tag(remote: TagRemote, tag: Tag) -> str | None:
+    """Create `tag` on the remote; None once it exists there, else one sentence on why not and how to push it later.
 
     Raises:
-        IntegrityError: The remote's tag of that name is another object: the name is taken.
+        IntegrityError: The remote's tag of that name is another object.
     """
     ref = f"refs/tags/{tag.name}"
-    done = origin.ask("push", "--porcelain", f"--force-with-lease={ref}:", REMOTE, f"{ref}:{ref}")
-    standing = origin.refs(ref)
-    if standing is None or ref not in standing:
+    done = remote.run_git("push", "--porcelain", f"--force-with-lease={ref}:", REMOTE, f"{ref}:{ref}")
+    existing = remote.refs(ref)
+    if existing is None or ref not in existing:
         why = _stderr_line(done)
         later = f"push it later: git push {REMOTE} {tag.name}"
-        return f"tag {tag.name} is here, {REMOTE} did not confirm it: {why}; {later}"
-    if standing[ref] != tag.object:
-        raise IntegrityError(f"{tag.name} is taken on {REMOTE} by {standing[ref][:12]}, ours is {tag.object[:12]}")
+        return f"tag {tag.name} was made here, {REMOTE} did not confirm it: {why}; {later}"
+    if existing[ref] != tag.object:
+        raise IntegrityError(f"{tag.name} is taken on {REMOTE} by {existing[ref][:12]}, ours is {tag.object[:12]}")
     return None
 
 
-def fetch_tag(origin: TagRemote, name: str) -> Tag | None:
-    """Bring the remote's tag here, where none of that name is; None where the remote has none.
+def fetch_tag(remote: TagRemote, name: str) -> Tag | None:
+    """Fetch a tag that is missing here from the remote; None where the remote has none.
 
     Raises:
         StorageError: The remote does not answer.
     """
-    done = origin.ask("fetch", "--quiet", "--no-tags", REMOTE, f"refs/tags/{name}:refs/tags/{name}")
-    tag = read_tag(origin.repo, name)
-    if tag is None and origin.refs(f"refs/tags/{name}") is None:
+    done = remote.run_git("fetch", "--quiet", "--no-tags", REMOTE, f"refs/tags/{name}:refs/tags/{name}")
+    tag = read_tag(remote.repo, name)
+    if tag is None and remote.refs(f"refs/tags/{name}") is None:
         raise StorageError(f"there is no tag {name} here, and {REMOTE} does not answer: {_stderr_line(done)}")
     return tag
 
@@ -212,6 +212,6 @@ def _git(
     try:
         done = run_bounded(command, name=f"git {arguments[0]}", folder=repo, environ=environ, bounds=bounds)
     except ProcessTimeout:
-        return subprocess.CompletedProcess(command, _TOO_SLOW, "", f"no answer within {seconds:.0f} s")
+        return subprocess.CompletedProcess(command, _TIMED_OUT_CODE, "", f"no answer within {seconds:.0f} s")
     said, complaint = (each.decode(errors="replace") for each in (done.stdout, done.stderr))
     return subprocess.CompletedProcess(command, done.returncode, said, complaint)

@@ -2,11 +2,11 @@
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from gangline.checkpoint.format.safetensors import header_length, parse_header
 from gangline.errors import IntegrityError, StorageError
-from gangline.registry.types import ModelFile
 from gangline.spec.codec import digest
 from gangline.spec.record import Artifact
 from gangline.storage.objects.protocol import ObjectStore
@@ -14,7 +14,7 @@ from gangline.storage.objects.protocol import ObjectStore
 SIGNATURE = "model.sig"
 CONFIG, CARD, SBOM, PROVENANCE = "config.json", "card.md", "sbom.cdx.json", "provenance.json"
 COMPLETE = (CONFIG, CARD, SBOM, PROVENANCE, SIGNATURE)
-"""Beside the weights: what every version has."""
+"""Files that every version has in addition to its weights."""
 _KINDS = {CONFIG: "config", CARD: "card", SBOM: "sbom", PROVENANCE: "provenance", SIGNATURE: "signature"}
 _MEDIA_TYPES = {
     ".json": "application/json",
@@ -25,17 +25,31 @@ _MEDIA_TYPES = {
 _PIECE_BYTES = 8 * 2**20
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelFile:
+    """One file of a version."""
+
+    path: str
+    """Relative to the model folder."""
+    key: str
+    """In the store."""
+    size_bytes: int
+    sha256: str
+
+
 def list_folder(folder: Path, key_prefix: str, *, of_program: bool = False) -> tuple[ModelFile, ...]:
-    """Files of a model folder, sorted; `of_program`: its weights are whatever files a program wrote.
+    """Files of a model folder, sorted; `of_program`: its weights are files of a program, in any format.
 
     Raises:
-        IntegrityError: A link, a folder inside, or a file of no allowed format.
+        IntegrityError: The folder has a link, a folder, or a file of another format.
     """
     paths = sorted(folder.iterdir())
     check_names((path.name for path in paths), of_program=of_program)
     for path in paths:
         if path.is_symlink() or not path.is_file():
-            raise IntegrityError(f"{path}: a model folder holds plain files alone, this is none; remove it")
+            raise IntegrityError(
+                f"{path}: wanted only plain files in a model folder, found a link or folder; remove it"
+            )
     return tuple(
         ModelFile(path=path.name, key=f"{key_prefix}/{path.name}", size_bytes=path.stat().st_size, sha256=_digest(path))
         for path in paths
@@ -43,11 +57,12 @@ def list_folder(folder: Path, key_prefix: str, *, of_program: bool = False) -> t
 
 
 def check_names(names: Iterable[str], *, of_program: bool = False) -> None:
-    """Refuse what is no part of a model: pickles of any suffix, archives, programs. Of a program's own files any plain
-    name may stand: nothing here ever opens them.
+    """Check that files have the formats of a model, so no pickle, archive or program.
+
+    Files that a program wrote may have any plain name; they are never opened.
 
     Raises:
-        IntegrityError: Names the file and the formats that are allowed.
+        IntegrityError: A file has another format; the message names the allowed ones.
     """
     allowed = sorted({*COMPLETE, "*.safetensors", "*.safetensors.index.json"})
     for name in names:
@@ -55,15 +70,15 @@ def check_names(names: Iterable[str], *, of_program: bool = False) -> None:
         weights = name.endswith((".safetensors", ".safetensors.index.json"))
         if not plain or not (weights or name in COMPLETE or (of_program and not name.startswith("."))):
             raise IntegrityError(
-                f"{name!r} is no file of a model: allowed are {', '.join(allowed)}; nothing was loaded"
+                f"{name!r} is not a file of a model: allowed are {', '.join(allowed)}; nothing was loaded"
             )
 
 
 def check_weights(folder: Path) -> str:
-    """One sentence on the weights of a folder; their headers are read, no tensor is.
+    """One sentence on the weights of a folder, from the headers of its files.
 
     Raises:
-        IntegrityError: A file is no safetensors file, or there is none.
+        IntegrityError: A file is not a safetensors file, or there is none.
     """
     count, paths = 0, sorted(folder.glob("*.safetensors"))
     for path in paths:
@@ -73,14 +88,14 @@ def check_weights(folder: Path) -> str:
             try:
                 count += len(parse_header(first + file.read(header_length(first, size) - len(first)), size))
             except IntegrityError as error:
-                raise IntegrityError(f"{path.name} holds no tensors: {error}") from error
+                raise IntegrityError(f"{path.name} is not a safetensors file: {error}") from error
     if not paths:
-        raise IntegrityError(f"{folder.name} holds no weights: wanted *.safetensors")
+        raise IntegrityError(f"{folder.name} has no weights: wanted *.safetensors")
     return f"{count} tensors in {len(paths)} file{'s' if len(paths) > 1 else ''}"
 
 
 def weight_files(files: Iterable[ModelFile]) -> tuple[ModelFile, ...]:
-    """All but what describes them."""
+    """The files that are not metadata."""
     return tuple(file for file in files if file.path not in COMPLETE)
 
 
@@ -93,17 +108,15 @@ def upload_files(store: ObjectStore, folder: Path, files: Iterable[ModelFile]) -
     """Write each file to its key, large ones in parts.
 
     Raises:
-        IntegrityError: Something lies there: keys are of one attempt, which nobody else writes.
+        IntegrityError: A key exists already: keys belong to one attempt, and only that writes them.
     """
     for file in files:
         path = folder / file.path
         if store.head(file.key) is not None:
-            raise IntegrityError(f"{file.key} is there already: another program writes where this attempt does")
+            raise IntegrityError(f"{file.key} exists already: another program writes the files of this attempt")
         if file.size_bytes <= _PIECE_BYTES:
             if store.put_if_absent(file.key, path.read_bytes()) is None:
-                raise IntegrityError(
-                    f"{file.key} was written meanwhile: another program writes where this attempt does"
-                )
+                raise IntegrityError(f"{file.key} was just written: another program writes the files of this attempt")
             continue
         with store.upload(file.key) as upload, path.open("rb") as source:
             while piece := source.read(_PIECE_BYTES):
@@ -114,25 +127,25 @@ def download_file(store: ObjectStore, file: ModelFile, folder: Path, *, of_progr
     """Fetch one file into `folder`, verified while it is written.
 
     Raises:
-        StorageError: It is not in the store.
-        IntegrityError: Size or digest differ; what was written is removed.
+        StorageError: The store does not have it.
+        IntegrityError: Size or digest differ; the partial file is deleted.
     """
     check_names([file.path], of_program=of_program)
     target = folder / file.path
-    found = hashlib.sha256()
+    digest_found = hashlib.sha256()
     with target.open("wb") as sink:
         for start in range(0, max(file.size_bytes, 1), _PIECE_BYTES):
             piece = _piece(store, file, start)
-            found.update(piece)
+            digest_found.update(piece)
             sink.write(piece)
-    if found.hexdigest() != file.sha256:
+    if digest_found.hexdigest() != file.sha256:
         target.unlink()
-        raise IntegrityError(f"{file.key}: wanted digest {file.sha256[:12]}, found {found.hexdigest()[:12]}")
+        raise IntegrityError(f"{file.key}: wanted digest {file.sha256[:12]}, found {digest_found.hexdigest()[:12]}")
     return target
 
 
 def artifacts(files: Iterable[ModelFile]) -> tuple[Artifact, ...]:
-    """The files as they stand in a record."""
+    """The files as artifacts of a record."""
     return tuple(
         Artifact(
             kind=_KINDS.get(file.path, "model"),
@@ -148,7 +161,7 @@ def artifacts(files: Iterable[ModelFile]) -> tuple[Artifact, ...]:
 def _piece(store: ObjectStore, file: ModelFile, start: int) -> bytes:
     blob = store.get(file.key, start, min(_PIECE_BYTES, file.size_bytes - start))
     if blob is None:
-        raise StorageError(f"{store.url}: {file.key} is not there; was the run deleted?")
+        raise StorageError(f"{store.url}: {file.key} is missing; was the run deleted?")
     if blob.size_bytes != file.size_bytes:
         raise IntegrityError(f"{file.key}: wanted {file.size_bytes} bytes, found {blob.size_bytes}")
     return blob.data

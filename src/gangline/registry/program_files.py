@@ -1,6 +1,6 @@
-"""Files of a program that a line publishes: of its outputs, else of its newest save.
+"""Files of a program that a line publishes: from its outputs, else from its newest save.
 
-Digests are verified and contents are never opened: nothing here unpickles, loads or runs them.
+Digests are verified; contents are never unpickled, loaded or run.
 """
 
 import hashlib
@@ -23,28 +23,28 @@ _NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,200}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProgramFiles:
-    """Files that are to be published, and how they come into a folder."""
+    """Files to publish."""
 
     origin: str
-    """As a version names where its weights come from: the list of outputs, or the folder of the save."""
+    """Origin of the weights, as a version names it: key of the list of outputs, or folder of the save."""
     names: tuple[str, ...]
     fetch: Callable[[Path], None]
-    """Each under its last name; raises IntegrityError for content that is not what the record vouches for."""
+    """Writes each file into a folder, by its last name; IntegrityError where content is not that of the record."""
 
 
 def find_program_files(store: ObjectStore, record: Record, *, globs: Sequence[str], key: bytes) -> ProgramFiles:
-    """Outputs that `globs` name, by path; where there are none, files of the newest save, by name.
+    """Outputs whose path matches `globs`; if there are none, files of the newest save whose name does.
 
     Raises:
-        ConfigError: They name nothing, or two files of one name, or one that no version can hold.
-        IntegrityError: What the record names was changed.
+        ConfigError: No file matches, two have one name, or a name is not allowed in a version.
+        IntegrityError: The list of outputs or the save was changed.
     """
     found = _from_outputs(store, record, globs) or _from_save(store, record, globs, key)
     if found is None:
         outputs = ", ".join(file.path for file in (record.outputs.files if record.outputs else ())) or "none"
         raise ConfigError(
             f"publish.files: wanted files of project.outputs ({outputs}) or of the newest program.save, found none"
-            f" that {', '.join(globs)} names"
+            f" that matches {', '.join(globs)}"
         )
     for name in found.names:
         if found.names.count(name) > 1 or name in COMPLETE or not _NAME.fullmatch(name):
@@ -67,11 +67,11 @@ def _from_outputs(store: ObjectStore, record: Record, globs: Sequence[str]) -> P
         for file in chosen
     ]  # fmt: skip
 
-    def bring(folder: Path) -> None:
+    def fetch(folder: Path) -> None:
         for _ in fetch_artifacts(store, items, folder, overwrite=False):
             pass
 
-    return ProgramFiles(origin=key, names=tuple(item.path for item in items), fetch=bring) if items else None
+    return ProgramFiles(origin=key, names=tuple(item.path for item in items), fetch=fetch) if items else None
 
 
 def _from_save(store: ObjectStore, record: Record, globs: Sequence[str], key: bytes) -> ProgramFiles | None:
@@ -83,13 +83,13 @@ def _from_save(store: ObjectStore, record: Record, globs: Sequence[str], key: by
     wanted = {stored.partition("-")[2]: (stored, entry) for stored, entry in manifest.files.items()}
     chosen = {name: each for name, each in wanted.items() if any_matches(name, globs)}
 
-    def bring(target: Path) -> None:
+    def fetch(target: Path) -> None:
         for name, (stored, entry) in chosen.items():
             with (target / name).open("xb") as file:
                 for block in _blocks(store, f"{folder}/{stored}", entry):
                     file.write(block)
 
-    return ProgramFiles(origin=folder, names=tuple(chosen), fetch=bring) if chosen else None
+    return ProgramFiles(origin=folder, names=tuple(chosen), fetch=fetch) if chosen else None
 
 
 def _blocks(store: ObjectStore, key: str, entry: FileEntry) -> Iterator[bytes]:
@@ -97,5 +97,5 @@ def _blocks(store: ObjectStore, key: str, entry: FileEntry) -> Iterator[bytes]:
         start = number * BLOCK_BYTES
         blob = store.get(key, start, min(BLOCK_BYTES, entry.size_bytes - start))
         if blob is None or blob.size_bytes != entry.size_bytes or hashlib.sha256(blob.data).hexdigest() != wanted:
-            raise IntegrityError(f"{key}: block {number} is {'not there' if blob is None else 'not what was saved'}")
+            raise IntegrityError(f"{key}: block {number} is {'missing' if blob is None else 'not what was saved'}")
         yield blob.data

@@ -1,8 +1,8 @@
-"""Promotion: points an alias at a version after all parts of the version were verified again.
+"""Promotion: sets an alias to a version after a check of the whole version.
 
-An alias moves by compare-and-set alone, so of several promoters one wins each generation and the others get an error.
-Its file is signed: who promoted what, and why, cannot be changed afterwards without the key. To roll back, promote an
-older version.
+An alias changes by compare-and-set only, so of several promoters one wins each generation and the others get an error.
+Its file is signed, so who promoted what, and why, cannot be changed without the key. To roll back, promote an older
+version.
 """
 
 import getpass
@@ -13,9 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from gangline.errors import GateError, IntegrityError, StorageError, UsageError
-from gangline.registry.types import Alias, Version, version_key
-from gangline.registry.version_checks import VersionEvidence, check_version
-from gangline.registry.versions import check_name, read_version, version_digest
+from gangline.registry.version_checks import ReadRecord, VersionEvidence, check_version
+from gangline.registry.versions import Alias, Version, alias_key, check_name, read_version, version_digest, version_key
 from gangline.signing.keys import PublicKey, SigningKey, signing_key, trusted_keys
 from gangline.spec.config.site import Site
 from gangline.storage.objects.protocol import Etag, ObjectStore
@@ -35,29 +34,31 @@ def promote(
     site: Site,
     environ: Mapping[str, str],
     because: str,
+    read_record: ReadRecord,
     who: str | None = None,
 ) -> Alias:
-    """Set `alias` of `model` to `version`; where it stands there already, nothing is written.
+    """Set `alias` of `model` to `version`; writes nothing where it already names that version.
 
     Raises:
-        UsageError: No such version, no reason given.
-        IntegrityError: A part is missing, changed, unsigned or signed by nobody who is trusted; all of them are named.
-        GateError: Another promotion moved the alias meanwhile.
-        StorageError: The store cannot write on a condition, so nothing in it may be promoted.
+        UsageError: No such version, or no reason.
+        IntegrityError: A check failed; the message has every failed check.
+        GateError: Another promotion changed the alias meanwhile.
+        StorageError: The store does not support conditional writes.
     """
     if not because.strip():
         raise UsageError("wanted a reason for the promotion, found none; say --because '...'")
     check_name("an alias", alias)
     wanted = _read(store, model, version)
-    place, standing, etag = _read_alias(store, model, alias)
+    place, current, etag = _read_alias(store, model, alias)
     check_conditional_writes(store)
     key = signing_key(site, environ)
-    _check_parts(wanted, VersionEvidence(store=store, repo=repo, keys=trusted_keys(site, environ)))
-    if standing and (standing.version, standing.version_digest) == (version, version_digest(wanted)):
-        return standing
+    evidence = VersionEvidence(store=store, repo=repo, keys=trusted_keys(site, environ), read_record=read_record)
+    _check_parts(wanted, evidence)
+    if current and (current.version, current.version_digest) == (version, version_digest(wanted)):
+        return current
     next_alias = Alias(
         model=model, alias=alias, version=version, version_digest=version_digest(wanted),
-        generation=standing.generation + 1 if standing else 1, previous=standing.version if standing else None,
+        generation=current.generation + 1 if current else 1, previous=current.version if current else None,
         who=who or f"{getpass.getuser()}@{socket.gethostname()}", because=because.strip()[:MAX_BECAUSE], time=now(),
         nonce=secrets.token_hex(8), key_id=key.key_id,
     )  # fmt: skip
@@ -65,13 +66,13 @@ def promote(
 
 
 def check_conditional_writes(store: ObjectStore) -> str:
-    """Raises StorageError where two promoters could both win."""
+    """Raises StorageError where the store ignores conditions, so that two promoters could both win."""
     found = probe(store)
     if not found.conditional_writes:
         failed = next((each for each in found.checks if not each.passed), None)
         why = f": {failed.name}: {failed.reason}" if failed else ""
-        raise StorageError(f"{store.url} ignores conditions on writes{why}; promote in a store that keeps them")
-    return "the store keeps conditions on writes"
+        raise StorageError(f"{store.url} ignores conditional writes{why}; promote in a store that supports them")
+    return "the store supports conditional writes"
 
 
 def sign_alias(alias: Alias, key: SigningKey) -> Alias:
@@ -79,7 +80,7 @@ def sign_alias(alias: Alias, key: SigningKey) -> Alias:
 
 
 def verify_alias(alias: Alias, keys: Mapping[str, PublicKey]) -> str:
-    """One sentence on who moved the alias and why; raises IntegrityError unless a trusted key says so."""
+    """One sentence on who set the alias and why; raises IntegrityError unless a trusted key signed it."""
     key = keys.get(alias.key_id)
     if key is None:
         raise IntegrityError(f"alias {alias.alias} is signed by key {alias.key_id}, which is not trusted here")
@@ -95,8 +96,6 @@ def _read(store: ObjectStore, model: str, version: int) -> Version:
 
 
 def _read_alias(store: ObjectStore, model: str, alias: str) -> tuple[str, Alias | None, Etag | None]:
-    from gangline.registry.types import alias_key
-
     place = alias_key(model, alias)
     blob = store.get(place)
     return (place, Alias.from_json(blob.data), blob.etag) if blob else (place, None, None)
@@ -105,12 +104,12 @@ def _read_alias(store: ObjectStore, model: str, alias: str) -> tuple[str, Alias 
 def _check_parts(version: Version, evidence: VersionEvidence) -> None:
     failed = [each for each in check_version(version, evidence) if not each.ok]
     if failed:
-        said = "; ".join(f"{each.name}: {each.text}" for each in failed)
-        raise IntegrityError(f"{version.model} {version.version} is not promoted: {said}")
+        reasons = "; ".join(f"{each.name}: {each.text}" for each in failed)
+        raise IntegrityError(f"{version.model} {version.version} is not promoted: {reasons}")
 
 
 def _write_alias(store: ObjectStore, place: str, alias: Alias, etag: Etag | None) -> Alias:
-    """Write `alias` where `etag` still stands; a lost answer is settled by reading it back."""
+    """Write `alias` unless it changed since `etag`; after a lost answer it is read back."""
     data = alias.to_json()
     try:
         moved = store.put_if_absent(place, data) if etag is None else store.compare_and_set(place, data, etag)
@@ -122,9 +121,9 @@ def _write_alias(store: ObjectStore, place: str, alias: Alias, etag: Etag | None
     if moved is not None:
         return alias
     blob = store.get(place)
-    standing = Alias.from_json(blob.data) if blob else None
-    where = f"{standing.version} (generation {standing.generation}, {standing.who})" if standing else "nothing"
+    current = Alias.from_json(blob.data) if blob else None
+    where = f"{current.version} (generation {current.generation}, {current.who})" if current else "no version"
     raise GateError(
-        f"another promotion was faster: {alias.model}@{alias.alias} points at {where}, not at {alias.version};"
+        f"another promotion was faster: {alias.model}@{alias.alias} is set to {where}, not to {alias.version};"
         " look at it, then promote again"
     )

@@ -1,9 +1,8 @@
-"""Publication of a run that passed as `models/<name>/<version>.json`: export, sign, upload, claim the number, tag.
+"""Publication of a passed run as `models/<name>/<version>.json`: export, sign, upload, claim the number, tag.
 
-A version exists when its file does: everything that the file names is uploaded before. A try that was killed at any
-point is repeated without a second version, because the same run with the same weights finds the version that exists.
-The files of each try lie in a folder of its own, so a driver that lost its lease and resumes changes nothing that a
-version names.
+A version exists when its file does; everything that the file names is uploaded before. A try that was killed at any
+point can be repeated without a second version, because the same run with the same weights finds the existing version.
+Each try has a folder of its own, so a driver that lost its lease and resumes changes no file of a version.
 """
 
 import secrets
@@ -18,26 +17,50 @@ from gangline.checkpoint.format.export import export_model
 from gangline.errors import IntegrityError, StorageError
 from gangline.launch.sandbox.module_runner import ModuleRunner
 from gangline.registry import git_tags, model_files
+from gangline.registry.model_files import ModelFile
 from gangline.registry.model_folder import write_config, write_metadata
 from gangline.registry.program_files import ProgramFiles, find_program_files
-from gangline.registry.publish_rules import check_rules
+from gangline.registry.publish_rules import NotPublished, check_rules
 from gangline.registry.smoke_test import run_smoke_test
-from gangline.registry.types import NotPublished, Published, Version, tag_name
-from gangline.registry.versions import check_name, list_versions, require_owner, version_numbers
+from gangline.registry.versions import Version, check_name, list_versions, require_owner, tag_name, version_numbers
 from gangline.signing.keys import SigningKey
 from gangline.spec.codec import to_plain
 from gangline.spec.config.line import Line
 from gangline.spec.program_files import SAVE_KIND
-from gangline.spec.record import Record
+from gangline.spec.record import Artifact, Record
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.units import format_bytes
 
-TRIES = 16
+MAX_TRIES = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Published:
+    """A version that exists, made now or by an earlier try of the same run."""
+
+    model: str
+    version: int
+    key: str
+    """`models/<model>/<version>.json`."""
+    files: tuple[ModelFile, ...]
+    key_id: str
+    weights: str
+    """Digest of the weights."""
+    smoke: str | None = None
+    """Sentence of the smoke test; None where the line asks for none."""
+    tagged: str | None = None
+    """Name of the git tag in this repository; None where it could not be made."""
+    events: tuple[str, ...] = ()
+    """Sentences for the record, e.g. on a tag that could not be pushed."""
+    artifacts: tuple[Artifact, ...] = ()
+    """Files of the version, for the record."""
+    message: str = ""
+    """The line that the user sees."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Job:
-    """One call's arguments, passed on together."""
+    """Arguments of one publication."""
 
     store: ObjectStore
     record: Record
@@ -49,9 +72,9 @@ class _Job:
     names: Mapping[str, str]
     model: str
     still_driving: Callable[[], object]
-    origin: git_tags.TagRemote | None
+    remote: git_tags.TagRemote | None
     source: ProgramFiles | None = None
-    """Of files that a program wrote; None: the checkpoint is exported."""
+    """Files of a program; None: the checkpoint is exported."""
 
     @property
     def of_program(self) -> bool:
@@ -59,15 +82,11 @@ class _Job:
 
     @property
     def manifest_sha256(self) -> str:
-        """Of the checkpoint, as the driver found it when the training ended.
-
-        Raises:
-            IntegrityError: The record names no such checkpoint.
-        """
+        """Digest of the checkpoint's manifest at the end of the training; IntegrityError where the record has none."""
         wanted = f"{self.checkpoint}/manifest.json"
         found = [each.sha256 for each in self.record.artifacts if each.key == wanted and each.kind == "checkpoint"]
         if not found:
-            raise IntegrityError(f"{self.record.run.id} left no checkpoint {self.checkpoint}, as its record says")
+            raise IntegrityError(f"the record of {self.record.run.id} names no checkpoint {self.checkpoint}")
         return found[-1]
 
 
@@ -84,64 +103,66 @@ def publish(
     still_driving: Callable[[], object] = lambda: None,
     announce: Callable[[str], object] = lambda _: None,
     runner: ModuleRunner,
+    python: Callable[[], str | None],
 ) -> Published | NotPublished:
-    """Make `record`'s model a version, or find the one that an earlier try made.
+    """Make a version of the run's model, or find the one that an earlier try made.
 
     Args:
         store: Of the run.
-        record: The run, with gates and proof.
+        record: Of the run, with gates and proof.
         line: Effective line of the commit.
         key: Signs the model; its `checkpoint_key` verifies the checkpoint.
-        repo: Repository that holds the commit: gets the tag.
+        repo: Repository of the commit; gets the tag.
         workdir: Folder for the export; a `model` folder in it is replaced.
-        checkpoint: Store prefix of the step to export; None where the program saved none. Not asked for where the line
-            names files to publish.
+        checkpoint: Store prefix of the step to export; None where the program saved none. Not used where the line names
+            files to publish.
         names: Name of a tensor in the model -> its name in the version; the others keep theirs.
-        still_driving: Raises once another driver has the run; asked right before the version is claimed.
-        announce: Told, before it is done, what leaves this machine for a git remote.
-        runner: Runs the model's code, for the smoke test.
+        still_driving: Raises once another driver has the run; called right before the version is claimed.
+        announce: Receives a sentence before data goes to a git remote.
+        runner: Runs the model's code for the smoke test.
+        python: Interpreter of the commit's environment, asked for the smoke test of a task only; None: the driver's.
 
     Raises:
-        IntegrityError: A checkpoint that is refused or was changed since, a model of another project, or a version's
-            name that is taken.
+        IntegrityError: The checkpoint is invalid or was changed, another project owns the model's name, or the tag of
+            the version is taken.
         GateError: A gate or the proof says no.
-        TrainingError: The exported model did not answer.
+        TrainingError: The smoke test failed.
         ConfigError: The libraries of `gangline[publish]` are not installed, or publish.files names nothing.
     """
     skipped = check_rules(record, line)
     if skipped is not None:
         return skipped
     source = _program_files(store, record, line, key)
-    origin_of_weights = source.origin if source is not None else checkpoint
-    if origin_of_weights is None:
+    origin = source.origin if source is not None else checkpoint
+    if origin is None:
         return NotPublished(reason=_no_weights_reason(record))
     model = line.publish.model or line.project.name
     check_name("a model", model)
     require_owner(store, model, record.run.project)
     job = _Job(
         store=store, record=record, line=line, key=key, repo=repo, folder=workdir / "model",
-        checkpoint=origin_of_weights, names=names, model=model, still_driving=still_driving,
-        origin=git_tags.open_remote(repo, wanted=line.publish.push), source=source,
+        checkpoint=origin, names=names, model=model, still_driving=still_driving,
+        remote=git_tags.open_remote(repo, wanted=line.publish.push), source=source,
     )  # fmt: skip
-    if job.origin is not None and not job.origin.is_mirror:
-        announce(git_tags.announcement(job.origin))
+    if job.remote is not None and not job.remote.is_mirror:
+        announce(git_tags.announcement(job.remote))
     weights = _export(job)
-    version, answer = _existing(job, weights), None
+    version, answer = _existing_version(job, weights), None
     if version is None:
-        version, answer = _make(job, weights, workdir / "smoke", runner)
+        version, answer = _make_version(job, weights, workdir / "smoke", runner, python)
     tagged, events = _tag(job, version)
     return _published(job, version, answer, tagged, events)
 
 
 def _program_files(store: ObjectStore, record: Record, line: Line, key: SigningKey) -> ProgramFiles | None:
-    """Files that the line names instead of a checkpoint."""
+    """Files that the line publishes instead of a checkpoint."""
     if not line.publish.files:
         return None
     return find_program_files(store, record, globs=line.publish.files, key=key.checkpoint_key(record.run.project))
 
 
 def _no_weights_reason(record: Record) -> str:
-    """Why a program without a checkpoint of tensors publishes nothing."""
+    """Why a program that saved no checkpoint of tensors publishes nothing."""
     if any(each.kind == SAVE_KIND for each in record.artifacts):
         return "publish.files names no file; files of program.save and of project.outputs can be published"
     return (
@@ -151,7 +172,7 @@ def _no_weights_reason(record: Record) -> str:
 
 
 def _export(job: _Job) -> str:
-    """Weights and config in a fresh folder; returns the digest of the weights."""
+    """Write weights and config into a fresh folder; the digest of the weights."""
     shutil.rmtree(job.folder, ignore_errors=True)
     job.folder.mkdir(parents=True)
     record = job.record
@@ -168,29 +189,32 @@ def _export(job: _Job) -> str:
     return model_files.weights_digest(model_files.list_folder(job.folder, ""))
 
 
-def _existing(job: _Job, weights: str) -> Version | None:
-    """The version that this run has made of these weights."""
+def _existing_version(job: _Job, weights: str) -> Version | None:
+    """The version that this run made of these weights."""
     run = job.record.run.id
     return next((v for v in list_versions(job.store, job.model) if (v.run, v.weights) == (run, weights)), None)
 
 
-def _make(job: _Job, weights: str, workdir: Path, runner: ModuleRunner) -> tuple[Version, str | None]:
-    """Version and smoke answer; the fresh process starts while the folder is described, nothing is claimed before."""
+def _make_version(
+    job: _Job, weights: str, workdir: Path, runner: ModuleRunner, python: Callable[[], str | None]
+) -> tuple[Version, str | None]:
+    """(version, sentence of the smoke test); the test runs while metadata is written and ends before the claim."""
     if not job.line.publish.smoke or job.of_program:
         return _claim_number(job, weights, lambda: None), None
     with ThreadPoolExecutor(1) as pool:
-        env = job.line.train.env
-        answer = pool.submit(run_smoke_test, job.store, job.record, job.folder, workdir, runner, env=env)
+        answer = pool.submit(
+            run_smoke_test, job.store, job.record, job.folder, workdir, runner, env=job.line.train.env, python=python
+        )
         return _claim_number(job, weights, answer.result), answer.result()
 
 
 def _claim_number(job: _Job, weights: str, approve: Callable[[], object]) -> Version:
-    """Upload under the next number that neither leg has taken; another publisher may be faster, then the one after.
+    """Upload under the next number that is free in store and git; the next one again where another publisher is faster.
 
-    `approve` is called before anything is uploaded and raises where the model may not become a version.
+    `approve` is called before anything is uploaded, and raises where the model may not become a version.
     """
-    for _ in range(TRIES):
-        taken = {0, *version_numbers(job.store, job.model), *git_tags.taken_numbers(job.repo, job.model, job.origin)}
+    for _ in range(MAX_TRIES):
+        taken = {0, *version_numbers(job.store, job.model), *git_tags.taken_numbers(job.repo, job.model, job.remote)}
         number = max(taken) + 1
         write_metadata(
             job.folder,
@@ -208,10 +232,10 @@ def _claim_number(job: _Job, weights: str, approve: Callable[[], object]) -> Ver
         job.still_driving()
         if write_version(job.store, version):
             return version
-        standing = _existing(job, weights)
-        if standing is not None:
-            return standing
-    raise IntegrityError(f"{job.model}: {TRIES} version numbers in a row were taken by others; run the stage again")
+        existing = _existing_version(job, weights)
+        if existing is not None:
+            return existing
+    raise IntegrityError(f"{job.model}: {MAX_TRIES} version numbers in a row were taken by others; run the stage again")
 
 
 def _version(job: _Job, number: int, weights: str) -> Version:
@@ -229,22 +253,22 @@ def _version(job: _Job, number: int, weights: str) -> Version:
 
 
 def write_version(store: ObjectStore, version: Version) -> bool:
-    """Put the version's file where none is; a lost answer is settled by reading it back."""
+    """Create the version's file; False where the key exists. After a lost answer the file is read back."""
     try:
         return store.put_if_absent(version.key, version.to_json()) is not None
     except StorageError:
-        standing = store.get(version.key)
-        if standing is None:
+        stored = store.get(version.key)
+        if stored is None:
             raise
-        return standing.data == version.to_json()
+        return stored.data == version.to_json()
 
 
 def _tag(job: _Job, version: Version) -> tuple[str | None, tuple[str, ...]]:
-    """The git leg: the tag here, and one sentence on what could not be done now."""
+    """Create and push the git tag; (its name, sentences on what failed)."""
     name = tag_name(version.model, version.version)
     try:
         tag = git_tags.create_tag(job.repo, version)
-        refused = git_tags.push_tag(job.origin, tag) if job.origin else None
+        refused = git_tags.push_tag(job.remote, tag) if job.remote else None
     except StorageError as error:
         return None, (f"tag {name} could not be made, promote waits for it: {error}",)
     return name, (refused,) if refused else ()
@@ -255,10 +279,10 @@ def _published(
 ) -> Published:
     weights = model_files.weight_files(version.files)
     size = format_bytes(sum(file.size_bytes for file in weights))
-    named = weights[0].path if len(weights) == 1 else f"{len(weights)} files of weights"
+    label = weights[0].path if len(weights) == 1 else f"{len(weights)} files of weights"
     place = "in the local store" if job.store.url.startswith("file:") else f"in {job.store.url.partition('?')[0]}"
     opened = ", as the program wrote it, not opened" if version.of_program else ""
-    message = f"{version.model} {version.version}: {named} {size}{opened}, signed by key {version.key_id}, {place}"
+    message = f"{version.model} {version.version}: {label} {size}{opened}, signed by key {version.key_id}, {place}"
     return Published(
         model=version.model, version=version.version, key=version.key, files=version.files, key_id=version.key_id,
         weights=version.weights, smoke=smoke, tagged=tagged, events=events,

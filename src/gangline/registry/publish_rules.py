@@ -1,18 +1,26 @@
-"""Rules for which runs become versions. Pure: read from record and line alone."""
+"""Rules for which runs become versions. Pure: they read record and line only."""
+
+from dataclasses import dataclass
 
 from gangline.errors import GateError
-from gangline.registry.types import NotPublished
 from gangline.spec.config.line import Line
 from gangline.spec.globs import any_matches
 from gangline.spec.record import UNPROTECTED, Record
 from gangline.spec.run_flags import is_experiment, stopped_early, was_drilled
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NotPublished:
+    """The line does not publish this run; no failure."""
+
+    reason: str
+
+
 def check_rules(record: Record, line: Line) -> NotPublished | None:
     """None where the run may become a version; a reason where it never does.
 
     Raises:
-        GateError: A gate, the proof or the missing base says no.
+        GateError: A gate or the proof says no, or a required base is missing.
     """
     reason = _skip_reason(record, line)
     if reason is None:
@@ -35,7 +43,7 @@ def check_gates(record: Record, *, require_base: bool = False) -> str:
 
 
 def unpublishable_reason(record: Record) -> str | None:
-    """Why no line and no person makes this run a version; None where nothing in its record speaks against it."""
+    """Why this run never becomes a version, whatever the line says; None where the record has no such reason."""
     if record.commit.trust != "own":
         return "the commit comes from a fork: what it trains is never published; merge it first"
     if record.commit.patch:
@@ -51,10 +59,10 @@ def unpublishable_reason(record: Record) -> str | None:
 
 
 def _unprotected_reason(record: Record) -> str:
-    """What resolve said of it."""
-    told = next((each.text for each in record.events if each.kind == UNPROTECTED), "")
-    return told or (
-        f"commit {record.commit.sha[:8]} was part of no branch that publishes when it was resolved, as git says"
+    """The sentence of the resolve stage."""
+    sentence = next((each.text for each in record.events if each.kind == UNPROTECTED), "")
+    return sentence or (
+        f"commit {record.commit.sha[:8]} was not part of a branch that publishes when git was asked at resolve"
     )
 
 

@@ -1,6 +1,6 @@
-"""Artifacts of a run by name, the files of its program included, and their download into a folder.
+"""Artifacts of a run, including the files of its program, and their download into a folder.
 
-Content is verified while it is fetched: nothing appears under its name before all of it has the digest of the record.
+Content is verified while it is downloaded: a file gets its name only once it has the digest of the record.
 """
 
 import hashlib
@@ -22,11 +22,11 @@ _PIECE_BYTES = 8 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunArtifact:
-    """One file that a run left."""
+    """One file of a run."""
 
     kind: str
     path: str
-    """Of an output as the program wrote it; of an artifact as it lies in the run's folder."""
+    """Of an output the path that the program wrote; of an artifact its path in the run's folder."""
     key: str
     size_bytes: int
     sha256: str
@@ -36,7 +36,7 @@ def list_artifacts(store: ObjectStore, record: Record) -> list[RunArtifact]:
     """Artifacts, then outputs.
 
     Raises:
-        StorageError, IntegrityError: The list of outputs is gone, or is not the one that the record names.
+        StorageError, IntegrityError: The list of outputs is missing, or is not the one that the record names.
     """
     artifacts = [
         RunArtifact(kind=each.kind, path=_path(each.key, record.prefix), key=each.key, size_bytes=each.size_bytes,
@@ -47,17 +47,17 @@ def list_artifacts(store: ObjectStore, record: Record) -> list[RunArtifact]:
 
 
 def read_output_list(store: ObjectStore, record: Record) -> Outputs | None:
-    """The list of what the program wrote, by its digest in the record; None: there is none.
+    """The list of files that the program wrote, verified by its digest in the record; None: there is none.
 
     Raises:
-        StorageError, IntegrityError: It is gone, or another.
+        StorageError, IntegrityError: It is missing, or has another digest.
     """
     artifact = next((each for each in record.artifacts if each.kind == OUTPUTS_KIND), None)
     if artifact is None:
         return None
     blob = get_bounded(store, artifact.key, most_bytes=MOST_OUTPUTS_BYTES)
     if blob is None:
-        raise StorageError(f"{store.url}: {artifact.key} is not there; was the run deleted?")
+        raise StorageError(f"{store.url}: {artifact.key} is missing; was the run deleted?")
     found = hashlib.sha256(blob.data).hexdigest()
     if found != artifact.sha256:
         raise IntegrityError(f"{artifact.key}: wanted digest {artifact.sha256[:12]}, found {found[:12]}")
@@ -68,42 +68,42 @@ def read_output_list(store: ObjectStore, record: Record) -> Outputs | None:
 
 
 def output_key(list_key: str, digest: str) -> str:
-    """Where the output of that digest lies: beside the list that names it."""
+    """Key of the output with that digest, next to the list that names it."""
     return f"{list_key.rpartition('/')[0]}/{FOLDER}/{digest}"
 
 
 def select_artifacts(items: Sequence[RunArtifact], pattern: str) -> list[RunArtifact]:
-    """Items whose path `pattern` describes, `*` and `**` as in line.toml.
+    """Items whose path matches `pattern`, with `*` and `**` as in line.toml.
 
     Raises:
-        UsageError: There is none, or two would be the same file.
+        UsageError: There is none, or two have one path.
     """
     found = [each for each in items if matches(each.path, pattern)]
     if not found:
-        there = ", ".join(each.path for each in items[:8]) or "nothing"
-        raise UsageError(f"wanted a file that {pattern!r} names, found none; there are {there}")
+        existing = ", ".join(each.path for each in items[:8]) or "none"
+        raise UsageError(f"wanted a file that matches {pattern!r}, found none; files of the run: {existing}")
     paths = [each.path for each in found]
-    if twice := next((path for path in paths if paths.count(path) > 1), None):
-        kinds = ", ".join(each.kind for each in found if each.path == twice)
-        raise UsageError(f"{twice} is there {paths.count(twice)} times, as {kinds}; --kind says which")
+    if duplicate := next((path for path in paths if paths.count(path) > 1), None):
+        kinds = ", ".join(each.kind for each in found if each.path == duplicate)
+        raise UsageError(f"{duplicate} exists {paths.count(duplicate)} times, as {kinds}; choose one with --kind")
     return found
 
 
 def fetch_artifacts(
     store: ObjectStore, items: Sequence[RunArtifact], folder: Path, *, overwrite: bool
 ) -> Iterator[tuple[RunArtifact, Path]]:
-    """Bring each into `folder`, under its path; what is there with its digest already stays.
+    """Download each into `folder`, to its path; files that already have the digest are kept.
 
     Raises:
-        UsageError: Another file is in the place of one; nothing was fetched.
-        StorageError: The store failed; called again, it goes on where it stopped.
-        IntegrityError: What the store holds is not what the record names; nothing of that file is left.
+        UsageError: Another file has the path of one; nothing was downloaded.
+        StorageError: The store failed; another call continues where this one stopped.
+        IntegrityError: The store's content is not that of the record; the partial file is deleted.
     """
     targets = {each.path: folder / each.path for each in items}
-    missing = [each for each in items if not _is_there(targets[each.path], each)]
+    missing = [each for each in items if not _has_content(targets[each.path], each)]
     taken = [each.path for each in missing if targets[each.path].exists() or targets[each.path].is_symlink()]
     if taken and not overwrite:
-        raise UsageError(f"{folder / taken[0]} is there already, and another file; --overwrite replaces it")
+        raise UsageError(f"{folder / taken[0]} exists and is another file; --overwrite replaces it")
     for each in items:
         if each in missing:
             _fetch(store, each, targets[each.path])
@@ -111,7 +111,7 @@ def fetch_artifacts(
 
 
 def _fetch(store: ObjectStore, item: RunArtifact, target: Path) -> None:
-    """By way of a part beside it, which a later call goes on with."""
+    """Download to a partial file in the same folder, which a later call continues."""
     part = target.with_name(f".{item.sha256[:16]}.part")
     with storage_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ def _fetch(store: ObjectStore, item: RunArtifact, target: Path) -> None:
 
 
 def _stream(store: ObjectStore, item: RunArtifact, part: Path) -> str:
-    """Append what `part` lacks; the digest of all of it."""
+    """Append the missing rest to `part`; the digest of the whole file."""
     digest = hashlib.sha256()
     with part.open("a+b") as file:
         file.seek(0)
@@ -136,13 +136,13 @@ def _stream(store: ObjectStore, item: RunArtifact, part: Path) -> str:
         for start in range(file.tell(), item.size_bytes, _PIECE_BYTES):
             blob = store.get(item.key, start, min(_PIECE_BYTES, item.size_bytes - start))
             if blob is None:
-                raise StorageError(f"{store.url}: {item.key} is not there; was the run deleted?")
+                raise StorageError(f"{store.url}: {item.key} is missing; was the run deleted?")
             digest.update(blob.data)
             file.write(blob.data)
     return digest.hexdigest()
 
 
-def _is_there(target: Path, item: RunArtifact) -> bool:
+def _has_content(target: Path, item: RunArtifact) -> bool:
     if target.is_symlink() or not target.is_file() or target.stat().st_size != item.size_bytes:
         return False
     with target.open("rb") as file:

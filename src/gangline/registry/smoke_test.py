@@ -1,14 +1,13 @@
-"""Smoke test of an exported model: a fresh process with the commit's code and a little of its data gives one answer."""
+"""Smoke test of an exported model: a fresh process loads it and, for a task, computes a loss on some of the data."""
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from gangline.errors import BuildError, TrainingError, error_for
 from gangline.launch.sandbox.module_runner import ModuleJob, ModuleRunner
-from gangline.line.gangs.podsets import commits_python
 from gangline.spec.config.secrets import plain_of
 from gangline.spec.plan import DataFile, Plan
 from gangline.spec.python_environment import paths_from_top
@@ -23,29 +22,47 @@ MAX_DATA_BYTES = 64 * 2**20
 
 
 def run_smoke_test(
-    store: ObjectStore, record: Record, folder: Path, workdir: Path, runner: ModuleRunner, *, env: Mapping[str, str]
+    store: ObjectStore,
+    record: Record,
+    folder: Path,
+    workdir: Path,
+    runner: ModuleRunner,
+    *,
+    env: Mapping[str, str],
+    python: Callable[[], str | None],
 ) -> str:
-    """One sentence on what the model in `folder` answered; `env` are the line's variables.
+    """One sentence on the answer of the model in `folder`.
+
+    Args:
+        store: Holds plan, code and data of the run.
+        record: Of the run.
+        folder: The exported model.
+        workdir: Replaced by a fresh folder.
+        runner: Runs the process.
+        env: Variables of the line.
+        python: Interpreter of the commit's environment, asked for a task only; None: the driver's.
 
     Raises:
-        TrainingError, IntegrityError: It did not; the message is the process's own.
+        TrainingError, IntegrityError: It failed; the message has the process's own.
     """
     shutil.rmtree(workdir, ignore_errors=True)
     workdir.mkdir(parents=True)
-    done = runner.run(replace(_job(store, record, folder, workdir), env=plain_of(env)))
+    done = runner.run(replace(_job(store, record, folder, workdir, python), env=plain_of(env)))
     if done.exit_code is None:
-        raise TrainingError(f"the published model gave no answer within {TIMEOUT_SECONDS:.0f} s")
+        raise TrainingError(f"the smoke test of the model did not end within {TIMEOUT_SECONDS:.0f} s")
     if done.exit_code:
         last = done.last_words[:300]
-        raise error_for(done.exit_code)(f"the published model does not answer in a fresh process: {last}")
+        raise error_for(done.exit_code)(f"the model failed its smoke test in a fresh process: {last}")
     answer = _read(done.stdout)
     if "loss" in answer:
         return f"answers in a fresh process, loss {format_number(answer['loss'])}"
     return f"opens in a fresh process, {answer['parameters']} finite numbers"
 
 
-def _job(store: ObjectStore, record: Record, folder: Path, workdir: Path) -> ModuleJob:
-    """With code and data of a task; a program of its own has neither."""
+def _job(
+    store: ObjectStore, record: Record, folder: Path, workdir: Path, python: Callable[[], str | None]
+) -> ModuleJob:
+    """The process; with code and data for a task, with neither for another program."""
     if record.plan is None:
         raise BuildError(f"run {record.run.id} has no plan, so nothing says how its model is built")
     plan = Plan.from_json(get_blob(store, record.plan.key))
@@ -58,33 +75,33 @@ def _job(store: ObjectStore, record: Record, folder: Path, workdir: Path) -> Mod
         return job
     key = record.inputs.code
     code = get_blob(store, key if key.startswith(PREFIX) else PREFIX + key)
-    little = replace(plan, data=replace(plan.data, files=_smallest_files(plan.data.files)))
+    small_plan = replace(plan, data=replace(plan.data, files=_smallest_files(plan.data.files)))
     data = workdir / "data"
-    fetch_data_files(little, data, store)
+    fetch_data_files(small_plan, data, store)
     options = {
-        "text": [f"../data/{Path(path).relative_to(data)}" for path in data_paths(little, data)],
+        "text": [f"../data/{Path(path).relative_to(data)}" for path in data_paths(small_plan, data)],
         "shards": [], "holdout": plan.data.holdout, "seed": plan.seed, "model": plan.model,
     }  # fmt: skip
     files: dict[str, bytes | Path] = {"model": folder, "data": data, "options.json": json.dumps(options).encode()}
     arguments = ("../model", "--code", ".", "--options", "../options.json")
-    path, python = paths_from_top(plan.program.folder, plan.program.path), commits_python(record)
-    return replace(job, arguments=arguments, code=code, path=path, files=files, python=python)
+    path = paths_from_top(plan.program.folder, plan.program.path)
+    return replace(job, arguments=arguments, code=code, path=path, files=files, python=python())
 
 
-def _read(said: bytes) -> dict[str, float]:
-    """The last line that the model's process wrote; the model itself may have written anything."""
+def _read(output: bytes) -> dict[str, float]:
+    """The answer in the last line of output; the model's code may have printed lines before it."""
     try:
-        answer = json.loads(said.splitlines()[-1])
+        answer = json.loads(output.splitlines()[-1])
         found = {name: answer[name] for name in {"parameters", "loss"} & {"parameters", *answer}}
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise TrainingError(f"wanted an answer of the published model in JSON, found {said[-80:]!r}") from error
+        raise TrainingError(f"wanted JSON from the smoke test of the model, found {output[-80:]!r}") from error
     if not all(isinstance(each, int | float) for each in found.values()):
-        raise TrainingError(f"wanted numbers from the published model, found {str(found)[:80]}")
+        raise TrainingError(f"wanted numbers from the smoke test of the model, found {str(found)[:80]}")
     return found
 
 
 def _smallest_files(files: Sequence[DataFile]) -> tuple[DataFile, ...]:
-    """Data files by size up to `MAX_DATA_BYTES`, at least one: one batch needs no more."""
+    """The smallest data files, up to `MAX_DATA_BYTES` together and at least one: enough for one batch."""
     chosen: list[DataFile] = []
     total = 0
     for file in sorted(files, key=lambda each: (each.size_bytes, each.path)):

@@ -1,4 +1,4 @@
-"""Checks that make a version fit for promotion; every check runs, whatever the others found."""
+"""Checks of a version before promotion; every check runs, also after another one failed."""
 
 import tempfile
 from collections.abc import Callable, Mapping
@@ -7,41 +7,54 @@ from pathlib import Path
 
 from gangline.build.image_store import verify_image
 from gangline.errors import GanglineError, GateError, IntegrityError
-from gangline.line.record.store import RecordStore
 from gangline.registry import git_tags, model_files
 from gangline.registry.folder_signature import verify_folder
 from gangline.registry.publish_rules import check_gates, unpublishable_reason
-from gangline.registry.types import CheckResult, Version, tag_name
-from gangline.registry.versions import version_digest
+from gangline.registry.versions import Version, tag_name, version_digest
 from gangline.signing.keys import PublicKey
-from gangline.signing.model_provenance import check_model_provenance
+from gangline.signing.provenance import check_model_provenance
 from gangline.signing.record_seal import check_seal
 from gangline.spec.record import Record
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.units import format_bytes
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckResult:
+    """Result of one check."""
+
+    name: str
+    ok: bool
+    text: str
+    """What was found; of a failed check also what was wanted."""
+
+
+ReadRecord = Callable[[ObjectStore, str], Record | None]
+"""Reads the record at a store prefix; None where there is none."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class VersionEvidence:
-    """Where a version's parts are looked for."""
+    """Sources that a version is checked against."""
 
     store: ObjectStore
     repo: Path | None
-    """None: not in a repository; the tag cannot be checked then, and the check says so."""
+    """None: not in a repository, so the check of the tag fails."""
     keys: Mapping[str, PublicKey]
-    """That are trusted, by id."""
+    """Trusted keys by id."""
+    read_record: ReadRecord
 
 
-def run_check(name: str, look: Callable[[], str]) -> CheckResult:
-    """Run one check: its sentence, or the error's."""
+def run_check(name: str, check: Callable[[], str]) -> CheckResult:
+    """Run one check; an error becomes a failed result."""
     try:
-        return CheckResult(name=name, ok=True, text=look())
+        return CheckResult(name=name, ok=True, text=check())
     except GanglineError as error:
         return CheckResult(name=name, ok=False, text=str(error))
 
 
 def check_version(version: Version, evidence: VersionEvidence) -> tuple[CheckResult, ...]:
-    """Files, their neighbours, parts, signature, provenance, record and tag of one version; fetches every file."""
+    """Check files, metadata, signature, provenance, record, image and tag of a version; downloads every file."""
     with tempfile.TemporaryDirectory(prefix="gangline-verify-") as place:
         folder = Path(place) / version.model
         folder.mkdir()
@@ -50,19 +63,19 @@ def check_version(version: Version, evidence: VersionEvidence) -> tuple[CheckRes
             fetched,
             run_check("alone", lambda: _alone(version, evidence.store)),
             run_check("complete", lambda: _complete(version)),
-            run_check("signature", lambda: _only_if(fetched, lambda: _signature(version, folder, evidence.keys))),
-            run_check("provenance", lambda: _only_if(fetched, lambda: _provenance(version, folder))),
+            run_check("signature", lambda: _if_fetched(fetched, lambda: _signature(version, folder, evidence.keys))),
+            run_check("provenance", lambda: _if_fetched(fetched, lambda: _provenance(version, folder))),
             run_check("record", lambda: _record(version, evidence)),
             run_check("image", lambda: _image(version, evidence)),
             run_check("tag", lambda: _tag(version, evidence)),
         )
 
 
-def _only_if(fetched: CheckResult, look: Callable[[], str]) -> str:
-    """What damaged files would say of themselves misleads."""
+def _if_fetched(fetched: CheckResult, check: Callable[[], str]) -> str:
+    """Skip a check of the content of files that are damaged."""
     if not fetched.ok:
-        raise IntegrityError("not looked at: the files are not those that the version lists")
-    return look()
+        raise IntegrityError("not checked: the files are not those that the version lists")
+    return check()
 
 
 def _fetch(version: Version, store: ObjectStore, folder: Path) -> str:
@@ -70,24 +83,25 @@ def _fetch(version: Version, store: ObjectStore, folder: Path) -> str:
     for file in version.files:
         model_files.download_file(store, file, folder, of_program=version.of_program)
     if model_files.weights_digest(version.files) != version.weights:
-        raise IntegrityError(f"{version.key} names other weights than it lists")
+        raise IntegrityError(f"{version.key}: its digest of the weights is not that of its files")
     size = format_bytes(sum(file.size_bytes for file in version.files))
     return f"{len(version.files)} files, {size}, digests as listed"
 
 
 def _alone(version: Version, store: ObjectStore) -> str:
-    """Who copies the folder gets all that lies there, whatever the version lists."""
+    """A copy of the folder would contain every file in it, listed or not."""
     listed = {file.key for file in version.files}
     for folder in sorted({key.rpartition("/")[0] for key in listed}):
         for found in store.list(f"{folder}/"):
             if found.key not in listed:
-                raise IntegrityError(f"{found.key}: {version.key} does not list it; find out who put it there")
-    return "nothing else lies beside them"
+                raise IntegrityError(
+                    f"{found.key} is in the folder of {version.key}, which does not list it; find out who wrote it"
+                )
+    return "the folder has no other files"
 
 
 def _complete(version: Version) -> str:
-    there = {file.path for file in version.files}
-    missing = sorted(set(model_files.COMPLETE) - there)
+    missing = sorted(set(model_files.COMPLETE) - {file.path for file in version.files})
     if missing or not model_files.weight_files(version.files):
         raise IntegrityError(f"{version.key} lacks {', '.join(missing) or 'weights'}; publish it again")
     return "weights, config, card, bill of materials, provenance, signature"
@@ -104,8 +118,8 @@ def _provenance(version: Version, folder: Path) -> str:
     path = folder / model_files.PROVENANCE
     if not path.is_file():
         raise IntegrityError(f"{model_files.PROVENANCE} is missing")
-    later = {model_files.PROVENANCE, model_files.SIGNATURE}
-    subjects = [file for file in version.files if file.path not in later]
+    written_later = {model_files.PROVENANCE, model_files.SIGNATURE}
+    subjects = [file for file in version.files if file.path not in written_later]
     return check_model_provenance(
         path.read_bytes(), model=version.model, version=version.version, run=version.run, commit=version.commit,
         files=subjects,
@@ -121,53 +135,58 @@ def _record(version: Version, evidence: VersionEvidence) -> str:
     if unfit := unpublishable_reason(record):
         raise IntegrityError(f"run {record.run.id} is never promoted: {unfit}")
     if version.origin_key not in {each.key for each in record.artifacts}:
-        raise IntegrityError(f"run {record.run.id} left no checkpoint {version.checkpoint}")
+        raise IntegrityError(f"run {record.run.id} has no checkpoint {version.checkpoint} in its record")
     if version.of_program and not record.inputs.values.get("publish.files"):
         raise IntegrityError(f"run {record.run.id} publishes no files of its program: publish.files names none")
     return f"run {record.run.id} passed, sealed: {check_gates(record)}"
 
 
 def _sealed_record(version: Version, evidence: VersionEvidence) -> Record:
-    record = RecordStore(evidence.store, version.record).read()
+    record = evidence.read_record(evidence.store, version.record)
     if record is None:
-        raise IntegrityError(f"{version.record}/record.json is not there: nothing says that the run passed")
+        raise IntegrityError(f"{version.record}/record.json is missing, so the verdict of the run is unknown")
     return check_seal(record, evidence.keys)
 
 
 def _image(version: Version, evidence: VersionEvidence) -> str:
-    """What ranks ran in: an image that a trusted key vouches for, with its bill; or no image at all."""
+    """The image that ranks ran in has a provenance signed by a trusted key, and a bill of materials."""
     record = _sealed_record(version, evidence)
     if record.inputs.image is None:
         return "none: trained in the environment of its driver"
     found = [each.key for each in record.artifacts if each.kind == "image-provenance"]
     if not found:
-        raise IntegrityError(f"nobody vouches for {record.inputs.image}: the record has no provenance of it")
+        raise IntegrityError(f"{record.inputs.image} has no provenance in the record")
     return verify_image(record.inputs.image, provenance=found[-1], store=evidence.store, keys=evidence.keys)
 
 
 def _tag(version: Version, evidence: VersionEvidence) -> str:
-    """By the tag here, which is brought from `origin` where it is missing; a tag there can only contradict it.
+    """Check the tag of this repository; a missing one is fetched from `origin`.
 
-    `origin` is asked for nothing else, and not at all where the tag is here and the run's line did not push it.
+    `origin` is contacted only where the tag is missing here, or where the line of the run pushed it: then its tag must
+    be the same.
     """
     name, repo = tag_name(version.model, version.version), evidence.repo
     if repo is None:
-        raise IntegrityError(f"no repository here to look for the tag {name}; run it inside the model's repository")
+        raise IntegrityError(
+            f"wanted the tag {name}, found no git repository here; run it inside the model's repository"
+        )
     tag = git_tags.read_tag(repo, name)
-    origin = git_tags.open_remote(repo, wanted=tag is None or _was_to_be_pushed(version, evidence))
-    if tag is None and origin is not None:
-        tag = git_tags.fetch_tag(origin, name)
+    remote = git_tags.open_remote(repo, wanted=tag is None or _line_pushes_tags(version, evidence))
+    if tag is None and remote is not None:
+        tag = git_tags.fetch_tag(remote, name)
     if tag is None:
-        raise IntegrityError(f"there is no tag {name}: git does not know of {version_digest(version)[:12]}")
+        raise IntegrityError(
+            f"there is no tag {name}, so git has no digest to compare with {version_digest(version)[:12]}"
+        )
     git_tags.check_tag(tag, version)
-    return f"{name} on {tag.commit[:8]}, here" + (_at_origin(origin, tag) if origin else "")
+    return f"{name} on {tag.commit[:8]}, here" + (_compare_with_remote(remote, tag) if remote else "")
 
 
-def _at_origin(origin: git_tags.TagRemote, tag: git_tags.Tag) -> str:
+def _compare_with_remote(remote: git_tags.TagRemote, tag: git_tags.Tag) -> str:
     ref = f"refs/tags/{tag.name}"
-    refs = origin.refs(ref)
+    refs = remote.refs(ref)
     if refs is None:
-        return f"; {git_tags.REMOTE} does not answer: what it holds is unknown"
+        return f"; {git_tags.REMOTE} does not answer, so its tag is unknown"
     if ref not in refs:
         return f"; {git_tags.REMOTE} lacks it: git push {git_tags.REMOTE} {tag.name}"
     if refs[ref] != tag.object:
@@ -175,6 +194,6 @@ def _at_origin(origin: git_tags.TagRemote, tag: git_tags.Tag) -> str:
     return f" and on {git_tags.REMOTE}"
 
 
-def _was_to_be_pushed(version: Version, evidence: VersionEvidence) -> bool:
-    record = RecordStore(evidence.store, version.record).read()
+def _line_pushes_tags(version: Version, evidence: VersionEvidence) -> bool:
+    record = evidence.read_record(evidence.store, version.record)
     return record is not None and record.inputs.values.get("publish.push") is True

@@ -1,15 +1,85 @@
-"""Versions and aliases as stored below `models/`: reading, listing, names and owners."""
+"""Versions and aliases as stored below `models/`: types, keys, reading, listing, owners of names."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Any
 
 from gangline.errors import IntegrityError, StorageError, UsageError
-from gangline.registry.types import Alias, Version, alias_key, owner_key, version_key
-from gangline.spec.codec import canonical, from_json
+from gangline.registry.model_files import ModelFile
+from gangline.spec.codec import Document, canonical, from_json
 from gangline.spec.config.grammar import SLUG
 from gangline.storage.objects.protocol import ObjectStore, get_bounded, list_all
 
-_MOST_OWNER_BYTES = 1024
+_MAX_OWNER_BYTES = 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Version(Document):
+    """`models/<model>/<version>.json`: written once, never changed; the git tag holds its digest."""
+
+    schema: int = 1
+    model: str
+    version: int
+    run: str
+    project: str
+    commit: str
+    record: str
+    """Store prefix of the run."""
+    checkpoint: str
+    """Store prefix of the checkpoint; of a program the folder of its save, or the key of its list of outputs."""
+    plan: str
+    """Digest of the plan."""
+    inputs: dict[str, Any] = field(default_factory=dict)
+    """Digests of line, code, environment and data; seeds."""
+    weights: str
+    """Digest over path and SHA-256 of the weight files: equal weights of one run are one version."""
+    files: tuple[ModelFile, ...]
+    metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    key_id: str
+    """Of the key that signed the folder."""
+    created: str
+    """UTC time at which the run was created, so that a retry writes the same bytes."""
+
+    @property
+    def key(self) -> str:
+        return version_key(self.model, self.version)
+
+    @property
+    def of_program(self) -> bool:
+        """The weights are files that a program wrote, in formats of its own."""
+        return "/checkpoints/" not in self.checkpoint
+
+    @property
+    def origin_key(self) -> str:
+        """Key of the signed manifest, or of the list of outputs, that the weights come from."""
+        return self.checkpoint if self.checkpoint.endswith(".json") else f"{self.checkpoint}/manifest.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alias(Document):
+    """`models/<model>/aliases/<alias>.json`: the version that an alias names; changed by compare-and-set only."""
+
+    schema: int = 1
+    model: str
+    alias: str
+    version: int
+    version_digest: str
+    """SHA-256 of `<version>.json`."""
+    generation: int
+    """Incremented by each promotion; two promotions never share one."""
+    previous: int | None = None
+    who: str
+    because: str
+    time: str
+    nonce: str
+    """Random; after a lost answer the alias is read back and compared with it."""
+    key_id: str
+    signature: str = ""
+    """Elliptic-curve signature, base64, over this document with an empty signature."""
+
+    @property
+    def key(self) -> str:
+        return alias_key(self.model, self.alias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +89,22 @@ class _Owner:
     project: str
 
 
+def version_key(model: str, version: int) -> str:
+    return f"models/{model}/{version}.json"
+
+
+def owner_key(model: str) -> str:
+    return f"models/{model}/project.json"
+
+
+def alias_key(model: str, alias: str) -> str:
+    return f"models/{model}/aliases/{alias}.json"
+
+
+def tag_name(model: str, version: int) -> str:
+    return f"model/{model}/v{version}"
+
+
 def list_versions(store: ObjectStore, model: str) -> tuple[Version, ...]:
     """Every version of `model`, oldest first."""
     found = (read_version(store, model, number) for number in version_numbers(store, model))
@@ -26,7 +112,7 @@ def list_versions(store: ObjectStore, model: str) -> tuple[Version, ...]:
 
 
 def version_numbers(store: ObjectStore, model: str) -> tuple[int, ...]:
-    """Numbers that are taken in the store, sorted."""
+    """Version numbers in the store, sorted."""
     check_name("a model", model)
     prefix = f"models/{model}/"
     names = (entry.key.removeprefix(prefix).removesuffix(".json") for entry in list_all(store, prefix))
@@ -37,7 +123,7 @@ def read_version(store: ObjectStore, model: str, version: int) -> Version | None
     """One version; None where there is none.
 
     Raises:
-        IntegrityError: What lies there is not that version.
+        IntegrityError: The document names another model or version than its key.
     """
     check_name("a model", model)
     blob = store.get(version_key(model, version))
@@ -45,42 +131,43 @@ def read_version(store: ObjectStore, model: str, version: int) -> Version | None
         return None
     found = Version.from_json(blob.data)
     if (found.model, found.version) != (model, version):
-        raise IntegrityError(f"{version_key(model, version)} calls itself {found.model} {found.version}")
+        raise IntegrityError(f"{version_key(model, version)} names itself {found.model} {found.version}")
     return found
 
 
 def require_owner(store: ObjectStore, model: str, project: str) -> None:
-    """A model belongs to the project that published it first, and one called like a project to that project.
+    """Check that `project` owns the name `model`; a name without an owner becomes `project`'s.
 
-    A name that has no owner yet is `project`'s from here on.
+    The project that published a model first owns it. A model named like a project belongs to that project.
 
     Raises:
-        IntegrityError: It belongs to another project.
+        IntegrityError: Another project owns it.
     """
-    owner = _owner(store, model, project)
+    owner = _read_or_set_owner(store, model, project)
     if owner != project:
         raise IntegrityError(
             f"publish.model: the model {model} belongs to the project {owner}, this is {project}; choose another name"
         )
 
 
-def _owner(store: ObjectStore, model: str, project: str) -> str:
-    """Project that `model` belongs to; with no owner yet, `project` becomes it."""
+def _read_or_set_owner(store: ObjectStore, model: str, project: str) -> str:
     key = owner_key(model)
     if store.head(key) is None:
         versions = version_numbers(store, model)
         first = read_version(store, model, versions[0]) if versions else None
-        named_so = model != project and store.list(f"runs/{model}/", "", 1)
-        owner = first.project if first else model if named_so else project
+        is_project_name = model != project and store.list(f"runs/{model}/", "", 1)
+        owner = first.project if first else model if is_project_name else project
         store.put_if_absent(key, canonical({"project": owner}))
-    blob = get_bounded(store, key, most_bytes=_MOST_OWNER_BYTES)
+    blob = get_bounded(store, key, most_bytes=_MAX_OWNER_BYTES)
     if blob is None:
-        raise StorageError(f"{store.url}: {key} was there and is gone; does something clear this store?")
+        raise StorageError(
+            f"{store.url}: {key} was just written and is missing; does another program clear this store?"
+        )
     return from_json(_Owner, blob.data).project
 
 
 def read_alias(store: ObjectStore, model: str, alias: str) -> Alias | None:
-    """Where `alias` points; None where nothing was promoted."""
+    """The alias; None where it was never promoted."""
     check_name("a model", model)
     check_name("an alias", alias)
     blob = store.get(alias_key(model, alias))
@@ -88,11 +175,11 @@ def read_alias(store: ObjectStore, model: str, alias: str) -> Alias | None:
 
 
 def version_digest(version: Version) -> str:
-    """SHA-256 of the version's file: what the git tag and an alias hold."""
+    """SHA-256 of the version's file, as the git tag and an alias hold it."""
     return sha256(version.to_json()).hexdigest()
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuse what could not stand in a key."""
+    """Raises UsageError for a name that cannot be part of a key."""
     if not SLUG.fullmatch(name):
         raise UsageError(f"wanted the name of {what} like bytegpt or production, found {name!r}; use a-z, 0-9 and -")

@@ -6,6 +6,7 @@ import pytest
 from tests.line import repositories
 
 from gangline.errors import ConfigError, IntegrityError
+from gangline.line.record.store import read_record
 from gangline.line.results.verification import verify
 from gangline.registry import version_checks
 from gangline.registry.program_files import find_program_files
@@ -48,7 +49,7 @@ def test_an_output_becomes_a_signed_version_that_verifies_and_is_promoted(desk, 
     where = {"store": desk.store, "repo": desk.repo, **desk.where}
     assert all(check.ok for check in verify("cheap/1", **where))
     assert all(check.ok for check in verify(record.run.id, **where))
-    assert promote("cheap", 1, "production", because="a test", who="t", **where)
+    assert promote("cheap", 1, "production", because="a test", who="t", read_record=read_record, **where)
     version = read_version(desk.store, "cheap", 1)
     folder = tmp_path / "fetched"
     folder.mkdir()
@@ -103,7 +104,7 @@ def test_a_save_that_was_changed_after_the_training_is_not_published(desk, tmp_p
 
 @pytest.mark.parametrize(
     ("files", "said"),
-    [('["*.onnx"]', r"found none that \*.onnx names"), ('["out/*/same.bin"]', "'same.bin' 2 times")],
+    [('["*.onnx"]', r"found none that matches \*.onnx"), ('["out/*/same.bin"]', "'same.bin' 2 times")],
 )
 def test_globs_that_name_nothing_or_one_name_twice_fail_with_exit_10(desk, files, said):
     commit(desk, WRITES, files)

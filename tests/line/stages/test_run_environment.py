@@ -75,7 +75,7 @@ def builds(monkeypatch):
 def test_ranks_of_this_machine_have_what_the_lock_says_whatever_the_site_builds(asked, builds):
     found = environment_of(asked(target="local", registry=BUILDS))
     assert (found.lock, found.image) == ("lock.txt", None)
-    assert found.own.made.packages["spam"] == "1.0"
+    assert found.own.manifest.packages["spam"] == "1.0"
     assert found.digest == found.own.digest
     assert environment_of(asked(target="local")).source.endswith("cached")
     assert builds == []
@@ -94,7 +94,7 @@ def test_for_a_fork_nothing_is_installed_before_somebody_approves_it(asked):
     with pytest.raises(CapacityError, match="gangline approve"):
         environment_of(fork)
     fork.record.run.approved = "me"
-    assert environment_of(fork).own.made.packages["spam"] == "1.0"
+    assert environment_of(fork).own.manifest.packages["spam"] == "1.0"
 
 
 def test_a_fork_has_what_an_own_commit_with_the_same_lock_had_installed(asked):

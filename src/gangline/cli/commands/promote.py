@@ -9,6 +9,7 @@ from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json
 from gangline.cli.terminal import say
 from gangline.cli.workspace import open_workspace
+from gangline.line.record.store import read_record
 from gangline.registry.promote import promote
 
 
@@ -26,7 +27,7 @@ def command(
     desk = open_workspace(repo, site)
     moved = promote(
         model, version, alias, store=desk.store, repo=desk.repo, site=desk.site, environ=desk.environ,
-        because=because, who=getpass.getuser(),
+        because=because, read_record=read_record, who=getpass.getuser(),
     )  # fmt: skip
     if json:
         print_json(moved)

@@ -25,6 +25,11 @@ Change = Callable[[Record], Record]
 """Pure: it may be applied several times, each time to what was just read."""
 
 
+def read_record(store: ObjectStore, prefix: str) -> Record | None:
+    """The record at `prefix`; None where there is none. Raises as `RecordStore.read`."""
+    return RecordStore(store, prefix).read()
+
+
 @dataclass(frozen=True, slots=True)
 class RecordStore:
     """Record of one run in a store."""

@@ -11,16 +11,15 @@ from gangline.checkpoint.format.folder import CheckpointFolder
 from gangline.checkpoint.format.manifest import list_checkpoints
 from gangline.errors import IntegrityError, UsageError
 from gangline.line.record.runs import find_run
-from gangline.line.record.store import RecordStore
+from gangline.line.record.store import read_record
 from gangline.line.request.trust import checkpoint_owner
 from gangline.registry import model_files
 from gangline.registry.folder_signature import verify_folder
 from gangline.registry.model_folder import holds_program_files
 from gangline.registry.promote import check_conditional_writes, verify_alias
 from gangline.registry.run_artifacts import list_artifacts
-from gangline.registry.types import Alias, CheckResult, Version
-from gangline.registry.version_checks import VersionEvidence, check_version, run_check
-from gangline.registry.versions import read_alias, read_version, version_digest, version_numbers
+from gangline.registry.version_checks import CheckResult, VersionEvidence, check_version, run_check
+from gangline.registry.versions import Alias, Version, read_alias, read_version, version_digest, version_numbers
 from gangline.signing.keys import signing_key, trusted_keys
 from gangline.signing.record_seal import check_seal
 from gangline.spec.config.site import Site
@@ -53,14 +52,14 @@ def verify(
     """
     if target and Path(target).is_dir():
         return _folder(Path(target), site, environ)
-    evidence = VersionEvidence(store=store, repo=repo, keys=trusted_keys(site, environ))
+    evidence = VersionEvidence(store=store, repo=repo, keys=trusted_keys(site, environ), read_record=read_record)
     if found := _ALIAS.fullmatch(target):
         return _alias(found["model"], found["alias"], evidence)
     if found := _VERSION.fullmatch(target):
         return _version(found["model"], int(found["version"]), evidence)
     if found := _CHECKPOINT.fullmatch(target):
         prefix = target.removesuffix("/manifest.json")
-        of_run = RecordStore(store, found["run"]).read()
+        of_run = read_record(store, found["run"])
         owner = checkpoint_owner(of_run) if of_run else found["project"]
         return (_checkpoint(store, prefix, signing_key(site, environ).checkpoint_key(owner)),)
     run = _RUN.fullmatch(target)

@@ -6,8 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gangline.build.local_environment import root_of
-from gangline.build.venv import UnusedEnvironments, sweep_environments
+from gangline.build.virtualenv import UnusedEnvironment, environments_folder, sweep_environments
 from gangline.checkpoint.format.retention import collect_left_files
 from gangline.errors import IntegrityError, UsageError
 from gangline.launch.protocol import Life, SweepResult
@@ -61,10 +60,11 @@ def sweep(
 
 def sweep_unused(
     repo: Path, *, site: Site, environ: Mapping[str, str], dry_run: bool = False
-) -> list[UnusedEnvironments]:
+) -> list[UnusedEnvironment]:
     """Environments of locks on this machine, and whether they were deleted: a run that goes on keeps its own."""
     keep_seconds = max(site.environments.keep_days * 86_400, site.limits.run_seconds)
-    return sweep_environments(root_of(environ, site_paths.home(repo)), keep_seconds=keep_seconds, dry_run=dry_run)
+    root = environments_folder(environ, site_paths.home(repo))
+    return sweep_environments(root, keep_seconds=keep_seconds, dry_run=dry_run)
 
 
 def _revoke_left_credentials(store: ObjectStore) -> None:

@@ -74,8 +74,8 @@ def _told(ctx: RunContext, environment: RunEnvironment) -> dict[str, Any]:
     return {
         **environment.outputs,
         "python": own.python,
-        "packages": put_blob(ctx.store, canonical(own.made.packages)),
-        "runtime": dict(own.made.added),
+        "packages": put_blob(ctx.store, canonical(own.manifest.packages)),
+        "runtime": dict(own.manifest.added),
     }
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gangline.build import code_layer, environment
-from gangline.build.local_environment import LockOf, local_environment
+from gangline.build.virtualenv import LockedCommit, find_or_make_environment
 from gangline.line.gangs.runners import CodeIsolation, CodeOwner, code_isolation, open_runner
 from gangline.line.gangs.train_secrets import refused_references
 from gangline.line.request.run_request import RunRequest, resolve_request
@@ -70,9 +70,10 @@ def preview(
     store = open_site_store(repository.root, site, environ)
     own = None
     if parse_target(site.launch.target)[0] == "local":
-        own = local_environment(
-            LockOf(repository=repository, tree=question.tree, line=question.line, trust=question.trust), site=site,
-            environ=environ, home=site_paths.home(repository.root), with_s3=store.url.startswith("s3:"), say=say,
+        own = find_or_make_environment(
+            LockedCommit(repository=repository, tree=question.tree, line=question.line, trust=question.trust),
+            site=site, environ=environ, home=site_paths.home(repository.root),
+            with_s3=store.url.startswith("s3:"), notify=say,
         )  # fmt: skip
     model = ModelSource(
         line=question.line, code=layer.data, environment=own.digest if own else environment.interpreter_digest(),

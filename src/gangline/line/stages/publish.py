@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from gangline.errors import storage_errors
+from gangline.line.gangs.podsets import commits_python
 from gangline.line.gangs.runners import CodeOwner, open_runner
 from gangline.line.record.context import RunContext, StageResult, unchanged
-from gangline.registry.types import NotPublished
+from gangline.registry.publish_rules import NotPublished
 from gangline.spec.codec import digest
 from gangline.spec.record import Record
 from gangline.storage.objects.blobs import get_blob
@@ -31,6 +32,7 @@ def publish(ctx: RunContext) -> StageResult:
             checkpoint=None if checkpoint is None else str(checkpoint),
             names={} if names is None else json.loads(get_blob(ctx.store, str(names))),
             runner=open_runner(CodeOwner.of(ctx.record), ctx.repo, site=ctx.site, environ=ctx.environ, store=ctx.store),
+            python=lambda: commits_python(ctx.record),
             still_driving=lambda: ctx.change(unchanged),
             announce=lambda sentence: ctx.record_event("publish", "registry", sentence),
         )

@@ -11,9 +11,8 @@ from gangline.build.builders import open_builder
 from gangline.build.builders.recipe import Recipe, make_recipe
 from gangline.build.image_store import BuiltImage, ImageStore, record_base_image
 from gangline.build.images import build_image, find_image
-from gangline.build.local_environment import LockOf, local_environment
-from gangline.build.venv import CommitLock, Uv, VirtualEnvironment
-from gangline.build.venv.locks import read_commit_lock
+from gangline.build.virtualenv import CommitLock, LockedCommit, Uv, VirtualEnvironment, find_or_make_environment
+from gangline.build.virtualenv.locks import read_commit_lock
 from gangline.errors import CapacityError, ConfigError, IntegrityError
 from gangline.line.record.context import RunContext
 from gangline.line.request.trust import awaits_approval
@@ -87,10 +86,10 @@ def _of_this_machine(ctx: RunContext) -> RunEnvironment:
                 f" maintainer reads first; then: gangline approve {run}"
             )
 
-    own = local_environment(
-        LockOf(repository=ctx.repository, tree=commit.tree, line=ctx.line, trust=commit.trust),
+    own = find_or_make_environment(
+        LockedCommit(repository=ctx.repository, tree=commit.tree, line=ctx.line, trust=commit.trust),
         site=ctx.site, environ=ctx.environ, home=ctx.home, with_s3=ctx.store.url.startswith("s3:"),
-        say=ctx.observer.note, before=demand,
+        notify=ctx.observer.note, before_install=demand,
     )  # fmt: skip
     if own is None:
         return RunEnvironment(digest=environment.interpreter_digest(), source=NOT_LOCKED)

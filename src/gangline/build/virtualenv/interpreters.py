@@ -11,11 +11,11 @@ from pathlib import Path
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
+from gangline.build.virtualenv.uv import Uv
 from gangline.errors import BuildError, ConfigError
-from gangline.build.venv.uv import Uv
 
 OLDEST = ">=3.11"
-"""That gangline's rank runtime works with."""
+"""Python that gangline's rank runtime works with."""
 _RELEASE = re.compile(r"\d+\.\d+\.\d+")
 _ASK = "import platform, sys; print(platform.python_version(), sys.implementation.name)"
 
@@ -31,17 +31,17 @@ class Interpreter:
 
     @property
     def is_ours(self) -> bool:
-        """What is built for gangline's Python works in it, too."""
+        """Packages that were built for gangline's Python work in it."""
         return self.minor == f"{sys.version_info.major}.{sys.version_info.minor}"
 
     @property
     def markers(self) -> dict[str, str]:
-        """What conditions of a lock are judged by; of all else they see this machine."""
+        """Values for markers of a lock; the other markers take the values of this machine."""
         return {"python_version": self.minor, "python_full_version": self.version, "extra": ""}
 
 
 def find_interpreter(requires: str | None, *, uv: Uv, file: str) -> Interpreter:
-    """An interpreter of `requires`.
+    """An interpreter that `requires` admits; gangline's own base interpreter where it does.
 
     Raises:
         ConfigError: This machine has none, or gangline's runtime does not work with such a Python.
@@ -55,25 +55,28 @@ def find_interpreter(requires: str | None, *, uv: Uv, file: str) -> Interpreter:
         return Interpreter(_base(), own)
     if not any(admitted.contains(f"3.{minor}.{patch}") for minor in range(11, 40) for patch in range(100)):
         raise ConfigError(
-            f"env.lock: {file} is for Python {requires}, and gangline's rank runtime needs {OLDEST}; lock for one of both"
+            f"env.lock: {file} is for Python {requires}, and gangline's rank runtime needs {OLDEST};"
+            " lock for a version that both accept"
         )
     wanted = f"{requires},{OLDEST}"
     uv = replace(uv, environ={**uv.environ, "PATH": without_shims(uv.environ.get("PATH", ""))})
     try:
-        said = uv.run("python", "find", "--no-config", "--no-project", "--system", wanted, folder=Path("/"), what=file)
+        output = uv.run(
+            "python", "find", "--no-config", "--no-project", "--system", wanted, folder=Path("/"), what=file
+        )
     except (ConfigError, BuildError) as error:
         raise ConfigError(
             f"env.lock: {file} is for Python {requires}, gangline runs in {own}, and this machine has no other that"
-            f" fits; install one, or environments.python_downloads = true in site.toml fetches it"
+            " fits; install one, or environments.python_downloads = true in site.toml fetches it"
         ) from error
-    program = Path(said.decode().strip()).resolve()
+    program = Path(output.decode().strip()).resolve()
     return Interpreter(program, _version(program, file))
 
 
 def without_shims(path: str) -> str:
-    """`path` with the Pythons that version managers (pyenv, asdf, mise) have in place of their shims.
+    """`path` with the `bin` folders of version managers (pyenv, asdf, mise) in place of their shims.
 
-    A shim starts the version that is selected for a folder and fails for every other, installed or not.
+    A shim starts only the version that is selected for a folder, and fails for every other one.
     """
     places: list[str] = []
     for place in path.split(os.pathsep):
@@ -90,7 +93,7 @@ def _installed(root: Path) -> list[str]:
 
 
 def _base() -> Path:
-    """What the environment of gangline stands on."""
+    """Base interpreter of the environment that gangline runs in."""
     return Path(getattr(sys, "_base_executable", sys.executable) or sys.executable).resolve()
 
 
@@ -100,5 +103,5 @@ def _version(program: Path, file: str) -> str:
     )
     version, _, kind = done.stdout.strip().partition(" ")
     if done.returncode or kind != sys.implementation.name:
-        raise ConfigError(f"env.lock: {file}: wanted a {sys.implementation.name} to stand on, {program} is none")
+        raise ConfigError(f"env.lock: {file}: wanted a {sys.implementation.name} interpreter, {program} is not one")
     return version

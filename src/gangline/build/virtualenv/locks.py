@@ -1,16 +1,15 @@
-"""Lock of a commit, of whichever kind, as hashed requirements. No code of the project runs and no network is used."""
+"""Lock of a commit (requirements, pylock or uv.lock) as hashed requirements; runs no project code, uses no network."""
 
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from gangline.build.virtualenv.uv import Uv
 from gangline.errors import ConfigError
-from gangline.build.venv.uv import Uv
 from gangline.git.repository import Repository
 from gangline.spec.config.grammar import is_inside
 from gangline.spec.config.line import EnvTable
-from gangline.spec.config.lock import Pin, kind_of, read_lock, read_toml
-from gangline.spec.config.lock import read_pylock
+from gangline.spec.config.lock import Pin, kind_of, read_lock, read_pylock, read_toml
 
 _MOST_PROJECTS = 1000
 
@@ -18,12 +17,12 @@ _MOST_PROJECTS = 1000
 @dataclass(frozen=True, slots=True)
 class CommitLock:
     file: str
-    """Its name in the commit."""
+    """Path in the commit."""
     requirements: bytes
-    """What a requirements file with hashes says, or would say."""
+    """Content of a requirements file with hashes."""
     pins: tuple[Pin, ...]
     requires_python: str | None
-    """As a specifier; None: it says nothing."""
+    """Specifier; None: any."""
 
 
 def read_commit_lock(repository: Repository, tree: str, table: EnvTable, uv: Uv | None = None) -> CommitLock | None:
@@ -36,40 +35,40 @@ def read_commit_lock(repository: Repository, tree: str, table: EnvTable, uv: Uv 
         uv: Reads a `uv.lock`; other locks need none.
 
     Raises:
-        ConfigError: It is not in the commit, or holds something else than packages by version and hash.
+        ConfigError: It is not in the commit, or has an entry that is not a package by version and hash.
     """
     if table.lock is None:
         return None
     data = repository.file(tree, table.lock)
     if data is None:
         raise ConfigError(f"line.toml: env.lock: wanted {table.lock} in the commit, found none; git add it")
-    said = f"=={table.python}.*" if table.python else None
+    required = f"=={table.python}.*" if table.python else None
     if kind_of(table.lock) == "requirements":
-        return CommitLock(table.lock, data, read_lock(data, file=table.lock), said)
+        return CommitLock(table.lock, data, read_lock(data, file=table.lock), required)
     if kind_of(table.lock) == "pylock":
         found = read_pylock(data, file=table.lock)
-        return CommitLock(table.lock, found.requirements, found.pins, said or found.requires_python)
+        return CommitLock(table.lock, found.requirements, found.pins, required or found.requires_python)
     requires = read_toml(data, file=table.lock).get("requires-python")
     exported = _export(repository, tree, table, data, uv or Uv.find({}))
     pins = read_lock(exported, file=f"{table.lock}, exported")
-    return CommitLock(table.lock, exported, pins, said or (requires if isinstance(requires, str) else None))
+    return CommitLock(table.lock, exported, pins, required or (requires if isinstance(requires, str) else None))
 
 
 def _export(repository: Repository, tree: str, table: EnvTable, data: bytes, uv: Uv) -> bytes:
-    """What uv selects of its lock for the project beside it: the packages, not the project, which is code of the commit.
+    """Packages of a `uv.lock`, exported by uv; the project itself is left out, as it is code of the commit.
 
-    It is given the lock and the projects' descriptions alone, and no network.
+    uv gets the lock and the `pyproject.toml` files, and no network.
     """
     assert table.lock is not None
-    above = table.lock.rpartition("/")[0]
+    folder_of_lock = table.lock.rpartition("/")[0]
     with tempfile.TemporaryDirectory(prefix="gangline-lock-") as name:
         folder = Path(name)
         (folder / "uv.lock").write_bytes(data)
-        for path, description in _projects(repository, tree, above):
+        for path, description in _projects(repository, tree, folder_of_lock):
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(description)
         if not (folder / "pyproject.toml").exists():
-            raise ConfigError(f"env.lock: wanted a pyproject.toml beside {table.lock} in the commit, found none")
+            raise ConfigError(f"env.lock: wanted a pyproject.toml next to {table.lock} in the commit, found none")
         extras = [word for extra in table.extras for word in ("--extra", extra)]
         return uv.run(
             "export", "--quiet", "--frozen", "--offline", "--no-config", "--no-default-groups", "--no-emit-workspace",
@@ -77,9 +76,9 @@ def _export(repository: Repository, tree: str, table: EnvTable, data: bytes, uv:
         )  # fmt: skip
 
 
-def _projects(repository: Repository, tree: str, above: str) -> list[tuple[str, bytes]]:
-    """The `pyproject.toml` of the lock's folder and of those below, by their paths from there."""
-    start = f"{above}/" if above else ""
+def _projects(repository: Repository, tree: str, folder: str) -> list[tuple[str, bytes]]:
+    """(path, content) of each `pyproject.toml` in the lock's folder and below it; paths are relative to that folder."""
+    start = f"{folder}/" if folder else ""
     found = [
         entry for entry in repository.entries(tree)
         if entry.is_file and entry.path.startswith(start) and entry.path.rpartition("/")[2] == "pyproject.toml"

@@ -1,4 +1,4 @@
-"""Environments of locks with the real uv: what is in them, made once, whole or not at all, and every bad lock by name."""
+"""Environments of locks with the real uv: their content, made once and whole, and an error for every bad lock."""
 
 import fcntl
 import hashlib
@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from tests.attacks.test_lock_that_runs_code import source_archive
-from tests.build.venv.conftest import EGGS, SPAM
+from tests.build.virtualenv.conftest import EGGS, SPAM
 from tests.build.wheels import index, lock_of, make_wheel
 
+from gangline.build.virtualenv import environments, find_environment, rank_runtime, sweep_environments
 from gangline.errors import BuildError, ConfigError, IntegrityError, StorageError
-from gangline.build.venv import find_environment, environments, rank_runtime, sweep_environments
 from gangline.spec.config.site import IndexTable, Site
 
 EVIL = "import pathlib; pathlib.Path({marker!r}).write_text('ran')\n"
@@ -31,7 +31,7 @@ def test_what_the_lock_says_is_what_its_python_imports(made):
     environment, _ = made
     code = "import spam, eggs, sys; print(spam.VERSION, eggs.VERSION, sys.prefix)"
     assert run(environment, environment.python, "-c", code) == f"1.0 2.0 {environment.folder}"
-    assert {name: environment.made.packages[name] for name in ("spam", "eggs")} == {"spam": "1.0", "eggs": "2.0"}
+    assert {name: environment.manifest.packages[name] for name in ("spam", "eggs")} == {"spam": "1.0", "eggs": "2.0"}
     assert environment.source.startswith("requirements.txt: 2 packages, Python 3.")
 
 
@@ -46,15 +46,17 @@ def test_the_rank_runtime_is_in_it_and_recorded_apart(made):
     code += "print(gangline.__file__, m.version('gangline'))"
     where, version = run(environment, environment.python, "-c", code).split()
     assert Path(where).is_relative_to(environment.folder)
-    assert {"gangline", "blake3", "stamina"} <= environment.made.added.keys()
-    assert environment.made.added["gangline"] == version
-    assert "spam" not in environment.made.added
+    assert {"gangline", "blake3", "stamina"} <= environment.manifest.added.keys()
+    assert environment.manifest.added["gangline"] == version
+    assert "spam" not in environment.manifest.added
     assert not (Path(where).parent / "cli").exists(), "what drivers alone need is no part of it"
 
 
 def test_nothing_of_gangline_s_own_environment_is_seen_in_it(made):
     environment, _ = made
-    done = subprocess.run([environment.python, "-c", "import cattrs"], capture_output=True, check=False, cwd="/", env={})
+    done = subprocess.run(
+        [environment.python, "-c", "import cattrs"], capture_output=True, check=False, cwd="/", env={}
+    )
     assert b"No module named 'cattrs'" in done.stderr
 
 
@@ -114,13 +116,14 @@ def test_a_hash_that_differs_is_refused_and_nothing_is_kept(bench):
 
 
 def test_two_versions_of_one_package_are_refused_by_line(bench):
-    with pytest.raises(ConfigError, match="spam again, of which line 1 names 1.0"):
+    with pytest.raises(ConfigError, match=r"spam again, of which line 1 names 1\.0"):
         bench.ask(lock_of(SPAM, make_wheel("spam", "2.0")))
 
 
 def test_a_lock_for_another_python_is_refused_by_name(bench):
     text = '[project]\nname = "p"\nversion = "1"\nrequires-python = "==3.37.*"\n'
-    lock = 'version = 1\nrequires-python = "==3.37.*"\n\n[[package]]\nname = "p"\nversion = "1"\nsource = { virtual = "." }\n'
+    package = '[[package]]\nname = "p"\nversion = "1"\nsource = { virtual = "." }\n'
+    lock = f'version = 1\nrequires-python = "==3.37.*"\n\n{package}'
     with pytest.raises(ConfigError, match=r"uv\.lock is for Python ==3\.37\.\*, gangline runs in 3\."):
         bench.ask(bench.lock({"uv.lock": lock, "pyproject.toml": text}))
 
@@ -147,12 +150,14 @@ def test_a_conflict_with_the_rank_runtime_is_named_before_anything_starts(bench)
 
 
 def test_what_the_lock_has_of_the_runtime_the_lock_decides(bench):
-    version = next(each.version for each in rank_runtime.rank_runtime_of(with_s3=False).packages if each.name == "stamina")
+    version = next(
+        each.version for each in rank_runtime.rank_runtime_of(with_s3=False).packages if each.name == "stamina"
+    )
     locked = make_wheel("stamina", version, body="LOCKED = True\n")
     bench.add(locked)
     environment = bench.make(lock_of(locked))
     assert run(environment, environment.python, "-c", "import stamina; print(stamina.LOCKED)") == "True"
-    assert "stamina" not in environment.made.added
+    assert "stamina" not in environment.manifest.added
 
 
 def test_a_lock_with_a_gangline_of_its_own_is_refused(bench):
@@ -237,7 +242,7 @@ def test_a_sweep_deletes_what_is_unused_and_tells_sizes(bench):
     long_ago = time.time() - 40 * 86_400
     os.utime(environment.folder.with_suffix(".lock"), (long_ago, long_ago))
     (dry,) = sweep_environments(bench.root, keep_seconds=86_400, dry_run=True)
-    assert (dry.is_over, dry.deleted, dry.size_bytes) == (True, False, environment.made.size_bytes)
+    assert (dry.is_over, dry.deleted, dry.size_bytes) == (True, False, environment.manifest.size_bytes)
     assert 39 < dry.days < 41
     assert environment.folder.exists()
     bench.make(lock_of(SPAM))  # a use
@@ -262,8 +267,12 @@ def test_a_sweep_leaves_what_is_being_made(bench):
 
 
 def test_a_package_for_one_python_is_not_taken_from_ours_for_another(monkeypatch):
-    assert not next(each for each in rank_runtime.rank_runtime_of(with_s3=False).packages if each.name == "blake3").is_for_any
-    assert next(each for each in rank_runtime.rank_runtime_of(with_s3=False).packages if each.name == "stamina").is_for_any
+    assert not next(
+        each for each in rank_runtime.rank_runtime_of(with_s3=False).packages if each.name == "blake3"
+    ).is_for_any
+    assert next(
+        each for each in rank_runtime.rank_runtime_of(with_s3=False).packages if each.name == "stamina"
+    ).is_for_any
     assert "minio" in {each.name for each in rank_runtime.rank_runtime_of(with_s3=True).packages}
     assert "minio" not in {each.name for each in rank_runtime.rank_runtime_of(with_s3=False).packages}
 
@@ -290,7 +299,7 @@ def test_an_own_commit_s_packages_come_from_an_index_that_asks_who_we_are(bench)
         served.add(private := make_wheel("private", "1.0"))
         environment = bench.make(lock_of(private))
         assert served.logins == {"me:open sesame"}
-    assert environment.made.packages["private"] == "1.0"
+    assert environment.manifest.packages["private"] == "1.0"
     assert "sesame" not in "".join(bench.said) + environment.source
 
 

@@ -1,14 +1,14 @@
-"""Locks of every kind become the same hashed requirements; what is no package by version and hash is refused by name."""
+"""Locks of every kind become the same hashed requirements; an entry without version and hash is refused by name."""
 
 import hashlib
 
 import pytest
-from tests.line import repositories
-from tests.build.venv.conftest import EGGS, SPAM
+from tests.build.virtualenv.conftest import EGGS, SPAM
 from tests.build.wheels import lock_of
+from tests.line import repositories
 
+from gangline.build.virtualenv import read_commit_lock
 from gangline.errors import ConfigError
-from gangline.build.venv import read_commit_lock
 from gangline.git.repository import Repository
 from gangline.spec.config.line import EnvTable
 from gangline.spec.config.lock import read_pylock
@@ -74,8 +74,8 @@ def test_a_pylock_is_installed_by_hash_from_the_site_s_indexes(bench):
     lock = bench.lock({"pylock.toml": PYLOCK})
     assert lock.requires_python == ">=3.11"
     environment = bench.make(lock)
-    assert environment.made.packages["spam"] == "1.0"
-    assert "eggs" not in environment.made.packages, "its condition does not hold here"
+    assert environment.manifest.packages["spam"] == "1.0"
+    assert "eggs" not in environment.manifest.packages, "its condition does not hold here"
 
 
 def test_a_uv_lock_is_what_uv_selects_of_it_without_the_project(bench):
@@ -83,7 +83,7 @@ def test_a_uv_lock_is_what_uv_selects_of_it_without_the_project(bench):
     assert [pin.name for pin in bench.lock(files).pins] == ["spam"]
     lock = bench.lock(files, extras=("more",))
     assert sorted(pin.name for pin in lock.pins) == ["eggs", "spam"]
-    assert bench.make(lock).made.packages.keys() >= {"spam", "eggs"}
+    assert bench.make(lock).manifest.packages.keys() >= {"spam", "eggs"}
     below = {"sub/uv.lock": UV_LOCK, "sub/pyproject.toml": PROJECT, "pyproject.toml": "no toml"}
     assert bench.lock(below).requirements == bench.lock(files).requirements
 
@@ -98,7 +98,7 @@ def test_the_same_packages_are_the_same_environment_whatever_the_lock_is_called(
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({"uv.lock": UV_LOCK}, "wanted a pyproject.toml beside uv.lock"),
+        ({"uv.lock": UV_LOCK}, "wanted a pyproject.toml next to uv.lock"),
         ({"uv.lock": "version = 7\n", "pyproject.toml": PROJECT}, "version 1 of its format"),
         ({"uv.lock": "no = toml = at all", "pyproject.toml": PROJECT}, "a lock in TOML"),
         ({"pylock.toml": PYLOCK.replace('"1.0"', '"9.0"', 1)}, "version 1 of its format"),

@@ -12,8 +12,8 @@ from in_toto_attestation.v1.statement import Statement
 from in_toto_attestation.v1.statement_pb2 import Statement as StatementBytes
 
 from gangline.errors import IntegrityError
-from gangline.signing.image_provenance import ImageProvenance, read_image_provenance, sign_image_provenance
 from gangline.signing.keys import signing_key
+from gangline.signing.provenance import ImageProvenance, read_image_provenance, sign_image_provenance
 from gangline.spec.config.site import Site
 
 CLAIM = ImageProvenance(
@@ -64,11 +64,11 @@ def test_no_word_of_a_claim_can_change(key, name):
 
 
 def test_a_signed_statement_that_contradicts_itself_is_refused(key, monkeypatch):
-    from gangline.signing import image_provenance
+    from gangline.signing import provenance
 
-    real = image_provenance._statement
+    real = provenance._image_statement
     subject = [{"name": "registry.example/env", "digest": {"sha256": "0" * 64}}]
-    monkeypatch.setattr(image_provenance, "_statement", lambda claim: real(claim) | {"subject": subject})
+    monkeypatch.setattr(provenance, "_image_statement", lambda claim: real(claim) | {"subject": subject})
     envelope = sign_image_provenance(CLAIM, key)
     monkeypatch.undo()
     with pytest.raises(IntegrityError, match="contradicts itself"):

@@ -1,6 +1,5 @@
-"""uv, the package installer: its program, its environment variables, and errors for what it refuses."""
+"""uv, the package installer: its program, its environment variables, and its failures as gangline errors."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -17,9 +16,9 @@ from gangline.spec.config.problems import printable
 from gangline.spec.config.secrets import resolve_secret
 from gangline.spec.config.site import Site
 
-MOST_SECONDS = 3600.0
-TELL_SECONDS = 15.0
-_PASSED_ON = re.compile(
+MAX_SECONDS = 3600.0
+TICK_SECONDS = 15.0
+_PASSED_VARIABLES = re.compile(
     r"PATH|HOME|USER|LANG|LC_.*|TMPDIR|XDG_.*|SSL_.*|NETRC|(?i:https?_proxy|no_proxy|all_proxy)"
     r"|UV_(CACHE_DIR|LINK_MODE|NO_CACHE|DEFAULT_INDEX|INDEX.*|EXTRA_INDEX_URL|FIND_LINKS|NO_INDEX|OFFLINE|NATIVE_TLS"
     r"|SYSTEM_CERTS|INSECURE_HOST|HTTP_.*|REQUEST_.*|KEYRING_PROVIDER|CONCURRENT_.*|PYTHON_INSTALL_DIR)"
@@ -28,12 +27,12 @@ _MEANINGS: Sequence[tuple[type[GanglineError], str]] = (
     (StorageError, r"No space left on device|os error 28|Disk quota exceeded|Read-only file system"),
     (IntegrityError, r"Hash mismatch"),
     (ConfigError, r"401 Unauthorized|403 Forbidden|HTTP status client error \(40[13]"),
-    (StorageError, r"error sending request|[Cc]onnection refused|dns error|timed out|tcp connect|HTTP status server error"
-     r"|[Nn]etwork connectivity is disabled|Failed to (fetch|download)"),
-    (ConfigError, r"No solution found|no (usable )?wheels|not found in the (package registry|provided)|has no wheels"
-     r"|is incompatible with|doesn't match|No interpreter found|building.*is disabled|no version of"),
-)  # fmt: skip
-"""The first that matches the output of uv: a wrong hash is reported inside the message of a failed download."""
+    (StorageError, r"error sending request|[Cc]onnection refused|dns error|timed out|tcp connect"),
+    (StorageError, r"Failed to (fetch|download)|HTTP status server error|[Nn]etwork connectivity is disabled"),
+    (ConfigError, r"No solution found|no (usable )?wheels|not found in the (package registry|provided)|has no wheels"),
+    (ConfigError, r"is incompatible with|doesn't match|No interpreter found|building.*is disabled|no version of"),
+)
+"""The first match in uv's output decides: uv reports a wrong hash inside the message of a failed download."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +40,32 @@ class Uv:
     program: str
     environ: Mapping[str, str]
     secrets: tuple[str, ...] = ()
-    """Removed from messages."""
+    """Values that are removed from messages."""
 
     @staticmethod
     def find(environ: Mapping[str, str], site: Site = Site(), *, is_own: bool = False) -> "Uv":  # noqa: B008  # frozen
-        """uv with the indexes of the site; those with credentials only where `is_own`, for commits that are no fork's.
+        """uv with the indexes of the site; indexes with credentials only if `is_own`: the commit is not of a fork.
 
         Raises:
             ConfigError: It is not installed, or a secret that the site refers to is missing.
         """
-        program = _of_our_environment() or shutil.which("uv", path=environ.get("PATH"))
+        program = _own_program() or shutil.which("uv", path=environ.get("PATH"))
         if program is None:
             raise ConfigError(
-                f"env.lock: wanted uv, which makes the environment of a lock, found none next to {sys.executable} or on"
+                f"env.lock: wanted uv to install the lock, found none next to {sys.executable} or on"
                 " PATH; pip install uv works"
             )
-        passed = {name: value for name, value in environ.items() if _PASSED_ON.fullmatch(name)}
+        passed = {name: value for name, value in environ.items() if _PASSED_VARIABLES.fullmatch(name)}
         indexes, secrets = _indexes(site, environ, is_own=is_own)
         links = {"UV_FIND_LINKS": ",".join(site.environments.find_links)} if site.environments.find_links else {}
         fixed = {"UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": _downloads(site), "NO_COLOR": "1"}
         return Uv(program, passed | indexes | links | fixed, secrets)
 
-    def run(self, *arguments: str, folder: Path, what: str, tell: Callable[[float], None] = lambda _: None) -> bytes:
-        """Its standard output; it is ended if this call ends early. `tell` is called every 15 s with the seconds so far.
+    def run(self, *arguments: str, folder: Path, what: str, tick: Callable[[float], None] = lambda _: None) -> bytes:
+        """Run uv; its standard output. uv is killed if this call ends early. `tick` gets the seconds so far every 15 s.
 
         Raises:
-            ConfigError, IntegrityError, StorageError, BuildError: It failed; the message has its output.
+            ConfigError, IntegrityError, StorageError, BuildError: uv failed; the message has its output.
         """
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             try:
@@ -77,32 +76,34 @@ class Uv:
             except OSError as error:
                 raise ConfigError(f"cannot start {self.program}: {error.strerror}; pip install uv works") from error
             try:
-                code = _wait(process, tell)
+                code = _wait(process, tick)
             finally:
                 process.kill()
                 process.wait()
             out.seek(0)
             err.seek(0)
             if code != 0:
-                raise self._refusal(err.read().decode(errors="replace"), what, code)
+                raise self._error(err.read().decode(errors="replace"), what, code)
             return out.read()
 
-    def _refusal(self, said: str, what: str, code: int | None) -> GanglineError:
+    def _error(self, output: str, what: str, code: int | None) -> GanglineError:
         if code is None:
-            return StorageError(f"{what}: uv took over {MOST_SECONDS:.0f} s; run again, fetched wheels are cached")
+            return StorageError(f"{what}: uv took over {MAX_SECONDS:.0f} s; run again, fetched wheels are cached")
         for secret in self.secrets:
-            said = said.replace(secret, "****")
-        kind = next((kind for kind, words in _MEANINGS if re.search(words, said)), BuildError)
-        words = " ".join(part for line in said.splitlines() if (part := line.strip(" │├╰─▶×╴"))and not _is_chatter(part))
+            output = output.replace(secret, "****")
+        kind = next((kind for kind, pattern in _MEANINGS if re.search(pattern, output)), BuildError)
+        words = " ".join(
+            part for line in output.splitlines() if (part := line.strip(" │├╰─▶×╴")) and not _is_progress(part)
+        )
         again = "; run again, fetched wheels are cached" if kind is StorageError else ""
         return kind(f"{what}: {printable(words)[:1500] or f'uv ended with {code}'}{again}")
 
 
-def _of_our_environment() -> str | None:
-    """The program of the installed package `uv`."""
-    beside = Path(sys.executable).with_name("uv")
-    if beside.exists():
-        return str(beside)
+def _own_program() -> str | None:
+    """The program next to this interpreter, or that of the installed package `uv`."""
+    installed = Path(sys.executable).with_name("uv")
+    if installed.exists():
+        return str(installed)
     with suppress(ImportError, FileNotFoundError):
         from uv import find_uv_bin
 
@@ -110,17 +111,17 @@ def _of_our_environment() -> str | None:
     return None
 
 
-def _wait(process: "subprocess.Popen[bytes]", tell: Callable[[float], None]) -> int | None:
+def _wait(process: "subprocess.Popen[bytes]", tick: Callable[[float], None]) -> int | None:
     began = time.monotonic()
-    while (seconds := time.monotonic() - began) < MOST_SECONDS:
+    while (seconds := time.monotonic() - began) < MAX_SECONDS:
         try:
-            return process.wait(TELL_SECONDS)
+            return process.wait(TICK_SECONDS)
         except subprocess.TimeoutExpired:
-            tell(seconds + TELL_SECONDS)
+            tick(seconds + TICK_SECONDS)
     return None
 
 
-def _is_chatter(line: str) -> bool:
+def _is_progress(line: str) -> bool:
     return line.startswith(("Using ", "Resolved ", "Prepared ", "Downloading ", "Downloaded ", "Building ", "warning:"))
 
 
@@ -129,7 +130,7 @@ def _downloads(site: Site) -> str:
 
 
 def _indexes(site: Site, environ: Mapping[str, str], *, is_own: bool) -> tuple[dict[str, str], tuple[str, ...]]:
-    """uv's variables for the indexes of the site; passwords are never arguments."""
+    """(variables of uv for the indexes of the site, their secrets); passwords are never arguments."""
     found: dict[str, str] = {}
     named, secrets = [], []
     for name, index in site.index.items():

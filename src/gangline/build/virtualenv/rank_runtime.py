@@ -1,16 +1,15 @@
-"""Rank runtime: gangline's training half and the packages that it imports, for a commit's own Python.
+"""Rank runtime: the rooms of gangline that ranks use, and the packages that these import, for a commit's own Python.
 
-The packages are copied from the environment that gangline itself runs in, so no index is asked for them; only where
-the commit has another Python, and a package is built for each, an index must have it. For packages in the lock, the
-lock decides: a version that the runtime cannot work with is refused before anything is installed.
+The packages are copied from the environment that gangline itself runs in. An index is needed only for a package with
+compiled code if the commit has another Python. A package that is in the lock has the lock's version; a version that
+the runtime cannot work with is refused before anything is installed.
 """
 
 import base64
 import hashlib
 import io
-import sys
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, requires
@@ -24,7 +23,11 @@ from gangline import __version__
 from gangline.errors import ConfigError
 from gangline.spec.codec import digest
 
-_DRIVER_PACKAGES = frozenset({"cli", "serve", "line", "report", "launch", "definitions"})
+DRIVER_ROOMS = frozenset({
+    "cli", "stack", "serve", "bisect", "drill", "kfp", "init", "line", "registry", "forge", "build", "report",
+    "signing", "faults", "launch", "git", "definitions",
+})  # fmt: skip
+"""Rooms that only drivers use: they are not part of the runtime."""
 _ROOTS = ("blake3", "stamina", "prometheus-client")
 _OF_S3 = "minio"
 _LEFT_OUT = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
@@ -37,28 +40,28 @@ class RuntimePackage:
 
     name: str
     version: str
-    """That gangline itself runs with."""
+    """Version in gangline's own environment."""
     demands: tuple[tuple[str, str], ...]
-    """(who, which versions)."""
+    """(package that needs it, versions that it accepts)."""
     is_for_any: bool
-    """It is not built for one Python."""
+    """Its wheel works with every Python."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankRuntime:
     packages: tuple[RuntimePackage, ...]
     own: str
-    """Digest of gangline's part."""
+    """Digest of gangline's own files."""
 
     @property
     def digest(self) -> str:
         return digest([self.own, [[each.name, each.version] for each in self.packages]])
 
     def missing(self, locked: Mapping[str, str], *, file: str) -> tuple[RuntimePackage, ...]:
-        """What `locked`, package to version, does not have.
+        """Packages that are not in `locked` (version by name).
 
         Raises:
-            ConfigError: It has a version that does not go with gangline.
+            ConfigError: `locked` has a version that conflicts with gangline.
         """
         for each in self.packages:
             for who, versions in each.demands if each.name in locked else ():
@@ -67,7 +70,7 @@ class RankRuntime:
 
 
 def rank_runtime_of(*, with_s3: bool) -> RankRuntime:
-    """Of the gangline that runs here; `with_s3`: its store is a server."""
+    """The runtime of this gangline; `with_s3`: with the client for a store that is a server."""
     own = _own_requirements()
     demands: dict[str, list[tuple[str, str]]] = {}
     todo = [(name, "gangline", str(own.get(name, ""))) for name in (*_ROOTS, *([_OF_S3] if with_s3 else []))]
@@ -82,13 +85,14 @@ def rank_runtime_of(*, with_s3: bool) -> RankRuntime:
                 for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})
             ]  # fmt: skip
     packages = tuple(
-        RuntimePackage(name, _distribution(name).version, tuple(demands[name]), _is_for_any(name)) for name in sorted(demands)
+        RuntimePackage(name, _distribution(name).version, tuple(demands[name]), _is_for_any(name))
+        for name in sorted(demands)
     )
     return RankRuntime(packages, _own_digest())
 
 
 def require_torch(locked: Mapping[str, str], *, file: str) -> None:
-    """Raises ConfigError where `locked` has no torch that gangline's training runtime works with."""
+    """Raises ConfigError unless `locked` has a torch that gangline's training runtime accepts."""
     versions = _own_requirements()["torch"]
     if "torch" not in locked:
         raise ConfigError(
@@ -98,7 +102,7 @@ def require_torch(locked: Mapping[str, str], *, file: str) -> None:
 
 
 def write_wheels(folder: Path, packages: Sequence[RuntimePackage]) -> list[tuple[Path, str]]:
-    """Wheels of gangline's half and of `packages`, with the digest of each: equal content, equal bytes."""
+    """Write wheels of gangline's rooms and of `packages`; (file, digest) of each. Equal content gives equal bytes."""
     wheels = [_own_wheel(), *(_repacked(_distribution(each.name)) for each in packages)]
     found = []
     for name, data in wheels:
@@ -109,13 +113,17 @@ def write_wheels(folder: Path, packages: Sequence[RuntimePackage]) -> list[tuple
 
 def _require_version(name: str, locked: str, versions: str, *, who: str, file: str) -> None:
     if not Requirement(f"{name}{versions}").specifier.contains(locked, prereleases=True):
-        by = "the rank runtime of gangline" if who == "gangline" else f"{who}, which the rank runtime of gangline needs,"
-        raise ConfigError(f"env.lock: {by} wants {name}{versions}, {file} has {name} {locked}; lock a version that fits")
+        by = (
+            "the rank runtime of gangline" if who == "gangline" else f"{who}, which the rank runtime of gangline needs,"
+        )
+        raise ConfigError(
+            f"env.lock: {by} wants {name}{versions}, {file} has {name} {locked}; lock a version that fits"
+        )
 
 
 @cache
 def _own_requirements() -> dict[str, str]:
-    """Versions that gangline asks for, whatever the extra."""
+    """Version specifier by name of everything that gangline requires, extras included."""
     found = (Requirement(each) for each in requires("gangline") or ())
     return {canonicalize_name(each.name): str(each.specifier) for each in found if not each.extras}
 
@@ -125,7 +133,7 @@ def _distribution(name: str) -> Distribution:
         return distribution(name)
     except PackageNotFoundError as error:
         raise ConfigError(
-            f"env.lock: ranks of a lock need {name} from the environment of gangline, which lacks it;"
+            f"env.lock: the rank runtime needs {name}, which gangline's environment does not have;"
             " pip install 'gangline[train,s3]' works"
         ) from error
 
@@ -143,7 +151,7 @@ def _own_files() -> Iterator[tuple[str, bytes]]:
     root = Path(str(gangline.__file__)).parent
     for path in sorted(root.rglob("*")):
         parts = path.relative_to(root).parts
-        if parts[0] not in _DRIVER_PACKAGES and "__pycache__" not in parts and path.is_file():
+        if parts[0] not in DRIVER_ROOMS and "__pycache__" not in parts and path.is_file():
             yield "/".join(("gangline", *parts)), path.read_bytes()
 
 
@@ -162,7 +170,7 @@ def _own_wheel() -> tuple[str, bytes]:
 
 
 def _repacked(found: Distribution) -> tuple[str, bytes]:
-    """The wheel of a package as it is installed here; programs that were made for this Python are left out."""
+    """(name, bytes) of a wheel with the files that are installed here, without scripts, which name this Python."""
     name, files, info = found.metadata["Name"], {}, {}
     for file in found.files or ():
         if file.parts[0] in ("..", "/") or "__pycache__" in file.parts:
@@ -176,9 +184,12 @@ def _repacked(found: Distribution) -> tuple[str, bytes]:
 
 
 def _wheel(
-    name: str, version: str, files: Iterator[tuple[str, bytes]] | Sequence[tuple[str, bytes]], info: Mapping[str, bytes],
+    name: str,
+    version: str,
+    files: Iterable[tuple[str, bytes]],
+    info: Mapping[str, bytes],
     tags: Sequence[str] = ("py3-none-any",),
-) -> tuple[str, bytes]:  # fmt: skip
+) -> tuple[str, bytes]:
     stem = f"{canonicalize_name(name).replace('-', '_')}-{version}"
     members = [*files, *((f"{stem}.dist-info/{each}", data) for each, data in sorted(info.items()))]
     rows = [f"{path},sha256={_record_hash(data)},{len(data)}" for path, data in members]
@@ -191,7 +202,7 @@ def _wheel(
 
 
 def _compressed(tags: Sequence[str]) -> str:
-    """Several tags as one, as names of wheels have them."""
+    """Several wheel tags as one compressed tag."""
     parts = zip(*(tag.split("-") for tag in tags), strict=True)
     return "-".join(".".join(sorted(set(part))) for part in parts)
 
@@ -203,7 +214,3 @@ def _wheel_text(tags: Sequence[str]) -> bytes:
 
 def _record_hash(data: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-
-
-MINOR = sys.version_info[:2]
-"""Of the Python that the packages of gangline are built for."""

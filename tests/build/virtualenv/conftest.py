@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from tests.line import repositories
 from tests.build.wheels import lock_of, make_wheel
+from tests.line import repositories
 
-from gangline.build.venv import VirtualEnvironment, Uv, ask_environment, make_environment, read_commit_lock
+from gangline.build.virtualenv import Uv, VirtualEnvironment, make_environment, read_commit_lock, request_environment
 from gangline.git.repository import Repository
 from gangline.spec.config.line import EnvTable
 from gangline.spec.config.site import EnvironmentsTable, Site
@@ -24,7 +24,7 @@ class Bench:
     folder: Path
     root: Path
     said: list[str] = field(default_factory=list)
-    site: Site = Site()  # noqa: RUF009  # frozen
+    site: Site = Site()  # frozen
     environ: dict[str, str] = field(default_factory=lambda: {**os.environ, "UV_OFFLINE": "1"})
 
     @property
@@ -50,10 +50,10 @@ class Bench:
     def ask(self, lock, **asked):
         if isinstance(lock, bytes):
             lock = self.lock({"requirements.txt": lock.decode()})
-        return ask_environment(lock, uv=self.uv(), **{"for_task": False, "with_s3": False} | asked)
+        return request_environment(lock, uv=self.uv(), **{"for_task": False, "with_s3": False} | asked)
 
     def make(self, lock, **asked) -> VirtualEnvironment:
-        return make_environment(self.ask(lock, **asked), self.root, uv=self.uv(), say=self.said.append)
+        return make_environment(self.ask(lock, **asked), self.root, uv=self.uv(), notify=self.said.append)
 
     @property
     def left(self):

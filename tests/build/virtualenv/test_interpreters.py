@@ -1,16 +1,16 @@
-"""Which Python a lock gets: that of gangline, another of this machine, also one behind the shims of a version manager."""
+"""Choice of the Python of a lock: that of gangline, or another of this machine, behind shims too."""
 
 import os
 import sys
 
 import pytest
 
+from gangline.build.virtualenv import Uv, interpreters
+from gangline.build.virtualenv.interpreters import find_interpreter, without_shims
 from gangline.errors import ConfigError
-from gangline.build.venv import Uv, interpreters
-from gangline.build.venv.interpreters import find_interpreter, without_shims
 
 MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
-SHIM = "#!/bin/sh\necho \"pyenv: $0: command not found\" >&2\nexit 127\n"
+SHIM = '#!/bin/sh\necho "pyenv: $0: command not found" >&2\nexit 127\n'
 
 
 def manager(root, kind, *releases):
