@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from gangline.errors import IntegrityError, StillRunning
 from gangline.launch.kubernetes.client.api import ApiConflict, KubernetesApi, Object
 from gangline.launch.kubernetes.lifecycle.secret import revoke_secret
-from gangline.launch.kubernetes.objects.render_context import END, MANAGED_BY, RUN, collection_path
+from gangline.launch.kubernetes.objects.labels import END, MANAGED_BY, RUN, collection_path
 from gangline.launch.kubernetes.state.gang_end import PodEnd, combine_ends, gang_end, pod_end
 from gangline.launch.kubernetes.state.pods import list_pods
 from gangline.launch.kubernetes.state.roots import Root

@@ -7,8 +7,8 @@ keeps dependents waiting: an account that may do one of these may read every Sec
 from collections.abc import Mapping
 
 from gangline.launch.kubernetes.client.api import ApiConflict, ApiQuotaExceeded, ApiUnavailable, KubernetesApi
+from gangline.launch.kubernetes.objects.labels import secret_name
 from gangline.launch.kubernetes.objects.render import owned
-from gangline.launch.kubernetes.objects.render_context import secret_name
 from gangline.launch.kubernetes.objects.service_and_secret import empty_secret, secret, secrets_path
 from gangline.launch.kubernetes.state.roots import Root
 

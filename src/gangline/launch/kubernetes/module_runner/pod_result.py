@@ -13,7 +13,7 @@ from gangline.errors import (
 )
 from gangline.launch.kubernetes.client.api import KubernetesApi, Object
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
-from gangline.launch.kubernetes.objects.render_context import CONTAINER
+from gangline.launch.kubernetes.objects.labels import CONTAINER
 from gangline.launch.kubernetes.state.pods import is_over, list_pods
 from gangline.launch.kubernetes.state.roots import JOB, Root, find_root
 from gangline.launch.kubernetes.waiting import explain

@@ -22,9 +22,10 @@ from gangline.launch.kubernetes.lifecycle.cancel import PodDeletion
 from gangline.launch.kubernetes.lifecycle.submit import Submitter
 from gangline.launch.kubernetes.module_runner.bundle import put_bundle, size_bytes
 from gangline.launch.kubernetes.module_runner.pod_result import await_end, read_result
+from gangline.launch.kubernetes.objects.labels import END, ROLE, rfc3339
 from gangline.launch.kubernetes.objects.pod_environment import HOME, SECRETS_FOLDER, USER
 from gangline.launch.kubernetes.objects.render import Rendered, render_as
-from gangline.launch.kubernetes.objects.render_context import END, ROLE, RenderContext, choose_route, rfc3339
+from gangline.launch.kubernetes.objects.render_context import RenderContext, choose_route
 from gangline.launch.kubernetes.state.roots import JOB, deletion_options
 from gangline.launch.sandbox.module_runner import ModuleJob, ModuleResult
 from gangline.spec.config.site import LaunchTable, PodTable

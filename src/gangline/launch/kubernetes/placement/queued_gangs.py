@@ -7,7 +7,7 @@ from typing import Any
 
 from gangline.errors import IntegrityError
 from gangline.launch.kubernetes.client.api import KubernetesApi, Object
-from gangline.launch.kubernetes.objects.render_context import MANAGED_BY, QUEUED
+from gangline.launch.kubernetes.objects.labels import MANAGED_BY, QUEUED
 from gangline.launch.kubernetes.placement.gang_request import GangRequest, wanted
 from gangline.launch.kubernetes.state.roots import JOB, JOBSET, RUNTIME, TRAINJOB, Root, RootKind
 from gangline.spec.codec import from_json

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 
 from gangline.errors import CapacityError
 from gangline.launch.kubernetes.client.api import ApiConflict, ApiRejected, Object
-from gangline.launch.kubernetes.objects.render_context import GANG, MANAGED_BY, SERVERS, WAITS
+from gangline.launch.kubernetes.objects.labels import GANG, MANAGED_BY, SERVERS, WAITS
 from gangline.launch.kubernetes.placement.cycle_context import CycleContext
 from gangline.launch.kubernetes.placement.gang_pods import is_bound
 from gangline.launch.kubernetes.placement.ledger import Reservation

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.objects.render_context import GANG, QUEUED, WAITS
+from gangline.launch.kubernetes.objects.labels import GANG, QUEUED, WAITS
 from gangline.launch.kubernetes.state.pods import phase, true_condition
 from gangline.launch.kubernetes.waiting import admission, containers, images, kueue, scheduler, servers
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, counted, one_line
