@@ -19,10 +19,9 @@ import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ReadTimeoutError, SSLError
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.client.api import ApiUnavailable, Object
+from gangline.launch.kubernetes.client.api import ApiUnavailable, Object, parse_path
 from gangline.launch.kubernetes.client.api_errors import is_retryable, may_have_happened, server_message
 from gangline.launch.kubernetes.client.auth import ApiSession
-from gangline.launch.kubernetes.client.resource_path import parse_path
 
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 30.0

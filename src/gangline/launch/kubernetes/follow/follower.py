@@ -26,7 +26,7 @@ from gangline.launch.kubernetes.state.pods import is_living, node_rank, phase, p
 from gangline.launch.kubernetes.state.roots import Root
 from gangline.launch.kubernetes.waiting import explain
 from gangline.launch.kubernetes.waiting.evidence import gather_evidence
-from gangline.launch.kubernetes.waiting.wait_reporter import WaitReporter
+from gangline.launch.kubernetes.waiting.explain import WaitReporter
 from gangline.launch.protocol import GangEvent, GangStatus
 from gangline.spec.gang.podset import PodSet
 from gangline.spec.gang.status import GangState
