@@ -10,7 +10,7 @@ from gangline.launch.kubernetes.state.roots import Root
 from gangline.spec.gang.pod_output import to_message
 from gangline.spec.gang.status import GangEnd
 
-SNAPSHOTS = Path(__file__).parent / "waiting" / "snapshots"
+SNAPSHOTS = Path(__file__).parents[1] / "waiting" / "snapshots"
 
 
 def root(*conditions: str, reason: str = "", **spec) -> Root:
