@@ -21,33 +21,33 @@ from benchmarks.cluster.processor_seconds import counted
 from tests.cluster.placement.paper_servers import PODS, PaperServers
 from tests.launch.kubernetes.gangs import CPU
 
-from gangline.launch.kubernetes.client.api import Api
-from gangline.launch.kubernetes.client.client import Client, connect
-from gangline.launch.kubernetes.cluster.facts import Facts
+from gangline.launch.kubernetes.client.api import KubernetesApi
+from gangline.launch.kubernetes.client.client import KubernetesClient, connect
+from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.render import render
-from gangline.launch.kubernetes.placement import tend
+from gangline.launch.kubernetes.placement import release
 from gangline.launch.kubernetes.placement.placer import Placer
 from gangline.spec.config.site import LaunchTable
 from gangline.spec.gang.podset import Resources
 
 PATIENCE_SECONDS = 900.0
-tend.BINDING_SECONDS = PATIENCE_SECONDS  # how long the Job controller takes is measured, not judged
+release.BINDING_SECONDS = PATIENCE_SECONDS  # how long the Job controller takes is measured, not judged
 
 
-def submit(api: Api, name: str, num_pods: int, pool: str) -> None:
+def submit(api: KubernetesApi, name: str, num_pods: int, pool: str) -> None:
     podset = replace(
         CPU, name=name, run=name, num_nodes=num_pods, procs_per_node=1, secrets=(), pool=pool, deadline_seconds=None,
         resources=Resources(cpus=1, memory_bytes=10**6, shm_bytes=1),
     )  # fmt: skip
     rendered = render(
         podset, namespace=api.namespace, pod=replace(PODS, account="default"), launch=LaunchTable(launcher="job"),
-        facts=Facts(), route="gates", now=datetime.now(UTC),
+        facts=ClusterFacts(), route="gates", now=datetime.now(UTC),
     )  # fmt: skip
     api.create(rendered.root_path, rendered.root)
     api.patch(f"{rendered.root_path}/{name}", rendered.release)
 
 
-def measure(api: Client, servers: PaperServers, num_servers: int, pods_each: int) -> dict[str, object]:
+def measure(api: KubernetesClient, servers: PaperServers, num_servers: int, pods_each: int) -> dict[str, object]:
     num_pods = num_servers * pods_each
     start = time.monotonic()
     with ThreadPoolExecutor(16) as pool:
@@ -89,7 +89,7 @@ def seconds_until(placer: Placer, what: str, spent: dict[str, float] | None = No
         time.sleep(1.0)
 
 
-def clear(api: Client, servers: PaperServers) -> None:
+def clear(api: KubernetesClient, servers: PaperServers) -> None:
     """The namespace and its pods, which no kubelet ends, then the servers."""
     api.delete(f"/apis/batch/v1/namespaces/{api.namespace}/jobs/g", propagation="Orphan")
     pods = f"/api/v1/namespaces/{api.namespace}/pods"

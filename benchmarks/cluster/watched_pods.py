@@ -1,7 +1,8 @@
 """Memory of a process that lists and watches 10,000 pods: bound 300 MB, against a bare start of the same client.
 
 A small server of this file sends pods as an API server does, about 9 kB each, in pages of 500; then it changes every
-one of them once through the watch. The watching process measures itself: resident now, and at most.
+one of them once through the watch. The watching process measures itself: resident now, and at most. `--typed` lists
+once with `CoreV1Api` of the package kubernetes instead (docs/adr/0053).
 """
 
 import json
@@ -60,7 +61,16 @@ def pod(number: int, version: int) -> dict[str, Any]:
             "phase": "Running",
             "podIP": f"10.{number // 65536}.{number // 256 % 256}.{number % 256}",
             "conditions": [{"type": each, "status": "True", **times} for each in kinds],
-            "containerStatuses": [{"name": "node", "ready": True, "state": {"running": {"startedAt": "2026"}}}],
+            "containerStatuses": [
+                {
+                    "name": "node",
+                    "ready": True,
+                    "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+                    "image": "gangline",
+                    "imageID": "gangline",
+                    "restartCount": 0,
+                }
+            ],
         },
     }
 
@@ -102,11 +112,11 @@ def watch(config: str) -> None:
     """The watching process: prints what it measured, as JSON."""
     from gangline.launch.kubernetes.client.client import connect
     from gangline.launch.kubernetes.client.informer import Informer
-    from gangline.launch.kubernetes.client.object_cache import lean_pod
+    from gangline.launch.kubernetes.client.object_cache import trim_pod
 
     client = connect({"KUBECONFIG": config})
     start, began = resident(), time.perf_counter()
-    with Informer(client, PATH, keep=lean_pod) as informer:
+    with Informer(client, PATH, keep=trim_pod) as informer:
         assert informer.is_listed.wait(PATIENCE_SECONDS)
         listed, listed_seconds = resident(), time.perf_counter() - began
         while min(int(each["metadata"]["resourceVersion"]) for each in informer.objects()) <= NUM_PODS:
@@ -124,6 +134,29 @@ def watch(config: str) -> None:
     print(json.dumps(result))
 
 
+def list_typed(config: str) -> None:
+    """The same list as the package's own objects, page by page, all of them kept."""
+    from kubernetes import client
+    from kubernetes.config import new_client_from_config
+
+    api = client.CoreV1Api(new_client_from_config(config))
+    start, began, pods, token = resident(), time.perf_counter(), [], None
+    while True:
+        page = api.list_namespaced_pod("gangs", limit=500, _continue=token)
+        pods += page.items
+        token = page.metadata._continue  # noqa: SLF001  name of the library
+        if not token:
+            break
+    result = {
+        "pods": len(pods),
+        "start_bytes": start,
+        "listed_bytes": resident(),
+        "most_bytes": resident("VmHWM"),
+        "list_seconds": round(time.perf_counter() - began, 2),
+    }
+    print(json.dumps(result))
+
+
 def resident(field: str = "VmRSS") -> int:
     found = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
     return int(found.split()[1]) * 1024
@@ -135,7 +168,7 @@ def main() -> int:
     threading.Thread(target=front.serve_forever, daemon=True).start()
     with tempfile.TemporaryDirectory() as folder:
         config = kubeconfig(Path(folder) / "config", f"http://127.0.0.1:{front.server_port}")
-        command = [sys.executable, __file__, str(config)]
+        command = [sys.executable, __file__, *sys.argv[1:], str(config)]
         done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=2 * PATIENCE_SECONDS)
     result = json.loads(done.stdout)
     result["sent_bytes_per_pod"] = len(json.dumps(pod(1, 1)))
@@ -148,7 +181,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        watch(sys.argv[1])
+    if sys.argv[1:] and sys.argv[-1] != "--typed":
+        (list_typed if "--typed" in sys.argv else watch)(sys.argv[-1])
     else:
         sys.exit(main())

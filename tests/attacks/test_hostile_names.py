@@ -9,9 +9,8 @@ from tests.line import repositories
 from tests.line.conftest import Desk
 
 from gangline.errors import StorageError, UsageError
-from gangline.faults import s3_documents as documents
 from gangline.faults.s3_gateway import S3Gateway
-from gangline.faults.s3_http import S3Response
+from gangline.faults.s3_http import S3Response, listing_document
 from gangline.line.record.runs import find_run, list_runs
 from gangline.line.run.sweep import sweep
 from gangline.spec.config.site import Site, StoreTable
@@ -89,7 +88,7 @@ class Circles(S3Gateway):
     def _list(self, _request):
         self.pages += 1
         found = [Entry("a\N{REPLACEMENT CHARACTER}", 1, 0.0)]
-        return S3Response(200, documents.listing("store", found if self.pages < 50 else []))
+        return S3Response(200, listing_document("store", found if self.pages < 50 else []))
 
 
 def test_a_listing_that_does_not_go_on_ends_as_an_error(tmp_path):

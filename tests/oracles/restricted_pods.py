@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.objects.render_context import RUN
+from gangline.launch.kubernetes.objects.labels import RUN
 
 ACCOUNT = "gangline-gang"
 STORE_AUDIENCE = "gangline-store"

@@ -16,8 +16,18 @@ from types import TracebackType
 from typing import Self
 
 from gangline.errors import StorageError, UsageError
-from gangline.faults import s3_documents as documents
-from gangline.faults.s3_http import BUCKET, S3Request, S3Response, listen, refusal
+from gangline.faults.s3_http import (
+    BUCKET,
+    S3Request,
+    S3Response,
+    completed_document,
+    http_time,
+    listen,
+    listing_document,
+    refusal,
+    upload_document,
+    uploads_document,
+)
 from gangline.storage.objects.protocol import Entry, Etag, ObjectStore, OpenUpload, Upload
 from gangline.storage.s3.names import UPLOAD_NOTES_PREFIX, WRITE_ID_HEADER
 
@@ -141,7 +151,7 @@ class S3Gateway:
         headers = {
             "ETag": f'"{blob.etag}"',
             "Content-Length": str(entry.size_bytes),
-            "Last-Modified": documents.http_time(entry.modified),
+            "Last-Modified": http_time(entry.modified),
         }
         etag, word = self._words.get(request.key, ("", ""))
         return S3Response(200, b"", headers | ({WRITE_ID_HEADER: word} if etag == blob.etag else {}))
@@ -185,7 +195,7 @@ class S3Gateway:
             self._uploads[upload.upload_id] = _Open(
                 block, upload, request.key, request.headers.get(WRITE_ID_HEADER, "")
             )
-        return S3Response(200, documents.begun(upload.upload_id))
+        return S3Response(200, upload_document(upload.upload_id))
 
     def _part(self, found: _Open, request: S3Request) -> S3Response:
         number = int(request.query["partNumber"])
@@ -200,7 +210,7 @@ class S3Gateway:
         self._words[found.key] = etag, found.word
         with self._lock:
             self._uploads.pop(upload_id, None)
-        return S3Response(200, documents.completed(etag))
+        return S3Response(200, completed_document(etag))
 
     def _abort(self, key: str, upload_id: str, found: _Open | None) -> S3Response:
         with self._lock:
@@ -217,13 +227,13 @@ class S3Gateway:
     def _list(self, request: S3Request) -> S3Response:
         prefix = request.query.get("prefix", "")
         if "uploads" in request.query:
-            return S3Response(200, documents.uploads(BUCKET, self._store.open_uploads(prefix)))
+            return S3Response(200, uploads_document(BUCKET, self._store.open_uploads(prefix)))
         after, limit = request.query.get("start-after", ""), int(request.query.get("max-keys", "1000"))
         if prefix.startswith(UPLOAD_NOTES_PREFIX):
             notes = sorted(self._notes.items())
             found = [Entry(key, 0, at) for key, at in notes if key.startswith(prefix) and key > after]
-            return S3Response(200, documents.listing(BUCKET, found[:limit]))
-        return S3Response(200, documents.listing(BUCKET, self._store.list(prefix, after, limit)))
+            return S3Response(200, listing_document(BUCKET, found[:limit]))
+        return S3Response(200, listing_document(BUCKET, self._store.list(prefix, after, limit)))
 
     def _note(self, request: S3Request) -> S3Response:
         if request.method == "PUT":

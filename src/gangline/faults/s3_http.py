@@ -1,11 +1,15 @@
-"""HTTP server of the S3 gateway: authenticates requests by their access key and passes them to a handler."""
+"""HTTP server and XML documents of the S3 gateway: checks the access key of a request, then calls a handler."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
+from xml.sax.saxutils import escape
 
-from gangline.faults import s3_documents as documents
+from gangline.storage.objects.protocol import Entry, OpenUpload
 
 BUCKET = "store"
 
@@ -18,7 +22,7 @@ class S3Response:
 
 
 def refusal(status: int, code: str, message: str = "") -> S3Response:
-    return S3Response(status, documents.error(code, message), {"Content-Type": "application/xml"})
+    return S3Response(status, error_document(code, message), {"Content-Type": "application/xml"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +100,55 @@ def _handler(behind: S3RequestHandler) -> type[BaseHTTPRequestHandler]:
             """Says nothing: what matters is counted."""
 
     return Handler
+
+
+Fields = dict[str, str]
+
+
+def error_document(code: str, message: str) -> bytes:
+    return _document("Error", _fields({"Code": code, "Message": message}))
+
+
+def upload_document(upload_id: str) -> bytes:
+    return _document("InitiateMultipartUploadResult", _fields({"UploadId": upload_id}))
+
+
+def completed_document(etag: str) -> bytes:
+    return _document("CompleteMultipartUploadResult", _fields({"ETag": f'"{etag}"'}))
+
+
+def listing_document(bucket: str, entries: Iterable[Entry]) -> bytes:
+    found = "".join(
+        _element("Contents", {"Key": each.key, "Size": str(each.size_bytes), "LastModified": iso_time(each.modified)})
+        for each in entries
+    )
+    return _document("ListBucketResult", _fields({"Name": bucket, "IsTruncated": "false"}) + found)
+
+
+def uploads_document(bucket: str, entries: Iterable[OpenUpload]) -> bytes:
+    found = "".join(
+        _element("Upload", {"Key": each.key, "UploadId": each.upload_id, "Initiated": iso_time(each.started)})
+        for each in entries
+    )
+    return _document("ListMultipartUploadsResult", _fields({"Bucket": bucket, "IsTruncated": "false"}) + found)
+
+
+def iso_time(seconds: float) -> str:
+    """`2026-11-22T10:00:00.000Z` of seconds since the epoch."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def http_time(seconds: float) -> str:
+    return format_datetime(datetime.fromtimestamp(int(seconds), UTC), usegmt=True)
+
+
+def _element(name: str, fields: Fields) -> str:
+    return f"<{name}>{_fields(fields)}</{name}>"
+
+
+def _fields(fields: Fields) -> str:
+    return "".join(f"<{name}>{escape(text)}</{name}>" for name, text in fields.items())
+
+
+def _document(name: str, inside: str) -> bytes:
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<{name}>{inside}</{name}>'.encode()

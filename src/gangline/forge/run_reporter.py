@@ -63,7 +63,7 @@ class ReportedRun(Protocol):
 
     def change(self, change: Callable[[Record], Record]) -> Record: ...
 
-    def remember(self, stage: str, kind: str, text: str) -> None:
+    def record_event(self, stage: str, kind: str, text: str, *, notify: bool = True) -> None:
         """Add an event to `pending`."""
         ...
 

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from tests.cluster.fake.refusal import Refusal, forbidden
 from tests.cluster.fake.server import Asked, FakeServer
 
-from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.client.api import Object, parse_path
 from gangline.launch.kubernetes.client.client import KubernetesClient
-from gangline.launch.kubernetes.client.resource_path import parse_path
 from gangline.launch.kubernetes.client.transport import ApiRequest, ApiResponse, ResponseStream
 from gangline.launch.kubernetes.cluster.rights import Right
 

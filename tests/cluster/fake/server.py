@@ -31,7 +31,7 @@ from tests.cluster.fake.store import Change, Key, Store
 from tests.cluster.fake.strict import refuse_unknown
 from tests.cluster.fake.writes import born, changed, stamp
 
-from gangline.launch.kubernetes.client.resource_path import ResourcePath, parse_path
+from gangline.launch.kubernetes.client.api import ResourcePath, parse_path
 
 Object = dict[str, Any]
 

@@ -21,7 +21,7 @@ from tests.cluster.fake.api import FakeApi
 from tests.cluster.fake.controllers import JobController
 from tests.cluster.fake.kubelet import FakeKubelet
 
-from gangline.launch.kubernetes.objects.render_context import GANG, SPEC
+from gangline.launch.kubernetes.objects.labels import GANG, SPEC
 from gangline.launch.kubernetes.state.pods import node_rank
 from gangline.launch.local.folder import GangFolder
 from gangline.launch.local.follower import Tail

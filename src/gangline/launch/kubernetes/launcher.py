@@ -21,8 +21,7 @@ from gangline.launch.kubernetes.lifecycle.final_state import (
     find_final_state,
     read_final_state,
 )
-from gangline.launch.kubernetes.lifecycle.secret import put_secret
-from gangline.launch.kubernetes.lifecycle.submit import Submitter
+from gangline.launch.kubernetes.lifecycle.submit import Submitter, put_secret
 from gangline.launch.kubernetes.lifecycle.sweep import sweep_gangs
 from gangline.launch.kubernetes.objects.kueue import KueueMetadata, kueue_metadata
 from gangline.launch.kubernetes.objects.render import Rendered, render

@@ -93,6 +93,9 @@ class _Handler(BaseHTTPRequestHandler):
             case "answer":
                 assert rule is not None
                 self._answer(rule)
+            case "drip":
+                assert rule is not None
+                self._drip(rule)
             case "lose_answer":
                 self._ask(self.path, body).drain_conn()
                 self.close_connection = True
@@ -139,6 +142,22 @@ class _Handler(BaseHTTPRequestHandler):
         body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": rule.status}
         data = json.dumps({**body, "message": "struck by the fault proxy"}).encode()
         self._send(rule.status, data, None if rule.retry_after_seconds is None else str(rule.retry_after_seconds))
+
+    def _drip(self, rule: HttpRule) -> None:
+        """Bytes of one JSON string, ten a second."""
+        self.close_connection = True
+        self.send_response(rule.status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(2**20))
+        self.end_headers()
+        end = time.monotonic() + rule.seconds
+        try:
+            while time.monotonic() < end:
+                self.wfile.write(b'"')
+                self.wfile.flush()
+                time.sleep(0.1)
+        except OSError:
+            pass  # the client gave up, as it should
 
     def _send(self, status: int, data: bytes, retry_after: str | None) -> None:
         self.send_response(status)

@@ -9,6 +9,7 @@ from typing import Literal
 Action = Literal[
     "hold",
     "answer",
+    "drip",
     "lose_answer",
     "old_version",
     "cut_watch",
@@ -25,10 +26,11 @@ class HttpRule:
     """One fault and the requests it strikes, among those whose method and path (with query) fit."""
 
     action: Action
-    """`hold` for `seconds`, then forward; `answer` with `status` instead of forwarding; `lose_answer`: forward, then
-    close without a word; `old_version`: forward with resourceVersion=1, so that the 410 is the server's own;
-    of a watch, after `after` events: `cut_watch`, `stall_watch` for `seconds`, `thin_watch` drops every second event,
-    `bookmarks_only` drops all others, `reorder_watch` sends each event after the next one."""
+    """`hold` for `seconds`, then forward; `answer` with `status` instead of forwarding; `drip`: the same, with a body
+    that comes byte by byte for `seconds`; `lose_answer`: forward, then close without an answer; `old_version`: forward
+    with resourceVersion=1, so that the 410 is the server's own; of a watch, after `after` events: `cut_watch`,
+    `stall_watch` for `seconds`, `thin_watch` drops every second event, `bookmarks_only` drops all others,
+    `reorder_watch` sends each event after the next one."""
     method: str = ""
     path: str = ""
     """Regular expression, searched in path and query."""

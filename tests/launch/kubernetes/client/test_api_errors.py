@@ -9,9 +9,9 @@ from gangline.launch.kubernetes.client.api import (
     ApiQuotaExceeded,
     ApiRejected,
     ApiUnavailable,
+    parse_path,
 )
 from gangline.launch.kubernetes.client.api_errors import api_error, is_retryable, may_have_happened
-from gangline.launch.kubernetes.client.resource_path import parse_path
 
 PODS = parse_path("/api/v1/namespaces/gangs/pods")
 NO_RIGHT = (

@@ -116,6 +116,27 @@ def test_server_that_holds_its_answer_is_away_at_the_deadline(here):
 
 
 @pytest.mark.row("K1")
+@pytest.mark.parametrize("status", [200, 404, 503])
+def test_body_that_drips_ends_at_the_deadline(here, status):
+    here.proxy.book.set(HttpRule(action="drip", status=status, seconds=20.0))
+    client = here.client(deadline_seconds=1.0)
+    began = time.monotonic()
+    with pytest.raises(ApiUnavailable):
+        client.get(f"{MAPS}/a")
+    assert time.monotonic() - began < 4.0
+    here.proxy.book.set()
+    client.patch(f"{MAPS}/a", {"data": {}})  # is sent once: an unread answer would fail it
+
+
+@pytest.mark.row("K1")
+def test_watch_that_drips_ends_when_its_time_is_over(here):
+    here.proxy.book.set(HttpRule(action="drip", status=200, seconds=20.0))
+    began = time.monotonic()
+    assert list(here.client().watch(MAPS, resource_version="1", seconds=1.0)) == []
+    assert time.monotonic() - began < 4.0
+
+
+@pytest.mark.row("K1")
 def test_server_that_asks_for_more_patience_than_there_is_is_away_at_once(here):
     here.proxy.book.set(HttpRule(action="answer", status=429, retry_after_seconds=600))
     began = time.monotonic()

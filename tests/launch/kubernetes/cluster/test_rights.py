@@ -23,8 +23,7 @@ from gangline.launch.kubernetes.cluster.rights import (  # fmt: skip
 )
 from gangline.launch.kubernetes.launcher import KubernetesLauncher
 from gangline.launch.kubernetes.placement.inventory import read_inventory
-from gangline.launch.kubernetes.placement.lease import hold_lease
-from gangline.launch.kubernetes.placement.placer import Placer
+from gangline.launch.kubernetes.placement.placer import Placer, hold_lease
 from gangline.spec.config.site import LaunchTable, PodTable
 from gangline.spec.gang.podset import PodSet, Resources
 

@@ -10,7 +10,8 @@ from tests.launch.kubernetes.gangs import CPU, GPU, NOW, setting
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
-from gangline.launch.kubernetes.objects.render_context import END, SPEC, labels, metadata, rfc3339
+from gangline.launch.kubernetes.objects.labels import END, SPEC, rfc3339
+from gangline.launch.kubernetes.objects.render_context import labels, metadata
 from gangline.spec.gang.podset import PlacedServer, Placement, PodSet
 
 

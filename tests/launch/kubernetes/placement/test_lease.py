@@ -10,8 +10,7 @@ from tests.launch.kubernetes.cluster_stand import Stand
 from gangline.launch.kubernetes.client.api import ApiUnavailable
 from gangline.launch.kubernetes.cluster.facts import PLACER_LEASE
 from gangline.launch.kubernetes.placement import placer
-from gangline.launch.kubernetes.placement.lease import hold_lease, lease_path
-from gangline.launch.kubernetes.placement.placer import run_placer
+from gangline.launch.kubernetes.placement.placer import hold_lease, lease_path, run_placer
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

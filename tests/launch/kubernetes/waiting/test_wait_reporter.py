@@ -1,15 +1,17 @@
 """One sentence at a time, and the moment at which hope ends."""
 
+import time
+
 import pytest
 
-from gangline.launch.kubernetes.waiting import WaitingReason, wait_reporter
-from gangline.launch.kubernetes.waiting.wait_reporter import WaitReporter
+from gangline.launch.kubernetes.waiting import WaitingReason
+from gangline.launch.kubernetes.waiting.explain import WaitReporter
 
 
 @pytest.fixture
 def clock(monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr(wait_reporter.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now
 
 

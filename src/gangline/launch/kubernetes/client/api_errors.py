@@ -11,8 +11,8 @@ from gangline.launch.kubernetes.client.api import (
     ApiRejected,
     ApiUnavailable,
     Object,
+    ResourcePath,
 )
-from gangline.launch.kubernetes.client.resource_path import ResourcePath
 
 _NO_RIGHT = re.compile(r'^(?:.* is forbidden: )?(?:User|user) ".*" cannot |cannot set blockOwnerDeletion')
 _PATCH_DID_NOT_APPLY = "the server rejected our request due to an error in our request"

@@ -11,10 +11,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from gangline.launch.kubernetes.client.api import ApiExpired, Object, PatchKind, Trim, WatchEvent
+from gangline.launch.kubernetes.client.api import (
+    ApiExpired,
+    Object,
+    PatchKind,
+    ResourcePath,
+    Trim,
+    WatchEvent,
+    parse_path,
+)
 from gangline.launch.kubernetes.client.api_errors import api_error
 from gangline.launch.kubernetes.client.auth import sign_in
-from gangline.launch.kubernetes.client.resource_path import ResourcePath, parse_path
 from gangline.launch.kubernetes.client.streaming import is_well_formed, log_lines, watch_events
 from gangline.launch.kubernetes.client.transport import ApiRequest, ApiResponse, HttpTransport, Transport
 

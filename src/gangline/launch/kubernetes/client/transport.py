@@ -19,10 +19,9 @@ import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ReadTimeoutError, SSLError
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.client.api import ApiUnavailable, Object
+from gangline.launch.kubernetes.client.api import ApiUnavailable, Object, parse_path
 from gangline.launch.kubernetes.client.api_errors import is_retryable, may_have_happened, server_message
 from gangline.launch.kubernetes.client.auth import ApiSession
-from gangline.launch.kubernetes.client.resource_path import parse_path
 
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 30.0
@@ -195,10 +194,10 @@ def _is_disconnect(error: SSLError) -> bool:
 
 
 def _read(request: ApiRequest, response: HttpResponse, *, until: float) -> bytes:
-    """The whole body; bounded, so that no server fills our memory."""
+    """The whole body; bounded in time and size."""
     data = bytearray()
     try:
-        for chunk in response.stream(_CHUNK_BYTES):
+        for chunk in _pieces(response):
             data += chunk
             if len(data) > _MAX_ANSWER_BYTES or time.monotonic() > until:
                 raise RetryableFailure(
@@ -207,8 +206,14 @@ def _read(request: ApiRequest, response: HttpResponse, *, until: float) -> bytes
     except HTTPError as error:
         raise RetryableFailure(_first_line(error), repeat=request.repeatable) from error
     finally:
-        response.release_conn()
+        response.close()  # a connection with unread bytes would fail the next request; a finished one is in the pool
     return bytes(data)
+
+
+def _pieces(response: HttpResponse) -> Iterator[bytes]:
+    """The body as it arrives; `response.stream` would wait for a full piece, however slowly bytes come."""
+    while piece := response.read1(_CHUNK_BYTES):
+        yield piece
 
 
 def _checked_response(request: ApiRequest, response: HttpResponse, data: bytes) -> ApiResponse:
@@ -235,7 +240,7 @@ def _parsed(data: bytes) -> Object | None:
 
 def _chunks(request: ApiRequest, response: HttpResponse, *, ends: float) -> Iterator[bytes]:
     try:
-        for chunk in response.stream(_CHUNK_BYTES):
+        for chunk in _pieces(response):
             yield chunk
             if time.monotonic() > ends:
                 return

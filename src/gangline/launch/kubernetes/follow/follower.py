@@ -18,7 +18,7 @@ from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.follow.logs import LogStreams
 from gangline.launch.kubernetes.follow.pod_events import PodEvents
 from gangline.launch.kubernetes.lifecycle.cancel import FORCE_SECONDS, fail_and_delete_pod, refuse_gang
-from gangline.launch.kubernetes.objects.render_context import GANG
+from gangline.launch.kubernetes.objects.labels import GANG
 from gangline.launch.kubernetes.placement.kueue_admission import KueueAdmission
 from gangline.launch.kubernetes.state.gang_end import PodEnd, pod_end
 from gangline.launch.kubernetes.state.gang_state import gang_state, status_of
@@ -26,7 +26,7 @@ from gangline.launch.kubernetes.state.pods import is_living, node_rank, phase, p
 from gangline.launch.kubernetes.state.roots import Root
 from gangline.launch.kubernetes.waiting import explain
 from gangline.launch.kubernetes.waiting.evidence import gather_evidence
-from gangline.launch.kubernetes.waiting.wait_reporter import WaitReporter
+from gangline.launch.kubernetes.waiting.explain import WaitReporter
 from gangline.launch.protocol import GangEvent, GangStatus
 from gangline.spec.gang.podset import PodSet
 from gangline.spec.gang.status import GangState

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from gangline.errors import GanglineError
 from gangline.launch.kubernetes.client.api import ApiUnavailable, KubernetesApi, Object
-from gangline.launch.kubernetes.objects.render_context import CONTAINER
+from gangline.launch.kubernetes.objects.labels import CONTAINER
 from gangline.launch.kubernetes.state.pods import is_over, list_pods, node_rank, phase
 from gangline.launch.protocol import LogLine
 from gangline.spec.gang.pod_output import parse

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from gangline.errors import CancelledError, CapacityError
 from gangline.launch.kubernetes.client.api import KubernetesApi, Object
 from gangline.launch.kubernetes.lifecycle.final_state import FinalState, close_final_state, write_final_state
-from gangline.launch.kubernetes.objects.render_context import CANCELLED, DISRUPTION
+from gangline.launch.kubernetes.objects.labels import CANCELLED, DISRUPTION
 from gangline.launch.kubernetes.state.gang_end import PodEnd, combine_ends, pod_end
 from gangline.launch.kubernetes.state.pods import is_over, list_pods, pods_path
 from gangline.launch.kubernetes.state.roots import Root, RootKind, deletion_options, find_root

@@ -11,8 +11,9 @@ from datetime import UTC, datetime, timedelta
 
 from gangline.errors import IntegrityError, StillRunning
 from gangline.launch.kubernetes.client.api import ApiConflict, KubernetesApi, Object
-from gangline.launch.kubernetes.lifecycle.secret import revoke_secret
-from gangline.launch.kubernetes.objects.render_context import END, MANAGED_BY, RUN, collection_path
+from gangline.launch.kubernetes.objects.labels import END, MANAGED_BY, RUN, collection_path, secret_name
+from gangline.launch.kubernetes.objects.render import owned
+from gangline.launch.kubernetes.objects.service_and_secret import empty_secret, secrets_path
 from gangline.launch.kubernetes.state.gang_end import PodEnd, combine_ends, gang_end, pod_end
 from gangline.launch.kubernetes.state.pods import list_pods
 from gangline.launch.kubernetes.state.roots import Root
@@ -171,3 +172,9 @@ def find_final_state(api: KubernetesApi, name: str) -> FinalState | None:
     if list_pods(api, name):
         raise StillRunning(f"gang {name} is stopping; follow it, or cancel it again")
     return close_final_state(api, name, lambda told: told)
+
+
+def revoke_secret(api: KubernetesApi, root: Root) -> None:
+    """Take the values away; the Secret itself goes with its root."""
+    body = owned(empty_secret(root.podset(), job=root.job), root.object)
+    api.replace(f"{secrets_path(api.namespace)}/{secret_name(root.job)}", body)

@@ -1,7 +1,11 @@
-"""From a PodSet to a root that may run, in writes of which each leaves a state that the next submit completes.
+"""Creates a gang's objects in writes of which each leaves a state that the next submit completes.
 
-First the root, suspended and in no queue: it holds nothing. Then what belongs to it, each born with the root as owner,
-so that a root that goes takes all of it along. Then one last write makes the root runnable.
+The root comes first, suspended and in no queue: it holds nothing. Then come the objects that belong to it, each created
+with the root as its owner, so that deleting the root deletes them. One last write makes the root runnable.
+
+The Secret of a gang is written whole, never read, patched or deleted. The response to a PUT shows what was sent; a
+patch responds with all that the Secret holds, and so does a foreground delete: an account that may do one of these may
+read every Secret of the namespace.
 """
 
 import time
@@ -10,10 +14,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gangline.errors import CapacityError
-from gangline.launch.kubernetes.client.api import ApiConflict, ApiRejected, ApiUnavailable, KubernetesApi, Object
+from gangline.launch.kubernetes.client.api import (
+    ApiConflict,
+    ApiQuotaExceeded,
+    ApiRejected,
+    ApiUnavailable,
+    KubernetesApi,
+    Object,
+)
 from gangline.launch.kubernetes.lifecycle.final_state import read_final_state
-from gangline.launch.kubernetes.lifecycle.secret import put_secret
+from gangline.launch.kubernetes.objects.labels import secret_name
 from gangline.launch.kubernetes.objects.render import Rendered, owned, owner_patch
+from gangline.launch.kubernetes.objects.service_and_secret import secret, secrets_path
 from gangline.launch.kubernetes.state.roots import Root, RootKind, find_root, require_same_podset
 from gangline.launch.protocol import Gang, demand_equal
 from gangline.spec.gang.podset import PodSet
@@ -139,3 +151,14 @@ def merged(left: Object, right: Mapping[str, object]) -> Object:
         below = result.get(key)
         result[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
     return result
+
+
+def put_secret(api: KubernetesApi, root: Root, values: Mapping[str, bytes]) -> None:
+    """Give the gang these values, whether it has its Secret already or not."""
+    body = owned(secret(root.podset(), values, job=root.job), root.object)
+    path = secrets_path(api.namespace)
+    try:
+        api.create(path, body)
+    except (ApiConflict, ApiQuotaExceeded, ApiUnavailable):  # what is there already counts in no quota once more
+        if api.replace(f"{path}/{secret_name(root.job)}", body) is None:
+            raise

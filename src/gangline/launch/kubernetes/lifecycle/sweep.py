@@ -7,7 +7,7 @@ from datetime import datetime
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.lifecycle.final_state import FINAL_STATE, final_state_path
-from gangline.launch.kubernetes.objects.render_context import END, GANG, RUN, collection_path
+from gangline.launch.kubernetes.objects.labels import END, GANG, RUN, collection_path
 from gangline.launch.kubernetes.state.pods import pods_path
 from gangline.launch.kubernetes.state.roots import JOB, JOBSET, RUNTIME, TRAINJOB, deletion_options
 from gangline.launch.protocol import Life, SweepResult

@@ -13,12 +13,12 @@ from gangline.errors import (
 )
 from gangline.launch.kubernetes.client.api import KubernetesApi, Object
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
-from gangline.launch.kubernetes.objects.render_context import CONTAINER
+from gangline.launch.kubernetes.objects.labels import CONTAINER
 from gangline.launch.kubernetes.state.pods import is_over, list_pods
 from gangline.launch.kubernetes.state.roots import JOB, Root, find_root
 from gangline.launch.kubernetes.waiting import explain
 from gangline.launch.kubernetes.waiting.evidence import gather_evidence
-from gangline.launch.kubernetes.waiting.wait_reporter import WaitReporter
+from gangline.launch.kubernetes.waiting.explain import WaitReporter
 from gangline.launch.sandbox.module_runner import ModuleResult
 from gangline.spec.gang.one_shot_pod import from_lines
 from gangline.spec.gang.podset import PodSet

@@ -1,36 +1,40 @@
-"""`PodRunner`: runs one module of model code in one pod; what the pod gets is in the store for as long as it runs.
+"""`PodRunner`: runs one module of model code in one pod, and deletes everything it created for it.
 
-The driver needs no right beyond those for gangs. The pod is a gang's, but for its two containers: the first fetches,
-the second runs model code. Only the first one mounts the Secret, which has a URL that reads one object for a while;
-no credential of the site, of the run or of a person is in it. The second has no credential, and no way to get one;
-its network is that of a gang, where the store answers nobody without a credential.
+Code and files are one object of the store while the pod runs. The driver needs no right beyond those for gangs. The pod
+is that of a gang with two containers: the first fetches, the second runs model code. Only the first mounts the Secret,
+a URL that reads one object for a limited time. The second has no credential and no way to get one; its network is that
+of a gang, where the store requires a credential.
 
-Whatever happens, Job, Secret, policy and bundle are deleted; if a driver dies, the Job ends by its deadline and goes
+Job, Secret, policy and bundle are deleted in every case. If a driver dies, the Job ends by its deadline and is deleted
 by its time to live, and a sweep finds the rest by label and prefix.
 """
 
+import hashlib
+import io
+import tarfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from secrets import token_hex
 
-from gangline.errors import ConfigError, GanglineError
+from gangline.errors import ConfigError, GanglineError, IntegrityError
 from gangline.launch.kubernetes.client.api import KubernetesApi, Object
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts, read_facts
 from gangline.launch.kubernetes.lifecycle.cancel import PodDeletion
 from gangline.launch.kubernetes.lifecycle.submit import Submitter
-from gangline.launch.kubernetes.module_runner.bundle import put_bundle, size_bytes
 from gangline.launch.kubernetes.module_runner.pod_result import await_end, read_result
+from gangline.launch.kubernetes.objects.labels import END, ROLE, rfc3339
 from gangline.launch.kubernetes.objects.pod_environment import HOME, SECRETS_FOLDER, USER
 from gangline.launch.kubernetes.objects.render import Rendered, render_as
-from gangline.launch.kubernetes.objects.render_context import END, ROLE, RenderContext, choose_route, rfc3339
+from gangline.launch.kubernetes.objects.render_context import RenderContext, choose_route
 from gangline.launch.kubernetes.state.roots import JOB, deletion_options
 from gangline.launch.sandbox.module_runner import ModuleJob, ModuleResult
 from gangline.spec.config.site import LaunchTable, PodTable
-from gangline.spec.gang.one_shot_pod import BUNDLE_SECONDS, BUNDLES, CodeBundle
+from gangline.spec.gang.one_shot_pod import BUNDLE_SECONDS, BUNDLES, CALL, CODE, FILES, CodeBundle, ModuleCall
 from gangline.spec.gang.podset import PodSet, Resources
-from gangline.storage.objects.protocol import ObjectStore
+from gangline.storage.objects.protocol import ObjectStore, Upload
 
 BUNDLE = "bundle"
 """Name of the secret, and of its file."""
@@ -155,3 +159,65 @@ class PodRunner:
             resources=Resources(cpus=self.pod.cpus, memory_bytes=memory), queue=self.launch.queue,
             deadline_seconds=job.seconds,
         )  # fmt: skip
+
+
+_PART_BYTES = 16 * 2**20
+
+
+def put_bundle(store: ObjectStore, key: str, job: ModuleJob) -> str:
+    """Write it; returns its digest.
+
+    Raises:
+        IntegrityError: A folder holds links or devices.
+        StorageError: The store failed.
+    """
+    call = ModuleCall(
+        module=job.module, arguments=job.arguments, seconds=job.seconds, path=job.path, env=dict(job.env)
+    )  # fmt: skip
+    with store.upload(key) as upload:
+        parts = _Parts(upload)
+        with tarfile.open(fileobj=parts, mode="w|", bufsize=_PART_BYTES) as tar:  # type: ignore[call-overload]  # it writes
+            _add(tar, CALL, call.to_json())
+            if job.code is not None:
+                _add(tar, CODE, job.code)
+            for name, data in job.files.items():
+                _add(tar, f"{FILES}/{name}", data)
+    return parts.digest.hexdigest()
+
+
+def size_bytes(job: ModuleJob) -> int:
+    """Of the files that it is given."""
+    return sum(len(data) if isinstance(data, bytes) else _size(data) for data in job.files.values())
+
+
+class _Parts:
+    """What tarfile writes to, in blocks of `bufsize`."""
+
+    def __init__(self, upload: Upload) -> None:
+        self._upload, self.digest = upload, hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self._upload.part(data)
+        self.digest.update(data)
+        return len(data)
+
+
+def _add(tar: tarfile.TarFile, name: str, data: bytes | Path) -> None:
+    if isinstance(data, Path):
+        tar.add(data.resolve(), name, filter=_plain)
+    else:
+        entry = tarfile.TarInfo(name)
+        entry.size = len(data)
+        tar.addfile(entry, io.BytesIO(data))
+
+
+def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    if not (entry.isfile() or entry.isdir()):
+        raise IntegrityError(f"{entry.name}: wanted a plain file or a folder for a pod, found a link or a device")
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    return entry
+
+
+def _size(path: Path) -> int:
+    return sum(each.stat().st_size for each in (path, *path.rglob("*")) if each.is_file())

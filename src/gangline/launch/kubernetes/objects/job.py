@@ -2,14 +2,9 @@
 
 from gangline.errors import SIGTERM_CODE
 from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.objects.labels import CONTAINER, DISRUPTION, collection_path
 from gangline.launch.kubernetes.objects.pod import pod_template
-from gangline.launch.kubernetes.objects.render_context import (
-    CONTAINER,
-    DISRUPTION,
-    RenderContext,
-    collection_path,
-    metadata,
-)
+from gangline.launch.kubernetes.objects.render_context import RenderContext, metadata
 
 GROUP_VERSION = "batch/v1"
 FINISHED_SECONDS = 3600

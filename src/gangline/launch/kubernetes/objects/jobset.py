@@ -3,8 +3,9 @@
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.cluster.rights import JOBSET
 from gangline.launch.kubernetes.objects.job import FINISHED_SECONDS, job_spec
+from gangline.launch.kubernetes.objects.labels import CHILD, collection_path
 from gangline.launch.kubernetes.objects.pod import pod_template
-from gangline.launch.kubernetes.objects.render_context import CHILD, RenderContext, collection_path, labels, metadata
+from gangline.launch.kubernetes.objects.render_context import RenderContext, labels, metadata
 
 GROUP_VERSION = f"{JOBSET}/v1alpha2"
 

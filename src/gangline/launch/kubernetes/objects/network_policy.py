@@ -9,7 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.objects.render_context import GANG, RenderContext, collection_path, metadata
+from gangline.launch.kubernetes.objects.labels import GANG, collection_path
+from gangline.launch.kubernetes.objects.render_context import RenderContext, metadata
 
 GROUP_VERSION = "networking.k8s.io/v1"
 MONITORING_NAMESPACES = ("monitoring",)

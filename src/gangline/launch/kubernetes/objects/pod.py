@@ -4,6 +4,7 @@ import math
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.objects.labels import CONTAINER, HOSTNAME, PLACEMENT_GATE, POOL, secret_name
 from gangline.launch.kubernetes.objects.pod_environment import (
     CONTROL_PORT,
     HOME,
@@ -13,16 +14,7 @@ from gangline.launch.kubernetes.objects.pod_environment import (
     literal,
     pod_environment,
 )
-from gangline.launch.kubernetes.objects.render_context import (
-    CONTAINER,
-    HOSTNAME,
-    PLACEMENT_GATE,
-    POOL,
-    RenderContext,
-    annotations,
-    labels,
-    secret_name,
-)
+from gangline.launch.kubernetes.objects.render_context import RenderContext, annotations, labels
 
 TMP_BYTES = 2 * 1024**3
 LOST_NODE_SECONDS = 60

@@ -1,7 +1,8 @@
 """The environment of a pod's keeper, the same in every pod of a gang but for its rank among them."""
 
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.objects.render_context import DEADLINE, RenderContext
+from gangline.launch.kubernetes.objects.labels import DEADLINE
+from gangline.launch.kubernetes.objects.render_context import RenderContext
 from gangline.spec.gang.podset import PodSet
 
 RENDEZVOUS_PORT, CONTROL_PORT, READY_PORT = 29_500, 29_501, 29_502

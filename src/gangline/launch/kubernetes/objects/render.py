@@ -15,15 +15,8 @@ from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects import network_policy
 from gangline.launch.kubernetes.objects.job import job, jobs_path
 from gangline.launch.kubernetes.objects.jobset import jobset, jobsets_path
-from gangline.launch.kubernetes.objects.render_context import (
-    GANG,
-    QUEUED,
-    RenderContext,
-    Route,
-    collection_path,
-    owner_reference,
-    rfc3339,
-)
+from gangline.launch.kubernetes.objects.labels import GANG, QUEUED, collection_path, rfc3339
+from gangline.launch.kubernetes.objects.render_context import RenderContext, Route, owner_reference
 from gangline.launch.kubernetes.objects.service_and_secret import secret, service, services_path
 from gangline.launch.kubernetes.objects.trainjob import (
     overriding_trainjob,

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 
 import gangline
@@ -15,16 +15,25 @@ from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.kueue import KueueMetadata, kueue_metadata
+from gangline.launch.kubernetes.objects.labels import (
+    COMMIT,
+    END,
+    GANG,
+    MANAGED_BY,
+    PODSET,
+    PROJECT,
+    ROLE,
+    RUN,
+    SPEC,
+    VERSION,
+    rfc3339,
+)
 from gangline.spec.config.site import LaunchTable, PodTable
 from gangline.spec.gang.podset import PodSet
 
 Route = Literal["gates", "kueue", "none"]
 """Who starts a gang whole: our placer, Kueue, or nobody."""
 
-CONTAINER = "node"
-"""Of every pod; Kubeflow Trainer finds its container by this name."""
-CHILD = "node"
-"""Of the one replicated Job of a JobSet; in the names of its Job and pods."""
 MAX_NAME = 42
 """JobSet's pods are called `<gang>-node-0-<index>-abcde`, and 63 characters is all they have."""
 WAITING_SECONDS = 7 * 86_400.0
@@ -32,20 +41,8 @@ WAITING_SECONDS = 7 * 86_400.0
 LEAST_GRACE_SECONDS, MOST_GRACE_SECONDS = 30, 600
 STOPPING_SECONDS = 10
 """What a keeper has beyond the grace of its ranks, to say how they ended."""
-DEADLINE = "GANGLINE_DEADLINE_SECONDS"
-"""Variable of the keepers: the gang's own time, from their start."""
 STARTING_SECONDS = 1_800
 """Pulling, joining and stopping: what Kubernetes' deadline has beyond that of the keepers, which end in order."""
-
-RUN, GANG, PROJECT = "gangline/run", "gangline/gang", "gangline/project"
-COMMIT, ROLE, MANAGED_BY = "gangline/commit", "gangline/role", "app.kubernetes.io/managed-by"
-PODSET, SPEC, END, VERSION = "gangline/podset", "gangline/spec", "gangline/end", "gangline/version"
-WAITS, QUEUED, SERVERS, CANCELLED = "gangline/waits", "gangline/queued", "gangline/servers", "gangline/cancelled"
-PLACEMENT_GATE = "gangline/placement"
-POOL = "gangline/pool"
-"""Label and taint of the servers of a pool."""
-HOSTNAME = "kubernetes.io/hostname"
-"""Label of a server: its name, by which pods are sent there."""
 
 _RFC_1035 = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 
@@ -172,21 +169,6 @@ def owner_reference(owner: Object) -> Object:
     }
 
 
-def secret_name(job: str) -> str:
-    """Of the one Secret that pods of this Job may mount; `manifests/base/cluster/admission.yaml` holds them to it."""
-    return f"{job}.gang"
-
-
-def collection_path(group_version: str, plural: str, namespace: str) -> str:
-    """Path of a namespaced collection; core ones are `v1`."""
-    root = "api" if group_version == "v1" else "apis"
-    return f"/{root}/{group_version}/namespaces/{namespace}/{plural}"
-
-
-def rfc3339(time: datetime) -> str:
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def choose_route(podset: PodSet, launch: LaunchTable, facts: ClusterFacts) -> Route:
     """The site's word, else what the cluster can do: several pods are never left to the plain scheduler.
 
@@ -205,7 +187,3 @@ def choose_route(podset: PodSet, launch: LaunchTable, facts: ClusterFacts) -> Ro
     if podset.queue or (facts.topologies and facts.queues):
         return "kueue"
     return "gates" if podset.num_nodes > 1 else "none"
-
-
-DISRUPTION = "DisruptionTarget"
-"""Condition of a pod that the platform took: its end is not its own fault."""

@@ -5,15 +5,9 @@ from collections.abc import Mapping
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.objects.labels import GANG, collection_path, secret_name
 from gangline.launch.kubernetes.objects.pod_environment import CONTROL_PORT, RENDEZVOUS_PORT
-from gangline.launch.kubernetes.objects.render_context import (
-    GANG,
-    RenderContext,
-    collection_path,
-    labels,
-    metadata,
-    secret_name,
-)
+from gangline.launch.kubernetes.objects.render_context import RenderContext, labels, metadata
 from gangline.spec.gang.podset import PodSet
 
 

@@ -11,16 +11,9 @@ from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.cluster.facts import TrainerSpelling
 from gangline.launch.kubernetes.cluster.rights import TRAINER
 from gangline.launch.kubernetes.objects.jobset import job_of, jobset_spec
+from gangline.launch.kubernetes.objects.labels import CHILD, MANAGED_BY, collection_path
 from gangline.launch.kubernetes.objects.pod import pod_template
-from gangline.launch.kubernetes.objects.render_context import (
-    CHILD,
-    MANAGED_BY,
-    MOST_GRACE_SECONDS,
-    RenderContext,
-    collection_path,
-    labels,
-    metadata,
-)
+from gangline.launch.kubernetes.objects.render_context import MOST_GRACE_SECONDS, RenderContext, labels, metadata
 
 GROUP_VERSION = f"{TRAINER}/v1alpha1"
 ANCESTOR = {f"{TRAINER}/trainjob-ancestor-step": "trainer"}

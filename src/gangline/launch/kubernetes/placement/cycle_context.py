@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Literal
 
 from gangline.launch.kubernetes.client.api import KubernetesApi
-from gangline.launch.kubernetes.objects.render_context import HOSTNAME, WAITS
+from gangline.launch.kubernetes.objects.labels import HOSTNAME, WAITS
 from gangline.launch.kubernetes.placement.gang_pods import GangPods, by_rank
 from gangline.launch.kubernetes.placement.ledger import PlacementLedger, Reservation, write_ledger
 from gangline.launch.kubernetes.placement.pool_state import PoolState, read_pool_state

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from gangline.launch.kubernetes.client.api import ApiConflict, KubernetesApi, Object
-from gangline.launch.kubernetes.objects.render_context import HOSTNAME, PLACEMENT_GATE
+from gangline.launch.kubernetes.objects.labels import HOSTNAME, PLACEMENT_GATE
 from gangline.launch.kubernetes.placement.queued_gangs import PLACED
 from gangline.launch.kubernetes.state.pods import is_living, node_rank, phase, pods_path, true_condition
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gangline.errors import IntegrityError
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.objects.render_context import SPEC
+from gangline.launch.kubernetes.objects.labels import SPEC
 from gangline.launch.kubernetes.placement.resources import Amounts, pod_needs
 from gangline.spec.gang.podset import PodSet
 

@@ -11,7 +11,7 @@ from typing import Any
 from gangline.launch.kubernetes.client.api import KubernetesApi, Object
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.kueue import GROUP, QUEUE_NAME
-from gangline.launch.kubernetes.objects.render_context import HOSTNAME, collection_path
+from gangline.launch.kubernetes.objects.labels import HOSTNAME, collection_path
 from gangline.launch.kubernetes.state.pods import true_condition
 from gangline.launch.kubernetes.state.roots import Root
 from gangline.spec.gang.podset import PlacedServer, Placement

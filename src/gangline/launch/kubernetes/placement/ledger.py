@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from gangline.errors import CapacityError, IntegrityError
 from gangline.launch.kubernetes.client.api import ApiConflict, KubernetesApi, Object
-from gangline.launch.kubernetes.objects.render_context import MANAGED_BY, POOL, ROLE
+from gangline.launch.kubernetes.objects.labels import MANAGED_BY, POOL, ROLE
 from gangline.launch.kubernetes.placement.resources import Amounts, add, subtract
 from gangline.spec.codec import canonical, from_json
 from gangline.units import format_bytes

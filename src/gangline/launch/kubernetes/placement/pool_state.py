@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
-from gangline.launch.kubernetes.objects.render_context import GANG
+from gangline.launch.kubernetes.objects.labels import GANG
 from gangline.launch.kubernetes.placement.gang_request import GangRequest
 from gangline.launch.kubernetes.placement.ledger import PlacementLedger, Reservation
 from gangline.launch.kubernetes.placement.queued_gangs import read_time

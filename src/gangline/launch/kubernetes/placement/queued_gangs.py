@@ -1,13 +1,14 @@
-"""Gangs that wait for the placer: their roots, what they request, and earlier refusals. Writes nothing."""
+"""Queued gangs: their roots, what they request, earlier refusals, and the order in which they start. Writes nothing."""
 
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from gangline.errors import IntegrityError
 from gangline.launch.kubernetes.client.api import KubernetesApi, Object
-from gangline.launch.kubernetes.objects.render_context import MANAGED_BY, QUEUED
+from gangline.launch.kubernetes.objects.labels import MANAGED_BY, QUEUED
 from gangline.launch.kubernetes.placement.gang_request import GangRequest, wanted
 from gangline.launch.kubernetes.state.roots import JOB, JOBSET, RUNTIME, TRAINJOB, Root, RootKind
 from gangline.spec.codec import from_json
@@ -145,3 +146,35 @@ def read_time(text: str) -> datetime:
     except ValueError:
         return datetime.fromtimestamp(0, UTC)
     return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+class QueueOrder:
+    """Order of waiting gangs: by priority, then the project that holds the fewest servers, then age.
+
+    A project that queues a hundred gangs does not delay other projects. Iterating gives each waiting gang once; what
+    starts in the meantime counts for those that follow.
+    """
+
+    def __init__(self, waiting: Iterable[QueuedGang], holding: Iterable[QueuedGang]) -> None:
+        """Both of one pool; `holding` are the gangs that have servers."""
+        self._held: Counter[str] = Counter()
+        for gang in holding:
+            self.charge(gang)
+        self._queues: dict[str, deque[QueuedGang]] = {}
+        for gang in sorted(waiting, key=lambda each: each.turn):
+            self._queues.setdefault(gang.wanted.project, deque()).append(gang)
+
+    def charge(self, gang: QueuedGang) -> None:
+        """Its project holds this much more."""
+        self._held[gang.wanted.project] += gang.wanted.num_pods * gang.wanted.devices_per_pod
+
+    def __iter__(self) -> Iterator[QueuedGang]:
+        while self._queues:
+            project = min(self._queues, key=self._place)
+            yield self._queues[project].popleft()
+            if not self._queues[project]:
+                del self._queues[project]
+
+    def _place(self, project: str) -> tuple[int, int, datetime, str]:
+        priority, queued, name = self._queues[project][0].turn
+        return priority, self._held[project], queued, name

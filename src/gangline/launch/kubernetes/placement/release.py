@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.objects.render_context import HOSTNAME, SERVERS, WAITS
+from gangline.launch.kubernetes.objects.labels import HOSTNAME, SERVERS, WAITS
 from gangline.launch.kubernetes.placement.cycle_context import CycleContext
 from gangline.launch.kubernetes.placement.gang_pods import GangPods, is_bound, open_gates
 from gangline.launch.kubernetes.placement.ledger import Reservation

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
-from gangline.launch.kubernetes.objects.render_context import GANG, HOSTNAME, POOL
+from gangline.launch.kubernetes.objects.labels import GANG, HOSTNAME, POOL
 from gangline.launch.kubernetes.placement.resources import Amounts, add, pod_needs, read_amounts, subtract
 from gangline.launch.kubernetes.placement.topology import LEAVES, Location, NodeLabels, locate
 from gangline.launch.kubernetes.state.pods import is_over

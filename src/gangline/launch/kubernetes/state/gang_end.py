@@ -20,7 +20,7 @@ from gangline.errors import (
     retry_class,
 )
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.objects.render_context import CONTAINER, DISRUPTION
+from gangline.launch.kubernetes.objects.labels import CONTAINER, DISRUPTION
 from gangline.launch.kubernetes.state.pods import is_over, node_rank, phase, true_condition
 from gangline.launch.kubernetes.state.roots import Root
 from gangline.spec.gang.pod_output import from_message

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gangline.launch.kubernetes.client.api import KubernetesApi, Object
-from gangline.launch.kubernetes.objects.render_context import GANG, collection_path
+from gangline.launch.kubernetes.objects.labels import GANG, collection_path
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 

@@ -6,8 +6,8 @@ from gangline.errors import IntegrityError
 from gangline.launch.kubernetes.client.api import KubernetesApi, Object
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects import job, jobset, trainjob
+from gangline.launch.kubernetes.objects.labels import CANCELLED, PODSET, SERVERS, SPEC, collection_path
 from gangline.launch.kubernetes.objects.render import choose_root
-from gangline.launch.kubernetes.objects.render_context import CANCELLED, PODSET, SERVERS, SPEC, collection_path
 from gangline.launch.kubernetes.state.pods import true_condition
 from gangline.launch.protocol import demand_equal
 from gangline.spec.config.site import LaunchTable

@@ -1,4 +1,4 @@
-"""Containers that cannot be made: secrets, users, volumes, sandboxes."""
+"""Waiting reasons of containers: images that cannot be pulled; secrets, volumes and networks that are missing."""
 
 import re
 
@@ -66,3 +66,103 @@ def _last_line(text: str) -> str:
     """Mounts say at the end what was wrong."""
     _, output, said = text.rpartition("Output: ")
     return said if output else text.partition("rpc error: ")[2].partition("desc = ")[2] or text
+
+
+_PULL_REASONS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
+
+
+_IMAGE = re.compile(r'image (?:name )?"([^"]+)"')
+
+
+_GONE_SECONDS = 60.0
+"""A push may be on its way."""
+
+
+_USELESS = (
+    (re.compile(r"403 Forbidden|denied|DENIED"), "forbidden", "the registry forbids it; see pod.pull_secrets"),
+    (re.compile(r"401 Unauthorized|authorization failed|no basic auth"), "forbidden",
+     "the registry wants credentials; see pod.pull_secrets"),
+    (re.compile(r"not found|NotFound|manifest unknown|does not exist"), "not-found", "the registry does not have it"),
+)  # fmt: skip
+
+
+_NOT_PULLED = (
+    (re.compile(r"no space left|disk quota"), "no-space", "the server has no space for it", "make room there"),
+    (re.compile(r"429 |toomanyrequests|Too Many Requests"), "slow", "the registry asks to come back later", ""),
+    (re.compile(r"no such host|server misbehaving|connection refused|i/o timeout|deadline exceeded|no route to host|"
+                r"connection reset|TLS handshake|EOF"),
+     "unreachable", "the server cannot reach the registry", "see its network, or the registry in registry.base"),
+    (re.compile(r"x509|certificate"), "untrusted",
+     "the server does not trust the registry's certificate", "its containerd must know who signed it"),
+    (re.compile(r"\b5\d\d [A-Z]"), "broken", "the registry has an error of its own", "ask who runs it"),
+)  # fmt: skip
+
+
+def useless(seen: Snapshot) -> WaitingReason | None:
+    """An image that nobody can pull until somebody changes something."""
+    for pod, waits in seen.waiting_containers():
+        reason, text = waits.get("reason"), str(waits.get("message") or "")
+        image = _image(text, pod)
+        if reason == "InvalidImageName":
+            sentence = f"image {image}: no name of an image"
+            return WaitingReason(kind="image-invalid", sentence=sentence, raw=text, final_after_seconds=0.0)
+        if reason == "ErrImageNeverPull":
+            sentence = f'image {image}: not on {_server(pod)}, and pod.pull = "Never" forbids to fetch it'
+            return WaitingReason(kind="image-never", sentence=sentence, raw=text, final_after_seconds=_GONE_SECONDS)
+        if reason in _PULL_REASONS and not any(pattern.search(text) for pattern, *_ in _NOT_PULLED):
+            for pattern, kind, words in _USELESS:
+                if pattern.search(text):
+                    return WaitingReason(
+                        kind=f"image-{kind}",
+                        sentence=f"image {image}: {words}",
+                        raw=text,
+                        final_after_seconds=_GONE_SECONDS,
+                    )
+    return None
+
+
+def not_pulled(seen: Snapshot) -> WaitingReason | None:
+    """An image that may come yet: the kubelet goes on trying."""
+    for pod, waits in seen.waiting_containers():
+        text = str(waits.get("message") or "")
+        if waits.get("reason") not in _PULL_REASONS or not text:
+            continue
+        image = _image(text, pod)
+        for pattern, kind, words, advice in _NOT_PULLED:
+            if pattern.search(text):
+                sentence = f"image {image}: {words}, still trying{'; ' if advice else ''}{advice}"
+                return WaitingReason(kind=f"image-{kind}", sentence=sentence, raw=text)
+        cause = one_line(text.rpartition("failed to ")[2] or text)
+        return WaitingReason(kind="image", sentence=f"image {image}: cannot be pulled, still trying: {cause}", raw=text)
+    return None
+
+
+def pulling(seen: Snapshot) -> WaitingReason | None:
+    """Servers that fetch it at this moment."""
+    events = seen.recent_events("Pulling", "Pulled")
+    last = {event["involvedObject"].get("uid"): event for event in events}
+    mine = {pod["metadata"]["uid"]: pod for pod in seen.pods}
+    waits = {pod["metadata"]["uid"] for pod, _ in seen.waiting_containers()}
+    busy = [uid for uid, event in last.items() if uid in waits and event.get("reason") == "Pulling"]
+    if not busy:
+        return None
+    have = len(mine) - len(waits) + sum(last[uid].get("reason") == "Pulled" for uid in waits if uid in last)
+    image = _image(str(last[busy[0]].get("message", "")), mine[busy[0]])
+    return WaitingReason(
+        kind="pulling",
+        sentence=f"image {image}: {have} of {seen.num_nodes} pods have it",
+        raw=str(last[busy[0]].get("message", "")),
+    )
+
+
+def _image(text: str, pod: dict[str, object]) -> str:
+    if found := _IMAGE.search(text):
+        return found[1]
+    spec = pod.get("spec")
+    containers = spec.get("containers") if isinstance(spec, dict) else None
+    return str(containers[0].get("image", "?")) if containers else "?"
+
+
+def _server(pod: dict[str, object]) -> str:
+    spec = pod.get("spec")
+    return str(spec.get("nodeName", "its server")) if isinstance(spec, dict) else "its server"

@@ -10,7 +10,7 @@ from gangline.launch.kubernetes.client.api import ApiUnavailable, KubernetesApi,
 from gangline.launch.kubernetes.client.object_cache import trim_pod
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.kueue import GROUP
-from gangline.launch.kubernetes.objects.render_context import GANG, collection_path
+from gangline.launch.kubernetes.objects.labels import GANG, collection_path
 from gangline.launch.kubernetes.placement.kueue_admission import kueue_version, read_workload
 from gangline.launch.kubernetes.state.pods import is_ready, phase, pods_path
 from gangline.launch.kubernetes.state.roots import Root

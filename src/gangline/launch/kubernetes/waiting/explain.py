@@ -1,22 +1,26 @@
-"""The one sentence: the gravest thing that any part of the cluster says of a gang that does not run yet."""
+"""Explains in one sentence why a gang does not run yet, and reports the sentence to a follower when it changes.
 
+`explain` asks every part of the cluster in the order of gravity and takes the first answer.
+"""
+
+import time
 from collections.abc import Callable
 
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.objects.render_context import GANG, QUEUED, WAITS
+from gangline.launch.kubernetes.objects.labels import GANG, QUEUED, WAITS
 from gangline.launch.kubernetes.state.pods import phase, true_condition
-from gangline.launch.kubernetes.waiting import admission, containers, images, kueue, scheduler, servers
+from gangline.launch.kubernetes.waiting import admission, containers, kueue, scheduler
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, counted, one_line
 
 _GRAVEST_FIRST: tuple[Callable[[Snapshot], WaitingReason | None], ...] = (
     admission.refused,
-    images.useless,
+    containers.useless,
     containers.misconfigured,
     kueue.impossible,
     admission.no_jobset,
-    servers.silent,
+    scheduler.silent,
     containers.not_made,
-    images.not_pulled,
+    containers.not_pulled,
     scheduler.unschedulable,
     admission.quota_used,
     kueue.queued,
@@ -46,7 +50,7 @@ def _on_its_way(seen: Snapshot) -> WaitingReason:
         return WaitingReason(kind="placing", sentence=f"being placed: {placed} of {seen.num_nodes} pods have a server")
     if len(seen.pods) < seen.num_nodes:
         return WaitingReason(kind="creating", sentence=f"{len(seen.pods)} of {seen.num_nodes} pods are made")
-    return images.pulling(seen) or _starting(seen)
+    return containers.pulling(seen) or _starting(seen)
 
 
 def _suspended(seen: Snapshot) -> WaitingReason:
@@ -67,3 +71,57 @@ def _starting(seen: Snapshot) -> WaitingReason:
     gang, namespace = (metadata.get("labels") or {}).get(GANG, "NAME"), metadata.get("namespace", "NAMESPACE")
     look = f"kubectl -n {namespace} logs -l {GANG}={gang} shows what they do"
     return WaitingReason(kind="joining", sentence=f"all pods run; ranks of {waits} have not joined yet; {look}")
+
+
+LOOK_SECONDS = 3.0
+"""How often the reason is asked for."""
+
+
+SAID_SECONDS = 10.0
+"""How often another one is told at most."""
+
+
+class WaitReporter:
+    """One sentence at a time."""
+
+    def __init__(self) -> None:
+        self.sentence = ""
+        """As it was last told."""
+        self._now: WaitingReason | None = None
+        self._looked = self._said = float("-inf")
+        self._hopeless_at = float("inf")
+
+    @property
+    def is_due(self) -> bool:
+        return time.monotonic() - self._looked >= LOOK_SECONDS
+
+    @property
+    def is_hopeless(self) -> bool:
+        """What will not go away by itself has lasted for as long as it may."""
+        return time.monotonic() >= self._hopeless_at
+
+    @property
+    def reason(self) -> str:
+        """As it was last seen."""
+        return "no reason is known" if self._now is None else self._now.sentence
+
+    def take(self, waiting: WaitingReason | None) -> None:
+        self._looked = time.monotonic()
+        if waiting is None or waiting.final_after_seconds is None:
+            self._hopeless_at = float("inf")
+        elif self._now is None or self._now.kind != waiting.kind or self._hopeless_at == float("inf"):
+            self._hopeless_at = self._looked + waiting.final_after_seconds
+        self._now = waiting
+
+    def news(self) -> WaitingReason | None:
+        """What is to be told now; a last word is told at once."""
+        if self._now is None or self._now.sentence == self.sentence:
+            return None
+        if time.monotonic() - self._said < SAID_SECONDS and not self.is_hopeless:
+            return None
+        self.sentence, self._said = self._now.sentence, time.monotonic()
+        return self._now
+
+    def clear(self) -> None:
+        """It does not wait any more."""
+        self.sentence, self._now, self._hopeless_at = "", None, float("inf")

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.objects.render_context import CONTAINER, DEADLINE, END, GANG, STARTING_SECONDS, rfc3339
+from gangline.launch.kubernetes.objects.labels import CONTAINER, DEADLINE, END, GANG, rfc3339
+from gangline.launch.kubernetes.objects.render_context import STARTING_SECONDS
 from gangline.launch.kubernetes.placement.resources import add, as_text, pod_needs
 from gangline.launch.kubernetes.state.pods import is_over
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, read_time

@@ -1,11 +1,16 @@
-"""What the scheduler says of pods that fit nowhere. Numbers are read from its words; unknown words are passed on."""
+"""Waiting reasons of scheduling: pods that fit on no server, and servers that do not respond.
+
+Numbers are read from the scheduler's message; unknown messages are passed on.
+"""
 
 import re
+from datetime import timedelta
 
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.placement.resources import as_text, pod_needs
+from gangline.launch.kubernetes.state.pods import true_condition
 from gangline.launch.kubernetes.waiting.holders import holders
-from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, counted, one_line
+from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, counted, one_line, read_time
 
 _AVAILABLE = re.compile(r"(\d+)/(\d+) nodes are available: (.*)", re.DOTALL)
 _CLAUSE = re.compile(r"(\d+) (.+)", re.DOTALL)
@@ -100,3 +105,39 @@ def _needs(pod: Object, lacking: list[str]) -> str:
     needs = pod_needs(pod.get("spec") or {})
     told = [as_text(name, needs[name]) for name in lacking if needs.get(name)]
     return f" of {' and '.join(told)}" if told else ""
+
+
+REPLACED_AFTER = timedelta(seconds=60)
+"""Toleration of pods for a server that is not ready."""
+
+
+_PRESSURES = {"MemoryPressure": "memory", "DiskPressure": "disk", "PIDPressure": "processes"}
+
+
+def silent(seen: Snapshot) -> WaitingReason | None:
+    """A server with a pod of ours that is not there, or short of something."""
+    mine = {(pod.get("spec") or {}).get("nodeName") for pod in seen.pods}
+    for node in seen.nodes:
+        name = node["metadata"]["name"]
+        if name not in mine:
+            continue
+        for each in (node.get("status") or {}).get("conditions") or ():
+            if each.get("type") == "Ready" and each.get("status") != "True":
+                return _not_ready(name, each)
+        for kind, what in _PRESSURES.items():
+            if pressed := true_condition(node, kind):
+                sentence = f"server {name} is short of {what}, the pod may be evicted"
+                return WaitingReason(kind="pressure", sentence=sentence, raw=str(pressed.get("message", "")))
+    return None
+
+
+def _not_ready(name: str, condition: dict[str, object]) -> WaitingReason:
+    since = read_time(condition.get("lastTransitionTime"))
+    says = "silent" if condition.get("status") == "Unknown" else "not ready"
+    sentence = f"server {name} is {says}"
+    until = ""
+    if since is not None:
+        replaced = since + REPLACED_AFTER
+        until = replaced.isoformat(timespec="seconds")
+        sentence += f" since {since:%H:%M:%S} UTC, its pod is replaced from {replaced:%H:%M:%S} on"
+    return WaitingReason(kind="server", sentence=sentence, until=until, raw=str(condition.get("message", "")))

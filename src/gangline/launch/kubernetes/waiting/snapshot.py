@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.objects.render_context import CONTAINER
+from gangline.launch.kubernetes.objects.labels import CONTAINER
 from gangline.launch.kubernetes.state.pods import is_ready, phase
 
 EVENTS_LAST = timedelta(minutes=15)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gangline.launch.kubernetes.client.resource_path import parse_path
+from gangline.launch.kubernetes.client.api import parse_path
 
 
 @pytest.mark.parametrize(
