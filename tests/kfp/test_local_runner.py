@@ -241,12 +241,12 @@ def test_what_a_task_tells_is_passed_on_once_and_never_by_half(tmp_path):
 PROGRAM = """\
 import json, sys
 from pathlib import Path
-from gangline.cli.view.run_view import attended
+from gangline.cli.view.run_view import attended_view
 from gangline.cli.view.jsonlines import JsonView
 from gangline.kfp.driver import drive
 from gangline.spec.config.site import Site
 repo, environ = json.loads(sys.argv[1])
-with attended(JsonView()) as view:
+with attended_view(JsonView()) as view:
     drive(Path(repo), driving="kfp-local", site=Site(), environ=environ, observer=view)
 """
 

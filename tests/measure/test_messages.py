@@ -24,7 +24,7 @@ from pathlib import Path
 from torch.distributed._tools.fake_collectives import CollectiveOp, collective_ops, sync_ops
 from gangline.spec.codec import canonical
 from gangline.spec.plan import Plan
-from gangline.measure import track
+from gangline.measure import memory_run
 from gangline.measure.model_profile import trace
 from gangline.measure.sample import sample_of
 from gangline.train.task import load_task
@@ -33,7 +33,7 @@ INPUTS = {"_allgather_base_": ("all_gather", 0), "_reduce_scatter_base_": ("redu
           "reduce_scatter_tensor": ("reduce_scatter", 0), "alltoall_base_": ("all_to_all", 1),
           "all_to_all_single": ("all_to_all", 0)}
 
-class Counting(track.Held):
+class Counting(memory_run.LiveMemory):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.name().partition("::")[2]
         if name in INPUTS and CollectiveOp.get_process_group(func, args).size() > 1:
@@ -41,13 +41,13 @@ class Counting(track.Held):
             sent.append([kind, args[place].nbytes])
         return super().__torch_dispatch__(func, types, args, kwargs)
 
-track.Held = Counting
+memory_run.LiveMemory = Counting
 sys.path.insert(0, ".")
 task = load_task("model:ByteExperts")
 plans, found = [Plan.from_json(Path(each).read_bytes()) for each in sys.argv[1:]], []
 for plan in plans:
     sent = []
-    track.peak_of(task, plan, 0)
+    memory_run.peak_of(task, plan, 0)
     found.append(sent)
 options = plans[0].model
 followed = trace(task, task.build_model(options), sample_of(task, options), "fp32")

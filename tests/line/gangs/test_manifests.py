@@ -24,7 +24,7 @@ SITE = Site(
 @pytest.fixture
 def record(tmp_path, monkeypatch):
     store, plan = FarStore(tmp_path / "store"), plan_of(4)
-    monkeypatch.setattr(manifests.runs, "open_site_store", lambda *_: store)
+    monkeypatch.setattr(manifests.site_paths, "open_site_store", lambda *_: store)
     base = planned(procs=2)
     stages = base.stages | {
         "resolve": StageInfo(state="done", outputs={"line": put_blob(store, canonical(line_of(4)))}),

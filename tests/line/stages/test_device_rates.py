@@ -11,6 +11,7 @@ from gangline.line.stages.measured_history import MeasuredHistory
 from gangline.line.stages.model_inspection import ModelInspection
 from gangline.line.stages.planning import make_choice
 from gangline.spec.devices import Exchange, Rates
+from gangline.storage import site_paths
 
 
 def ask(tmp_path, *, inventory=None, profile=TRACED, said=None, **train):
@@ -50,11 +51,11 @@ def test_another_processor_or_precision_is_asked_anew(tmp_path, monkeypatch):
 
 def test_they_are_kept_for_the_user_where_one_is_known(tmp_path, monkeypatch):
     monkeypatch.delenv("GANGLINE_CACHE")
-    assert device_rates.cache_folder({"XDG_CACHE_HOME": "/x", "HOME": "/h"}, tmp_path).as_posix() == "/x/gangline"
-    assert device_rates.cache_folder({"HOME": "/h"}, tmp_path).as_posix() == "/h/.cache/gangline"
-    assert device_rates.cache_folder({}, tmp_path) == tmp_path / "cache"
+    assert site_paths.cache_folder({"XDG_CACHE_HOME": "/x", "HOME": "/h"}, tmp_path).as_posix() == "/x/gangline"
+    assert site_paths.cache_folder({"HOME": "/h"}, tmp_path).as_posix() == "/h/.cache/gangline"
+    assert site_paths.cache_folder({}, tmp_path) == tmp_path / "cache"
     monkeypatch.setenv("GANGLINE_CACHE", "/own")
-    assert device_rates.cache_folder({"HOME": "/h"}, tmp_path).as_posix() == "/own"
+    assert site_paths.cache_folder({"HOME": "/h"}, tmp_path).as_posix() == "/own"
 
 
 def test_what_is_kept_and_cannot_be_read_is_measured_again(tmp_path, monkeypatch):
