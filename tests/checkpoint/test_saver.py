@@ -12,9 +12,9 @@ from tests.checkpoint.small import KEY, PREFIX, Wrapped, saver, step, trained
 from gangline.checkpoint.format.commit import Latest, StaleGeneration, claim, read_latest
 from gangline.checkpoint.format.manifest import list_checkpoints
 from gangline.checkpoint.format.stored_tensors import stored_digests
+from gangline.checkpoint.host_tensors import Staging
 from gangline.checkpoint.loader import load
 from gangline.checkpoint.pending_save import SaveWriter
-from gangline.checkpoint.staging import Staging
 from gangline.checkpoint.state import tensor_digests
 from gangline.errors import ConfigError, LostPeerError, StorageError
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from gangline.checkpoint import dcp
 from gangline.checkpoint.copy_transfer import FileTransfer, transfer_files
+from gangline.checkpoint.dcp import StagedSavePlanner
 from gangline.checkpoint.format.blocks import BlockCache, VerifiedFile, send_blocks
 from gangline.checkpoint.format.manifest import (
     MANIFEST,
@@ -15,9 +16,9 @@ from gangline.checkpoint.format.manifest import (
     sign_manifest,
     verify_manifest,
 )
+from gangline.checkpoint.host_tensors import StagedTensor
 from gangline.checkpoint.node_copies import NodeCopies
 from gangline.checkpoint.peers import Peers
-from gangline.checkpoint.planners import StagedSavePlanner, StagedTensor
 from gangline.checkpoint.writer import CheckpointWriter, Destination
 from gangline.errors import StorageError
 from gangline.storage.objects.protocol import ObjectStore

@@ -14,17 +14,16 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from gangline.checkpoint import dcp
+from gangline.checkpoint.dcp import StrictLoadPlanner
 from gangline.checkpoint.format.folder import CheckpointFolder, CheckpointState
 from gangline.checkpoint.format.index import EXTRA, MODEL, OPTIMIZER, RANKS, Index, StoredTensor, own_head
 from gangline.checkpoint.format.manifest import MANIFEST, Manifest, RefusedCheckpoint, list_checkpoints
+from gangline.checkpoint.host_tensors import DTYPES, local_chunk
 from gangline.checkpoint.node_copies import NodeCopies
 from gangline.checkpoint.peers import Peers
-from gangline.checkpoint.planners import StrictLoadPlanner
 from gangline.checkpoint.reader import CheckpointReader
 from gangline.checkpoint.sources import CheckpointSource, CopiedCheckpoint, StoredCheckpoint, find_copies
-from gangline.checkpoint.staging import local_chunk
 from gangline.checkpoint.state import LiveState, initialise_optimizer, live_state, restore_numbers
-from gangline.checkpoint.tensor_bytes import DTYPES
 from gangline.errors import IntegrityError, StorageError
 from gangline.storage.objects.protocol import ObjectStore
 

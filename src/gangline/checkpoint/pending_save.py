@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 
 from gangline.checkpoint import dcp
 from gangline.checkpoint.copy_save import CopyMaker, CopyWriter
+from gangline.checkpoint.dcp import StagedSavePlanner
 from gangline.checkpoint.format import retention
 from gangline.checkpoint.format.manifest import Manifest
+from gangline.checkpoint.host_tensors import StagedTensor
 from gangline.checkpoint.node_copies import NodeCopies
 from gangline.checkpoint.peers import Peers
-from gangline.checkpoint.planners import StagedSavePlanner, StagedTensor
 from gangline.checkpoint.state import Numbers
 from gangline.checkpoint.writer import CheckpointWriter, Destination
 from gangline.errors import StorageError

@@ -21,7 +21,7 @@ from gangline.checkpoint.format.block_reads import ReadTarget, fill
 from gangline.checkpoint.format.folder import CheckpointFolder
 from gangline.checkpoint.format.index import Index, StoredTensor
 from gangline.checkpoint.format.safetensors import tensor_bytes
-from gangline.checkpoint.tensor_bytes import DTYPES, writable
+from gangline.checkpoint.host_tensors import DTYPES, writable
 
 _SCRATCH_BYTES = 256 * 2**20
 """Of host copies at a time; one that is larger stands alone."""

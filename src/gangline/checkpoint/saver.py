@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from gangline.checkpoint.format.index import EXTRA, own_head
 from gangline.checkpoint.format.manifest import checkpoint_folder
+from gangline.checkpoint.host_tensors import Staging
 from gangline.checkpoint.node_copies import NodeCopies
 from gangline.checkpoint.peers import Peers
 from gangline.checkpoint.pending_save import PendingSave, SaveReport, SaveWriter
-from gangline.checkpoint.staging import Staging
 from gangline.checkpoint.state import live_state
 from gangline.checkpoint.writer import Destination
 from gangline.errors import ConfigError, GanglineError, LostPeerError, StorageError

@@ -14,8 +14,8 @@ from torch.distributed.tensor import DTensor
 
 from gangline.checkpoint.format.index import MODEL, OPTIMIZER
 from gangline.checkpoint.format.manifest import RefusedCheckpoint
+from gangline.checkpoint.host_tensors import as_bytes
 from gangline.checkpoint.peers import Peers
-from gangline.checkpoint.tensor_bytes import as_bytes
 from gangline.errors import ConfigError
 
 Numbers = dict[str, Any]

@@ -12,14 +12,14 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
+from gangline.checkpoint.dcp import StagedSavePlanner
 from gangline.checkpoint.format.blocks import write_file
 from gangline.checkpoint.format.commit import advance, claim, seal
 from gangline.checkpoint.format.folder import CheckpointState
 from gangline.checkpoint.format.index import Chunk, Index, StoredTensor, chunk_key
 from gangline.checkpoint.format.manifest import FileEntry, Manifest, checkpoint_folder
 from gangline.checkpoint.format.safetensors import header_bytes
-from gangline.checkpoint.planners import StagedSavePlanner
-from gangline.checkpoint.tensor_bytes import NAMES, flat_bytes, in_blocks
+from gangline.checkpoint.host_tensors import NAMES, flat_bytes, in_blocks
 from gangline.spec.codec import canonical
 from gangline.storage.objects.protocol import ObjectStore
 

@@ -28,12 +28,11 @@ from torch import nn
 from gangline.errors import ConfigError, GanglineError, TrainingError
 from gangline.measure.model_traces import raised, traces_of
 from gangline.train.loop.learning_rate import check_function
-from gangline.train.parallel.blocks import find_blocks
 from gangline.train.parallel.call_order import require_no_skips
 from gangline.train.parallel.chunked_loss import require_head
 from gangline.train.parallel.context_parallel import require_sequences
-from gangline.train.parallel.embed_and_head import find_embed_and_head
 from gangline.train.parallel.expert_parallel import common_experts, find_experts
+from gangline.train.parallel.model_parts import find_blocks, find_embed_and_head
 from gangline.train.parallel.model_requirements import require_shardable
 from gangline.train.parallel.tensor_rules import common_degree
 from gangline.train.runtime.initialization import Initializer

@@ -3,6 +3,8 @@
 Events of steps may be buffered briefly; all others are written at once, together with those before them.
 """
 
+import json
+import math
 import os
 import re
 import time
@@ -14,7 +16,59 @@ from gangline.keeper.ipc.environment import RankEnvironment
 from gangline.keeper.ipc.gang_inputs import secret_values
 from gangline.sanitize import conceal
 from gangline.spec.plan import Plan
-from gangline.train.account.json_lines import LineFile
+
+FLUSH_SECONDS = 1.0
+
+
+FLUSH_LINES = 10
+
+
+_ENCODER = json.JSONEncoder(allow_nan=False)
+
+
+class LineFile:
+    """Appends; what is flushed outlives the process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab", buffering=0)
+        self._lines: list[str] = []
+        self._flushed = time.monotonic()
+
+    def add(self, entry: dict[str, Any], *, now: bool = False) -> None:
+        """Add one line, `now` with all that wait; numbers that are not finite become null, for JSON has none."""
+        self._lines.append(to_json(entry))
+        if now or len(self._lines) >= FLUSH_LINES or time.monotonic() - self._flushed >= FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._lines:
+            self._file.write(("\n".join(self._lines) + "\n").encode())
+        self._lines.clear()
+        self._flushed = time.monotonic()
+
+    def close(self) -> None:
+        self.flush()
+        self._file.close()
+
+
+def to_json(entry: dict[str, Any]) -> str:
+    try:
+        return _ENCODER.encode(entry)
+    except ValueError:
+        return _ENCODER.encode(_finite(entry))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value
+
 
 _STEP = re.compile(rb'\{"event": "step", "rank": \d+, "generation": \d+, "step": (\d+),')
 """As `emit` writes it; a line that its rank was killed in may end before."""

@@ -11,7 +11,7 @@ from math import isfinite
 from gangline.spec.codec import canonical
 from gangline.spec.gang.status import GangResult, JobResult
 from gangline.storage.folder.durable_files import sync_folder, write_synced
-from gangline.train.account.json_lines import LineFile
+from gangline.train.account.event_log import LineFile
 
 METRICS = "metrics.jsonl"
 """A JSON line a step; one that goes back to a step takes the place of all before it from that step on."""

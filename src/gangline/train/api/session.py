@@ -37,7 +37,7 @@ from gangline.train.loop.random_state import seed_everything
 from gangline.train.loop.sample_order import SampleSpan
 from gangline.train.model.wrap import wrap
 from gangline.train.parallel.context_parallel import SequenceCut
-from gangline.train.parallel.model import ParallelModel
+from gangline.train.parallel.data_parallel import ParallelModel
 from gangline.train.parallel.optimizer_state import place_state
 from gangline.train.parallel.precision import COMPUTE
 from gangline.train.rank.joining import join, join_single_process

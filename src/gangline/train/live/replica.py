@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from gangline.keeper.ipc.environment import RankEnvironment
 from gangline.train import heartbeat
-from gangline.train.live.recovery import recover
+from gangline.train.live.recovery import RetainedState, recover
 from gangline.train.live.rejoin import await_next_generation, meet
-from gangline.train.live.retained_state import RetainedState
 from gangline.train.loop.engine import TrainingEngine
 from gangline.train.loop.sample_order import next_positions
 from gangline.train.runtime.context import RankContext

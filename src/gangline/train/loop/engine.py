@@ -11,23 +11,25 @@ from typing import Any
 import torch
 
 from gangline.checkpoint.format.manifest import checkpoint_folder
-from gangline.errors import NonFiniteError
+from gangline.errors import IntegrityError, NonFiniteError
+from gangline.keeper.ipc.requests import RESIZE_FILE
+from gangline.spec.gang.status import ResizeRequest, resize_key
+from gangline.storage.folder.durable_files import replace_file
 from gangline.train import heartbeat
 from gangline.train.loop.checkpointing import CheckpointSaves, TrainingProgress
 from gangline.train.loop.health_checks import HealthChecks
 from gangline.train.loop.learning_rate import rate_function
 from gangline.train.loop.nonfinite_policy import NonFinitePolicy
 from gangline.train.loop.random_state import generator_state
-from gangline.train.loop.resize_request import watch_resize_requests
 from gangline.train.loop.sample_order import SampleSpan, Shares
 from gangline.train.loop.step import ControlMessage, StepSums, Update
 from gangline.train.loop.step_metrics import StepMetrics, arithmetic
 from gangline.train.moe import MoE, use_of_experts
+from gangline.train.parallel.data_parallel import ParallelModel
 from gangline.train.parallel.local_sgd import is_due, make_outer_step
-from gangline.train.parallel.model import ParallelModel
 from gangline.train.parallel.optimizer_state import split_groups_by_mesh
 from gangline.train.parallel.precision import grad_scaler
-from gangline.train.profiling.requests import Profiling
+from gangline.train.profiling.requests import Profiling, RequestWatcher
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.error_classification import defer_peer_loss
 
@@ -277,3 +279,30 @@ class TrainingEngine:
             self.update.reference = found.reference
         if found.scaler:
             self.scaler.load_state_dict(found.scaler)
+
+
+def watch_resize_requests(context: RankContext) -> RequestWatcher | None:
+    """Rank 0 of an elastic gang looks for one beside its training, until the lookout is stopped; others do not."""
+    store, out = context.store, context.out
+    if context.rank or store is None or out is None or not context.plan.sizes:
+        return None
+    key, wish = resize_key(context.plan.run_prefix), out.parent / RESIZE_FILE
+    brought: bytes | None = None
+
+    def look() -> bytes | None:
+        nonlocal brought
+        blob = store.get(key)
+        if blob is not None and blob.data != brought:
+            brought = blob.data
+            _bring(brought)
+        return brought
+
+    def _bring(data: bytes) -> None:
+        try:
+            request = ResizeRequest.from_json(data)
+        except IntegrityError as error:
+            context.events.emit("resize_refused", reason=str(error))
+            return
+        replace_file(wish, request.to_json(), durable=False)
+
+    return RequestWatcher(look)

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from gangline.train.loop.step import Update
-from gangline.train.parallel.model import ParallelModel
+from gangline.train.parallel.data_parallel import ParallelModel
 from gangline.train.parallel.pipeline.pipelined_model import Inputs, PipelinedModel
 from gangline.train.parallel.precision import autocast
 from gangline.train.runtime.context import RankContext

@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 from gangline.errors import ConfigError
 from gangline.train.loop.gradient_norm import clip, global_norm, scale, settle
 from gangline.train.parallel.buffers import ChangingBuffers
-from gangline.train.parallel.model import ParallelModel
+from gangline.train.parallel.data_parallel import ParallelModel
 from gangline.train.parallel.tensor_parallel import whole
 from gangline.train.runtime.context import RankContext
 from gangline.train.task import Loss

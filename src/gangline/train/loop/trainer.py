@@ -10,7 +10,7 @@ from gangline.train.loop.step import Update
 from gangline.train.model.wrap import wrap
 from gangline.train.parallel.chunked_loss import ChunkedLoss
 from gangline.train.parallel.context_parallel import SequenceCut
-from gangline.train.parallel.model import ParallelModel
+from gangline.train.parallel.data_parallel import ParallelModel
 from gangline.train.parallel.optimizer_state import place_state
 from gangline.train.parallel.precision import autocast
 from gangline.train.runtime.context import RankContext

@@ -7,7 +7,7 @@ from torch import nn
 
 from gangline.spec.model_picture import MODEL_PICTURE, ModelLayer, ModelPart, ModelPicture
 from gangline.storage.folder.durable_files import replace_file
-from gangline.train.parallel.module_patterns import join, matches
+from gangline.train.parallel.model_parts import join, matches
 from gangline.train.runtime.context import RankContext
 from gangline.train.task import ParallelHints
 

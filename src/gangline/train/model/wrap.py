@@ -2,12 +2,13 @@
 
 from gangline.spec.strategies import effective_strategy
 from gangline.train.model.picture import write_model_picture
-from gangline.train.parallel.blocks import BlockWrapper, find_blocks
+from gangline.train.parallel.blocks import BlockWrapper
 from gangline.train.parallel.call_order import require_no_skips
 from gangline.train.parallel.context_parallel import join_sequence
+from gangline.train.parallel.data_parallel import ParallelModel
 from gangline.train.parallel.expert_parallel import require_experts
 from gangline.train.parallel.memory_savings import require_blocks
-from gangline.train.parallel.model import ParallelModel
+from gangline.train.parallel.model_parts import find_blocks
 from gangline.train.parallel.model_requirements import require_shardable, require_synced_norm
 from gangline.train.parallel.tensor_rules import require_degree
 from gangline.train.runtime.context import RankContext

@@ -5,17 +5,21 @@ from pathlib import Path
 
 from torch import nn
 
-from gangline.errors import ConfigError
 from gangline.train.parallel.call_order import BlockCalls
 from gangline.train.parallel.collective_timing import time_replicas
 from gangline.train.parallel.compress.bucket import layout_of_shard
 from gangline.train.parallel.compress.factory import ShardHook, compressor_of, ddp_hook, reduce_dtype, shard_hook
 from gangline.train.parallel.context_parallel import cut_block, cut_root
-from gangline.train.parallel.data_parallel import Replicated, Sharded, SingleRank, replicate_module, shard
+from gangline.train.parallel.data_parallel import (
+    ParallelModel,
+    Replicated,
+    Sharded,
+    SingleRank,
+    replicate_module,
+    shard,
+)
 from gangline.train.parallel.expert_parallel import ExpertParallel
 from gangline.train.parallel.memory_savings import keep_on_host, recompute, shard_offload
-from gangline.train.parallel.model import ParallelModel
-from gangline.train.parallel.module_patterns import matches
 from gangline.train.parallel.tensor_parallel import TensorParallel
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.device_mesh import REPLICATE, SHARD
@@ -128,16 +132,3 @@ class BlockWrapper:
             return None
         prefix = f"{name}." if name else ""
         return shard_hook(self._compressor, layout_of_shard(module, prefix, shards=shards))
-
-
-def find_blocks(model: nn.Module, hints: ParallelHints) -> list[tuple[str, nn.Module]]:
-    """Named blocks of `model`: those that `hints.blocks` matches, else the members of the longest ModuleList."""
-    if hints.blocks is not None:
-        found = [(name, module) for name, module in model.named_modules() if matches(name, hints.blocks)]
-        if not found:
-            names = sorted({name.split(".")[0] for name, _ in model.named_modules() if name})
-            raise ConfigError(f"hints.blocks {hints.blocks!r} matches no module; the model's children are {names}")
-        return found
-    lists = [(name, each) for name, each in model.named_modules() if isinstance(each, nn.ModuleList)]
-    name, longest = max(lists, key=lambda pair: len(pair[1]), default=(ROOT, nn.ModuleList()))
-    return [(f"{name}.{number}" if name else number, block) for number, block in longest.named_children()]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from gangline.errors import ConfigError
-from gangline.train.parallel.embed_and_head import resolve
+from gangline.train.parallel.model_parts import resolve
 from gangline.train.task import Batch, Loss, ParallelHints
 
 LossOf = Callable[[Any, Batch], Loss]

@@ -1,7 +1,7 @@
 """Data parallelism around a model: DDP, FSDP2, replication of tensor-parallel modules; when gradients are reduced."""
 
 import warnings
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,37 @@ from gangline.train.parallel.collective_timing import time_shards
 from gangline.train.parallel.compress.factory import DdpHook, ShardHook
 from gangline.train.parallel.precision import shard_policy
 from gangline.train.runtime.torch_compat import queue_callback, replicate
+
+
+class ParallelModel(Protocol):
+    """One wrapped model."""
+
+    @property
+    def model(self) -> nn.Module:
+        """What is called."""
+        ...
+
+    @property
+    def bare(self) -> nn.Module:
+        """What is saved: names without a wrapper's prefix, and of a pipeline this rank's part only."""
+        ...
+
+    @property
+    def sharded(self) -> bool:
+        """`fully_shard` is around it: it casts by itself."""
+        ...
+
+    def set_sync(self, last: bool) -> None:
+        """Before the forward pass of a micro-batch: gradients are reduced only after the last one of a step."""
+        ...
+
+    def watch(self, loss: Tensor) -> None:
+        """Before its backward pass, whose waiting is to be measured."""
+        ...
+
+    def backward_done(self) -> None:
+        """After that backward pass."""
+        ...
 
 
 class SingleRank:

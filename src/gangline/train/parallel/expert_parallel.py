@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor, Shard
 from gangline.errors import ConfigError
 from gangline.spec.plan import Plan
 from gangline.train.account.clock import WaitMeter
-from gangline.train.parallel.module_patterns import join, matches
+from gangline.train.parallel.model_parts import join, matches
 from gangline.train.parallel.precision import shard_policy
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.torch_compat import all_to_all_single_autograd

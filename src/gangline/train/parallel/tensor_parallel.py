@@ -20,7 +20,7 @@ from torch.nn.functional import embedding
 from torch.utils.weak import WeakIdKeyDictionary
 
 from gangline.errors import ConfigError
-from gangline.train.parallel.module_patterns import join
+from gangline.train.parallel.model_parts import join
 from gangline.train.parallel.tensor_check import TensorCheck, is_real
 from gangline.train.parallel.tensor_rules import TensorRule, is_sequential, rule_of
 from gangline.train.runtime.initialization import ROOT

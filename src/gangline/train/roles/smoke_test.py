@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gangline.checkpoint.format.safetensors import TensorEntry, header_length, parse_header
-from gangline.checkpoint.tensor_bytes import DTYPES
+from gangline.checkpoint.host_tensors import DTYPES
 from gangline.errors import GanglineError, IntegrityError, TrainingError
 from gangline.train.task import Task, export_names_of, forward_names, load_task
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from gangline.errors import ConfigError
 from gangline.planner.axes.stage_cut import cut_into_stages
-from gangline.train.parallel.embed_and_head import find_embed_and_head
+from gangline.train.parallel.model_parts import find_embed_and_head
 from gangline.train.parallel.pipeline.packed_tensors import flatten, restore
 from gangline.train.parallel.pipeline.stage_module import StageForward, merge, part_of, put
 from gangline.train.task import ParallelHints

@@ -1,4 +1,4 @@
-"""What every kind of compression works on: a flat tensor, and the gradients of which parameters lie where in it.
+"""Buckets that every kind of compression works on, and error feedback between steps.
 
 Whatever is remembered from step to step is kept by the parameter's name. DDP lays its buckets out anew after its first
 step, in a resumed run as well; a memory kept by bucket would then belong to other parameters.
@@ -94,3 +94,31 @@ def _own_parameters(module: nn.Module, prefix: str) -> dict[str, nn.Parameter]:
         if not isinstance(child, FSDPModule):
             found |= _own_parameters(child, f"{prefix}{name}.")
     return found | {prefix + name: each for name, each in module.named_parameters(recurse=False)}
+
+
+_RESIDUAL = "residual/"
+
+
+class ErrorFeedback:
+    """What is left of each parameter's gradient, by its name; local."""
+
+    def __init__(self) -> None:
+        self._left: dict[str, Tensor] = {}
+
+    def add_to(self, piece: Piece) -> None:
+        """Put what was left of this parameter into its gradient."""
+        left = self._left.get(piece.name)
+        if left is not None and left.numel() == piece.grad.numel():
+            piece.grad.add_(left.view_as(piece.grad).to(piece.grad.device))
+
+    def keep(self, piece: Piece, left: Tensor) -> None:
+        """Remember what was not sent; what is not finite is forgotten, or one bad step would spoil all later ones."""
+        self._left[piece.name] = torch.nan_to_num(left, nan=0.0, posinf=0.0, neginf=0.0)
+
+    def state(self) -> dict[str, Tensor]:
+        return {_RESIDUAL + name: left for name, left in self._left.items()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        self._left = {
+            name.removeprefix(_RESIDUAL): left.clone() for name, left in state.items() if name.startswith(_RESIDUAL)
+        }

@@ -6,13 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from gangline.spec.plan import Compression, Plan
-from gangline.train.parallel.compress.bucket import Compressor, Layout, bucket_of_ddp, bucket_of_shard
+from gangline.train.parallel.compress.bucket import Bucket, Compressor, Layout, bucket_of_ddp, bucket_of_shard
 from gangline.train.parallel.compress.collectives import GradientCollectives
 from gangline.train.parallel.compress.half import Half, Uncompressed
 from gangline.train.parallel.compress.int8 import Int8
 from gangline.train.parallel.compress.powersgd import PowerSGD
 from gangline.train.parallel.compress.topk import TopK
-from gangline.train.parallel.compress.warm_up import AfterWarmUp
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.torch_compat import GradBucket
 
@@ -94,3 +93,20 @@ def shard_hook(compressor: Compressor, layout: Layout) -> ShardHook:
         compressor.average(bucket_of_shard(flat, layout)).wait()
 
     return average_shards
+
+
+class AfterWarmUp:
+    """One compressor up to a step, another one from then on; only the second remembers anything."""
+
+    def __init__(self, first: Compressor, then: Compressor, *, is_warm: Callable[[], bool]) -> None:
+        """`is_warm` says, alike on all ranks, whether it is the turn of `then`."""
+        self._first, self._then, self._is_warm = first, then, is_warm
+
+    def average(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
+        return (self._then if self._is_warm() else self._first).average(bucket)
+
+    def state(self) -> dict[str, Tensor]:
+        return self._then.state()
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        self._then.load(state)

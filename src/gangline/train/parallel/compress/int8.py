@@ -12,9 +12,8 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
-from gangline.train.parallel.compress.bucket import Bucket, Piece, finished
+from gangline.train.parallel.compress.bucket import Bucket, ErrorFeedback, Piece, finished
 from gangline.train.parallel.compress.collectives import GradientCollectives
-from gangline.train.parallel.compress.error_feedback import ErrorFeedback
 
 GROUP = 256
 _LARGEST = 127.0

@@ -9,9 +9,8 @@ from math import ceil
 import torch
 from torch import Tensor
 
-from gangline.train.parallel.compress.bucket import Bucket, Piece, finished
+from gangline.train.parallel.compress.bucket import Bucket, ErrorFeedback, Piece, finished
 from gangline.train.parallel.compress.collectives import GradientCollectives
-from gangline.train.parallel.compress.error_feedback import ErrorFeedback
 
 
 class TopK:

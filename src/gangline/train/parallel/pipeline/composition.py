@@ -18,8 +18,7 @@ from torch.utils._pytree import tree_map
 
 from gangline.errors import ConfigError
 from gangline.train import attention
-from gangline.train.parallel.blocks import find_blocks
-from gangline.train.parallel.embed_and_head import EmbedAndHead, find_embed_and_head, kept_of, resolve
+from gangline.train.parallel.model_parts import EmbedAndHead, find_blocks, find_embed_and_head, kept_of, resolve
 from gangline.train.parallel.pipeline.packed_tensors import flatten
 from gangline.train.parallel.pipeline.stage_module import StageForward, part_of
 from gangline.train.parallel.pipeline.value_numbering import OperationRecorder, ValueNumbering

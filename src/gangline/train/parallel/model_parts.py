@@ -1,5 +1,6 @@
-"""Embedding and head of a model: what makes the first block's input of a batch, and the outputs of the last block's."""
+"""Parts of a model by name: patterns that name modules, the repeated blocks, and the embedding and head around them."""
 
+import fnmatch
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from types import CodeType
@@ -8,7 +9,20 @@ from typing import Any
 from torch import nn
 
 from gangline.errors import ConfigError
+from gangline.train.runtime.initialization import ROOT
 from gangline.train.task import ParallelHints
+
+
+def matches(name: str, pattern: str) -> bool:
+    """A `*` stands for one part of the name, or for some of its letters."""
+    parts, wanted = name.split("."), pattern.split(".")
+    return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
+
+
+def join(*parts: str) -> str:
+    """Name of a module inside another; the whole model has the empty name."""
+    return ".".join(each for each in parts if each)
+
 
 ADVICE = (
     'give the task hints = ParallelHints(embed="embed", head="head"): names of two methods or modules of the model, '
@@ -130,3 +144,16 @@ def _code_names(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _code_names(constant)
+
+
+def find_blocks(model: nn.Module, hints: ParallelHints) -> list[tuple[str, nn.Module]]:
+    """Named blocks of `model`: those that `hints.blocks` matches, else the members of the longest ModuleList."""
+    if hints.blocks is not None:
+        found = [(name, module) for name, module in model.named_modules() if matches(name, hints.blocks)]
+        if not found:
+            names = sorted({name.split(".")[0] for name, _ in model.named_modules() if name})
+            raise ConfigError(f"hints.blocks {hints.blocks!r} matches no module; the model's children are {names}")
+        return found
+    lists = [(name, each) for name, each in model.named_modules() if isinstance(each, nn.ModuleList)]
+    name, longest = max(lists, key=lambda pair: len(pair[1]), default=(ROOT, nn.ModuleList()))
+    return [(f"{name}.{number}" if name else number, block) for number, block in longest.named_children()]
