@@ -186,7 +186,7 @@ def test_waiting_save_gives_up_after_its_patience(store):
     model, optimizer = trained()
     started = time.monotonic()
     with pytest.raises(StorageError, match=r"step-00000001 could not be written: .*no space left"):
-        saver(Full(store), patience_seconds=0.5).save(model, optimizer, {}, step=1, wait=True)
+        saver(Full(store), retry_seconds=0.5).save(model, optimizer, {}, step=1, wait=True)
     assert time.monotonic() - started < 30
     assert steps(store) == []
 

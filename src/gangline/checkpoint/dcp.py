@@ -38,38 +38,38 @@ from gangline.checkpoint.host_tensors import StagedTensor
 from gangline.checkpoint.peers import Peers
 from gangline.errors import GanglineError, IntegrityError, StorageError, TrainingError
 
-_ALONE = "torch.distributed is disabled, unavailable or uninitialized"
+_SINGLE_PROCESS = "torch.distributed is disabled, unavailable or uninitialized"
 
 
 def save(state: dict[str, Any], *, writer: StorageWriter, planner: SavePlanner, peers: Peers) -> None:
     """Plan, deduplicate and write on all ranks; raises the same `GanglineError` on all."""
-    _expect_to_be_alone(peers)
+    _ignore_single_process_warning(peers)
     try:
         state_dict_saver.save(
             state, storage_writer=writer, planner=planner, process_group=peers.group, no_dist=peers.alone
         )
     except CheckpointException as error:
-        raise _ours(error) from error
+        raise _first_error(error) from error
 
 
 def load(state: dict[str, Any], *, reader: StorageReader, planner: LoadPlanner, peers: Peers) -> None:
     """Plan and read into the tensors of `state`, in place; raises the same `GanglineError` on all ranks."""
-    _expect_to_be_alone(peers)
+    _ignore_single_process_warning(peers)
     try:
         state_dict_loader.load(
             state, storage_reader=reader, planner=planner, process_group=peers.group, no_dist=peers.alone
         )
     except CheckpointException as error:
-        raise _ours(error) from error
+        raise _first_error(error) from error
 
 
-def _expect_to_be_alone(peers: Peers) -> None:
+def _ignore_single_process_warning(peers: Peers) -> None:
     if peers.alone:
-        warnings.filterwarnings("ignore", message=_ALONE, category=UserWarning)
+        warnings.filterwarnings("ignore", message=_SINGLE_PROCESS, category=UserWarning)
 
 
-def _ours(error: CheckpointException) -> GanglineError:
-    """The error that decides: what is damaged or stale before what is away, the lowest rank first."""
+def _first_error(error: CheckpointException) -> GanglineError:
+    """The error to raise: damage and stale generations before an unavailable store, then the lowest rank."""
     found = [(rank, _translate(rank, wrapped[0])) for rank, wrapped in sorted(error.failures.items())]
     return min(found, key=lambda each: (_weight(each[1]), each[0]))[1]
 
@@ -82,20 +82,20 @@ def _translate(rank: int, error: BaseException) -> GanglineError:
     if isinstance(error, GanglineError):
         return error
     if isinstance(error, CheckpointException):
-        return _ours(error)
+        return _first_error(error)
     if isinstance(error, OSError):
         return StorageError(f"rank {rank}: {error}")
     return TrainingError(f"rank {rank}: {type(error).__name__}: {error}")
 
 
 class StagedSavePlanner(DefaultSavePlanner):
-    """Plans a dictionary of `Staged`; carries each rank's own numbers to the coordinator."""
+    """Plans a dictionary of `StagedTensor`; sends each rank's numbers to the coordinator."""
 
     def __init__(self, rank_numbers: dict[str, Any] | None) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
         self._rank_numbers = rank_numbers
         self.numbers_by_rank: tuple[dict[str, Any], ...] = ()
-        """On the coordinator, once planned; empty where no rank gave any."""
+        """On the coordinator, after planning; empty if no rank passed any."""
 
     def create_local_plan(self) -> SavePlan:
         items = [_write_item(name, staged) for name, staged in self.state_dict.items()]
@@ -113,7 +113,7 @@ class StagedSavePlanner(DefaultSavePlanner):
 
 
 class StrictLoadPlanner(DefaultLoadPlanner):
-    """Fills the tensors of the state in place; refuses what would need a conversion or is not there."""
+    """Fills the tensors of the state in place; refuses a tensor that is missing or would have to be converted."""
 
     def __init__(self, file: str) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
@@ -131,9 +131,9 @@ class StrictLoadPlanner(DefaultLoadPlanner):
 
 
 def _numbers_once(plans: list[SavePlan]) -> Iterator[SavePlan]:
-    """torch shares out what many ranks have alike; single numbers, such as counters of optimizers, the first keeps.
+    """Write tensors of one element, such as step counters of optimizers, on the first rank that has them.
 
-    Every rank will want them all: from one file, not from every rank's.
+    torch spreads replicas over the ranks; but every rank reads all counters, which is faster from one file.
     """
     seen: set[MetadataIndex] = set()
     for plan in plans:
@@ -150,7 +150,7 @@ def _num_elements(item: WriteItem) -> int:
 def _write_item(name: str, staged: StagedTensor) -> WriteItem | None:
     sizes, offsets = staged.local.size(), torch.Size(staged.offsets)
     if staged.local.numel() == 0 and 0 not in staged.shape:
-        return None  # an uneven split leaves some ranks without rows
+        return None  # after an uneven split some ranks have no rows
     return WriteItem(
         index=MetadataIndex(name, offsets),
         type=WriteItemType.SHARD,
@@ -164,7 +164,7 @@ def _write_item(name: str, staged: StagedTensor) -> WriteItem | None:
 
 def _check(file: str, name: str, tensor: Tensor, saved: Any) -> None:
     if not isinstance(saved, TensorStorageMetadata):
-        raise RefusedCheckpoint(file, f"{name} is wanted, but not in the checkpoint")
+        raise RefusedCheckpoint(file, f"{name} is missing in the checkpoint")
     if saved.properties.dtype != tensor.dtype:
         raise RefusedCheckpoint(file, f"{name} is {tensor.dtype} here and {saved.properties.dtype} in the checkpoint")
     if saved.size != tensor.size():

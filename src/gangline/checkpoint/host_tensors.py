@@ -25,19 +25,19 @@ def as_bytes(tensor: Tensor) -> memoryview:
 
 
 def flat_bytes(tensor: Tensor) -> Tensor:
-    """The same as a tensor of uint8."""
+    """As `as_bytes`, as a tensor of uint8."""
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def writable(tensor: Tensor) -> memoryview:
-    """The bytes of a contiguous CPU tensor, to be written to."""
+    """Writable bytes of a contiguous CPU tensor."""
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
 def in_blocks(pieces: Iterable[Tensor]) -> Iterator[memoryview]:
-    """The bytes of `pieces`, flat tensors of uint8, in blocks of 16 MiB; a block that lies in one piece is not copied.
+    """Bytes of `pieces`, flat tensors of uint8, in blocks of 16 MiB; a block within one piece is not copied.
 
-    A block is good until the one after the next is asked for.
+    A block is valid until the second next one is requested.
     """
     buffers = cycle(torch.empty((2, BLOCK_BYTES), dtype=torch.uint8))
     buffer, filled = next(buffers), 0
@@ -53,7 +53,7 @@ def in_blocks(pieces: Iterable[Tensor]) -> Iterator[memoryview]:
 
 
 def _append(buffer: Tensor, filled: int, piece: Tensor) -> Tensor:
-    """What of `buffer` is full then."""
+    """Copy `piece` behind the first `filled` bytes of `buffer`; the filled part."""
     end = filled + len(piece)
     buffer[filled:end].copy_(piece)
     return buffer[:end]
@@ -71,7 +71,7 @@ class StagedTensor:
 
 
 class Staging:
-    """One set of host buffers, pinned where the tensors come from a GPU."""
+    """A set of host buffers that is reused from save to save, pinned if the tensors come from a GPU."""
 
     def __init__(self) -> None:
         self._buffers: dict[str, Tensor] = {}
@@ -82,9 +82,9 @@ class Staging:
 
     @torch.no_grad()
     def copy(self, tensors: Mapping[str, Tensor]) -> dict[str, StagedTensor]:
-        """Copy this rank's chunks; returns when they are on the host, so training may go on writing to the originals.
+        """Copy this rank's chunks; the originals may change once it has returned.
 
-        The copies stay valid until the next call.
+        The copies are valid until the next call.
         """
         staged = {}
         for name, tensor in tensors.items():
@@ -99,11 +99,11 @@ class Staging:
         return staged
 
     def _buffer(self, name: str, local: Tensor) -> Tensor:
-        held = self._buffers.get(name)
-        if held is None or held.shape != local.shape or held.dtype != local.dtype:
-            held = torch.empty(local.shape, dtype=local.dtype, device="cpu", pin_memory=local.is_cuda)
-            self._buffers[name] = held
-        return held
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.shape != local.shape or buffer.dtype != local.dtype:
+            buffer = torch.empty(local.shape, dtype=local.dtype, device="cpu", pin_memory=local.is_cuda)
+            self._buffers[name] = buffer
+        return buffer
 
 
 def local_chunk(tensor: Tensor) -> tuple[Tensor, tuple[int, ...]]:

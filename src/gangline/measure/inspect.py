@@ -78,13 +78,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--steps", type=int, default=1, help="of the training that the schedule is for")
     parser.add_argument("--options", default="{}", help="the table [model] as JSON")
     parser.add_argument("--data", default="[]", help="names of files of the data as JSON")
-    chosen = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
         with contextlib.redirect_stdout(sys.stderr):
             sys.path.insert(0, str(Path.cwd()))
-            if chosen.schedule:
-                check_function(chosen.schedule, steps=chosen.steps)
-            found = machine() | (_chosen(chosen) if chosen.task else {})
+            if options.schedule:
+                check_function(options.schedule, steps=options.steps)
+            found = machine() | (_model_of(options) if options.task else {})
     except GanglineError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
@@ -96,8 +96,8 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _chosen(chosen: argparse.Namespace) -> dict[str, Any]:
-    return model(chosen.task, json.loads(chosen.options), json.loads(chosen.data))
+def _model_of(options: argparse.Namespace) -> dict[str, Any]:
+    return model(options.task, json.loads(options.options), json.loads(options.data))
 
 
 def machine() -> dict[str, Any]:

@@ -30,21 +30,23 @@ def traces_of(
     task: Task, options: dict[str, Any], *, names: Sequence[str] = (), seconds: float = SECONDS
 ) -> dict[str, Any]:
     """`traces`, and the `sequence` of a sample; `untraced`: why there are none, in one line, and `unstaged`: why no
-    pipeline can train the model; empty where it can, or nobody could tell. What user code does in it stays there."""
-    here, there = multiprocessing.Pipe(duplex=False)
-    child = multiprocessing.get_context("fork").Process(target=_answer, args=(there, task, options, names), daemon=True)
+    pipeline can train the model; empty where it can, or nobody could tell. What user code does in it stays sender."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(
+        target=_send_traces, args=(sender, task, options, names), daemon=True
+    )
     child.start()
-    there.close()
+    sender.close()
     try:
-        if not here.poll(seconds):
+        if not receiver.poll(seconds):
             return _none(f"following a step took over {seconds:.0f} s")
-        said = here.recv_bytes()
+        data = receiver.recv_bytes()
     except EOFError:
         return _none("the process that followed a step died")
     finally:
         child.kill()
         child.join()
-    answer: dict[str, Any] = json.loads(said)
+    answer: dict[str, Any] = json.loads(data)
     return answer
 
 
@@ -57,7 +59,7 @@ def raised(error: Exception) -> str:
     return f"{who} raised {type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _answer(there: Connection, task: Task, options: dict[str, Any], names: Sequence[str]) -> None:
+def _send_traces(sender: Connection, task: Task, options: dict[str, Any], names: Sequence[str]) -> None:
     unstaged = ""
     try:
         sample = sample_of(task, options, names)
@@ -66,7 +68,7 @@ def _answer(there: Connection, task: Task, options: dict[str, Any], names: Seque
     except Exception as error:  # whatever the user's model does under fake tensors is a reason, no failure
         traceback.print_exc()
         found = _none(raised(error))
-    there.send_bytes(canonical(found | {"unstaged": unstaged}))
+    sender.send_bytes(canonical(found | {"unstaged": unstaged}))
 
 
 def _unstaged(task: Task, options: dict[str, Any], sample: dict[str, Any]) -> str:

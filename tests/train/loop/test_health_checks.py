@@ -18,7 +18,7 @@ from gangline.spec.plan import CheckpointPolicy, ProgramSpec, Recovery, Size
 from gangline.train.loop.checkpointing import TrainingProgress
 from gangline.train.loop.health_checks import GAIN, WorkRebalancer, better_shares, by_speed
 from gangline.train.loop.sample_order import even_shares, micro_batches, rank_spans
-from gangline.train.loop.straggler import LOOKS, WORK, WindowRange, WindowTimes
+from gangline.train.loop.straggler import LOOKBACKS, WORK, WindowRange, WindowTimes
 
 CODE = ROOT / "tests" / "train" / "paced"
 ALONE = Size(name="none-1", strategy="none", mesh=Mesh(), micro_batch=8)
@@ -127,13 +127,13 @@ def test_plan_that_repeats_every_step_deals_anew_at_a_checkpoint_alone(determini
     window = [
         WindowTimes(work=dict.fromkeys(WORK, 0.0) | {"forward": each}, wait=0.0, samples=8) for each in (0.1, 0.3)
     ]
-    pace = SimpleNamespace(recent=WindowRange([window] * LOOKS[0]), slow={1: "slow"}, forget=lambda: None)
+    pace = SimpleNamespace(recent=WindowRange([window] * LOOKBACKS[0]), slow={1: "slow"}, forget=lambda: None)
     plan, progress = replace(plan_of("ddp"), deterministic=deterministic), TrainingProgress(seed=1)
     dealer = WorkRebalancer(SimpleNamespace(plan=plan, rank=1), pace)
-    dealer.think(progress)
-    assert dealer.deal(progress, saves=False) is not deterministic
+    dealer.decide(progress)
+    assert dealer.rebalance(progress, saves=False) is not deterministic
     assert progress.shares == (() if deterministic else (12, 4))
-    assert dealer.deal(progress, saves=True) is deterministic
+    assert dealer.rebalance(progress, saves=True) is deterministic
     assert progress.shares == (12, 4)
 
 

@@ -47,7 +47,7 @@ class BlockWrapper:
         if context.device.type == "cpu" and context.plan.mesh.dp_replicate > 1:
             time_replicas(context.waits)
         peers = context.meshes.axis("tp")
-        self._tensor = TensorParallel(hints, peers, untried=self._untried) if peers is not None else None
+        self._tensor = TensorParallel(hints, peers, on_unchecked=self._on_unchecked) if peers is not None else None
         self._calls = BlockCalls(context)
         self._has_blocks = False
         hosts = context.meshes.axis("ep")
@@ -65,11 +65,11 @@ class BlockWrapper:
         if self._context.plan.mesh.cp > 1:
             cut_block(block)
         recompute(block, number, self._context.plan.memory.activation_checkpointing)
-        self._ease(block)
+        self._save_memory(block)
         if self._wrapping.shards:
             self._shard(block, name, is_root=False)
         elif self._wrapping.kind == "replicate":
-            self._copy(block, is_root=False)
+            self._replicate(block, is_root=False)
         if self._wrapping.is_composable:
             self._calls.note(block, name)
 
@@ -80,11 +80,11 @@ class BlockWrapper:
         if self._tensor is not None:
             self._tensor.finish(module)
         if not self._has_blocks:
-            self._ease(module)
+            self._save_memory(module)
         if self._wrapping.shards:
             self._shard(module, ROOT, is_root=True)
         elif self._wrapping.kind == "replicate":
-            self._copy(module, is_root=True)
+            self._replicate(module, is_root=True)
 
     def finish(self, module: nn.Module) -> ParallelModel:
         """What the loop calls, once `root` is through."""
@@ -99,14 +99,14 @@ class BlockWrapper:
             )  # fmt: skip
         return SingleRank(module)
 
-    def _ease(self, module: nn.Module) -> None:
+    def _save_memory(self, module: nn.Module) -> None:
         """What is done to each block, or to a model without any as a whole."""
         if self._context.plan.memory.offload == "activations":
             keep_on_host(module)
         if self._context.plan.compile:
             compile_block(module, self._context.scratch / "compiled")
 
-    def _untried(self, reason: str) -> None:
+    def _on_unchecked(self, reason: str) -> None:
         self._context.events.emit("tensor_rules_untried", reason=reason)
 
     def _shard(self, module: nn.Module, name: str, *, is_root: bool) -> None:
@@ -120,7 +120,7 @@ class BlockWrapper:
             offload=shard_offload(to_host=context.plan.memory.offload == "cpu", device=context.device),
         )  # fmt: skip
 
-    def _copy(self, module: nn.Module, *, is_root: bool) -> None:
+    def _replicate(self, module: nn.Module, *, is_root: bool) -> None:
         mesh = self._context.meshes.data
         assert mesh is not None, "copies have a mesh"
         plan = self._context.plan

@@ -24,7 +24,7 @@ Place = tuple[dict[str, Any], str]
 
 
 class ChangingBuffers:
-    """Of one model on this rank; all ranks make the same calls but `begin` and `grown`, which are local."""
+    """Of one model on this rank; all ranks make the same calls but `begin` and `has_new_changes`, which are local."""
 
     def __init__(self, context: RankContext, model: nn.Module) -> None:
         found = _saved_buffers(model)
@@ -33,53 +33,53 @@ class ChangingBuffers:
         self._known = [changes for _, changes in found]
         """Which ones change, as all ranks that hold them know."""
         self._seen: list[tuple[int, int]] | None = None
-        self._kept: list[Tensor | None] = []
+        self._saved: list[Tensor | None] = []
         self._wires: list[GradientCollectives] | None = None
 
     def begin(self) -> None:
         """Before the data of a step are fetched."""
         if self._seen is None:
             self._seen = [_version(each) for each in self._tensors()]
-            self._keep(range(len(self._places)))
+            self._save(range(len(self._places)))
 
     def forget(self) -> None:
         """Something else than a step wrote into them, alike on all ranks."""
         self._seen = None
 
     @property
-    def grown(self) -> bool:
+    def has_new_changes(self) -> bool:
         """One changed that is not known to."""
         return any(mine and not known for mine, known in zip(self._changed(), self._known, strict=True))
 
     @torch.no_grad()
-    def settle(self, *, grown: bool) -> None:
+    def average(self, *, has_new_changes: bool) -> None:
         """The step was taken: bring all copies together. Collective where something changes.
 
         Args:
-            grown: Whether it is so on any rank of the gang.
+            has_new_changes: Whether it is so on any rank of the gang.
         """
-        if grown and self._places:
-            self._tell()
+        if has_new_changes and self._places:
+            self._share_changes()
         numbers = [number for number, known in enumerate(self._known) if known]
         if numbers:
-            self._average([self._tensor(number) for number in numbers])
-            self._keep(numbers)
+            self._average_tensors([self._tensor(number) for number in numbers])
+            self._save(numbers)
 
     @torch.no_grad()
-    def take_back(self) -> None:
+    def restore(self) -> None:
         """The step under way is dropped; local, and without effect between steps."""
-        for number, (kept, changed) in enumerate(zip(self._kept, self._changed(), strict=False)):
-            if kept is not None and (changed or self._known[number]):
-                self._tensor(number).copy_(kept)
+        for number, (saved, changed) in enumerate(zip(self._saved, self._changed(), strict=False)):
+            if saved is not None and (changed or self._known[number]):
+                self._tensor(number).copy_(saved)
 
-    def _tell(self) -> None:
+    def _share_changes(self) -> None:
         """Learn of every buffer whether it changes on any of the ranks that hold it."""
         known = torch.tensor(self._changed(), dtype=torch.float64, device=self._context.device)
         for wire in self._peers():
             wire.mean(known)
         self._known = [bool(now) or before for now, before in zip(known.tolist(), self._known, strict=True)]
 
-    def _average(self, tensors: Sequence[Tensor]) -> None:
+    def _average_tensors(self, tensors: Sequence[Tensor]) -> None:
         if not self._peers():
             return
         flat = torch.cat([each.detach().reshape(-1).to(self._context.device, torch.float64) for each in tensors])
@@ -99,13 +99,13 @@ class ChangingBuffers:
             ]
         return self._wires
 
-    def _keep(self, numbers: Sequence[int]) -> None:
+    def _save(self, numbers: Sequence[int]) -> None:
         """Copies to go back to, where a step may be dropped or cut off and the training go on."""
         recovery = self._context.plan.recovery
         if recovery.non_finite == "skip" or recovery.mode == "live":
-            self._kept = self._kept or [None] * len(self._places)
+            self._saved = self._saved or [None] * len(self._places)
             for number in numbers:
-                self._kept[number] = self._tensor(number).detach().clone()
+                self._saved[number] = self._tensor(number).detach().clone()
 
     def _changed(self) -> list[bool]:
         if self._seen is None:

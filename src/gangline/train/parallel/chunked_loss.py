@@ -130,7 +130,7 @@ def _dims(hidden: Tensor, batch: Batch, sequence: dict[str, int]) -> dict[str, i
     return dims
 
 
-class _HandOn(nn.Module):
+class _PassThrough(nn.Module):
     """Stands in for the head: hands on what it gets, and remembers it."""
 
     def __init__(self) -> None:
@@ -146,7 +146,7 @@ class _HandOn(nn.Module):
 def _without_head(model: nn.Module, name: str) -> Iterator[list[Any]]:
     """While it lasts, `model` finds a stand-in by `name`, which may be dotted; what it was called with."""
     path, _, name = name.rpartition(".")
-    stand_in, owner = _HandOn(), model.get_submodule(path)
+    stand_in, owner = _PassThrough(), model.get_submodule(path)
     holder: dict[str, Any] = owner._modules if name in owner._modules else vars(owner)  # noqa: SLF001  # setattr would register
     had = holder.get(name)
     holder[name] = stand_in

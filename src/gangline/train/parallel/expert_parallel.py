@@ -143,41 +143,43 @@ def _dispatch(experts: nn.Module, peers: DeviceMesh, waits: WaitMeter) -> None:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch leaves it untyped
     def over_ranks(rows: Tensor, counts: Tensor) -> Tensor:
-        trip = _Trip(counts, len(rows), peers, waits)
-        arrived = trip.there(rows)
+        dispatch = _Dispatch(counts, len(rows), peers, waits)
+        arrived = dispatch.send(rows)
         with _own_parts(experts, peers.size()):
-            out = forward(arrived, trip.counts)
+            out = forward(arrived, dispatch.counts)
             if not len(arrived):  # every rank has gradients, or those that have some wait for it
                 out = out + sum(each.sum() * 0.0 for each in experts.parameters())
-        return trip.back(out)
+        return dispatch.combine(out)
 
     experts.forward = over_ranks
 
 
-class _Trip:
+class _Dispatch:
     """The way of rows to their experts and back."""
 
     def __init__(self, counts: Tensor, num_rows: int, peers: DeviceMesh, waits: WaitMeter) -> None:
         """`counts` of this rank's `num_rows` rows go to each expert."""
         self._group = peers.get_group()
         sent = counts.view(peers.size(), -1)
-        came = torch.empty_like(sent)
+        received = torch.empty_like(sent)
         start = time.monotonic()
-        dist.all_to_all_single(came, sent.contiguous(), group=self._group)
-        self._sent, self._came = _shares(sent, num_rows), _shares(came, num_rows)
+        dist.all_to_all_single(received, sent.contiguous(), group=self._group)
+        self._sent, self._received = _shares(sent, num_rows), _shares(received, num_rows)
         waits.add(time.monotonic() - start)
-        self.counts = came.sum(0)
+        self.counts = received.sum(0)
         """Rows for each of this rank's experts."""
-        numbers = torch.arange(came.shape[1], device=came.device).repeat(len(came))
-        expert = numbers.repeat_interleave(came.flatten(), output_size=sum(self._came))
+        numbers = torch.arange(received.shape[1], device=received.device).repeat(len(received))
+        expert = numbers.repeat_interleave(received.flatten(), output_size=sum(self._received))
         self._order = expert.argsort(stable=True)
 
-    def there(self, rows: Tensor) -> Tensor:
+    def send(self, rows: Tensor) -> Tensor:
         """Rows of all peers for this rank's experts, in the order of experts, then of ranks."""
-        return _settled(all_to_all_single_autograd(rows, self._came, self._sent, self._group))[self._order]
+        return _awaited(all_to_all_single_autograd(rows, self._received, self._sent, self._group))[self._order]
 
-    def back(self, rows: Tensor) -> Tensor:
-        return _settled(all_to_all_single_autograd(rows[self._order.argsort()], self._sent, self._came, self._group))
+    def combine(self, rows: Tensor) -> Tensor:
+        return _awaited(
+            all_to_all_single_autograd(rows[self._order.argsort()], self._sent, self._received, self._group)
+        )
 
 
 def _shares(counts: Tensor, num_rows: int) -> list[int]:
@@ -188,7 +190,7 @@ def _shares(counts: Tensor, num_rows: int) -> list[int]:
     return [int(each) for each in counts.sum(1).tolist()]
 
 
-def _settled(tensor: Tensor) -> Tensor:
+def _awaited(tensor: Tensor) -> Tensor:
     """A collective's result, once it is there."""
     wait = getattr(tensor, "wait", None)
     return wait() if wait is not None else tensor
@@ -197,16 +199,16 @@ def _settled(tensor: Tensor) -> Tensor:
 @contextmanager
 def _own_parts(module: nn.Module, num_peers: int) -> Iterator[None]:
     """Inside, parameters are plain tensors of this rank's part, which pass their gradients on, as a mean over peers."""
-    kept: list[tuple[dict[str, Any], str, Any]] = []
+    replaced: list[tuple[dict[str, Any], str, Any]] = []
     for each in module.modules():
         parameters: dict[str, Any] = each._parameters  # noqa: SLF001  # an attribute may hold a tensor that is none
-        kept.extend((parameters, key, value) for key, value in parameters.items() if isinstance(value, DTensor))
+        replaced.extend((parameters, key, value) for key, value in parameters.items() if isinstance(value, DTensor))
     try:
-        for parameters, key, value in kept:
+        for parameters, key, value in replaced:
             parameters[key] = own = value.to_local()
             if own.requires_grad:
                 own.register_hook(lambda grad: grad / num_peers)
         yield
     finally:
-        for parameters, key, value in kept:
+        for parameters, key, value in replaced:
             parameters[key] = value

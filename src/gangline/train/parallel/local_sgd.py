@@ -25,7 +25,7 @@ _INNER, _MOMENTUM = "inner/", "outer_momentum/"
 class OuterRule(Protocol):
     """How replicas come together."""
 
-    def together(self) -> None:
+    def combine(self) -> None:
         """From weights that differ to weights that are the same; collective over the replicas."""
         ...
 
@@ -48,12 +48,12 @@ class OuterStep:
         self._model, self._optimizer = model, optimizer
         self._buffers = {name: each for name, each in model.named_buffers() if each.is_floating_point()}
         self._plain = Average(Uncompressed(self._wire), plan.bucket_bytes)
-        self._coming: OuterRule = Mean(model, self._plain)
+        self._rule: OuterRule = Mean(model, self._plain)
         traits = traits_of(plan.strategy)
         if traits and traits.has_outer_optimizer:
-            squeeze = make_compressor(plan.compression, self._wire, seed=plan.seed)
-            context.memories["compression"] = squeeze
-            self._coming = DiLoCo(model, Average(squeeze, plan.bucket_bytes), plan.compression)
+            compressor = make_compressor(plan.compression, self._wire, seed=plan.seed)
+            context.memories["compression"] = compressor
+            self._rule = DiLoCo(model, Average(compressor, plan.bucket_bytes), plan.compression)
 
     def agree(self, norm: float, device: torch.device) -> float:
         """Mean of the replicas' gradient norms: finite where all are, and the same on all ranks. Collective."""
@@ -64,23 +64,23 @@ class OuterStep:
     @torch.no_grad()
     def step(self) -> None:
         """Bring the replicas together. Collective."""
-        self._coming.together()
+        self._rule.combine()
         self._plain(self._buffers)
 
     def tensors(self) -> Mapping[str, Tensor]:
-        return {_MOMENTUM + name: each for name, each in self._coming.momentum().items()}
+        return {_MOMENTUM + name: each for name, each in self._rule.momentum().items()}
 
     def own_tensors(self) -> Mapping[str, Tensor]:
         """State of the inner optimizer: every replica's is another, and goes on where it was."""
         return {_INNER + name: local(each) for name, each in self._inner().items()}
 
     @torch.no_grad()
-    def take_back(self, own: Mapping[str, Tensor]) -> None:
+    def restore(self, own: Mapping[str, Tensor]) -> None:
         """What another number of ranks saved is not here: then all replicas go on from one's optimizer state."""
         for name, each in self._inner().items():
             if _INNER + name in own:
                 local(each).copy_(own[_INNER + name])
-        self._coming.resumed()
+        self._rule.resumed()
 
     def _inner(self) -> dict[str, Tensor]:
         state = live_state(self._model, self._optimizer).tensors
@@ -107,7 +107,7 @@ class Mean:
     def __init__(self, model: nn.Module, average: "Average") -> None:
         self._weights, self._average = trainable(model), average
 
-    def together(self) -> None:
+    def combine(self) -> None:
         self._average({name: each.detach() for name, each in self._weights.items()})
 
     def resumed(self) -> None:
@@ -132,7 +132,7 @@ class DiLoCo:
         for name, buffer in self._momentum.items():  # made now, so that a resume has something to fill
             self._sgd.state[self._anchors[name]]["momentum_buffer"] = buffer
 
-    def together(self) -> None:
+    def combine(self) -> None:
         changes = {name: anchor - self._weights[name].detach() for name, anchor in self._anchors.items()}
         self._average(changes)
         for name, anchor in self._anchors.items():

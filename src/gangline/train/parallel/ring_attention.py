@@ -88,31 +88,31 @@ class RingAttention:
         """What this rank computes in a turn, with `length` positions on each rank."""
         return block_visibility(self.rank, (self.rank - turn) % self.size, length // 2, causal=how.causal)
 
-    def pass_on(self, tensors: Pair) -> "_Moving":
+    def rotate(self, tensors: Pair) -> "_Transfer":
         """Send `tensors` to the next rank, and begin to receive those of the one before."""
         sent = (tensors[0].contiguous(), tensors[1].contiguous())
-        moving = _Moving(self._waits, (torch.empty_like(sent[0]), torch.empty_like(sent[1])), [], sent)
+        transfer = _Transfer(self._waits, (torch.empty_like(sent[0]), torch.empty_like(sent[1])), [], sent)
         after, before = (self.rank + 1) % self.size, (self.rank - 1) % self.size
         calls = [dist.P2POp(dist.isend, each, group=self._group, group_peer=after) for each in sent]
-        calls += [dist.P2POp(dist.irecv, each, group=self._group, group_peer=before) for each in moving.coming]
-        moving.work.extend(dist.batch_isend_irecv(calls))
-        return moving
+        calls += [dist.P2POp(dist.irecv, each, group=self._group, group_peer=before) for each in transfer.incoming]
+        transfer.work.extend(dist.batch_isend_irecv(calls))
+        return transfer
 
 
 @dataclass(frozen=True, slots=True)
-class _Moving:
+class _Transfer:
     waits: WaitMeter
-    coming: Pair
+    incoming: Pair
     work: list[Any]
     sent: Pair
     """Kept until they have gone."""
 
-    def arrived(self) -> Pair:
+    def wait(self) -> Pair:
         start = time.monotonic()
         for each in self.work:
             each.wait()
         self.waits.add(time.monotonic() - start)
-        return self.coming
+        return self.incoming
 
 
 class _RingAttention(torch.autograd.Function):
@@ -138,11 +138,11 @@ def _forward(given: AttentionInputs, ring: RingAttention, how: AttentionOptions)
     query, keys = given.query, (given.key, given.value)
     sums = _Sums(query)
     for turn in range(ring.size):
-        moving = ring.pass_on(keys) if turn < ring.size - 1 else None
+        transfer = ring.rotate(keys) if turn < ring.size - 1 else None
         block = ring.block(turn, query.shape[2], how)
         sums.add(block, attend(block.of(query, *keys), AttentionOptions(block.causal, how.scale)))
-        if moving is not None:
-            keys = moving.arrived()
+        if transfer is not None:
+            keys = transfer.wait()
     return sums.whole()
 
 
@@ -152,24 +152,24 @@ def _backward(
     """Gradients of keys and values go round one turn behind them, and one turn further: home."""
     query, keys = given.query, (given.key, given.value)
     of_query, *home = (_wide_zeros(each) for each in (query, *keys))
-    of_keys, coming = (home[0], home[1]), None
+    of_keys, incoming = (home[0], home[1]), None
     for turn in range(ring.size):
-        moving = ring.pass_on(keys) if turn < ring.size - 1 else None
+        transfer = ring.rotate(keys) if turn < ring.size - 1 else None
         block = ring.block(turn, query.shape[2], how)
         seen = AttentionOutput(whole.out[block.rows], whole.log_sum[block.rows])
         part = attend_backward(
             grad[block.rows], block.of(query, *keys), seen, AttentionOptions(block.causal, how.scale)
         )
         of_query[block.rows] += part.query
-        if coming is not None:
-            of_keys = coming.arrived()
+        if incoming is not None:
+            of_keys = incoming.wait()
         of_keys[0][block.columns] += part.key
         of_keys[1][block.columns] += part.value
-        coming = ring.pass_on(of_keys)
-        if moving is not None:
-            keys = moving.arrived()
-    assert coming is not None, "a ring has ranks"
-    of_keys = coming.arrived()
+        incoming = ring.rotate(of_keys)
+        if transfer is not None:
+            keys = transfer.wait()
+    assert incoming is not None, "a ring has ranks"
+    of_keys = incoming.wait()
     return AttentionInputs(of_query.to(query.dtype), of_keys[0].to(given.key.dtype), of_keys[1].to(given.value.dtype))
 
 
@@ -188,8 +188,8 @@ class _Sums:
             return
         before = self._log_sum[block.rows]
         after = torch.logaddexp(before, part.log_sum)
-        kept, new = (before - after).exp()[..., None], (part.log_sum - after).exp()[..., None]
-        self._out[block.rows] = self._out[block.rows] * kept + part.out * new
+        old_share, new_share = (before - after).exp()[..., None], (part.log_sum - after).exp()[..., None]
+        self._out[block.rows] = self._out[block.rows] * old_share + part.out * new_share
         self._log_sum[block.rows] = after
 
     def whole(self) -> AttentionOutput:

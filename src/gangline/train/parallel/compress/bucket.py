@@ -100,25 +100,27 @@ _RESIDUAL = "residual/"
 
 
 class ErrorFeedback:
-    """What is left of each parameter's gradient, by its name; local."""
+    """What is residual of each parameter's gradient, by its name; local."""
 
     def __init__(self) -> None:
-        self._left: dict[str, Tensor] = {}
+        self._residuals: dict[str, Tensor] = {}
 
     def add_to(self, piece: Piece) -> None:
-        """Put what was left of this parameter into its gradient."""
-        left = self._left.get(piece.name)
-        if left is not None and left.numel() == piece.grad.numel():
-            piece.grad.add_(left.view_as(piece.grad).to(piece.grad.device))
+        """Put what was residual of this parameter into its gradient."""
+        residual = self._residuals.get(piece.name)
+        if residual is not None and residual.numel() == piece.grad.numel():
+            piece.grad.add_(residual.view_as(piece.grad).to(piece.grad.device))
 
-    def keep(self, piece: Piece, left: Tensor) -> None:
+    def keep(self, piece: Piece, residual: Tensor) -> None:
         """Remember what was not sent; what is not finite is forgotten, or one bad step would spoil all later ones."""
-        self._left[piece.name] = torch.nan_to_num(left, nan=0.0, posinf=0.0, neginf=0.0)
+        self._residuals[piece.name] = torch.nan_to_num(residual, nan=0.0, posinf=0.0, neginf=0.0)
 
     def state(self) -> dict[str, Tensor]:
-        return {_RESIDUAL + name: left for name, left in self._left.items()}
+        return {_RESIDUAL + name: residual for name, residual in self._residuals.items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        self._left = {
-            name.removeprefix(_RESIDUAL): left.clone() for name, left in state.items() if name.startswith(_RESIDUAL)
+        self._residuals = {
+            name.removeprefix(_RESIDUAL): residual.clone()
+            for name, residual in state.items()
+            if name.startswith(_RESIDUAL)
         }
