@@ -1,4 +1,4 @@
-"""Blocks of a model and how each is wrapped: cut, recomputed, compiled, sharded, in this order; then the whole."""
+"""Wrapping of the blocks of a model, then of the whole: cut, recomputed, compiled, sharded, in this order."""
 
 import os
 from pathlib import Path
@@ -27,18 +27,17 @@ from gangline.train.runtime.initialization import ROOT
 from gangline.train.task import ParallelHints
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
-"""Where torch looks for what it compiled before; it takes a folder from the environment alone."""
+"""Environment variable of torch's compile cache, which has no other setting."""
 
 
 def compile_block(block: nn.Module, folder: Path) -> None:
-    """Have the next call of `block` compile it, in place; what comes of it stays in `folder` for later generations."""
+    """Compile `block` in place at its next call; results stay in `folder` for later generations."""
     os.environ.setdefault(CACHE, str(folder))
     block.compile()
 
 
 class BlockWrapper:
-    """What becomes of each block, then of the whole, in the one order that works: cut it, recompute it, compile it,
-    share it. Every rank makes the same calls."""
+    """Wraps each block, then the whole, in the one order that works. Every rank makes the same calls."""
 
     def __init__(self, context: RankContext, hints: ParallelHints) -> None:
         self._context, self._hints = context, hints
@@ -56,7 +55,7 @@ class BlockWrapper:
         )
 
     def block(self, block: nn.Module, name: str, number: int) -> None:
-        """`block` holds its first weights, whole."""
+        """Wrap `block`, which holds its whole initial weights."""
         self._has_blocks = True
         if self._tensor is not None:
             self._tensor.cut_block(block, name)
@@ -74,7 +73,7 @@ class BlockWrapper:
             self._calls.note(block, name)
 
     def root(self, module: nn.Module) -> None:
-        """Whatever of `module` no block took; all its blocks are wrapped."""
+        """Wrap what is in no block of `module`, after all blocks."""
         if self._context.plan.mesh.cp > 1:
             cut_root(module, self._hints)
         if self._tensor is not None:
@@ -87,7 +86,7 @@ class BlockWrapper:
             self._replicate(module, is_root=True)
 
     def finish(self, module: nn.Module) -> ParallelModel:
-        """What the loop calls, once `root` is through."""
+        """The model as the loop calls it, after `root`."""
         context = self._context
         if self._wrapping.is_composable:
             return Sharded(module, self._calls)
@@ -100,7 +99,7 @@ class BlockWrapper:
         return SingleRank(module)
 
     def _save_memory(self, module: nn.Module) -> None:
-        """What is done to each block, or to a model without any as a whole."""
+        """Applied to each block, or to a model without blocks as a whole."""
         if self._context.plan.memory.offload == "activations":
             keep_on_host(module)
         if self._context.plan.compile:
@@ -122,12 +121,12 @@ class BlockWrapper:
 
     def _replicate(self, module: nn.Module, *, is_root: bool) -> None:
         mesh = self._context.meshes.data
-        assert mesh is not None, "copies have a mesh"
+        assert mesh is not None, "replicas have a mesh"
         plan = self._context.plan
         replicate_module(module, mesh, precision=plan.precision, is_root=is_root, reduce=reduce_dtype(plan))
 
     def _hook(self, module: nn.Module, name: str, shards: int) -> ShardHook | None:
-        """What averages the shards of `module` among their replicas instead of FSDP2."""
+        """Hook that averages the shards of `module` among replicas; None: FSDP2 does it."""
         if self._compressor is None:
             return None
         prefix = f"{name}." if name else ""

@@ -103,8 +103,8 @@ class Orphan(TASKS.Deep):
 @pytest.mark.parametrize(
     ("model", "hints", "said"),
     [
-        (TASKS.Deep(layers=2), ParallelHints(), r"hints.embed: a pipeline wants to know it, Deep has none"),
-        (TASKS.Deep(layers=2), ParallelHints(embed="embed"), r"hints.head: a pipeline wants to know it"),
+        (TASKS.Deep(layers=2), ParallelHints(), r"hints.embed: a pipeline needs it, and Deep has none"),
+        (TASKS.Deep(layers=2), ParallelHints(embed="embed"), r"hints.head: a pipeline needs it"),
         (
             TASKS.Deep(layers=2), ParallelHints(embed="embedding", head="head"),
             r"hints.embed = 'embedding': Deep has no such method or module; .* \['first', 'last', 'layers'\]",
