@@ -21,7 +21,7 @@ from tests.line import repositories
 from gangline.line.record.runs import list_runs
 from gangline.spec.run_flags import stage
 from gangline.storage.open import open_store
-from gangline.units import moment
+from gangline.units import parse_time
 
 SECONDS = (50, 81, 110, 150, 200, 260, 330)
 STEP_SECONDS = 0.5
@@ -59,7 +59,7 @@ def measured(jenkins: controller.Jenkins, build: controller.Build) -> dict[str, 
     assert result["result"] == "SUCCESS", build.tail()
     (record,) = list_runs(open_store(f"file:{jenkins.store}"))
     (ended,) = jenkins.workspace.glob(".gangline/gangs/*/**/ended")
-    next_stage = moment(stage(record, "evaluate").started)
+    next_stage = parse_time(stage(record, "evaluate").started)
     looks = [words for _, _, words in jenkins.spied if words.startswith("stage train")]
     return {"late_seconds": round(next_stage.timestamp() - ended.stat().st_mtime, 1), "looks": len(looks)}
 

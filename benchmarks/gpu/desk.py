@@ -40,11 +40,11 @@ def inventory(shapes: Shapes):
 
 def rates(shapes: Shapes, line: Any, profile: Any):
     """Of the devices here, for the products of `profile`, as the plan stage measures them."""
-    from gangline.line.stages.device_rates import rates_of
+    from gangline.line.stages.device_rates import device_rates
     from gangline.spec.config.site import Site
 
     with tempfile.TemporaryDirectory() as folder:
-        seen = rates_of(line, Site(), inventory(shapes), profile, cache=Path(folder), say=lambda _: None)
+        seen = device_rates(line, Site(), inventory(shapes), profile, cache=Path(folder), say=lambda _: None)
     if seen.rates is None:
         raise SystemExit(seen.trouble)
     return seen.rates

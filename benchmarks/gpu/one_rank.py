@@ -43,9 +43,9 @@ def plan_of(shapes: Shapes, model: Model, *, steps: int, strategy: str = "none",
 @contextmanager
 def one_rank(plan: Any) -> Iterator[Any]:
     """Its context, while the groups of that gang are there."""
-    from gangline.train.account.clock import Clock
+    from gangline.train.account.clock import PhaseClock
     from gangline.train.account.event_log import EventLog
-    from gangline.train.runtime.context import Context
+    from gangline.train.runtime.context import RankContext
     from gangline.train.runtime.device_mesh import Meshes, local_device
     from gangline.train.runtime.rendezvous import join_alone, leave
 
@@ -53,8 +53,8 @@ def one_rank(plan: Any) -> Iterator[Any]:
         sys.path.insert(0, str(LARGE))
     device = local_device(plan.device, 0)
     groups = join_alone(plan.device)
-    yield Context(
-        plan=plan, rank=0, device=device, groups=groups, clock=Clock("start"), meshes=Meshes.of(plan, 0),
+    yield RankContext(
+        plan=plan, rank=0, device=device, groups=groups, clock=PhaseClock("start"), meshes=Meshes.of(plan, 0),
         events=EventLog(None, rank=0, generation=0),
     )  # fmt: skip
     leave()
@@ -64,13 +64,13 @@ def trained(context: Any, after_step: Callable[[int], None]) -> list[dict[str, A
     """Events of the steps of `context`'s plan, over random tokens."""
     from llama import Llama
 
-    from gangline.train.loop.engine import Course
+    from gangline.train.loop.engine import TrainingJob
     from gangline.train.loop.trainer import Trainer
 
     told: list[dict[str, Any]] = []
     context.events.listeners.append(lambda each: told.append(each) if each["event"] == "step" else None)
     task, plan = Llama(), context.plan
-    trainer = Trainer(context, task, Course(seed=plan.seed, steps=plan.steps, job=0))
+    trainer = Trainer(context, task, TrainingJob(seed=plan.seed, steps=plan.steps, number=0))
     trainer.train(task.build_data("train", {"model": plan.model}), after_step=after_step)
     trainer.engine.close()
     return told

@@ -22,7 +22,7 @@ from tests.serve.world import PLENTY, world
 from gangline.serve.app import create_app
 from gangline.serve.context.health import StoreHealth
 from gangline.serve.runs.indexer import Indexer
-from gangline.serve.server import answer, bind
+from gangline.serve.server import bind, serve_until_signal
 
 COUNT = 100_000
 LIST_SECONDS, ONE_SECONDS = 0.050, 0.010
@@ -42,7 +42,7 @@ def served(folder, pipe):
             found.desk.store.put(f"{record.prefix}/record.json", record.to_json())
         bound = bind("127.0.0.1:0")
         pipe.send((bound.getsockname()[1], found.tokens, [row.run for row in kept]))
-        answer(create_app(found.desk, limits=PLENTY), bound, stopping=lambda: None)
+        serve_until_signal(create_app(found.desk, limits=PLENTY), bound, stopping=lambda: None)
 
 
 def asked(runs):

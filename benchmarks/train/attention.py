@@ -40,7 +40,7 @@ def main() -> int:
 def judge(model: dict) -> dict:
     """Prints and returns what one length came to."""
     from gangline.measure import inspect
-    from gangline.measure.device_bench import Asked
+    from gangline.measure.device_bench import BenchRequest
     from gangline.measure.device_rates import measure
     from gangline.spec.codec import from_plain
     from gangline.spec.profile import ModelProfile, Trace
@@ -48,7 +48,7 @@ def judge(model: dict) -> dict:
     found = inspect.model(TASK, model)
     trace = next(from_plain(Trace, each) for each in found["traces"] if each["precision"] == "fp32")
     profile = ModelProfile(parameters=found["parameters"], tensors=found["tensors"], blocks=found["blocks"])
-    rates = measure(Asked(
+    rates = measure(BenchRequest(
         device="cpu", precision="fp32", ranks=1, cores=1,
         matrices=[[each.rows, each.inner, each.columns] for each in trace.matrices[:12]],
         attention=[[each.queries, each.keys, each.width, int(each.is_causal)] for each in trace.attention],
@@ -75,7 +75,7 @@ def judge(model: dict) -> dict:
 
 def forecast(profile, rates) -> float:
     """Seconds of both passes of one micro-batch, by formula."""
-    from gangline.planner.forecast.shape_forecast import Evidence, How, formula_of
+    from gangline.planner.forecast.shape_forecast import ExecutionOptions, ForecastEvidence, formula_of
     from gangline.planner.shapes.device_pool import open_pool
     from gangline.planner.shapes.shape import Shape
     from gangline.spec.config.line import Line, ProjectTable, TrainTable
@@ -85,8 +85,8 @@ def forecast(profile, rates) -> float:
 
     line = Line(project=ProjectTable(name="p", task=TASK), train=TrainTable(steps=10, global_batch=SAMPLES))
     pool = open_pool(Site(), Inventory(cores=1, memory_bytes=10**10, origin="this machine"))
-    evidence = Evidence(line=line, pool=pool, profile=profile, rates=rates)
-    how = How(micro_batch=SAMPLES, precision="fp32")
+    evidence = ForecastEvidence(line=line, pool=pool, profile=profile, rates=rates)
+    how = ExecutionOptions(micro_batch=SAMPLES, precision="fp32")
     terms = formula_of(evidence, Shape("none", Mesh()), how).terms
     return next(term.seconds for term in terms if term.part == "compute")
 

@@ -24,7 +24,7 @@ BEST = 0.18
 
 
 def main() -> int:
-    from gangline.planner.axes.bubble import bubble, takes
+    from gangline.planner.axes.bubble import accepts_micro_batches, bubble
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", type=int, default=4)
@@ -38,7 +38,7 @@ def main() -> int:
     print(f"{ranks} ranks, {count} micro-batches, {asked.milliseconds:g} ms forward and for each half of backward")
     print(f"{'schedule':25}{'predicted':>10}{'measured':>10}{'step, ms':>10}{'live':>6}")
     for name in SCHEDULES:
-        if not takes(name, ranks, count):
+        if not accepts_micro_batches(name, ranks, count):
             continue
         played = bubble(name, ranks, count)
         idle, seconds = measure(name, ranks, count, asked.milliseconds / 1e3, asked.steps)

@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from plans import alone, has_own_network
 
 from gangline.checkpoint.loader import load
-from gangline.checkpoint.node_copies import Copies
+from gangline.checkpoint.node_copies import NodeCopies
 from gangline.checkpoint.saver import Saver
 from gangline.storage.folder.store import FolderStore
 from gangline.storage.open import open_store
@@ -120,7 +120,7 @@ def rank_main(rank: int, folder: Path, layers: int, rounds: int, url: str, acces
     model, optimizer = trained(layers)
     keep = folder / f"node-{rank}"
     keep.mkdir()
-    copies = Copies(keep, rank)
+    copies = NodeCopies(keep, rank)
     saver = Saver(
         store=store, prefix=PREFIX, run="r", plan_digest="d", generation=1, key=KEY, group=group, copies=copies
     )
@@ -128,7 +128,7 @@ def rank_main(rank: int, folder: Path, layers: int, rounds: int, url: str, acces
     assert report is not None
     assert report.copied_seconds is not None
 
-    def resume(copies: Copies | None) -> None:
+    def resume(copies: NodeCopies | None) -> None:
         loaded = load(store, PREFIX, model, optimizer, key=KEY, group=group, copies=copies)
         assert loaded is not None
         assert loaded.from_copy == (copies is not None)

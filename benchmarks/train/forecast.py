@@ -63,7 +63,7 @@ class Desk:
 
     def __init__(self) -> None:
         from gangline.measure import inspect
-        from gangline.measure.device_bench import Asked
+        from gangline.measure.device_bench import BenchRequest
         from gangline.measure.device_rates import measure
         from gangline.spec.codec import from_plain
         from gangline.spec.devices import Inventory
@@ -80,16 +80,16 @@ class Desk:
         )  # fmt: skip
         matrices = [[each.rows, each.inner, each.columns] for each in traces[0].matrices[:12]]
         attention = [[each.queries, each.keys, each.width, int(each.is_causal)] for each in traces[0].attention]
-        self.rates = measure(Asked(
+        self.rates = measure(BenchRequest(
             device="cpu", precision="fp32", ranks=2, cores=machine["cores"], matrices=matrices, attention=attention,
         ))  # fmt: skip
         self.history = []
 
     def choose(self, line):
-        from gangline.planner.selection.choice import choose
+        from gangline.planner.selection.choice import choose_plan
         from gangline.spec.config.site import Site
 
-        return choose(line, Site(), self.inventory, self.profile, self.history, rates=self.rates)
+        return choose_plan(line, Site(), self.inventory, self.profile, self.history, rates=self.rates)
 
 
 def judge(desk: Desk, name: str, what: dict, steps: int, *, teach: bool) -> dict:
@@ -97,7 +97,7 @@ def judge(desk: Desk, name: str, what: dict, steps: int, *, teach: bool) -> dict
     from gangline.line.results.rank_times import parts_of
     from gangline.planner.gang_plans import make_plan
     from gangline.spec.plan import DataSource
-    from gangline.spec.profile import Measured
+    from gangline.spec.profile import MeasuredRun
 
     line = _line(what, steps)
     choice = desk.choose(line)
@@ -116,7 +116,7 @@ def judge(desk: Desk, name: str, what: dict, steps: int, *, teach: bool) -> dict
         "parts": {term.part: [term.raw_seconds, term.seconds, parts.get(term.part, 0.0)] for term in forecast.terms},
     }  # fmt: skip
     if teach:
-        taught = Measured(
+        taught = MeasuredRun(
             run=name, strategy=choice.strategy, mesh=choice.mesh, device="cpu", precision="fp32",
             global_batch=line.train.global_batch, micro_batch=choice.micro_batch, step_seconds=seconds, parts=parts,
             forecast=forecast,

@@ -25,7 +25,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from statistics import median, quantiles
 
-from gangline.train.startup import ran
+from gangline.train.startup import audit
 
 os.environ["OMP_NUM_THREADS"] = "1"
 BOUND = 1.01
@@ -81,7 +81,7 @@ def _start(name: str, home: Path, *, watched: bool, steps: int) -> tuple[Connect
 def _side(name: str, home: Path, watched: bool, channel: Connection, steps: int) -> None:
     (home / "data").mkdir(parents=True)
     if watched:
-        ran.begin({"GANGLINE_RAN": str(home / "ran.jsonl"), "GANGLINE_CODE": str(home / "data")})
+        audit.begin({"GANGLINE_RAN": str(home / "ran.jsonl"), "GANGLINE_CODE": str(home / "data")})
     step = PROGRAMS[name](home, steps)
     while channel.recv():
         seconds = []

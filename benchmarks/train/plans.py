@@ -89,11 +89,11 @@ def _train(plan, rank, groups, samples) -> Found:
     import torch
     import torch.distributed as dist
 
-    from gangline.train.account.clock import Clock
+    from gangline.train.account.clock import PhaseClock
     from gangline.train.account.event_log import EventLog
-    from gangline.train.loop.engine import Course
+    from gangline.train.loop.engine import TrainingJob
     from gangline.train.loop.trainer import Trainer
-    from gangline.train.runtime.context import Context
+    from gangline.train.runtime.context import RankContext
     from gangline.train.runtime.device_mesh import Meshes
 
     sys.path.insert(0, str(ROOT / "examples" / "bytegpt"))
@@ -101,13 +101,13 @@ def _train(plan, rank, groups, samples) -> Found:
 
     events, told, marks = EventLog(None, rank=rank, generation=0), [], []
     events.listeners.append(lambda each: told.append(each) if each["event"] == "step" else None)
-    context = Context(
-        plan=plan, rank=rank, device=torch.device("cpu"), groups=groups, clock=Clock("start"), events=events,
+    context = RankContext(
+        plan=plan, rank=rank, device=torch.device("cpu"), groups=groups, clock=PhaseClock("start"), events=events,
         meshes=Meshes.of(plan, rank),
     )  # fmt: skip
     text = b"".join(path.read_bytes() for path in sorted((ROOT / "src").rglob("*.py")))
     data = _First(ByteText([_file(text)], "train", context=plan.model["context"], holdout=0.1), samples)
-    trainer = Trainer(context, ByteGPT(), Course(seed=plan.seed, steps=plan.steps, job=0))
+    trainer = Trainer(context, ByteGPT(), TrainingJob(seed=plan.seed, steps=plan.steps, number=0))
 
     def after_step(step: int) -> None:
         if step in (WARM_UP, plan.steps - 1):

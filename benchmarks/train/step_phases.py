@@ -178,21 +178,21 @@ def run(home: Path) -> dict[str, Side]:
 
     from gangline.keeper.ipc.environment import RankEnvironment
     from gangline.spec.plan import Plan
-    from gangline.train import context as contexts
-    from gangline.train.account.clock import Clock
+    from gangline.train.account.clock import PhaseClock
     from gangline.train.account.event_log import EventLog
-    from gangline.train.loop.engine import Course
+    from gangline.train.loop.engine import TrainingJob
     from gangline.train.loop.trainer import Trainer
     from gangline.train.rank.joining import join
+    from gangline.train.runtime import context as contexts
     from gangline.train.runtime.rendezvous import leave
 
     torch.set_num_threads(1)
     environment = RankEnvironment.read(os.environ)
     plan = Plan.from_json(environment.plan.read_bytes())
     events = EventLog(contexts.events_path(environment), rank=environment.rank, generation=0)
-    context = join(environment, plan, Clock("start"), events)
+    context = join(environment, plan, PhaseClock("start"), events)
     data = ByteText([str(home / "text")], "train", context=plan.model["context"], holdout=0.1)
-    trainer = Trainer(context, ByteGPT(), Course(seed=1, steps=plan.steps, job=0))
+    trainer = Trainer(context, ByteGPT(), TrainingJob(seed=1, steps=plan.steps, number=0))
     bare, runtime_side, bare_side = LOOPS[plan.strategy](plan.model, data, context.rank), Side(), Side()
 
     def after_step(step: int) -> None:

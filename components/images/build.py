@@ -11,13 +11,13 @@ from pathlib import Path
 
 from gangline.build.builders import open_builder
 from gangline.build.builders.recipe import make_recipe
-from gangline.build.image_store import Office
+from gangline.build.image_store import ImageStore
 from gangline.build.images import build_image
 from gangline.errors import GanglineError
 from gangline.git.repository import Repository
-from gangline.line.record.runs import open_site_store
 from gangline.signing.keys import signing_key, trusted_keys
 from gangline.spec.config.load import load_site
+from gangline.storage.site_paths import open_site_store
 
 HERE = Path(__file__).resolve().parent
 NAMES = sorted(path.stem for path in HERE.glob("*.Dockerfile"))
@@ -40,7 +40,7 @@ def build(asked: argparse.Namespace) -> str:
     repository = Repository.at(HERE)
     dockerfile = (HERE / f"{asked.name}.Dockerfile").read_bytes()
     recipe = replace(make_recipe(asked.lock.read_bytes(), base=asked.base, image=asked.image), dockerfile=dockerfile)
-    office = Office(
+    office = ImageStore(
         store=open_site_store(Path.cwd(), site, environ),
         key=signing_key(site, environ),
         trusted=trusted_keys(site, environ),

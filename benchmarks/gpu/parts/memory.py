@@ -72,12 +72,12 @@ def formulas(shapes: Shapes, plans: dict[str, Any]) -> dict[str, float]:
     """Bytes of each plan by the planner's formula."""
     from desk import profile_of
 
-    from gangline.planner.forecast.memory import Load, rank_parts
+    from gangline.planner.forecast.memory import MemoryLoad, rank_parts
     from gangline.planner.shapes.shape import Shape
 
     profile, found = profile_of(shapes.billion), {}
     for name, plan in plans.items():
-        load = Load(micro_batch=plan.micro_batch, checkpointing=plan.memory.activation_checkpointing,
+        load = MemoryLoad(micro_batch=plan.micro_batch, checkpointing=plan.memory.activation_checkpointing,
                     loss_chunks=plan.memory.loss_chunks, precision=plan.precision)  # fmt: skip
         found[name] = rank_parts(profile, Shape(plan.strategy, plan.mesh), load).total
     return found

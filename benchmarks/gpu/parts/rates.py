@@ -69,10 +69,12 @@ def forecast(shapes: Shapes, model: Model, rates: Any) -> dict[str, Any]:
     """Of one step, before anything was run."""
     from desk import inventory, line_of, profile_of
 
-    from gangline.planner.selection.choice import choose
+    from gangline.planner.selection.choice import choose_plan
     from gangline.spec.config.site import Site
 
-    found = choose(line_of(shapes, model, steps=STEPS), Site(), inventory(shapes), profile_of(model), (), rates=rates)
+    found = choose_plan(
+        line_of(shapes, model, steps=STEPS), Site(), inventory(shapes), profile_of(model), (), rates=rates
+    )
     told = found.forecast
     if told.step_seconds is None:
         raise SystemExit(f"there is no forecast: {told.missing}")
