@@ -241,7 +241,7 @@ def test_older_checkpoints_go_and_trouble_with_that_is_a_note(store):
     assert steps(store) == [3, 2]
     report = saver(Undeletable(store), keep=1, generation=2).save(model, optimizer, {}, step=4, wait=True)
     assert (report.error, steps(store)) == (None, [4, 3, 2])
-    assert report.note == "older checkpoints are kept for now: read-only for deletes"
+    assert report.note == "older checkpoints could not be deleted: read-only for deletes"
 
 
 def test_first_save_of_a_generation_clears_what_the_last_one_left_unfinished(store):

@@ -112,7 +112,7 @@ def peak_of(task: Task, plan: Plan, rank: int) -> RankPeak:
     """As `peaks_of`, of one rank and in this process, which follows nothing else afterwards."""
     gloo = plan.device == "cpu"
     waits = plan.memory.offload == "cpu" and not gloo
-    plan = replace(plan, device="cpu")  # no accelerator is options for what is computed nowhere
+    plan = replace(plan, device="cpu")  # nothing is computed: no accelerator is needed
     with _simulated_gang(plan, rank) as context:
         passes = _passes(task, context)
         with FakeTensorMode(allow_non_fake_inputs=True) as fake:

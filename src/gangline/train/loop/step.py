@@ -150,9 +150,7 @@ class Update:
         self._context.phase("optimizer")
         align_gradients(self._sharded)
         self._scaler.unscale_(self._optimizer)
-        if not math.isfinite(
-            weight
-        ):  # the loss is not finite either; the policy decides, and the gradients are dropped
+        if not math.isfinite(weight):  # nor is the loss: the policy decides, and the gradients are dropped
             return StepSums(loss=math.nan, weight=self.reference, norm=math.nan, message=message)
         if weight != self.reference:
             scale(self._parameters, self.reference / weight)

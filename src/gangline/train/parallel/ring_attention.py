@@ -67,7 +67,7 @@ class RingAttention:
         if dropout_p:
             raise ConfigError(
                 f"ring attention does not support dropout, found dropout_p={dropout_p}; "
-                'use dropout_p=0, or train.mesh.context = "ulysses"'
+                'dropout_p=0 works, and so does train.mesh.context = "ulysses"'
             )
         if is_causal and query.shape[2] % 2:
             raise ConfigError(
