@@ -70,7 +70,7 @@ def trained(context: Any, after_step: Callable[[int], None]) -> list[dict[str, A
     told: list[dict[str, Any]] = []
     context.events.listeners.append(lambda each: told.append(each) if each["event"] == "step" else None)
     task, plan = Llama(), context.plan
-    trainer = Trainer(context, task, TrainingJob(seed=plan.seed, steps=plan.steps, job=0))
+    trainer = Trainer(context, task, TrainingJob(seed=plan.seed, steps=plan.steps, number=0))
     trainer.train(task.build_data("train", {"model": plan.model}), after_step=after_step)
     trainer.engine.close()
     return told

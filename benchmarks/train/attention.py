@@ -96,7 +96,7 @@ def measured(model: dict) -> float:
     from model import ByteGPT
     from torch.utils.data import default_collate
 
-    from gangline.measure.sample import sample_of
+    from gangline.measure.model_traces import sample_of
 
     task = ByteGPT()
     net, batch = task.build_model(dict(model)), default_collate([sample_of(task, model)] * SAMPLES)

@@ -85,7 +85,7 @@ class Desk:
         ))  # fmt: skip
         self.history = []
 
-    def choose_plan(self, line):
+    def choose(self, line):
         from gangline.planner.selection.choice import choose_plan
         from gangline.spec.config.site import Site
 
@@ -100,7 +100,7 @@ def judge(desk: Desk, name: str, what: dict, steps: int, *, teach: bool) -> dict
     from gangline.spec.profile import MeasuredRun
 
     line = _line(what, steps)
-    choice = desk.choose_plan(line)
+    choice = desk.choose(line)
     plan = make_plan(line, choice, run="r", run_prefix="runs/p/c/r", data=DataSource())
     found = run({name: plan}, steps=steps, samples=plan.global_batch * 8)[name]
     told = sorted(found.steps, key=lambda each: each["seconds"])

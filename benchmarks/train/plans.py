@@ -107,7 +107,7 @@ def _train(plan, rank, groups, samples) -> Found:
     )  # fmt: skip
     text = b"".join(path.read_bytes() for path in sorted((ROOT / "src").rglob("*.py")))
     data = _First(ByteText([_file(text)], "train", context=plan.model["context"], holdout=0.1), samples)
-    trainer = Trainer(context, ByteGPT(), TrainingJob(seed=plan.seed, steps=plan.steps, job=0))
+    trainer = Trainer(context, ByteGPT(), TrainingJob(seed=plan.seed, steps=plan.steps, number=0))
 
     def after_step(step: int) -> None:
         if step in (WARM_UP, plan.steps - 1):

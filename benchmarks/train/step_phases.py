@@ -192,7 +192,7 @@ def run(home: Path) -> dict[str, Side]:
     events = EventLog(contexts.events_path(environment), rank=environment.rank, generation=0)
     context = join(environment, plan, PhaseClock("start"), events)
     data = ByteText([str(home / "text")], "train", context=plan.model["context"], holdout=0.1)
-    trainer = Trainer(context, ByteGPT(), TrainingJob(seed=1, steps=plan.steps, job=0))
+    trainer = Trainer(context, ByteGPT(), TrainingJob(seed=1, steps=plan.steps, number=0))
     bare, runtime_side, bare_side = LOOPS[plan.strategy](plan.model, data, context.rank), Side(), Side()
 
     def after_step(step: int) -> None:

@@ -6,7 +6,7 @@ from gangline.checkpoint.format.folder import CheckpointState
 from gangline.checkpoint.format.index import Chunk, Index, StoredTensor, chunk_key
 from gangline.checkpoint.format.manifest import Manifest
 from gangline.checkpoint.format.safetensors import header_bytes
-from gangline.checkpoint.tensor_bytes import NAMES, as_bytes
+from gangline.checkpoint.host_tensors import NAMES, as_bytes
 from gangline.spec.codec import canonical
 
 KEY = b"hand"

@@ -140,7 +140,7 @@ def save_often(task: dict, store, model, optimizer, group) -> dict:
     saver = Saver(
         store=store, prefix=PREFIX, run="r", plan_digest="d", generation=1, key=KEY, group=group,
         keep=task.get("keep", 3),
-        patience_seconds=task.get("patience", 30.0), max_unsaved_seconds=task.get("max_unsaved", 60.0),
+        retry_seconds=task.get("patience", 30.0), max_unsaved_seconds=task.get("max_unsaved", 60.0),
     )  # fmt: skip
     taken, ends, error = [], [], None
     try:

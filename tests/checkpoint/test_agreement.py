@@ -1,4 +1,4 @@
-"""Two ranks, one of them in trouble: both decide alike, nobody hangs, nothing half is listed."""
+"""Two ranks, one of them in errors: both decide alike, nobody hangs, nothing half is listed."""
 
 import pytest
 from tests.checkpoint.forked import run_gang

@@ -205,7 +205,7 @@ def test_copy_that_breaks_off_has_no_name(tmp_path):
         raise OSError("the peer is gone")
 
     copies = NodeCopies(tmp_path, 0)
-    with pytest.raises(StorageError, match=r"cannot keep a copy in .*: the peer is gone"):
+    with pytest.raises(StorageError, match=r"cannot write a copy to .*: the peer is gone"):
         copies.write(f"{PREFIX}/step-00000002/shard", pieces())
     assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
 
@@ -230,7 +230,7 @@ def test_copy_that_changed_in_memory_never_becomes_a_checkpoint(tmp_path):
     )  # fmt: skip
     saver.save(nn.Linear(4, 2), None, {}, step=1, wait=False)
     [report] = saver.wait()
-    assert "the copy in memory is not what was saved" in report.error
+    assert "the copy in memory is damaged" in report.error
     assert list_checkpoints(store, PREFIX) == []
 
 
@@ -248,7 +248,7 @@ def test_node_without_room_keeps_no_copy_and_says_so(tmp_path):
     )  # fmt: skip
     report = saver.save(nn.Linear(4, 2), None, {}, step=1, wait=True)
     assert (report.error, report.copied_seconds) == (None, None)
-    assert report.note == "no copy is kept: its folder in memory has no room on some node"
+    assert report.note == "no copy in memory: a node has too little memory for it"
     assert not list(tmp_path.glob(f"{PREFIX}/*"))
 
 

@@ -50,7 +50,11 @@ def test_extras_come_back_each_rank_its_own(root):
 def test_own_tensors_of_another_number_of_ranks_are_left_out_and_told(root):
     [(found, notes)] = run_gang(1, reopen, root)
     assert found == {"momentum": [0, 1, 2, 3, 4, 5, 6], "anchor": [1, 1, 1]}
-    assert notes == ("tensors of single ranks (rank/00000-of-00002/residual, ...) belong to another number of ranks",)
+    [note] = notes
+    assert note == (
+        "tensors of single ranks (rank/00000-of-00002/residual, ...) belong to another number of ranks: they are not "
+        "loaded"
+    )
 
 
 def test_extras_of_a_changed_plan_start_anew_and_are_told(store):
@@ -60,9 +64,9 @@ def test_extras_of_a_changed_plan_start_anew_and_are_told(store):
     loaded = load(store, PREFIX, model, optimizer, key=KEY, group=None, extra=extra)
     assert [each.sum().item() for each in extra.values()] == [0, 0]
     assert loaded.notes == (
-        "extra/q is F32 (2, 2) in the checkpoint: it starts anew",
-        "extra/new is not in the checkpoint: it starts anew",
-        "extra/gone is of another plan: left out",
+        "extra/q is F32 (2, 2) in the checkpoint: it is initialized",
+        "extra/new is not in the checkpoint: it is initialized",
+        "extra/gone belongs to another plan: it is not loaded",
     )
 
 

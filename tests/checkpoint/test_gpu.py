@@ -3,9 +3,9 @@
 import torch
 from tests.train.gpu import DEVICE, cuda_alone, on_gpu
 
+from gangline.checkpoint.host_tensors import Staging
 from gangline.checkpoint.loader import load
 from gangline.checkpoint.saver import Saver
-from gangline.checkpoint.staging import Staging
 from gangline.storage.folder.store import FolderStore
 
 pytestmark = on_gpu

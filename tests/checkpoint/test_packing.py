@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gangline.checkpoint.format.manifest import BLOCK_BYTES
-from gangline.checkpoint.tensor_bytes import in_blocks
+from gangline.checkpoint.host_tensors import in_blocks
 
 SIZES = [
     [], [0], [1], [BLOCK_BYTES], [3, 2 * BLOCK_BYTES], [BLOCK_BYTES - 1, 1, 0, 2 * BLOCK_BYTES + 7],

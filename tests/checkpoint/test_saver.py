@@ -12,9 +12,9 @@ from tests.checkpoint.small import KEY, PREFIX, Wrapped, saver, step, trained
 from gangline.checkpoint.format.commit import Latest, StaleGeneration, claim, read_latest
 from gangline.checkpoint.format.manifest import list_checkpoints
 from gangline.checkpoint.format.stored_tensors import stored_digests
+from gangline.checkpoint.host_tensors import Staging
 from gangline.checkpoint.loader import load
 from gangline.checkpoint.pending_save import SaveWriter
-from gangline.checkpoint.staging import Staging
 from gangline.checkpoint.state import tensor_digests
 from gangline.errors import ConfigError, LostPeerError, StorageError
 
@@ -186,7 +186,7 @@ def test_waiting_save_gives_up_after_its_patience(store):
     model, optimizer = trained()
     started = time.monotonic()
     with pytest.raises(StorageError, match=r"step-00000001 could not be written: .*no space left"):
-        saver(Full(store), patience_seconds=0.5).save(model, optimizer, {}, step=1, wait=True)
+        saver(Full(store), retry_seconds=0.5).save(model, optimizer, {}, step=1, wait=True)
     assert time.monotonic() - started < 30
     assert steps(store) == []
 
@@ -241,7 +241,7 @@ def test_older_checkpoints_go_and_trouble_with_that_is_a_note(store):
     assert steps(store) == [3, 2]
     report = saver(Undeletable(store), keep=1, generation=2).save(model, optimizer, {}, step=4, wait=True)
     assert (report.error, steps(store)) == (None, [4, 3, 2])
-    assert report.note == "older checkpoints are kept for now: read-only for deletes"
+    assert report.note == "older checkpoints could not be deleted: read-only for deletes"
 
 
 def test_first_save_of_a_generation_clears_what_the_last_one_left_unfinished(store):

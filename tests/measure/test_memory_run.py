@@ -65,7 +65,7 @@ REFUSED = {
     'wanted train.memory.offload "none"': plan_of("fsdp", Mesh(dp_shard=2), memory=Memory(offload="activations")),
     "a pipeline of 5 stages wants 5 blocks": plan_of("pp", Mesh(pp=5), accumulation=5),
     "train.mesh.tp = 3: ": plan_of("tp", Mesh(tp=3)),
-    '"ep" lays experts over ranks': plan_of("ep", Mesh(dp_shard=2, ep=2)),
+    '"ep" distributes experts over ranks': plan_of("ep", Mesh(dp_shard=2, ep=2)),
 }
 """By what is said of them."""
 STAGES = pytest.mark.skipif(torch_release() < (2, 13), reason="pipelines are refused before torch 2.13")

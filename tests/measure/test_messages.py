@@ -26,7 +26,7 @@ from gangline.spec.codec import canonical
 from gangline.spec.plan import Plan
 from gangline.measure import memory_run
 from gangline.measure.model_profile import trace
-from gangline.measure.sample import sample_of
+from gangline.measure.model_traces import sample_of
 from gangline.train.task import load_task
 
 INPUTS = {"_allgather_base_": ("all_gather", 0), "_reduce_scatter_base_": ("reduce_scatter", 1),

@@ -8,8 +8,7 @@ from torch import nn
 from torch.nn.functional import mse_loss, scaled_dot_product_attention
 
 from gangline.measure.model_profile import trace
-from gangline.measure.model_traces import traces_of
-from gangline.measure.sample import sample_of
+from gangline.measure.model_traces import sample_of, traces_of
 from gangline.spec.profile import Attention
 from gangline.train.task import Loss, load_task
 

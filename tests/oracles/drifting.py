@@ -6,7 +6,7 @@ import torch
 from torch.utils.data import default_collate
 
 from gangline.train.loop.sample_order import SampleOrder, share
-from gangline.train.parallel.blocks import find_blocks
+from gangline.train.parallel.model_parts import find_blocks
 from gangline.train.runtime.initialization import Initializer
 from gangline.train.task import forward_names, hints_of
 

@@ -11,7 +11,7 @@ from gangline.report.model_page import axis_words, cut_words, render_model_page
 from gangline.spec.mesh import Mesh
 from gangline.spec.model_picture import ModelLayer, ModelPart, ModelPicture
 from gangline.train.model.picture import picture_of
-from gangline.train.parallel.blocks import find_blocks
+from gangline.train.parallel.model_parts import find_blocks
 from gangline.train.task import ParallelHints
 
 HINTS = ParallelHints(blocks="layers.*", tensor={"layers.*.inner": "colwise", "layers.*.outer": "rowwise"})

@@ -27,7 +27,7 @@ def ours_and_torchs(steps, every):
             train_one(model)
         if step % every == 0:
             with torch.no_grad():
-                mean.together()
+                mean.combine()
         averager.average_parameters(theirs.parameters())
     return weights(ours), weights(theirs)
 

@@ -70,7 +70,7 @@ REFUSED = {
     "AllFrozen": (10, "no parameter of OddNet wants gradients"),
     "Detached": (10, "Loss.total depends on no parameter that wants gradients"),
     "Plain": (10, "Loss.total is a tensor of one number, found float"),
-    "Synced": (10, "norm is a SyncBatchNorm, where all ranks meet"),
+    "Synced": (10, "norm is a SyncBatchNorm, which synchronizes all ranks"),
     "EvaluationFails": (30, "the measure's own mistake"),
     "NotFiniteLater": (31, r"\['eval_loss'\] over the holdout split are not finite"),
 }

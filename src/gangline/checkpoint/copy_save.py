@@ -1,4 +1,4 @@
-"""Saving by way of copies: first into the memory of this node and of others, then from there into the store."""
+"""Saves by way of copies: into the memory of this node and of other nodes, and from there into the store."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -6,6 +6,7 @@ from typing import Any
 
 from gangline.checkpoint import dcp
 from gangline.checkpoint.copy_transfer import FileTransfer, transfer_files
+from gangline.checkpoint.dcp import StagedSavePlanner
 from gangline.checkpoint.format.blocks import BlockCache, VerifiedFile, send_blocks
 from gangline.checkpoint.format.manifest import (
     MANIFEST,
@@ -15,9 +16,9 @@ from gangline.checkpoint.format.manifest import (
     sign_manifest,
     verify_manifest,
 )
+from gangline.checkpoint.host_tensors import StagedTensor
 from gangline.checkpoint.node_copies import NodeCopies
 from gangline.checkpoint.peers import Peers
-from gangline.checkpoint.planners import StagedSavePlanner, StagedTensor
 from gangline.checkpoint.writer import CheckpointWriter, Destination
 from gangline.errors import StorageError
 from gangline.storage.objects.protocol import ObjectStore
@@ -27,19 +28,19 @@ _SPARE_BYTES = 4 * 2**20
 
 
 class CopyWriter(CheckpointWriter):
-    """Writes this rank's files to its node's copies; the coordinator keeps the manifest."""
+    """Writes this rank's files to its node's copies; the coordinator keeps the manifest in memory."""
 
     manifest: Manifest | None = None
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """The store is asked for nothing yet."""
+        """The store is not used yet."""
 
     def complete(self, manifest: Manifest) -> None:
         self.manifest = manifest
 
 
 class CopyMaker:
-    """Makes and publishes copies for one saver; every call is collective over `peers`."""
+    """Makes and publishes the copies of one saver; every call is collective over `peers`."""
 
     def __init__(self, copies: NodeCopies, to: Destination, peers: Peers) -> None:
         self._copies, self._to, self._peers = copies, to, peers
@@ -47,37 +48,37 @@ class CopyMaker:
 
     @property
     def files(self) -> ObjectStore:
-        """Where this rank's files go."""
+        """The store of this rank's copies."""
         return self._copies.store
 
     def has_room(self, tensors: Mapping[str, StagedTensor]) -> bool:
-        """Is there room on every node, beside the copies that are there?"""
+        """Whether every node has room beside the copies that it has."""
         own = _SPARE_BYTES + sum(staged.local.nbytes for staged in tensors.values())
-        needed = self._peers.most(own)[0] * self._nodes.count(self._copies.node) * (1 + len(self._targets()))
-        return not self._peers.most(int(self._copies.free_bytes() < needed))[0]
+        needed = self._peers.maximum(own)[0] * self._nodes.count(self._copies.node) * (1 + len(self._targets()))
+        return not self._peers.maximum(int(self._copies.free_bytes() < needed))[0]
 
     def copy(self, tensors: dict[str, StagedTensor], writer: CopyWriter, planner: StagedSavePlanner) -> Manifest:
-        """Keep `tensors` on this node and on its peers; the manifest that they will have in the store too."""
+        """Copy `tensors` to this node and its peers; returns the manifest that the store will have."""
         to, copies, peers = self._to, self._copies, self._peers
         dcp.save(tensors, writer=writer, planner=planner, peers=peers)
-        texts = peers.share(peers.together(partial(self._texts, writer)))
-        manifest = peers.together(lambda: verify_manifest(texts[MANIFEST].encode(), to.key))
-        transfer_files(self._moves(writer.folder, manifest), copies, peers)
-        peers.together(partial(self._keep, writer.folder, manifest, texts))
+        texts = peers.broadcast(peers.run_on_all(partial(self._metadata_texts, writer)))
+        manifest = peers.run_on_all(lambda: verify_manifest(texts[MANIFEST].encode(), to.key))
+        transfer_files(self._transfers(writer.folder, manifest), copies, peers)
+        peers.run_on_all(partial(self._write_manifest, writer.folder, manifest, texts))
         return manifest
 
     def publish(self, folder: str, manifest: Manifest) -> None:
-        """Put into the store what the copies have; the manifest last."""
-        self._peers.together(self._claim)
-        self._peers.together(lambda: self._upload(folder, manifest, _of_rank(manifest, self._peers.rank)))
-        self._peers.together(lambda: self._seal(folder, manifest))
+        """Upload the copies to the store; the manifest last."""
+        self._peers.run_on_all(self._claim)
+        self._peers.run_on_all(lambda: self._upload(folder, manifest, _of_rank(manifest, self._peers.rank)))
+        self._peers.run_on_all(lambda: self._seal(folder, manifest))
 
     def _targets(self) -> list[int]:
-        """Nodes that get this node's files: the next ones round the gang, as many as there are others."""
+        """Nodes that get this node's files: the next ones in a ring of all nodes."""
         return _next_nodes(self._nodes, self._copies.node, self._copies.peers)
 
-    def _texts(self, writer: CopyWriter) -> dict[str, str]:
-        """Index, state and manifest, on the coordinator."""
+    def _metadata_texts(self, writer: CopyWriter) -> dict[str, str]:
+        """Index, state and manifest as text, on the coordinator."""
         manifest = writer.manifest
         if manifest is None:
             return {}
@@ -87,20 +88,20 @@ class CopyMaker:
             texts[name] = self._copies.path(f"{writer.folder}/{name}").read_text()
         return texts
 
-    def _moves(self, folder: str, manifest: Manifest) -> list[FileTransfer]:
-        """Each rank sends its files to the rank of its own place on each of its peers."""
-        moves = []
+    def _transfers(self, folder: str, manifest: Manifest) -> list[FileTransfer]:
+        """Each rank sends its files to the rank with its position on each peer node."""
+        transfers = []
         for rank, node in enumerate(self._nodes):
             for target_node in _next_nodes(self._nodes, node, self._copies.peers):
                 target = _counterpart(self._nodes, rank, target_node)
-                moves += [
+                transfers += [
                     FileTransfer(f"{folder}/{name}", manifest.files[name].size_bytes, rank, target)
                     for name in _of_rank(manifest, rank)
                 ]
-        return sorted(moves)
+        return sorted(transfers)
 
-    def _keep(self, folder: str, manifest: Manifest, texts: dict[str, str]) -> None:
-        """The manifest last; then older copies go. By one rank of each node."""
+    def _write_manifest(self, folder: str, manifest: Manifest, texts: dict[str, str]) -> None:
+        """Write index, state and, last, the manifest, then delete older copies; by one rank of each node."""
         if self._nodes.index(self._copies.node) != self._peers.rank:
             return
         for name in (manifest.index_name, manifest.state_name, MANIFEST):
@@ -120,7 +121,7 @@ class CopyMaker:
         try:
             yield from file.every_block()
         except RefusedCheckpoint as error:
-            raise StorageError(f"the copy in memory is not what was saved: {error}; the next save is new") from error
+            raise StorageError(f"the copy in memory is damaged: {error}; the next save makes a new one") from error
 
     def _seal(self, folder: str, manifest: Manifest) -> None:
         if self._peers.rank == 0:
@@ -140,7 +141,7 @@ def _next_nodes(nodes: list[int], node: int, wanted: int) -> list[int]:
 
 
 def _counterpart(nodes: list[int], rank: int, target_node: int) -> int:
-    """Rank on `target_node` that has the place there that `rank` has on its own node, as far as there are so many."""
+    """Rank on `target_node` with the position that `rank` has on its own node, modulo the ranks there."""
     place = [each for each, node in enumerate(nodes) if node == nodes[rank]].index(rank)
     there = [each for each, node in enumerate(nodes) if node == target_node]
     return there[place % len(there)]

@@ -16,7 +16,7 @@ PIECE_BYTES = 16 * 2**20
 
 @dataclass(frozen=True, order=True, slots=True)
 class FileTransfer:
-    """One file on its way; ranks are those of the group."""
+    """One file to send; ranks are those of the group."""
 
     key: str
     size_bytes: int
@@ -24,33 +24,32 @@ class FileTransfer:
     target: int
 
 
-def transfer_files(moves: Sequence[FileTransfer], copies: NodeCopies, peers: Peers) -> None:
-    """Carry out `moves`, the same list on every rank; collective.
+def transfer_files(transfers: Sequence[FileTransfer], copies: NodeCopies, peers: Peers) -> None:
+    """Carry out `transfers`, the same list on every rank; collective.
 
-    All that is sent is on its way before anything is awaited, straight from the file's own pages: no order of moves can
-    deadlock.
+    All sends are started before any is awaited, from the pages of the file: no order of transfers can deadlock.
 
     Raises:
-        StorageError: On all ranks, where one could not read or keep a file.
+        StorageError: On all ranks, if one could not read or write a file.
     """
     group = peers.group
-    if group is None or not moves:
+    if group is None or not transfers:
         return
-    trouble: list[StorageError] = []
+    errors: list[StorageError] = []
     sent = [
         dist.isend(piece, dist.get_global_rank(group, each.target), group=group)
-        for each in moves
+        for each in transfers
         if each.source == peers.rank
-        for piece in _pieces_of(each, copies, trouble)
+        for piece in _pieces_of(each, copies, errors)
     ]
-    for each in moves:
+    for each in transfers:
         if each.target == peers.rank:
-            pieces = _received(each, dist.get_global_rank(group, each.source), group)
-            _keep(each, pieces, copies, trouble)
+            pieces = _receive_pieces(each, dist.get_global_rank(group, each.source), group)
+            _write(each, pieces, copies, errors)
     for work in sent:
         assert work is not None
         work.wait()
-    peers.together(lambda: _raise_first(trouble))
+    peers.run_on_all(lambda: _raise_first(errors))
 
 
 def _sizes(size: int) -> Iterator[int]:
@@ -58,42 +57,44 @@ def _sizes(size: int) -> Iterator[int]:
         yield min(PIECE_BYTES, size - start)
 
 
-def _pieces_of(each: FileTransfer, copies: NodeCopies, trouble: list[StorageError]) -> Iterable[Tensor]:
-    """The file's bytes; of one that cannot be read zeros, because the other side waits for them."""
+def _pieces_of(each: FileTransfer, copies: NodeCopies, errors: list[StorageError]) -> Iterable[Tensor]:
+    """The file's bytes; zeros if it cannot be read, because the receiver waits for them."""
     try:
         whole = torch.from_file(str(copies.path(each.key)), shared=False, size=each.size_bytes, dtype=torch.uint8)
     except (RuntimeError, OSError) as error:
-        trouble.append(StorageError(f"the copy of {each.key} cannot be read: {error}"))
+        errors.append(StorageError(f"the copy of {each.key} cannot be read: {error}"))
         whole = torch.zeros(each.size_bytes, dtype=torch.uint8)
     return torch.split(whole, PIECE_BYTES)
 
 
-def _received(each: FileTransfer, source: int, group: dist.ProcessGroup) -> Iterator[memoryview]:
-    """Pieces as they come; the next one is on its way while a piece is kept."""
+def _receive_pieces(each: FileTransfer, source: int, group: dist.ProcessGroup) -> Iterator[memoryview]:
+    """Pieces as they arrive; the next one is received while a piece is written."""
     sizes = list(_sizes(each.size_bytes))
     buffers = torch.empty((2, max(sizes, default=0)), dtype=torch.uint8)
-    waiting = [_ask(buffers[0, :size], source, group) for size in sizes[:1]]
+    waiting = [_receive(buffers[0, :size], source, group) for size in sizes[:1]]
     for number, size in enumerate(sizes):
         waiting.pop().wait()
-        waiting += [_ask(buffers[(number + 1) % 2, :next_], source, group) for next_ in sizes[number + 1 : number + 2]]
+        waiting += [
+            _receive(buffers[(number + 1) % 2, :next_], source, group) for next_ in sizes[number + 1 : number + 2]
+        ]
         yield buffers[number % 2, :size].numpy().data
 
 
-def _ask(buffer: Tensor, source: int, group: dist.ProcessGroup) -> dist.Work:
+def _receive(buffer: Tensor, source: int, group: dist.ProcessGroup) -> dist.Work:
     work = dist.irecv(buffer, source, group=group)
     assert work is not None
     return work
 
 
-def _keep(each: FileTransfer, pieces: Iterator[memoryview], copies: NodeCopies, trouble: list[StorageError]) -> None:
+def _write(each: FileTransfer, pieces: Iterator[memoryview], copies: NodeCopies, errors: list[StorageError]) -> None:
     try:
         copies.write(each.key, pieces)
     except StorageError as error:
-        trouble.append(error)
+        errors.append(error)
         for _ in pieces:
-            pass  # what is on its way must be taken
+            pass  # what was sent must be received
 
 
-def _raise_first(trouble: list[StorageError]) -> None:
-    if trouble:
-        raise trouble[0]
+def _raise_first(errors: list[StorageError]) -> None:
+    if errors:
+        raise errors[0]

@@ -1,7 +1,6 @@
-"""Opening the newest good checkpoint into a model and its optimizer, whatever plan wrote it.
+"""Loads the newest checkpoint that verifies into a model and its optimizer, whatever plan wrote it.
 
-Extra tensors of a strategy are opened where the checkpoint has them: those it lacks keep their value, those of another
-plan are left out, and notes say so.
+Extra tensors of a strategy are filled if the checkpoint has them; others keep their values, and notes say so.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,43 +13,46 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from gangline.checkpoint import dcp
+from gangline.checkpoint.dcp import StrictLoadPlanner
 from gangline.checkpoint.format.folder import CheckpointFolder, CheckpointState
 from gangline.checkpoint.format.index import EXTRA, MODEL, OPTIMIZER, RANKS, Index, StoredTensor, own_head
 from gangline.checkpoint.format.manifest import MANIFEST, Manifest, RefusedCheckpoint, list_checkpoints
+from gangline.checkpoint.host_tensors import DTYPES, local_chunk
 from gangline.checkpoint.node_copies import NodeCopies
 from gangline.checkpoint.peers import Peers
-from gangline.checkpoint.planners import StrictLoadPlanner
 from gangline.checkpoint.reader import CheckpointReader
 from gangline.checkpoint.sources import CheckpointSource, CopiedCheckpoint, StoredCheckpoint, find_copies
-from gangline.checkpoint.staging import local_chunk
 from gangline.checkpoint.state import LiveState, initialise_optimizer, live_state, restore_numbers
-from gangline.checkpoint.tensor_bytes import DTYPES
 from gangline.errors import IntegrityError, StorageError
 from gangline.storage.objects.protocol import ObjectStore
 
 
 def wanted_extras(index: Index, extra: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """Of the live tensors `extra` those to fill, by their stored name; and what is said of the others."""
+    """The tensors of `extra` to fill, by their stored name, and notes about the others."""
     wanted, notes = {}, []
     for name, tensor in extra.items():
         stored = index.tensors.get(EXTRA + name)
         if stored is None:
-            notes.append(f"{EXTRA}{name} is not in the checkpoint: it starts anew")
+            notes.append(f"{EXTRA}{name} is not in the checkpoint: it is initialized")
         elif _differs(stored, tensor):
-            notes.append(f"{EXTRA}{name} is {stored.dtype} {stored.shape} in the checkpoint: it starts anew")
+            notes.append(f"{EXTRA}{name} is {stored.dtype} {stored.shape} in the checkpoint: it is initialized")
         else:
             wanted[EXTRA + name] = tensor
     dropped = (name for name in index.names(EXTRA) if name.removeprefix(EXTRA) not in extra)
-    notes += [f"{name} is of another plan: left out" for name in dropped]
+    notes += [f"{name} belongs to another plan: it is not loaded" for name in dropped]
     return wanted, notes
 
 
 def own_extras(index: Index, head: str) -> tuple[dict[str, Tensor], list[str]]:
-    """Fresh host tensors to fill for all that stands below `head`, a rank's own; and what is said of other ranks'."""
+    """New host tensors to fill for all names below `head`, a rank's own, and notes about those of other ranks."""
     own = {name: index.tensors[name] for name in index.names(head)}
     fresh = {name: torch.empty(each.shape, dtype=DTYPES[each.dtype]) for name, each in own.items()}
     others = [] if own else index.names(RANKS)
-    notes = [f"tensors of single ranks ({others[0]}, ...) belong to another number of ranks"] if others else []
+    notes = (
+        [f"tensors of single ranks ({others[0]}, ...) belong to another number of ranks: they are not loaded"]
+        if others
+        else []
+    )
     return fresh, notes
 
 
@@ -60,7 +62,7 @@ def _differs(stored: StoredTensor, tensor: Tensor) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded:
-    """What was opened, beside the tensors that are in place now."""
+    """Result of a load, besides the tensors that were filled in place."""
 
     step: int
     generation: int
@@ -68,17 +70,17 @@ class Loaded:
     """Folder of the checkpoint."""
     numbers: dict[str, Any]
     rank_numbers: dict[str, Any] | None
-    """Of this rank; None where the checkpoint has none or another world size."""
+    """Of this rank; None if the checkpoint has none or another world size."""
     rank_extra: dict[str, Tensor]
-    """More tensors of this rank, on the host; empty where the checkpoint has none or another world size."""
+    """More tensors of this rank, on the host; empty if the checkpoint has none or another world size."""
     from_copy: bool = False
     """Read from the memory of nodes."""
     peer_bytes: int = 0
-    """Of tensor files that one node had to send another for it, in the whole gang."""
+    """Bytes of tensor files that were sent from node to node, in the whole gang."""
     is_stored: bool = True
-    """The store lists this step too."""
+    """The store has this step, too."""
     notes: tuple[str, ...] = ()
-    """What was left out or starts anew, because the plan changed."""
+    """Tensors that were not loaded or are initialized, because the plan changed."""
 
 
 def load(
@@ -93,16 +95,16 @@ def load(
         prefix: `<run_prefix>/checkpoints`.
         optimizer: None: the model alone. One that has not stepped yet gets its state tensors here.
         at: Folder of one checkpoint, `.../step-00000200`: this one or none.
-        on_refused: Told the store key of each refused file and the reason, on every rank.
+        on_refused: Called with the store key of each refused file and the reason, on every rank.
         extra: More tensors to fill, as far as the checkpoint has them.
-        copies: Of this node; the nodes' are asked before the store, unless `at` is given or a rank has none.
+        copies: Of this node; tried before the store, unless `at` is given or a rank has none.
 
     Returns:
-        None where there is no checkpoint at all.
+        None if there is no checkpoint.
 
     Raises:
-        IntegrityError: There are checkpoints, and all were refused: model and optimizer are not to be used.
-        StorageError: The store failed; nothing is said about the checkpoints.
+        IntegrityError: All checkpoints were refused; model and optimizer must not be used.
+        StorageError: The store failed.
     """
     peers = Peers(group)
     sources, refusals = _sources(store, prefix, at, copies, key, peers), []
@@ -126,10 +128,10 @@ def load(
 def _sources(  # noqa: PLR0917 - what `load` was given
     store: ObjectStore, prefix: str, at: str | None, copies: NodeCopies | None, key: bytes, peers: Peers
 ) -> list[CheckpointSource]:
-    """What may be loaded, newest first; of one step the copy before what is stored, for it is nearer."""
-    found = peers.share(peers.together(lambda: _stored(store, prefix, at) if peers.rank == 0 else []))
+    """Checkpoints that may be loaded, newest first; of one step the copy before the store's."""
+    found = peers.broadcast(peers.run_on_all(lambda: _stored(store, prefix, at) if peers.rank == 0 else []))
     sources: list[CheckpointSource] = [StoredCheckpoint(folder, step, store) for folder, step in found]
-    have_copies = not peers.most(int(copies is None))[0]
+    have_copies = not peers.maximum(int(copies is None))[0]
     if copies is not None and have_copies and at is None:
         sources = [*find_copies(copies, prefix, key, peers), *sources]
     return sorted(sources, key=lambda source: source.step, reverse=True)
@@ -150,7 +152,7 @@ class _Opened:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What is to be filled."""
+    """What to fill."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer | None
@@ -158,10 +160,10 @@ class _Target:
 
 
 def _attempt(source: CheckpointSource, target: _Target, key: bytes, peers: Peers) -> Loaded:
-    """Open one checkpoint; copies that cannot be read are refused, for there are others."""
+    """Load one checkpoint; copies that cannot be read are refused, because there are other sources."""
     try:
-        source.bring_papers()
-        return _fill(peers.together(partial(_open, source, key)), target, source, peers)
+        source.fetch_metadata()
+        return _fill(peers.run_on_all(partial(_open, source, key)), target, source, peers)
     except StorageError as error:
         if isinstance(source, StoredCheckpoint):
             raise
@@ -175,14 +177,14 @@ def _open(source: CheckpointSource, key: bytes) -> _Opened:
 
 def _fill(opened: _Opened, target: _Target, source: CheckpointSource, peers: Peers) -> Loaded:
     manifest, state, index = opened.folder.manifest, opened.state, opened.index
-    _agree(manifest, peers)
-    live = peers.together(lambda: _template(manifest, index, target))
+    _require_same_generation(manifest, peers)
+    live = peers.run_on_all(lambda: _template(manifest, index, target))
     _check_all_are_wanted(manifest, index, live, target, peers)
     head = own_head(peers.rank, peers.size)
     extra, notes = wanted_extras(index, target.extra)
     own, more_notes = own_extras(index, head)
     tensors = {**live.tensors, **extra, **own}
-    peer_bytes = source.bring(index.files_of({name: _box(tensor) for name, tensor in tensors.items()}))
+    peer_bytes = source.fetch(index.files_of({name: _box(tensor) for name, tensor in tensors.items()}))
     reader, planner = CheckpointReader(opened.folder, index), StrictLoadPlanner(manifest.index_name)
     dcp.load(tensors, reader=reader, planner=planner, peers=peers)
     if target.optimizer is not None and state.optimizer:
@@ -200,17 +202,17 @@ def _box(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return offsets, tuple(local.size())
 
 
-def _agree(manifest: Manifest, peers: Peers) -> None:
-    """The manifest may be replaced between two ranks' reads: they must have opened the same one."""
-    highest, lowest = peers.most(manifest.generation, -manifest.generation)
+def _require_same_generation(manifest: Manifest, peers: Peers) -> None:
+    """Require that all ranks opened the same manifest, which may be replaced between two reads."""
+    highest, lowest = peers.maximum(manifest.generation, -manifest.generation)
     if highest != -lowest:
         raise RefusedCheckpoint(
-            "manifest.json", f"ranks read generations {-lowest} and {highest}; it was replaced meanwhile"
+            "manifest.json", f"ranks read generations {-lowest} and {highest}; it was replaced between their reads"
         )
 
 
 def _template(manifest: Manifest, index: Index, target: _Target) -> LiveState:
-    """The live tensors to fill, this rank's part; the checkpoint has them all."""
+    """The live tensors to fill, this rank's part; refused if the checkpoint lacks one."""
     saved = set(index.names(OPTIMIZER))
     if target.optimizer is not None and saved:
         initialise_optimizer(target.model, target.optimizer, saved)
@@ -221,11 +223,11 @@ def _template(manifest: Manifest, index: Index, target: _Target) -> LiveState:
 
 
 def _check_all_are_wanted(manifest: Manifest, index: Index, live: LiveState, target: _Target, peers: Peers) -> None:
-    """Each stored tensor of model and optimizer belongs to some rank; raises on all ranks alike."""
+    """Require that each stored tensor of model and optimizer belongs to some rank; raises on all ranks alike."""
     heads = (MODEL, OPTIMIZER) if target.optimizer is not None else (MODEL,)
     stored = sorted(name for name in index.tensors if name.startswith(heads))
-    wanted = peers.most(*(int(name in live.tensors) for name in stored))
-    if left := [name for name, someones in zip(stored, wanted, strict=True) if not someones]:
+    wanted = peers.maximum(*(int(name in live.tensors) for name in stored))
+    if left := [name for name, is_wanted in zip(stored, wanted, strict=True) if not is_wanted]:
         raise RefusedCheckpoint(manifest.index_name, f"{_names(left)} only in the checkpoint")
 
 

@@ -1,7 +1,7 @@
-"""Copies of checkpoints on one node, in a folder in memory that outlives its ranks; how much memory is left for them.
+"""Copies of checkpoints on one node, in a folder in memory that outlives its ranks, and the memory left for them.
 
-The folder is laid out as the store is. A node has some files of a checkpoint, the nodes together all of them; the
-manifest is the store's own, signature and digests included, so copies are verified like files in the store. Every file
+The folder is laid out as the store. A node has some files of a checkpoint, all nodes together have all of them; the
+manifest is that of the store with its signature and digests, so copies are verified as files in the store are. A file
 gets its name when it is complete. Transfers between nodes: `copy_save`, `sources`.
 """
 
@@ -18,11 +18,11 @@ _GROUPS = (
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current", "inactive_file"),
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-"""Where the two versions of control groups tell limit, use, and the part of it that can be had back."""
+"""Files of both versions of control groups: limit, use, and the field of reclaimable bytes."""
 
 
 def available_bytes() -> int:
-    """What the machine has to give, or what is left of the group's limit where that is less."""
+    """Memory available on the machine, or left in the control group if that is less."""
     return max(0, min([_field(Path("/proc/meminfo"), "MemAvailable:") * 1024, *_left_in_groups()]))
 
 
@@ -60,12 +60,12 @@ def _lines(path: Path) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class NodeCopies:
-    """Copies of this node; its ranks share it.
+    """Copies of this node, shared by its ranks.
 
     Args:
-        folder: In memory, best; it exists, and who made it removes it.
+        folder: Exists, in memory if possible; whoever created it removes it.
         node: Number of this node in the gang.
-        peers: So many other nodes get what this one's ranks save.
+        peers: Number of other nodes that get what this one's ranks save.
     """
 
     folder: Path
@@ -77,7 +77,7 @@ class NodeCopies:
         return FolderStore(self.folder)
 
     def free_bytes(self) -> int:
-        """Room there is now, in the folder and in half the memory that is left; 0 where the folder is gone."""
+        """Bytes that fit now, in the folder and in half of the available memory; 0 if the folder is gone."""
         try:
             found = os.statvfs(self.folder)
         except OSError:
@@ -88,7 +88,7 @@ class NodeCopies:
         return self.folder / key
 
     def sizes(self, prefix: str) -> dict[str, dict[str, int]]:
-        """Checkpoint folder below `prefix` -> file -> bytes, of all that is whole here."""
+        """Checkpoint folder below `prefix` -> file -> bytes, of all complete files."""
         found: dict[str, dict[str, int]] = {}
         for entry in list_all(self.store, f"{prefix}/step-"):
             folder, _, name = entry.key.rpartition("/")
@@ -96,7 +96,7 @@ class NodeCopies:
         return found
 
     def write(self, key: str, pieces: Iterable[memoryview | bytes]) -> None:
-        """Give `key` these bytes, all or none."""
+        """Write `key` atomically."""
         target = self.path(key)
         staged = self.folder / f"{target.parent.name}-{target.name}.part"
         try:
@@ -106,10 +106,12 @@ class NodeCopies:
             staged.replace(target)
         except OSError as error:
             staged.unlink(missing_ok=True)
-            raise StorageError(f"cannot keep a copy in {self.folder}: {error}; the store has its own") from error
+            raise StorageError(
+                f"cannot write a copy to {self.folder}: {error}; the store gets the checkpoint without one"
+            ) from error
 
     def keep_only(self, prefix: str, kept: dict[str, set[str]]) -> None:
-        """Delete what is below `prefix` but the files named, by folder: one generation of one step is enough."""
+        """Delete all files below `prefix` but those named, by folder: one generation of one step is enough."""
         for folder, names in self.sizes(prefix).items():
             for name in names.keys() - kept.get(folder, set()):
                 self.path(f"{folder}/{name}").unlink(missing_ok=True)

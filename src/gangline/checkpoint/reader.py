@@ -1,4 +1,4 @@
-"""torch's distributed checkpoint, read from a verified folder: its metadata rebuilt from our index, no pickle."""
+"""Reader of torch's distributed checkpoint over a verified folder; its metadata is rebuilt from our index."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -21,27 +21,27 @@ from gangline.checkpoint.format.block_reads import ReadTarget, fill
 from gangline.checkpoint.format.folder import CheckpointFolder
 from gangline.checkpoint.format.index import Index, StoredTensor
 from gangline.checkpoint.format.safetensors import tensor_bytes
-from gangline.checkpoint.tensor_bytes import DTYPES, writable
+from gangline.checkpoint.host_tensors import DTYPES, writable
 
 _SCRATCH_BYTES = 256 * 2**20
-"""Of host copies at a time; one that is larger stands alone."""
+"""Of host copies at a time; a larger one is read alone."""
 
 
 class CheckpointReader(StorageReader):
-    """Reads what one rank needs, file by file in the order of bytes, every block verified."""
+    """Reads what one rank needs, file by file in the order of bytes; every block is verified."""
 
     def __init__(self, folder: CheckpointFolder, index: Index) -> None:
         self._folder = folder
         self._index = index
 
     def reset(self, checkpoint_id: object = None) -> None:
-        """Nothing to forget: a reader serves one load."""
+        """Nothing to do: a reader serves one load."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:  # noqa: ARG002 - the interface's
         return Metadata({name: _metadata(tensor) for name, tensor in self._index.tensors.items()})
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Nothing to prepare: the folder was opened before."""
+        """Nothing to do: the folder is open."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         return plan
@@ -67,7 +67,7 @@ class CheckpointReader(StorageReader):
         return False
 
     def _locate(self, item: ReadItem, target: Tensor) -> "_Read":
-        """Bytes of the rows that `item` needs; its other dims are cut out of them."""
+        """Location of the rows that `item` needs; its other dims are cut out of them."""
         name, offsets = item.storage_index.fqn, tuple(item.storage_index.offset or ())
         tensor = self._index.tensors[name]
         chunk = next(each for each in tensor.chunks if each.offsets == offsets)
@@ -91,7 +91,7 @@ class CheckpointReader(StorageReader):
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Consecutive rows of one chunk, the item whose box lies in them, and where that box goes."""
+    """Consecutive rows of one chunk, the item whose box is in them, and the target of that box."""
 
     file: str
     start: int
@@ -102,7 +102,7 @@ class _Read:
 
     @property
     def is_direct(self) -> bool:
-        """Are the rows what the target holds, byte for byte?"""
+        """Whether the target is exactly these rows, so that they can be read into it."""
         return (
             self.target.is_contiguous() and self.target.device.type == "cpu" and tuple(self.item.lengths) == self.shape
         )
@@ -114,7 +114,7 @@ class _Read:
 
 
 def _batches(reads: list[_Read]) -> Iterator[list[_Read]]:
-    """Reads apart from each other, as many as leave memory for those that need a host copy of their rows."""
+    """Batches of reads that do not overlap and whose host copies fit the limit."""
     batch: list[_Read] = []
     end = scratch = 0
     for read in reads:

@@ -1,8 +1,8 @@
-"""Saves beside training: staged on the training thread, written by another, one in flight, never lost in silence.
+"""Background saves: staged on the training thread, written by another thread, one at a time.
 
-All collectives of the writing thread run on the `checkpoint` group; on the default group they would interleave with
-training and hang. What the ranks decide together (skip or wait, go on or give up) they settle on a second group of the
-same ranks, from the training thread.
+All collectives of the writing thread use the `checkpoint` group; on the default group they would interleave with those
+of training and hang. Decisions of the ranks (skip or wait, continue or give up) use a second group of the same ranks,
+from the training thread.
 """
 
 import time
@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from gangline.checkpoint.format.index import EXTRA, own_head
 from gangline.checkpoint.format.manifest import checkpoint_folder
+from gangline.checkpoint.host_tensors import Staging
 from gangline.checkpoint.node_copies import NodeCopies
 from gangline.checkpoint.peers import Peers
 from gangline.checkpoint.pending_save import PendingSave, SaveReport, SaveWriter
-from gangline.checkpoint.staging import Staging
 from gangline.checkpoint.state import live_state
 from gangline.checkpoint.writer import Destination
 from gangline.errors import ConfigError, GanglineError, LostPeerError, StorageError
@@ -37,32 +37,32 @@ class Saver:
         prefix: `<run_prefix>/checkpoints`.
         generation: Start of the gang inside its run; file names carry it, and a newer one fences this one off.
         key: HMAC key that signs the manifests.
-        group: gloo group used by checkpoints alone; None: one process.
+        group: gloo group that only checkpoints use; None: one process.
         keep: Newest checkpoints to keep.
-        max_unsaved_seconds: So long may saves go on failing before `save` gives up on the store.
-        patience_seconds: So long does a save that waits try again.
-        copies: Of this node, filled before the store; without them on any rank there are none.
+        max_unsaved_seconds: After this time of failing saves `save` raises.
+        retry_seconds: Time for which a save that waits tries again.
+        copies: Of this node, written before the store; used if all ranks have them.
     """
 
     def __init__(
         self, *, store: ObjectStore, prefix: str, run: str, plan_digest: str, generation: int, key: bytes,
         group: dist.ProcessGroup | None, keep: int = 3, max_unsaved_seconds: float = 3600.0,
-        patience_seconds: float = 60.0, copies: NodeCopies | None = None,
+        retry_seconds: float = 60.0, copies: NodeCopies | None = None,
     ) -> None:  # fmt: skip
         self._to = Destination(store, prefix, run, plan_digest, generation, key)
         self._peers = Peers(group)
-        self._council = self._peers.twin()
-        self._writing = SaveWriter(self._to, self._peers, keep=keep, copies=copies)
-        self._max_unsaved, self._patience = max_unsaved_seconds, patience_seconds
+        self._control = self._peers.second_group()
+        self._writer = SaveWriter(self._to, self._peers, keep=keep, copies=copies)
+        self._max_unsaved, self._retry_seconds = max_unsaved_seconds, retry_seconds
         self._staging = Staging()
-        self._flight: PendingSave | None = None
+        self._pending: PendingSave | None = None
         self._thread: Thread | None = None
         self._finished: list[SaveReport] = []
         self._last_good: SaveReport | None = None
         self._good_at = time.monotonic()
         self._failing = False
         self.skipped = 0
-        """Periodic saves that met one in flight."""
+        """Periodic saves that were skipped because one was in flight."""
 
     def save(
         self, model: nn.Module, optimizer: torch.optim.Optimizer | None, numbers: dict[str, Any], *, step: int,
@@ -75,7 +75,7 @@ class Saver:
             model: Bare module, its parameters plain or DTensor; all of the model, or this rank's part of it.
             optimizer: None: the model alone.
             numbers: JSON data, equal on all ranks: rank 0's is kept.
-            wait: Return when it is durable, trying again for a while; else return when it is staged.
+            wait: Return when the save is durable, with retries; else when it is staged.
             rank_numbers: JSON data of this rank.
             extra: More tensors, equal on all ranks or DTensor.
             rank_extra: More tensors of this rank.
@@ -84,55 +84,55 @@ class Saver:
             The report (`done` with `wait`), or None: skipped, because one is in flight.
 
         Raises:
-            StorageError: Nothing could be saved for `max_unsaved_seconds`, or, with `wait`, for `patience_seconds`.
+            StorageError: Nothing could be saved for `max_unsaved_seconds`, or, with `wait`, for `retry_seconds`.
             StaleGeneration: A newer generation of the gang writes now.
         """
         started = time.monotonic()
         _check_json(numbers, rank_numbers)
-        in_flight = self._settle(wait=wait)
+        in_flight = self._is_in_flight(wait=wait)
         if in_flight:
             self.skipped += 1
             return None
         if self._last_good is not None and self._last_good.step == step:
-            return self._hand_over(self._last_good)
+            return self._claim_report(self._last_good)
         state = live_state(model, optimizer)
         own = own_head(self._peers.rank, self._peers.size)
         staged = self._staging.copy(state.tensors | _under(EXTRA, extra) | _under(own, rank_extra))
         report = SaveReport(step=step, key=checkpoint_folder(self._to.prefix, step))
-        flight = PendingSave(report, started, staged, state.numbers, numbers, rank_numbers)
-        self._launch(flight)
-        return self._see_through(flight) if wait else replace(report, blocking_seconds=flight.blocking_seconds)
+        save = PendingSave(report, started, staged, state.numbers, numbers, rank_numbers)
+        self._start(save)
+        return self._wait_until_durable(save) if wait else replace(report, blocking_seconds=save.blocking_seconds)
 
     def poll(self) -> list[SaveReport]:
-        """Saves that finished since last asked, failed ones too; local. Waiting saves report by their return alone.
+        """Reports of saves that finished since the last call, failed ones too, without those that waited; local.
 
         Raises:
-            GanglineError: A save failed for a reason that no later save can mend.
+            GanglineError: A save failed for a reason that a later save cannot mend.
         """
         if self._thread is not None and not self._thread.is_alive():
-            self._land()
+            self._collect()
         finished, self._finished = self._finished, []
         return finished
 
     def wait(self) -> list[SaveReport]:
-        """`poll` once nothing is in flight."""
+        """As `poll`, after the save in flight has ended."""
         if self._thread is not None:
             self._thread.join()
         return self.poll()
 
     def close(self) -> None:
-        """End of the saver: waits for the save in flight; its report is left to `poll`."""
+        """Wait for the save in flight; `poll` returns its report."""
         if self._thread is not None:
             self._thread.join()
 
-    def _settle(self, *, wait: bool) -> bool:
-        """Is a save in flight, for all ranks alike? Raises on all when saving has failed for too long."""
+    def _is_in_flight(self, *, wait: bool) -> bool:
+        """Whether a save is in flight, equal on all ranks; raises on all if saves have failed for too long."""
         if wait and self._thread is not None:
             self._thread.join()
         if self._thread is not None and not self._thread.is_alive():
-            self._land()
+            self._collect()
         overdue = self._failing and time.monotonic() - self._good_at > self._max_unsaved
-        in_flight, given_up = self._council.most(int(self._thread is not None), int(overdue))
+        in_flight, given_up = self._control.maximum(int(self._thread is not None), int(overdue))
         if given_up:
             raise StorageError(
                 f"no checkpoint could be written to {self._to.prefix} for {self._max_unsaved:.0f} s; "
@@ -140,56 +140,56 @@ class Saver:
             )
         return bool(in_flight)
 
-    def _launch(self, flight: PendingSave) -> None:
-        """Begin to write; the thread waits until this one goes on, for `start` returns only when it lets go."""
-        self._flight, gate = flight, Event()
-        self._thread = Thread(target=self._write, args=(flight, gate), name=f"save-{flight.report.step}", daemon=True)
+    def _start(self, save: PendingSave) -> None:
+        """Start to write; the gate holds the thread until `start` has returned here."""
+        self._pending, gate = save, Event()
+        self._thread = Thread(target=self._write, args=(save, gate), name=f"save-{save.report.step}", daemon=True)
         self._thread.start()
-        flight.blocking_seconds = time.monotonic() - flight.started
+        save.blocking_seconds = time.monotonic() - save.started
         gate.set()
 
-    def _write(self, flight: PendingSave, gate: Event) -> None:
-        """Body of the thread: leaves its outcome in the flight, whatever happens."""
+    def _write(self, save: PendingSave, gate: Event) -> None:
+        """Body of the thread: stores its result in `save`."""
         gate.wait()
         try:
-            flight.report = self._writing.write(flight)
+            save.report = self._writer.write(save)
         except BaseException as error:
-            flight.failure = error  # the training thread raises it, or takes it for store trouble
+            save.failure = error  # the training thread raises or reports it
 
-    def _land(self) -> SaveReport:
-        """Take in the outcome of the thread that ended."""
-        flight, self._flight, self._thread = self._flight, None, None
-        assert flight is not None
-        flight.report = replace(flight.report, blocking_seconds=flight.blocking_seconds)
-        if flight.failure is None:
-            self._last_good, self._good_at, self._failing = flight.report, time.monotonic(), False
+    def _collect(self) -> SaveReport:
+        """Take the result of the thread that ended."""
+        save, self._pending, self._thread = self._pending, None, None
+        assert save is not None
+        save.report = replace(save.report, blocking_seconds=save.blocking_seconds)
+        if save.failure is None:
+            self._last_good, self._good_at, self._failing = save.report, time.monotonic(), False
         else:
             self._failing = True
-            flight.report = replace(flight.report, done=True, error=_reason(flight.failure))
-        self._finished.append(flight.report)
-        return flight.report
+            save.report = replace(save.report, done=True, error=_reason(save.failure))
+        self._finished.append(save.report)
+        return save.report
 
-    def _hand_over(self, report: SaveReport) -> SaveReport:
-        """A report that `save` returns is told once: `poll` no longer gives it."""
+    def _claim_report(self, report: SaveReport) -> SaveReport:
+        """Remove a report that `save` returns from those that `poll` returns."""
         self._finished = [each for each in self._finished if each is not report]
         return report
 
-    def _see_through(self, flight: PendingSave) -> SaveReport:
-        """Wait for a save; where the store failed it, write the same staged bytes again for a while."""
-        deadline = flight.started + min(self._patience, self._max_unsaved)
+    def _wait_until_durable(self, save: PendingSave) -> SaveReport:
+        """Wait for a save; if the store failed it, write the same staged bytes again, for a limited time."""
+        deadline = save.started + min(self._retry_seconds, self._max_unsaved)
         pause = 0.2
         while True:
             assert self._thread is not None
             self._thread.join()
-            report = self._hand_over(self._land())
+            report = self._claim_report(self._collect())
             if report.error is None:
                 return replace(report, blocking_seconds=report.seconds)
-            if self._council.most(int(time.monotonic() + pause > deadline))[0]:
+            if self._control.maximum(int(time.monotonic() + pause > deadline))[0]:
                 raise StorageError(f"checkpoint {report.key} could not be written: {report.error}")
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-            flight.failure, flight.report = None, replace(report, done=False, error=None)
-            self._launch(flight)
+            save.failure, save.report = None, replace(report, done=False, error=None)
+            self._start(save)
 
 
 def _under(head: str, tensors: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
@@ -197,7 +197,7 @@ def _under(head: str, tensors: Mapping[str, Tensor] | None) -> dict[str, Tensor]
 
 
 def _reason(failure: BaseException) -> str:
-    """One sentence about store trouble; anything else is raised, because no later save can mend it."""
+    """Reason of a failure of the store; any other failure is raised, because a later save cannot mend it."""
     if isinstance(failure, StorageError):
         return str(failure)
     if isinstance(failure, GanglineError):

@@ -1,4 +1,4 @@
-"""Sources that a checkpoint can be loaded from: the store, or the copies that the nodes together still have."""
+"""Sources of a checkpoint: the store, or the copies that the nodes have together."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from gangline.storage.objects.protocol import ObjectStore
 
 
 class CheckpointSource(Protocol):
-    """One checkpoint, not yet verified; every call is collective."""
+    """One checkpoint that is not verified yet; every call is collective."""
 
     @property
     def folder(self) -> str: ...
@@ -23,48 +23,48 @@ class CheckpointSource(Protocol):
 
     @property
     def store(self) -> ObjectStore:
-        """What this rank reads it from."""
+        """The store that this rank reads it from."""
         ...
 
     @property
     def is_whole(self) -> bool:
-        """Does `store` have every file of it?"""
+        """Whether `store` has all of its files."""
         ...
 
-    def bring_papers(self) -> None:
+    def fetch_metadata(self) -> None:
         """Make manifest, index and state readable on every rank."""
         ...
 
-    def bring(self, names: Collection[str]) -> int:
-        """Make files readable; the names are this rank's own wish. Raises `Refused` on all ranks alike.
+    def fetch(self, names: Collection[str]) -> int:
+        """Make files readable; the names are what this rank needs. Raises `RefusedCheckpoint` on all ranks alike.
 
         Returns:
-            Bytes that went from node to node for it, all ranks' wishes together: alike on all ranks.
+            Bytes sent from node to node for all ranks' needs: equal on all ranks.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """In the store every rank reads everything."""
+    """A checkpoint in the store, where every rank can read every file."""
 
     folder: str
     step: int
     store: ObjectStore
     is_whole: bool = True
 
-    def bring_papers(self) -> None:
-        """They are there."""
+    def fetch_metadata(self) -> None:
+        """Nothing to do."""
 
-    def bring(self, names: Collection[str]) -> int:
-        """They are there."""
+    def fetch(self, names: Collection[str]) -> int:
+        """Nothing to do."""
         del names
         return 0
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedCheckpoint:
-    """One checkpoint of which the nodes together have every file; its calls are collective over `peers`."""
+    """A checkpoint that the nodes have completely between them; its calls are collective over `peers`."""
 
     folder: str
     """As in the store: `<prefix>/step-00000200`."""
@@ -74,7 +74,7 @@ class CopiedCheckpoint:
     nodes: tuple[int, ...]
     """Node of each rank."""
     held: tuple[frozenset[str], ...]
-    """Files that each rank's node has, whole."""
+    """Complete files that each rank's node has."""
     copies: NodeCopies
     peers: Peers
 
@@ -86,60 +86,60 @@ class CopiedCheckpoint:
     def is_whole(self) -> bool:
         return False
 
-    def bring_papers(self) -> None:
+    def fetch_metadata(self) -> None:
         """Manifest, index and state to every node."""
-        self.bring([name for name in self.wanted if name.endswith(".json")])
+        self.fetch([name for name in self.wanted if name.endswith(".json")])
 
-    def bring(self, names: Collection[str]) -> int:
-        """`names`, which may differ from rank to rank, to this rank's node; raises on all ranks alike."""
+    def fetch(self, names: Collection[str]) -> int:
+        """Copy `names`, which may differ from rank to rank, to this rank's node; raises on all ranks alike."""
         missing = sorted(set(names) - self.held[self.peers.rank])
-        moves = self._moves(self.peers.gather(missing))
+        transfers = self._transfers(self.peers.gather(missing))
         try:
-            transfer_files(moves, self.copies, self.peers)
+            transfer_files(transfers, self.copies, self.peers)
         except StorageError as error:
             raise RefusedCheckpoint(MANIFEST, str(error)) from error
-        return sum(each.size_bytes for each in moves)
+        return sum(each.size_bytes for each in transfers)
 
-    def _moves(self, missing: list[list[str]]) -> list[FileTransfer]:
-        """One for each node and file, from ranks of the nodes that have it, in turn."""
-        moves: dict[tuple[int, str], FileTransfer] = {}
+    def _transfers(self, missing: list[list[str]]) -> list[FileTransfer]:
+        """One transfer for each node and missing file; the ranks that have the file take turns as source."""
+        transfers: dict[tuple[int, str], FileTransfer] = {}
         for target, names in enumerate(missing):
             for name in names:
                 holders = [rank for rank, held in enumerate(self.held) if name in held]
-                source = holders[len(moves) % len(holders)]
+                source = holders[len(transfers) % len(holders)]
                 found = FileTransfer(f"{self.folder}/{name}", self.wanted[name], source, target)
-                moves.setdefault((self.nodes[target], name), found)
-        return sorted(moves.values())
+                transfers.setdefault((self.nodes[target], name), found)
+        return sorted(transfers.values())
 
 
 def find_copies(copies: NodeCopies, prefix: str, key: bytes, peers: Peers) -> list[CopiedCheckpoint]:
-    """Checkpoints below `prefix` that the nodes together have whole, newest first; collective."""
-    told = peers.gather([copies.node, _look(copies, prefix, key)])
-    nodes = tuple(node for node, _ in told)
+    """Checkpoints below `prefix` that the nodes have completely between them, newest first; collective."""
+    gathered = peers.gather([copies.node, _scan(copies, prefix, key)])
+    nodes = tuple(node for node, _ in gathered)
     found = []
-    for folder in sorted({folder for _, of_rank in told for folder in of_rank}, reverse=True):
-        seen = [_Seen(**of_rank.get(folder, {})) for _, of_rank in told]
-        newest = max(range(peers.size), key=lambda rank: (seen[rank].generation, -rank))
-        if seen[newest].generation < 0:
+    for folder in sorted({folder for _, of_rank in gathered for folder in of_rank}, reverse=True):
+        views = [_NodeView(**of_rank.get(folder, {})) for _, of_rank in gathered]
+        newest = max(range(peers.size), key=lambda rank: (views[rank].generation, -rank))
+        if views[newest].generation < 0:
             continue
-        step, wanted = peers.share(_wanted(copies, folder, key) if peers.rank == newest else None, source=newest)
-        held = tuple(frozenset(name for name, size in each.files.items() if wanted.get(name) == size) for each in seen)
+        step, wanted = peers.broadcast(_wanted(copies, folder, key) if peers.rank == newest else None, source=newest)
+        held = tuple(frozenset(name for name, size in each.files.items() if wanted.get(name) == size) for each in views)
         if wanted.keys() <= frozenset().union(*held):
             found.append(CopiedCheckpoint(folder, step, wanted, nodes, held, copies, peers))
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """What a rank sees of one checkpoint in its node's copies."""
+class _NodeView:
+    """What the node of a rank has of one checkpoint."""
 
     generation: int = -1
-    """Of the manifest there; -1: none that verifies."""
+    """Of its manifest; -1 if none verifies."""
     files: dict[str, int] = field(default_factory=dict)
 
 
-def _look(copies: NodeCopies, prefix: str, key: bytes) -> dict[str, Any]:
-    """Checkpoint folder -> fields of `_Seen`; what cannot be read is not there."""
+def _scan(copies: NodeCopies, prefix: str, key: bytes) -> dict[str, Any]:
+    """Checkpoint folder -> fields of `_NodeView`; empty if the copies cannot be read."""
     try:
         return {
             folder: {"generation": _generation(copies, folder, key), "files": files}
@@ -157,7 +157,7 @@ def _generation(copies: NodeCopies, folder: str, key: bytes) -> int:
 
 
 def _wanted(copies: NodeCopies, folder: str, key: bytes) -> tuple[int, dict[str, int]]:
-    """Step and files of a checkpoint by its manifest, which counts as one of them."""
+    """Step and files of a checkpoint, the manifest included."""
     manifest = read_manifest(copies.store, folder, key)
     files = {name: entry.size_bytes for name, entry in manifest.files.items()}
     return manifest.step, files | {MANIFEST: copies.path(f"{folder}/{MANIFEST}").stat().st_size}

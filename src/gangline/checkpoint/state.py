@@ -1,4 +1,4 @@
-"""What is saved of a model and its optimizer: tensors by name, everything else as numbers; digests of full tensors."""
+"""State of a model and its optimizer: tensors by name, the rest as numbers; digests of full tensors."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -14,19 +14,19 @@ from torch.distributed.tensor import DTensor
 
 from gangline.checkpoint.format.index import MODEL, OPTIMIZER
 from gangline.checkpoint.format.manifest import RefusedCheckpoint
+from gangline.checkpoint.host_tensors import as_bytes
 from gangline.checkpoint.peers import Peers
-from gangline.checkpoint.tensor_bytes import as_bytes
 from gangline.errors import ConfigError
 
 Numbers = dict[str, Any]
 
 _WRAPPERS = re.compile(r"(_checkpoint_wrapped_module|_orig_mod)\.")
-"""What activation checkpointing and compilation put into parameter names; torch's model state has them removed."""
+"""Parts of parameter names that activation checkpointing and compilation add; torch's model state omits them."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveState:
-    """Tensors that alias the model's and the optimizer's own, and the optimizer's numbers."""
+    """Tensors that alias those of model and optimizer, and the optimizer's numbers."""
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     numbers: Numbers = field(default_factory=dict)
@@ -43,9 +43,9 @@ def live_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Liv
             raise ConfigError(f"{name} of the model's state_dict is a {type(value).__name__}; checkpoints hold tensors")
         state.tensors[MODEL + name] = value
     if optimizer is not None:
-        held = _holder(optimizer).state
+        state_of = _holder(optimizer).state
         for _, parameter, name in _parameters(model, optimizer):
-            for key, value in held.get(parameter, {}).items():
+            for key, value in state_of.get(parameter, {}).items():
                 if isinstance(value, Tensor):
                     state.tensors[f"{OPTIMIZER}{name}/{key}"] = value
         state.numbers.update((path, _plain(path, holder[key])) for path, holder, key in _numbers(model, optimizer))
@@ -55,25 +55,25 @@ def live_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Liv
 def initialise_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, saved: Collection[str]) -> None:
     """Give an optimizer the state tensors that `saved` names and that are this rank's, to be overwritten; local.
 
-    torch makes them by one step with zero gradients and zero rate. Parameters without saved state (they never got a
-    gradient) lose theirs again, so that a resumed run goes on as the unbroken one did.
+    torch creates them by one step with zero gradients and rate. Parameters without saved state (they never got a
+    gradient) lose theirs again, so that a resumed run is equal to an unbroken one.
     """
     with_state = {name.removeprefix(OPTIMIZER).rpartition("/")[0] for name in saved}
-    held = _holder(optimizer)
-    own = [(parameter, name) for _, parameter, name in _parameters(model, held)]
-    if any(name in with_state and not held.state.get(parameter) for parameter, name in own):
-        held.state.clear()  # torch's step makes all of it or nothing
-        get_optimizer_state_dict(model, held)
+    local = _holder(optimizer)
+    own = [(parameter, name) for _, parameter, name in _parameters(model, local)]
+    if any(name in with_state and not local.state.get(parameter) for parameter, name in own):
+        local.state.clear()  # torch creates the state of all parameters or of none
+        get_optimizer_state_dict(model, local)
     for parameter, name in own:
         if name not in with_state:
-            held.state.pop(parameter, None)
+            local.state.pop(parameter, None)
 
 
 def restore_numbers(model: nn.Module, optimizer: torch.optim.Optimizer, numbers: Numbers, *, file: str) -> None:
     """Put saved numbers into the parameter groups and states they came from.
 
     Raises:
-        Refused: A number that the optimizer has is missing in `file`.
+        RefusedCheckpoint: A number that the optimizer has is missing in `file`.
     """
     for path, holder, key in list(_numbers(model, optimizer)):
         if path not in numbers:
@@ -83,7 +83,7 @@ def restore_numbers(model: nn.Module, optimizer: torch.optim.Optimizer, numbers:
 
 
 def _holder(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """Whose `state` is this rank's: itself, or the local optimizer that one sharded over ranks keeps as `optim`."""
+    """The optimizer whose `state` is this rank's: itself, or the local one inside a sharded one (`optim`)."""
     inner = getattr(optimizer, "optim", None)
     return inner if isinstance(inner, torch.optim.Optimizer) else optimizer
 
@@ -104,19 +104,19 @@ def _parameters(
 
 
 def _numbers(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """(path in the checkpoint, the optimizer's own dictionary, key in it) of everything that is no tensor."""
-    held = _holder(optimizer).state
+    """(path in the checkpoint, the optimizer's own dictionary, key in it) of everything but tensors."""
+    state_of = _holder(optimizer).state
     for group, parameter, name in _parameters(model, optimizer):
         for key in sorted(group.keys() - {"params"}):
             yield f"param_groups.{name}.{key}", group, key
-        state = held.get(parameter, {})
+        state = state_of.get(parameter, {})
         for key, value in state.items():
             if not isinstance(value, Tensor):
                 yield f"state.{name}.{key}", state, key
 
 
 def _plain(path: str, value: Any) -> Any:
-    """JSON data of one number; a learning rate kept as a tensor is refused by name."""
+    """JSON data of one number; a tensor, as a learning rate may be, is refused by name."""
     if isinstance(value, tuple):
         return [_plain(path, each) for each in value]
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -130,8 +130,8 @@ def tensor_digests(
 ) -> dict[str, str]:
     """SHA-256 of each full tensor's bytes, `model/<name>` and, with an optimizer, `optim/<name>/<state>`.
 
-    Collective over the tensors' own mesh, and over `group`, whose ranks get the digests of all. Without one each rank
-    gets those of the names that it holds.
+    Collective over the tensors' own mesh, and over `group`, whose ranks get all digests. Without a group each rank gets
+    the digests of the names that it holds.
     """
     tensors = live_state(model, optimizer).tensors
     own = {name: sha256(as_bytes(_full(tensor).cpu())).hexdigest() for name, tensor in sorted(tensors.items())}

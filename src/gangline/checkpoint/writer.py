@@ -1,4 +1,4 @@
-"""torch's distributed checkpoint, written to an object store as safetensors, JSON and a signed manifest; no pickle."""
+"""Writer of torch's distributed checkpoint to an object store: safetensors, JSON and a signed manifest; no pickle."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
+from gangline.checkpoint.dcp import StagedSavePlanner
 from gangline.checkpoint.format.blocks import write_file
 from gangline.checkpoint.format.commit import advance, claim, seal
 from gangline.checkpoint.format.folder import CheckpointState
 from gangline.checkpoint.format.index import Chunk, Index, StoredTensor, chunk_key
 from gangline.checkpoint.format.manifest import FileEntry, Manifest, checkpoint_folder
 from gangline.checkpoint.format.safetensors import header_bytes
-from gangline.checkpoint.planners import StagedSavePlanner
-from gangline.checkpoint.tensor_bytes import NAMES, flat_bytes, in_blocks
+from gangline.checkpoint.host_tensors import NAMES, flat_bytes, in_blocks
 from gangline.spec.codec import canonical
 from gangline.storage.objects.protocol import ObjectStore
 
@@ -29,7 +29,7 @@ SMALL_BYTES = 64 * 2**10
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a run's checkpoints go, and in whose name."""
+    """Where a run's checkpoints are written, and by which run and generation."""
 
     store: ObjectStore
     prefix: str
@@ -40,11 +40,11 @@ class Destination:
     key: bytes = field(repr=False)
 
     def claim(self) -> None:
-        """A stale gang learns here that it was replaced, before it writes anything. By the coordinator."""
+        """Fence off older generations, or raise if this one is stale. By the coordinator, before it writes."""
         claim(self.store, self.prefix, self.generation)
 
     def complete(self, manifest: Manifest) -> None:
-        """Make what was written a checkpoint, and the newest one. By the coordinator, when all files are there."""
+        """Make the files a checkpoint, and the newest one. By the coordinator, when all files are written."""
         folder = checkpoint_folder(self.prefix, manifest.step)
         seal(self.store, folder, manifest, self.key)
         advance(self.store, self.prefix, self.generation, manifest.step)
@@ -71,7 +71,7 @@ class CheckpointWriter(StorageWriter):
         """Of the whole checkpoint; on the coordinator, after the save."""
 
     def reset(self, checkpoint_id: object = None) -> None:
-        """Nothing to forget: a writer serves one save."""
+        """Nothing to do: a writer serves one save."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - the interface's
         if is_coordinator:
@@ -102,7 +102,7 @@ class CheckpointWriter(StorageWriter):
         self.size_bytes = manifest.size_bytes
 
     def complete(self, manifest: Manifest) -> None:
-        """Make it a checkpoint; on the coordinator, when all files are there."""
+        """Make it a checkpoint; on the coordinator, when all files are written."""
         self._to.complete(manifest)
 
     @classmethod
@@ -131,7 +131,7 @@ class CheckpointWriter(StorageWriter):
 
 
 def _parts(items: list[WriteItem], planner: SavePlanner) -> Iterator[list[WriteItem]]:
-    """Small ones, then large ones: whoever wants small ones of another rank reads, or is sent, one short file."""
+    """Small tensors, then large ones: a rank that needs small tensors of another one reads one short file."""
     small = [item for item in items if _size(item, planner) <= SMALL_BYTES]
     large = [item for item in items if _size(item, planner) > SMALL_BYTES]
     yield from _groups(small, planner)
@@ -139,7 +139,7 @@ def _parts(items: list[WriteItem], planner: SavePlanner) -> Iterator[list[WriteI
 
 
 def _groups(items: list[WriteItem], planner: SavePlanner) -> Iterator[list[WriteItem]]:
-    """Groups of at most 2 GiB, in order; a chunk that is larger stands alone."""
+    """Groups of at most 2 GiB, in order; a larger chunk is a group of its own."""
     group: list[WriteItem] = []
     room = MAX_PART_BYTES
     for item in items:

@@ -61,9 +61,9 @@ class BenchRequest:
 class DeviceBench:
     """One rank's measurements; all ranks call the same, and each figure is their mean."""
 
-    def __init__(self, asked: BenchRequest, device: torch.device) -> None:
-        self._asked, self._device = asked, device
-        self._dtype = _WIDTHS[asked.precision]
+    def __init__(self, request: BenchRequest, device: torch.device) -> None:
+        self._request, self._device = request, device
+        self._dtype = _WIDTHS[request.precision]
         cache = cache_bytes(device)
         self._streamed = max(STREAMED_BYTES, STREAMED_CACHES * cache)
         self._ring = max(RING_BYTES, RING_CACHES * cache)
@@ -71,25 +71,25 @@ class DeviceBench:
         """Bytes of what was last measured on."""
 
     def rates(self, backend: str) -> Rates:
-        asked = self._asked
+        request = self._request
         return Rates(
-            device=asked.device,
+            device=request.device,
             device_name=_name(self._device),
             torch=torch.__version__,
             threads=torch.get_num_threads(),
-            cores=asked.cores,
-            ranks=asked.ranks,
-            precision=asked.precision,
-            backend=backend if asked.ranks > 1 else "",
+            cores=request.cores,
+            ranks=request.ranks,
+            precision=request.precision,
+            backend=backend if request.ranks > 1 else "",
             memory_bytes_per_second=self._streamed / self._stream(),
             products=tuple(self._products()),
             attention=tuple(self._attended()),
             moves=tuple(MoveRate(size_bytes=size, seconds=self._move(size)) for size in MOVED_BYTES),
-            messages=tuple(self._messages()) if asked.ranks > 1 else (),
+            messages=tuple(self._messages()) if request.ranks > 1 else (),
         )
 
     def _products(self) -> Iterator[MatmulRate]:
-        for rows, inner, columns in self._asked.matrices:
+        for rows, inner, columns in self._request.matrices:
             seconds = self._seconds(partial(self._product, rows, inner, columns))
             yield MatmulRate(
                 rows=rows, inner=inner, columns=columns, flops_per_second=2 * rows * inner * columns / seconds
@@ -101,7 +101,7 @@ class DeviceBench:
 
     def _attended(self) -> Iterator[AttentionRate]:
         """Of as few heads as say something: all take equally long."""
-        for queries, keys, width, is_causal in self._asked.attention:
+        for queries, keys, width, is_causal in self._request.attention:
             one = Attention(heads=1, queries=queries, keys=keys, width=width, is_causal=bool(is_causal))
             heads = max(1, min(MOST_HEADS, round(ENOUGH_FLOPS / one.flops)))
             seconds = self._seconds(partial(self._attend, replace(one, heads=heads)))
@@ -110,15 +110,15 @@ class DeviceBench:
                 flops_per_second=heads * one.flops / seconds,
             )  # fmt: skip
 
-    def _attend(self, asked: Attention) -> Call:
+    def _attend(self, request: Attention) -> Call:
         query, key, value = (
-            self._some(1, asked.heads, places, asked.width).requires_grad_()
-            for places in (asked.queries, asked.keys, asked.keys)
+            self._some(1, request.heads, places, request.width).requires_grad_()
+            for places in (request.queries, request.keys, request.keys)
         )
-        slope = self._some(1, asked.heads, asked.queries, asked.width)
+        slope = self._some(1, request.heads, request.queries, request.width)
 
         def both_passes() -> object:
-            mixed = scaled_dot_product_attention(query, key, value, is_causal=asked.is_causal)
+            mixed = scaled_dot_product_attention(query, key, value, is_causal=request.is_causal)
             return torch.autograd.grad(mixed, (query, key, value), slope)
 
         return both_passes
@@ -203,7 +203,7 @@ class DeviceBench:
             for number, call in enumerate(calls):
                 kept[number] = call()
 
-        self._together()
+        self._barrier()
         all_of_them()
         return self._mean(median(self._timed(all_of_them, clock) / len(calls) for _ in range(BATCHES)))
 
@@ -216,31 +216,31 @@ class DeviceBench:
 
     def _message_seconds(self, call: Call) -> float:
         """All ranks call equally often."""
-        self._together()
+        self._barrier()
         call()
         return self._mean(quantiles((self._timed(call, time.perf_counter) for _ in range(MESSAGES)), n=4)[0])
 
     def _timed(self, call: Call, clock: Callable[[], float]) -> float:
-        self._settle()
+        self._synchronize()
         start = clock()
         call()
-        self._settle()
+        self._synchronize()
         return clock() - start
 
-    def _settle(self) -> None:
+    def _synchronize(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize()
 
-    def _together(self) -> None:
-        if self._asked.ranks > 1:
+    def _barrier(self) -> None:
+        if self._request.ranks > 1:
             dist.barrier()
 
     def _mean(self, seconds: float) -> float:
-        if self._asked.ranks == 1:
+        if self._request.ranks == 1:
             return seconds
         found = torch.tensor([seconds], dtype=torch.float64, device=self._device)
         dist.all_reduce(found)
-        return float(found) / self._asked.ranks
+        return float(found) / self._request.ranks
 
 
 def cache_bytes(device: torch.device) -> int:

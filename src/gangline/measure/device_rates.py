@@ -28,9 +28,9 @@ SECONDS = 60.0
 
 
 def main() -> int:
-    asked = BenchRequest(**json.load(sys.stdin))
+    request = BenchRequest(**json.load(sys.stdin))
     try:
-        rates = measure(asked)
+        rates = measure(request)
     except TrainingError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
@@ -38,26 +38,26 @@ def main() -> int:
     return 0
 
 
-def measure(asked: BenchRequest) -> Rates:
+def measure(request: BenchRequest) -> Rates:
     """Rates of this machine's devices.
 
     Raises:
         TrainingError: A process died, or all of them took over a minute.
     """
-    context: Any = multiprocessing.get_context("spawn" if asked.device == "cuda" else "fork")  # CUDA outlives no fork
-    here, there = context.Pipe(duplex=False)
+    context: Any = multiprocessing.get_context("spawn" if request.device == "cuda" else "fork")  # CUDA outlives no fork
+    receiver, sender = context.Pipe(duplex=False)
     with tempfile.TemporaryDirectory(prefix="gangline-rates-") as folder:
         peers = [
-            context.Process(target=_be_rank, args=(rank, asked, folder, there), daemon=True)
-            for rank in range(asked.ranks)
+            context.Process(target=_run_rank, args=(rank, request, folder, sender), daemon=True)
+            for rank in range(request.ranks)
         ]
         for peer in peers:
             peer.start()
-        there.close()
+        sender.close()
         try:
-            if not here.poll(SECONDS):
+            if not receiver.poll(SECONDS):
                 raise TrainingError(f"measuring rates: wanted them within {SECONDS:.0f} s, found none")
-            return Rates.from_json(here.recv_bytes())
+            return Rates.from_json(receiver.recv_bytes())
         except EOFError as error:
             raise TrainingError("measuring rates: a process died; its reason stands above") from error
         finally:
@@ -66,17 +66,17 @@ def measure(asked: BenchRequest) -> Rates:
                 peer.join()
 
 
-def _be_rank(rank: int, asked: BenchRequest, folder: str, there: Connection) -> None:
-    device = torch.device("cuda", rank) if asked.device == "cuda" else torch.device("cpu")
-    backend = "nccl" if asked.device == "cuda" else "gloo"
+def _run_rank(rank: int, request: BenchRequest, folder: str, sender: Connection) -> None:
+    device = torch.device("cuda", rank) if request.device == "cuda" else torch.device("cpu")
+    backend = "nccl" if request.device == "cuda" else "gloo"
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    if asked.ranks > 1:
-        store = FileStore(f"{folder}/store", asked.ranks)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=asked.ranks)
-    rates = DeviceBench(asked, device).rates(backend)
+    if request.ranks > 1:
+        store = FileStore(f"{folder}/store", request.ranks)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=request.ranks)
+    rates = DeviceBench(request, device).rates(backend)
     if rank == 0:
-        there.send_bytes(rates.to_json())
+        sender.send_bytes(rates.to_json())
     os._exit(0)  # as ranks of a gang end: torch's threads may abort an interpreter that winds down
 
 

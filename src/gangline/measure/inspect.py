@@ -28,12 +28,11 @@ from torch import nn
 from gangline.errors import ConfigError, GanglineError, TrainingError
 from gangline.measure.model_traces import raised, traces_of
 from gangline.train.loop.learning_rate import check_function
-from gangline.train.parallel.blocks import find_blocks
 from gangline.train.parallel.call_order import require_no_skips
 from gangline.train.parallel.chunked_loss import require_head
 from gangline.train.parallel.context_parallel import require_sequences
-from gangline.train.parallel.embed_and_head import find_embed_and_head
 from gangline.train.parallel.expert_parallel import common_experts, find_experts
+from gangline.train.parallel.model_parts import find_blocks, find_embed_and_head
 from gangline.train.parallel.model_requirements import require_shardable
 from gangline.train.parallel.tensor_rules import common_degree
 from gangline.train.runtime.initialization import Initializer
@@ -79,13 +78,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--steps", type=int, default=1, help="of the training that the schedule is for")
     parser.add_argument("--options", default="{}", help="the table [model] as JSON")
     parser.add_argument("--data", default="[]", help="names of files of the data as JSON")
-    chosen = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
         with contextlib.redirect_stdout(sys.stderr):
             sys.path.insert(0, str(Path.cwd()))
-            if chosen.schedule:
-                check_function(chosen.schedule, steps=chosen.steps)
-            found = machine() | (_chosen(chosen) if chosen.task else {})
+            if options.schedule:
+                check_function(options.schedule, steps=options.steps)
+            found = machine() | (_model_of(options) if options.task else {})
     except GanglineError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
@@ -97,8 +96,8 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _chosen(chosen: argparse.Namespace) -> dict[str, Any]:
-    return model(chosen.task, json.loads(chosen.options), json.loads(chosen.data))
+def _model_of(options: argparse.Namespace) -> dict[str, Any]:
+    return model(options.task, json.loads(options.options), json.loads(options.data))
 
 
 def machine() -> dict[str, Any]:

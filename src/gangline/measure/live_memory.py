@@ -178,18 +178,18 @@ def _tensors(tree: Any) -> list[Tensor]:
 
 
 @contextmanager
-def simulate_host_copies(held: LiveMemory) -> Iterator[None]:
-    """Inside, what waits on the host by `held` is copied to the device, and all else to the host."""
+def simulate_host_copies(memory: LiveMemory) -> Iterator[None]:
+    """Inside, what waits on the host by `memory` is copied to the device, and all else to the host."""
     original = Tensor.to
 
     @wraps(original)
     def to(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         moved = original(tensor, *args, **kwargs)
-        if moved is not tensor or "non_blocking" not in kwargs or not held.counts(tensor):
+        if moved is not tensor or "non_blocking" not in kwargs or not memory.counts(tensor):
             return moved
-        if held.is_on_host(tensor):
+        if memory.is_on_host(tensor):
             return tensor.clone()
-        with held.on_host():
+        with memory.on_host():
             return tensor.clone()
 
     Tensor.to = to  # type: ignore[assignment,method-assign]  # a bound method by another name

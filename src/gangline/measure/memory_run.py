@@ -37,7 +37,7 @@ from gangline.measure.simulated_step import SimulatedStep, WholeModelStep
 from gangline.spec.plan import Plan
 from gangline.train.account.clock import PhaseClock
 from gangline.train.account.event_log import EventLog
-from gangline.train.loop.gradient_norm import settle
+from gangline.train.loop.gradient_norm import align_gradients
 from gangline.train.parallel.local_sgd import local
 from gangline.train.parallel.optimizer_state import place_state, split_groups_by_mesh
 from gangline.train.parallel.state_on_disk import StateWindow
@@ -56,9 +56,9 @@ _MOST_LETTERS = 300
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="gangline.measure.memory_run")
     parser.add_argument("plans", type=Path, nargs="+", metavar="PLAN.json")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     sys.path.insert(0, str(Path.cwd()))
-    for path in asked.plans:
+    for path in options.plans:
         start = time.monotonic()
         with contextlib.redirect_stdout(sys.stderr):
             found = _answer(path)
@@ -105,24 +105,29 @@ def peaks_of(task: Task, plan: Plan) -> list[RankPeak]:
     """
     if reason := unfollowed(plan):
         raise ConfigError(reason)
-    return [_in_a_child(partial(peak_of, task, plan, rank)) for rank in _ranks(plan)]
+    return [_in_child(partial(peak_of, task, plan, rank)) for rank in _ranks(plan)]
 
 
 def peak_of(task: Task, plan: Plan, rank: int) -> RankPeak:
     """As `peaks_of`, of one rank and in this process, which follows nothing else afterwards."""
     gloo = plan.device == "cpu"
     waits = plan.memory.offload == "cpu" and not gloo
-    plan = replace(plan, device="cpu")  # no accelerator is asked for what is computed nowhere
+    plan = replace(plan, device="cpu")  # nothing is computed: no accelerator is needed
     with _simulated_gang(plan, rank) as context:
         passes = _passes(task, context)
         with FakeTensorMode(allow_non_fake_inputs=True) as fake:
-            held = LiveMemory(fake, gloo=gloo)
-            with held, held.resizes(), held.shapes(), simulate_host_copies(held) if waits else contextlib.nullcontext():
+            memory = LiveMemory(fake, gloo=gloo)
+            with (
+                memory,
+                memory.resizes(),
+                memory.shapes(),
+                simulate_host_copies(memory) if waits else contextlib.nullcontext(),
+            ):
                 passes.fill()
                 if waits:
-                    held.move_to_host(map(local, passes.model.parameters()))
-                _train(task, passes, context, held, home=held.on_host if waits else contextlib.nullcontext)
-            return RankPeak(held.device.peak, held.host.peak)
+                    memory.move_to_host(map(local, passes.model.parameters()))
+                _train(task, passes, context, memory, host=memory.on_host if waits else contextlib.nullcontext)
+            return RankPeak(memory.device.peak, memory.host.peak)
 
 
 def unfollowed(plan: Plan) -> str:
@@ -147,33 +152,33 @@ def _ranks(plan: Plan) -> range:
     return range(0, world, world // plan.mesh.pp)
 
 
-def _in_a_child(call: Callable[[], RankPeak]) -> RankPeak:
-    here, there = multiprocessing.Pipe(duplex=False)
-    child = multiprocessing.get_context("fork").Process(target=_tell, args=(there, call), daemon=True)
+def _in_child(call: Callable[[], RankPeak]) -> RankPeak:
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=_send_result, args=(sender, call), daemon=True)
     child.start()
-    there.close()
+    sender.close()
     try:
-        said = json.loads(here.recv_bytes())
+        result = json.loads(receiver.recv_bytes())
     except EOFError as error:
         raise TrainingError("the process that followed a rank died") from error
     finally:
         child.join()
-    if "refused" in said:
-        raise ConfigError(said["refused"])
-    if "failed" in said:
-        raise TrainingError(said["failed"])
-    return RankPeak(*said["peak"])
+    if "refused" in result:
+        raise ConfigError(result["refused"])
+    if "failed" in result:
+        raise TrainingError(result["failed"])
+    return RankPeak(*result["peak"])
 
 
-def _tell(there: Connection, call: Callable[[], RankPeak]) -> None:
+def _send_result(sender: Connection, call: Callable[[], RankPeak]) -> None:
     try:
-        said: dict[str, Any] = {"peak": astuple(call())}
+        result: dict[str, Any] = {"peak": astuple(call())}
     except ConfigError as error:
-        said = {"refused": str(error)}
+        result = {"refused": str(error)}
     except Exception as error:
         traceback.print_exc()
-        said = {"failed": _describe(error)}
-    there.send_bytes(json.dumps(said).encode())
+        result = {"failed": _describe(error)}
+    sender.send_bytes(json.dumps(result).encode())
 
 
 def _describe(error: Exception) -> str:
@@ -212,24 +217,24 @@ def _train(
     task: Task,
     passes: SimulatedStep,
     context: RankContext,
-    held: LiveMemory,
+    memory: LiveMemory,
     *,
-    home: Callable[[], AbstractContextManager[None]],
+    host: Callable[[], AbstractContextManager[None]],
 ) -> None:
-    """`held` has the peak of the last step; how operations on pieces lay their results is found out in the first.
+    """`memory` has the peak of the last step; how operations on pieces lay their results is found out in the first.
 
-    `home` is where the weights are updated.
+    `host` is where the weights are updated.
     """
     model, has_buckets = passes.model, context.plan.wrapping.is_ddp
-    optimizer = place_state(_optimizer(task, model, context.plan), context, window=_Gone)
+    optimizer = place_state(_optimizer(task, model, context.plan), context, window=_NoFile)
     split_groups_by_mesh(optimizer)
     if has_buckets:
-        _keep_gradients(model)
+        _allocate_gradients(model)
     for _ in range(STEPS):
-        held.forget_peak()
+        memory.forget_peak()
         passes.run()
-        with home():
-            settle([each for each in model.parameters() if each.requires_grad])
+        with host():
+            align_gradients([each for each in model.parameters() if each.requires_grad])
             optimizer.step()
             optimizer.zero_grad(set_to_none=not has_buckets)
 
@@ -240,7 +245,7 @@ def _optimizer(task: Task, model: nn.Module, plan: Plan) -> Any:
     return make_optimizer(model, plan.optimizer, precision=plan.precision)
 
 
-class _Gone(StateWindow):
+class _NoFile(StateWindow):
     """There is no file: state that was updated is made anew in the next step, as in the first of a gang."""
 
     def take(self, state: dict[Any, dict[str, Any]]) -> None:
@@ -248,7 +253,7 @@ class _Gone(StateWindow):
             state.pop(parameter, None)
 
 
-def _keep_gradients(model: nn.Module) -> None:
+def _allocate_gradients(model: nn.Module) -> None:
     """DDP's buckets are gradients that never go."""
     for parameter in model.parameters():
         if parameter.requires_grad:

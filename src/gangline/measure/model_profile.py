@@ -18,8 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from gangline.measure.operation_counts import FORMULAS, OperationCounter, size_bytes, storage_id
 from gangline.spec.plan import Precision
 from gangline.spec.profile import Attention, Matrices, Trace, Unit
-from gangline.train.parallel.blocks import find_blocks
-from gangline.train.parallel.module_patterns import join, matches
+from gangline.train.parallel.model_parts import find_blocks, join, matches
 from gangline.train.parallel.precision import autocast
 from gangline.train.runtime.initialization import ROOT
 from gangline.train.task import Batch, ParallelHints, Task, forward_names, hints_of

@@ -1,7 +1,8 @@
-"""Traces of a task's model, or the reason why there are none; made in a child process with a time limit."""
+"""Traces of a task's model, made in a child process with a time limit, and the sample that they are made with."""
 
 import json
 import multiprocessing
+import tempfile
 import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
@@ -12,10 +13,10 @@ from torch import nn
 from torch.utils.data import default_collate
 
 from gangline.errors import ConfigError
-from gangline.measure.sample import sample_of
 from gangline.spec.codec import canonical
 from gangline.spec.plan import Precision
 from gangline.spec.profile import Trace
+from gangline.train.runtime.data_splits import SHARD
 from gangline.train.runtime.initialization import Initializer
 from gangline.train.task import Task, forward_names, hints_of
 
@@ -29,21 +30,23 @@ def traces_of(
     task: Task, options: dict[str, Any], *, names: Sequence[str] = (), seconds: float = SECONDS
 ) -> dict[str, Any]:
     """`traces`, and the `sequence` of a sample; `untraced`: why there are none, in one line, and `unstaged`: why no
-    pipeline can train the model; empty where it can, or nobody could tell. What user code does in it stays there."""
-    here, there = multiprocessing.Pipe(duplex=False)
-    child = multiprocessing.get_context("fork").Process(target=_answer, args=(there, task, options, names), daemon=True)
+    pipeline can train the model; empty where it can, or nobody could tell. What user code does in it stays sender."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(
+        target=_send_traces, args=(sender, task, options, names), daemon=True
+    )
     child.start()
-    there.close()
+    sender.close()
     try:
-        if not here.poll(seconds):
+        if not receiver.poll(seconds):
             return _none(f"following a step took over {seconds:.0f} s")
-        said = here.recv_bytes()
+        data = receiver.recv_bytes()
     except EOFError:
         return _none("the process that followed a step died")
     finally:
         child.kill()
         child.join()
-    answer: dict[str, Any] = json.loads(said)
+    answer: dict[str, Any] = json.loads(data)
     return answer
 
 
@@ -56,7 +59,7 @@ def raised(error: Exception) -> str:
     return f"{who} raised {type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _answer(there: Connection, task: Task, options: dict[str, Any], names: Sequence[str]) -> None:
+def _send_traces(sender: Connection, task: Task, options: dict[str, Any], names: Sequence[str]) -> None:
     unstaged = ""
     try:
         sample = sample_of(task, options, names)
@@ -65,7 +68,7 @@ def _answer(there: Connection, task: Task, options: dict[str, Any], names: Seque
     except Exception as error:  # whatever the user's model does under fake tensors is a reason, no failure
         traceback.print_exc()
         found = _none(raised(error))
-    there.send_bytes(canonical(found | {"unstaged": unstaged}))
+    sender.send_bytes(canonical(found | {"unstaged": unstaged}))
 
 
 def _unstaged(task: Task, options: dict[str, Any], sample: dict[str, Any]) -> str:
@@ -101,3 +104,42 @@ def _traces(task: Task, options: dict[str, Any], sample: dict[str, Any]) -> list
 
 def _none(reason: str) -> dict[str, Any]:
     return {"traces": [], "untraced": reason[:_MOST_LETTERS], "unstaged": ""}
+
+
+MOST_NAMES = 8
+"""Files of the data that stand-ins are made for."""
+
+
+STAND_IN_BYTES = 1 << 20
+"""Of text, for tasks that cut theirs into windows."""
+
+
+def sample_of(task: Task, options: dict[str, Any], names: Sequence[str] = ()) -> dict[str, Any]:
+    """Only its names, shapes and types matter.
+
+    Args:
+        task: Its `example(options)`, where it has one, gives a sample as `build_data(...)[0]` would.
+        options: The table `model`.
+        names: Of files of the data: stand-ins are called so.
+
+    Raises:
+        ConfigError: What the task gives is no sample.
+    """
+    example = getattr(task, "example", None)
+    found = example(dict(options)) if callable(example) else _first(task, options, names)
+    if not isinstance(found, dict) or not found:
+        raise ConfigError(f"a sample is a dict of tensors, {type(task).__name__} gives {type(found).__name__}")
+    return found
+
+
+def _first(task: Task, options: dict[str, Any], names: Sequence[str]) -> Any:
+    with tempfile.TemporaryDirectory(prefix="gangline-sample-") as folder:
+        real = sorted(name for name in names if not name.endswith(SHARD))[:MOST_NAMES]
+        text = [Path(folder) / name for name in real or ["text.txt"]]
+        for path in text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"every word is as good as another here.\n".ljust(64) * (STAND_IN_BYTES // 64))
+        data = task.build_data(
+            "train", {"text": [*map(str, text)], "shards": [], "holdout": 0.1, "seed": 1, "model": dict(options)}
+        )
+        return data[0]

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from gangline.measure.simulated_step import batch_of, inputs_of, meta_model
 from gangline.planner.axes.schedules import stages_of
-from gangline.train.parallel.model import ParallelModel
+from gangline.train.parallel.data_parallel import ParallelModel
 from gangline.train.parallel.pipeline.build import StageBuilder
 from gangline.train.parallel.pipeline.forward_relay import ForwardRelay, Layouts
 from gangline.train.parallel.pipeline.packed_tensors import TensorChannel

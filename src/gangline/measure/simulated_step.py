@@ -7,15 +7,15 @@ import torch
 from torch import nn
 from torch.utils.data import default_collate
 
-from gangline.measure.sample import sample_of
+from gangline.measure.model_traces import sample_of
 from gangline.spec.strategies import effective_strategy
-from gangline.train.parallel.blocks import BlockWrapper, find_blocks
+from gangline.train.parallel.blocks import BlockWrapper
 from gangline.train.parallel.chunked_loss import ChunkedLoss
 from gangline.train.parallel.context_parallel import SequenceCut, join_sequence
-from gangline.train.parallel.data_parallel import Sharded, SingleRank
+from gangline.train.parallel.data_parallel import ParallelModel, Sharded, SingleRank
 from gangline.train.parallel.expert_parallel import require_experts
 from gangline.train.parallel.memory_savings import require_blocks
-from gangline.train.parallel.model import ParallelModel
+from gangline.train.parallel.model_parts import find_blocks
 from gangline.train.parallel.model_requirements import require_shardable
 from gangline.train.parallel.precision import autocast
 from gangline.train.parallel.tensor_parallel import whole

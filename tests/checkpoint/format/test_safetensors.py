@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.checkpoint.format.safetensors import ITEM_BYTES, header_bytes, header_length, parse_header, tensor_bytes
-from gangline.checkpoint.tensor_bytes import DTYPES, NAMES, as_bytes
+from gangline.checkpoint.host_tensors import DTYPES, NAMES, as_bytes
 from gangline.errors import ConfigError, IntegrityError
 
 shapes = st.lists(st.integers(0, 4), max_size=3).map(tuple)

@@ -134,5 +134,5 @@ def test_file_that_vanished_while_others_were_written_is_no_success(store):
     shard = next(name for name in manifest.files if name.endswith(".safetensors"))
     store.delete(f"{FOLDER}/manifest.json")
     store.delete(f"{FOLDER}/{shard}")
-    with pytest.raises(StorageError, match="is not whole after it was written"):
+    with pytest.raises(StorageError, match="is incomplete after it was written"):
         seal(store, FOLDER, manifest, KEY)

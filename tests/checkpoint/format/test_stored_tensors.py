@@ -12,7 +12,7 @@ from tests.checkpoint.format.test_index import grids
 from gangline.checkpoint.format.folder import CheckpointFolder
 from gangline.checkpoint.format.manifest import RefusedCheckpoint
 from gangline.checkpoint.format.stored_tensors import compare, stored_digests, stream_tensor
-from gangline.checkpoint.tensor_bytes import as_bytes
+from gangline.checkpoint.host_tensors import as_bytes
 
 FOLDER = "p/step-00000001"
 

@@ -23,7 +23,7 @@ class Training:
         self.step, self.digests = 0, {}
         self.saver = Saver(
             store=store, prefix=PREFIX, run="r", plan_digest="d", generation=generation, key=KEY, group=None, keep=keep,
-            patience_seconds=60.0,
+            retry_seconds=60.0,
         )  # fmt: skip
 
     def save(self, *, wait=False):

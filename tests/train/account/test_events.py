@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from gangline.train.account.event_log import EventLog, last_step
-from gangline.train.account.json_lines import FLUSH_LINES
+from gangline.train.account.event_log import FLUSH_LINES, EventLog, last_step
 
 
 def lines(path):

@@ -7,7 +7,7 @@ import torch
 from tests.train.parallel.peers import made_up
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
-from gangline.train.loop.gradient_norm import clip, global_norm, scale, settle
+from gangline.train.loop.gradient_norm import align_gradients, clip, global_norm, scale
 
 
 @pytest.fixture
@@ -82,5 +82,5 @@ def test_gradients_settle_as_their_parameters_lie():
     with made_up(tp=2) as mesh:
         whole = torch.nn.Parameter(DTensor.from_local(torch.zeros(4), mesh, [Replicate()]))
         whole.grad = DTensor.from_local(torch.ones(4), mesh, [Partial()])
-        settle([whole, torch.nn.Parameter(torch.zeros(2))])
+        align_gradients([whole, torch.nn.Parameter(torch.zeros(2))])
         assert whole.grad.placements == (Replicate(),)

@@ -2,12 +2,23 @@
 
 import json
 from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
+from itertools import permutations
+from types import SimpleNamespace
 
 import pytest
-from tests.train.gang import ROOT, tiny_plan
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.oracles.one_process import train
+from tests.train.gang import ROOT, stored_model, tiny_plan
 
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, ProgramSpec, Recovery, Size
+from gangline.train.loop.checkpointing import TrainingProgress
+from gangline.train.loop.health_checks import GAIN, WorkRebalancer, better_shares, by_speed
+from gangline.train.loop.sample_order import even_shares, micro_batches, rank_spans
+from gangline.train.loop.straggler import LOOKBACKS, WORK, WindowRange, WindowTimes
 
 CODE = ROOT / "tests" / "train" / "paced"
 ALONE = Size(name="none-1", strategy="none", mesh=Mesh(), micro_batch=8)
@@ -30,3 +41,112 @@ def test_node_of_a_slow_rank_is_asked_to_leave_where_the_plan_is_ready_for_that(
     else:
         assert not (gang.home / "evict.json").exists()
         assert "train.ranks" in said[0]["reason"]
+
+
+SLOW = {"PACE": "0.004", "SLOW": "1:3:0:1e9"}
+speeds = st.lists(st.floats(0.1, 10), min_size=1, max_size=8)
+
+
+@given(speeds=speeds, samples=st.integers(32, 512), least=st.integers(1, 4))
+def test_no_single_sample_could_be_moved_for_the_better(speeds, samples, least):
+    shares = by_speed(speeds, samples, least=least)
+    assert sum(shares) == samples
+    assert min(shares) >= least
+    done = [share / speed for share, speed in zip(shares, speeds, strict=True)]
+    for giver, taker in permutations(range(len(speeds)), 2):
+        assert shares[giver] == least or (shares[taker] + 1) / speeds[taker] >= done[giver] * (1 - 1e-9)
+
+
+def test_deal_that_gains_little_is_left_alone():
+    assert better_shares([1.0, 1.04], (50, 50), least=1) == ()
+    assert better_shares([1.0, 2.0], (9, 9), least=1) == (12, 6)
+    assert better_shares([1.0, 2.0], (12, 6), least=1) == ()
+    assert better_shares([1.0, 1.0], (12, 6), least=1) == (9, 9)
+    assert better_shares([0.0, 1.0], (8, 8), least=1) == ()
+    assert 0.9 < GAIN < 1
+
+
+@given(data=st.data(), replicas=st.integers(1, 4), shards=st.integers(1, 3), micro_batch=st.integers(1, 5))
+def test_every_sample_is_taken_once_and_shards_of_a_replica_make_as_many_passes(data, replicas, shards, micro_batch):
+    shares = tuple(data.draw(st.lists(st.integers(shards, 20), min_size=replicas, max_size=replicas)))
+    ranks, total = replicas * shards, sum(shares)
+    spans = [
+        micro_batches(total, ranks=ranks, rank=rank, micro_batch=micro_batch, shares=shares) for rank in range(ranks)
+    ]
+    taken = [place for rank in spans for start, stop in rank for place in range(start, stop)]
+    assert taken == list(range(total))
+    for replica in range(replicas):
+        own = spans[replica * shards : (replica + 1) * shards]
+        assert len({len(each) for each in own}) == 1
+        assert sum(stop - start for rank in own for start, stop in rank) == shares[replica]
+
+
+@given(total=st.integers(8, 64), ranks=st.integers(1, 8))
+def test_even_shares_are_what_ranks_take_without_any(total, ranks):
+    assert rank_spans(total, ranks=ranks, shares=even_shares(total, ranks)) == rank_spans(total, ranks=ranks)
+
+
+def plan_of(strategy, **changes):
+    given = {
+        "steps": 90, "global_batch": 16, "micro_batch": 2, "checkpoint": CheckpointPolicy(every=5, asynchronous=False),
+        "recovery": Recovery(stragglers="rebalance"),
+    }  # fmt: skip
+    return replace(tiny_plan(strategy, **given | changes), program=ProgramSpec(task="model:Paced"))
+
+
+def oracle(steps, global_batch):
+    spec = spec_from_file_location("paced_task", CODE / "model.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return train(
+        module.Paced(), options={"width": 8}, data=module.Points(0, 37), steps=steps, global_batch=global_batch
+    )
+
+
+def dealt(gang):
+    return [each["shares"] for each in gang.events(0, "straggler_answered")]
+
+
+@pytest.mark.parametrize("strategy", ["ddp", pytest.param("hsdp", marks=pytest.mark.slow)])
+def test_uneven_work_trains_the_weights_of_one_process(make_gang, strategy):
+    gang, plan = make_gang(CODE), plan_of(strategy)
+    assert set(gang.run(plan, **SLOW)) == {0}, gang.log()
+    assert dealt(gang), "the slow rank's replica was to get less"
+    assert dealt(gang)[0][0] > dealt(gang)[0][-1] if strategy == "ddp" else dealt(gang)[0][0] < dealt(gang)[0][-1]
+    steps = [each["step"] for each in gang.events(0, "straggler_answered")]
+    assert all(step % plan.checkpoint.every == 0 for step in steps), "a deterministic plan deals at checkpoints"
+    wanted, losses = oracle(plan.steps, plan.global_batch)
+    found = stored_model(gang, gang.result().checkpoint)
+    for name, tensor in wanted.items():
+        torch.testing.assert_close(found[name], tensor, atol=1e-5, rtol=0)
+    assert [loss for _, loss in gang.result().jobs[0].losses] == pytest.approx(losses, rel=1e-5)
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_plan_that_repeats_every_step_deals_anew_at_a_checkpoint_alone(deterministic):
+    window = [
+        WindowTimes(work=dict.fromkeys(WORK, 0.0) | {"forward": each}, wait=0.0, samples=8) for each in (0.1, 0.3)
+    ]
+    pace = SimpleNamespace(recent=WindowRange([window] * LOOKBACKS[0]), slow={1: "slow"}, forget=lambda: None)
+    plan, progress = replace(plan_of("ddp"), deterministic=deterministic), TrainingProgress(seed=1)
+    dealer = WorkRebalancer(SimpleNamespace(plan=plan, rank=1), pace)
+    dealer.decide(progress)
+    assert dealer.rebalance(progress, saves=False) is not deterministic
+    assert progress.shares == (() if deterministic else (12, 4))
+    assert dealer.rebalance(progress, saves=True) is deterministic
+    assert progress.shares == (12, 4)
+
+
+def test_deal_is_saved_and_a_checkpoint_without_one_is_even():
+    numbers = TrainingProgress(seed=1, step=5, shares=(10, 6)).numbers()
+    assert TrainingProgress.of(json.loads(json.dumps(numbers))).shares == (10, 6)
+    del numbers["shares"]
+    assert TrainingProgress.of(numbers).shares == ()
+
+
+def test_gang_without_replicas_says_once_why_its_work_stays_even(make_gang):
+    gang, plan = make_gang(CODE), plan_of("fsdp", mesh=Mesh(dp_shard=2), global_batch=8, micro_batch=4, steps=80)
+    assert gang.run(plan, **SLOW) == [0, 0], gang.log()
+    said = gang.events(0, "straggler_answered")
+    assert len(said) == 1
+    assert "dp_replicate is 1" in said[0]["reason"]

@@ -35,5 +35,5 @@ def test_rollback_records_the_samples_and_ends_after_three():
     for number in range(MAX_ROLLBACKS):
         assert judge(policy, math.nan, start=8 * number) == "rollback"
     assert policy.skipped == [(0, 8), (8, 16), (16, 24)]
-    with pytest.raises(NonFiniteError, match="it is not the data"):
+    with pytest.raises(NonFiniteError, match="3 rollbacks did not help"):
         judge(policy, math.nan)

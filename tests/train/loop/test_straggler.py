@@ -5,7 +5,7 @@ import random
 import pytest
 
 from gangline.spec.measurements import PHASES
-from gangline.train.loop.straggler import LOOKS, WORK, PeerGroup, StragglerDetector, WindowTimes
+from gangline.train.loop.straggler import LOOKBACKS, WORK, PeerGroup, StragglerDetector, WindowTimes
 
 SHARES = {"data": 0.05, "forward": 0.3, "backward": 0.55, "optimizer": 0.08, "other": 0.02}
 
@@ -28,7 +28,7 @@ def course(ranks, windows, *, noise=0.03, slow=None, factor=1.1, seed=0, stage_o
         if slow is not None and number in slow[1]:
             own[slow[0]] *= factor
         step = max(own)
-        new, gone = judge.hear([times(each, step, samples=dealt[rank]) for rank, each in enumerate(own)])
+        new, gone = judge.add_window([times(each, step, samples=dealt[rank]) for rank, each in enumerate(own)])
         names += [(number, each.rank) for each in new]
         over += [(number, each.rank) for each in gone]
     return names, over
@@ -48,7 +48,7 @@ def test_noise_of_one_rank_alone_names_nobody():
     judge = StragglerDetector(lambda rank: PeerGroup(0, rank))
     for _ in range(400):
         own = [0.1 * (1 + draw.gauss(0, 0.2 if rank == 1 else 0.01)) for rank in range(4)]
-        assert judge.hear([times(each, max(own)) for each in own]) == ([], [])
+        assert judge.add_window([times(each, max(own)) for each in own]) == ([], [])
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -68,7 +68,7 @@ def test_rank_that_is_quick_again_is_taken_back_and_named_again_when_it_slows_an
 
 def test_first_windows_name_nobody():
     names, _ = course(4, 20, slow=(0, range(20)), factor=2.0, noise=0.0)
-    assert names == [(LOOKS[0] - 1, 0)]
+    assert names == [(LOOKBACKS[0] - 1, 0)]
 
 
 def test_stage_with_more_layers_is_no_straggler_but_a_slow_rank_inside_it_is():
@@ -77,11 +77,11 @@ def test_stage_with_more_layers_is_no_straggler_but_a_slow_rank_inside_it_is():
     found = []
     for _ in range(10):
         own = [0.05, 0.05, 0.1, 0.1]
-        found += judge.hear([times(each, 0.1) for each in own])[0]
+        found += judge.add_window([times(each, 0.1) for each in own])[0]
     assert found == []
     for _ in range(10):
         own = [0.05, 0.065, 0.1, 0.1]
-        found += judge.hear([times(each, 0.1) for each in own])[0]
+        found += judge.add_window([times(each, 0.1) for each in own])[0]
     assert [each.rank for each in found] == [1]
 
 
@@ -96,7 +96,7 @@ def test_peers_that_share_samples_are_one_cell_and_who_waits_least_in_it_is_name
     found = []
     for _ in range(8):
         rows = [times(0.1, 0.13), times(0.1, 0.13), times(0.13, 0.135), times(0.13, 0.13)]
-        found += judge.hear(rows)[0]
+        found += judge.add_window(rows)[0]
     assert [each.rank for each in found] == [3]
 
 
@@ -105,7 +105,7 @@ def test_phase_that_is_longer_is_told_with_what_it_costs():
     found = []
     for _ in range(6):
         rows = [times(0.1, 0.14) for _ in range(3)] + [times(0.1, 0.1, longer=("data", 0.04))]
-        found += judge.hear(rows)[0]
+        found += judge.add_window(rows)[0]
     assert (found[0].rank, found[0].phase) == (3, "data")
     assert found[0].seconds == pytest.approx(0.04)
     assert found[0].ratio == pytest.approx(1.4)
@@ -115,4 +115,4 @@ def test_phase_that_is_longer_is_told_with_what_it_costs():
 def test_who_is_slow_by_less_than_a_millisecond_is_not_worth_a_word():
     judge = StragglerDetector(lambda rank: PeerGroup(0, rank))
     for _ in range(20):
-        assert judge.hear([times(0.001, 0.0015), times(0.0015, 0.0015)]) == ([], [])
+        assert judge.add_window([times(0.001, 0.0015), times(0.0015, 0.0015)]) == ([], [])

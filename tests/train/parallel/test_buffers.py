@@ -8,7 +8,7 @@ from torch.utils.data import default_collate
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, ProgramSpec, Recovery
 from gangline.train.loop.sample_order import SampleOrder, rank_spans
-from gangline.train.parallel.blocks import find_blocks
+from gangline.train.parallel.model_parts import find_blocks
 from gangline.train.runtime.initialization import Initializer
 
 STEPS, BATCH = 4, 12

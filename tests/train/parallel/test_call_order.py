@@ -90,7 +90,10 @@ def test_replicas_that_search_train_as_one_rank(gated, strategy):
             "ddp",
             "layers.1.inner.weight, layers.1.inner.bias, layers.1.outer.weight and 1 more take no part in the loss",
         ),
-        ("fsdp", "took no part in the loss: layers.1; under train.strategy 'fsdp' all ranks meet in every block"),
+        (
+            "fsdp",
+            "took no part in the loss: layers.1; under train.strategy 'fsdp' all ranks synchronize in every block",
+        ),
         pytest.param("hsdp", "took no part in the loss: layers.1; ", marks=pytest.mark.slow),
     ],
 )
@@ -112,7 +115,7 @@ def test_ranks_that_call_blocks_in_another_order_are_refused(gated):
 def test_blocks_that_data_leave_out_are_not_shared_out(gated):
     gang, codes = gated("SearchedPoints", "fsdp")
     assert codes == [10, 10], gang.log()
-    assert "hints.skips says that data leave parameters out" in said(gang, codes)
+    assert "hints.skips says that data decide which parameters are used" in said(gang, codes)
     model = nn.Sequential(nn.ModuleList([nn.Linear(2, 2)]))
     assert "hints.skips" in obstacles(model, ParallelHints(skips=True))["dp_shard"]
     assert "dp_shard" not in obstacles(model, ParallelHints())

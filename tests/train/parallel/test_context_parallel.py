@@ -84,8 +84,8 @@ def test_evaluation_sums_over_the_parts_of_every_sequence(make_gang):
     [
         ("LongUntold", {}, "hints.sequence of the task is empty"),
         pytest.param("LongLost", {}, "forward of LostNet must take 'positions'", marks=pytest.mark.slow),
-        ("LongDeaf", {}, "called no attention that knows of cut sequences"),
-        pytest.param("LongEncoder", {}, "attends within a call of its own", marks=pytest.mark.slow),
+        ("LongDeaf", {}, "called no attention that works on cut sequences"),
+        pytest.param("LongEncoder", {}, "computes attention in one fused call", marks=pytest.mark.slow),
         pytest.param("LongForgetful", {"steps": 1}, "Net was called without positions", marks=pytest.mark.slow),
         ("Long", {"model": {"length": 14}}, "sequences have 14 positions; 12 or 16 work"),
         pytest.param("Long", {"context": "ulysses", "model": {"heads": 1}}, "found 1 heads", marks=pytest.mark.slow),

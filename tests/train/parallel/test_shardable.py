@@ -8,7 +8,7 @@ from torch import nn
 from gangline.errors import ConfigError
 from gangline.measure.inspect import obstacles
 from gangline.spec.plan import ProgramSpec
-from gangline.train.parallel.blocks import find_blocks
+from gangline.train.parallel.model_parts import find_blocks
 from gangline.train.parallel.model_requirements import require_shardable
 from gangline.train.task import ParallelHints
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from gangline.errors import ConfigError
-from gangline.train.parallel.blocks import find_blocks
+from gangline.train.parallel.model_parts import find_blocks
 from gangline.train.runtime.initialization import Initializer
 from gangline.train.task import ParallelHints
 

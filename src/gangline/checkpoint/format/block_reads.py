@@ -1,7 +1,7 @@
-"""Verified blocks of a file, read straight into the memory that wants them, by a few threads.
+"""Parallel reads of verified blocks, straight into the memory that needs them.
 
-Bytes are in place before their block's digest is known: a refusal leaves memory that must not be used, as any refusal
-in the middle of a load does. Nothing is parsed on the way. What a block holds besides goes into scratch memory.
+Bytes are in place before the digest of their block is checked: after a refusal the memory must not be used, as after
+any refusal in the middle of a load. Other bytes of a block go into scratch memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,10 +32,10 @@ class ReadTarget:
 
 @runtime_checkable
 class ReadsInto(Protocol):
-    """A store that can do without buffers of its own."""
+    """A store that reads into the caller's buffers."""
 
     def read_into(self, key: str, start: int, buffers: Sequence[memoryview]) -> tuple[int, int] | None:
-        """Fill `buffers` one after another; (bytes read, bytes of the object), None: no such key."""
+        """Fill `buffers` one after another; (bytes read, bytes of the object), or None if there is no such key."""
         ...
 
 
@@ -43,7 +43,7 @@ def fill(file: VerifiedFile, spans: Sequence[ReadTarget]) -> None:
     """Read `spans`, ordered by `start` and apart from each other.
 
     Raises:
-        Refused: A block that they touch is not what was written.
+        RefusedCheckpoint: A block that they touch is damaged.
     """
     jobs, scratch = dict(_jobs(spans, file.entry.size_bytes)), _Scratch()
     with ThreadPoolExecutor(_READERS, thread_name_prefix="fill") as pool:
@@ -56,7 +56,7 @@ def fill(file: VerifiedFile, spans: Sequence[ReadTarget]) -> None:
 
 
 _Part = memoryview | int
-"""Memory that wants bytes, or how many bytes nobody wants."""
+"""Memory to fill, or a number of bytes that are not needed."""
 
 
 def _jobs(spans: Sequence[ReadTarget], file_bytes: int) -> Iterator[tuple[int, list[_Part]]]:
@@ -85,17 +85,17 @@ def _parts(spans: Sequence[ReadTarget], first: int, start: int, end: int) -> Ite
 
 
 class _Scratch(local):
-    """Memory of one thread for the bytes that nobody wants; a block needs them for its digest."""
+    """Memory of one thread for bytes that are not needed, except for the digest of their block."""
 
     def __init__(self) -> None:
-        self._held = memoryview(bytearray())
+        self._scratch = memoryview(bytearray())
 
     def views(self, parts: Sequence[_Part]) -> list[memoryview]:
-        """Memory for each of `parts`; what is scratch is good until the next call."""
+        """Memory for each of `parts`; scratch memory is valid until the next call."""
         wanted = sum(part for part in parts if isinstance(part, int))
-        if wanted > len(self._held):
-            self._held = memoryview(bytearray(wanted))
-        free, views = self._held, []
+        if wanted > len(self._scratch):
+            self._scratch = memoryview(bytearray(wanted))
+        free, views = self._scratch, []
         for part in parts:
             views.append(free[:part] if isinstance(part, int) else part)
             free = free[part:] if isinstance(part, int) else free

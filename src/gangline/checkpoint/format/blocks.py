@@ -1,9 +1,8 @@
-"""Bytes into a store by hashed blocks, and out of it by verified ranges.
+"""Hashed blocks: files are written to a store block by block, and read back by verified ranges.
 
-A block is hashed in the very buffer that is sent, and in the very buffer that a caller copies from: between check and
-use nothing is read twice. A block has a BLAKE3 digest: it is checked whenever tensors are read, and SHA-256 would cost
-several times what the reading does. A whole file is proved by its size and the digests of its blocks, in order.
-What the bytes mean is left to others, and so is reading many of them at once (`block_reads`).
+A block is hashed in the buffer that is sent, and in the buffer that a caller copies from: nothing is read twice between
+check and use. A block has a BLAKE3 digest, because SHA-256 would cost several times what reading costs. A whole file is
+proved by its size and the digests of its blocks, in order. `block_reads` reads many blocks at once.
 """
 
 from collections import OrderedDict
@@ -25,7 +24,7 @@ def write_file(store: ObjectStore, key: str, pieces: Iterable[Bytes]) -> FileEnt
     """Write the concatenation of `pieces` under `key`, one block in memory at a time; durable when it returns.
 
     Raises:
-        StorageError: The store failed, or has another size afterwards than was sent.
+        StorageError: The store failed, or has another size afterwards than the bytes that were sent.
     """
     digests: list[str] = []
 
@@ -42,7 +41,7 @@ def send_blocks(store: ObjectStore, key: str, blocks: Iterable[Bytes]) -> int:
     """Write `blocks`, each but the last of 16 MiB, as they are; bytes written, durable when it returns.
 
     Raises:
-        StorageError: The store failed, or has another size afterwards than was sent.
+        StorageError: The store failed, or has another size afterwards than the bytes that were sent.
     """
     rest = iter(blocks)
     first, second = next(rest, b""), next(rest, None)
@@ -60,7 +59,7 @@ def send_blocks(store: ObjectStore, key: str, blocks: Iterable[Bytes]) -> int:
 
 
 def block_digest(pieces: Iterable[Bytes]) -> str:
-    """What the manifest lists for a block that consists of `pieces`."""
+    """Digest that the manifest lists for a block that consists of `pieces`."""
     digest = blake3()
     for piece in pieces:
         digest.update(piece)
@@ -68,7 +67,7 @@ def block_digest(pieces: Iterable[Bytes]) -> str:
 
 
 def _blocks(pieces: Iterable[Bytes]) -> Iterator[Bytes]:
-    """Regroup pieces of any length into blocks of 16 MiB; the last one is shorter. Pieces that are blocks pass."""
+    """Regroup pieces of any length into blocks of 16 MiB; the last is shorter. Whole blocks pass unchanged."""
     waiting: list[memoryview] = []
     room = BLOCK_BYTES
     for piece in pieces:
@@ -87,35 +86,35 @@ def _check_size(store: ObjectStore, key: str, size: int) -> None:
     entry = store.head(key)
     if entry is None or entry.size_bytes != size:
         found = "nothing" if entry is None else f"{entry.size_bytes} bytes"
-        raise StorageError(f"wrote {size} bytes to {key}, the store has {found}; the next save writes it anew")
+        raise StorageError(f"wrote {size} bytes to {key}, the store has {found}; the next save writes it again")
 
 
 class Blocks(Protocol):
-    """Where a file's verified blocks come from; `read` fetches and verifies one of them."""
+    """Source of a file's verified blocks; `read` fetches and verifies one of them."""
 
     def get(self, name: str, number: int, read: Callable[[int], bytes]) -> bytes: ...
 
 
 class BlockCache:
-    """The blocks read last, of all files of a checkpoint together: neighbouring tensors share them."""
+    """The blocks that were read last, of all files of a checkpoint: neighbouring tensors share them."""
 
     def __init__(self, blocks: int = 16) -> None:
         self._blocks = blocks
-        self._held: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+        self._cached: OrderedDict[tuple[str, int], bytes] = OrderedDict()
 
     def get(self, name: str, number: int, read: Callable[[int], bytes]) -> bytes:
-        """Block `number` of file `name`, read where it is not held."""
-        held = self._held.pop((name, number), None)
-        block = read(number) if held is None else held
-        self._held[name, number] = block
-        while len(self._held) > self._blocks:
-            self._held.popitem(last=False)
+        """Block `number` of file `name`, from the cache or by `read`."""
+        cached = self._cached.pop((name, number), None)
+        block = read(number) if cached is None else cached
+        self._cached[name, number] = block
+        while len(self._cached) > self._blocks:
+            self._cached.popitem(last=False)
         return block
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedFile:
-    """One file of a checkpoint, read by range; every byte it gives belongs to a block that was hashed."""
+    """One file of a checkpoint, read by range; every byte belongs to a block whose digest was checked."""
 
     store: ObjectStore
     folder: str
@@ -127,14 +126,16 @@ class VerifiedFile:
         """Bytes `start` to `start + size`.
 
         Raises:
-            Refused: They are not what the manifest says.
+            RefusedCheckpoint: They differ from the manifest.
         """
         return b"".join(self.pieces(start, size))
 
     def pieces(self, start: int, size: int) -> Iterator[memoryview]:
-        """The same bytes, a view of one verified block at a time."""
+        """As `read`, one view of a verified block at a time."""
         if start < 0 or size < 0 or start + size > self.entry.size_bytes:
-            raise RefusedCheckpoint(self.name, f"has {self.entry.size_bytes} bytes, asked for {size} from {start}")
+            raise RefusedCheckpoint(
+                self.name, f"has {self.entry.size_bytes} bytes, a read wanted {size} from byte {start}"
+            )
         while size > 0:
             number, offset = divmod(start, BLOCK_BYTES)
             piece = memoryview(self.block(number))[offset : offset + size]
@@ -146,7 +147,7 @@ class VerifiedFile:
         return self.blocks.get(self.name, number, self._read_block)
 
     def every_block(self) -> Iterator[bytes]:
-        """All of the file, read anew; none of it is held. Of an empty file nothing is looked at."""
+        """All blocks of the file, read from the store and not cached."""
         return map(self._read_block, range(len(self.entry.blocks)))
 
     @property
@@ -158,7 +159,7 @@ class VerifiedFile:
         return RefusedCheckpoint(self.name, "the manifest lists it, the store has no such file")
 
     def check_block(self, number: int, pieces: Iterable[Bytes], *, read_bytes: int, file_bytes: int) -> None:
-        """Raises `Refused` unless `pieces`, of which the store gave `read_bytes`, are what was written there."""
+        """Raise `RefusedCheckpoint` unless `pieces`, of which the store returned `read_bytes`, match the manifest."""
         start = number * BLOCK_BYTES
         if (read_bytes, file_bytes) != (min(BLOCK_BYTES, self.entry.size_bytes - start), self.entry.size_bytes):
             raise RefusedCheckpoint(self.name, f"wanted {self.entry.size_bytes} bytes, found {file_bytes}")

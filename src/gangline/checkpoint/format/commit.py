@@ -1,4 +1,7 @@
-"""Commit of a save: the manifest, written last, and `latest.json`, hint for readers, fence for writers. No torch."""
+"""Commit of a save: the manifest, written last, and `latest.json`. No torch.
+
+`latest.json` is a hint for readers and a fence for writers.
+"""
 
 from dataclasses import dataclass
 
@@ -21,7 +24,7 @@ _MAX_BYTES = 65536
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Latest:
-    """Newest complete step, None while there is none, and the newest generation that writes."""
+    """Newest complete step, None if there is none, and the newest generation that writes."""
 
     format: str = FORMAT
     step: int | None
@@ -33,21 +36,21 @@ class StaleGeneration(IntegrityError):
 
 
 def read_latest(store: ObjectStore, prefix: str) -> Latest | None:
-    """The hint; None where there is none or it does not read: then only the listing counts."""
+    """The hint; None if it is missing or damaged: then only the listing counts."""
     return _read(store, prefix)[0]
 
 
 def claim(store: ObjectStore, prefix: str, generation: int) -> None:
-    """Fence off all older generations; `StaleGeneration` when a newer one was here first."""
-    _move(store, prefix, generation, None)
+    """Fence off all older generations; raises `StaleGeneration` if a newer one writes already."""
+    _update_latest(store, prefix, generation, None)
 
 
 def advance(store: ObjectStore, prefix: str, generation: int, step: int) -> None:
-    """Note a complete step; `StaleGeneration` when a newer generation took over meanwhile."""
-    _move(store, prefix, generation, step)
+    """Record a complete step; raises `StaleGeneration` if a newer generation has taken over."""
+    _update_latest(store, prefix, generation, step)
 
 
-def _move(store: ObjectStore, prefix: str, generation: int, step: int | None) -> None:
+def _update_latest(store: ObjectStore, prefix: str, generation: int, step: int | None) -> None:
     key = f"{prefix}/latest.json"
     for _ in range(_ATTEMPTS):
         found, etag = _read(store, prefix)
@@ -62,7 +65,7 @@ def _move(store: ObjectStore, prefix: str, generation: int, step: int | None) ->
         moved = store.put_if_absent(key, data) if etag is None else store.compare_and_set(key, data, etag)
         if moved is not None:
             return
-    raise StorageError(f"{key} moved {_ATTEMPTS} times while it was read; several gangs write to one run")
+    raise StorageError(f"{key} changed {_ATTEMPTS} times while it was updated; several gangs write to one run")
 
 
 def _read(store: ObjectStore, prefix: str) -> tuple[Latest | None, str | None]:
@@ -72,15 +75,15 @@ def _read(store: ObjectStore, prefix: str) -> tuple[Latest | None, str | None]:
     try:
         return from_json(Latest, blob.data), blob.etag
     except (IntegrityError, RecursionError):
-        return None, blob.etag  # a damaged hint binds nobody; the next save replaces it
+        return None, blob.etag  # a damaged hint is ignored; the next save replaces it
 
 
 def seal(store: ObjectStore, folder: str, manifest: Manifest, key: bytes) -> None:
-    """Write the manifest where none is, or over one of an older generation or one that is damaged; then read it back.
+    """Write the manifest and read it back; it replaces a damaged one and one of an older generation.
 
     Raises:
         StaleGeneration: A newer generation saved this step already.
-        StorageError: What was written does not read back as it was written.
+        StorageError: The manifest, or a file that it lists, does not read back as it was written.
     """
     name = f"{folder}/{MANIFEST}"
     data = sign_manifest(manifest, key)
@@ -92,7 +95,7 @@ def seal(store: ObjectStore, folder: str, manifest: Manifest, key: bytes) -> Non
     try:
         check_sizes(store, folder, manifest)
     except RefusedCheckpoint as error:
-        raise StorageError(f"{folder} is not whole after it was written: {error}") from error
+        raise StorageError(f"{folder} is incomplete after it was written: {error}") from error
 
 
 def _write(store: ObjectStore, name: str, data: bytes, generation: int, key: bytes) -> bool:
@@ -110,4 +113,4 @@ def _generation_of(data: bytes, key: bytes) -> int:
     try:
         return verify_manifest(data, key).generation
     except RefusedCheckpoint:
-        return -1  # damaged: anyone may replace it
+        return -1  # damaged: any generation may replace it

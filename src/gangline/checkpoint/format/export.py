@@ -1,6 +1,6 @@
-"""A checkpoint's model as plain safetensors files for the world: streamed, verified, without torch.
+"""Export of a checkpoint's model as plain safetensors files: streamed, verified, without torch.
 
-Names are the model's own, or those of `names`; shards and index are laid out as other tools expect them.
+Names are those of the model, or of `names`; shards and index are laid out as other tools expect them.
 """
 
 import json
@@ -32,7 +32,7 @@ def export_model(
 
     Args:
         checkpoint_prefix: Folder of the checkpoint, `.../step-00000200`.
-        sha256: Of its manifest, where a record says which one it was.
+        sha256: Of its manifest, if a record names it.
         metadata: Strings for the files' headers.
         names: Name in the model -> name in the files; the others keep theirs.
         max_shard_bytes: Of tensor data in one file; a tensor that is larger has a file of its own.
@@ -41,7 +41,7 @@ def export_model(
         The files written, the index last.
 
     Raises:
-        Refused: A file of the checkpoint is not what was written.
+        RefusedCheckpoint: A file of the checkpoint is damaged.
         ConfigError: `names` gives two tensors the same name.
         StorageError: `out_dir` cannot be written.
     """

@@ -1,4 +1,4 @@
-"""One checkpoint folder, opened: manifest verified, sizes checked, every read verified. No torch."""
+"""An opened checkpoint folder: the manifest is verified, sizes are checked, and every read is verified. No torch."""
 
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointState:
-    """Everything that is no tensor: `g<generation>-state.json`."""
+    """Everything but tensors: `g<generation>-state.json`."""
 
     step: int
     optimizer: dict[str, Any] = field(default_factory=dict)
@@ -31,13 +31,13 @@ class CheckpointState:
     numbers: dict[str, Any] = field(default_factory=dict)
     """The caller's, equal on all ranks."""
     ranks: tuple[dict[str, Any], ...] = ()
-    """The caller's, by rank; empty where it gave none."""
+    """The caller's, by rank; empty if it passed none."""
     versions: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class CheckpointFolder:
-    """Verified access to what one manifest lists; every fault raises `Refused` with the file's name."""
+    """Verified access to the files of one manifest; every fault raises `RefusedCheckpoint` with the file's name."""
 
     store: ObjectStore
     prefix: str
@@ -49,15 +49,17 @@ class CheckpointFolder:
     def open(
         store: ObjectStore, prefix: str, key: bytes, *, whole: bool = True, sha256: str | None = None
     ) -> "CheckpointFolder":
-        """Signature, then sizes of all files; `prefix` is the folder `.../step-00000200`.
+        """Verify the signature, then the sizes of all files.
 
-        `sha256` is that of the one manifest that is wanted, where a record names it. A folder that is not `whole` has
-        some of the files; what is read of them is verified all the same.
+        Args:
+            prefix: Folder of the checkpoint, `.../step-00000200`.
+            whole: All files must be there; else some may be missing, and those that are read are verified.
+            sha256: Of the manifest that is expected, if a record names it.
         """
         manifest = read_manifest(store, prefix, key, sha256=sha256)
         if manifest.format != FORMAT:
             raise RefusedCheckpoint(
-                MANIFEST, f"wanted {FORMAT}, found {manifest.format}: files of a program, no tensors"
+                MANIFEST, f"wanted {FORMAT}, found {manifest.format}: it holds files of a program, not tensors"
             )
         if whole:
             check_sizes(store, prefix, manifest)
@@ -75,7 +77,7 @@ class CheckpointFolder:
         return VerifiedFile(self.store, self.prefix, name, self.manifest.files[name], self._cache)
 
     def locate(self, name: str, tensor: StoredTensor, chunk: Chunk) -> TensorEntry:
-        """Where the bytes of `chunk` lie in its file, by the file's own header, which must agree with the index."""
+        """Location of the bytes of `chunk` in its file, by the file's own header, which must agree with the index."""
         entry = self._header(chunk.file).get(chunk_key(name, chunk.offsets))
         if entry is None:
             raise RefusedCheckpoint(

@@ -14,9 +14,9 @@ from gangline.errors import IntegrityError
 MODEL = "model/"
 OPTIMIZER = "optim/"
 EXTRA = "extra/"
-"""What a strategy keeps beside model and optimizer, alike on all ranks or sharded over them."""
+"""Tensors of a strategy, equal on all ranks or sharded over them."""
 RANKS = "rank/"
-"""What it keeps on each rank for itself."""
+"""Tensors that a strategy keeps on one rank."""
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 """Offsets and sizes of a part of a tensor."""
@@ -77,7 +77,7 @@ class Index:
 
 
 def own_head(rank: int, ranks: int) -> str:
-    """`rank/00003-of-00004/`: names of one rank's own tensors; another number of ranks finds none of them."""
+    """`rank/00003-of-00004/`: prefix of the tensors of one rank; another number of ranks finds none of them."""
     return f"{RANKS}{rank:05d}-of-{ranks:05d}/"
 
 
@@ -96,7 +96,7 @@ def _check_bounds(chunk: Chunk, shape: tuple[int, ...]) -> None:
 
 
 def _overlap(chunks: tuple[Chunk, ...]) -> bool:
-    """Do two chunks share an element? Only neighbours on the first dim are compared where that decides."""
+    """Whether two chunks share an element; only neighbours on the first dim are compared if that decides."""
     filled = sorted((chunk for chunk in chunks if prod(chunk.sizes)), key=lambda chunk: chunk.offsets)
     if all(_end(left) <= _start(right) for left, right in pairwise(filled)):
         return False

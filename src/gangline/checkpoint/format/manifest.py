@@ -1,4 +1,4 @@
-"""The signed manifest of a checkpoint, which makes a folder of files one, and the error that refuses a file of it."""
+"""The signed manifest, which makes a folder of files a checkpoint, and the error that refuses a file of it."""
 
 import hashlib
 import hmac
@@ -12,7 +12,7 @@ from gangline.storage.objects.protocol import ObjectStore, list_all
 
 
 class RefusedCheckpoint(IntegrityError):
-    """A file of a checkpoint that must not be loaded; its arguments survive the way from rank to rank."""
+    """A file of a checkpoint must not be loaded; file and reason are sent from rank to rank."""
 
     def __init__(self, file: str, reason: str) -> None:
         super().__init__(file, reason)
@@ -25,7 +25,7 @@ class RefusedCheckpoint(IntegrityError):
 
 FORMAT = "gangline-checkpoint/2"
 FILES_FORMAT = "gangline-files/1"
-"""Any files, as programs of their own save them; never opened as tensors."""
+"""Files that a program saved by itself; they are never opened as tensors."""
 BLOCK_BYTES = 16 * 2**20
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 64 * 2**20
@@ -39,11 +39,11 @@ _HEX = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileEntry:
-    """One file of a checkpoint: its size and what its bytes must hash to, by block of 16 MiB."""
+    """One file of a checkpoint: its size, and the digest of each block of 16 MiB."""
 
     size_bytes: int
     blocks: tuple[str, ...]
-    """BLAKE3 of each; in a program's save SHA-256, which needs no package."""
+    """BLAKE3 of each block; SHA-256 in a program's save, where the blake3 package may be missing."""
 
     def __post_init__(self) -> None:
         wanted = -(-self.size_bytes // BLOCK_BYTES)
@@ -55,7 +55,7 @@ class FileEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """What one save consists of; every name carries the generation that wrote it."""
+    """The files of one save; every name carries the generation that wrote it."""
 
     format: str = FORMAT
     run: str
@@ -90,7 +90,7 @@ class Manifest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signature:
-    """Who vouches for a checkpoint."""
+    """Signature over a manifest."""
 
     algorithm: str
     key_id: str
@@ -99,7 +99,7 @@ class Signature:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Envelope:
-    """A checkpoint's manifest, as it was signed."""
+    """A manifest as it is stored: the signed payload and its signatures."""
 
     payload: str
     signatures: tuple[Signature, ...]
@@ -107,7 +107,7 @@ class Envelope:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedCheckpoint:
-    """A checkpoint that a listing shows; nothing about it is verified yet."""
+    """A checkpoint in a listing; nothing of it is verified."""
 
     step: int
     prefix: str
@@ -148,7 +148,7 @@ def verify_manifest(raw: bytes, key: bytes) -> Manifest:
         key: HMAC key of the project's checkpoints.
 
     Raises:
-        Refused: The manifest is not ours, was changed, or does not have the one form we write.
+        RefusedCheckpoint: The signature is of another key, the manifest was changed, or it is not in canonical form.
     """
     try:
         envelope = _read_envelope(raw)
@@ -164,12 +164,12 @@ def read_manifest(store: ObjectStore, checkpoint_prefix: str, key: bytes, *, sha
     """Read and verify the manifest of one checkpoint folder.
 
     Args:
-        checkpoint_prefix: `.../step-00000200`; below `runs/` it names the run, and no other run's checkpoint counts.
+        checkpoint_prefix: `.../step-00000200`; below `runs/` the run in the path must be the manifest's.
         key: HMAC key of the checkpoints.
-        sha256: Of the manifest's file, where a record says which one it was.
+        sha256: Of the manifest's file, if a record names it.
 
     Raises:
-        Refused: It is missing, too big, not ours, of another run or step, or not the one that the record names.
+        RefusedCheckpoint: It is missing, too big, of another key, run or step, or not the one that the record names.
     """
     name = f"{checkpoint_prefix}/{MANIFEST}"
     blob = store.get(name, 0, MAX_MANIFEST_BYTES + 1)
@@ -187,7 +187,7 @@ def read_manifest(store: ObjectStore, checkpoint_prefix: str, key: bytes, *, sha
 
 
 def _check_place(manifest: Manifest, checkpoint_prefix: str) -> None:
-    """A checkpoint lies in the folder of its run and step, wherever it was copied from."""
+    """Require that the folder is that of the manifest's run and step."""
     step = _STEP.fullmatch(checkpoint_prefix.rpartition("/")[2])
     if step and int(step[1]) != manifest.step:
         raise RefusedCheckpoint(MANIFEST, f"it was written for step {manifest.step}, found in {checkpoint_prefix}")
@@ -197,7 +197,7 @@ def _check_place(manifest: Manifest, checkpoint_prefix: str) -> None:
 
 
 def check_sizes(store: ObjectStore, checkpoint_prefix: str, manifest: Manifest) -> None:
-    """Compare the sizes of all files with the manifest by one listing; `Refused` names the first that differs."""
+    """Compare all sizes with the manifest by one listing; `RefusedCheckpoint` names the first difference."""
     sizes = {entry.key: entry.size_bytes for entry in list_all(store, f"{checkpoint_prefix}/")}
     for name, entry in sorted(manifest.files.items()):
         size = sizes.get(f"{checkpoint_prefix}/{name}")
@@ -210,7 +210,7 @@ def check_sizes(store: ObjectStore, checkpoint_prefix: str, manifest: Manifest) 
 
 
 def key_id(key: bytes) -> str:
-    """Name of a key that says nothing about it: 16 hex digits."""
+    """Public id of a key: 16 hex digits of its hash."""
     return hashlib.sha256(b"gangline-key-id\0" + key).hexdigest()[:16]
 
 

@@ -1,6 +1,6 @@
-"""Which checkpoints stay, and what no manifest names any more. No torch.
+"""Retention: deletes old checkpoints, and files that no manifest lists. No torch.
 
-A checkpoint goes manifest first, then its files: a crash between leaves files that nothing lists, for `collect`.
+The manifest is deleted first, then its files: after a crash in between, `collect` deletes the files that are left.
 """
 
 import math
@@ -20,36 +20,36 @@ from gangline.storage.objects.protocol import ObjectStore, OpenUpload, list_all
 
 ORPHAN_SECONDS = 60.0
 MOST_CHECKPOINTS = 10_000
-"""Whose manifests are read, one by one, to see which files are left over."""
+"""`collect` reads the manifest of each; above this number it deletes nothing."""
 
 _GENERATION = re.compile(r"g(\d{4,})-")
 
 
 def retain(store: ObjectStore, prefix: str, key: bytes, *, keep: int) -> list[int]:
-    """Delete all but the newest `keep` checkpoints; returns the steps that went.
+    """Delete all but the newest `keep` checkpoints, and return their steps.
 
-    The newest whose manifest verifies always stays.
+    The newest one whose manifest verifies always stays.
     """
     found = list_checkpoints(store, prefix)
     newest_good = next((each.step for each in found if _verifies(store, each, key)), None)
-    doomed = [each for each in found[max(keep, 1) :] if each.step != newest_good]
-    for each in doomed:
+    expired = [each for each in found[max(keep, 1) :] if each.step != newest_good]
+    for each in expired:
         _delete(store, each.prefix)
-    return [each.step for each in doomed]
+    return [each.step for each in expired]
 
 
 def collect(
     store: ObjectStore, prefix: str, key: bytes, *, now: float, older_than: float = ORPHAN_SECONDS, generation: int = 0
 ) -> list[str]:
-    """Delete files that no manifest lists and abandoned uploads: old ones, and those of generations that were replaced.
+    """Delete files that no manifest lists and abandoned uploads: old ones, and those of replaced generations.
 
     Args:
-        now: Seconds since the epoch, by the store's clock: a save in flight writes files younger than its age.
-        older_than: Seconds; infinity leaves it to `generation`.
-        generation: The one that writes now; what an older one left unfinished goes at any age.
+        now: Seconds since the epoch, by the store's clock: files of a save in flight are younger than `older_than`.
+        older_than: Seconds; with infinity only `generation` counts.
+        generation: The one that writes now; files of older ones are deleted at any age.
 
     Returns:
-        The keys that went.
+        The keys that were deleted.
     """
 
     def is_over(name: str, since: float) -> bool:
@@ -59,25 +59,25 @@ def collect(
     listed = _listed_files(store, prefix, key)
     if listed is None:
         return []
-    gone = []
+    deleted = []
     for entry in list_all(store, f"{prefix}/step-"):
         if entry.key not in listed and is_over(entry.key, entry.modified):
             store.delete(entry.key)
-            gone.append(entry.key)
+            deleted.append(entry.key)
     for upload in _open_uploads(store, f"{prefix}/step-"):
         if is_over(upload.key, upload.started):
             store.abort_upload(upload)
-            gone.append(upload.key)
-    return gone
+            deleted.append(upload.key)
+    return deleted
 
 
 def collect_left_files(store: ObjectStore, prefix: str, key: bytes) -> list[str]:
-    """Delete what a run that nobody writes to any more left unfinished, at any age; files of others stay."""
+    """Delete unfinished files of a run that has ended, at any age; listed files stay."""
     return collect(store, prefix, key, now=0.0, older_than=math.inf, generation=sys.maxsize)
 
 
 def _open_uploads(store: ObjectStore, prefix: str) -> Sequence[OpenUpload]:
-    """None where the credential may not see them: those of a gang are its driver's to abort when the run ends."""
+    """Uploads below `prefix`; none if the credential may not list them: then the driver aborts them at the end."""
     try:
         return store.open_uploads(prefix)
     except PermissionDenied:
@@ -99,9 +99,9 @@ def _delete(store: ObjectStore, folder: str) -> None:
 
 
 def _listed_files(store: ObjectStore, prefix: str, key: bytes) -> set[str] | None:
-    """Keys that a manifest accounts for; of a folder whose manifest does not verify, all of them: it is evidence.
+    """Keys that a manifest lists; of a folder whose manifest does not verify all keys, which are evidence.
 
-    None where there are more checkpoints than any retention keeps: whoever wrote them is not tidied up after.
+    None if there are more than `MOST_CHECKPOINTS`: such a run does not use retention.
     """
     kept: set[str] = set()
     checkpoints = list_checkpoints(store, prefix)

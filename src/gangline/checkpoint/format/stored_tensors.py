@@ -1,6 +1,6 @@
-"""Full tensors streamed from a checkpoint's chunks, in row-major order, whatever plan wrote them. No torch.
+"""Full tensors streamed from a checkpoint's chunks in row-major order, whatever plan wrote them. No torch.
 
-The second half of the proof: `state.tensor_digests` hashes what a plan opened, this hashes what is in the store.
+`state.tensor_digests` hashes the tensors that a plan opened; this module hashes those in the store.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ def stored_digests(
 
 
 def compare(opened: Mapping[str, str], stored: Mapping[str, str], *, checkpoint: str) -> TensorDigests:
-    """How many digests agree; a name that one side lacks is different."""
+    """Count the digests that agree; a name that only one side has counts as different."""
     names = sorted(opened.keys() | stored.keys())
     different = [name for name in names if opened.get(name) != stored.get(name)]
     return TensorDigests(
@@ -36,9 +36,9 @@ def compare(opened: Mapping[str, str], stored: Mapping[str, str], *, checkpoint:
 
 
 def stream_tensor(folder: CheckpointFolder, name: str, tensor: StoredTensor) -> Iterator[memoryview]:
-    """Row-major bytes of a whole tensor, verified; each piece is good until the next is asked for.
+    """Row-major bytes of a whole tensor, verified; each piece is valid until the next one is requested.
 
-    A tensor split along its first dim passes a block at a time; one split along others is put together a band of rows
+    A tensor split along its first dim is read a block at a time; one split along other dims is assembled a band of rows
     at a time.
     """
     chunks = [chunk for chunk in tensor.chunks if prod(chunk.sizes)]

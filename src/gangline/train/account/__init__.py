@@ -1,1 +1,1 @@
-"""What a rank says of itself and where its seconds go: clock, waits, ledger, events. Knows no loop and no strategy."""
+"""Accounting of a rank: phase clock, waits, ledger, events, results. Knows no loop and no strategy."""

@@ -1,10 +1,10 @@
-"""Where the seconds of a rank go: the phase clock, the ledger of its laps, and the time spent waiting for other ranks.
+"""Phase clock of a rank, its ledger, and the time spent waiting for other ranks.
 
-A rank is in exactly one phase at any instant, so the seconds of all phases sum to the wall time. Phases of a step are
+A rank is in exactly one phase at any time, so the seconds of all phases sum to the wall time. The phases of a step are
 those of `spec.measured.PHASES`; the others (rendezvous, build, resume, evaluate, stop) lie between steps.
 
-For DDP the wait is what is left of backward after the last computation. Collectives that block are added one by one:
-those of FSDP2 on the CPU, of sequences, experts and replicas. On CUDA, FSDP2's run asynchronously and are not seen.
+For DDP the wait is the rest of backward after the last computation. Collectives that block are added one by one: those
+of FSDP2 on the CPU, of sequences, experts and replicas. On CUDA those of FSDP2 run asynchronously and are not counted.
 """
 
 import time
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 
 class PhaseClock:
-    """Books every second from when it `began` under one phase; all laps together reach up to `lapped`."""
+    """Books every second since `began` under one phase; all laps together reach up to `lapped`."""
 
     def __init__(self, phase: str, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -21,14 +21,14 @@ class PhaseClock:
         self._since = self.began = self.lapped = now()
         self._seconds: dict[str, float] = {}
         self.listener: Callable[[str], None] | None = None
-        """Told of each phase that begins."""
+        """Called with each phase that begins."""
 
     @property
     def phase(self) -> str:
         return self._phase
 
     def switch(self, phase: str) -> None:
-        """From now on it is `phase`."""
+        """Start `phase`."""
         now = self._now()
         self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + now - self._since
         if self.listener is not None and phase != self._phase:
@@ -46,11 +46,11 @@ class PhaseClock:
             self.switch(before)
 
     def move(self, source: str, target: str, seconds: float) -> None:
-        """Book `seconds` of what was booked under `source` under `target` instead: known only afterwards.
+        """Move `seconds` from `source` to `target`.
 
-        How waits and bubbles get their seconds: a pass is booked as what it is while it lasts, and what of it turns out
-        to have been waiting is moved at its end. For one step of a pipeline, under "forward" as a whole, its runner
-        moves "backward", "wait" (for a neighbour that is late) and "bubble" (nothing to do by the schedule).
+        Waits and bubbles are known only after a pass: it is booked as what it is while it lasts, and the time that was
+        waiting is moved at its end. The runner of a pipeline books a step as "forward" and then moves "backward",
+        "wait" (for a neighbour that is late) and "bubble" (nothing to do by the schedule).
         """
         seconds = min(seconds, self._seconds.get(source, 0.0))
         self._seconds[source] = self._seconds.get(source, 0.0) - seconds
@@ -65,35 +65,39 @@ class PhaseClock:
 
 
 _CAUSES = {"forward": "compute", "backward": "compute", "optimizer": "compute"}
-"""Phase to cause; every other phase is a cause by its own name."""
+"""Cause of a phase; other phases are causes by their own name."""
 
 
 class RankLedger:
+    """Seconds of a rank by cause."""
+
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
     def book(self, lap: Mapping[str, float], *, redone: bool = False) -> None:
-        """Add one lap; `redone`: an earlier generation had done this step already, whatever was done in it."""
+        """Add one lap; all of it counts as `redone` if an earlier generation had finished this step."""
         for phase, seconds in lap.items():
             cause = "redone" if redone else _CAUSES.get(phase, phase)
             self.seconds[cause] = self.seconds.get(cause, 0.0) + seconds
 
 
 class WaitMeter:
+    """Seconds that a rank waited for others."""
+
     def __init__(self) -> None:
         self._blocked = 0.0
         self._computed: float | None = None
 
     def add(self, seconds: float) -> None:
-        """A collective blocked for so long."""
+        """Add the seconds for which a collective blocked."""
         self._blocked += seconds
 
     def computed(self) -> None:
-        """Nothing of this backward pass is left to compute, the last gradients are on their way."""
+        """The computation of this backward pass has ended; the last gradients are being sent."""
         self._computed = time.monotonic()
 
     def take(self) -> float:
-        """Seconds waited since last asked, up to now: ask right at the end of a forward or backward pass."""
+        """Seconds waited since the last call; called at the end of a forward or backward pass."""
         seconds = self._blocked
         if self._computed is not None:
             seconds += time.monotonic() - self._computed

@@ -1,8 +1,10 @@
-"""Event log of a rank: one JSON object per line, in order, in the form that `spec.gang` and the line read.
+"""Event log of a rank: one JSON object a line, in the form that `spec.gang` and the line read; its Prometheus exporter.
 
 Events of steps may be buffered briefly; all others are written at once, together with those before them.
 """
 
+import json
+import math
 import os
 import re
 import time
@@ -14,22 +16,74 @@ from gangline.keeper.ipc.environment import RankEnvironment
 from gangline.keeper.ipc.gang_inputs import secret_values
 from gangline.sanitize import conceal
 from gangline.spec.plan import Plan
-from gangline.train.account.json_lines import LineFile
+
+FLUSH_SECONDS = 1.0
+
+
+FLUSH_LINES = 10
+
+
+_ENCODER = json.JSONEncoder(allow_nan=False)
+
+
+class LineFile:
+    """Appends JSON lines to a file, flushed every second or ten lines; flushed lines survive the process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab", buffering=0)
+        self._lines: list[str] = []
+        self._flushed = time.monotonic()
+
+    def add(self, entry: dict[str, Any], *, now: bool = False) -> None:
+        """Add one line; `now` flushes it. Numbers that are not finite become null, because JSON has none."""
+        self._lines.append(to_json(entry))
+        if now or len(self._lines) >= FLUSH_LINES or time.monotonic() - self._flushed >= FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._lines:
+            self._file.write(("\n".join(self._lines) + "\n").encode())
+        self._lines.clear()
+        self._flushed = time.monotonic()
+
+    def close(self) -> None:
+        self.flush()
+        self._file.close()
+
+
+def to_json(entry: dict[str, Any]) -> str:
+    try:
+        return _ENCODER.encode(entry)
+    except ValueError:
+        return _ENCODER.encode(_finite(entry))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value
+
 
 _STEP = re.compile(rb'\{"event": "step", "rank": \d+, "generation": \d+, "step": (\d+),')
-"""As `emit` writes it; a line that its rank was killed in may end before."""
+"""As `emit` writes it; the last line of a killed rank may be incomplete."""
 Listener = Callable[[dict[str, Any]], None]
 
 
 class EventLog:
     def __init__(self, path: Path | None, *, rank: int, generation: int) -> None:
-        """Without `path` events reach listeners only: a program at a desk has no gang."""
+        """Without `path` events reach listeners only: a program outside a gang has no file."""
         self._file = LineFile(path) if path is not None else None
         self._head = {"rank": rank, "generation": generation}
         self.listeners: list[Listener] = []
 
     def emit(self, event: str, *, step: int | None = None, **fields: Any) -> None:
-        if isinstance(reason := fields.get("reason"), str):  # it may quote what the program was given
+        if isinstance(reason := fields.get("reason"), str):  # it may quote secrets that the program was given
             fields["reason"] = conceal(reason, secret_values(os.environ))
         entry = {"event": event, **self._head, "step": step, "mono": time.monotonic(), "time": time.time(), **fields}
         for listener in self.listeners:
@@ -38,7 +92,7 @@ class EventLog:
             self._file.add(entry, now=event != "step")
 
     def next_generation(self, number: int) -> None:
-        """This process lives on in another generation."""
+        """This process continues in another generation."""
         self._head["generation"] = number
 
     def close(self) -> None:
@@ -47,16 +101,16 @@ class EventLog:
 
 
 def last_step(path: Path) -> int:
-    """Last step that earlier generations of this rank finished, by its events; 0: none."""
+    """Last step that earlier generations of this rank finished, by its events; 0 if none."""
     if not path.exists():
         return 0
-    with path.open("rb") as lines:  # of a long run there are millions: none is parsed, few are held
+    with path.open("rb") as lines:  # a long run has millions: they are not parsed, and few are in memory
         found = (_STEP.match(line) for line in lines)
         return max((int(each[1]) for each in found if each), default=0)
 
 
 def serve_metrics(environment: RankEnvironment, plan: Plan, events: EventLog) -> None:
-    """Serve this rank's series where the launcher gave a port; a port in use costs the series, not the training."""
+    """Serve this rank's metrics on the launcher's port, if it gave one; a port in use is an event, not a failure."""
     if environment.metrics_port is None:
         return
     from gangline.metrics.exporter import RankExporter

@@ -1,4 +1,4 @@
-"""Results of a gang's program: its loss curve and `result.json`, both written by rank 0. No torch.
+"""Results of a gang: its loss curve and `result.json`, both written by rank 0. No torch.
 
 `metrics` is the file of the curve, which only rank 0 of a gang has; without it nothing is read or written.
 """
@@ -11,15 +11,15 @@ from math import isfinite
 from gangline.spec.codec import canonical
 from gangline.spec.gang.status import GangResult, JobResult
 from gangline.storage.folder.durable_files import sync_folder, write_synced
-from gangline.train.account.json_lines import LineFile
+from gangline.train.account.event_log import LineFile
 
 METRICS = "metrics.jsonl"
-"""A JSON line a step; one that goes back to a step takes the place of all before it from that step on."""
+"""One JSON line a step; a line of an earlier step replaces all lines from that step on."""
 MAX_LOSSES = 4096
 
 
 def losses_of(metrics: LineFile | None, *, seed: int, job: int | None) -> tuple[tuple[int, float], ...]:
-    """Loss by step of one training, thinned: over all generations, each up to the step that the next one began at."""
+    """Loss by step of one training, thinned; of a repeated step the last generation's counts."""
     if metrics is None:
         return ()
     metrics.flush()
@@ -34,7 +34,7 @@ def losses_of(metrics: LineFile | None, *, seed: int, job: int | None) -> tuple[
 
 
 def thin(losses: Sequence[tuple[int, float]], most: int = MAX_LOSSES) -> tuple[tuple[int, float], ...]:
-    """All of `losses` up to `most`, then `most` of them evenly, the first and the last among them."""
+    """All of `losses` if there are at most `most`; else `most` of them, evenly, with the first and the last."""
     if len(losses) <= most:
         return tuple(losses)
     return tuple(losses[index * (len(losses) - 1) // (most - 1)] for index in range(most))

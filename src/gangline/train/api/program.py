@@ -33,8 +33,7 @@ from gangline.spec.plan import Plan
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.open import open_store
 from gangline.train import heartbeat
-from gangline.train.account.event_log import EventLog, serve_metrics
-from gangline.train.account.json_lines import LineFile
+from gangline.train.account.event_log import EventLog, LineFile, serve_metrics
 from gangline.train.account.results import METRICS, losses_of, write_result
 from gangline.train.api.program_saves import Content, ProgramSaves, flatten
 from gangline.train.runtime.dataset_files import data_paths, fetch_data_files

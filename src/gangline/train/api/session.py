@@ -37,7 +37,7 @@ from gangline.train.loop.random_state import seed_everything
 from gangline.train.loop.sample_order import SampleSpan
 from gangline.train.model.wrap import wrap
 from gangline.train.parallel.context_parallel import SequenceCut
-from gangline.train.parallel.model import ParallelModel
+from gangline.train.parallel.data_parallel import ParallelModel
 from gangline.train.parallel.optimizer_state import place_state
 from gangline.train.parallel.precision import COMPUTE
 from gangline.train.rank.joining import join, join_single_process
@@ -168,8 +168,8 @@ class Session:
             raise UsageError("session.optimizer wants the model that parallelize(model, session) returned")
         optimizer = place_state(self._make_optimizer(model, make), self.context)
         steps = (self._job.steps or self.plan.last_step) if self._job.train else 0
-        course = TrainingJob(seed=self.seed, steps=steps, job=0 if self.plan.jobs else None)
-        self._engine = TrainingEngine(self.context, self._wrapped, optimizer, course)
+        job = TrainingJob(seed=self.seed, steps=steps, number=0 if self.plan.jobs else None)
+        self._engine = TrainingEngine(self.context, self._wrapped, optimizer, job)
         if not self.plan.jobs:
             self._engine.resume()
         elif self._job.checkpoint is not None:
@@ -220,7 +220,7 @@ class Session:
 
         All ranks save, and wait until it is durable, when one of them has asked.
         """
-        self._need_engine().save_asked = True
+        self._need_engine().save_requested = True
 
     def evaluate(
         self, dataset: Any, measure: Callable[[Batch], Mapping[str, tuple[float | Tensor, float | Tensor]]]
@@ -274,7 +274,7 @@ class Session:
     def _write_result(self) -> None:
         engine = self._need_engine()
         step = engine.progress.step
-        losses = losses_of(self.context.metrics, seed=self.seed, job=engine.course.job)
+        losses = losses_of(self.context.metrics, seed=self.seed, job=engine.job.number)
         job = JobResult(seed=self.seed, step=step, metrics=self._metrics, losses=losses)
         if not self.stopped:
             saved = engine.saves.last_key

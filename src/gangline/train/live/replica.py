@@ -1,4 +1,4 @@
-"""A rank among live replicas: it trains until it is done, over as many gangs as it takes."""
+"""A rank of live replicas: it trains until it is done, through as many generations as that takes."""
 
 import gc
 import os
@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from gangline.keeper.ipc.environment import RankEnvironment
 from gangline.train import heartbeat
-from gangline.train.live.recovery import recover
-from gangline.train.live.rejoin import await_next_generation, meet
-from gangline.train.live.retained_state import RetainedState
+from gangline.train.live.recovery import RetainedState, recover
+from gangline.train.live.rejoin import await_next_generation, rejoin
 from gangline.train.loop.engine import TrainingEngine
 from gangline.train.loop.sample_order import next_positions
 from gangline.train.runtime.context import RankContext
@@ -20,64 +19,64 @@ from gangline.train.runtime.torch_compat import abort_all_groups, forget_groups
 
 
 class Replica:
-    """What outlives the gangs that this process is part of."""
+    """State of this process that outlives its gangs."""
 
     def __init__(self, context: RankContext) -> None:
         self._context = context
         self._environment = replace(RankEnvironment.read(os.environ), generation=context.generation)
-        self._kept = RetainedState()
+        self._retained = RetainedState()
         self._engine: TrainingEngine | None = None
 
     def train(self, attempt: Callable[[], int]) -> int:
-        """Call `attempt`, which builds a training and calls `begin`, until no peer is lost in it; its last answer."""
+        """Call `attempt`, which builds a training and calls `begin`, until it returns without losing a peer."""
         while True:
             try:
                 return attempt()
             except Exception as error:
                 if not is_peer_loss(error):
                     raise
-                lost, reason = time.monotonic(), describe(error)
+                lost_at, reason = time.monotonic(), describe(error)
             self._leave(reason)
-            self._let_go()
-            self._meet_again(reason)
-            self._context.events.emit("met_again", seconds=time.monotonic() - lost)
+            self._release_groups()
+            self._rejoin(reason)
+            self._context.events.emit("met_again", seconds=time.monotonic() - lost_at)
 
     def begin(self, engine: TrainingEngine) -> None:
-        """Give a freshly built training its state: from the living, or else from the newest checkpoint. Collective."""
-        if recover(self._context, engine, self._kept):
+        """Restore a new training from the living ranks, or else from the newest checkpoint. Collective."""
+        if recover(self._context, engine, self._retained):
             self._engine = engine
-            self._tell_redone(engine)
-            self._kept = RetainedState()
+            self._emit_redone(engine)
+            self._retained = RetainedState()
             heartbeat.beat(engine.progress.step)
-            engine.save_anew()
+            engine.save_again()
         else:
             engine.resume()
             self._engine = engine
-            self._context.redone_until = max(self._context.redone_until, self._kept.step)
+            self._context.redone_until = max(self._context.redone_until, self._retained.step)
 
-    def _tell_redone(self, engine: TrainingEngine) -> None:
-        """What the lost replica had taken and not finished is nobody's loss: all take it again."""
+    def _emit_redone(self, engine: TrainingEngine) -> None:
+        """Report the samples of the interrupted step, which all ranks take again."""
         cursor, skipped, _ = engine.next_samples
-        if self._kept.step >= 0 and engine.has_more:
+        if self._retained.step >= 0 and engine.has_more:
             _, after = next_positions(cursor, self._context.plan.global_batch, skipped)
             self._context.events.emit("redone", step=engine.progress.step + 1, samples=[cursor, after])
 
     def _leave(self, reason: str) -> None:
-        """Keep the state, end the training that it was the state of."""
+        """Retain the state and end the training."""
         context, engine, self._engine = self._context, self._engine, None
         if engine is not None:
-            self._kept = RetainedState.of(engine)
-        context.events.emit("peer_lost", step=max(self._kept.step, 0), reason=reason)
+            self._retained = RetainedState.of(engine)
+        context.events.emit("peer_lost", step=max(self._retained.step, 0), reason=reason)
         abort_all_groups()
         if engine is not None:
             engine.abandon()
         context.memories.clear()
         context.waits.take()
 
-    def _let_go(self) -> None:
-        """Close the links of all groups: a peer that waits for this rank and has none to the dead hears of it so.
+    def _release_groups(self) -> None:
+        """Close the connections of all groups, so that peers that wait for this rank notice.
 
-        They close with the last reference, and a training is full of cycles.
+        They close with the last reference, and a training has reference cycles.
         """
         meshes, self._context.meshes = self._context.meshes, Meshes()
         for mesh in (meshes.parameters, meshes.sequence, meshes.experts):
@@ -86,11 +85,13 @@ class Replica:
         del self._context.groups, meshes
         gc.collect()
 
-    def _meet_again(self, reason: str) -> None:
-        """In the same process, under the same number, with new groups."""
+    def _rejoin(self, reason: str) -> None:
+        """Join the next generation in the same process, as the same rank, with new groups."""
         context = self._context
         context.phase("rendezvous")
-        self._environment, context.groups = meet(await_next_generation(self._environment, reason), context.plan.device)
+        self._environment, context.groups = rejoin(
+            await_next_generation(self._environment, reason), context.plan.device
+        )
         context.meshes = Meshes.of(context.plan, context.rank)
         context.generation = self._environment.generation
         context.events.next_generation(context.generation)

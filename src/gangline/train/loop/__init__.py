@@ -1,5 +1,5 @@
-"""What a rank does from its first step to its last, whatever the strategy.
+"""The training loop of a rank, for every strategy.
 
-`trainer` runs a task, `step` one update. All that follows the last backward pass is in `engine`, which programs with a
-loop of their own share. What the model is wrapped in is left to `parallel`.
+`trainer` runs a task, `step` makes one update. `engine` is what follows the last backward pass of a step; programs with
+a loop of their own share it. `parallel` wraps the model.
 """

@@ -1,4 +1,4 @@
-"""Samples to batches on this rank's device."""
+"""Batches of this rank's samples, on its device."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -16,13 +16,13 @@ def collate(data: Any, indices: Sequence[int], device: torch.device) -> Batch:
     """Batch of `data` at `indices`: dicts of equally shaped tensors or numbers, stacked.
 
     Raises:
-        ConfigError: A sample is not there, is no dict, or differs from its neighbours in what cannot be stacked.
+        ConfigError: A sample is missing, is not a dict, or has other keys or shapes than the others of the batch.
     """
     samples = [_sample(data, index) for index in indices]
     try:
         batch: Batch = default_collate(samples)
     except (RuntimeError, KeyError, TypeError) as error:
-        raise ConfigError(f"samples {list(indices)} make no batch: {_odd(samples) or error}") from error
+        raise ConfigError(f"samples {list(indices)} cannot be collated: {_difference(samples) or error}") from error
     if device.type == "cpu":
         return batch
     return {name: value.to(device, non_blocking=True) for name, value in batch.items()}
@@ -33,14 +33,14 @@ def _sample(data: Any, index: int) -> dict[str, Any]:
         sample = data[index]
     except (IndexError, StopIteration) as error:
         found = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"the data say that they are {len(data)} samples, number {index} raised {found}") from error
+        raise ConfigError(f"len(data) is {len(data)}, and data[{index}] raised {found}") from error
     if not isinstance(sample, dict):
-        raise ConfigError(f"a sample is a dict of tensors, build_data gives {type(sample).__name__}")
+        raise ConfigError(f"a sample must be a dict of tensors, build_data returned {type(sample).__name__}")
     return sample
 
 
-def _odd(samples: Sequence[dict[str, Any]]) -> str:
-    """In what they differ; empty: in nothing that would show."""
+def _difference(samples: Sequence[dict[str, Any]]) -> str:
+    """How the samples differ; empty if no difference is found."""
     first = samples[0]
     for sample in samples:
         if sample.keys() != first.keys():
@@ -53,13 +53,17 @@ def _odd(samples: Sequence[dict[str, Any]]) -> str:
 
 
 class StepData:
-    """The train split as steps see it: each takes the next positions, each rank its share in micro-batches."""
+    """The train split by steps: each step takes the next positions, each rank its share in micro-batches."""
 
     def __init__(
         self, data: Any, *, seed: int, global_batch: int, ranks: int, rank: int, micro_batch: int, device: torch.device,
         cut: Callable[[Batch], Batch] | None = None,
     ) -> None:  # fmt: skip
-        """`ranks` and `rank` count data-parallel peers; `cut` leaves this rank's part of each sequence."""
+        """Args:
+        ranks: Data-parallel ranks.
+        rank: Of these, this one.
+        cut: Reduces a batch to this rank's part of each sequence.
+        """
         self._data, self._device, self._cut = data, device, cut
         self._order = SampleOrder.of(data, seed=seed)
         self._global_batch = global_batch
@@ -69,13 +73,13 @@ class StepData:
 
     @property
     def num_micro_batches(self) -> int:
-        """Of this rank, in the step that was asked for last."""
+        """Of this rank, in the step that was requested last."""
         return len(self._spans)
 
     def step(
         self, cursor: int, skipped: Sequence[SampleSpan], shares: Shares = ()
     ) -> tuple[SampleSpan, Iterator[Batch]]:
-        """Positions from `cursor` up to the next one, and this rank's micro-batches, made one by one."""
+        """Positions of the step at `cursor`, and this rank's micro-batches, created one by one."""
         if shares != self._shares:
             self._shares, self._spans = shares, self._spans_of(shares=shares)
         positions, after = next_positions(cursor, self._global_batch, skipped)

@@ -1,4 +1,4 @@
-"""When a training saves, and what it saves besides tensors; the saving itself is done by `checkpoint`."""
+"""Saves and resumes of one training: what is saved besides tensors, and the events about it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,23 +16,23 @@ from gangline.train.loop.sample_order import SampleSpan, Shares
 from gangline.train.runtime.context import RankContext, RankState
 
 SAVE_SECONDS = 600.0
-"""Silence announced for a save or load that blocks; the watchdog waits no longer."""
+"""Time announced to the watchdog for a save or load that blocks."""
 
 
 @dataclass(slots=True)
 class TrainingProgress:
-    """Where a training stands: all that a resumed one needs beside tensors and generators."""
+    """Position of a training: all that a resume needs besides tensors and generators."""
 
     seed: int
     step: int = 0
     cursor: int = 0
     """Next position in the order of samples."""
     reference: float = 0.0
-    """Weight of the last step; 0: there was none."""
+    """Weight of the last step; 0 before the first."""
     skipped: list[SampleSpan] = field(default_factory=list)
     rollbacks: int = 0
     shares: Shares = ()
-    """Samples by replica; empty: even."""
+    """Samples of a step by replica; empty if even."""
     scaler: dict[str, Any] = field(default_factory=dict)
 
     def numbers(self) -> dict[str, Any]:
@@ -46,24 +46,24 @@ class TrainingProgress:
 
 
 class ExtraTensors(Protocol):
-    """Tensors that a strategy keeps beside model and optimizer and wants back after a resume; names are its own."""
+    """Tensors that a strategy saves besides model and optimizer; it chooses their names."""
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """Alike on all ranks, or DTensor; a resume fills them in place where the checkpoint has them."""
+        """Equal on all ranks, or DTensor; a resume fills them in place if the checkpoint has them."""
         ...
 
     def own_tensors(self) -> Mapping[str, Tensor]:
         """Of this rank alone."""
         ...
 
-    def take_back(self, own: Mapping[str, Tensor]) -> None:
-        """After a resume: this rank's own as saved, on the host; empty where another number of ranks saved them."""
+    def restore(self, own: Mapping[str, Tensor]) -> None:
+        """After a resume: this rank's own tensors, on the host; empty if another number of ranks saved them."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RankTensors:
-    """What one part of the training remembers on this rank, under a head of its own."""
+    """State of one component on this rank, saved under a prefix of its own."""
 
     head: str
     memory: RankState
@@ -74,27 +74,27 @@ class RankTensors:
     def own_tensors(self) -> Mapping[str, Tensor]:
         return {f"{self.head}/{name}": tensor for name, tensor in self.memory.state().items()}
 
-    def take_back(self, own: Mapping[str, Tensor]) -> None:
+    def restore(self, own: Mapping[str, Tensor]) -> None:
         head = f"{self.head}/"
         self.memory.load({name.removeprefix(head): each for name, each in own.items() if name.startswith(head)})
 
 
 class CheckpointSaves:
-    """Checkpoints of one training; every call but `poll` and `carry` is collective."""
+    """Checkpoints of one training; every call but `poll` and `add_extra` is collective."""
 
     def __init__(self, context: RankContext, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self._context, self._model, self._optimizer = context, model, optimizer
         self._saver: Saver | None = None
         self.last_key: str | None = None
         """Folder of the newest complete checkpoint."""
-        self._carried: list[ExtraTensors] = [RankTensors(head, memory) for head, memory in context.memories.items()]
+        self._extras: list[ExtraTensors] = [RankTensors(head, memory) for head, memory in context.memories.items()]
 
-    def carry(self, carried: ExtraTensors) -> None:
-        """Save these tensors too, and give them back; before the first save or resume, on all ranks."""
-        self._carried.append(carried)
+    def add_extra(self, extra: ExtraTensors) -> None:
+        """Save and restore these tensors, too; called on all ranks, before the first save or resume."""
+        self._extras.append(extra)
 
     def resume(self, *, at: str | None = None) -> TrainingProgress | None:
-        """Open the newest good checkpoint, or the one at `at`; None: there is none."""
+        """Load the newest checkpoint that verifies, or the one at `at`; None if there is none."""
         context = self._context
         if context.store is None:
             return None
@@ -102,19 +102,19 @@ class CheckpointSaves:
             prefix = at.rpartition("/")[0] if at else context.checkpoints
             loaded = load(
                 context.store, prefix, self._model, self._optimizer,
-                key=context.key, group=context.groups.checkpoint, at=at, on_refused=self._refused,
-                extra=_merged(each.tensors() for each in self._carried), copies=context.copies,
+                key=context.key, group=context.groups.checkpoint, at=at, on_refused=self._emit_refused,
+                extra=_merged(each.tensors() for each in self._extras), copies=context.copies,
             )  # fmt: skip
         if loaded is None:
             return None
         progress = self._restore(loaded)
         if not loaded.is_stored:
-            # what only copies have is soon in the store too; of the last step, before anybody calls it done
+            # a step that only copies have is saved to the store; the last step before the training is reported done
             self.save(progress, wait=progress.step >= context.plan.last_step)
         return progress
 
     def save(self, progress: TrainingProgress, *, wait: bool) -> None:
-        """Save; without `wait` it ends beside the training, and is left out while another is under way."""
+        """Save; without `wait` in the background, skipped while another save is in flight."""
         saver = self._open()
         if saver is None:
             return
@@ -127,41 +127,41 @@ class CheckpointSaves:
             report = None
         self.poll()
         if report is not None:
-            self._tell(report)
+            self._emit(report)
 
     def _save(self, saver: Saver, progress: TrainingProgress, *, wait: bool) -> SaveReport | None:
         return saver.save(
             self._model, self._optimizer, progress.numbers(), step=progress.step, wait=wait,
             rank_numbers={"generators": generator_state(), "tp": self._context.plan.mesh.tp},
-            extra=_merged(each.tensors() for each in self._carried),
-            rank_extra=_merged(each.own_tensors() for each in self._carried),
+            extra=_merged(each.tensors() for each in self._extras),
+            rank_extra=_merged(each.own_tensors() for each in self._extras),
         )  # fmt: skip
 
     def digests(self) -> dict[str, str]:
-        """SHA-256 of every full tensor of model and optimizer, as this plan holds them."""
+        """SHA-256 of every full tensor of model and optimizer under this plan."""
         return tensor_digests(self._model, self._optimizer, group=self._context.groups.checkpoint)
 
     def poll(self) -> None:
-        """Report saves that ended meanwhile; local."""
+        """Emit events of saves that finished; local."""
         if self._saver is not None:
             for report in self._saver.poll():
-                self._tell(report)
+                self._emit(report)
 
-    def settle(self) -> None:
-        """Wait for the save under way."""
+    def wait(self) -> None:
+        """Wait for the save in flight."""
         if self._saver is not None:
             with self._context.during("checkpoint", at_most_seconds=SAVE_SECONDS):
                 for report in self._saver.wait():
-                    self._tell(report)
+                    self._emit(report)
 
     def abandon(self) -> None:
-        """The gang has come apart: what was being saved is torn, and its thread is over when this returns; local."""
+        """The gang lost a rank: drop the save in flight and wait for its thread; local."""
         self._context.save_in_flight = None
         if self._saver is not None:
             self._saver.close()
 
     def close(self) -> None:
-        self.settle()
+        self.wait()
         if self._saver is not None:
             self._saver.close()
 
@@ -174,10 +174,10 @@ class CheckpointSaves:
                 group=context.groups.checkpoint, keep=policy.keep, max_unsaved_seconds=policy.max_unsaved_seconds,
                 copies=context.copies,
             )  # fmt: skip
-            context.save_in_flight = self.settle
+            context.save_in_flight = self.wait
         return self._saver
 
-    def _tell(self, report: SaveReport) -> None:
+    def _emit(self, report: SaveReport) -> None:
         events = self._context.events
         if report.error is not None:
             events.emit("save_failed", step=report.step, reason=report.error)
@@ -190,13 +190,13 @@ class CheckpointSaves:
         if report.note:
             events.emit("checkpoint_note", step=report.step, reason=report.note)
 
-    def _refused(self, file: str, reason: str) -> None:
+    def _emit_refused(self, file: str, reason: str) -> None:
         self._context.events.emit("checkpoint_refused", file=file, reason=reason)
 
     def _restore(self, loaded: Loaded) -> TrainingProgress:
         progress = TrainingProgress.of(loaded.numbers)
-        for carried in self._carried:
-            carried.take_back(loaded.rank_extra)
+        for extra in self._extras:
+            extra.restore(loaded.rank_extra)
         self.last_key = loaded.prefix
         source = "copy" if loaded.from_copy else "store"
         self._context.events.emit(
@@ -213,14 +213,14 @@ class CheckpointSaves:
         return progress
 
     def _restore_generators(self, loaded: Loaded, *, seed: int) -> None:
-        """This rank's own, or new ones: other ranks, or the same in other places, saved other ones."""
+        """Restore this rank's generators, or seed new ones if another layout of ranks saved them."""
         saved, peers = loaded.rank_numbers, self._context.plan.mesh.tp
         if saved is not None and saved.get("tp", peers) == peers:
             restore_generators(saved["generators"])
             return
         seed_everything(seed, rank=self._context.draws_as, step=loaded.step)
         what = "another number of ranks" if saved is None else "another layout of as many ranks"
-        self._context.events.emit("reseeded", step=loaded.step, reason=f"{what} saved its generators")
+        self._context.events.emit("reseeded", step=loaded.step, reason=f"the generators were saved by {what}")
 
 
 def _merged(tables: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:

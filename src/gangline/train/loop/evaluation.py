@@ -1,8 +1,7 @@
-"""Metrics over the held-out split: every sample once, the same sums in the same order whatever the world size.
+"""Metrics over the held-out split: each sample once, with the same sums in the same order at any world size.
 
-Batches are dealt to the data-parallel ranks in turn, their sums come back in the order of batches and are added in
-double precision: with equal micro-batches another world size gives the same bits, up to what the strategy's own
-arithmetic changes.
+Data-parallel ranks take batches in turn; their sums are gathered in the order of batches and added in double precision.
+With equal micro-batches another world size gives the same bits, up to the arithmetic of the strategy.
 """
 
 import math
@@ -28,11 +27,11 @@ EVALUATE_SECONDS = 3600.0
 
 
 def evaluate(trainer: Trainer, data: Any) -> dict[str, float]:
-    """Mean loss of the held-out samples as `eval_loss`, and what the task's own `evaluate` gives; collective.
+    """Mean loss of the held-out samples as `eval_loss`, and the metrics of the task's own `evaluate`; collective.
 
     Raises:
-        ConfigError: There are no samples, or the line wants a metric that the task does not give.
-        NonFiniteError: A mean is no number.
+        ConfigError: There are no samples, or the task does not return a metric that the line names.
+        NonFiniteError: A mean is not finite.
     """
     context = trainer.context
     means = mean_over(
@@ -45,11 +44,11 @@ def mean_over(
     data: Any, sums_of: Callable[[Batch], Mapping[str, tuple[Any, Any]]], *, context: RankContext, model: nn.Module,
     cut: SequenceCut | None,
 ) -> dict[str, float]:  # fmt: skip
-    """Means of what `sums_of` gives as (sum, weight) by name, each sample once, while `model` evaluates; collective.
+    """Means of the (sum, weight) pairs that `sums_of` returns by name, with `model` in evaluation mode; collective.
 
     Raises:
-        ConfigError: There are no samples, or none that weighs anything.
-        NonFiniteError: A mean is no number.
+        ConfigError: There are no samples, or their weights sum to 0.
+        NonFiniteError: A mean is not finite.
     """
     if len(data) == 0:
         raise ConfigError("the holdout split has no samples; give more data or a larger data.holdout")
@@ -67,9 +66,9 @@ def mean_over(
 def _own_batches(
     data: Any, sums_of: Callable[[Batch], Mapping[str, tuple[Any, Any]]], context: RankContext, cut: SequenceCut | None
 ) -> tuple[list[str], Tensor]:
-    """Names, and sums by (turn, name, total or weight) of batches r, r + n, ...; nought where there is none left.
+    """Names, and sums by (turn, name, total or weight) of batches r, r + n, ...; zeros if none is left.
 
-    Every rank makes as many forward passes, for sharded models meet in each.
+    Every rank makes the same number of forward passes, because sharded models synchronize in each.
     """
     size, ranks = context.plan.micro_batch, context.data_ranks
     count = -(-len(data) // size)

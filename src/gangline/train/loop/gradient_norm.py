@@ -15,11 +15,11 @@ Groups = tuple[ProcessGroup, ...]
 _SMALL = 1e-6
 """Added to a norm before it divides, as torch does."""
 _CLEARLY_LESS = 0.999
-"""Share of the largest norm below which the factor is 1.0 however it is rounded: a pass over all gradients is saved."""
+"""Below this share of the largest norm the factor is 1.0 however it is rounded, and the gradients are not touched."""
 
 
-def settle(parameters: Sequence[Tensor]) -> None:
-    """Lay gradients as their parameters lie; collective where tensor-parallel peers hold a part of a sum each."""
+def align_gradients(parameters: Sequence[Tensor]) -> None:
+    """Give gradients the placements of their parameters; collective if tensor-parallel peers hold partial sums."""
     parts: dict[tuple[DeviceMesh, torch.dtype], list[DTensor]] = {}
     for each in parameters:
         grad = each.grad
@@ -37,8 +37,8 @@ def global_norm(parameters: Sequence[Tensor], *, stages: ProcessGroup | None = N
     """Euclidean norm of all gradients, equal on all ranks; collective where gradients are sharded.
 
     Args:
-        parameters: Of this rank, whose gradients are settled.
-        stages: Peers that hold other parameters of the same model: the stages of a pipeline.
+        parameters: Of this rank, with gradients aligned by `align_gradients`.
+        stages: Group of ranks that hold other parameters of the model: the stages of a pipeline.
     """
     pieces = _by_groups([each.grad for each in parameters if each.grad is not None])
     if stages is None and not any(pieces):
@@ -50,7 +50,7 @@ def global_norm(parameters: Sequence[Tensor], *, stages: ProcessGroup | None = N
 
 
 def clip(parameters: Sequence[Tensor], norm: Tensor, *, max_norm: float) -> None:
-    """Scale gradients whose global norm is `norm` down to `max_norm`; local, and where it is clearly less, no work."""
+    """Scale gradients with global norm `norm` down to `max_norm`; local, and no work if it is clearly smaller."""
     if not float(norm) + _SMALL < _CLEARLY_LESS * max_norm:  # NaN is not less
         _multiply(parameters, torch.clamp(max_norm / (norm + _SMALL), max=1.0))
 
@@ -67,7 +67,7 @@ def _multiply(parameters: Sequence[Tensor], factor: float | Tensor) -> None:
 
 
 def _sum_parts(parameters: Sequence[DTensor], mesh: DeviceMesh) -> None:
-    """One message for all: norms are many and small."""
+    """Sum all in one collective: such parameters are many and small."""
     pieces = [cast(DTensor, each.grad).to_local() for each in parameters]
     flat = torch.cat([each.flatten() for each in pieces])
     dist.all_reduce(flat, group=mesh.get_group())
@@ -77,7 +77,7 @@ def _sum_parts(parameters: Sequence[DTensor], mesh: DeviceMesh) -> None:
 
 
 def _by_groups(grads: Sequence[Tensor]) -> dict[Groups, list[Tensor]]:
-    """What this rank holds, by the groups whose other members hold other pieces."""
+    """This rank's gradients, by the groups whose other members hold the other shards."""
     found: dict[Groups, list[Tensor]] = {}
     for grad in grads:
         if isinstance(grad, DTensor):
@@ -90,7 +90,7 @@ def _by_groups(grads: Sequence[Tensor]) -> dict[Groups, list[Tensor]]:
 
 
 def _add_up(pieces: Mapping[Groups, list[Tensor]]) -> Tensor:
-    """Sum of all squares: each group adds up at once whatever lies in pieces over it."""
+    """Sum of all squares, with one collective for each group."""
     squares = torch.stack([get_total_norm(each) for each in pieces.values()]).double() ** 2
     for group in dict.fromkeys(group for groups in pieces for group in groups):
         rows = [row for row, groups in enumerate(pieces) if group in groups]

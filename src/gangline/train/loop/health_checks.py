@@ -1,96 +1,170 @@
-"""Reaction to a slow rank, as the plan says: an event, rebalanced work, or a gang without its node.
+"""Reaction to a slow rank, as the plan says: an event, rebalanced work, or eviction of its node.
 
-Every rank comes to the same decision by itself, from the times that all know.
+Every rank makes the same decision by itself, from the times that all ranks know. In rebalanced work replicas take
+samples in proportion to their speed. Each loss is a sum with its weight, so the mean over the step does not change.
+Ranks inside a replica synchronize in every pass and take equal shares.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gangline.keeper.ipc.requests import EvictionRequest, request_eviction
 from gangline.train.loop.checkpointing import TrainingProgress
-from gangline.train.loop.rebalance import WorkRebalancer
-from gangline.train.loop.sample_order import rank_spans
+from gangline.train.loop.sample_order import Shares, even_shares, rank_spans
 from gangline.train.loop.step_rate import StepRate
 from gangline.train.loop.straggler import Straggler
 from gangline.train.runtime.context import RankContext
 
 
 class HealthChecks:
-    """A rank's part; all ranks make the same calls in the same order."""
+    """Health checks of one rank; all ranks make the same calls in the same order."""
 
     def __init__(self, context: RankContext) -> None:
         self._context = context
-        self._pace = StepRate(context)
-        self._dealer: WorkRebalancer | None = None
-        self._is_dealt = False
-        """Anew, since the step that is reported next."""
-        self._hindrance = ""
+        self._step_rate = StepRate(context)
+        self._rebalancer: WorkRebalancer | None = None
+        self._is_rebalanced = False
+        """Since the step that is reported next: its times are those of the old shares."""
+        self._obstacle = ""
         self._evicts = context.plan.recovery.stragglers == "evict"
         if context.plan.recovery.stragglers == "rebalance":
-            self._hindrance = _why_not_dealt(context)
-            self._dealer = None if self._hindrance else WorkRebalancer(context, self._pace)
+            self._obstacle = _why_not_rebalanced(context)
+            self._rebalancer = None if self._obstacle else WorkRebalancer(context, self._step_rate)
 
     def step_done(self, progress: TrainingProgress, phases: Mapping[str, float], *, disturbed: bool) -> None:
-        """Take in the step that is done, in which this rank's seconds went into `phases`."""
-        if self._is_dealt:
-            self._is_dealt = False
+        """Record a finished step, in which this rank's seconds went into `phases`."""
+        if self._is_rebalanced:
+            self._is_rebalanced = False
             return
         plan, data = self._context.plan, self._context.data_rank
         start, stop = rank_spans(plan.global_batch, ranks=self._context.data_ranks, shares=progress.shares)[data]
-        if not self._pace.step_done(progress.step, phases, samples=stop - start, disturbed=disturbed):
+        if not self._step_rate.step_done(progress.step, phases, samples=stop - start, disturbed=disturbed):
             return
-        if self._dealer is not None:
-            self._dealer.think(progress)
-        elif self._evicts and self._pace.slow:
+        if self._rebalancer is not None:
+            self._rebalancer.decide(progress)
+        elif self._evicts and self._step_rate.slow:
             self._evicts = False
-            self._evict(progress.step, max(self._pace.slow.values(), key=lambda each: each.seconds))
-        elif self._hindrance and self._pace.slow:
-            self._say(progress.step, self._hindrance)
-            self._hindrance = ""
+            self._evict(progress.step, max(self._step_rate.slow.values(), key=lambda each: each.seconds))
+        elif self._obstacle and self._step_rate.slow:
+            self._emit(progress.step, self._obstacle)
+            self._obstacle = ""
 
     def between_steps(self, progress: TrainingProgress, *, saves: bool) -> None:
-        """Before the step that was done is saved, if it is."""
-        if self._dealer is not None:
-            self._is_dealt = self._dealer.deal(progress, saves=saves)
+        """Called after a step, before it is saved if `saves`."""
+        if self._rebalancer is not None:
+            self._is_rebalanced = self._rebalancer.rebalance(progress, saves=saves)
 
     def resumed(self, progress: TrainingProgress) -> None:
-        """Another number of replicas shares evenly, until it is known which are slow."""
-        if len(progress.shares) != self._context.plan.mesh.dp_replicate or self._dealer is None:
+        """After a resume with another number of replicas shares are even until slow ones are known."""
+        if len(progress.shares) != self._context.plan.mesh.dp_replicate or self._rebalancer is None:
             progress.shares = ()
 
     def close(self) -> None:
-        self._pace.close()
+        self._step_rate.close()
 
     def _evict(self, step: int, slow: Straggler) -> None:
-        """Once a generation; whether it comes about is the keeper's to say."""
+        """Request the eviction, once a generation; the keeper decides."""
         context, why = self._context, _why_not_evicted(self._context, slow.rank)
         reason = f"rank {slow.rank} takes {slow.ratio:.2f} times as long as the others"
         if context.rank == 0 and context.out is not None and not why:
-            wish = EvictionRequest(generation=context.generation, rank=slow.rank, reason=reason)
-            request_eviction(context.out.parent, wish)
-        self._say(step, f"{reason}; {why or 'its node is to leave, the others go on from their checkpoint'}")
+            request = EvictionRequest(generation=context.generation, rank=slow.rank, reason=reason)
+            request_eviction(context.out.parent, request)
+        self._emit(step, f"{reason}; {why or 'its node is to leave, the others resume from their checkpoint'}")
 
-    def _say(self, step: int, reason: str) -> None:
+    def _emit(self, step: int, reason: str) -> None:
         if self._context.rank == 0:
             answer = self._context.plan.recovery.stragglers
             self._context.events.emit("straggler_answered", step=step, answer=answer, reason=reason)
 
 
 def _why_not_evicted(context: RankContext, rank: int) -> str:
-    """Why a gang stays together with a slow rank; empty: it may part."""
+    """Why a slow rank is not evicted; empty if it may be."""
     if not context.plan.sizes:
-        return "its node stays: the plan is ready for no other size, as it is with train.ranks = [least, most]"
+        return "its node stays: the plan has no other size; train.ranks = [least, most] gives it some"
     if context.node_of(rank) == 0:
-        return "its node stays: it leads the gang"
+        return "its node stays: node 0 cannot be evicted"
     return ""
 
 
-def _why_not_dealt(context: RankContext) -> str:
-    """Why the work of this plan stays even; empty: it need not."""
+def _why_not_rebalanced(context: RankContext) -> str:
+    """Why the work of this plan is not rebalanced; empty if it may be."""
     mesh = context.plan.mesh
     if mesh.dp_replicate == 1:
-        return "the work stays even: only replicas can differ, and train.mesh.dp_replicate is 1"
+        return "work is not rebalanced: only replicas can take different shares, and train.mesh.dp_replicate is 1"
     if mesh.pp > 1:
-        return "the work stays even: a pipeline's schedule is made for one number of micro-batches"
+        return "work is not rebalanced: the schedule of a pipeline has a fixed number of micro-batches"
     if context.plan.averages_rarely:
-        return "the work stays even: replicas that drift count alike in their average"
+        return "work is not rebalanced: local_sgd and diloco average replicas with equal weights"
     return ""
+
+
+GAIN = 0.95
+"""New shares are used if the slowest replica then needs at most this share of its time."""
+
+
+class WorkRebalancer:
+    """Computes the same shares on every rank, since all know the same times."""
+
+    def __init__(self, context: RankContext, step_rate: StepRate) -> None:
+        self._context, self._step_rate = context, step_rate
+        self._next: Shares = ()
+        mesh = context.plan.mesh
+        places = [mesh.coordinates(rank)["dp_replicate"] for rank in range(mesh.world_size)]
+        self._replicas = [[rank for rank, at in enumerate(places) if at == place] for place in range(mesh.dp_replicate)]
+
+    def decide(self, progress: TrainingProgress) -> None:
+        """After a window: compute new shares if a rank is or was slow and they are worth it."""
+        recent = self._step_rate.recent
+        if recent is None or not (self._step_rate.slow or progress.shares):
+            return
+        mesh, samples = self._context.plan.mesh, self._context.plan.global_batch
+        costs = [recent.seconds_per_sample(ranks) for ranks in self._replicas]
+        now = progress.shares or even_shares(samples, mesh.dp_replicate)
+        self._next = better_shares(costs, now, least=mesh.dp_shard)
+
+    def rebalance(self, progress: TrainingProgress, *, saves: bool) -> bool:
+        """Use new shares from the next step on; a deterministic plan waits for a checkpoint. True if shares changed."""
+        if not self._next or (self._context.plan.deterministic and not saves):
+            return False
+        before = progress.shares or even_shares(self._context.plan.global_batch, len(self._next))
+        progress.shares, self._next = self._next, ()
+        self._step_rate.forget()
+        if self._context.rank == 0:
+            now, then = _describe_shares(progress.shares), _describe_shares(before)
+            reason = f"replicas take {now} samples of a step instead of {then}, in proportion to their speed"
+            self._context.events.emit(
+                "straggler_answered",
+                step=progress.step,
+                answer="rebalance",
+                reason=reason,
+                shares=list(progress.shares),
+            )
+        return True
+
+
+def better_shares(costs: Sequence[float], shares: Sequence[int], *, least: int) -> Shares:
+    """Shares that finish sooner than `shares` by enough to be used; empty if there are none.
+
+    Args:
+        costs: Seconds of each replica for a sample.
+        shares: Samples by replica now.
+        least: Samples of a replica: each of its shards needs one.
+    """
+    if min(costs) <= 0:
+        return ()
+    found = by_speed([1 / each for each in costs], sum(shares), least=least)
+    slowest = max(cost * share for cost, share in zip(costs, shares, strict=True))
+    return found if max(c * s for c, s in zip(costs, found, strict=True)) <= GAIN * slowest else ()
+
+
+def by_speed(speeds: Sequence[float], samples: int, *, least: int) -> Shares:
+    """Split `samples` in proportion to `speeds`, each at least `least`; each goes to the replica that is first done."""
+    shares = [least] * len(speeds)
+    for _ in range(samples - sum(shares)):
+        place = min(range(len(speeds)), key=lambda each: (shares[each] + 1) / speeds[each])
+        shares[place] += 1
+    return tuple(shares)
+
+
+def _describe_shares(shares: Sequence[int]) -> str:
+    shown = [str(each) for each in shares[:8]]
+    return ", ".join(shown) + (", ..." if len(shares) > 8 else "")

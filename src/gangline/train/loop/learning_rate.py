@@ -1,4 +1,4 @@
-"""Learning rate over steps, as a ratio to the peak. Pure: it depends on the number of the step only."""
+"""Learning rate as a ratio to the peak, by step. Pure: it depends on the number of the step only."""
 
 import importlib
 import math
@@ -9,14 +9,15 @@ from gangline.errors import ConfigError
 from gangline.spec.plan import Schedule
 
 MOST_CHECKED = 2_000
-"""Steps that a function is asked about before a training begins."""
+"""Steps for which a function is checked before a training begins."""
 
 
 def rate_function(schedule: Schedule) -> Callable[[int, int], float]:
     """(step, steps) -> ratio of the rate of `step`, from 1, to the peak; local, the same on every rank.
 
     Raises:
-        ConfigError: `kind` names a function that is not there; later, that it answered no finite ratio of 0 or more.
+        ConfigError: `kind` names a missing function; when it is called, that it did not return a finite ratio of 0 or
+            more.
     """
     if schedule.function is None:
         return lambda step, steps: rate_ratio(schedule, step, steps=steps)
@@ -35,26 +36,26 @@ def rate_function(schedule: Schedule) -> Callable[[int, int], float]:
 
 
 def check_function(name: str, *, steps: int) -> None:
-    """Ask the function `name` about a training of `steps` steps: every one, or as many evenly far apart.
+    """Check the function `name` for a training of `steps` steps, at evenly spaced steps.
 
     Raises:
-        ConfigError: It is not there, fails, answers no finite ratio, or another one when it is asked again.
+        ConfigError: It is missing, fails, does not return a finite ratio, or returns another one in a second call.
     """
-    ask = rate_function(Schedule(kind=name))
+    ratio_of = rate_function(Schedule(kind=name))
     count = min(steps, MOST_CHECKED)
-    asked = [1 + number * (steps - 1) // max(1, count - 1) for number in range(count)]
+    steps_checked = [1 + number * (steps - 1) // max(1, count - 1) for number in range(count)]
     try:
-        first = [ask(step, steps) for step in asked]
-        again = [ask(step, steps) for step in reversed(asked)]
+        first = [ratio_of(step, steps) for step in steps_checked]
+        again = [ratio_of(step, steps) for step in reversed(steps_checked)]
     except ConfigError:
         raise
     except Exception as error:
         raise ConfigError(f"train.schedule.kind: {name} fails: {type(error).__name__}: {error}") from error
-    for step, one, other in zip(asked, first, reversed(again), strict=True):
+    for step, one, other in zip(steps_checked, first, reversed(again), strict=True):
         if one != other:
             raise ConfigError(
                 f"train.schedule.kind: {name}({step}, {steps}): wanted one ratio, found {one:g} and then {other:g};"
-                " a schedule depends on the step alone, so that a training that resumes goes on alike"
+                " a schedule must depend on the step alone, so that a resumed training has the same rates"
             )
 
 

@@ -1,4 +1,4 @@
-"""What happens at a step whose loss or gradients are not finite: stop, skip or roll back. Pure."""
+"""Policy for steps whose loss or gradients are not finite: stop, skip or roll back. Pure."""
 
 import math
 from dataclasses import dataclass, field
@@ -13,20 +13,20 @@ MAX_ROLLBACKS = 3
 
 @dataclass(slots=True)
 class NonFinitePolicy:
-    """Decides alike on all ranks, since loss and norm are global."""
+    """Makes the same decision on all ranks, since loss and norm are global."""
 
     mode: Literal["stop", "skip", "rollback"]
     max_in_a_row: int
     in_a_row: int = 0
     rollbacks: int = 0
     skipped: list[SampleSpan] = field(default_factory=list)
-    """Positions that no step takes again."""
+    """Positions that are not trained on again."""
 
     def judge(self, *, step: int, loss: float, norm: float, span: SampleSpan) -> NonFiniteAction:
         """Judge a step before its update.
 
         Raises:
-            NonFiniteError: It must not go on.
+            NonFiniteError: The training must stop.
         """
         if math.isfinite(loss) and math.isfinite(norm):
             self.in_a_row = 0
@@ -40,15 +40,13 @@ class NonFinitePolicy:
         self.in_a_row += 1
         if self.in_a_row > self.max_in_a_row:
             raise NonFiniteError(
-                f"{found}; {self.in_a_row} such steps in a row, {self.max_in_a_row} are skipped at most"
+                f"{found}; {self.in_a_row} such steps in a row, at most {self.max_in_a_row} are skipped"
             )
         return "skip"
 
     def _roll_back(self, found: str, span: SampleSpan) -> NonFiniteAction:
         if self.rollbacks == MAX_ROLLBACKS:
-            raise NonFiniteError(
-                f"{found}; after {MAX_ROLLBACKS} rollbacks it is not the data: look at rate and precision"
-            )
+            raise NonFiniteError(f"{found}; {MAX_ROLLBACKS} rollbacks did not help: check learning rate and precision")
         self.rollbacks += 1
         self.skipped.append(span)
         return "rollback"

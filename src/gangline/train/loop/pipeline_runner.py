@@ -1,4 +1,4 @@
-"""Forward and backward of one step along a pipeline: the schedule decides their order; the time is accounted here."""
+"""Forward and backward passes of one step of a pipeline, and the accounting of their time."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from gangline.train.loop.step import Update
-from gangline.train.parallel.model import ParallelModel
+from gangline.train.parallel.data_parallel import ParallelModel
 from gangline.train.parallel.pipeline.pipelined_model import Inputs, PipelinedModel
 from gangline.train.parallel.precision import autocast
 from gangline.train.runtime.context import RankContext
@@ -18,7 +18,7 @@ BUBBLE = "bubble"
 
 
 class PipelineRunner:
-    """All ranks of the pipeline load the same samples: what they exchange are activations and their gradients."""
+    """Runs steps under a pipeline schedule; all ranks of the pipeline load the same samples."""
 
     def __init__(
         self,
@@ -29,14 +29,14 @@ class PipelineRunner:
         loss_of: Callable[[Any, Batch], Loss],
         inputs_of: Callable[[Batch], Inputs],
     ) -> None:
-        """`loss_of` outputs and their batch; `inputs_of` a batch are what forward takes of it."""
+        """`loss_of` computes the loss from outputs and batch; `inputs_of` selects what forward takes of a batch."""
         assert isinstance(wrapped, PipelinedModel), "a plan with pp > 1 makes a pipeline"
         self._context, self._wrapped, self._update = context, wrapped, update
         self._loss_of, self._inputs_of = loss_of, inputs_of
 
     def step(self, batches: Iterator[Batch], count: int) -> None:
         loaded = list(batches)
-        assert len(loaded) == count, "a rank has as many micro-batches as it was told"
+        assert len(loaded) == count, "a rank has the number of micro-batches that it was given"
         self._context.phase("forward")
         began = time.monotonic()
         self._wrapped.step([self._inputs_of(batch) for batch in loaded], loaded, self._count)
@@ -45,7 +45,7 @@ class PipelineRunner:
         self._context.clock.switch("data")
 
     def _count(self, outputs: Any, batch: Batch) -> Tensor:
-        """On the last stage: take in the loss of one micro-batch, and what its backward starts from."""
+        """On the last stage: add the loss of one micro-batch; returns the tensor to run backward from."""
         context = self._context
         with self._wrapped.stopwatch.timing("forward"):
             with autocast(context.plan.precision, context.device, sharded=self._wrapped.sharded):
@@ -53,9 +53,9 @@ class PipelineRunner:
             return self._update.count(loss)
 
     def _book(self, seconds: float) -> None:
-        """The clock ran as forward: backward and waiting are taken out of it, and what no chunk computed in.
+        """Move backward, waiting and bubble out of the seconds that the clock booked as forward.
 
-        On a GPU it all stays there: chunks return long before they are computed.
+        On a GPU all stay there: chunks return long before they are computed.
         """
         clock, stopwatch = self._context.clock, self._wrapped.stopwatch
         forward, backward = stopwatch.lap()

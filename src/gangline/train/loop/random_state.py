@@ -1,4 +1,4 @@
-"""Random generators of a rank: seeded, saved and restored, so that a resumed run draws what the unbroken one drew."""
+"""Random generators of a rank: seeded, saved and restored, so that a resumed run draws the same numbers."""
 
 import base64
 import os
@@ -20,9 +20,9 @@ def set_deterministic(deterministic: bool) -> None:
 
 
 def seed_everything(seed: int, *, rank: int | None = None, step: int = 0) -> None:
-    """Seed python's, numpy's and torch's generators; with `rank` each rank draws for itself, as dropout should.
+    """Seed the generators of python, numpy and torch; with `rank` differently on each, as dropout needs.
 
-    `step`: where a training goes on whose generators were not saved for this rank.
+    `step` is the step at which a training resumes without saved generators.
     """
     own = derived_seed(seed, "draw", rank, *([step] if step else []))
     random.seed(own)
@@ -32,7 +32,7 @@ def seed_everything(seed: int, *, rank: int | None = None, step: int = 0) -> Non
 
 
 def generator_state() -> dict[str, Any]:
-    """Plain JSON data that `restore_generators` takes."""
+    """JSON data for `restore_generators`."""
     version, internal, gauss = random.getstate()
     state: dict[str, Any] = {"python": [version, list(internal), gauss], "torch": _encode(torch.get_rng_state())}
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it untyped

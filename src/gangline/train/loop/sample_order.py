@@ -1,4 +1,4 @@
-"""Which samples a step takes: a function of seed and cursor only, so no world size changes it."""
+"""Order of samples: a function of seed and cursor only, so that it is the same at any world size."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,19 +11,19 @@ from gangline.errors import ConfigError
 from gangline.train.runtime.initialization import derived_seed
 
 SampleSpan = tuple[int, int]
-"""Positions from, up to but not including."""
+"""Positions from start up to but not including stop."""
 Shares = tuple[int, ...]
-"""Samples of a step by replica, in order; empty: as even as can be."""
+"""Samples of a step by replica, in order; empty if even."""
 
 
 @dataclass(slots=True)
 class SampleOrder:
-    """Positions to samples: each epoch is a permutation from the seed, or what `order_of` gives."""
+    """Maps positions to samples: each epoch is a permutation drawn from the seed, or given by `order_of`."""
 
     num_samples: int
     seed: int
     order_of: Callable[[int], Sequence[int]] | None = None
-    """Epoch, from 0, to the numbers of its samples: as many as there are samples, repetitions allowed."""
+    """Maps an epoch, from 0, to the indices of its samples: as many as there are samples; they may repeat."""
     _epoch: int = -1
     _order: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
@@ -33,14 +33,14 @@ class SampleOrder:
 
     @staticmethod
     def of(data: Any, *, seed: int) -> "SampleOrder":
-        """Order of `data`: its own `epoch_order(epoch)` where it has one."""
+        """Order of `data`: its own `epoch_order(epoch)` if it has one."""
         return SampleOrder(num_samples=len(data), seed=seed, order_of=getattr(data, "epoch_order", None))
 
     def sample(self, position: int) -> int:
         """Index of the sample at `position`; holds 8 bytes a sample of one epoch.
 
         Raises:
-            ConfigError: The order of the data names samples that are not there, or another number of them.
+            ConfigError: The order of the data has an index out of range, or another number of samples.
         """
         epoch, offset = divmod(position, self.num_samples)
         if epoch != self._epoch:
@@ -70,7 +70,7 @@ def _numbers(order: Any, epoch: int) -> list[int]:
 
 
 def next_positions(cursor: int, count: int, skipped: Sequence[SampleSpan] = ()) -> tuple[list[int], int]:
-    """The next `count` positions from `cursor` that are in none of `skipped`, and the cursor after them."""
+    """The next `count` positions from `cursor` that are not skipped, and the cursor after them."""
     if not skipped:
         return list(range(cursor, cursor + count)), cursor + count
     positions: list[int] = []
@@ -85,7 +85,7 @@ def next_positions(cursor: int, count: int, skipped: Sequence[SampleSpan] = ()) 
 
 
 def share(count: int, parts: int, part: int) -> tuple[int, int]:
-    """Start and stop of `part` when `count` things are dealt in order to `parts`; sizes differ by one at most."""
+    """Start and stop of `part` when `count` items are split in order into `parts`; sizes differ by at most one."""
     return count * part // parts, count * (part + 1) // parts
 
 
@@ -95,7 +95,7 @@ def even_shares(global_batch: int, replicas: int) -> Shares:
 
 
 def rank_spans(global_batch: int, *, ranks: int, shares: Shares = ()) -> list[tuple[int, int]]:
-    """What each data-parallel rank takes of a step, by rank: evenly, or the shards of a replica its share evenly."""
+    """Span of each data-parallel rank in a step: even, or even within each replica's share."""
     if not shares:
         return [share(global_batch, ranks, each) for each in range(ranks)]
     shards, spans, first = ranks // len(shares), [], 0
@@ -110,9 +110,10 @@ def rank_spans(global_batch: int, *, ranks: int, shares: Shares = ()) -> list[tu
 def micro_batches(
     global_batch: int, *, ranks: int, rank: int, micro_batch: int, shares: Shares = ()
 ) -> list[tuple[int, int]]:
-    """Spans of one rank's micro-batches within a step; every rank of a replica gets as many, so that collectives meet.
+    """Spans of one rank's micro-batches within a step; equally many on all ranks of a replica, for their collectives.
 
-    Without `shares` all ranks get as many. Replicas meet in the last micro-batch only, so they may differ.
+    Without `shares` all ranks have the same number. Replicas synchronize in the last micro-batch only, so they may
+    differ.
 
     Raises:
         ConfigError: There are fewer samples than ranks.

@@ -10,16 +10,16 @@ import torch
 
 from gangline.spec.plan import Plan
 
-LOOK_STEPS = 10
-"""Asking the kernel for the peak or looking at every connection takes a while."""
+SAMPLE_STEPS = 10
+"""Reading peak memory and all connections from the kernel takes time: in every tenth step only."""
 FIRST_STEPS = 3
-"""Of a process: in these its memory grows, if no batch is larger than they."""
+"""In the first steps of a process its memory grows, if later batches are not larger."""
 _ACKED = struct.Struct("=120xQ")
-"""Of Linux's tcp_info: bytes that the other side has."""
+"""Field of Linux's tcp_info: bytes that the peer acknowledged."""
 
 
 class StepMetrics:
-    """Of one rank, step by step."""
+    """Metrics of one rank."""
 
     def __init__(self, plan: Plan, device: torch.device) -> None:
         self._plan, self._device = plan, device
@@ -27,20 +27,20 @@ class StepMetrics:
         self._first = FIRST_STEPS
 
     def of_step(self, step: int, seconds: float) -> dict[str, float]:
-        """What the event of `step` says beside its loss; `wire_bytes` counts from the first one on."""
-        looks, found = step % LOOK_STEPS == 0, arithmetic(self._plan, seconds)
-        if looks or self._first or step == self._plan.last_step or self._device.type == "cuda":
+        """Fields of the event of `step`; `wire_bytes` counts from the first call on."""
+        is_sampled, found = step % SAMPLE_STEPS == 0, arithmetic(self._plan, seconds)
+        if is_sampled or self._first or step == self._plan.last_step or self._device.type == "cuda":
             found["peak_bytes"] = peak_bytes(self._device)
         self._first = max(0, self._first - 1)
         if self._wire is None:
             self._wire = WireMeter()
-        elif looks:
+        elif is_sampled:
             found["wire_bytes"] = self._wire.take()
         return found
 
 
 def forget_peak() -> None:
-    """From now on the peak of this process is its own: a forked one begins with that of its parent."""
+    """Reset the peak of this process: a forked process starts with its parent's."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:  # a kernel without it counts what was before, too
@@ -48,7 +48,7 @@ def forget_peak() -> None:
 
 
 def peak_bytes(device: torch.device) -> int:
-    """Of the GPU's memory in tensors; on a CPU of the whole process, Python and torch with it."""
+    """Peak of tensors on a GPU; on a CPU of the whole process, with Python and torch."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     status = Path("/proc/self/status").read_text()
@@ -56,9 +56,9 @@ def peak_bytes(device: torch.device) -> int:
 
 
 def arithmetic(plan: Plan, seconds: float) -> dict[str, float]:
-    """Model operations in a second of the whole gang, and their share of what its devices can do, where that is known.
+    """Model operations per second of the whole gang, and their share of the devices' peak if that is known.
 
-    Recomputed activations do not count: they are work, but not the model's.
+    Recomputed activations do not count.
     """
     forecast = plan.forecast
     if forecast.flops_per_sample is None or seconds <= 0:
@@ -70,9 +70,9 @@ def arithmetic(plan: Plan, seconds: float) -> dict[str, float]:
 
 
 class WireMeter:
-    """Bytes that this rank sent to others, as the kernel counts them. Local; what never meets a socket is not seen.
+    """Bytes that this rank sent over TCP, as the kernel counts them. Local.
 
-    Counts connections that were there when it was made: those of the process groups, not those to a store.
+    Counts the connections that exist when it is created: those of the process groups, not those to a store.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class WireMeter:
         self._before = self._total()
 
     def take(self) -> int:
-        """Since last asked."""
+        """Bytes since the last call."""
         total = self._total()
         new, self._before = max(0, total - self._before), total
         return new
@@ -90,7 +90,7 @@ class WireMeter:
 
 
 def _sockets() -> list[tuple[int, int]]:
-    """Handles of this process that are sockets, with the number that tells one from its successor."""
+    """Socket handles of this process, with the inode number of each."""
     handles = [int(each.name) for each in Path("/proc/self/fd").iterdir()]
     return [(handle, number) for handle in handles if (number := _socket_at(handle)) is not None]
 
@@ -104,7 +104,7 @@ def _socket_at(handle: int) -> int | None:
 
 
 def _sent(handle: int) -> int | None:
-    """None: no connection over TCP."""
+    """Bytes sent and acknowledged; None if it is not a TCP connection."""
     try:
         with socket.socket(fileno=os.dup(handle)) as own:
             if own.family not in (socket.AF_INET, socket.AF_INET6) or own.type != socket.SOCK_STREAM:

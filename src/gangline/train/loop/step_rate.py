@@ -1,4 +1,4 @@
-"""Step rate of every rank: every ten steps all learn the times of all and judge them alike; slow ranks are reported."""
+"""Step times of all ranks: exchanged every ten steps and checked by every rank alike; slow ranks are reported."""
 
 from collections.abc import Mapping
 
@@ -10,85 +10,85 @@ from gangline.train.runtime.context import RankContext
 
 WINDOW_STEPS = 10
 _CUT = 2
-"""Steps of a window that are left out at either end of each column: a hiccup of the machine makes nobody slow."""
+"""Values that are cut at either end of each column of a window, so that a single outlier makes no rank slow."""
 _COLUMNS = len(WORK) + 3
-"""Of a rank's row: its work by phase, its wait, its samples, 1 if the window is no measure."""
+"""Columns of a rank's row: work by phase, wait, samples, 1 if the window must not be used."""
 
 
 class StepRate:
-    """A rank's part; all ranks make the same calls in the same order."""
+    """Step times of one rank; all ranks make the same calls in the same order."""
 
     def __init__(self, context: RankContext) -> None:
         self._context = context
         mesh = context.plan.mesh
-        self._judge = StragglerDetector(lambda rank: PeerGroup(mesh.coordinates(rank)["pp"], mesh.data_rank(rank)))
+        self._detector = StragglerDetector(lambda rank: PeerGroup(mesh.coordinates(rank)["pp"], mesh.data_rank(rank)))
         self._steps: list[list[float]] = []
-        self._flying: tuple[dist.Work, torch.Tensor] | None = None
+        self._in_flight: tuple[dist.Work, torch.Tensor] | None = None
 
     @property
     def slow(self) -> Mapping[int, Straggler]:
-        """Ranks that hold the gang up now, alike on all."""
-        return self._judge.named
+        """Slow ranks, equal on all ranks."""
+        return self._detector.stragglers
 
     @property
     def recent(self) -> WindowRange | None:
-        """Times of all ranks over the last windows; None: too few are known."""
-        return self._judge.recent
+        """Times of all ranks over the last windows; None if there are too few."""
+        return self._detector.recent
 
     def step_done(self, step: int, phases: Mapping[str, float], *, samples: int, disturbed: bool = False) -> bool:
-        """Take in a step of this rank; whether a window of all was judged, alike on all ranks.
+        """Record a step of this rank; True if a window of all ranks was checked, equal on all ranks.
 
         Args:
-            step: That is done.
+            step: The finished step.
             phases: Its seconds by phase.
-            samples: That this rank computed.
-            disturbed: It did other things, too, such as being profiled: the window tells nothing.
+            samples: Samples that this rank computed.
+            disturbed: The step is not representative, for example because it was profiled: its window is not used.
         """
-        judged = self._hear(step)
+        is_judged = self._receive(step)
         own = [*(phases[name] for name in WORK), phases["wait"] + phases["bubble"]]
         self._steps.append([*own, float(samples), float(disturbed)])
         if len(self._steps) == WINDOW_STEPS:
             self._send()
-        return judged
+        return is_judged
 
     def forget(self) -> None:
-        """The work is dealt anew: what was measured until now says nothing about what comes."""
+        """Drop all times: the shares have changed."""
         self.close()
-        self._judge.forget()
+        self._detector.forget()
         self._steps.clear()
 
     def close(self) -> None:
-        """What is on its way is waited for, as peers count on it."""
-        if self._flying is not None:
-            self._flying[0].wait()
-            self._flying = None
+        """Wait for the exchange in flight, as the peers do."""
+        if self._in_flight is not None:
+            self._in_flight[0].wait()
+            self._in_flight = None
 
     def _send(self) -> None:
         context = self._context
         table = torch.zeros(context.plan.world_size, _COLUMNS, dtype=torch.float64)
-        table[context.rank] = _middle(self._steps)
+        table[context.rank] = _trimmed_mean(self._steps)
         work = dist.all_reduce(table, group=context.groups.control, async_op=True)
         assert work is not None, "this rank belongs to the group"
-        self._flying = work, table
+        self._in_flight = work, table
         self._steps.clear()
 
-    def _hear(self, step: int) -> bool:
-        """Judge the window that was sent a step ago, if one was and it tells anything."""
-        if self._flying is None:
+    def _receive(self, step: int) -> bool:
+        """Check the window that was sent one step ago; False if there is none or it must not be used."""
+        if self._in_flight is None:
             return False
-        work, table = self._flying
-        self._flying = None
+        work, table = self._in_flight
+        self._in_flight = None
         work.wait()
         rows = table.tolist()
         if any(row[-1] for row in rows):
             return False
-        new, over = self._judge.hear([_times(row) for row in rows])
+        new, over = self._detector.add_window([_times(row) for row in rows])
         if self._context.rank == 0:
-            self._tell("straggler", step, new)
-            self._tell("straggler_over", step, over)
+            self._emit("straggler", step, new)
+            self._emit("straggler_over", step, over)
         return True
 
-    def _tell(self, event: str, step: int, found: list[Straggler]) -> None:
+    def _emit(self, event: str, step: int, found: list[Straggler]) -> None:
         for each in found:
             self._context.events.emit(
                 event, step=step, slow=each.rank, node=self._context.node_of(each.rank), ratio=each.ratio,
@@ -96,8 +96,8 @@ class StepRate:
             )  # fmt: skip
 
 
-def _middle(steps: list[list[float]]) -> torch.Tensor:
-    """Mean of each column without its ends, of its last entry the largest."""
+def _trimmed_mean(steps: list[list[float]]) -> torch.Tensor:
+    """Trimmed mean of each column, of the last column the maximum."""
     rows = torch.tensor(steps, dtype=torch.float64)
     found = rows.sort(dim=0).values[_CUT:-_CUT].mean(dim=0)
     found[-1] = rows[:, -1].max()

@@ -1,8 +1,9 @@
-"""Who holds the gang up. Pure: times of windows of steps go in, names come out, alike on every rank that is asked.
+"""Detection of slow ranks from windows of step times. Pure: every rank gets the same result.
 
-All steps of a gang last alike, so only a rank's own work, without its waiting, tells who is slow; the slow one waits
-least. Ranks that share a sample (tensor and context peers) wait for each other inside their passes, where it shows as
-work: they are compared as one *cell*. Stages of a pipeline do different work: a cell is compared within its stage.
+All steps of a gang take equally long, so only a rank's own work, without its waiting, shows which is slow; the slow
+rank waits least. Ranks that share a sample (tensor and context peers) wait for each other inside their passes, where it
+looks like work: they are compared as one *cell*. Stages of a pipeline do different work: a cell is compared within its
+stage.
 """
 
 from collections import deque
@@ -15,33 +16,33 @@ from typing import NamedTuple
 WORK = ("data", "forward", "backward", "optimizer", "other")
 """Phases of a step that are a rank's own work."""
 BY_SAMPLE = ("data", "forward", "backward")
-"""Those that last as long as there are samples."""
-LOOKS = (6, 30)
-"""Windows that a verdict looks back on: what stands out is named soon, what hides in noise later."""
+"""Phases whose time is proportional to the samples."""
+LOOKBACKS = (6, 30)
+"""Windows that are considered: what stands out is found soon, what is close to the noise later."""
 MOSTLY = 0.8
-"""Share of them in which it has to be the slowest."""
+"""Share of the windows in which a rank must be the slowest."""
 SLOWER = 1.05
-"""Own time to the others' of a rank that is worth a word."""
+"""Ratio of own time to the others' from which a rank is reported as slow."""
 OVER = 1.02
-"""Below this it is as quick as the others again."""
+"""Below this ratio it is no longer slow."""
 LEAST_SECONDS = 1e-3
-"""A step may be shorter than the gang's own book-keeping: what costs less than this is no straggler."""
+"""Smaller delays are not reported: they may come from the gang's own bookkeeping."""
 CERTAIN = 5.0
-"""By how many standard errors the slowness stands out of the noise."""
+"""Standard errors by which the ratio must exceed the noise."""
 _MAD_TO_SIGMA = 1.4826
 _MEDIAN_ERROR = 1.2533
-"""Standard error of a median to that of a mean, of normal numbers."""
+"""Ratio of the standard errors of median and mean, for normal values."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WindowTimes:
-    """Of one rank over one window, in seconds a step."""
+    """Times of one rank over one window, in seconds per step."""
 
     work: Mapping[str, float]
     """By phase of WORK."""
     wait: float
     samples: float
-    """That it computed a step: uneven where work is dealt by speed."""
+    """Samples per step: they differ between ranks in rebalanced work."""
 
     @property
     def per_sample(self) -> float:
@@ -53,7 +54,7 @@ class WindowTimes:
         return self.wait / whole if whole else 0.0
 
     def own(self, usual: float) -> float:
-        """Its work, as long as it would take for `usual` samples."""
+        """Seconds of its work, scaled to `usual` samples."""
         return sum(self.at(phase, usual) for phase in self.work)
 
     def at(self, phase: str, usual: float) -> float:
@@ -75,74 +76,76 @@ PeerGroups = dict[PeerGroup, list[int]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Straggler:
-    """A rank that is slow, or was."""
+    """A rank that is or was slow."""
 
     rank: int
     ratio: float
-    """Its own time to the median of the others'."""
+    """Ratio of its own time to the median of the others'."""
     seconds: float
-    """By which it is longer, each step."""
+    """Extra seconds per step."""
     phase: str
-    """Where most of that is spent."""
+    """Phase with most of the extra time."""
     wait_share: float
-    """Of its own step, spent waiting: the least of all."""
+    """Share of its own step that it waits: the least of all."""
 
 
 @dataclass
 class StragglerDetector:
-    """Hears one window after another; names a rank once, and again only after it was quick."""
+    """Takes one window after another; reports a rank once, and again only after it recovered."""
 
     cell_of: Callable[[int], PeerGroup]
-    named: dict[int, Straggler] = field(default_factory=dict)
-    """Who is slow now."""
-    _windows: deque[Sequence[WindowTimes]] = field(default_factory=lambda: deque(maxlen=max(LOOKS)))
+    stragglers: dict[int, Straggler] = field(default_factory=dict)
+    """Ranks that are slow now."""
+    _windows: deque[Sequence[WindowTimes]] = field(default_factory=lambda: deque(maxlen=max(LOOKBACKS)))
 
-    def hear(self, window: Sequence[WindowTimes]) -> tuple[list[Straggler], list[Straggler]]:
-        """Take the times of all ranks, by rank; who is slow since now, and who no longer is, as it is by now."""
+    def add_window(self, window: Sequence[WindowTimes]) -> tuple[list[Straggler], list[Straggler]]:
+        """Add the times of all ranks, by rank; returns ranks that became slow, and ranks that recovered."""
         self._windows.append(window)
-        if len(self._windows) < LOOKS[0]:
+        if len(self._windows) < LOOKBACKS[0]:
             return [], []
         groups = _groups(self.cell_of, len(window))
-        looks = [
+        ranges = [
             WindowRange(list(self._windows)[-count:])
-            for count in (*LOOKS, len(self._windows))
+            for count in (*LOOKBACKS, len(self._windows))
             if count <= len(self._windows)
         ]
         found = {
             each.rank: each
             for cells in groups
-            for look in looks
-            if (each := look.slowest(cells, noise=looks[-1].noise(cells))) is not None
-            and looks[0].quick(each.rank, cells) is None  # it was slow, and is no more
+            for window_range in ranges
+            if (each := window_range.slowest(cells, noise=ranges[-1].noise(cells))) is not None
+            and ranges[0].quick(each.rank, cells) is None  # it was slow and has recovered
         }
-        over = [now for cells in groups for rank in self.named if (now := looks[0].quick(rank, cells)) is not None]
-        new = [each for rank, each in found.items() if rank not in self.named]
+        over = [
+            now for cells in groups for rank in self.stragglers if (now := ranges[0].quick(rank, cells)) is not None
+        ]
+        new = [each for rank, each in found.items() if rank not in self.stragglers]
         for each in over:
-            del self.named[each.rank]
-        self.named |= found
+            del self.stragglers[each.rank]
+        self.stragglers |= found
         return new, over
 
     def forget(self) -> None:
-        """The work was dealt anew: what was seen before says nothing about what comes."""
+        """Drop all windows: the shares have changed."""
         self._windows.clear()
 
     @property
     def recent(self) -> "WindowRange | None":
-        """As many windows as the shortest verdict rests on; None: they are not there yet."""
-        return WindowRange(list(self._windows)[-LOOKS[0] :]) if len(self._windows) >= LOOKS[0] else None
+        """The windows of the shortest lookback; None if there are too few."""
+        return WindowRange(list(self._windows)[-LOOKBACKS[0] :]) if len(self._windows) >= LOOKBACKS[0] else None
 
 
 @dataclass(frozen=True, slots=True)
 class WindowRange:
-    """Some windows in a row."""
+    """Consecutive windows."""
 
     windows: Sequence[Sequence[WindowTimes]]
 
     def noise(self, cells: PeerGroups) -> dict[PeerGroup, float]:
-        """By how much ratios of each cell differ from window to window (sigma), and at least as those of all do.
+        """Sigma of each cell's ratio from window to window, at least the typical one of all cells.
 
-        A drift is no noise, and few windows tell little. Of all cells the middle counts, so that one whose work changed
-        hides nobody; of one cell every jump does, for it may be the only one that is restless.
+        Differences of consecutive windows are used, because a drift is not noise. The median over all cells keeps one
+        cell whose work changed from hiding others; of each cell every jump counts, for it may be the only unstable one.
         """
         steps = {
             cell: [abs(after - before) for before, after in pairwise(row)] for cell, row in self._ratios(cells).items()
@@ -153,7 +156,7 @@ class WindowRange:
         return {cell: max(usual, _root_mean_square(row)) / 2**0.5 * few for cell, row in steps.items()}
 
     def slowest(self, cells: PeerGroups, *, noise: Mapping[PeerGroup, float]) -> Straggler | None:
-        """The slowest of cells that do the same work, if it stands out of `noise`."""
+        """The slowest of cells that do the same work, if it exceeds the noise."""
         if len(cells) < 2:
             return None
         ratios = self._ratios(cells)
@@ -168,18 +171,18 @@ class WindowRange:
         return found if found.seconds >= LEAST_SECONDS else None
 
     def quick(self, rank: int, cells: PeerGroups) -> Straggler | None:
-        """A rank of these cells, as it is by now, if it is as quick as the others."""
+        """The current state of a rank of these cells, if it is no longer slow."""
         if not any(rank in ranks for ranks in cells.values()):
             return None
         now = self._describe(rank, cells)
         return now if now.ratio < OVER else None
 
     def seconds_per_sample(self, ranks: Sequence[int]) -> float:
-        """What a sample costs the slowest of `ranks`, in the middle of the windows."""
+        """Median over the windows of the slowest rank's seconds per sample."""
         return median(max(window[rank].per_sample for rank in ranks) for window in self.windows)
 
     def _ratios(self, cells: PeerGroups) -> dict[PeerGroup, list[float]]:
-        """By cell and window: own time to the median of the other cells'."""
+        """By cell and window: ratio of own time to the median of the other cells'."""
         found: dict[PeerGroup, list[float]] = {cell: [] for cell in cells}
         for window in self.windows:
             usual = _usual(window)
@@ -203,15 +206,15 @@ class WindowRange:
         )
 
     def _typical(self, ranks: Sequence[int], phase: str) -> float:
-        """Seconds a step of `phase`, in the middle of ranks and windows."""
+        """Median over ranks and windows of the seconds of `phase` per step."""
         return median(window[rank].at(phase, _usual(window)) for window in self.windows for rank in ranks)
 
     def _wait(self, rank: int) -> float:
-        """Share of its steps that a rank waits, in the middle of the windows."""
+        """Median over the windows of the share that a rank waits."""
         return median(window[rank].wait_share for window in self.windows)
 
     def _waits_least(self, cell: PeerGroup, cells: PeerGroups) -> bool:
-        """True where work is dealt unevenly, too: there the one with most of it waits least."""
+        """Whether the cell waits least; always true in rebalanced work, where a larger share waits least."""
         if any(len({each.samples for each in window}) > 1 for window in self.windows):
             return True
         waits = {each: min(map(self._wait, ranks)) for each, ranks in cells.items()}
@@ -219,7 +222,7 @@ class WindowRange:
 
 
 def _groups(cell_of: Callable[[int], PeerGroup], world_size: int) -> list[PeerGroups]:
-    """Cells that do the same work; ranks as cells of their own where all share their samples."""
+    """Cells that do the same work; if all ranks share their samples, each rank is a cell."""
     groups: dict[int, PeerGroups] = {}
     for rank in range(world_size):
         cell = cell_of(rank)
@@ -234,7 +237,7 @@ def _split(cells: PeerGroups) -> PeerGroups:
 
 
 def _usual(window: Sequence[WindowTimes]) -> float:
-    """Samples of a rank's step if all had alike many."""
+    """Mean samples of a rank's step."""
     return sum(each.samples for each in window) / len(window)
 
 

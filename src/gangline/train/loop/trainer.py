@@ -1,4 +1,4 @@
-"""Training of a task, whose loop the runtime owns; without a pipeline, one micro-batch after another."""
+"""Training of a task: the runtime owns the loop."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from gangline.train.loop.step import Update
 from gangline.train.model.wrap import wrap
 from gangline.train.parallel.chunked_loss import ChunkedLoss
 from gangline.train.parallel.context_parallel import SequenceCut
-from gangline.train.parallel.model import ParallelModel
+from gangline.train.parallel.data_parallel import ParallelModel
 from gangline.train.parallel.optimizer_state import place_state
 from gangline.train.parallel.precision import autocast
 from gangline.train.runtime.context import RankContext
@@ -21,7 +21,7 @@ from gangline.train.task import Batch, Loss, Task, forward_names, hints_of
 
 class StepRunner(Protocol):
     def step(self, batches: Iterator[Batch], count: int) -> None:
-        """Take `count` micro-batches forward and back; the sums of the step are on their way when it returns.
+        """Run forward and backward passes of `count` micro-batches and send the sums of the step.
 
         Collective: every rank of the gang steps, each with its own micro-batches.
         """
@@ -29,12 +29,12 @@ class StepRunner(Protocol):
 
 
 class MicroBatchRunner:
-    """The whole model is on this rank, or on it and its tensor-parallel peers."""
+    """Runs micro-batches one after another; the whole model is on this rank and its tensor-parallel peers."""
 
     def __init__(
         self, context: RankContext, wrapped: ParallelModel, update: Update, loss_of: Callable[[Batch], Loss]
     ) -> None:
-        """`loss_of` is the forward pass of one micro-batch."""
+        """`loss_of` computes the loss of one micro-batch, forward pass included."""
         self._context, self._wrapped, self._update, self._loss_of = context, wrapped, update, loss_of
 
     def step(self, batches: Iterator[Batch], count: int) -> None:
@@ -49,19 +49,19 @@ class MicroBatchRunner:
 
 
 BUILD_SECONDS = 600.0
-"""Silence announced for building a model."""
+"""Time announced to the watchdog for building a model."""
 
 
 class Trainer:
     """Model, optimizer and engine of one job; all ranks make the same calls."""
 
-    def __init__(self, context: RankContext, task: Task, course: TrainingJob) -> None:
-        self.context, self.task, self.course = context, task, course
+    def __init__(self, context: RankContext, task: Task, job: TrainingJob) -> None:
+        self.context, self.task, self.job = context, task, job
         with context.during("build", at_most_seconds=BUILD_SECONDS):
-            first = Initializer.build(lambda: task.build_model(dict(context.plan.model)), seed=course.seed)
+            first = Initializer.build(lambda: task.build_model(dict(context.plan.model)), seed=job.seed)
             self.wrapped = wrap(first, context, hints_of(task))
-            seed_everything(course.seed, rank=context.draws_as)
-            self.engine = TrainingEngine(context, self.wrapped, _optimizer(task, self.wrapped.bare, context), course)
+            seed_everything(job.seed, rank=context.draws_as)
+            self.engine = TrainingEngine(context, self.wrapped, _optimizer(task, self.wrapped.bare, context), job)
         self.cut = SequenceCut.of(context, hints_of(task))
         self.runner = self._runner()
         self._takes = forward_names(self.wrapped.bare)
@@ -69,10 +69,10 @@ class Trainer:
         self._chunked = ChunkedLoss(self.wrapped.bare, hints_of(task), task.loss, chunks=chunks) if chunks > 1 else None
 
     def train(self, data: Any, *, after_step: Callable[[int], None] | None = None) -> None:
-        """Step until the course is run or a rank is asked to stop; `after_step` hears of each finished step."""
+        """Step until the job is done or a rank is asked to stop; `after_step` is called with each step but the last."""
         context, engine, plan = self.context, self.engine, self.context.plan
         steps = StepData(
-            data, seed=self.course.seed, global_batch=plan.global_batch, ranks=context.data_ranks,
+            data, seed=self.job.seed, global_batch=plan.global_batch, ranks=context.data_ranks,
             rank=context.data_rank, micro_batch=plan.micro_batch, device=context.device, cut=self.cut,
         )  # fmt: skip
         self.wrapped.model.train()
@@ -85,7 +85,7 @@ class Trainer:
                 after_step(engine.progress.step)
 
     def call(self, model: Any, batch: Batch) -> Any:
-        """Outputs of `model` for the keys of `batch` that it takes."""
+        """Outputs of `model` for the keys of `batch` that forward takes."""
         return model(**self._inputs(batch))
 
     def _inputs(self, batch: Batch) -> Batch:
@@ -93,7 +93,7 @@ class Trainer:
         return batch if takes is None else {key: value for key, value in batch.items() if key in takes}
 
     def loss(self, model: Any, batch: Batch) -> Loss:
-        """Of `batch` under `model`, wrapped or bare; the outputs never exist whole where the plan has loss chunks."""
+        """Loss of `batch` under `model`, wrapped or bare; with loss chunks the outputs are never whole in memory."""
         context = self.context
         with autocast(context.plan.precision, context.device, sharded=self.wrapped.sharded):
             if self._chunked is not None:

@@ -1,1 +1,1 @@
-"""A model before its training: wrapped as the plan says, and pictured for the report."""
+"""Preparation of a model for training: wrapping as the plan says, and its picture for the report."""

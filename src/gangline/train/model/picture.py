@@ -1,4 +1,4 @@
-"""Summary of a model's parts and weights before it is cut, for the report. Local; one walk over all modules."""
+"""Summary of a model's parts and weights before it is sharded, for the report. Local."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -7,7 +7,7 @@ from torch import nn
 
 from gangline.spec.model_picture import MODEL_PICTURE, ModelLayer, ModelPart, ModelPicture
 from gangline.storage.folder.durable_files import replace_file
-from gangline.train.parallel.module_patterns import join, matches
+from gangline.train.parallel.model_parts import join, matches
 from gangline.train.runtime.context import RankContext
 from gangline.train.task import ParallelHints
 
@@ -17,7 +17,7 @@ Blocks = Sequence[tuple[str, nn.Module]]
 
 
 def write_model_picture(context: RankContext, model: nn.Module, blocks: Blocks, hints: ParallelHints) -> None:
-    """Rank 0 of the run's own gang writes the picture; others do nothing."""
+    """Write the picture on rank 0 of a training gang; other ranks do nothing."""
     if context.rank or context.out is None or context.plan.role != "train":
         return
     picture = picture_of(context, model, blocks, hints)
@@ -26,11 +26,11 @@ def write_model_picture(context: RankContext, model: nn.Module, blocks: Blocks, 
 
 
 def picture_of(context: RankContext, model: nn.Module, blocks: Blocks, hints: ParallelHints) -> ModelPicture:
-    """Of the whole model, on any device."""
+    """Picture of the whole model, on any device."""
     plan = context.plan
     names = [name for name, _ in blocks]
     parts = [_part(name, module, hints, is_block=name in names) for name, module in _in_order(model, names)]
-    joined = [_join(list(alike)) for _, alike in groupby(parts, key=lambda part: (part.kind, part.layers))]
+    joined = [_merge(list(alike)) for _, alike in groupby(parts, key=lambda part: (part.kind, part.layers))]
     return ModelPicture(
         kind=type(model).__name__, parameters=_count(model), plan=plan.name, strategy=plan.strategy, mesh=plan.mesh,
         parts=tuple(joined[:MOST_PARTS]),
@@ -38,7 +38,7 @@ def picture_of(context: RankContext, model: nn.Module, blocks: Blocks, hints: Pa
 
 
 def _in_order(model: nn.Module, blocks: Sequence[str], name: str = "") -> list[tuple[str, nn.Module]]:
-    """Blocks, and the largest modules without any block in them, as the model declares them."""
+    """Blocks, and the largest modules without a block inside, in the order of the model."""
     found: list[tuple[str, nn.Module]] = []
     for child, module in model.named_children():
         own = join(name, child)
@@ -70,8 +70,8 @@ def _layer(inner: str, module: nn.Module, name: str, hints: ParallelHints) -> Mo
     )  # fmt: skip
 
 
-def _join(alike: list[ModelPart]) -> ModelPart:
-    """Blocks in a row that hold the same."""
+def _merge(alike: list[ModelPart]) -> ModelPart:
+    """Merge consecutive equal blocks."""
     first = alike[0]
     if len(alike) == 1:
         return first

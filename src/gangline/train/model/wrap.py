@@ -1,13 +1,14 @@
-"""Wrapping of a model according to the plan: requirements, first weights, the blocks, then the root."""
+"""Wrapping of a model as the plan says: requirements, first weights, the blocks, then the root."""
 
 from gangline.spec.strategies import effective_strategy
 from gangline.train.model.picture import write_model_picture
-from gangline.train.parallel.blocks import BlockWrapper, find_blocks
+from gangline.train.parallel.blocks import BlockWrapper
 from gangline.train.parallel.call_order import require_no_skips
 from gangline.train.parallel.context_parallel import join_sequence
+from gangline.train.parallel.data_parallel import ParallelModel
 from gangline.train.parallel.expert_parallel import require_experts
 from gangline.train.parallel.memory_savings import require_blocks
-from gangline.train.parallel.model import ParallelModel
+from gangline.train.parallel.model_parts import find_blocks
 from gangline.train.parallel.model_requirements import require_shardable, require_synced_norm
 from gangline.train.parallel.tensor_rules import require_degree
 from gangline.train.runtime.context import RankContext
@@ -17,10 +18,10 @@ from gangline.train.task import ParallelHints
 
 
 def wrap(initializer: Initializer, context: RankContext, hints: ParallelHints) -> ParallelModel:
-    """Give a model its first weights and wrap it as the plan says; all ranks must call.
+    """Initialize the weights of a model and wrap it as the plan says; all ranks must call.
 
     Raises:
-        ConfigError: The hints name blocks that are not there, or the plan asks for what this runtime cannot do.
+        ConfigError: The hints name missing blocks, or the plan needs something that this runtime or model cannot do.
     """
     plan, model = context.plan, initializer.model
     effective_strategy(plan.strategy, plan.mesh)

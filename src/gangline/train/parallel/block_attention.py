@@ -1,7 +1,6 @@
-"""Attention of one block of queries over one block of keys, with what is needed to combine blocks later.
+"""Attention of one block of queries over one block of keys, with the log-sum-exp that combines blocks.
 
-Where it is available, torch's flash attention with its log-sum-exp does it; those operators, which have no public name,
-are used nowhere else.
+Uses torch's flash attention operators where they are available; these have no public name and are used only here.
 """
 
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ def flash_attention(query: Tensor, key: Tensor, value: Tensor, *, causal: bool, 
 def flash_attention_backward(
     grad: Tensor, given: tuple[Tensor, Tensor, Tensor], out: Tensor, log_sum: Tensor, *, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of `given`: query, key and value; output and log-sum-exp may be those over more keys than these."""
+    """Gradients of query, key and value; output and log-sum-exp may cover more keys than these."""
     query, key, _ = given
     tensors = (grad, *given, out, log_sum)
     if query.device.type == "cpu":
@@ -39,12 +38,12 @@ def flash_attention_backward(
 
 _HALF = (torch.float16, torch.bfloat16)
 _FLASH_WIDTH = 256
-"""Largest width of a head that flash attention on CUDA takes."""
+"""Largest head width of flash attention on CUDA."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionInputs:
-    """Key and value may have fewer heads than the query, each for as many of its heads in a row."""
+    """Key and value may have fewer heads than the query; each is shared by consecutive heads of the query."""
 
     query: Tensor
     key: Tensor
@@ -53,7 +52,7 @@ class AttentionInputs:
 
 @dataclass(frozen=True, slots=True)
 class AttentionOutput:
-    """Of some queries over some keys, or all."""
+    """Output and log-sum-exp of queries over some or all keys."""
 
     out: Tensor
     log_sum: Tensor
@@ -65,11 +64,11 @@ class AttentionOptions:
     causal: bool
     """Query i sees keys 0 to i of its block."""
     scale: float
-    """Of scores, before the softmax."""
+    """Factor of scores, before the softmax."""
 
 
 def attend(given: AttentionInputs, how: AttentionOptions) -> AttentionOutput:
-    """Queries over one block of keys."""
+    """Attention of queries over one block of keys."""
     wide = _widen(given)
     if not _takes_flash(wide):
         return _by_products(wide, how)
@@ -79,7 +78,7 @@ def attend(given: AttentionInputs, how: AttentionOptions) -> AttentionOutput:
 def attend_backward(
     grad: Tensor, given: AttentionInputs, whole: AttentionOutput, how: AttentionOptions
 ) -> AttentionInputs:
-    """Gradients of one block of `attend`; `whole` is of the same queries over all keys."""
+    """Gradients of one block of `attend`; `whole` is the output of the same queries over all keys."""
     wide = _widen(given)
     if _takes_flash(wide):
         tensors = (wide.query, wide.key, wide.value), whole.out, whole.log_sum
@@ -129,7 +128,7 @@ def _scores(given: AttentionInputs, how: AttentionOptions) -> Tensor:
 
 
 def _widen(given: AttentionInputs) -> AttentionInputs:
-    """As many heads of keys and values as there are of queries."""
+    """Repeat keys and values to the number of heads of the query."""
     groups = given.query.shape[1] // given.key.shape[1]
     if groups == 1:
         return given
@@ -137,5 +136,5 @@ def _widen(given: AttentionInputs) -> AttentionInputs:
 
 
 def _narrow(grad: Tensor, groups: int) -> Tensor:
-    """Heads that share a key add up."""
+    """Sum the gradients of heads that share a key."""
     return torch.stack(grad.chunk(grad.shape[1] // groups, 1)).sum(2).movedim(0, 1)

@@ -1,21 +1,25 @@
-"""Blocks of a model and how each is wrapped: cut, recomputed, compiled, sharded, in this order; then the whole."""
+"""Wrapping of the blocks of a model, then of the whole: cut, recomputed, compiled, sharded, in this order."""
 
 import os
 from pathlib import Path
 
 from torch import nn
 
-from gangline.errors import ConfigError
 from gangline.train.parallel.call_order import BlockCalls
 from gangline.train.parallel.collective_timing import time_replicas
 from gangline.train.parallel.compress.bucket import layout_of_shard
 from gangline.train.parallel.compress.factory import ShardHook, compressor_of, ddp_hook, reduce_dtype, shard_hook
 from gangline.train.parallel.context_parallel import cut_block, cut_root
-from gangline.train.parallel.data_parallel import Replicated, Sharded, SingleRank, replicate_module, shard
+from gangline.train.parallel.data_parallel import (
+    ParallelModel,
+    Replicated,
+    Sharded,
+    SingleRank,
+    replicate_module,
+    shard,
+)
 from gangline.train.parallel.expert_parallel import ExpertParallel
 from gangline.train.parallel.memory_savings import keep_on_host, recompute, shard_offload
-from gangline.train.parallel.model import ParallelModel
-from gangline.train.parallel.module_patterns import matches
 from gangline.train.parallel.tensor_parallel import TensorParallel
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.device_mesh import REPLICATE, SHARD
@@ -23,18 +27,17 @@ from gangline.train.runtime.initialization import ROOT
 from gangline.train.task import ParallelHints
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
-"""Where torch looks for what it compiled before; it takes a folder from the environment alone."""
+"""Environment variable of torch's compile cache, which has no other setting."""
 
 
 def compile_block(block: nn.Module, folder: Path) -> None:
-    """Have the next call of `block` compile it, in place; what comes of it stays in `folder` for later generations."""
+    """Compile `block` in place at its next call; results stay in `folder` for later generations."""
     os.environ.setdefault(CACHE, str(folder))
     block.compile()
 
 
 class BlockWrapper:
-    """What becomes of each block, then of the whole, in the one order that works: cut it, recompute it, compile it,
-    share it. Every rank makes the same calls."""
+    """Wraps each block, then the whole, in the one order that works. Every rank makes the same calls."""
 
     def __init__(self, context: RankContext, hints: ParallelHints) -> None:
         self._context, self._hints = context, hints
@@ -43,7 +46,7 @@ class BlockWrapper:
         if context.device.type == "cpu" and context.plan.mesh.dp_replicate > 1:
             time_replicas(context.waits)
         peers = context.meshes.axis("tp")
-        self._tensor = TensorParallel(hints, peers, untried=self._untried) if peers is not None else None
+        self._tensor = TensorParallel(hints, peers, on_unchecked=self._on_unchecked) if peers is not None else None
         self._calls = BlockCalls(context)
         self._has_blocks = False
         hosts = context.meshes.axis("ep")
@@ -52,7 +55,7 @@ class BlockWrapper:
         )
 
     def block(self, block: nn.Module, name: str, number: int) -> None:
-        """`block` holds its first weights, whole."""
+        """Wrap `block`, which holds its whole initial weights."""
         self._has_blocks = True
         if self._tensor is not None:
             self._tensor.cut_block(block, name)
@@ -61,29 +64,29 @@ class BlockWrapper:
         if self._context.plan.mesh.cp > 1:
             cut_block(block)
         recompute(block, number, self._context.plan.memory.activation_checkpointing)
-        self._ease(block)
+        self._save_memory(block)
         if self._wrapping.shards:
             self._shard(block, name, is_root=False)
         elif self._wrapping.kind == "replicate":
-            self._copy(block, is_root=False)
+            self._replicate(block, is_root=False)
         if self._wrapping.is_composable:
             self._calls.note(block, name)
 
     def root(self, module: nn.Module) -> None:
-        """Whatever of `module` no block took; all its blocks are wrapped."""
+        """Wrap what is in no block of `module`, after all blocks."""
         if self._context.plan.mesh.cp > 1:
             cut_root(module, self._hints)
         if self._tensor is not None:
             self._tensor.finish(module)
         if not self._has_blocks:
-            self._ease(module)
+            self._save_memory(module)
         if self._wrapping.shards:
             self._shard(module, ROOT, is_root=True)
         elif self._wrapping.kind == "replicate":
-            self._copy(module, is_root=True)
+            self._replicate(module, is_root=True)
 
     def finish(self, module: nn.Module) -> ParallelModel:
-        """What the loop calls, once `root` is through."""
+        """The model as the loop calls it, after `root`."""
         context = self._context
         if self._wrapping.is_composable:
             return Sharded(module, self._calls)
@@ -95,14 +98,14 @@ class BlockWrapper:
             )  # fmt: skip
         return SingleRank(module)
 
-    def _ease(self, module: nn.Module) -> None:
-        """What is done to each block, or to a model without any as a whole."""
+    def _save_memory(self, module: nn.Module) -> None:
+        """Applied to each block, or to a model without blocks as a whole."""
         if self._context.plan.memory.offload == "activations":
             keep_on_host(module)
         if self._context.plan.compile:
             compile_block(module, self._context.scratch / "compiled")
 
-    def _untried(self, reason: str) -> None:
+    def _on_unchecked(self, reason: str) -> None:
         self._context.events.emit("tensor_rules_untried", reason=reason)
 
     def _shard(self, module: nn.Module, name: str, *, is_root: bool) -> None:
@@ -116,28 +119,15 @@ class BlockWrapper:
             offload=shard_offload(to_host=context.plan.memory.offload == "cpu", device=context.device),
         )  # fmt: skip
 
-    def _copy(self, module: nn.Module, *, is_root: bool) -> None:
+    def _replicate(self, module: nn.Module, *, is_root: bool) -> None:
         mesh = self._context.meshes.data
-        assert mesh is not None, "copies have a mesh"
+        assert mesh is not None, "replicas have a mesh"
         plan = self._context.plan
         replicate_module(module, mesh, precision=plan.precision, is_root=is_root, reduce=reduce_dtype(plan))
 
     def _hook(self, module: nn.Module, name: str, shards: int) -> ShardHook | None:
-        """What averages the shards of `module` among their replicas instead of FSDP2."""
+        """Hook that averages the shards of `module` among replicas; None: FSDP2 does it."""
         if self._compressor is None:
             return None
         prefix = f"{name}." if name else ""
         return shard_hook(self._compressor, layout_of_shard(module, prefix, shards=shards))
-
-
-def find_blocks(model: nn.Module, hints: ParallelHints) -> list[tuple[str, nn.Module]]:
-    """Named blocks of `model`: those that `hints.blocks` matches, else the members of the longest ModuleList."""
-    if hints.blocks is not None:
-        found = [(name, module) for name, module in model.named_modules() if matches(name, hints.blocks)]
-        if not found:
-            names = sorted({name.split(".")[0] for name, _ in model.named_modules() if name})
-            raise ConfigError(f"hints.blocks {hints.blocks!r} matches no module; the model's children are {names}")
-        return found
-    lists = [(name, each) for name, each in model.named_modules() if isinstance(each, nn.ModuleList)]
-    name, longest = max(lists, key=lambda pair: len(pair[1]), default=(ROOT, nn.ModuleList()))
-    return [(f"{name}.{number}" if name else number, block) for number, block in longest.named_children()]

@@ -1,11 +1,11 @@
 """Buffers that forward passes change, such as the statistics of BatchNorm: one rule for every strategy.
 
-After each step they are the mean over the ranks that saw different samples; whole numbers are rounded. So all copies
-are alike, nothing depends on which rank saves, and all samples count. DDP would send rank 0's round instead, and what
-shards a model would leave each rank its own. A step that is dropped leaves them as they were before it.
+After each step they are averaged over the ranks that saw different samples; integers are rounded. So all copies are
+equal, it does not matter which rank saves, and all samples count. DDP would broadcast rank 0's instead, and sharded
+models would keep one per rank. A dropped step restores them.
 
-Only what changes is averaged: the statistics of torch's own norms, which torch changes without a trace, and whatever is
-seen to be written into; ranks tell each other when that becomes more, with the sums of a step.
+Only buffers that change are averaged: the statistics of torch's norms, whose changes leave no trace, and those that are
+seen to be written; ranks exchange with the sums of a step whether there are new ones.
 """
 
 from collections.abc import Sequence
@@ -20,66 +20,66 @@ from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.device_mesh import REPLICATE, SHARD
 
 Place = tuple[dict[str, Any], str]
-"""The table of a module that holds a buffer, and its name there: code may put another tensor in its place."""
+"""Dictionary of a module that holds a buffer, and its name there: code may replace the tensor."""
 
 
 class ChangingBuffers:
-    """Of one model on this rank; all ranks make the same calls but `begin` and `grown`, which are local."""
+    """Buffers of one model on this rank; `begin` and `has_new_changes` are local, the other calls collective."""
 
     def __init__(self, context: RankContext, model: nn.Module) -> None:
         found = _saved_buffers(model)
         self._places = [place for place, _ in found]
         self._context = context
         self._known = [changes for _, changes in found]
-        """Which ones change, as all ranks that hold them know."""
+        """Which ones change, equal on all ranks that hold them."""
         self._seen: list[tuple[int, int]] | None = None
-        self._kept: list[Tensor | None] = []
+        self._saved: list[Tensor | None] = []
         self._wires: list[GradientCollectives] | None = None
 
     def begin(self) -> None:
-        """Before the data of a step are fetched."""
+        """Called before the data of a step are fetched."""
         if self._seen is None:
             self._seen = [_version(each) for each in self._tensors()]
-            self._keep(range(len(self._places)))
+            self._save(range(len(self._places)))
 
     def forget(self) -> None:
-        """Something else than a step wrote into them, alike on all ranks."""
+        """Something other than a step wrote into them, on all ranks alike."""
         self._seen = None
 
     @property
-    def grown(self) -> bool:
-        """One changed that is not known to."""
+    def has_new_changes(self) -> bool:
+        """A buffer changed that is not among those that are averaged."""
         return any(mine and not known for mine, known in zip(self._changed(), self._known, strict=True))
 
     @torch.no_grad()
-    def settle(self, *, grown: bool) -> None:
-        """The step was taken: bring all copies together. Collective where something changes.
+    def average(self, *, has_new_changes: bool) -> None:
+        """Average all copies after a step. Collective if something changes.
 
         Args:
-            grown: Whether it is so on any rank of the gang.
+            has_new_changes: `has_new_changes` of any rank of the gang.
         """
-        if grown and self._places:
-            self._tell()
+        if has_new_changes and self._places:
+            self._share_changes()
         numbers = [number for number, known in enumerate(self._known) if known]
         if numbers:
-            self._average([self._tensor(number) for number in numbers])
-            self._keep(numbers)
+            self._average_tensors([self._tensor(number) for number in numbers])
+            self._save(numbers)
 
     @torch.no_grad()
-    def take_back(self) -> None:
-        """The step under way is dropped; local, and without effect between steps."""
-        for number, (kept, changed) in enumerate(zip(self._kept, self._changed(), strict=False)):
-            if kept is not None and (changed or self._known[number]):
-                self._tensor(number).copy_(kept)
+    def restore(self) -> None:
+        """Restore the buffers, because the current step is dropped; local, no effect between steps."""
+        for number, (saved, changed) in enumerate(zip(self._saved, self._changed(), strict=False)):
+            if saved is not None and (changed or self._known[number]):
+                self._tensor(number).copy_(saved)
 
-    def _tell(self) -> None:
-        """Learn of every buffer whether it changes on any of the ranks that hold it."""
+    def _share_changes(self) -> None:
+        """Find out which buffers change on any of the ranks that hold them."""
         known = torch.tensor(self._changed(), dtype=torch.float64, device=self._context.device)
         for wire in self._peers():
             wire.mean(known)
         self._known = [bool(now) or before for now, before in zip(known.tolist(), self._known, strict=True)]
 
-    def _average(self, tensors: Sequence[Tensor]) -> None:
+    def _average_tensors(self, tensors: Sequence[Tensor]) -> None:
         if not self._peers():
             return
         flat = torch.cat([each.detach().reshape(-1).to(self._context.device, torch.float64) for each in tensors])
@@ -89,7 +89,7 @@ class ChangingBuffers:
             tensor.copy_((mean if tensor.is_floating_point() else mean.round()).view_as(tensor))
 
     def _peers(self) -> list[GradientCollectives]:
-        """Those that see other samples, one axis after the other; replicas that drift meet in their outer steps."""
+        """Collectives over the ranks with other samples, by axis; local SGD and DiLoCo average replicas later."""
         if self._wires is None:
             context = self._context
             axes = (SHARD,) if context.plan.averages_rarely else (SHARD, REPLICATE)
@@ -99,13 +99,13 @@ class ChangingBuffers:
             ]
         return self._wires
 
-    def _keep(self, numbers: Sequence[int]) -> None:
-        """Copies to go back to, where a step may be dropped or cut off and the training go on."""
+    def _save(self, numbers: Sequence[int]) -> None:
+        """Save copies if a step may be dropped or interrupted."""
         recovery = self._context.plan.recovery
         if recovery.non_finite == "skip" or recovery.mode == "live":
-            self._kept = self._kept or [None] * len(self._places)
+            self._saved = self._saved or [None] * len(self._places)
             for number in numbers:
-                self._kept[number] = self._tensor(number).detach().clone()
+                self._saved[number] = self._tensor(number).detach().clone()
 
     def _changed(self) -> list[bool]:
         if self._seen is None:
@@ -122,7 +122,7 @@ class ChangingBuffers:
 
 
 def _saved_buffers(model: nn.Module) -> list[tuple[Place, bool]]:
-    """Those of whole or real numbers, and whether they change for certain; shared ones once."""
+    """Persistent buffers of integers or real numbers, shared ones once, and whether they certainly change."""
     found: dict[int, tuple[Place, bool]] = {}
     for module in model.modules():
         passing: set[str] = module._non_persistent_buffers_set  # noqa: SLF001  # nothing else tells
@@ -138,5 +138,5 @@ _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def _version(tensor: Tensor) -> tuple[int, int]:
-    """Another one after each write."""
+    """Identity and version, which differ after each write."""
     return id(tensor), tensor._version  # noqa: SLF001  # what autograd itself looks at

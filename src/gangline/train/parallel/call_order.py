@@ -1,4 +1,4 @@
-"""Which blocks a forward pass calls: ranks that share blocks synchronize in each, so all must call the same ones."""
+"""Check that all ranks call the same blocks in a forward pass, because they synchronize in each."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from gangline.train.runtime.initialization import derived_seed
 
 _SHOWN = 8
 WORKS = (
-    'give every block a part in every loss, or leave it out of the model; blocks that data leave out work with "ddp" '
+    'use every block in every loss, or remove it from the model; blocks that only some data use work with "ddp" '
     "and ParallelHints(skips=True)"
 )
 
 
 class BlockCalls:
-    """Of one model on this rank."""
+    """Calls of the blocks of one model on this rank."""
 
     def __init__(self, context: RankContext) -> None:
         self._context = context
@@ -27,7 +27,7 @@ class BlockCalls:
         self._usual: list[str] | None = None
 
     def note(self, block: nn.Module, name: str) -> None:
-        """From now on calls of `block` are taken down; it is compiled already, if it is at all."""
+        """Record calls of `block`, which is compiled already if it is at all."""
         self._names.append(name)
         compiled = block._compiled_call_impl  # noqa: SLF001  # a hook of the module would be compiled, too
         if compiled is None:
@@ -45,10 +45,10 @@ class BlockCalls:
         self._called.clear()
 
     def require_usual(self) -> None:
-        """After that forward pass, before its backward. Collective the first time.
+        """Called after that forward pass, before its backward pass. Collective the first time.
 
         Raises:
-            ConfigError: A block was left out, or they were called otherwise than before, or than on other ranks.
+            ConfigError: A block was not called, or the order differs from before or from other ranks.
         """
         if self._called == self._usual or not self._names:
             return
@@ -76,19 +76,19 @@ class BlockCalls:
 
     def _why(self) -> str:
         strategy = self._context.plan.strategy
-        return f"under train.strategy {strategy!r} all ranks meet in every block, in one order; {WORKS}"
+        return f"under train.strategy {strategy!r} all ranks synchronize in every block, in one order; {WORKS}"
 
 
 def require_no_skips(*, skips: bool, strategy: str) -> None:
-    """Refuse to share blocks that data leave out.
+    """Refuse to share blocks if data decide which are used.
 
     Raises:
-        ConfigError: The hints say that they may be.
+        ConfigError: The hints say so.
     """
     if skips:
         raise ConfigError(
-            f"hints.skips says that data leave parameters out, and under {strategy} ranks meet in every block; "
-            '"ddp" and "zero1" look for what is left out in every step'
+            f"hints.skips says that data decide which parameters are used, and under {strategy} ranks synchronize in "
+            'every block; "ddp" and "zero1" search every step for unused parameters'
         )
 
 

@@ -1,4 +1,4 @@
-"""Head and loss computed by chunk, so that the outputs of a whole batch never exist at once."""
+"""Head and loss computed by chunk, so that the outputs of a whole batch are never in memory at once."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from gangline.errors import ConfigError
-from gangline.train.parallel.embed_and_head import resolve
+from gangline.train.parallel.model_parts import resolve
 from gangline.train.task import Batch, Loss, ParallelHints
 
 LossOf = Callable[[Any, Batch], Loss]
@@ -18,13 +18,13 @@ _KEY = "train.memory.loss_chunks"
 
 
 class ChunkedLoss:
-    """Makes one model's forward pass end in a loss, whatever is wrapped around it."""
+    """Makes the forward pass of one model return a loss, inside whatever wraps it."""
 
     def __init__(self, model: nn.Module, hints: ParallelHints, loss: LossOf, *, chunks: int) -> None:
-        """`model` is the bare one, whose `forward` is replaced; `loss` is the task's.
+        """`model` is the bare model, whose `forward` is replaced; `loss` is the task's.
 
         Raises:
-            ConfigError: The hints do not say what the head is.
+            ConfigError: The hints do not name the head.
         """
         name = require_head(model, hints)
         self._model, self._name, self._sequence = model, name, dict(hints.sequence)
@@ -57,22 +57,22 @@ class ChunkedLoss:
             raise ConfigError(
                 f"{_KEY}: wanted a forward of {type(self._model).__name__} whose last step is hints.head "
                 f"{self._name!r}, called once, found {len(seen)} calls{' and more after them' if seen else ''}; "
-                "make all that follows the last block one method"
+                "put everything after the last block into one method"
             )
         loss = loss_by_chunks(outputs, self._batch, head, self._loss, chunks=self._chunks, sequence=self._sequence)
         return loss.total, loss.weight
 
 
 def require_head(model: nn.Module, hints: ParallelHints) -> str:
-    """Name of what makes outputs of the last block's.
+    """Name of the method or module that makes outputs of the last block's.
 
     Raises:
-        ConfigError: The hints do not say, or it is not there.
+        ConfigError: The hints do not name it, or it is missing.
     """
     if hints.head is None:
         raise ConfigError(
             f"{_KEY}: wanted hints.head, the name of the method or module of {type(model).__name__} that makes outputs "
-            "of the last block's, found none; name it in ParallelHints, or take 1"
+            "of the last block's, found none; name it in ParallelHints, or set 1"
         )
     resolve(model, hints.head, "head")
     return hints.head
@@ -81,18 +81,18 @@ def require_head(model: nn.Module, hints: ParallelHints) -> str:
 def loss_by_chunks(
     hidden: Tensor, batch: Batch, head: Callable[[Tensor], Any], loss: LossOf, *, chunks: int, sequence: dict[str, int]
 ) -> Loss:
-    """Loss of `head(hidden)` without ever holding it whole.
+    """Loss of `head(hidden)`, which is never whole in memory.
 
     Args:
         hidden: Outputs of the last block.
-        batch: Tensors that belong to it; those along the cut dimension are cut as well.
-        head: What makes outputs of it.
+        batch: Its tensors; those along the cut dimension are cut as well.
+        head: Makes outputs of `hidden`.
         loss: Of outputs and their part of the batch.
-        chunks: At most as many as there are positions.
+        chunks: At most one per position.
         sequence: Key of the batch to its sequence dimension; empty: samples are cut instead.
 
     Raises:
-        ConfigError: A named key runs along another dimension than `hidden`.
+        ConfigError: A named key has another length than `hidden`.
     """
 
     def run(part: Tensor, own: Batch) -> tuple[Tensor, float | Tensor]:
@@ -117,7 +117,7 @@ def _cut(hidden: Tensor, batch: Batch, chunks: int, sequence: dict[str, int]) ->
 
 
 def _dims(hidden: Tensor, batch: Batch, sequence: dict[str, int]) -> dict[str, int]:
-    """Key of the batch to the dimension that is cut; of the last block's outputs it is the first key's."""
+    """Key of the batch to the dimension that is cut; the first key's is that of the last block's outputs."""
     dims = {key: dim % batch[key].ndim for key, dim in sequence.items() if key in batch}
     if not dims:
         size = len(hidden)
@@ -130,8 +130,8 @@ def _dims(hidden: Tensor, batch: Batch, sequence: dict[str, int]) -> dict[str, i
     return dims
 
 
-class _HandOn(nn.Module):
-    """Stands in for the head: hands on what it gets, and remembers it."""
+class _PassThrough(nn.Module):
+    """Replaces the head: returns its input and records it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -144,9 +144,9 @@ class _HandOn(nn.Module):
 
 @contextmanager
 def _without_head(model: nn.Module, name: str) -> Iterator[list[Any]]:
-    """While it lasts, `model` finds a stand-in by `name`, which may be dotted; what it was called with."""
+    """Replace the module or method `name`, which may be dotted; yields the inputs of its calls."""
     path, _, name = name.rpartition(".")
-    stand_in, owner = _HandOn(), model.get_submodule(path)
+    stand_in, owner = _PassThrough(), model.get_submodule(path)
     holder: dict[str, Any] = owner._modules if name in owner._modules else vars(owner)  # noqa: SLF001  # setattr would register
     had = holder.get(name)
     holder[name] = stand_in

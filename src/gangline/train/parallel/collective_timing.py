@@ -1,4 +1,4 @@
-"""Timing of FSDP2's collectives where they block: on the CPU the time spent in them counts as waiting."""
+"""Timing of FSDP2's collectives that block: on the CPU the time spent in them counts as waiting."""
 
 import time
 from collections.abc import Callable
@@ -12,14 +12,14 @@ from gangline.train.runtime.torch_compat import DefaultAllGather, DefaultReduceS
 
 
 def time_shards(module: FSDPModule, waits: WaitMeter) -> None:
-    """What `module` spends on gathering parameters and scattering gradients is waiting."""
+    """Count the time in which `module` gathers parameters and scatters gradients as waiting."""
     module.set_custom_all_gather(_AllGather(waits))
     module.set_custom_reduce_scatter(_ReduceScatter(waits))
 
 
 def time_replicas(waits: WaitMeter) -> None:
-    """From here on, for the life of this process: what FSDP2 spends on averages among replicas is waiting."""
-    fsdp_collectives.dist = _Distributed(waits)  # type: ignore[attr-defined,assignment]  # it stands in for that module
+    """Count the time of FSDP2's averages among replicas as waiting, for the life of this process."""
+    fsdp_collectives.dist = _Distributed(waits)  # type: ignore[attr-defined,assignment]  # replaces that module
 
 
 def _timed(waits: WaitMeter, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Context parallelism around a model: each peer has a part of every sequence; only attention sees the whole of it."""
+"""Context parallelism: each peer has a part of every sequence; only attention spans the whole sequence."""
 
 import functools
 import inspect
@@ -19,16 +19,16 @@ from gangline.train.runtime.context import RankContext
 from gangline.train.task import Batch, ParallelHints
 
 POSITIONS = "positions"
-"""Key of a batch, and argument of `forward`: (samples, positions), the place of each token in its whole sequence."""
+"""Key of a batch, and argument of `forward`: (samples, positions), the position of each token in its whole sequence."""
 Order = Literal["paired", "in_turn"]
-"""Of 2n pieces rank r holds r and 2n - 1 - r; of n pieces it holds r."""
+"""paired: of 2n pieces rank r holds r and 2n - 1 - r; in_turn: of n pieces it holds r."""
 
 
 def join_sequence(context: RankContext, model: nn.Module, hints: ParallelHints) -> None:
-    """From now on attention of this process is that of `context`'s plan; every rank calls, whatever its plan.
+    """Set the attention of this process to that of the plan; every rank calls, whatever its plan.
 
     Raises:
-        ConfigError: Sequences are cut, and `model` takes no `positions`; the hints do not say that it needs none.
+        ConfigError: Sequences are cut, `model` takes no `positions`, and the hints do not say that it needs none.
     """
     group = context.meshes.group("cp")
     if group is None:
@@ -39,7 +39,7 @@ def join_sequence(context: RankContext, model: nn.Module, hints: ParallelHints) 
 
 
 def require_sequences(model: nn.Module, hints: ParallelHints) -> None:
-    """Refuse to cut sequences that the hints do not name, or of a model that is told no places.
+    """Refuse to cut sequences if the hints name none, or the model takes no positions.
 
     Raises:
         ConfigError: Either is so.
@@ -60,15 +60,15 @@ def _require_positions(model: nn.Module, hints: ParallelHints) -> None:
     names = list(inspect.signature(model.forward).parameters)
     if hints.positions and POSITIONS not in names:
         raise ConfigError(
-            f"train.mesh.cp cuts sequences: forward of {type(model).__name__} must take {POSITIONS!r}, the place of "
-            f"each of its tokens, found {names}; a model that never looks at places says so with "
+            f"train.mesh.cp cuts sequences: forward of {type(model).__name__} must take {POSITIONS!r}, the position of "
+            f"each of its tokens, found {names}; a model that does not use positions says so with "
             "ParallelHints(positions=False)"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceCut:
-    """Which part of a batch this rank works on."""
+    """The part of a batch that this rank works on."""
 
     dims: Mapping[str, int]
     """Key of the batch to the dimension that is cut."""
@@ -78,10 +78,10 @@ class SequenceCut:
 
     @staticmethod
     def of(context: RankContext, hints: ParallelHints) -> "SequenceCut | None":
-        """The cut of `context`'s plan; None: sequences stay whole.
+        """The cut of the plan; None if sequences stay whole.
 
         Raises:
-            ConfigError: They are to be cut, and the hints do not say along what.
+            ConfigError: They are cut, and the hints do not name their dimensions.
         """
         cp = context.plan.mesh.cp
         if cp == 1:
@@ -91,7 +91,7 @@ class SequenceCut:
         return SequenceCut(hints.sequence, context.meshes.place["cp"], cp, order)
 
     def __call__(self, batch: Batch) -> Batch:
-        """This rank's part of every sequence in `batch`, with the `positions` it is from.
+        """This rank's part of every sequence in `batch`, and its `positions`.
 
         Raises:
             ConfigError: A key is missing, lengths differ, or the length does not divide.
@@ -102,7 +102,7 @@ class SequenceCut:
         return {**batch, **parts, POSITIONS: positions.to(first.device).expand(len(first), -1)}
 
     def positions(self, length: int) -> Tensor:
-        """Places of this rank's tokens in sequences of `length`, ascending."""
+        """Positions of this rank's tokens in sequences of `length`, ascending."""
         if self.order == "in_turn":
             return torch.arange(length).chunk(self.size)[self.rank]
         pieces = torch.arange(length).chunk(2 * self.size)
@@ -130,7 +130,7 @@ class SequenceCut:
 
 
 def cut_block(block: nn.Module) -> None:
-    """torch's own attention inside `block` goes over the ranks of a sequence, in place; also where it is recomputed."""
+    """Run torch's own attention inside `block` over the ranks of a sequence, in place; also during recomputation."""
     forward = block.forward
 
     @functools.wraps(forward)
@@ -142,16 +142,16 @@ def cut_block(block: nn.Module) -> None:
 
 
 def cut_root(module: nn.Module, hints: ParallelHints) -> None:
-    """As `cut_block`, and each call tells `module` places, if it takes them, and attends."""
+    """As `cut_block`; each call must also pass positions, if `module` takes them, and call attention."""
     forward = module.forward
     signature = inspect.signature(forward)
-    told = hints.positions and POSITIONS in signature.parameters
+    needs_positions = hints.positions and POSITIONS in signature.parameters
     cut_block(module)
     over_ranks = module.forward
 
     @functools.wraps(forward)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        if told and signature.bind(*args, **kwargs).arguments.get(POSITIONS) is None:
+        if needs_positions and signature.bind(*args, **kwargs).arguments.get(POSITIONS) is None:
             raise ConfigError(
                 f"{type(module).__name__} was called without positions while sequences are cut (cp > 1): give it "
                 f"batch[{POSITIONS!r}], as the runtime's own calls do"
@@ -160,7 +160,7 @@ def cut_root(module: nn.Module, hints: ParallelHints) -> None:
         outputs = over_ranks(*args, **kwargs)
         if attention.num_calls == before:
             raise ConfigError(
-                f"a forward pass of {type(module).__name__} called no attention that knows of cut sequences (cp > 1): "
+                f"a forward pass of {type(module).__name__} called no attention that works on cut sequences (cp > 1): "
                 "use gangline.train.attention.attention or torch.nn.functional.scaled_dot_product_attention, or cp = 1"
             )
         return outputs
@@ -169,24 +169,24 @@ def cut_root(module: nn.Module, hints: ParallelHints) -> None:
 
 
 class _CatchAttention(TorchFunctionMode):
-    """Leads torch's own attention over the ranks of a sequence."""
+    """Runs torch's own attention over the ranks of a sequence."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is scaled_dot_product_attention:
             return attention.attention(*args, **(kwargs or {}))
-        if func in _HIDDEN:
+        if func in _FUSED:
             raise ConfigError(
-                f"{func.__name__} attends within a call of its own, which a cut sequence (cp > 1) cannot enter; "
+                f"{func.__name__} computes attention in one fused call, which does not work on cut sequences (cp > 1); "
                 "call scaled_dot_product_attention or gangline.train.attention.attention, or train with cp = 1"
             )
         return func(*args, **(kwargs or {}))
 
 
-_HIDDEN = frozenset(
+_FUSED = frozenset(
     {
         multi_head_attention_forward,
         torch._native_multi_head_attention,  # noqa: SLF001  # what its module calls where no gradient is wanted
         torch._transformer_encoder_layer_fwd,  # noqa: SLF001  # likewise
     }
 )
-"""What nn.MultiheadAttention and nn.TransformerEncoderLayer call."""
+"""Functions that nn.MultiheadAttention and nn.TransformerEncoderLayer call."""

@@ -1,7 +1,7 @@
-"""Data parallelism around a model: DDP, FSDP2, replication of tensor-parallel modules; when gradients are reduced."""
+"""Data parallelism: DDP, FSDP2, replication of tensor-parallel modules, and the protocol of a wrapped model."""
 
 import warnings
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +20,39 @@ from gangline.train.parallel.precision import shard_policy
 from gangline.train.runtime.torch_compat import queue_callback, replicate
 
 
+class ParallelModel(Protocol):
+    """A wrapped model as the loop sees it."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The module to call."""
+        ...
+
+    @property
+    def bare(self) -> nn.Module:
+        """The module to save: names without a wrapper's prefix; of a pipeline only this rank's part."""
+        ...
+
+    @property
+    def sharded(self) -> bool:
+        """Whether it is wrapped by `fully_shard`, which casts by itself."""
+        ...
+
+    def set_sync(self, last: bool) -> None:
+        """Called before the forward pass of a micro-batch; gradients are reduced only after the last one of a step."""
+        ...
+
+    def watch(self, loss: Tensor) -> None:
+        """Called before its backward pass, whose waiting is measured."""
+        ...
+
+    def backward_done(self) -> None:
+        """Called after that backward pass."""
+        ...
+
+
 class SingleRank:
-    """One rank, nothing to share."""
+    """The model on one rank."""
 
     sharded = False
 
@@ -29,17 +60,17 @@ class SingleRank:
         self.model = self.bare = model
 
     def set_sync(self, last: bool) -> None:
-        """Nothing is reduced."""
+        """Nothing to do."""
 
     def watch(self, loss: Tensor) -> None:
-        """Nobody is waited for."""
+        """Nothing to do."""
 
     def backward_done(self) -> None:
-        """Nobody waits for this rank."""
+        """Nothing to do."""
 
 
 class Replicated:
-    """DDP: full copies, gradients averaged in buckets while backward goes on."""
+    """DDP: full copies; gradients are averaged in buckets during the backward pass."""
 
     sharded = False
 
@@ -47,9 +78,10 @@ class Replicated:
         self, model: nn.Module, *, device: torch.device, bucket_bytes: int | None, waits: WaitMeter,
         group: ProcessGroup | None = None, hook: DdpHook | None = None, skips: bool = False,
     ) -> None:  # fmt: skip
-        """`group` are the ranks that hold copies, None: the whole gang; `hook` averages buckets instead of DDP.
-
-        `skips`: data leave parameters out of losses, so that each step is searched for them.
+        """Args:
+        group: Ranks that hold copies; None: the whole gang.
+        hook: Averages buckets instead of DDP.
+        skips: Some losses do not use all parameters: DDP searches each step for unused ones.
         """
         self.bare = model
         self.model = self._ddp = DistributedDataParallel(
@@ -59,7 +91,7 @@ class Replicated:
             bucket_cap_mb=bucket_bytes / 2**20 if bucket_bytes else None,
             gradient_as_bucket_view=True,
             find_unused_parameters=skips,
-            init_sync=False,  # every rank gave itself the same weights
+            init_sync=False,  # every rank has the same initial weights
         )
         self._ddp.broadcast_buffers = False  # `buffers` has one rule for all strategies
         if hook is not None:
@@ -67,22 +99,23 @@ class Replicated:
         self._waits = waits
         self._skips = skips
         self._loss: Tensor | None = None
-        """Of the backward pass under way, whose gradients are averaged."""
+        """Loss of the current backward pass, if its gradients are averaged."""
 
     def set_sync(self, last: bool) -> None:
         self._ddp.require_backward_grad_sync = last
 
     def watch(self, loss: Tensor) -> None:
-        """What is queued first is called first: when all is computed, before DDP's own call, which waits."""
+        """Queue a callback that runs when all is computed, before DDP's own, which waits."""
         if self._ddp.require_backward_grad_sync and not self._skips:
             self._loss = loss
-        computed = self._waits.computed  # a hook that held `self`, which holds the loss, would never be collected
+        computed = self._waits.computed  # a hook that holds `self`, which holds the loss, is never collected
         loss.register_hook(lambda _: queue_callback(computed))  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
     def backward_done(self) -> None:
-        """
+        """Require that all gradients were reduced.
+
         Raises:
-            ConfigError: Parameters took no part in the loss: DDP of other ranks may wait for them.
+            ConfigError: Parameters have no gradient: DDP of other ranks may wait for them.
         """
         loss, self._loss = self._loss, None
         if loss is None:
@@ -95,7 +128,7 @@ class Replicated:
 
 
 def require_all_used(loss: Tensor, model: nn.Module) -> None:
-    """Refuse parameters of `model` that want gradients and that no path leads to from `loss`.
+    """Refuse parameters of `model` that require gradients and that `loss` does not depend on.
 
     Raises:
         ConfigError: With their names.
@@ -113,8 +146,8 @@ def require_all_used(loss: Tensor, model: nn.Module) -> None:
         more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
         raise ConfigError(
             f"train.strategy: DDP waits for the gradient of every parameter, and {', '.join(unused[:3])}{more} take no "
-            'part in the loss; leave them out of the model, or requires_grad_(False), or use "fsdp"; where data leave '
-            "them out, ParallelHints(skips=True) has every step searched for them"
+            'part in the loss; remove them from the model, set requires_grad_(False), or use "fsdp"; if only some data '
+            "use them, ParallelHints(skips=True) searches every step for unused ones"
         )
 
 
@@ -124,7 +157,7 @@ class Sharded:
     sharded = True
 
     def __init__(self, model: nn.Module, calls: BlockCalls | None = None) -> None:
-        """`model` has been through `shard`, block by block and as a whole; `calls` notes its blocks."""
+        """`model` was wrapped by `shard`, block by block and as a whole; `calls` records its blocks."""
         self.model = self.bare = model
         self._root, self._calls = cast(FSDPModule, model), calls
 
@@ -134,27 +167,27 @@ class Sharded:
             self._calls.begin()
 
     def watch(self, loss: Tensor) -> None:
-        """Collectives are timed one by one.
+        """Require that this rank called its blocks as the other ranks did.
 
         Raises:
-            ConfigError: This rank's blocks were called otherwise than those of the others.
+            ConfigError: It did not.
         """
         del loss
         if self._calls is not None:
             self._calls.require_usual()
 
     def backward_done(self) -> None:
-        """A gradient for each shard is there, or no rank has one."""
+        """Nothing to do: each shard has a gradient, or no rank has one."""
 
 
 def shard(
     module: nn.Module, mesh: DeviceMesh, *, precision: Precision, reshard: bool, is_root: bool, waits: WaitMeter,
     reduce: torch.dtype = torch.float32, hook: ShardHook | None = None, offload: OffloadPolicy | None = None,
 ) -> None:  # fmt: skip
-    """Shard the parameters of `module` that no inner call took, in place; all ranks must call.
+    """Shard the parameters of `module` that no inner call sharded, in place; all ranks must call.
 
-    With `reshard` they are whole only during its passes, but for the root's, which backward wants at once. Gradients
-    are averaged over `mesh` in the precision `reduce`, then by `hook` among the replicas that `mesh` leaves out.
+    With `reshard` they are whole only during its passes, except the root's, which backward needs at once. Gradients are
+    averaged over `mesh` in the precision `reduce`, then by `hook` among the replicas that `mesh` does not contain.
     """
     warnings.filterwarnings("ignore", message=VIEW_WARNING)
     policy = shard_policy(precision, is_root=is_root, reduce=reduce)
@@ -170,12 +203,12 @@ def shard(
 
 
 VIEW_WARNING = r"FSDP2-wrapped module \(.*\) returned a view tensor"
-"""Said of any model that ends in a reshape; only one that is changed in place afterwards would be wrong."""
+"""Warning about any model that ends in a reshape; only changing the output in place would be wrong."""
 
 
 def replicate_module(
     module: nn.Module, mesh: DeviceMesh, *, precision: Precision, is_root: bool, reduce: torch.dtype = torch.float32
 ) -> None:
-    """Average the gradients of what no inner call took over `mesh` in the precision `reduce`; all ranks must call."""
+    """Average gradients that no inner call averages over `mesh`, in the precision `reduce`; all ranks must call."""
     warnings.filterwarnings("ignore", message=VIEW_WARNING)
     replicate(module, mesh=mesh, mp_policy=shard_policy(precision, is_root=is_root, reduce=reduce))

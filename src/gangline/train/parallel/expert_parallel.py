@@ -1,7 +1,7 @@
-"""Expert parallelism: each rank keeps some experts whole, and rows travel to the expert that their router picked.
+"""Expert parallelism: each rank holds some experts, and rows are sent to the experts that their router picked.
 
-The ranks that hold one copy of all experts are peers on `ep`; what `ep` leaves of dp_shard x cp shards each expert
-further. An expert's gradient is the sum over the rows of all its peers already, while other gradients are averaged over
+The ranks that together hold one copy of all experts are peers on `ep`; the rest of dp_shard x cp shards each expert
+further. An expert's gradient is already the sum over the rows of all its peers, while other gradients are averaged over
 these ranks, so it is divided by their number here.
 """
 
@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor, Shard
 from gangline.errors import ConfigError
 from gangline.spec.plan import Plan
 from gangline.train.account.clock import WaitMeter
-from gangline.train.parallel.module_patterns import join, matches
+from gangline.train.parallel.model_parts import join, matches
 from gangline.train.parallel.precision import shard_policy
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.torch_compat import all_to_all_single_autograd
@@ -31,15 +31,17 @@ from gangline.train.task import ParallelHints
 
 
 def require_experts(model: nn.Module, hints: ParallelHints, plan: Plan) -> None:
-    """Raises:
-    ConfigError: The hints name no module of `model` that holds experts, or one whose experts do not divide, or the
-        plan has an option that does not go with them.
+    """Require experts that `plan` can distribute.
+
+    Raises:
+        ConfigError: The hints name no module with experts, the degree does not divide their number, or an option of
+            the plan does not work with them.
     """
     degree = plan.mesh.ep
     if plan.memory.activation_checkpointing == "selective":
         raise ConfigError(
-            'train.memory.activation_checkpointing = "selective" does not go with experts that are laid over ranks: '
-            'their shards are gathered inside what is computed again; "full", "every_2" and "none" work'
+            'train.memory.activation_checkpointing = "selective" does not work with experts over ranks: their '
+            'shards are gathered inside what is recomputed; "full", "every_2" and "none" work'
         )
     for name, each in find_experts(model, hints):
         _check(each, name, degree)
@@ -53,8 +55,8 @@ def find_experts(model: nn.Module, hints: ParallelHints) -> list[tuple[str, nn.M
     """
     if hints.experts is None:
         raise ConfigError(
-            '"ep" lays experts over ranks, and hints.experts of the task names none; a model that has them says where: '
-            'experts="layers.*.moe.experts"; one without trains under "ddp" or "fsdp"'
+            '"ep" distributes experts over ranks, and hints.experts of the task names none; name their module: '
+            'experts="layers.*.moe.experts"; a model without experts trains under "ddp" or "fsdp"'
         )
     found = [(name, each) for name, each in model.named_modules() if matches(name, hints.experts)]
     if not found:
@@ -67,7 +69,7 @@ def find_experts(model: nn.Module, hints: ParallelHints) -> list[tuple[str, nn.M
 
 
 def common_experts(model: nn.Module, hints: ParallelHints) -> int | None:
-    """What every degree divides: experts of each module that holds some; None: none does, or not as it has to."""
+    """Greatest common divisor of the numbers of experts, which every degree must divide; None: no experts."""
     if hints.experts is None:
         return None
     held = [each for name, each in model.named_modules() if matches(name, hints.experts)]
@@ -76,15 +78,15 @@ def common_experts(model: nn.Module, hints: ParallelHints) -> int | None:
 
 
 class ExpertParallel:
-    """Lays the modules that `hints.experts` names over the peers of a rank."""
+    """Distributes the modules that `hints.experts` names over the peers of a rank."""
 
     def __init__(self, context: RankContext, hints: ParallelHints, peers: DeviceMesh, *, reshard: bool) -> None:
-        """`reshard`: what shards an expert further is whole only during its passes."""
-        assert hints.experts is not None, "they have been asked for"
+        """`reshard`: shards of an expert are gathered only during its passes."""
+        assert hints.experts is not None, "the plan needs them"
         self._context, self._pattern, self._peers, self._reshard = context, hints.experts, peers, reshard
 
     def cut(self, module: nn.Module, name: str) -> None:
-        """Modules of experts inside `module`, which has its first weights, keep this rank's share; collective."""
+        """Cut the experts inside `module`, which has its initial weights, to this rank's share; collective."""
         for inner, experts in list(module.named_modules()):
             if matches(join(name, inner), self._pattern):
                 self._cut(experts)
@@ -98,7 +100,7 @@ class ExpertParallel:
 
     def _shard(self, experts: nn.Module) -> None:
         context, mesh = self._context, self._context.meshes.expert_data
-        assert mesh is not None, "experts that are laid over ranks have a mesh"
+        assert mesh is not None, "experts over ranks have a mesh"
         degree = mesh.size(mesh.ndim - 1)
         fully_shard(
             experts, mesh=mesh, mp_policy=shard_policy(context.plan.precision, is_root=False),
@@ -107,7 +109,7 @@ class ExpertParallel:
 
 
 def _placement(parameter: nn.Parameter, degree: int) -> Shard | None:
-    """Shards of an expert run along its rows, for peers hold pieces of the first dimension; None: torch's own way."""
+    """Shard along the second dimension, because peers hold parts of the first; None: torch's default."""
     return Shard(1) if parameter.ndim > 1 and parameter.shape[1] % degree == 0 else None
 
 
@@ -132,81 +134,83 @@ def _check(experts: nn.Module, name: str, degree: int) -> None:
 
 
 def _share(parameter: nn.Parameter, peers: DeviceMesh) -> nn.Parameter:
-    """This rank's experts of a parameter that every rank holds alike."""
+    """This rank's experts of a parameter that is equal on all ranks."""
     own = parameter.detach().chunk(peers.size())[peers.get_local_rank()].clone()
     return nn.Parameter(DTensor.from_local(own, peers, [Shard(0)], run_check=False), parameter.requires_grad)
 
 
 def _dispatch(experts: nn.Module, peers: DeviceMesh, waits: WaitMeter) -> None:
-    """`forward` takes the rows of this rank's tokens for all experts, and gives back theirs, in place."""
+    """Replace `forward` by one that sends this rank's rows to their experts and returns the results in place."""
     forward = experts.forward
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch leaves it untyped
     def over_ranks(rows: Tensor, counts: Tensor) -> Tensor:
-        trip = _Trip(counts, len(rows), peers, waits)
-        arrived = trip.there(rows)
+        dispatch = _Dispatch(counts, len(rows), peers, waits)
+        arrived = dispatch.send(rows)
         with _own_parts(experts, peers.size()):
-            out = forward(arrived, trip.counts)
-            if not len(arrived):  # every rank has gradients, or those that have some wait for it
+            out = forward(arrived, dispatch.counts)
+            if not len(arrived):  # every rank needs gradients, because the others wait for them
                 out = out + sum(each.sum() * 0.0 for each in experts.parameters())
-        return trip.back(out)
+        return dispatch.combine(out)
 
     experts.forward = over_ranks
 
 
-class _Trip:
-    """The way of rows to their experts and back."""
+class _Dispatch:
+    """Exchange of rows with the ranks of their experts."""
 
     def __init__(self, counts: Tensor, num_rows: int, peers: DeviceMesh, waits: WaitMeter) -> None:
-        """`counts` of this rank's `num_rows` rows go to each expert."""
+        """`counts` says how many of this rank's `num_rows` rows go to each expert."""
         self._group = peers.get_group()
         sent = counts.view(peers.size(), -1)
-        came = torch.empty_like(sent)
+        received = torch.empty_like(sent)
         start = time.monotonic()
-        dist.all_to_all_single(came, sent.contiguous(), group=self._group)
-        self._sent, self._came = _shares(sent, num_rows), _shares(came, num_rows)
+        dist.all_to_all_single(received, sent.contiguous(), group=self._group)
+        self._sent, self._received = _shares(sent, num_rows), _shares(received, num_rows)
         waits.add(time.monotonic() - start)
-        self.counts = came.sum(0)
+        self.counts = received.sum(0)
         """Rows for each of this rank's experts."""
-        numbers = torch.arange(came.shape[1], device=came.device).repeat(len(came))
-        expert = numbers.repeat_interleave(came.flatten(), output_size=sum(self._came))
+        numbers = torch.arange(received.shape[1], device=received.device).repeat(len(received))
+        expert = numbers.repeat_interleave(received.flatten(), output_size=sum(self._received))
         self._order = expert.argsort(stable=True)
 
-    def there(self, rows: Tensor) -> Tensor:
+    def send(self, rows: Tensor) -> Tensor:
         """Rows of all peers for this rank's experts, in the order of experts, then of ranks."""
-        return _settled(all_to_all_single_autograd(rows, self._came, self._sent, self._group))[self._order]
+        return _awaited(all_to_all_single_autograd(rows, self._received, self._sent, self._group))[self._order]
 
-    def back(self, rows: Tensor) -> Tensor:
-        return _settled(all_to_all_single_autograd(rows[self._order.argsort()], self._sent, self._came, self._group))
+    def combine(self, rows: Tensor) -> Tensor:
+        return _awaited(
+            all_to_all_single_autograd(rows[self._order.argsort()], self._sent, self._received, self._group)
+        )
 
 
 def _shares(counts: Tensor, num_rows: int) -> list[int]:
-    """Rows of each peer; where there are no values, equally many of each rank's `num_rows`."""
+    """Rows of each peer; without values (fake tensors) an even split of `num_rows`."""
     if isinstance(counts, FakeTensor):
         each, rest = divmod(num_rows, len(counts))
         return [each + (number < rest) for number in range(len(counts))]
     return [int(each) for each in counts.sum(1).tolist()]
 
 
-def _settled(tensor: Tensor) -> Tensor:
-    """A collective's result, once it is there."""
+def _awaited(tensor: Tensor) -> Tensor:
+    """The result of a functional collective, awaited."""
     wait = getattr(tensor, "wait", None)
     return wait() if wait is not None else tensor
 
 
 @contextmanager
 def _own_parts(module: nn.Module, num_peers: int) -> Iterator[None]:
-    """Inside, parameters are plain tensors of this rank's part, which pass their gradients on, as a mean over peers."""
-    kept: list[tuple[dict[str, Any], str, Any]] = []
+    """Inside, parameters are this rank's plain tensors, and their gradients are divided by the number of peers."""
+    replaced: list[tuple[dict[str, Any], str, Any]] = []
     for each in module.modules():
-        parameters: dict[str, Any] = each._parameters  # noqa: SLF001  # an attribute may hold a tensor that is none
-        kept.extend((parameters, key, value) for key, value in parameters.items() if isinstance(value, DTensor))
+        parameters: dict[str, Any] = each._parameters  # noqa: SLF001  # these may hold a plain tensor
+        replaced.extend((parameters, key, value) for key, value in parameters.items() if isinstance(value, DTensor))
     try:
-        for parameters, key, value in kept:
+        for parameters, key, value in replaced:
             parameters[key] = own = value.to_local()
             if own.requires_grad:
                 own.register_hook(lambda grad: grad / num_peers)
         yield
     finally:
-        for parameters, key, value in kept:
+        for parameters, key, value in replaced:
             parameters[key] = value

@@ -23,18 +23,18 @@ _INNER, _MOMENTUM = "inner/", "outer_momentum/"
 
 
 class OuterRule(Protocol):
-    """How replicas come together."""
+    """Rule that combines replicas."""
 
-    def together(self) -> None:
-        """From weights that differ to weights that are the same; collective over the replicas."""
+    def combine(self) -> None:
+        """Make the weights of all replicas equal; collective over the replicas."""
         ...
 
     def resumed(self) -> None:
-        """The weights were replaced, alike on all replicas; local."""
+        """The weights were replaced, equally on all replicas; local."""
         ...
 
     def momentum(self) -> Mapping[str, Tensor]:
-        """Alike on all replicas, by parameter."""
+        """Outer momentum by parameter, equal on all replicas."""
         ...
 
 
@@ -48,39 +48,39 @@ class OuterStep:
         self._model, self._optimizer = model, optimizer
         self._buffers = {name: each for name, each in model.named_buffers() if each.is_floating_point()}
         self._plain = Average(Uncompressed(self._wire), plan.bucket_bytes)
-        self._coming: OuterRule = Mean(model, self._plain)
+        self._rule: OuterRule = Mean(model, self._plain)
         traits = traits_of(plan.strategy)
         if traits and traits.has_outer_optimizer:
-            squeeze = make_compressor(plan.compression, self._wire, seed=plan.seed)
-            context.memories["compression"] = squeeze
-            self._coming = DiLoCo(model, Average(squeeze, plan.bucket_bytes), plan.compression)
+            compressor = make_compressor(plan.compression, self._wire, seed=plan.seed)
+            context.memories["compression"] = compressor
+            self._rule = DiLoCo(model, Average(compressor, plan.bucket_bytes), plan.compression)
 
     def agree(self, norm: float, device: torch.device) -> float:
-        """Mean of the replicas' gradient norms: finite where all are, and the same on all ranks. Collective."""
+        """Mean of the replicas' gradient norms: finite if all are, and equal on all ranks. Collective."""
         mean = torch.tensor(norm, dtype=torch.float64, device=device)
         self._wire.mean(mean)
         return float(mean)
 
     @torch.no_grad()
     def step(self) -> None:
-        """Bring the replicas together. Collective."""
-        self._coming.together()
+        """Combine the replicas. Collective."""
+        self._rule.combine()
         self._plain(self._buffers)
 
     def tensors(self) -> Mapping[str, Tensor]:
-        return {_MOMENTUM + name: each for name, each in self._coming.momentum().items()}
+        return {_MOMENTUM + name: each for name, each in self._rule.momentum().items()}
 
     def own_tensors(self) -> Mapping[str, Tensor]:
-        """State of the inner optimizer: every replica's is another, and goes on where it was."""
+        """State of the inner optimizer, which differs between replicas."""
         return {_INNER + name: local(each) for name, each in self._inner().items()}
 
     @torch.no_grad()
-    def take_back(self, own: Mapping[str, Tensor]) -> None:
-        """What another number of ranks saved is not here: then all replicas go on from one's optimizer state."""
+    def restore(self, own: Mapping[str, Tensor]) -> None:
+        """Restore the inner state; if another number of ranks saved it, all replicas start from that of one."""
         for name, each in self._inner().items():
             if _INNER + name in own:
                 local(each).copy_(own[_INNER + name])
-        self._coming.resumed()
+        self._rule.resumed()
 
     def _inner(self) -> dict[str, Tensor]:
         state = live_state(self._model, self._optimizer).tensors
@@ -88,10 +88,10 @@ class OuterStep:
 
 
 def make_outer_step(context: RankContext, model: nn.Module, optimizer: torch.optim.Optimizer) -> OuterStep | None:
-    """Outer steps where the plan has them; None: replicas are always together.
+    """Outer steps if the plan has them; None: replicas are averaged every step.
 
     Raises:
-        ConfigError: There is one replica only.
+        ConfigError: There is only one replica.
     """
     plan = context.plan
     if not plan.averages_rarely:
@@ -107,18 +107,18 @@ class Mean:
     def __init__(self, model: nn.Module, average: "Average") -> None:
         self._weights, self._average = trainable(model), average
 
-    def together(self) -> None:
+    def combine(self) -> None:
         self._average({name: each.detach() for name, each in self._weights.items()})
 
     def resumed(self) -> None:
-        """Nothing is kept from one outer step to the next."""
+        """Nothing to do: no state is kept between outer steps."""
 
     def momentum(self) -> Mapping[str, Tensor]:
         return {}
 
 
 class DiLoCo:
-    """The averaged change since the last outer step, for a gradient of torch's SGD over the weights before it."""
+    """DiLoCo: torch's SGD over the last combined weights, with the averaged change since then as gradient."""
 
     def __init__(self, model: nn.Module, average: "Average", compression: Compression) -> None:
         assert compression.outer_lr is not None, "the rules of a line ask for it"
@@ -129,10 +129,10 @@ class DiLoCo:
             self._anchors.values(), lr=compression.outer_lr, momentum=momentum, nesterov=momentum > 0
         )
         self._momentum = {name: torch.zeros_like(each) for name, each in self._anchors.items() if momentum}
-        for name, buffer in self._momentum.items():  # made now, so that a resume has something to fill
+        for name, buffer in self._momentum.items():  # created now, because a resume fills it
             self._sgd.state[self._anchors[name]]["momentum_buffer"] = buffer
 
-    def together(self) -> None:
+    def combine(self) -> None:
         changes = {name: anchor - self._weights[name].detach() for name, anchor in self._anchors.items()}
         self._average(changes)
         for name, anchor in self._anchors.items():
@@ -158,7 +158,7 @@ class Average:
         self._compressor, self._bucket_bytes = compressor, bucket_bytes or BUCKET_BYTES
 
     def __call__(self, tensors: Mapping[str, Tensor]) -> None:
-        """In place; shards meet their own replicas. Collective."""
+        """In place; shards are averaged with the same shards of other replicas. Collective."""
         for names in self._buckets(tensors):
             parts = [local(tensors[name]) for name in names]
             flat = torch.cat([each.reshape(-1) for each in parts])
@@ -186,13 +186,10 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This rank's shard, the memory itself."""
+    """This rank's shard, without a copy."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def is_due(step: int, *, every: int, outer: int = 1) -> bool:
-    """Is `step` the first at which replicas are together since a multiple of `every` was reached?
-
-    Without outer steps these are the multiples of `every`.
-    """
+    """Whether `step` is the first with equal replicas since a multiple of `every`; without outer steps: a multiple."""
     return step % outer == 0 and step // every > (step - outer) // every

@@ -22,7 +22,7 @@ KEPT: frozenset[str] = frozenset({
     "aten::_scaled_dot_product_efficient_attention",
     "aten::_scaled_dot_product_cudnn_attention",
 })  # fmt: skip
-"""Operators whose results `selective` keeps: they take most of the time; all else is cheap to compute again."""
+"""Operators whose results `selective` keeps: they take most of the time; the rest is cheap to recompute."""
 
 
 def recompute(block: nn.Module, number: int, policy: str) -> None:

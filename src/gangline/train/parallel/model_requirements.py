@@ -1,4 +1,4 @@
-"""Requirements on a model before it is wrapped: what `fully_shard` cannot take, and where `SyncBatchNorm` works."""
+"""Requirements on a model before it is wrapped, of `fully_shard` and of `SyncBatchNorm`."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ from gangline.spec.plan import Plan
 
 
 def require_shardable(model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]) -> None:
-    """Refuse single numbers, which have no rows to share out, weights that two blocks hold, and mixed precisions.
+    """Refuse scalars, which have no rows to shard, weights of two blocks, and mixed precisions within a block.
 
     Args:
-        model: With its blocks, nothing of it wrapped.
-        blocks: By name; everything else is one more unit.
+        model: With its blocks, not wrapped.
+        blocks: By name; the rest of the model is one more unit.
 
     Raises:
         ConfigError: With the names, and what works.
@@ -48,7 +48,7 @@ def _dtype_name(dtype: torch.dtype) -> str:
 
 
 def require_synced_norm(model: nn.Module, plan: Plan) -> None:
-    """Refuse layers that normalise over all ranks where these do not all come, or cannot.
+    """Refuse layers that normalize over all ranks if some ranks do not call them as often, or cannot.
 
     Raises:
         ConfigError: With the first one's name, and what works.
@@ -59,12 +59,12 @@ def require_synced_norm(model: nn.Module, plan: Plan) -> None:
     if plan.device == "cpu":
         reason = "torch has it for GPUs only"
     elif plan.mesh.pp > 1:
-        reason = "ranks of other stages of the pipeline never come to it"
+        reason = "ranks of other pipeline stages do not call it"
     elif plan.recovery.stragglers == "rebalance":
-        reason = "replicas that take uneven work come to it unevenly often"
+        reason = "replicas with rebalanced work do not call it equally often"
     else:
         return
     raise ConfigError(
-        f"{name} is a SyncBatchNorm, where all ranks meet in each forward pass, and {reason}; use BatchNorm, whose "
-        "statistics are averaged after each step, or GroupNorm"
+        f"{name} is a SyncBatchNorm, which synchronizes all ranks in each forward pass, and {reason}; use BatchNorm, "
+        "whose statistics are averaged after each step, or GroupNorm"
     )

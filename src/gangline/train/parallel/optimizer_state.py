@@ -1,4 +1,4 @@
-"""Where optimizer state is kept: whole on every rank, in shares (ZeRO-1), or in files; one parameter group per mesh."""
+"""Placement of optimizer state: whole on every rank, sharded (ZeRO-1), or in files; one parameter group per mesh."""
 
 import inspect
 from typing import Any
@@ -18,18 +18,18 @@ from gangline.train.runtime.device_mesh import REPLICATE
 
 
 def place_state(optimizer: Optimizer, context: RankContext, *, window: type[StateWindow] = StateWindow) -> Optimizer:
-    """Have `optimizer`, which has not stepped yet, keep its state where the plan says; all ranks must call.
+    """Place the state of `optimizer`, which has not stepped yet, as the plan says; all ranks must call.
 
     Args:
         optimizer: Of this rank.
         context: Of the plan.
-        window: What keeps state in files.
+        window: Keeps state in files.
 
     Returns:
-        What is stepped instead of it, with the same groups and options.
+        The optimizer to step instead, with the same groups and options.
 
     Raises:
-        ConfigError: It cannot be kept there.
+        ConfigError: It does not support that.
     """
     on_disk = context.plan.memory.offload == "optimizer_nvme"
     if not context.plan.wrapping.shares_optimizer:
@@ -42,14 +42,14 @@ def place_state(optimizer: Optimizer, context: RankContext, *, window: type[Stat
 
 
 def shard_optimizer(optimizer: Optimizer, group: ProcessGroup | None) -> ZeroRedundancyOptimizer:
-    """The same rule over the same parameters, with state for this rank's share only; all ranks must call.
+    """The same optimizer over the same parameters, with state for this rank's share only; all ranks must call.
 
     Args:
-        optimizer: Any of torch's kind that has not stepped yet; it is not used further.
+        optimizer: Any torch optimizer that has not stepped yet; it is not used further.
         group: Ranks that hold copies of the parameters; None: the whole gang.
 
     Raises:
-        ConfigError: Its class cannot be made again from its own options, or parameters differ in dtype.
+        ConfigError: Its class cannot be created from its own options, or parameters differ in dtype.
     """
     kind = type(optimizer)
     takes = inspect.signature(kind).parameters
@@ -61,15 +61,15 @@ def shard_optimizer(optimizer: Optimizer, group: ProcessGroup | None) -> ZeroRed
         )  # fmt: skip
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"train.strategy zero1: wanted an optimizer that {kind.__name__}(parameters, **{sorted(options)}) makes "
-            f"again, over parameters of one dtype; found: {error}; fsdp shares any optimizer's state"
+            f"train.strategy zero1: wanted an optimizer that {kind.__name__}(parameters, **{sorted(options)}) creates "
+            f"again, over parameters of one dtype; found: {error}; fsdp shards the state of any optimizer"
         ) from error
 
 
 def split_groups_by_mesh(optimizer: torch.optim.Optimizer) -> None:
     """Split the groups of `optimizer`, which has no state yet, by the meshes of their parameters; local.
 
-    Every group keeps its options, so that what is learned stays the same.
+    Every group keeps its options, so that the updates stay the same.
     """
     optimizer.param_groups[:] = [part for group in optimizer.param_groups for part in _split(group)]
 

@@ -1,4 +1,4 @@
-"""What each precision means for every wrapper, in one table, with the loss scaling of fp16 for sharded gradients.
+"""Precisions for every wrapper, in one table, and loss scaling of fp16 for sharded gradients.
 
 Parameters and optimizer state stay fp32.
 """
@@ -17,12 +17,12 @@ from gangline.spec.plan import Precision
 
 
 class GangScaler(GradScaler):
-    """Unscales every rank's own pieces; one overflow anywhere and no rank of the gang takes the step."""
+    """Unscales every rank's own shards; after an overflow on any rank no rank of the gang takes the step."""
 
     def _unscale_grads_(
         self, optimizer: torch.optim.Optimizer, inv_scale: Tensor, found_inf: Tensor, allow_fp16: bool
     ) -> dict[torch.device, Tensor]:
-        del allow_fp16  # gradients are as wide as their parameters here: fp32
+        del allow_fp16  # gradients have the dtype of their parameters: fp32
         grads = [each.grad for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
         for pieces in _alike([each.to_local() if isinstance(each, DTensor) else each for each in grads]):
             here = torch.zeros_like(found_inf, device=pieces[0].device)
@@ -34,7 +34,7 @@ class GangScaler(GradScaler):
 
 
 def _alike(tensors: Sequence[Tensor]) -> Iterable[list[Tensor]]:
-    """Those of one device and type together."""
+    """Group by device and dtype."""
     found: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
     for each in tensors:
         found.setdefault((each.device, each.dtype), []).append(each)
@@ -45,7 +45,7 @@ COMPUTE: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bf
 
 
 def shard_policy(precision: Precision, *, is_root: bool, reduce: torch.dtype = torch.float32) -> MixedPrecisionPolicy:
-    """For `fully_shard`: gathers and computes in `precision`, averages in `reduce`; the root hands out fp32."""
+    """For `fully_shard`: gathers and computes in `precision`, averages in `reduce`; the root returns fp32."""
     if precision == "fp32":
         return MixedPrecisionPolicy(reduce_dtype=reduce)
     output = torch.float32 if is_root else None
@@ -62,5 +62,5 @@ def autocast(precision: Precision, device: torch.device, *, sharded: bool) -> Ab
 def grad_scaler(precision: Precision, device: torch.device) -> GradScaler:
     """Loss scaling for fp16; does nothing otherwise."""
     scaler = GangScaler(device.type, enabled=precision == "fp16")
-    scaler.scale(torch.zeros((), device=device))  # gives it a scale on ranks that never see a loss, too
+    scaler.scale(torch.zeros((), device=device))  # creates its scale, also on ranks without a loss
     return scaler

@@ -1,4 +1,4 @@
-"""Ring attention: queries stay, keys and values move around the ring; no rank ever holds the whole sequence's."""
+"""Ring attention: queries stay, keys and values move around the ring; no rank holds those of the whole sequence."""
 
 import time
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from gangline.train.parallel.block_attention import (
 
 _ALL = slice(None)
 Pair = tuple[Tensor, Tensor]
-"""Of keys and values, or of their gradients."""
+"""Keys and values, or their gradients."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockVisibility:
-    """Which of a rank's queries see which of the keys that have come round to it."""
+    """Which of a rank's queries see which of the keys that it received."""
 
     queries: slice
     keys: slice
@@ -34,7 +34,7 @@ class BlockVisibility:
 
     @property
     def rows(self) -> tuple[slice, slice, slice]:
-        """Index into what has a row for each query."""
+        """Index of tensors with a row for each query."""
         return (_ALL, _ALL, self.queries)
 
     @property
@@ -46,7 +46,7 @@ class BlockVisibility:
 
 
 def block_visibility(rank: int, source: int, half: int, *, causal: bool) -> BlockVisibility:
-    """What `rank` computes with the keys of `source`; each holds two pieces of `half` positions."""
+    """Visibility of the keys of `source` for `rank`; each rank holds two pieces of `half` positions."""
     if not causal or rank == source:
         return BlockVisibility(_ALL, _ALL, causal)
     if source < rank:
@@ -55,7 +55,7 @@ def block_visibility(rank: int, source: int, half: int, *, causal: bool) -> Bloc
 
 
 class RingAttention:
-    """Peers of one sequence, in a ring; it is an `attention.Exchange`."""
+    """Peers of one sequence, in a ring; an `attention.SequenceAttention`."""
 
     def __init__(self, group: ProcessGroup, waits: WaitMeter) -> None:
         self._group, self._waits = group, waits
@@ -66,8 +66,8 @@ class RingAttention:
     ) -> Tensor:
         if dropout_p:
             raise ConfigError(
-                f"ring attention has no dropout of its own, found dropout_p={dropout_p}; "
-                'dropout_p=0 works, train.mesh.context = "ulysses" has it'
+                f"ring attention does not support dropout, found dropout_p={dropout_p}; "
+                'dropout_p=0 works, and so does train.mesh.context = "ulysses"'
             )
         if is_causal and query.shape[2] % 2:
             raise ConfigError(
@@ -85,40 +85,40 @@ class RingAttention:
         return total
 
     def block(self, turn: int, length: int, how: AttentionOptions) -> BlockVisibility:
-        """What this rank computes in a turn, with `length` positions on each rank."""
+        """Visibility of the keys that this rank has in a turn, with `length` positions on each rank."""
         return block_visibility(self.rank, (self.rank - turn) % self.size, length // 2, causal=how.causal)
 
-    def pass_on(self, tensors: Pair) -> "_Moving":
-        """Send `tensors` to the next rank, and begin to receive those of the one before."""
+    def rotate(self, tensors: Pair) -> "_Transfer":
+        """Start to send `tensors` to the next rank and to receive those of the previous one."""
         sent = (tensors[0].contiguous(), tensors[1].contiguous())
-        moving = _Moving(self._waits, (torch.empty_like(sent[0]), torch.empty_like(sent[1])), [], sent)
+        transfer = _Transfer(self._waits, (torch.empty_like(sent[0]), torch.empty_like(sent[1])), [], sent)
         after, before = (self.rank + 1) % self.size, (self.rank - 1) % self.size
         calls = [dist.P2POp(dist.isend, each, group=self._group, group_peer=after) for each in sent]
-        calls += [dist.P2POp(dist.irecv, each, group=self._group, group_peer=before) for each in moving.coming]
-        moving.work.extend(dist.batch_isend_irecv(calls))
-        return moving
+        calls += [dist.P2POp(dist.irecv, each, group=self._group, group_peer=before) for each in transfer.incoming]
+        transfer.work.extend(dist.batch_isend_irecv(calls))
+        return transfer
 
 
 @dataclass(frozen=True, slots=True)
-class _Moving:
+class _Transfer:
     waits: WaitMeter
-    coming: Pair
+    incoming: Pair
     work: list[Any]
     sent: Pair
-    """Kept until they have gone."""
+    """Kept until they are sent."""
 
-    def arrived(self) -> Pair:
+    def wait(self) -> Pair:
         start = time.monotonic()
         for each in self.work:
             each.wait()
         self.waits.add(time.monotonic() - start)
-        return self.coming
+        return self.incoming
 
 
 class _RingAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
-        """Takes query, key, value, the ring, and how."""
+        """Arguments: query, key, value, ring, options."""
         query, key, value, ring, how = given
         whole = _forward(AttentionInputs(query, key, value), ring, how)
         ctx.save_for_backward(query, key, value, whole.out, whole.log_sum)
@@ -138,43 +138,43 @@ def _forward(given: AttentionInputs, ring: RingAttention, how: AttentionOptions)
     query, keys = given.query, (given.key, given.value)
     sums = _Sums(query)
     for turn in range(ring.size):
-        moving = ring.pass_on(keys) if turn < ring.size - 1 else None
+        transfer = ring.rotate(keys) if turn < ring.size - 1 else None
         block = ring.block(turn, query.shape[2], how)
         sums.add(block, attend(block.of(query, *keys), AttentionOptions(block.causal, how.scale)))
-        if moving is not None:
-            keys = moving.arrived()
+        if transfer is not None:
+            keys = transfer.wait()
     return sums.whole()
 
 
 def _backward(
     grad: Tensor, given: AttentionInputs, whole: AttentionOutput, ring: RingAttention, how: AttentionOptions
 ) -> AttentionInputs:
-    """Gradients of keys and values go round one turn behind them, and one turn further: home."""
+    """Gradients of keys and values follow them one turn later, and one turn further, back to their rank."""
     query, keys = given.query, (given.key, given.value)
-    of_query, *home = (_wide_zeros(each) for each in (query, *keys))
-    of_keys, coming = (home[0], home[1]), None
+    of_query, *zeros = (_wide_zeros(each) for each in (query, *keys))
+    of_keys, incoming = (zeros[0], zeros[1]), None
     for turn in range(ring.size):
-        moving = ring.pass_on(keys) if turn < ring.size - 1 else None
+        transfer = ring.rotate(keys) if turn < ring.size - 1 else None
         block = ring.block(turn, query.shape[2], how)
         seen = AttentionOutput(whole.out[block.rows], whole.log_sum[block.rows])
         part = attend_backward(
             grad[block.rows], block.of(query, *keys), seen, AttentionOptions(block.causal, how.scale)
         )
         of_query[block.rows] += part.query
-        if coming is not None:
-            of_keys = coming.arrived()
+        if incoming is not None:
+            of_keys = incoming.wait()
         of_keys[0][block.columns] += part.key
         of_keys[1][block.columns] += part.value
-        coming = ring.pass_on(of_keys)
-        if moving is not None:
-            keys = moving.arrived()
-    assert coming is not None, "a ring has ranks"
-    of_keys = coming.arrived()
+        incoming = ring.rotate(of_keys)
+        if transfer is not None:
+            keys = transfer.wait()
+    assert incoming is not None, "a ring has ranks"
+    of_keys = incoming.wait()
     return AttentionInputs(of_query.to(query.dtype), of_keys[0].to(given.key.dtype), of_keys[1].to(given.value.dtype))
 
 
 class _Sums:
-    """Outputs over the blocks seen so far, each weighted by its share of the softmax; wide enough to add up in."""
+    """Sum of the outputs over the blocks so far, each weighted by its share of the softmax, in float32 or wider."""
 
     def __init__(self, query: Tensor) -> None:
         self._dtype = query.dtype
@@ -182,14 +182,14 @@ class _Sums:
         self._log_sum = torch.empty(0)
 
     def add(self, block: BlockVisibility, part: AttentionOutput) -> None:
-        if self._out is None:  # the own block, which concerns every query
+        if self._out is None:  # the own block, which every query sees
             self._out = part.out.to(torch.promote_types(self._dtype, torch.float32), copy=True)
             self._log_sum = part.log_sum.clone()
             return
         before = self._log_sum[block.rows]
         after = torch.logaddexp(before, part.log_sum)
-        kept, new = (before - after).exp()[..., None], (part.log_sum - after).exp()[..., None]
-        self._out[block.rows] = self._out[block.rows] * kept + part.out * new
+        old_share, new_share = (before - after).exp()[..., None], (part.log_sum - after).exp()[..., None]
+        self._out[block.rows] = self._out[block.rows] * old_share + part.out * new_share
         self._log_sum[block.rows] = after
 
     def whole(self) -> AttentionOutput:

@@ -1,9 +1,9 @@
 """Optimizer state in files instead of memory.
 
-State lies in mapped files without a name, which are gone with the process however it ends. A step goes over windows of
-parameters: the next one is read ahead while one is updated, and a finished one leaves memory; the kernel writes it back
-in its own time. The arithmetic is the optimizer's own, parameter by parameter, so bits do not change. What is saved and
-resumed is the state itself, by name, as always.
+State is in memory-mapped files without a name, which disappear with the process. A step goes over windows of
+parameters: the next window is read ahead while one is updated, and a finished one leaves memory; the kernel writes it
+back. The optimizer updates one parameter as before, so bits do not change. Saves and resumes use the state by name, as
+with any optimizer.
 """
 
 import mmap
@@ -29,7 +29,7 @@ _ALIGNMENT = 64
 
 
 class StateOnDisk(Optimizer):
-    """`inner`, whose state lies in files of `folder`; `param_groups` and `state` are its own."""
+    """`inner`, with its state in files of `folder`; `param_groups` and `state` are its own."""
 
     def __init__(
         self,
@@ -39,9 +39,11 @@ class StateOnDisk(Optimizer):
         window_bytes: int = WINDOW_BYTES,
         window: "type[StateWindow] | None" = None,
     ) -> None:
-        """`inner` has not stepped yet; `window_bytes` of parameters are updated at a time, at least one of them.
-
-        `window` keeps their state, elsewhere than in a file.
+        """Args:
+            inner: Has not stepped yet.
+            folder: Holds the files.
+            window_bytes: Parameters that are updated at a time; at least one.
+            window: Keeps the state, in files or elsewhere.
 
         Raises:
             ConfigError: A parameter is not on the CPU.
@@ -60,7 +62,7 @@ class StateOnDisk(Optimizer):
         """Update all parameters, a window at a time.
 
         Raises:
-            StorageError: There is no room for the state.
+            StorageError: The disk has too little space for the state.
         """
         loss = None
         if closure is not None:
@@ -77,37 +79,37 @@ class StateOnDisk(Optimizer):
 
 
 class StateWindow:
-    """Some parameters, and the file that holds their state once they have one."""
+    """Some parameters, and the file of their state once they have one."""
 
     def __init__(self, parameters: list[nn.Parameter], folder: Path) -> None:
         self.parameters = set(parameters)
         self._order, self._folder = parameters, folder
         self._map: mmap.mmap | None = None
-        self._held: set[int] = set()
-        """Identities of the state tensors that lie in the file."""
+        self._in_file: set[int] = set()
+        """Ids of the state tensors that are in the file."""
 
     def take(self, state: dict[Any, dict[str, Any]]) -> None:
-        """Move state tensors into the file that are not there; numbers and the like stay where they are."""
+        """Move state tensors that are not in the file into it; numbers stay where they are."""
         found = [
             (state[parameter], key, value)
             for parameter in self._order
             for key, value in state.get(parameter, {}).items()
             if isinstance(value, Tensor) and value.ndim
         ]
-        if {id(value) for _, _, value in found} == self._held:
+        if {id(value) for _, _, value in found} == self._in_file:
             return
         places = list(_places([_local(value) for _, _, value in found]))
         self._map = _open(self._folder, places[-1].stop)
         for (holder, key, value), place in zip(found, places, strict=True):
             holder[key] = _moved(value, self._map, place.start)
-        self._held = {id(holder[key]) for holder, key, _ in found}
+        self._in_file = {id(holder[key]) for holder, key, _ in found}
 
     def read_ahead(self) -> None:
         if self._map is not None:
             self._map.madvise(mmap.MADV_WILLNEED)
 
     def leave_memory(self) -> None:
-        """Unmap its pages: what of them is not written yet stays in the kernel's cache until it is."""
+        """Drop its pages from the process; the kernel keeps those that are not written yet."""
         if self._map is not None:
             self._map.madvise(mmap.MADV_DONTNEED)
 
@@ -128,7 +130,7 @@ def _split(parameters: list[nn.Parameter], window_bytes: int) -> Iterator[list[n
 
 @contextmanager
 def _only(groups: list[dict[str, Any]], parameters: set[nn.Parameter]) -> Iterator[None]:
-    """The optimizer sees these parameters alone."""
+    """Inside, the optimizer has only these parameters."""
     whole = [group["params"] for group in groups]
     try:
         for group in groups:
@@ -140,7 +142,7 @@ def _only(groups: list[dict[str, Any]], parameters: set[nn.Parameter]) -> Iterat
 
 
 def _places(tensors: list[Tensor]) -> Iterator[range]:
-    """Bytes of each tensor, one after the other, aligned."""
+    """Byte range of each tensor in a file, aligned."""
     start = 0
     for each in tensors:
         yield range(start, start + each.nbytes)
@@ -148,7 +150,7 @@ def _places(tensors: list[Tensor]) -> Iterator[range]:
 
 
 def _open(folder: Path, size: int) -> mmap.mmap:
-    """A mapped file of `size` bytes, all of them reserved; a hole would end the process when the disk is full."""
+    """A mapped file of `size` bytes, all allocated: writing to a hole on a full disk would end the process."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, size)

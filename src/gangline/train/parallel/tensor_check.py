@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from gangline.errors import ConfigError
-from gangline.train.parallel.module_patterns import join
+from gangline.train.parallel.model_parts import join
 from gangline.train.parallel.tensor_rules import rule_of
 from gangline.train.task import ParallelHints
 

@@ -20,7 +20,7 @@ from torch.nn.functional import embedding
 from torch.utils.weak import WeakIdKeyDictionary
 
 from gangline.errors import ConfigError
-from gangline.train.parallel.module_patterns import join
+from gangline.train.parallel.model_parts import join
 from gangline.train.parallel.tensor_check import TensorCheck, is_real
 from gangline.train.parallel.tensor_rules import TensorRule, is_sequential, rule_of
 from gangline.train.runtime.initialization import ROOT
@@ -59,12 +59,14 @@ SEQUENCE = 1
 class TensorParallel:
     """Cuts one model, unit by unit; all peers make the same calls."""
 
-    def __init__(self, hints: ParallelHints, mesh: DeviceMesh, *, untried: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, hints: ParallelHints, mesh: DeviceMesh, *, on_unchecked: Callable[[str], None] | None = None
+    ) -> None:
         """`mesh` has one dimension: the peers that share each module.
 
         With `untried` the first block is tried, before and after it is cut; the reason goes there where it cannot be.
         """
-        self._hints, self._mesh, self._untried = hints, mesh, untried
+        self._hints, self._mesh, self._on_unchecked = hints, mesh, on_unchecked
         self._sequential = is_sequential(hints)
         self._blocks: list[nn.Module] = []
         self._cut: set[str] = set()
@@ -77,10 +79,10 @@ class TensorParallel:
         Raises:
             ConfigError: It computes something else then, or a part has no word though sequences are cut.
         """
-        trial = self._first_trial(block, name)
+        check = self._first_check(block, name)
         self._cut_unit(block, name)
-        if trial is not None:
-            trial.compare(block, lambda inputs: self._leave(block, (), block(*self._enter(block, (inputs,)))))
+        if check is not None:
+            check.compare(block, lambda inputs: self._leave(block, (), block(*self._enter(block, (inputs,)))))
         self._blocks.append(block)
 
     def finish(self, root: nn.Module) -> None:
@@ -90,14 +92,14 @@ class TensorParallel:
             self._blocks[0].register_forward_pre_hook(self._enter)
             self._blocks[-1].register_forward_hook(self._leave)
 
-    def _first_trial(self, block: nn.Module, name: str) -> TensorCheck | None:
-        if self._untried is None or self._blocks or not is_real(self._mesh):
+    def _first_check(self, block: nn.Module, name: str) -> TensorCheck | None:
+        if self._on_unchecked is None or self._blocks or not is_real(self._mesh):
             return None
-        trial = TensorCheck.of(block, name, self._hints, self._mesh.size())
-        if isinstance(trial, str):
-            self._untried(trial)
+        check = TensorCheck.of(block, name, self._hints, self._mesh.size())
+        if isinstance(check, str):
+            self._on_unchecked(check)
             return None
-        return trial
+        return check
 
     def _cut_unit(self, unit: nn.Module, name: str) -> None:
         in_block = name != ROOT

@@ -13,7 +13,7 @@ from torch import nn
 
 from gangline.errors import ConfigError
 from gangline.planner.axes.tensor import NO_RULES, degrees_that_work
-from gangline.train.parallel.module_patterns import join, matches
+from gangline.train.parallel.model_parts import join, matches
 from gangline.train.task import ParallelHints
 
 WORDS: Mapping[str, tuple[type[nn.Module], ...]] = {

@@ -1,1 +1,1 @@
-"""Windows under torch's profiler while a training goes on: asked from outside, taken by chosen ranks, told briefly."""
+"""Profiling of a running training: windows of steps under torch's profiler, by request, and their summary."""

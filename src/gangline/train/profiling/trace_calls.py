@@ -1,4 +1,4 @@
-"""Calls in a profiler trace: which call each moment belongs to and of what kind it is; time intervals. Pure."""
+"""Calls in a profiler trace, by category, with the time that each spent in itself; time intervals. Pure."""
 
 import re
 from collections import defaultdict
@@ -27,7 +27,7 @@ def length(spans: Iterable[Span]) -> float:
 
 
 def binned(spans: Iterable[Span], seconds: float) -> tuple[float, ...]:
-    """Share of each piece of the window that the spans cover."""
+    """Share of each bin of the window that the spans cover."""
     width = seconds / BINS or 1.0
     bins = [0.0] * BINS
     for start, end in spans:
@@ -38,9 +38,9 @@ def binned(spans: Iterable[Span], seconds: float) -> tuple[float, ...]:
 
 
 STEP = "step "
-"""Our own annotation of a step: `step 120`."""
+"""Annotation of a step: `step 120`."""
 MICRO = 1e-6
-"""Seconds of a trace's unit."""
+"""Time unit of a trace, in seconds."""
 KERNELS = {"kernel", "gpu_memcpy", "gpu_memset"}
 _MATMUL = re.compile(r"(?<![a-z])(add|b|baddb|scaled_|int_)?mm(?![a-z])|mmbackward|linear|conv|gemm|attention|einsum|"
                      r"matmul|cutlass|xmma")  # fmt: skip
@@ -59,9 +59,9 @@ class TraceCall:
     end: float
     in_optimizer: bool
     since: float
-    """From when on its own time counts again."""
+    """Start of the time that is not booked yet."""
     spans: list[Span] = field(default_factory=list)
-    """Without what it called."""
+    """Time in the call itself, without the calls inside it."""
 
     @property
     def own(self) -> float:
@@ -75,7 +75,7 @@ class TraceCall:
 
 
 def category_of(name: str, *, in_optimizer: bool = False) -> str:
-    """Of an operator or a kernel, by its name."""
+    """Category of an operator or a kernel, by its name."""
     lower = name.lower()
     if any(word in lower for word in _WIRE):
         return "communication"
@@ -94,7 +94,7 @@ def is_step(name: str) -> bool:
 
 
 def calls_of(events: Sequence[Mapping[str, Any]], origin: float, device: str) -> list[TraceCall]:
-    """Operators of the device whose time is told, thread by thread."""
+    """Calls on the device whose time is reported, thread by thread."""
     wanted = KERNELS if device == "cuda" else {"cpu_op", "user_annotation"}
     rows: dict[Any, list[Mapping[str, Any]]] = defaultdict(list)
     for event in events:
@@ -104,7 +104,7 @@ def calls_of(events: Sequence[Mapping[str, Any]], origin: float, device: str) ->
 
 
 def _nested(row: list[Mapping[str, Any]], origin: float) -> list[TraceCall]:
-    """One thread: calls nest, and what happens inside a call is not the call's own."""
+    """Calls of one thread: they nest, and time inside an inner call is not the outer call's own."""
     row.sort(key=lambda event: (event["ts"], -event.get("dur", 0)))
     found: list[TraceCall] = []
     inside: list[TraceCall] = []
@@ -130,7 +130,7 @@ def _nested(row: list[Mapping[str, Any]], origin: float) -> list[TraceCall]:
 
 
 def _leave(inside: list[TraceCall], *, until: float) -> None:
-    """End the calls that are over; the one around goes on with its own."""
+    """End the calls that are over; the enclosing call continues."""
     while inside and inside[-1].end <= until:
         over = inside.pop()
         over.own_until(over.end)

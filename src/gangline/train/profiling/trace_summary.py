@@ -1,4 +1,4 @@
-"""Summary of a profiler trace that fits a page: time by kind of work, memory over time. Pure: no torch, no files."""
+"""Summary of a profiler trace: time by category, memory over time, longest operators. Pure: no torch, no files."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -24,18 +24,18 @@ MEMORY_POINTS = 240
 
 
 def allocated(events: Sequence[Mapping[str, Any]], origin: float, device: str) -> list[tuple[float, float]]:
-    """(seconds, bytes) of the device whose time is told."""
+    """(seconds, bytes) allocated on the device whose time is reported."""
     kind = 1 if device == "cuda" else 0
     found = []
     for event in events:
-        told = event.get("args") or {}
-        if event.get("name") == "[memory]" and told.get("Device Type") == kind and "Total Allocated" in told:
-            found.append(((event["ts"] - origin) * MICRO, float(told["Total Allocated"])))
+        arguments = event.get("args") or {}
+        if event.get("name") == "[memory]" and arguments.get("Device Type") == kind and "Total Allocated" in arguments:
+            found.append(((event["ts"] - origin) * MICRO, float(arguments["Total Allocated"])))
     return sorted(found)
 
 
 def peaks_by_phase(memory: Sequence[tuple[float, float]], phases: Sequence[tuple[float, str]]) -> dict[str, int]:
-    """Most bytes in each phase, the largest first; what was before the first one is left out."""
+    """Peak bytes of each phase, the largest first; memory before the first phase is not counted."""
     begins = [when for when, _ in phases]
     peaks: dict[str, int] = {}
     for when, size in memory:
@@ -47,7 +47,7 @@ def peaks_by_phase(memory: Sequence[tuple[float, float]], phases: Sequence[tuple
 
 
 def thinned(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
-    """The highest of each of so many shares, so that no peak is lost."""
+    """The highest point of each of `MEMORY_POINTS` parts, so that no peak is lost."""
     count = min(MEMORY_POINTS, len(points))
     edges = [len(points) * i // count for i in range(count + 1)] if count else []
     shares = (points[a:b] for a, b in pairwise(edges))
@@ -61,14 +61,14 @@ def summarise(
     events: Iterable[Mapping[str, Any]], request: ProfileRequest, *, rank: int, node: str = "",
     phases: Sequence[tuple[float, str]] = (),
 ) -> ProfileSummary:  # fmt: skip
-    """What the events of a Chrome trace say about the window of their steps.
+    """Summarize the events of a Chrome trace over the window of their steps.
 
     Args:
         events: As torch's profiler writes them.
-        request: That is answered.
-        rank: Whose trace it is.
-        node: Where it ran.
-        phases: (seconds from the first step, phase that begins there), by the rank's own clock.
+        request: The request that is answered.
+        rank: Rank of the trace.
+        node: Its node.
+        phases: (seconds from the first step, phase that begins), by the rank's clock.
     """
     listed = [event for event in events if isinstance(event.get("ts"), int | float)]
     steps, origin, seconds = _steps(listed)
@@ -90,14 +90,14 @@ def summarise(
 
 
 class _Shares(NamedTuple):
-    """Of a window."""
+    """Shares of a window."""
 
     busy: float
-    """Something computes or copies."""
+    """A call computes or copies."""
     exposed: float
-    """Communication alone goes on."""
+    """Only communication."""
     hidden: float
-    """Communication goes on beside the rest."""
+    """Communication beside other work."""
     idle: float
 
 
@@ -113,7 +113,7 @@ def _shares(lanes: Mapping[str, Sequence[Span]], seconds: float) -> _Shares:
 
 
 def _steps(events: Sequence[Mapping[str, Any]]) -> tuple[tuple[ProfiledStep, ...], float, float]:
-    """Steps, the trace's own time of the beginning, and the length of the window."""
+    """Steps, start of the window in the trace's time, and its length."""
     own = {
         int(event["name"].removeprefix(STEP)): event
         for event in events

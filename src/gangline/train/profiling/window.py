@@ -1,4 +1,4 @@
-"""One window of one rank: torch's profiler around some steps, then trace and summary in the rank's out folder."""
+"""Profiler window of one rank: torch's profiler around some steps, then trace and summary in the output folder."""
 
 import gzip
 import json
@@ -17,14 +17,14 @@ from gangline.train.profiling.trace_summary import summarise
 
 MOST_PHASES = 2000
 MOST_TRACE_BYTES = 64 << 20
-"""Compressed; a larger one is not kept, its summary is."""
+"""Compressed; of a larger trace only the summary is kept."""
 
 
 class ProfilerWindow:
-    """Open from its making to `close`; local, no collective."""
+    """Open from its creation to `close`; local, no collective."""
 
     def __init__(self, request: ProfileRequest, *, rank: int, folder: Path, device: torch.device) -> None:
-        """`folder` is that of the window; files appear there as a whole."""
+        """`folder` is the window's; files appear there atomically."""
         self.request = request
         self._rank, self._folder = rank, folder
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
@@ -35,7 +35,7 @@ class ProfilerWindow:
         self._phases: list[tuple[float, str]] = []
 
     def phase(self, name: str) -> None:
-        """The loop goes on to `name`."""
+        """The loop enters phase `name`."""
         if self._origin is not None and len(self._phases) < MOST_PHASES:
             self._phases.append((time.monotonic() - self._origin, name))
 
@@ -46,7 +46,7 @@ class ProfilerWindow:
         self._step.enter_context(record_function(f"{STEP}{step}"))
 
     def close(self) -> ProfileSummary:
-        """Stop, and write down what was seen."""
+        """Stop, and write trace and summary."""
         self._step.close()
         self._profiler.stop()
         self._folder.mkdir(parents=True, exist_ok=True)

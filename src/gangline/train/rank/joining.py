@@ -19,7 +19,7 @@ from gangline.storage.folder.durable_files import replace_file
 from gangline.train import heartbeat
 from gangline.train.account.clock import PhaseClock
 from gangline.train.account.event_log import EventLog, serve_metrics
-from gangline.train.live.rejoin import meet
+from gangline.train.live.rejoin import rejoin
 from gangline.train.loop.random_state import set_deterministic
 from gangline.train.loop.step_metrics import forget_peak
 from gangline.train.runtime import context as contexts
@@ -50,7 +50,7 @@ def join(environment: RankEnvironment, plan: Plan, clock: PhaseClock, events: Ev
     heartbeat.beat(phase="rendezvous")
     device = local_device(plan.device, environment.local_rank)
     if is_live(plan):
-        environment, groups = meet(environment, plan.device)
+        environment, groups = rejoin(environment, plan.device)
         events.next_generation(environment.generation)
     else:
         groups = rendezvous.join(environment, plan.device)

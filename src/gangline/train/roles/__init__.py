@@ -1,1 +1,1 @@
-"""What a gang is for: train, evaluate, prove. One module a role."""
+"""Roles of a gang: train, evaluate, prove. One module a role."""

@@ -1,4 +1,4 @@
-"""An evaluate gang: jobs one after another on the same ranks, for a band of seeds or a checkpoint on held-out data."""
+"""Role evaluate: jobs one after another on the same ranks, for several seeds or a checkpoint on held-out data."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ from gangline.train.task import Task
 
 
 def run_job(context: RankContext, task: Task, job: Job, number: int, holdout: Any) -> JobResult | None:
-    """Train from step 0 or open a checkpoint, then evaluate; None: asked to stop. Collective."""
+    """Train from step 0 or load a checkpoint, then evaluate; None if asked to stop. Collective."""
     plan = context.plan
     steps = (job.steps or plan.last_step) if job.train else 0
     context.events.emit("job_started", seed=job.seed, index=number, jobs=len(plan.jobs), steps=steps)
-    trainer = Trainer(context, task, TrainingJob(seed=job.seed, steps=steps, job=number))
+    trainer = Trainer(context, task, TrainingJob(seed=job.seed, steps=steps, number=number))
     engine = trainer.engine
     if job.checkpoint is not None:
         engine.resume(at=job.checkpoint)
@@ -31,7 +31,7 @@ def run_job(context: RankContext, task: Task, job: Job, number: int, holdout: An
     metrics = evaluate(trainer, holdout)
     step = engine.progress.step
     context.events.emit("evaluated", step=step, seed=job.seed, metrics=metrics)
-    losses = losses_of(context.metrics, seed=trainer.course.seed, job=trainer.course.job)
+    losses = losses_of(context.metrics, seed=trainer.job.seed, job=trainer.job.number)
     return JobResult(seed=job.seed, step=step, metrics=metrics, losses=losses)
 
 

@@ -1,7 +1,7 @@
-"""A prove gang: the checkpoint of a training, opened under another plan and compared, and its first steps again.
+"""Role prove: the checkpoint of a training is loaded under another plan and compared, and its first steps are repeated.
 
-Full tensors of model and optimizer as this plan opened them against the bytes in the store, by SHA-256; then each
-training job from step 0, so that the losses of both plans can be laid side by side.
+Full tensors of model and optimizer under this plan are compared with the bytes in the store, by SHA-256; then each
+training job runs from step 0, so that the losses of both plans can be compared.
 """
 
 from gangline.checkpoint.format.stored_tensors import compare, stored_digests
@@ -39,8 +39,8 @@ def run(context: RankContext, task: Task) -> int:
 
 
 def _compare(context: RankContext, task: Task, job: Job, checkpoint: str) -> TensorDigests:
-    """Rank 0's answer counts: it alone reads the store."""
-    trainer = Trainer(context, task, TrainingJob(seed=job.seed, steps=0, job=0))
+    """Compare digests; only rank 0 reads the store, and its result counts."""
+    trainer = Trainer(context, task, TrainingJob(seed=job.seed, steps=0, number=0))
     trainer.engine.resume(at=checkpoint)
     with context.during("evaluate", at_most_seconds=DIGEST_SECONDS):
         opened = trainer.engine.saves.digests()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gangline.checkpoint.format.safetensors import TensorEntry, header_length, parse_header
-from gangline.checkpoint.tensor_bytes import DTYPES
+from gangline.checkpoint.host_tensors import DTYPES
 from gangline.errors import GanglineError, IntegrityError, TrainingError
 from gangline.train.task import Task, export_names_of, forward_names, load_task
 
@@ -26,9 +26,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--code", type=Path)
     parser.add_argument("--options", type=Path)
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        answer = smoke(asked.folder, code=asked.code, options=asked.options)
+        answer = smoke(options.folder, code=options.code, options=options.options)
     except GanglineError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
@@ -37,11 +37,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def smoke(folder: Path, *, code: Path | None, options: Path | None) -> dict[str, float]:
-    """Open `folder`; with code and options also answer a batch.
+    """Load `folder`; with code and options also run a batch.
 
     Raises:
-        IntegrityError: The weights do not open, or do not fit the model that config.json describes.
-        TrainingError: They are not finite, or the answer is not.
+        IntegrityError: The weights cannot be read, or do not fit the model that config.json describes.
+        TrainingError: They are not finite, or the loss is not.
     """
     config = json.loads((folder / "config.json").read_bytes())
     weights = {name: each for file in sorted(folder.glob("*.safetensors")) for name, each in read_weights(file).items()}
@@ -89,7 +89,7 @@ def _answer(task: Task, model: "nn.Module", options: dict[str, Any]) -> dict[str
     data = task.build_data("holdout", options)
     samples = [data[index] for index in range(min(SAMPLES, len(data)))]
     if not samples:
-        raise TrainingError("the held-out data has no sample to answer")
+        raise TrainingError("the held-out data has no samples")
     batch = {name: torch.stack([torch.as_tensor(each[name]) for each in samples]) for name in samples[0]}
     taken = forward_names(model)
     model.eval()

@@ -1,4 +1,4 @@
-"""The run's own training: resume or begin, train, evaluate what is held out."""
+"""Role train: resume or start the run's own training, then evaluate the held-out data."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ def run(context: RankContext, task: Task) -> int:
 
 
 def _train(context: RankContext, task: Task, begin: Callable[[TrainingEngine], object]) -> int:
-    """Build the training and see it through; `begin` gives it the state that it goes on from."""
+    """Build the training and run it to its end; `begin` restores the state that it starts from."""
     plan = context.plan
     names = export_names_of(task)
     fetch_data(context)

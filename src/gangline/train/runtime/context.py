@@ -20,8 +20,7 @@ from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.open import open_store
 from gangline.train import heartbeat
 from gangline.train.account.clock import PhaseClock, RankLedger, WaitMeter
-from gangline.train.account.event_log import EventLog, last_step
-from gangline.train.account.json_lines import LineFile
+from gangline.train.account.event_log import EventLog, LineFile, last_step
 from gangline.train.account.results import METRICS
 from gangline.train.runtime.device_mesh import Meshes
 from gangline.train.runtime.rendezvous import Groups

@@ -10,8 +10,7 @@ from gangline.errors import ConfigError
 from gangline.measure.model_traces import traces_of
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import ProgramSpec
-from gangline.train.parallel.blocks import find_blocks
-from gangline.train.parallel.embed_and_head import find_embed_and_head
+from gangline.train.parallel.model_parts import find_blocks, find_embed_and_head
 from gangline.train.parallel.pipeline.composition import Composition
 from gangline.train.task import Loss, ParallelHints
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from gangline.errors import ConfigError
 from gangline.planner.axes.stage_cut import cut_into_stages
-from gangline.train.parallel.embed_and_head import find_embed_and_head
+from gangline.train.parallel.model_parts import find_embed_and_head
 from gangline.train.parallel.pipeline.packed_tensors import flatten, restore
 from gangline.train.parallel.pipeline.stage_module import StageForward, merge, part_of, put
 from gangline.train.task import ParallelHints
@@ -103,8 +103,8 @@ class Orphan(TASKS.Deep):
 @pytest.mark.parametrize(
     ("model", "hints", "said"),
     [
-        (TASKS.Deep(layers=2), ParallelHints(), r"hints.embed: a pipeline wants to know it, Deep has none"),
-        (TASKS.Deep(layers=2), ParallelHints(embed="embed"), r"hints.head: a pipeline wants to know it"),
+        (TASKS.Deep(layers=2), ParallelHints(), r"hints.embed: a pipeline needs it, and Deep has none"),
+        (TASKS.Deep(layers=2), ParallelHints(embed="embed"), r"hints.head: a pipeline needs it"),
         (
             TASKS.Deep(layers=2), ParallelHints(embed="embedding", head="head"),
             r"hints.embed = 'embedding': Deep has no such method or module; .* \['first', 'last', 'layers'\]",

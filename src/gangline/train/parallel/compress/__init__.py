@@ -1,1 +1,1 @@
-"""Gradients made smaller on their way between replicas; one module a kind, each averages one bucket in place."""
+"""Compression of gradients between replicas; one module a kind, each averages a bucket in place."""

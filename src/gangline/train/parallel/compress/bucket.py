@@ -1,7 +1,7 @@
-"""What every kind of compression works on: a flat tensor, and the gradients of which parameters lie where in it.
+"""Buckets that every kind of compression works on, and error feedback between steps.
 
-Whatever is remembered from step to step is kept by the parameter's name. DDP lays its buckets out anew after its first
-step, in a resumed run as well; a memory kept by bucket would then belong to other parameters.
+State between steps is stored by parameter name. DDP rearranges its buckets after its first step, also in a resumed run;
+state by bucket would then belong to other parameters.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,37 +29,37 @@ class Piece:
 class Bucket:
     flat: Tensor
     pieces: Sequence[Piece]
-    """Together they cover `flat`, in order."""
+    """They cover `flat`, in order."""
 
 
 class Compressor(Protocol):
-    """One kind; its calls are collective over the ranks of its wire."""
+    """A kind of compression; its calls are collective over the ranks of its group."""
 
     def average(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
-        """Replace `bucket.flat` by (nearly) its mean over the ranks, bit for bit alike on all; the future holds it."""
+        """Replace `bucket.flat` by (nearly) its mean over the ranks, equal bit for bit on all; the future holds it."""
         ...
 
     def state(self) -> dict[str, Tensor]:
-        """What the next step needs to know, this rank's own: name -> tensor that aliases the live one."""
+        """State for the next step, of this rank: name -> tensor that aliases the live one."""
         ...
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state` gave on this rank."""
+        """Restore what `state` returned on this rank."""
         ...
 
 
 def bucket_of_ddp(bucket: GradBucket, names: Mapping[Tensor, str]) -> Bucket:
-    """A bucket of DDP's; `names` of all parameters of the bare model."""
+    """A bucket of DDP; `names` are those of all parameters of the bare model."""
     pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
     return Bucket(bucket.buffer(), [Piece(names[parameter], grad) for parameter, grad in pairs])
 
 
 Layout = Sequence[tuple[str, tuple[int, ...]]]
-"""Names and local shapes of the parameters of one FSDP group, as their gradients follow each other."""
+"""Names and local shapes of the parameters of one FSDP group, in the order of their gradients."""
 
 
 def layout_of_shard(module: nn.Module, prefix: str, *, shards: int) -> Layout:
-    """Layout of what `fully_shard` reduces for `module` itself, not for the sharded modules inside it.
+    """Layout of the gradients that `fully_shard` reduces for `module`, without sharded modules inside it.
 
     Shards are cut along the first dimension and padded to equal size.
     """
@@ -71,7 +71,7 @@ def layout_of_shard(module: nn.Module, prefix: str, *, shards: int) -> Layout:
 
 
 def bucket_of_shard(flat: Tensor, layout: Layout) -> Bucket:
-    """The shards in `flat`; where others were reduced than `layout` says, all of it as one piece without a shape."""
+    """The shards in `flat`; one piece without a shape if other gradients than those of `layout` were reduced."""
     sizes = [prod(shape) for _, shape in layout]
     if sum(sizes) != flat.numel():
         name = layout[0][0] if layout else "none"
@@ -81,16 +81,46 @@ def bucket_of_shard(flat: Tensor, layout: Layout) -> Bucket:
 
 
 def finished(flat: Tensor) -> torch.futures.Future[Tensor]:
-    """A future that holds `flat` already; on CUDA it waits for what the current stream has been given so far."""
+    """A completed future of `flat`; on CUDA it depends on the work of the current stream."""
     future: torch.futures.Future[Tensor] = torch.futures.Future(devices=[flat.device] if flat.is_cuda else None)
     future.set_result(flat)
     return future
 
 
 def _own_parameters(module: nn.Module, prefix: str) -> dict[str, nn.Parameter]:
-    """As FSDP2 collects them: those of children first."""
+    """In the order of FSDP2: those of children first."""
     found: dict[str, nn.Parameter] = {}
     for name, child in module.named_children():
         if not isinstance(child, FSDPModule):
             found |= _own_parameters(child, f"{prefix}{name}.")
     return found | {prefix + name: each for name, each in module.named_parameters(recurse=False)}
+
+
+_RESIDUAL = "residual/"
+
+
+class ErrorFeedback:
+    """Error feedback: what compression left out of one step's gradients is added to the next's. By name; local."""
+
+    def __init__(self) -> None:
+        self._residuals: dict[str, Tensor] = {}
+
+    def add_to(self, piece: Piece) -> None:
+        """Add the residual of this parameter to its gradient."""
+        residual = self._residuals.get(piece.name)
+        if residual is not None and residual.numel() == piece.grad.numel():
+            piece.grad.add_(residual.view_as(piece.grad).to(piece.grad.device))
+
+    def keep(self, piece: Piece, residual: Tensor) -> None:
+        """Store what was not sent; values that are not finite become 0, or they would spoil all later steps."""
+        self._residuals[piece.name] = torch.nan_to_num(residual, nan=0.0, posinf=0.0, neginf=0.0)
+
+    def state(self) -> dict[str, Tensor]:
+        return {_RESIDUAL + name: residual for name, residual in self._residuals.items()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        self._residuals = {
+            name.removeprefix(_RESIDUAL): residual.clone()
+            for name, residual in state.items()
+            if name.startswith(_RESIDUAL)
+        }

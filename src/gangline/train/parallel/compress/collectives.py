@@ -1,4 +1,4 @@
-"""Collectives that carry compressed gradients over one group; the time they block counts as waiting."""
+"""Collectives of compressed gradients over one group; the time that they block counts as waiting."""
 
 import time
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from gangline.train.runtime.torch_compat import all_gather_single
 
 
 class GradientCollectives:
-    """All ranks of the group call the same methods in the same order, with tensors of equal shapes."""
+    """All ranks of the group make the same calls in the same order, with tensors of equal shapes."""
 
     def __init__(self, group: dist.ProcessGroup | None, waits: WaitMeter) -> None:
         """`group` None: all ranks."""
@@ -40,7 +40,7 @@ class GradientCollectives:
         return out.view(self.size, *tensor.shape)
 
     def exchange(self, tensor: Tensor) -> Tensor:
-        """Row r goes to rank r; what comes back has a row from each rank."""
+        """Send row r to rank r; the result has a row from each rank."""
         out = torch.empty_like(tensor)
         with self._timed():
             dist.all_to_all_single(out, tensor, group=self.group)

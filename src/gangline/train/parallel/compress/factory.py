@@ -1,4 +1,4 @@
-"""Choice of the compressor of a plan, and the hooks by which DDP and FSDP2 call it."""
+"""Compressor of a plan, and the hooks by which DDP and FSDP2 call it."""
 
 from collections.abc import Callable, Mapping
 
@@ -6,19 +6,18 @@ import torch
 from torch import Tensor, nn
 
 from gangline.spec.plan import Compression, Plan
-from gangline.train.parallel.compress.bucket import Compressor, Layout, bucket_of_ddp, bucket_of_shard
+from gangline.train.parallel.compress.bucket import Bucket, Compressor, Layout, bucket_of_ddp, bucket_of_shard
 from gangline.train.parallel.compress.collectives import GradientCollectives
 from gangline.train.parallel.compress.half import Half, Uncompressed
 from gangline.train.parallel.compress.int8 import Int8
 from gangline.train.parallel.compress.powersgd import PowerSGD
 from gangline.train.parallel.compress.topk import TopK
-from gangline.train.parallel.compress.warm_up import AfterWarmUp
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.torch_compat import GradBucket
 
 
 def compressor_of(context: RankContext) -> Compressor | None:
-    """What averages the gradients of replicas instead of DDP or FSDP2; None: they do it themselves. Collective."""
+    """Compressor that averages the gradients of replicas; None: DDP or FSDP2 does it. Collective."""
     plan = context.plan
     as_dtype = plan.wrapping.is_composable and plan.compression.kind in REDUCE
     alone = plan.mesh.dp_replicate == 1
@@ -40,13 +39,13 @@ def reduce_dtype(plan: Plan) -> torch.dtype:
 
 
 APPROXIMATE = frozenset({"powersgd", "topk"})
-"""Kinds that leave most of a gradient for later steps: they begin when the learning rate has warmed up."""
+"""Kinds that send a small part of a gradient at a time: they start after the warm-up of the learning rate."""
 REDUCE = {"fp16": torch.float16, "bf16": torch.bfloat16}
-"""Kinds that are a precision to FSDP2."""
+"""Kinds that FSDP2 supports as its reduce dtype."""
 
 
 def make_compressor(compression: Compression, wire: GradientCollectives, *, seed: int) -> Compressor:
-    """The kind that the plan names; `none` averages what it is given."""
+    """Compressor of the kind that the plan names."""
     match compression.kind:
         case "none":
             return Uncompressed(wire)
@@ -66,19 +65,19 @@ DdpHook = Callable[[object, GradBucket], torch.futures.Future[Tensor]]
 
 
 def ddp_hook(compressor: Compressor, model: nn.Module) -> DdpHook:
-    """Hook for `register_comm_hook`: on CUDA backward goes on beside it, on the CPU it waits.
+    """Hook for `register_comm_hook`; on CUDA it runs beside the backward pass, on the CPU it blocks.
 
-    DDP wants the second parameter named `bucket`, and judges by the name of the function what its backend can do.
+    DDP requires the name `bucket` of the second parameter, and infers from the function's name what the backend has.
     """
     names: Mapping[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     on_cuda = any(parameter.is_cuda for parameter in names)
-    beside = torch.cuda.Stream() if on_cuda else None  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    stream = torch.cuda.Stream() if on_cuda else None  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
     def average_bucket(state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-        del state  # the compressor has its own
-        if beside is not None:
-            beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
+        del state  # the compressor has its own state
+        if stream is not None:
+            stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
             return compressor.average(bucket_of_ddp(bucket, names))
 
     return average_bucket
@@ -88,9 +87,26 @@ ShardHook = Callable[[Tensor], None]
 
 
 def shard_hook(compressor: Compressor, layout: Layout) -> ShardHook:
-    """Hook for `set_all_reduce_hook`: the reduced shards, averaged over their replicas."""
+    """Hook for `set_all_reduce_hook`: averages the reduced shards over their replicas."""
 
     def average_shards(flat: Tensor) -> None:
         compressor.average(bucket_of_shard(flat, layout)).wait()
 
     return average_shards
+
+
+class AfterWarmUp:
+    """Uncompressed gradients during the warm-up, while weights change fast; only the second compressor has state."""
+
+    def __init__(self, first: Compressor, then: Compressor, *, is_warm: Callable[[], bool]) -> None:
+        """`is_warm` says, equally on all ranks, whether `then` is used."""
+        self._first, self._then, self._is_warm = first, then, is_warm
+
+    def average(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
+        return (self._then if self._is_warm() else self._first).average(bucket)
+
+    def state(self) -> dict[str, Tensor]:
+        return self._then.state()
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        self._then.load(state)

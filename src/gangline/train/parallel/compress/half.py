@@ -1,4 +1,4 @@
-"""Gradients as fp16 or bf16 on the wire: half the bytes, nothing to remember. And as they are, the measure of all."""
+"""Gradients as fp16 or bf16 on the wire, half the bytes, and uncompressed gradients. Both have no state."""
 
 from collections.abc import Mapping
 
@@ -11,13 +11,13 @@ from gangline.train.parallel.compress.collectives import GradientCollectives
 
 
 class Half:
-    """Divides before it sums, so that fp16 does not overflow where the mean would not."""
+    """Divides before it sums, so that fp16 does not overflow if the mean does not."""
 
     def __init__(self, wire: GradientCollectives, dtype: torch.dtype) -> None:
         self._wire, self._dtype = wire, dtype
 
     def average(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
-        """Travels while backward goes on."""
+        """Runs during the backward pass."""
         flat = bucket.flat
         small = flat.to(self._dtype).div_(self._wire.size)
         work = dist.all_reduce(small, group=self._wire.group, async_op=True)

@@ -1,8 +1,8 @@
-"""Two-shot int8: every rank quantises, sums its part of all gradients in fp32, quantises the mean, hands it to all.
+"""Two-shot int8: every rank quantizes, sums its part of all gradients in fp32, quantizes the mean, sends it to all.
 
-A group of 256 values has one scale. Each group has one rank that sums it, so bytes do not grow with the world. What the
-first quantisation loses stays with its rank, what the second loses with the rank that summed: both come back in the
-next step.
+A group of 256 values has one scale. Each group is summed by one rank, so the bytes do not grow with the world size. The
+error of the first quantization stays with its rank, that of the second with the rank that summed: both are added to the
+next step's gradients.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,16 +12,15 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
-from gangline.train.parallel.compress.bucket import Bucket, Piece, finished
+from gangline.train.parallel.compress.bucket import Bucket, ErrorFeedback, Piece, finished
 from gangline.train.parallel.compress.collectives import GradientCollectives
-from gangline.train.parallel.compress.error_feedback import ErrorFeedback
 
 GROUP = 256
 _LARGEST = 127.0
 
 
 def quantise(groups: Tensor) -> tuple[Tensor, Tensor]:
-    """int8 codes of `groups`, [..., values], and scales, [..., 1]; a group that is not finite has a scale like it."""
+    """int8 codes of `groups`, [..., values], and scales, [..., 1]; the scale of a non-finite group is non-finite."""
     scales = groups.abs().amax(dim=-1, keepdim=True) / _LARGEST
     codes = torch.round(groups / torch.where(scales == 0, 1.0, scales))
     return torch.nan_to_num(codes, nan=0.0).to(torch.int8), scales
@@ -63,7 +62,7 @@ class Int8:
     def _slots(self, pieces: Sequence[Piece]) -> Tensor:
         """Numbers of the groups that each rank sums, [ranks, most]; unused slots hold the number of the empty group.
 
-        Which rank it is follows from a parameter's name and the place in it, not from the bucket it happens to be in.
+        The rank depends on the parameter's name and the position in it, not on the bucket.
         """
         size = self._wire.size
         owners = torch.cat([(torch.arange(_num(each)) + crc32(each.name.encode())) % size for each in pieces])
@@ -80,7 +79,7 @@ def _num(piece: Piece) -> int:
 
 
 def _grouped(pieces: Sequence[Piece]) -> Tensor:
-    """All gradients in groups, [groups + 1, values], zero where nothing is; the last group is empty."""
+    """All gradients in groups, [groups + 1, values], padded with zeros; the last group is empty."""
     groups = pieces[0].grad.new_zeros((sum(map(_num, pieces)) + 1, GROUP))
     for piece, part in _parts(pieces, groups):
         part.copy_(piece.grad)

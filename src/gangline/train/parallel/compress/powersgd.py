@@ -1,8 +1,8 @@
-"""PowerSGD (Vogels, Karimireddy, Jaggi 2019): a gradient matrix travels as two thin factors, M = P Q^T.
+"""PowerSGD (Vogels, Karimireddy, Jaggi 2019): a gradient matrix is sent as two thin factors, M = P Q^T.
 
-Q of one step starts the next one's power iteration; what the factors miss is added to the next gradients. torch's own
-hook does the same, but remembers by bucket and runs its three collectives in callbacks, which on gloo meet in no fixed
-order; here memory goes by parameter, and all ranks make the same calls in the same order.
+Q of one step starts the next one's power iteration; the error of the factors is added to the next gradients. The hook
+of torch does the same, but stores state by bucket and runs its three collectives in callbacks, which have no fixed
+order on gloo; here state is stored by parameter, and all ranks make the same calls in the same order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from gangline.train.parallel.compress.bucket import Bucket, Piece, finished
+from gangline.train.parallel.compress.bucket import Bucket, ErrorFeedback, Piece, finished
 from gangline.train.parallel.compress.collectives import GradientCollectives
-from gangline.train.parallel.compress.error_feedback import ErrorFeedback
 from gangline.train.runtime.initialization import derived_seed
 
 _FACTOR = "factor/"
@@ -20,7 +19,7 @@ _FACTOR = "factor/"
 
 class PowerSGD:
     def __init__(self, wire: GradientCollectives, *, rank: int, seed: int) -> None:
-        """`rank`: columns of the factors. `seed` draws the first ones, alike on all ranks."""
+        """`rank`: columns of the factors. `seed`: of the first ones, equal on all ranks."""
         self._wire, self._rank, self._seed = wire, rank, seed
         self._residuals = ErrorFeedback()
         self._factors: dict[str, Tensor] = {}
@@ -30,7 +29,7 @@ class PowerSGD:
         whole = [piece.grad for piece in bucket.pieces if not self._pays_off(piece)]
         for piece in thin:
             self._residuals.add_to(piece)
-        matrices = [_matrix(piece).clone() for piece in thin]  # the bits of a product depend on its place in memory
+        matrices = [_matrix(piece).clone() for piece in thin]  # the bits of a product depend on its memory address
         q = [orthogonal(self._factor(piece)) for piece in thin]
         p = [matrix @ factor for matrix, factor in zip(matrices, q, strict=True)]
         self._share([*p, *whole])
@@ -51,14 +50,14 @@ class PowerSGD:
         }
 
     def _pays_off(self, piece: Piece) -> bool:
-        """Only where the factors are less than half of the matrix."""
+        """Whether the factors are smaller than half of the matrix."""
         if piece.grad.dim() < 2:
             return False
         rows, columns = _matrix(piece).shape
         return 2 * (rows + columns) * min(self._rank, rows, columns) < rows * columns
 
     def _factor(self, piece: Piece) -> Tensor:
-        """Q of the last step, or a first one; not finite it starts over."""
+        """Q of the last step, or a new one; values that are not finite become 0."""
         rows, columns = _matrix(piece).shape
         shape = (columns, min(self._rank, rows, columns))
         known = self._factors.get(piece.name)
@@ -77,7 +76,7 @@ class PowerSGD:
             each.copy_(part.view_as(each))
 
     def _take(self, piece: Piece, p: Tensor, q: Tensor) -> None:
-        """Remember Q and what is missing, and put the product into the gradient."""
+        """Store Q and the error, and write the product into the gradient."""
         self._factors[piece.name] = q
         product = (p @ q.T).view_as(piece.grad)
         self._residuals.keep(piece, piece.grad - product)
@@ -85,7 +84,7 @@ class PowerSGD:
 
 
 def orthogonal(factor: Tensor) -> Tensor:
-    """Orthonormal columns that span what those of `factor` span."""
+    """Orthonormal columns with the span of those of `factor`."""
     columns: Tensor = torch.linalg.qr(factor).Q
     return columns
 

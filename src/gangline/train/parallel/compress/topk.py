@@ -1,6 +1,6 @@
-"""Top-k: of each gradient only its largest entries travel, as values and places; the rest waits for later steps.
+"""Top-k: only the largest entries of each gradient are sent, as values and indices; the rest is added to later steps.
 
-Every rank sends its own choice to all others: bytes grow with the number of ranks.
+Every rank sends its own selection to all others: bytes grow with the number of ranks.
 """
 
 from collections.abc import Mapping
@@ -9,9 +9,8 @@ from math import ceil
 import torch
 from torch import Tensor
 
-from gangline.train.parallel.compress.bucket import Bucket, Piece, finished
+from gangline.train.parallel.compress.bucket import Bucket, ErrorFeedback, Piece, finished
 from gangline.train.parallel.compress.collectives import GradientCollectives
-from gangline.train.parallel.compress.error_feedback import ErrorFeedback
 
 
 class TopK:
@@ -22,15 +21,15 @@ class TopK:
 
     def average(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
         flat = bucket.flat
-        places = self._choose(bucket)
-        values = flat[places]
-        flat[places] = 0.0
+        indices = self._choose(bucket)
+        values = flat[indices]
+        flat[indices] = 0.0
         for piece in bucket.pieces:
             self._residuals.keep(piece, piece.grad)
-        everyones_values, everyones_places = self._wire.gather(values), self._wire.gather(places.int())
+        all_values, all_indices = self._wire.gather(values), self._wire.gather(indices.int())
         flat.zero_()
-        for number in range(self._wire.size):  # rank by rank, since only one rank's places are all different
-            flat.index_add_(0, everyones_places[number], everyones_values[number])
+        for number in range(self._wire.size):  # rank by rank, since indices are unique only within a rank
+            flat.index_add_(0, all_indices[number], all_values[number])
         flat.div_(self._wire.size)
         return finished(flat)
 
@@ -41,7 +40,7 @@ class TopK:
         self._residuals.load(state)
 
     def _choose(self, bucket: Bucket) -> Tensor:
-        """Places in the bucket, after what earlier steps left was added."""
+        """Indices in the bucket, after the residuals were added."""
         chosen, start = [], 0
         for piece in bucket.pieces:
             self._residuals.add_to(piece)

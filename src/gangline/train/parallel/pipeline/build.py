@@ -12,9 +12,9 @@ from gangline.planner.axes.pipeline_conflicts import pipeline_conflicts_of_plan
 from gangline.planner.axes.schedules import num_stages, stages_of
 from gangline.planner.axes.stage_cut import cut_into_stages
 from gangline.spec.plan import Plan
-from gangline.train.parallel.blocks import BlockWrapper, find_blocks
-from gangline.train.parallel.embed_and_head import EmbedAndHead, find_embed_and_head, kept_of, resolve
-from gangline.train.parallel.model import ParallelModel
+from gangline.train.parallel.blocks import BlockWrapper
+from gangline.train.parallel.data_parallel import ParallelModel
+from gangline.train.parallel.model_parts import EmbedAndHead, find_blocks, find_embed_and_head, kept_of, resolve
 from gangline.train.parallel.pipeline.composition import Composition
 from gangline.train.parallel.pipeline.pipelined_model import PipelinedModel
 from gangline.train.parallel.pipeline.stage_module import StageForward, part_of, put

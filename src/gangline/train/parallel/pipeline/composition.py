@@ -18,8 +18,7 @@ from torch.utils._pytree import tree_map
 
 from gangline.errors import ConfigError
 from gangline.train import attention
-from gangline.train.parallel.blocks import find_blocks
-from gangline.train.parallel.embed_and_head import EmbedAndHead, find_embed_and_head, kept_of, resolve
+from gangline.train.parallel.model_parts import EmbedAndHead, find_blocks, find_embed_and_head, kept_of, resolve
 from gangline.train.parallel.pipeline.packed_tensors import flatten
 from gangline.train.parallel.pipeline.stage_module import StageForward, part_of
 from gangline.train.parallel.pipeline.value_numbering import OperationRecorder, ValueNumbering
@@ -31,11 +30,10 @@ _SHOWN = 8
 WORKS = (
     'let forward be head(blocks(embed(...))), naming its two ends in ParallelHints(embed=..., head=...), or use "fsdp"'
 )
-Way = Callable[[OperationRecorder], Any]
 
 
 @dataclass(slots=True)
-class _Course:
+class _Trace:
     """What was seen on one way."""
 
     blocks: list[str] = field(default_factory=list)
@@ -115,19 +113,19 @@ class Composition:
         if difference := self._difference(wanted, found):
             raise self._refusal(difference)
 
-    def _follow(self, numbering: ValueNumbering, model: nn.Module, call: Callable[..., Any], inputs: Any) -> _Course:
+    def _follow(self, numbering: ValueNumbering, model: nn.Module, call: Callable[..., Any], inputs: Any) -> _Trace:
         args, kwargs = inputs
         named = [*model.named_parameters(), *model.named_buffers(), *_named(inputs)]
-        watched, course = OperationRecorder(numbering, dict(named)), _Course()
+        recorder, trace = OperationRecorder(numbering, dict(named)), _Trace()
         with ExitStack() as stack:
             for name in self._blocks:
-                stack.enter_context(_noting(model.get_submodule(name), name, watched, course))
-            stack.enter_context(watched)
+                stack.enter_context(_recording(model.get_submodule(name), name, recorder, trace))
+            stack.enter_context(recorder)
             outputs = call(*args, **kwargs)
-        course.structure, tensors = flatten(outputs)
-        course.outputs = watched.numbers(tensors)
-        course.buffers = {name: watched.number(each) for name, each in model.named_buffers()}
-        return course
+        trace.structure, tensors = flatten(outputs)
+        trace.outputs = recorder.numbers(tensors)
+        trace.buffers = {name: recorder.number(each) for name, each in model.named_buffers()}
+        return trace
 
     def _stages(self, model: nn.Module) -> Callable[..., Any]:
         """Each block on a stage of its own: what any cut of the model computes."""
@@ -154,7 +152,7 @@ class Composition:
 
         return through
 
-    def _difference(self, wanted: _Course, found: _Course) -> str:
+    def _difference(self, wanted: _Trace, found: _Trace) -> str:
         if wanted.blocks != found.blocks:
             return f"it calls {_names(wanted.blocks)}, and the blocks are {_names(found.blocks)}"
         before = f"what {self._hints.embed} returns"
@@ -181,10 +179,10 @@ class _CannotFollowError(Exception):
 
 
 @contextmanager
-def _noting(block: nn.Module, name: str, watched: OperationRecorder, course: _Course) -> Iterator[None]:
+def _recording(block: nn.Module, name: str, recorder: OperationRecorder, trace: _Trace) -> Iterator[None]:
     def note(_: nn.Module, args: Any, kwargs: Any) -> None:
-        course.blocks.append(name)
-        course.entering.append(watched.numbers((args, kwargs)))
+        trace.blocks.append(name)
+        trace.entering.append(recorder.numbers((args, kwargs)))
 
     handle = block.register_forward_pre_hook(note, with_kwargs=True)
     try:

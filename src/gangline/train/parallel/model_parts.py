@@ -1,5 +1,6 @@
-"""Embedding and head of a model: what makes the first block's input of a batch, and the outputs of the last block's."""
+"""Parts of a model by name: patterns that name modules, the repeated blocks, and the embedding and head around them."""
 
+import fnmatch
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from types import CodeType
@@ -8,7 +9,20 @@ from typing import Any
 from torch import nn
 
 from gangline.errors import ConfigError
+from gangline.train.runtime.initialization import ROOT
 from gangline.train.task import ParallelHints
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Whether the dotted `name` matches; `*` stands for one part of the name, or for some of its letters."""
+    parts, wanted = name.split("."), pattern.split(".")
+    return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
+
+
+def join(*parts: str) -> str:
+    """Name of a module inside another; the whole model has the empty name."""
+    return ".".join(each for each in parts if each)
+
 
 ADVICE = (
     'give the task hints = ParallelHints(embed="embed", head="head"): names of two methods or modules of the model, '
@@ -18,26 +32,26 @@ ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class EmbedAndHead:
-    """Paths of what lies outside the blocks, by who needs it."""
+    """Paths outside the blocks, by the end that uses them."""
 
     embed: frozenset[str]
     head: frozenset[str]
     either: frozenset[str]
-    """Without parameters: kept by every stage."""
+    """Without parameters: every stage keeps them."""
 
 
 def find_embed_and_head(model: nn.Module, blocks: list[str], hints: ParallelHints) -> EmbedAndHead:
-    """Share everything outside the blocks of `model` between its two ends.
+    """Assign everything outside the blocks of `model` to embedding or head.
 
     Raises:
-        ConfigError: The hints do not name both ends, or a parameter belongs to both or to none.
+        ConfigError: The hints do not name both, or a parameter belongs to both or to neither.
     """
     _require_untied(model)
     outside = dict(_outside(model, blocks))
     claims = {}
     for key, name in (("embed", hints.embed), ("head", hints.head)):
         if name is None:
-            raise ConfigError(f"hints.{key}: a pipeline wants to know it, {type(model).__name__} has none; {ADVICE}")
+            raise ConfigError(f"hints.{key}: a pipeline needs it, and {type(model).__name__} has none; {ADVICE}")
         claims[key] = {path for path in outside if _uses(model, name, path, key)}
     weighty = {path for path, has_parameters in outside.items() if has_parameters}
     if tied := sorted(claims["embed"] & claims["head"] & weighty):
@@ -55,16 +69,16 @@ def find_embed_and_head(model: nn.Module, blocks: list[str], hints: ParallelHint
 
 
 def kept_of(blocks: Collection[str], ends: EmbedAndHead, *, is_first: bool, is_last: bool) -> set[str]:
-    """Paths of what a stage with these `blocks` holds of the model."""
+    """Paths of the model that a stage with these `blocks` holds."""
     embed = ends.embed if is_first else frozenset()
     return {*blocks, *ends.either, *embed, *(ends.head if is_last else ())}
 
 
 def _require_untied(model: nn.Module) -> None:
-    """Weights under two names would become two weights, each on a stage of its own.
+    """Refuse weights with two names: they would become two weights on different stages.
 
     Raises:
-        ConfigError: There are such.
+        ConfigError: There are such weights.
     """
     names: dict[nn.Parameter, str] = {}
     for name, each in model.named_parameters(remove_duplicate=False):
@@ -79,7 +93,7 @@ def resolve(model: nn.Module, name: str, key: str) -> Callable[..., Any]:
     """Method or module of `model` that a hint names.
 
     Raises:
-        ConfigError: It has none of that name.
+        ConfigError: There is none.
     """
     found: Any = model
     for part in name.split("."):
@@ -93,7 +107,7 @@ def resolve(model: nn.Module, name: str, key: str) -> Callable[..., Any]:
 
 
 def _outside(module: nn.Module, blocks: list[str], path: str = "") -> Iterator[tuple[str, bool]]:
-    """Path of each parameter, buffer or module that neither is nor holds a block, and whether it has parameters."""
+    """Path of each parameter, buffer or module that is and contains no block, and whether it has parameters."""
     prefix = f"{path}." if path else ""
     for name, _ in module.named_parameters(recurse=False):
         yield prefix + name, True
@@ -114,7 +128,7 @@ def _uses(model: nn.Module, end: str, path: str, key: str) -> bool:
 
 
 def _names(model: nn.Module, method: Any, seen: set[str]) -> set[str]:
-    """Every name in the code of `method`, and of the methods of the model that it calls, those of base classes too."""
+    """All names in the code of `method`, and of the model's methods that it calls, base classes included."""
     function = getattr(method, "__func__", method)
     names = set(_code_names(function.__code__)) if hasattr(function, "__code__") else set()
     for name in names - seen:
@@ -130,3 +144,16 @@ def _code_names(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _code_names(constant)
+
+
+def find_blocks(model: nn.Module, hints: ParallelHints) -> list[tuple[str, nn.Module]]:
+    """Named blocks of `model`: those that `hints.blocks` matches, else the members of the longest ModuleList."""
+    if hints.blocks is not None:
+        found = [(name, module) for name, module in model.named_modules() if matches(name, hints.blocks)]
+        if not found:
+            names = sorted({name.split(".")[0] for name, _ in model.named_modules() if name})
+            raise ConfigError(f"hints.blocks {hints.blocks!r} matches no module; the model's children are {names}")
+        return found
+    lists = [(name, each) for name, each in model.named_modules() if isinstance(each, nn.ModuleList)]
+    name, longest = max(lists, key=lambda pair: len(pair[1]), default=(ROOT, nn.ModuleList()))
+    return [(f"{name}.{number}" if name else number, block) for number, block in longest.named_children()]
