@@ -82,7 +82,7 @@ def seconds_until(placer: Placer, what: str, spent: dict[str, float] | None = No
         start = time.monotonic()
         with counted({} if spent is None else spent):
             done = placer.step(datetime.now(UTC))
-        if any(each.what == what for each in done):
+        if any(each.kind == what for each in done):
             return round(start - begin, 2), round(time.monotonic() - start, 2)
         if time.monotonic() - begin > PATIENCE_SECONDS:
             raise TimeoutError(f"the gang is not {what} after {PATIENCE_SECONDS:.0f} s")

@@ -95,7 +95,7 @@ class Stand:
         pods = sorted(self.pods(name).items())
         return {rank: pod["spec"]["nodeName"] for rank, pod in pods if pod["spec"].get("nodeName")}
 
-    def promises(self):
+    def reservations(self):
         data = (self.api.get(LEDGER) or {}).get("data") or {}
         return {gang: json.loads(text)["servers"] for gang, text in data.items()}
 

@@ -147,9 +147,9 @@ class KubernetesLauncher:
 
     def _render(self, podset: PodSet, now: datetime) -> Rendered:
         route = choose_route(podset, self._launch, self._facts)
-        wishes = KueueMetadata(root_labels={})
+        queue_metadata = KueueMetadata(root_labels={})
         if route == "kueue":
-            wishes = kueue_metadata(podset, podset.placement, self._launch, self._facts)
+            queue_metadata = kueue_metadata(podset, podset.placement, self._launch, self._facts)
         return render(
             podset,
             namespace=self._api.namespace,
@@ -159,8 +159,8 @@ class KubernetesLauncher:
             route=route,
             now=now,
             owner=self._owner,
-            pod_annotations=wishes.pod_annotations,
-            queue_labels=wishes.root_labels,
+            pod_annotations=queue_metadata.pod_annotations,
+            queue_labels=queue_metadata.root_labels,
         )
 
     def _standing(self, name: str) -> tuple[Root | None, FinalState | None]:

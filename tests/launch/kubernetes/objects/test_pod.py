@@ -11,7 +11,7 @@ from gangline.errors import ConfigError
 from gangline.keeper.ipc.environment import KeeperEnvironment
 from gangline.launch.kubernetes.objects.pod import pod_template, resources, volume_mounts, volumes
 from gangline.launch.kubernetes.objects.pod_environment import literal, pod_environment
-from gangline.launch.kubernetes.placement.resources import count
+from gangline.launch.kubernetes.placement.resources import to_scheduler_units
 from gangline.spec.config.site import PodTable
 from gangline.spec.gang.podset import Resources
 
@@ -87,7 +87,7 @@ def test_cores_are_written_as_kubernetes_reads_them(cores, wanted):
 @given(st.floats(min_value=0.001, max_value=1024, allow_nan=False))
 def test_pod_gets_no_less_than_was_asked(cores):
     text = resources(setting(replace(CPU, resources=Resources(cpus=cores))))["limits"]["cpu"]
-    assert cores * 1000 - 0.01 <= count("cpu", text) <= cores * 1000 + 1
+    assert cores * 1000 - 0.01 <= to_scheduler_units("cpu", text) <= cores * 1000 + 1
 
 
 def test_rdma_is_one_a_gpu_where_the_site_names_it():

@@ -3,7 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.launch.kubernetes.placement.resources import add, as_text, lacks, pod_needs, slots, subtract
+from gangline.launch.kubernetes.placement.resources import (
+    add,
+    as_text,
+    missing_resources,
+    num_fitting,
+    pod_needs,
+    subtract,
+)
 
 amounts = st.dictionaries(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), st.integers(0, 1000))
 
@@ -44,13 +51,13 @@ def test_containers_without_requests_need_a_place_only():
 def test_as_many_fit_as_slots_say_and_no_more(free, need, number):
     rest = free
     fitted = 0
-    while not lacks(rest, need):
+    while not missing_resources(rest, need):
         rest, fitted = subtract(rest, need), fitted + 1
-    assert slots(free, need) == fitted
+    assert num_fitting(free, need) == fitted
     grown = free
     for _ in range(number):
         grown = add(grown, need)
-    assert slots(grown, need) >= number
+    assert num_fitting(grown, need) >= number
 
 
 def test_amounts_read_as_people_write_them():

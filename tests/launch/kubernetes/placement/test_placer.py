@@ -24,7 +24,7 @@ def test_a_gang_starts_whole_each_rank_on_its_server(stand):
     stand.submit(num_pods=3)
     done = stand.settle()
     assert stand.bound() == {0: "a", 1: "b", 2: "c"}
-    assert [each.what for each in done] == ["promised", "opened", "whole"]
+    assert [each.kind for each in done] == ["promised", "opened", "whole"]
     assert stand.root()["metadata"]["annotations"]["gangline/servers"] == "a,b,c"
 
 
@@ -85,7 +85,7 @@ def test_of_two_gangs_for_one_place_the_older_starts_and_the_other_follows(stand
     assert stand.waits("new") == "3 pods of 1 cpu, 1.0 MB memory need room: 1 fit now on 4 servers; old holds 3 servers"
     stand.end("old")
     stand.settle()
-    assert (len(stand.bound("new")), list(stand.promises())) == (3, ["new"])
+    assert (len(stand.bound("new")), list(stand.reservations())) == (3, ["new"])
 
 
 def test_priority_goes_before_age(stand):
@@ -139,7 +139,7 @@ def test_a_server_that_refuses_frees_all_others_and_is_remembered(stand):
     stand.turn(seconds=61)
     assert stand.root()["spec"]["suspend"]
     stand.turn()
-    assert (stand.promises(), stand.used()) == ({}, {})
+    assert (stand.reservations(), stand.used()) == ({}, {})
     assert stand.waits().startswith(
         "server b does not take its pod: node(s) had a volume conflict; all its servers are"
     )
@@ -157,7 +157,7 @@ def test_pods_that_are_never_made_free_their_servers(stand):
     assert stand.root()["spec"]["suspend"]
     assert "only 0 of 2 pods were made in 60 s" in stand.waits()
     stand.turn()
-    assert stand.promises() == {}
+    assert stand.reservations() == {}
 
 
 @pytest.mark.row("K6")
@@ -166,7 +166,7 @@ def test_each_failed_try_backs_off_longer(stand):
     stand.submit(num_pods=1)
     waited = []
     for _ in range(200):
-        if any(each.what == "refused" for each in stand.turn(seconds=20)):
+        if any(each.kind == "refused" for each in stand.turn(seconds=20)):
             note = json.loads(stand.root()["metadata"]["annotations"]["gangline/refused"])
             waited.append(note["times"])
     assert waited[:4] == [1, 2, 3, 4]
@@ -208,7 +208,7 @@ def test_a_pod_of_a_lost_server_goes_to_the_nearest_and_no_other_moves():
     stand.lose("g", 0)
     done = stand.settle(3)
     assert stand.bound() == {0: "c"}
-    assert "replaced" in [each.what for each in done]
+    assert "replaced" in [each.kind for each in done]
     assert stand.root()["metadata"]["annotations"]["gangline/servers"] == "c"
 
 
@@ -222,7 +222,7 @@ def test_a_gang_that_ran_unseen_is_not_stopped_for_a_lost_pod(stand):
     stand.lose("g", 1)
     done = stand.settle(70, seconds=2)
     assert stand.bound() == {0: "a", 2: "c"}
-    assert "refused" not in [each.what for each in done]
+    assert "refused" not in [each.kind for each in done]
     del stand.refusing["d"]
     stand.server.store.changed.acquire()
     stand.server.store.version += 1
@@ -292,7 +292,7 @@ def test_a_gang_that_is_over_holds_nothing(stand, how):
         stand.api.delete(path)
     stand.submit("other", 1)
     stand.settle(2)
-    assert list(stand.promises()) == ["other"]
+    assert list(stand.reservations()) == ["other"]
 
 
 def test_a_cancelled_gang_is_not_started(stand):
@@ -309,7 +309,7 @@ def test_a_lost_ledger_is_written_anew_from_the_gangs_that_run(stand):
     stand.api.delete(LEDGER)
     stand.submit("next", 2)
     stand.settle()
-    assert stand.promises() == {"runs": ["a", "b"], "next": ["c", "d"]}
+    assert stand.reservations() == {"runs": ["a", "b"], "next": ["c", "d"]}
 
 
 def test_a_ledger_lost_between_promise_and_pods_gives_nothing_twice(stand):
@@ -428,7 +428,7 @@ def test_other_roots_are_promised_servers_and_unsuspended(kind):
     stand.turn()
     groups = {"trainjob": "trainer.kubeflow.org/v1alpha1", "jobset": "jobset.x-k8s.io/v1alpha2"}
     root = stand.api.get(f"/apis/{groups[kind]}/namespaces/gangs/{kind}s/g")
-    assert (root["spec"]["suspend"], stand.promises()) == (False, {"g": ["a", "b"]})
+    assert (root["spec"]["suspend"], stand.reservations()) == (False, {"g": ["a", "b"]})
 
 
 def test_two_placers_share_the_work_and_give_nothing_twice(stand):

@@ -56,8 +56,8 @@ def runs_to_its_end(course, hook=None):
     course(stand, step)
     for _ in range(4):
         step(seconds=30)
-    names = sorted(stand.promises())
-    return {name: stand.bound(name) for name in names}, stand.promises()
+    names = sorted(stand.reservations())
+    return {name: stand.bound(name) for name in names}, stand.reservations()
 
 
 SLOW = pytest.mark.slow  # before a write is after the one before it

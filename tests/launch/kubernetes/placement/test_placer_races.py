@@ -88,4 +88,4 @@ def test_the_server_that_a_replacement_left_is_kept_until_its_gate_is_open(stand
     demand_no_server_twice(stand)
     stand.settle()
     demand_no_server_twice(stand)
-    assert (stand.bound("g"), stand.bound("h"), stand.promises()) == ({0: "a"}, {0: "b"}, {"g": ["a"], "h": ["b"]})
+    assert (stand.bound("g"), stand.bound("h"), stand.reservations()) == ({0: "a"}, {0: "b"}, {"g": ["a"], "h": ["b"]})

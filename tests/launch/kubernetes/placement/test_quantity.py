@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.placement.resources import count, parse_quantity
+from gangline.launch.kubernetes.placement.resources import parse_quantity, to_scheduler_units
 
 WRITTEN = {
     "0": 0, "2": 2, "0.5": Fraction(1, 2), ".5": Fraction(1, 2), "5.": 5, "+3": 3, "-1": -1,
@@ -33,14 +33,14 @@ def test_what_is_no_quantity_is_refused_by_its_text(text):
 
 @given(millis=st.integers(min_value=0, max_value=10**9))
 def test_cores_count_in_thousandths(millis):
-    assert count("cpu", f"{millis}m") == millis
+    assert to_scheduler_units("cpu", f"{millis}m") == millis
 
 
 @given(value=st.fractions(min_value=0, max_value=10**6, max_denominator=10**9))
 def test_parts_of_a_unit_round_up(value):
     nano = -(-value * 10**9 // 1)
-    assert count("memory", f"{nano}n") == -(-nano // 10**9)
+    assert to_scheduler_units("memory", f"{nano}n") == -(-nano // 10**9)
 
 
 def test_plain_numbers_of_json_are_quantities():
-    assert (count("memory", 1024), count("cpu", 0.25)) == (1024, 250)
+    assert (to_scheduler_units("memory", 1024), to_scheduler_units("cpu", 0.25)) == (1024, 250)

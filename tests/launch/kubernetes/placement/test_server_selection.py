@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from gangline.launch.kubernetes.placement.gang_request import GangRequest
 from gangline.launch.kubernetes.placement.server_selection import (
     ServerCapacity,
+    explain_no_placement,
     select_replacement,
     select_servers,
-    why_not,
 )
 from gangline.launch.kubernetes.placement.servers import ServerFacts
 from gangline.spec.gang.podset import PlacedServer, Placement
@@ -48,29 +48,29 @@ def fabrics(draw):
     return fabric(blocks)
 
 
-def fewest(rooms, wanted):
+def fewest(rooms, request):
     """Fewest blocks, then groups, by trying all subsets of groups; None: nothing fits."""
     groups = {}
     for each in rooms:
         key = (each.server.block, each.server.group)
         groups[key] = groups.get(key, 0) + each.pods
-    whole = {key: pods // wanted.tile * wanted.tile for key, pods in groups.items()}
+    whole = {key: pods // request.tile * request.tile for key, pods in groups.items()}
     fitting = [
         (len({block for block, _ in subset}), len(subset))
         for size in range(1, len(whole) + 1)
         for subset in combinations(whole, size)
-        if sum(whole[key] for key in subset) >= wanted.num_pods
+        if sum(whole[key] for key in subset) >= request.num_pods
     ]
     return min(fitting, default=None)
 
 
 @given(rooms=fabrics(), tiles=st.integers(1, 6), tile=st.integers(1, 3))
 def test_no_subset_of_groups_does_with_fewer(rooms, tiles, tile):
-    wanted = gang(tiles * tile, tile=tile)
-    chosen, best = select_servers(rooms, wanted), fewest(rooms, wanted)
+    request = gang(tiles * tile, tile=tile)
+    chosen, best = select_servers(rooms, request), fewest(rooms, request)
     if best is None:
         assert chosen.sentence
-        assert chosen.fits < wanted.num_pods
+        assert chosen.fits < request.num_pods
     else:
         assert counts(chosen) == best
 
@@ -147,13 +147,13 @@ def test_a_planned_server_without_room_says_which_and_why(servers, says):
 
 def test_why_not_tells_what_fits_now_and_who_takes_none():
     rooms = [room("a", 3), room("b", 0, refuses="is cordoned", empty=0), room("c", 0, empty=4)]
-    found = why_not(rooms, gang(4))
+    found = explain_no_placement(rooms, gang(4))
     assert found.sentence == "4 pods of 1 cpu need room: 3 fit now on 3 servers; b is cordoned"
     assert (found.fits, found.never) == (3, False)
 
 
 def test_what_never_fits_says_so():
-    found = why_not([room("a", 0, empty=3)], gang(4, pool="fast"))
+    found = explain_no_placement([room("a", 0, empty=3)], gang(4, pool="fast"))
     assert found.sentence == "4 pods of 1 cpu never fit: 3 pods would, were all servers of pool fast empty"
     assert found.never
 

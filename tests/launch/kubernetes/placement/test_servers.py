@@ -28,7 +28,7 @@ def test_only_pods_that_no_job_made_stand():
         pod("gang", on="n", labels={"gangline/gang": "g"}, cpu="3"),
     ]
     server = read(node("n"), pods=pods)["n"]
-    assert (server.standing["cpu"], server.free["cpu"]) == (1000, 2000)
+    assert (server.permanent["cpu"], server.free["cpu"]) == (1000, 2000)
 
 
 def test_servers_are_called_by_their_host_name_label():
@@ -40,8 +40,8 @@ def test_cordoned_unnamed_and_doubled_servers_say_why_they_take_nothing():
     del unnamed["metadata"]["labels"]["kubernetes.io/hostname"]
     twins = [node(name, labels={"kubernetes.io/hostname": "twin"}) for name in ("c", "d")]
     found = read(node("a", unschedulable=True), unnamed, *twins)
-    assert [found[name].why_not.split(" ")[0] for name in "abcd"] == ["is", "lacks", "shares", "shares"]
-    assert all(each.why_not for each in found.values())
+    assert [found[name].unusable_reason.split(" ")[0] for name in "abcd"] == ["is", "lacks", "shares", "shares"]
+    assert all(each.unusable_reason for each in found.values())
 
 
 TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
@@ -75,4 +75,4 @@ def test_a_selector_names_the_label_that_is_missing():
 
 def test_without_a_right_to_list_pods_all_counts_as_free():
     (server,) = read_servers(Cluster(nodes=[node("n")]))
-    assert (server.free, server.pods_known) == (server.allocatable, False)
+    assert (server.free, server.are_pods_known) == (server.allocatable, False)

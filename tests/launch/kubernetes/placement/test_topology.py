@@ -6,34 +6,34 @@ from gangline.errors import ConfigError
 from gangline.launch.kubernetes.placement.topology import FAMILIES, NodeLabels, locate
 
 
-def sites(*labels, leaves=()):
+def nodes_labels(*labels, leaves=()):
     sets = [*leaves, *[()] * len(labels)]
     return [NodeLabels(node=f"n{i}", labels=each, leaves=frozenset(sets[i])) for i, each in enumerate(labels)]
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family[0])
 def test_each_family_says_group_and_block(family):
-    found = locate(sites({family[0]: "leaf", family[1]: "spine"}))["n0"]
-    assert (found.group, found.block, found.relied) == ("leaf", "spine", family)
+    found = locate(nodes_labels({family[0]: "leaf", family[1]: "spine"}))["n0"]
+    assert (found.group, found.block, found.source_labels) == ("leaf", "spine", family)
 
 
 def test_the_first_family_that_any_node_carries_is_the_clusters():
     ours, zone = FAMILIES[0][0], FAMILIES[-1][0]
-    found = locate(sites({ours: "g1", zone: "z1"}, {zone: "z1"}))
+    found = locate(nodes_labels({ours: "g1", zone: "z1"}, {zone: "z1"}))
     assert (found["n0"].group, found["n1"].group) == ("g1", "")
 
 
 def test_without_labels_nothing_is_known():
-    assert locate(sites({}))["n0"].group == ""
+    assert locate(nodes_labels({}))["n0"].group == ""
 
 
 def test_a_label_that_names_one_leaf_of_eight_folds_into_its_group():
     label, rails = FAMILIES[0][0], [{f"leaf-{i}" for i in range(8)}] * 2
-    found = locate(sites({label: "leaf-3"}, {label: "leaf-5"}, {label: "leaf-9"}, leaves=[*rails, {"leaf-9"}]))
+    found = locate(nodes_labels({label: "leaf-3"}, {label: "leaf-5"}, {label: "leaf-9"}, leaves=[*rails, {"leaf-9"}]))
     assert [found[f"n{i}"].group for i in range(3)] == ["leaf-3", "leaf-3", "leaf-9"]
 
 
 def test_unlike_leaf_sets_under_one_value_are_refused_by_name():
     label = FAMILIES[0][0]
     with pytest.raises(ConfigError, match=r"gangline/fabric-group=g1.*\{a, b\} on n0 and \{a, c\} on n1"):
-        locate(sites({label: "g1"}, {label: "g1"}, leaves=[{"a", "b"}, {"a", "c"}]))
+        locate(nodes_labels({label: "g1"}, {label: "g1"}, leaves=[{"a", "b"}, {"a", "c"}]))

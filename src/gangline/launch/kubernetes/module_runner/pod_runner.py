@@ -46,9 +46,9 @@ _ENVIRONMENT = {
 }  # fmt: skip
 
 
-def render_module_pod(setting: RenderContext) -> Rendered:
+def render_module_pod(context: RenderContext) -> Rendered:
     """Of a PodSet of one node, whose `deadline_seconds` are those of the module."""
-    rendered = render_as("job", setting)
+    rendered = render_as("job", context)
     root = rendered.root
     spec = root["spec"]
     pod = spec["template"]["spec"]
@@ -57,7 +57,7 @@ def render_module_pod(setting: RenderContext) -> Rendered:
     pod["initContainers"], pod["containers"] = [_fetch(container)], [run]
     spec["ttlSecondsAfterFinished"] = KEPT_SECONDS
     del spec["podFailurePolicy"]  # a pod that is taken is not made again: its driver asks again
-    end = setting.now + timedelta(seconds=spec["activeDeadlineSeconds"])  # waiting for a server is in it
+    end = context.now + timedelta(seconds=spec["activeDeadlineSeconds"])  # waiting for a server is in it
     for each in (root, spec["template"]):
         each["metadata"]["labels"] |= {ROLE: "once"}
         each["metadata"]["annotations"] |= {END: rfc3339(end)}

@@ -15,19 +15,19 @@ def jobs_path(namespace: str) -> str:
     return collection_path(GROUP_VERSION, "jobs", namespace)
 
 
-def job(setting: RenderContext) -> Object:
+def job(context: RenderContext) -> Object:
     """Suspended; runs when `suspend` is taken away."""
-    name = setting.podset.name
-    spec = job_spec(setting, pod_template(setting, job=name, subdomain=name))
+    name = context.podset.name
+    spec = job_spec(context, pod_template(context, job=name, subdomain=name))
     return {
         "apiVersion": GROUP_VERSION,
         "kind": "Job",
-        "metadata": metadata(setting, root=True),
+        "metadata": metadata(context, root=True),
         "spec": spec | {"suspend": True, "ttlSecondsAfterFinished": FINISHED_SECONDS},
     }
 
 
-def job_spec(setting: RenderContext, template: Object) -> Object:
+def job_spec(context: RenderContext, template: Object) -> Object:
     """One pod a node, none replaced but one that was asked to leave: keepers restart ranks, the line restarts gangs.
 
     A pod that is evicted has a condition. One that is deleted, by a queue that suspends its Job as by a person, has
@@ -35,8 +35,8 @@ def job_spec(setting: RenderContext, template: Object) -> Object:
     """
     spec: Object = {
         "completionMode": "Indexed",
-        "completions": setting.podset.num_nodes,
-        "parallelism": setting.podset.num_nodes,
+        "completions": context.podset.num_nodes,
+        "parallelism": context.podset.num_nodes,
         "backoffLimit": 0,
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {
@@ -48,8 +48,8 @@ def job_spec(setting: RenderContext, template: Object) -> Object:
         },
         "template": template,
     }
-    if setting.deadline_seconds is not None:
-        spec["activeDeadlineSeconds"] = setting.deadline_seconds
+    if context.deadline_seconds is not None:
+        spec["activeDeadlineSeconds"] = context.deadline_seconds
     return spec
 
 

@@ -14,13 +14,13 @@ def jobsets_path(namespace: str) -> str:
     return collection_path(GROUP_VERSION, "jobsets", namespace)
 
 
-def jobset(setting: RenderContext) -> Object:
+def jobset(context: RenderContext) -> Object:
     """Suspended; runs when `suspend` is taken away."""
     return {
         "apiVersion": GROUP_VERSION,
         "kind": "JobSet",
-        "metadata": metadata(setting, root=True),
-        "spec": jobset_spec(setting) | {"suspend": True, "ttlSecondsAfterFinished": FINISHED_SECONDS},
+        "metadata": metadata(context, root=True),
+        "spec": jobset_spec(context) | {"suspend": True, "ttlSecondsAfterFinished": FINISHED_SECONDS},
     }
 
 
@@ -29,24 +29,24 @@ def job_of(gang: str) -> str:
     return f"{gang}-{CHILD}-0"
 
 
-def jobset_spec(setting: RenderContext, *, job_labels: dict[str, str] | None = None) -> Object:
+def jobset_spec(context: RenderContext, *, job_labels: dict[str, str] | None = None) -> Object:
     """Without `suspend`, and without a time to live: Trainer 2.1 makes a JobSet that went away anew, and trains again.
 
     Without a failure policy, too: a Job that failed fails the JobSet, as "restart 0 times" would. But controllers drop
     that zero whenever they write the object again, and are refused, as the policy must not change.
 
     Args:
-        setting: Of the gang.
+        context: Of the gang.
         job_labels: More labels of the Job.
     """
-    name = setting.podset.name
-    template = pod_template(setting, job=job_of(name))
+    name = context.podset.name
+    template = pod_template(context, job=job_of(name))
     child = {
         "name": CHILD,
         "replicas": 1,
         "template": {
-            "metadata": {"labels": labels(setting.podset) | (job_labels or {})},
-            "spec": job_spec(setting, template),
+            "metadata": {"labels": labels(context.podset) | (job_labels or {})},
+            "spec": job_spec(context, template),
         },
     }
     return {

@@ -28,7 +28,9 @@ class KueueMetadata:
     """Of the pod template."""
 
 
-def kueue_metadata(podset: PodSet, wish: Placement | None, launch: LaunchTable, facts: ClusterFacts) -> KueueMetadata:
+def kueue_metadata(
+    podset: PodSet, placement: Placement | None, launch: LaunchTable, facts: ClusterFacts
+) -> KueueMetadata:
     """What Kueue is told of a gang.
 
     Priority goes by the pods' own class, so that no class of Kueue's needs to exist.
@@ -43,7 +45,7 @@ def kueue_metadata(podset: PodSet, wish: Placement | None, launch: LaunchTable, 
         ConfigError: There is no such queue, or none is named and there are several.
     """
     labels = {QUEUE_NAME: choose_queue(podset.queue or launch.queue, facts)}
-    return KueueMetadata(root_labels=labels, pod_annotations=_topology(podset, wish) if facts.topologies else {})
+    return KueueMetadata(root_labels=labels, pod_annotations=_topology(podset, placement) if facts.topologies else {})
 
 
 def choose_queue(wanted: str | None, facts: ClusterFacts) -> str:
@@ -58,12 +60,12 @@ def choose_queue(wanted: str | None, facts: ClusterFacts) -> str:
     return wanted
 
 
-def _topology(podset: PodSet, wish: Placement | None) -> dict[str, str]:
+def _topology(podset: PodSet, placement: Placement | None) -> dict[str, str]:
     """Nothing where nothing is wished for: any such annotation bars every flavor without a topology, and a queue whose
     flavors all have one assigns servers unasked."""
-    if wish is None or not wish.labels or podset.num_nodes == 1:
+    if placement is None or not placement.labels or podset.num_nodes == 1:
         return {}
-    level, tile = wish.labels[0], wish.tile
+    level, tile = placement.labels[0], placement.tile
     if tile == podset.num_nodes:
         return {REQUIRED: level}
     if tile > 1:

@@ -15,26 +15,26 @@ from gangline.launch.kubernetes.objects.trainjob import shared_runtime
 from gangline.sanitize import visible
 
 
-def render_yaml(kind: RootName, setting: RenderContext) -> str:
+def render_yaml(kind: RootName, context: RenderContext) -> str:
     """In the order of creation, the root as its last write leaves it.
 
     Args:
         kind: Of the root.
-        setting: Of the gang; what the cluster serves is not asked.
+        context: Of the gang; what the cluster serves is not asked.
 
     Raises:
         ConfigError: Something of it cannot be said to a cluster.
     """
-    rendered = render_as(kind, setting)
-    return _heading(kind, setting) + to_yaml(in_order(rendered))
+    rendered = render_as(kind, context)
+    return _heading(kind, context) + to_yaml(in_order(rendered))
 
 
-def render_runtime_yaml(setting: RenderContext, name: str) -> str:
+def render_runtime_yaml(context: RenderContext, name: str) -> str:
     """The ClusterTrainingRuntime that an administrator creates where `launch.runtime` names it."""
-    return to_yaml([shared_runtime(setting, name)])
+    return to_yaml([shared_runtime(context, name)])
 
 
-def dry_run(api: KubernetesApi, kind: RootName, setting: RenderContext) -> None:
+def dry_run(api: KubernetesApi, kind: RootName, context: RenderContext) -> None:
     """Let the API server judge every object as if it were created; nothing is.
 
     What has the name already was judged when it was made. A TrainJob whose runtime would be made with it cannot be
@@ -43,7 +43,7 @@ def dry_run(api: KubernetesApi, kind: RootName, setting: RenderContext) -> None:
     Raises:
         Refused: It would not take one, in its own words.
     """
-    rendered = render_as(kind, setting)
+    rendered = render_as(kind, context)
     root = () if rendered.before else ((rendered.root_path, rendered.root),)
     for path, thing in (*rendered.before, *root, *rendered.around):
         with suppress(ApiConflict):
@@ -93,12 +93,12 @@ class _Plain(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML comes without typ
         return True
 
 
-def _heading(kind: RootName, setting: RenderContext) -> str:
-    podset = setting.podset
+def _heading(kind: RootName, context: RenderContext) -> str:
+    podset = context.podset
     if not podset.secrets:
         return ""
     job = podset.name if kind == "job" else job_of(podset.name)
     return (
-        f"# Must exist first: Secret {secret_name(job)} in namespace {setting.namespace}"
+        f"# Must exist first: Secret {secret_name(job)} in namespace {context.namespace}"
         f" with the keys {', '.join(podset.secrets)}.\n"
     )

@@ -26,22 +26,22 @@ def network_policies_path(namespace: str) -> str:
     return collection_path(GROUP_VERSION, "networkpolicies", namespace)
 
 
-def network_policy(setting: RenderContext) -> Object:
+def network_policy(context: RenderContext) -> Object:
     """Over the default deny of the namespace; policies only ever add."""
-    own = [{"podSelector": {"matchLabels": {GANG: setting.podset.name}}}]
+    own = [{"podSelector": {"matchLabels": {GANG: context.podset.name}}}]
     ingress: list[Object] = [{"from": own}]
-    if setting.metrics_ports:
-        ports = [_tcp(setting.metrics_ports[0], last=setting.metrics_ports[-1])]
+    if context.metrics_ports:
+        ports = [_tcp(context.metrics_ports[0], last=context.metrics_ports[-1])]
         ingress.append({"from": [_namespaces(MONITORING_NAMESPACES)], "ports": ports})
     return {
         "apiVersion": GROUP_VERSION,
         "kind": "NetworkPolicy",
-        "metadata": metadata(setting),
+        "metadata": metadata(context),
         "spec": {
-            "podSelector": {"matchLabels": {GANG: setting.podset.name}},
+            "podSelector": {"matchLabels": {GANG: context.podset.name}},
             "policyTypes": ["Ingress", "Egress"],
             "ingress": ingress,
-            "egress": [{"to": own}, _dns(), _store(setting)],
+            "egress": [{"to": own}, _dns(), _store(context)],
         },
     }
 
@@ -51,9 +51,9 @@ def _dns() -> Object:
     return {"to": [_namespaces(DNS_NAMESPACES), {"ipBlock": {"cidr": NODE_LOCAL_DNS}}], "ports": ports}
 
 
-def _store(setting: RenderContext) -> Object:
-    host, port = store_address(setting.podset.store)
-    return {"to": _peers(host, setting), "ports": [_tcp(port)]}
+def _store(context: RenderContext) -> Object:
+    host, port = store_address(context.podset.store)
+    return {"to": _peers(host, context), "ports": [_tcp(port)]}
 
 
 def store_address(url: str) -> tuple[str, int]:
@@ -72,12 +72,12 @@ def store_address(url: str) -> tuple[str, int]:
     return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
 
 
-def _peers(host: str, setting: RenderContext) -> list[Object]:
+def _peers(host: str, context: RenderContext) -> list[Object]:
     """Who may stand behind `host`."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        return _peers_by_name(host, setting.facts.api_addresses)
+        return _peers_by_name(host, context.facts.api_addresses)
     return [{"ipBlock": {"cidr": str(ipaddress.ip_network(address))}}]
 
 

@@ -14,16 +14,16 @@ CHECKPOINT_KEY, STORE_CREDENTIALS = "checkpoint-key", "store-credentials"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 
-def pod_environment(setting: RenderContext, *, master: str) -> list[Object]:
+def pod_environment(context: RenderContext, *, master: str) -> list[Object]:
     """Entries by name: node ranks by reference, all else as it is.
 
     Args:
-        setting: Of the gang.
+        context: Of the gang.
         master: Host name of node 0's pod, as its peers resolve it.
     """
-    podset = setting.podset
+    podset = context.podset
     fabric = podset.placement.environment if podset.placement else {}
-    plain = {"LOGNAME": USER} | _network(setting) | fabric | podset.env | _gang(setting) | _rendezvous(podset, master)
+    plain = {"LOGNAME": USER} | _network(context) | fabric | podset.env | _gang(context) | _rendezvous(podset, master)
     rank = {"fieldRef": {"fieldPath": f"metadata.annotations['{COMPLETION_INDEX}']"}}
     referred = [{"name": name, "valueFrom": rank} for name in ("NODE_RANK", "PET_NODE_RANK")]
     mine = {each["name"] for each in referred}
@@ -35,14 +35,14 @@ def literal(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def _network(setting: RenderContext) -> dict[str, str]:
+def _network(context: RenderContext) -> dict[str, str]:
     """Where a fabric or the line says nothing else."""
-    interface = setting.pod.interface
+    interface = context.pod.interface
     return {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface, "NCCL_DEBUG": "WARN"}
 
 
-def _gang(setting: RenderContext) -> dict[str, str]:
-    podset = setting.podset
+def _gang(context: RenderContext) -> dict[str, str]:
+    podset = context.podset
     own = {
         "GANGLINE_RUN": podset.run,
         "GANGLINE_GANG": podset.name,
@@ -51,7 +51,7 @@ def _gang(setting: RenderContext) -> dict[str, str]:
         "GANGLINE_CODE": podset.code,
         "GANGLINE_STORE": podset.store,
         "GANGLINE_KEY_FILE": f"{SECRETS_FOLDER}/{CHECKPOINT_KEY}",
-        "GANGLINE_GRACE_SECONDS": str(setting.grace_seconds),
+        "GANGLINE_GRACE_SECONDS": str(context.grace_seconds),
         "GANGLINE_CONTROL_PORT": str(CONTROL_PORT),
         "GANGLINE_READY_PORT": str(READY_PORT),
         "GANGLINE_TERMINATION_LOG": "/dev/termination-log",

@@ -91,26 +91,26 @@ def render(
     Raises:
         ConfigError: Something of it cannot be said to this cluster.
     """
-    setting = RenderContext(
+    context = RenderContext(
         podset=podset, namespace=namespace, pod=pod, launch=launch, facts=facts, route=route, now=now, owner=owner,
         pod_annotations=pod_annotations or {}, queue_labels=queue_labels or {},
     )  # fmt: skip
     kind, note = choose_root(launch, facts)
-    return render_as(kind, setting, note=note)
+    return render_as(kind, context, note=note)
 
 
-def render_as(kind: RootName, setting: RenderContext, *, note: str = "") -> Rendered:
+def render_as(kind: RootName, context: RenderContext, *, note: str = "") -> Rendered:
     """The objects of one gang under a root of this kind, served or not."""
-    namespace = setting.namespace
-    root_path, root = _root(setting, kind)
+    namespace = context.namespace
+    root_path, root = _root(context, kind)
     return Rendered(
-        before=_before(setting, kind),
+        before=_before(context, kind),
         root_path=root_path,
         root=root,
-        around=_around(setting, kind),
-        release=_release(setting),
+        around=_around(context, kind),
+        release=_release(context),
         pods_path=collection_path("v1", "pods", namespace),
-        pod_selector=f"{GANG}={setting.podset.name}",
+        pod_selector=f"{GANG}={context.podset.name}",
         note=note,
     )
 
@@ -141,41 +141,41 @@ def owner_patch(root: Object) -> Object:
     return {"metadata": {"ownerReferences": [owner_reference(root)]}}
 
 
-def _root(setting: RenderContext, kind: RootName) -> PathAndObject:
+def _root(context: RenderContext, kind: RootName) -> PathAndObject:
     match kind:
         case "job":
-            return jobs_path(setting.namespace), job(setting)
+            return jobs_path(context.namespace), job(context)
         case "jobset":
-            return jobsets_path(setting.namespace), jobset(setting)
+            return jobsets_path(context.namespace), jobset(context)
         case "trainjob":
-            return trainjobs_path(setting.namespace), _trainjob(setting)
+            return trainjobs_path(context.namespace), _trainjob(context)
 
 
-def _trainjob(setting: RenderContext) -> Object:
+def _trainjob(context: RenderContext) -> Object:
     """Where it is not known which Trainer there is, the newest spelling."""
-    runtime = setting.launch.runtime
+    runtime = context.launch.runtime
     if runtime is None:
-        return trainjob(setting)
-    return overriding_trainjob(setting, runtime, setting.facts.trainer or "runtimePatches")
+        return trainjob(context)
+    return overriding_trainjob(context, runtime, context.facts.trainer or "runtimePatches")
 
 
-def _before(setting: RenderContext, kind: RootName) -> tuple[PathAndObject, ...]:
-    if kind != "trainjob" or setting.launch.runtime is not None:
+def _before(context: RenderContext, kind: RootName) -> tuple[PathAndObject, ...]:
+    if kind != "trainjob" or context.launch.runtime is not None:
         return ()
-    return ((runtimes_path(setting.namespace), training_runtime(setting)),)
+    return ((runtimes_path(context.namespace), training_runtime(context)),)
 
 
-def _around(setting: RenderContext, kind: RootName) -> tuple[PathAndObject, ...]:
+def _around(context: RenderContext, kind: RootName) -> tuple[PathAndObject, ...]:
     """JobSet makes a Service of its own, under the very name."""
-    policy = (network_policy.network_policies_path(setting.namespace), network_policy.network_policy(setting))
-    return ((services_path(setting.namespace), service(setting)), policy) if kind == "job" else (policy,)
+    policy = (network_policy.network_policies_path(context.namespace), network_policy.network_policy(context))
+    return ((services_path(context.namespace), service(context)), policy) if kind == "job" else (policy,)
 
 
-def _release(setting: RenderContext) -> Object:
-    match setting.route:
+def _release(context: RenderContext) -> Object:
+    match context.route:
         case "none":
             return {"spec": {"suspend": False}}
         case "gates":
-            return {"metadata": {"annotations": {QUEUED: rfc3339(setting.now)}}}
+            return {"metadata": {"annotations": {QUEUED: rfc3339(context.now)}}}
         case "kueue":
-            return {"metadata": {"labels": setting.wishes.root_labels}}
+            return {"metadata": {"labels": context.queue_metadata.root_labels}}

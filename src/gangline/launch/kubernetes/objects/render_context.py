@@ -58,9 +58,9 @@ class RenderContext:
     now: datetime
     owner: Object | None = None
     pod_annotations: Mapping[str, str] = field(default_factory=dict)
-    """What a batch scheduler reads from the template of the pod, see `wishes`."""
+    """What a batch scheduler reads from the template of the pod, see `queue_metadata`."""
     queue_labels: Mapping[str, str] = field(default_factory=dict)
-    """What puts the root into a batch scheduler's queue, see `wishes`."""
+    """What puts the root into a batch scheduler's queue, see `queue_metadata`."""
 
     def __post_init__(self) -> None:
         name = self.podset.name
@@ -71,7 +71,7 @@ class RenderContext:
             )
 
     @property
-    def wishes(self) -> KueueMetadata:
+    def queue_metadata(self) -> KueueMetadata:
         """What the batch scheduler is told: as given, else what Kueue needs.
 
         Raises:
@@ -132,27 +132,27 @@ def labels(podset: PodSet) -> dict[str, str]:
     }
 
 
-def annotations(setting: RenderContext) -> dict[str, str]:
+def annotations(context: RenderContext) -> dict[str, str]:
     """On root and pods."""
-    found = {PODSET: setting.podset.digest, VERSION: gangline.__version__}
-    if setting.deadline_seconds is not None:
-        end = setting.now + timedelta(seconds=WAITING_SECONDS + setting.deadline_seconds)
+    found = {PODSET: context.podset.digest, VERSION: gangline.__version__}
+    if context.deadline_seconds is not None:
+        end = context.now + timedelta(seconds=WAITING_SECONDS + context.deadline_seconds)
         found[END] = rfc3339(end)
     return found
 
 
-def metadata(setting: RenderContext, *, root: bool = False) -> Object:
+def metadata(context: RenderContext, *, root: bool = False) -> Object:
     """Name, labels and annotations; the root's hold the PodSet itself, so that differing fields can be named."""
     found: Object = {
-        "name": setting.podset.name,
-        "namespace": setting.namespace,
-        "labels": labels(setting.podset),
-        "annotations": annotations(setting),
+        "name": context.podset.name,
+        "namespace": context.namespace,
+        "labels": labels(context.podset),
+        "annotations": annotations(context),
     }
     if root:
-        found["annotations"][SPEC] = setting.podset.to_json().decode()
-    if setting.owner is not None:
-        found["ownerReferences"] = [owner_reference(setting.owner)]
+        found["annotations"][SPEC] = context.podset.to_json().decode()
+    if context.owner is not None:
+        found["ownerReferences"] = [owner_reference(context.owner)]
     return found
 
 

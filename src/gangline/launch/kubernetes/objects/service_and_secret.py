@@ -11,17 +11,17 @@ from gangline.launch.kubernetes.objects.render_context import RenderContext, lab
 from gangline.spec.gang.podset import PodSet
 
 
-def service(setting: RenderContext) -> Object:
+def service(context: RenderContext) -> Object:
     """Headless: names of pods, before they are ready, as they meet while they start."""
     ports = {"rendezvous": RENDEZVOUS_PORT, "control": CONTROL_PORT}
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": metadata(setting),
+        "metadata": metadata(context),
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": {GANG: setting.podset.name},
+            "selector": {GANG: context.podset.name},
             "ports": [{"name": name, "port": port, "protocol": "TCP"} for name, port in ports.items()],
         },
     }

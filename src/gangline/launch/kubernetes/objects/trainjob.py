@@ -28,30 +28,30 @@ def runtimes_path(namespace: str) -> str:
     return collection_path(GROUP_VERSION, "trainingruntimes", namespace)
 
 
-def training_runtime(setting: RenderContext) -> Object:
+def training_runtime(context: RenderContext) -> Object:
     """No `torch` policy: the environment stays ours, Trainer only counts nodes."""
     return {
         "apiVersion": GROUP_VERSION,
         "kind": "TrainingRuntime",
-        "metadata": metadata(setting),
+        "metadata": metadata(context),
         "spec": {
-            "mlPolicy": {"numNodes": setting.podset.num_nodes},
+            "mlPolicy": {"numNodes": context.podset.num_nodes},
             "template": {
-                "metadata": {"labels": labels(setting.podset)},
-                "spec": jobset_spec(setting, job_labels=ANCESTOR),
+                "metadata": {"labels": labels(context.podset)},
+                "spec": jobset_spec(context, job_labels=ANCESTOR),
             },
         },
     }
 
 
-def trainjob(setting: RenderContext) -> Object:
+def trainjob(context: RenderContext) -> Object:
     """Suspended; runs when `suspend` is taken away."""
     return {
         "apiVersion": GROUP_VERSION,
         "kind": "TrainJob",
-        "metadata": metadata(setting, root=True),
+        "metadata": metadata(context, root=True),
         "spec": {
-            "runtimeRef": {"apiGroup": TRAINER, "kind": "TrainingRuntime", "name": setting.podset.name},
+            "runtimeRef": {"apiGroup": TRAINER, "kind": "TrainingRuntime", "name": context.podset.name},
             "suspend": True,
         },
     }
@@ -83,30 +83,30 @@ _BROUGHT_BY_CONTAINER = (
 )  # fmt: skip
 
 
-def overriding_trainjob(setting: RenderContext, runtime: str, spelling: TrainerSpelling) -> Object:
+def overriding_trainjob(context: RenderContext, runtime: str, spelling: TrainerSpelling) -> Object:
     """Suspended; runs when `suspend` is taken away.
 
     Raises:
         ConfigError: This Trainer has no field for something the gang wants; it is named.
     """
-    template = pod_template(setting, job=job_of(setting.podset.name))
-    _demand_sayable(setting, runtime, spelling, template)
+    template = pod_template(context, job=job_of(context.podset.name))
+    _demand_sayable(context, runtime, spelling, template)
     return {
         "apiVersion": GROUP_VERSION,
         "kind": "TrainJob",
-        "metadata": metadata(setting, root=True),
+        "metadata": metadata(context, root=True),
         "spec": {
             "runtimeRef": {"apiGroup": TRAINER, "kind": "ClusterTrainingRuntime", "name": runtime},
-            "trainer": _trainer(setting, template),
+            "trainer": _trainer(context, template),
             spelling: [_said(spelling, template)],
             "suspend": True,
         },
     }
 
 
-def shared_runtime(setting: RenderContext, runtime: str) -> Object:
+def shared_runtime(context: RenderContext, runtime: str) -> Object:
     """The ClusterTrainingRuntime that such TrainJobs refer to, for an administrator to create."""
-    spec = jobset_spec(setting, job_labels=ANCESTOR)
+    spec = jobset_spec(context, job_labels=ANCESTOR)
     del spec["network"]["subdomain"]  # the name of each JobSet, as long as nothing else is said
     (child,) = spec["replicatedJobs"]
     child["template"]["metadata"]["labels"] = {MANAGED_BY: "gangline", **ANCESTOR}
@@ -134,30 +134,30 @@ def _brought(template: Object) -> Object:
     }
 
 
-def _demand_sayable(setting: RenderContext, runtime: str, spelling: TrainerSpelling, template: Object) -> None:
+def _demand_sayable(context: RenderContext, runtime: str, spelling: TrainerSpelling, template: Object) -> None:
     unsaid = sorted(set(template["spec"]) - _SPEC[spelling] - _BROUGHT - {"containers", "priorityClassName"})
     if spelling == "podSpecOverrides":
         unsaid.insert(0, "labels and annotations of pods")
-    if setting.podset.priority != "normal" and setting.priority_class is not None:
+    if context.podset.priority != "normal" and context.priority_class is not None:
         unsaid.append("priorityClassName")
-    if setting.pod.pull != "IfNotPresent":  # what Kubernetes does with a digest
+    if context.pod.pull != "IfNotPresent":  # what Kubernetes does with a digest
         unsaid.append("imagePullPolicy")
     if unsaid:
         raise ConfigError(
-            f"gang {setting.podset.name} under ClusterTrainingRuntime {runtime}: wanted {', '.join(unsaid)}, found a"
+            f"gang {context.podset.name} under ClusterTrainingRuntime {runtime}: wanted {', '.join(unsaid)}, found a"
             f" Trainer whose TrainJobs cannot say it ({spelling}); leave launch.runtime out of site.toml, so that every"
             ' gang has a runtime of its own, or set launch.launcher = "job"'
         )
 
 
-def _trainer(setting: RenderContext, template: Object) -> Object:
+def _trainer(context: RenderContext, template: Object) -> Object:
     """Without PET_*, which a `torch` policy of the runtime sets itself."""
     (container,) = template["spec"]["containers"]
     return {
         "image": container["image"],
         "command": container["command"],
         "env": [each for each in container["env"] if not each["name"].startswith("PET_")],
-        "numNodes": setting.podset.num_nodes,
+        "numNodes": context.podset.num_nodes,
         "resourcesPerNode": container["resources"],
     }
 

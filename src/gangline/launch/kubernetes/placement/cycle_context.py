@@ -27,20 +27,20 @@ REMEMBER_SECONDS = 600.0
 SPREAD_SECONDS = 120
 """So much longer at most, by the gang's name: two that refused each other's servers do not try again together."""
 
-What = Literal["promised", "opened", "whole", "replaced", "refused", "dropped", "suspended", "waits"]
+PlacementEventKind = Literal["promised", "opened", "whole", "replaced", "refused", "dropped", "suspended", "waits"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Placed:
+class PlacementEvent:
     """What a step did with one gang."""
 
     gang: str
-    what: What
+    kind: PlacementEventKind
     servers: tuple[str, ...] = ()
     sentence: str = ""
 
 
-def say(api: KubernetesApi, root: Root, sentence: str) -> bool:
+def write_waiting_reason(api: KubernetesApi, root: Root, sentence: str) -> bool:
     """Tell on the root why it waits; False where it says so already."""
     if root.annotations.get(WAITS) == sentence:
         return False
@@ -60,10 +60,10 @@ class CycleContext:
         self.ledger = ledger
         self.holder = holder
         self.now = now
-        self.placed: list[Placed] = []
+        self.events: list[PlacementEvent] = []
 
     @cached_property
-    def fleet(self) -> PoolState:
+    def pool_state(self) -> PoolState:
         return read_pool_state(self.api, self.ledger.pool, at=self.now)
 
     @cached_property
@@ -75,24 +75,24 @@ class CycleContext:
         return {host: str(each["name"]) for host, each in zip(hosts, found, strict=True) if number[host] == 1}
 
     def pods(self, gang: QueuedGang) -> GangPods:
-        return by_rank(list_pods(self.api, gang.name), gang.wanted.num_pods)
+        return by_rank(list_pods(self.api, gang.name), gang.request.num_pods)
 
-    def promise(self, gang: QueuedGang, servers: tuple[str, ...], *, since: str, whole: bool = False) -> Reservation:
+    def reserve(self, gang: QueuedGang, servers: tuple[str, ...], *, since: str, whole: bool = False) -> Reservation:
         """Promise `servers`, in the ledger."""
-        need = dict(gang.wanted.need)
+        need = dict(gang.request.need)
         made = Reservation(uid=gang.root.uid, servers=servers, need=need, since=since, by=self.holder, whole=whole)
-        return self.rewrite(gang, made)
+        return self.put_reservation(gang, made)
 
-    def rewrite(self, gang: QueuedGang, promise: Reservation) -> Reservation:
-        if self.ledger.promises.get(gang.name) != promise:
-            self.ledger = write_ledger(self.api, self.ledger.with_promise(gang.name, promise))
-        return promise
+    def put_reservation(self, gang: QueuedGang, reservation: Reservation) -> Reservation:
+        if self.ledger.reservations.get(gang.name) != reservation:
+            self.ledger = write_ledger(self.api, self.ledger.with_reservation(gang.name, reservation))
+        return reservation
 
-    def drop(self, names: Iterable[str]) -> None:
-        gone = [name for name in names if name in self.ledger.promises]
+    def drop_reservations(self, names: Iterable[str]) -> None:
+        gone = [name for name in names if name in self.ledger.reservations]
         if gone:
             self.ledger = write_ledger(self.api, self.ledger.without(gone))
-            self.placed += [Placed(gang=name, what="dropped") for name in gone]
+            self.events += [PlacementEvent(gang=name, kind="dropped") for name in gone]
 
     def write_root(self, gang: QueuedGang, notes: Mapping[str, str | None], *, suspend: bool) -> None:
         """Raises `Conflict` where the root changed since it was read."""
@@ -113,17 +113,19 @@ class CycleContext:
             gang = replace(gang, root=Root(gang.root.path, found or gang.root.object))
         self.write_root(gang, notes, suspend=False)
 
-    def note(self, gang: QueuedGang, notes: Mapping[str, str | None]) -> None:
+    def annotate(self, gang: QueuedGang, notes: Mapping[str, str | None]) -> None:
         self.api.patch(gang.root.path, {"metadata": {"uid": gang.root.uid, "annotations": dict(notes)}})
 
-    def say(self, gang: QueuedGang, sentence: str) -> None:
-        if say(self.api, gang.root, sentence):
-            self.tell(gang, "waits", sentence=sentence)
+    def set_waiting_reason(self, gang: QueuedGang, sentence: str) -> None:
+        if write_waiting_reason(self.api, gang.root, sentence):
+            self.add_event(gang, "waits", sentence=sentence)
 
-    def tell(self, gang: QueuedGang, what: What, servers: tuple[str, ...] = (), *, sentence: str = "") -> None:
-        self.placed.append(Placed(gang=gang.name, what=what, servers=servers, sentence=sentence))
+    def add_event(
+        self, gang: QueuedGang, kind: PlacementEventKind, servers: tuple[str, ...] = (), *, sentence: str = ""
+    ) -> None:
+        self.events.append(PlacementEvent(gang=gang.name, kind=kind, servers=servers, sentence=sentence))
 
-    def refused(self, gang: QueuedGang) -> dict[str, str]:
+    def rejecting_servers(self, gang: QueuedGang) -> dict[str, str]:
         """Servers that refused it not long ago, and why."""
         if gang.refusal is None:
             return {}

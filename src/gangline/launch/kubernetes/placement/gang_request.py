@@ -37,7 +37,7 @@ class GangRequest:
     devices_per_pod: int = 0
 
 
-def wanted(root: Object, template: Object) -> GangRequest:
+def read_gang_request(root: Object, template: Object) -> GangRequest:
     """What the gang of `root` asks, whose pods are made from the pod `template`.
 
     Raises:

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
-from gangline.launch.kubernetes.placement.resources import Amounts, as_text, count, lacks, slots, subtract
+from gangline.launch.kubernetes.placement.resources import (
+    Amounts,
+    as_text,
+    missing_resources,
+    num_fitting,
+    subtract,
+    to_scheduler_units,
+)
 from gangline.launch.kubernetes.placement.servers import ServerFacts, read_servers, refusal
 from gangline.spec.config.site import GpuTable, PodTable
 from gangline.spec.devices import Devices, Inventory
@@ -50,12 +57,12 @@ def read_inventory(api: KubernetesApi, pod: PodTable, *, gpu: Mapping[str, GpuTa
 def inventory_of(servers: Sequence[ServerFacts], pod: PodTable) -> Inventory:
     """GPU servers where any takes a pod, else the cores of all."""
     open_to_us = [each for each in servers if not refusal(each, pod.selector, tolerations(pod))]
-    origin = "kubernetes" if all(each.pods_known for each in servers) else "kubernetes, nodes alone"
+    origin = "kubernetes" if all(each.are_pods_known for each in servers) else "kubernetes, nodes alone"
     kinds = _kinds(open_to_us, pod)
     if kinds:
         return _of_gpus(max(kinds.values(), key=_weight), pod, origin)
     need = pod_need(pod, ranks=pod.procs or 1)
-    fits = sum(slots(_lasting(each), need) for each in open_to_us)
+    fits = sum(num_fitting(_lasting(each), need) for each in open_to_us)
     if fits == 0:
         raise ConfigError(_nothing_fits(servers, pod, need))
     return _of_cores(fits, pod, origin)
@@ -78,7 +85,7 @@ def pod_need(pod: PodTable, *, ranks: int, gpus: int = 0) -> dict[str, int]:
 
 
 def _lasting(server: ServerFacts) -> dict[str, int]:
-    return subtract(server.allocatable, server.standing)
+    return subtract(server.allocatable, server.permanent)
 
 
 def _kinds(servers: Iterable[ServerFacts], pod: PodTable) -> dict[str, list[_Found]]:
@@ -89,7 +96,7 @@ def _kinds(servers: Iterable[ServerFacts], pod: PodTable) -> dict[str, list[_Fou
         gpus = pod.procs or lasting.get(pod.gpu, 0)
         if gpus < 1 or not lasting.get(pod.gpu):
             continue
-        if pods := slots(lasting, pod_need(pod, ranks=gpus, gpus=gpus)):
+        if pods := num_fitting(lasting, pod_need(pod, ranks=gpus, gpus=gpus)):
             found = _Found(_devices(server.labels, gpus), pods)
             kinds.setdefault(found.devices.name, []).append(found)
     return kinds
@@ -136,7 +143,7 @@ def _nothing_fits(servers: Sequence[ServerFacts], pod: PodTable, need: Amounts) 
         return f"pod: wanted a server for {wanted}, found no nodes at all; is launch.context the right one?"
     reasons = []
     for each in servers:
-        short = lacks(_lasting(each), need)
+        short = missing_resources(_lasting(each), need)
         reasons.append(f"{each.name} {refusal(each, pod.selector, tolerations(pod)) or 'lacks ' + ' and '.join(short)}")
     more = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
     return (
@@ -153,10 +160,10 @@ def _from_quota(api: KubernetesApi, pod: PodTable, gpu: Mapping[str, GpuTable], 
     if pod.gpu in hard or (not hard and table):
         ranks = pod.procs or 1
         devices = Devices(kind="cuda", name=kind, memory_bytes=int(table.memory_bytes) if table else None, count=ranks)
-        fits = slots(hard, _limited(pod_need(pod, ranks=ranks, gpus=ranks), hard)) if hard else 1
+        fits = num_fitting(hard, _limited(pod_need(pod, ranks=ranks, gpus=ranks), hard)) if hard else 1
         if fits:
             return _of_gpus([_Found(devices, fits)], pod, "quota" if hard else "site.toml")
-    fits = slots(hard, _limited(pod_need(pod, ranks=pod.procs or 1), hard)) if hard else 0
+    fits = num_fitting(hard, _limited(pod_need(pod, ranks=pod.procs or 1), hard)) if hard else 0
     if not fits:
         raise ConfigError(
             f"wanted to know what the cluster has, found neither a right to list nodes nor a quota with room in "
@@ -172,7 +179,7 @@ def _tightest(quotas: Iterable[Mapping[str, str]]) -> dict[str, int]:
         for key, text in hard.items():
             name = key.removeprefix("requests.").removeprefix("limits.")
             if name in ("cpu", "memory", "pods") or "/" in name:
-                least[name] = min(least.get(name, count(name, text)), count(name, text))
+                least[name] = min(least.get(name, to_scheduler_units(name, text)), to_scheduler_units(name, text))
     return least
 
 

@@ -52,17 +52,17 @@ class PlacementLedger:
     """Where it lies."""
     version: str | None = None
     """Resource version it was read at; None: there is no such object yet."""
-    promises: Mapping[str, Reservation] = field(default_factory=dict)
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
     """Of the placer's own namespace, by gang."""
     others: Mapping[str, Reservation] = field(default_factory=dict)
     """Of other namespaces, by `NAMESPACE.GANG`."""
 
-    def with_promise(self, gang: str, promise: Reservation) -> "PlacementLedger":
-        return replace(self, promises={**self.promises, gang: promise})
+    def with_reservation(self, gang: str, reservation: Reservation) -> "PlacementLedger":
+        return replace(self, reservations={**self.reservations, gang: reservation})
 
     def without(self, gangs: Iterable[str]) -> "PlacementLedger":
         gone = set(gangs)
-        return replace(self, promises={gang: each for gang, each in self.promises.items() if gang not in gone})
+        return replace(self, reservations={gang: each for gang, each in self.reservations.items() if gang not in gone})
 
     def outstanding(
         self,
@@ -78,9 +78,9 @@ class PlacementLedger:
         """
         rest: dict[str, dict[str, int]] = {}
         others = {gang: each for gang, each in self.others.items() if counts(gang, each)}
-        for gang, promise in {**self.promises, **others}.items():
-            for server, promised in _by_server(promise).items():
-                missing = subtract(promised, bound.get((gang, server), {}))
+        for gang, reservation in {**self.reservations, **others}.items():
+            for server, reserved in _by_server(reservation).items():
+                missing = subtract(reserved, bound.get((gang, server), {}))
                 rest[server] = add(rest.get(server, {}), {name: max(0, left) for name, left in missing.items()})
         return rest
 
@@ -103,17 +103,17 @@ def read_ledger(api: KubernetesApi, pool: str = "", *, namespace: str | None = N
     found = api.get(ledger_path(lies_in, pool))
     if found is None:
         return PlacementLedger(pool=pool, namespace=lies_in)
-    promises: dict[str, Reservation] = {}
+    reservations: dict[str, Reservation] = {}
     others: dict[str, Reservation] = {}
     for key, text in sorted((found.get("data") or {}).items()):
-        promise = _read(key, text, lies_in, pool)
+        reservation = _read(key, text, lies_in, pool)
         holder, _, gang = key.rpartition(".")
         if (holder or lies_in) == api.namespace:
-            promises[gang] = promise
+            reservations[gang] = reservation
         else:
-            others[f"{holder or lies_in}.{gang}"] = promise
+            others[f"{holder or lies_in}.{gang}"] = reservation
     version = found["metadata"]["resourceVersion"]
-    return PlacementLedger(pool=pool, namespace=lies_in, version=version, promises=promises, others=others)
+    return PlacementLedger(pool=pool, namespace=lies_in, version=version, reservations=reservations, others=others)
 
 
 def write_ledger(api: KubernetesApi, ledger: PlacementLedger) -> PlacementLedger:
@@ -138,9 +138,9 @@ def write_ledger(api: KubernetesApi, ledger: PlacementLedger) -> PlacementLedger
 
 
 def _object(ledger: PlacementLedger, *, of: str) -> Object:
-    """`of`: the namespace whose gangs are in `promises`."""
+    """`of`: the namespace whose gangs are in `reservations`."""
     namespace = ledger.namespace
-    held = {f"{of}.{gang}": each for gang, each in ledger.promises.items()} | dict(ledger.others)
+    held = {f"{of}.{gang}": each for gang, each in ledger.reservations.items()} | dict(ledger.others)
     data = {key.removeprefix(f"{namespace}."): canonical(each).decode() for key, each in sorted(held.items())}
     size = sum(len(gang) + len(text.encode()) for gang, text in data.items())
     if size > MOST_BYTES:
@@ -156,15 +156,15 @@ def _object(ledger: PlacementLedger, *, of: str) -> Object:
 
 def _read(gang: str, text: str, namespace: str, pool: str) -> Reservation:
     try:
-        promise = from_json(Reservation, text)
-        _demand(bool(promise.servers) and all(promise.servers), "servers by name", promise.servers)
-        _demand(all(amount >= 0 for amount in promise.need.values()), "amounts of at least 0", promise.need)
+        reservation = from_json(Reservation, text)
+        _demand(bool(reservation.servers) and all(reservation.servers), "servers by name", reservation.servers)
+        _demand(all(amount >= 0 for amount in reservation.need.values()), "amounts of at least 0", reservation.need)
     except (IntegrityError, RecursionError) as error:
         raise IntegrityError(
             f"{ledger_name(pool)}, key {gang}: {error}; nothing is placed while it stands: `kubectl delete configmap "
             f"{ledger_name(pool)} -n {namespace}`, then the placer writes it anew from the gangs that run"
         ) from error
-    return promise
+    return reservation
 
 
 def _demand(holds: bool, wanted: str, found: object) -> None:
@@ -172,8 +172,8 @@ def _demand(holds: bool, wanted: str, found: object) -> None:
         raise IntegrityError(f"wanted {wanted}, found {json.dumps(found)[:80]}")
 
 
-def _by_server(promise: Reservation) -> dict[str, dict[str, int]]:
-    promised: dict[str, dict[str, int]] = {}
-    for server in (*promise.servers, *promise.leaving):
-        promised[server] = add(promised.get(server, {}), promise.need)
-    return promised
+def _by_server(reservation: Reservation) -> dict[str, dict[str, int]]:
+    reserved: dict[str, dict[str, int]] = {}
+    for server in (*reservation.servers, *reservation.leaving):
+        reserved[server] = add(reserved.get(server, {}), reservation.need)
+    return reserved

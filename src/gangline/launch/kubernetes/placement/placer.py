@@ -22,7 +22,7 @@ from gangline.launch.kubernetes.client.api import (
     Object,
 )
 from gangline.launch.kubernetes.cluster.facts import PLACER_LEASE
-from gangline.launch.kubernetes.placement.cycle_context import CycleContext, Placed, say
+from gangline.launch.kubernetes.placement.cycle_context import CycleContext, PlacementEvent, write_waiting_reason
 from gangline.launch.kubernetes.placement.ledger import read_ledger
 from gangline.launch.kubernetes.placement.queued_gangs import QueuedGangs, UnreadableGang
 from gangline.launch.kubernetes.placement.scheduling_cycle import run_scheduling_cycle
@@ -49,9 +49,9 @@ class Placer:
         self._ledger = ledger
         self._choose = choose
         self._gangs = QueuedGangs(api)
-        self._promised: set[str] = set()
+        self._reserved_pools: set[str] = set()
 
-    def step(self, now: datetime) -> list[Placed]:
+    def step(self, now: datetime) -> list[PlacementEvent]:
         """One pass over all marked gangs of the namespace; waits for nothing.
 
         Raises:
@@ -60,33 +60,39 @@ class Placer:
             IntegrityError: A ledger is damaged; the message says what to do. Gangs of other pools were placed.
         """
         gangs, unreadable = self._gangs.read()
-        placed = [said for each in unreadable if (said := self._tell(each))]
+        events = [said for each in unreadable if (said := self._report_unreadable(each))]
         damaged: IntegrityError | None = None
-        for pool in sorted({gang.wanted.pool for gang in gangs} | self._promised):
+        for pool in sorted({gang.request.pool for gang in gangs} | self._reserved_pools):
             try:
-                placed += self._round(pool, now)
+                events += self._run_pool(pool, now)
             except ApiConflict as error:
                 log.debug("placer_second", pool=pool, why=str(error))
             except IntegrityError as error:
                 damaged = error
         if damaged is not None:
             raise damaged
-        return placed
+        return events
 
-    def _round(self, pool: str, now: datetime) -> list[Placed]:
+    def _run_pool(self, pool: str, now: datetime) -> list[PlacementEvent]:
         ledger = read_ledger(self._api, pool, namespace=self._ledger)  # before the roots: see `ledger`
-        gangs = [gang for gang in self._gangs.read()[0] if gang.wanted.pool == pool]
-        turn = CycleContext(self._api, ledger, holder=self._holder, now=now)
-        run_scheduling_cycle(turn, gangs, self._choose)
-        if turn.ledger.promises:
-            self._promised.add(pool)  # looked at again when its last gang has ended: others may wait for the servers
+        gangs = [gang for gang in self._gangs.read()[0] if gang.request.pool == pool]
+        context = CycleContext(self._api, ledger, holder=self._holder, now=now)
+        run_scheduling_cycle(context, gangs, self._choose)
+        if context.ledger.reservations:
+            self._reserved_pools.add(
+                pool
+            )  # looked at again when its last gang has ended: others may wait for the servers
         else:
-            self._promised.discard(pool)
-        return turn.placed
+            self._reserved_pools.discard(pool)
+        return context.events
 
-    def _tell(self, bad: UnreadableGang) -> Placed | None:
+    def _report_unreadable(self, bad: UnreadableGang) -> PlacementEvent | None:
         name = str(bad.root.object["metadata"]["name"])
-        return Placed(gang=name, what="waits", sentence=bad.why) if say(self._api, bad.root, bad.why) else None
+        return (
+            PlacementEvent(gang=name, kind="waits", sentence=bad.why)
+            if write_waiting_reason(self._api, bad.root, bad.why)
+            else None
+        )
 
 
 def run_placer(
@@ -106,10 +112,10 @@ def run_placer(
     while not stop.wait(seconds):
         now = datetime.now(UTC)
         try:
-            placed = placer.step(now) if hold_lease(api, holder=holder, now=now) else []
-            for each in placed:
-                log.info(f"gang_{each.what}", gang=each.gang, servers=",".join(each.servers), why=each.sentence)
-            seconds = BUSY_SECONDS if any(each.what != "waits" for each in placed) else IDLE_SECONDS
+            events = placer.step(now) if hold_lease(api, holder=holder, now=now) else []
+            for each in events:
+                log.info(f"gang_{each.kind}", gang=each.gang, servers=",".join(each.servers), why=each.sentence)
+            seconds = BUSY_SECONDS if any(each.kind != "waits" for each in events) else IDLE_SECONDS
         except (ApiUnavailable, ApiExpired, ApiRejected, CapacityError, IntegrityError) as error:
             log.warning("placer_trouble", why=str(error))
             seconds = TROUBLE_SECONDS

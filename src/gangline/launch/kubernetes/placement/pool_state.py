@@ -9,9 +9,9 @@ from gangline.launch.kubernetes.objects.labels import GANG
 from gangline.launch.kubernetes.placement.gang_request import GangRequest
 from gangline.launch.kubernetes.placement.ledger import PlacementLedger, Reservation
 from gangline.launch.kubernetes.placement.queued_gangs import read_time
-from gangline.launch.kubernetes.placement.resources import Amounts, add, pod_needs, slots, subtract
+from gangline.launch.kubernetes.placement.resources import Amounts, add, num_fitting, pod_needs, subtract
 from gangline.launch.kubernetes.placement.server_selection import ServerCapacity
-from gangline.launch.kubernetes.placement.servers import NODES, PODS, ServerFacts, refusal, survey
+from gangline.launch.kubernetes.placement.servers import NODES, PODS, ServerFacts, refusal, survey_servers
 from gangline.launch.kubernetes.state.pods import is_over, pods_path
 from gangline.spec.gang.podset import PlacedServer
 
@@ -29,21 +29,23 @@ class PoolState:
     at: datetime
     """When it was read."""
 
-    def rooms(
-        self, wanted: GangRequest, ledger: PlacementLedger, *, refused: Mapping[str, str] | None = None
+    def capacities(
+        self, request: GangRequest, ledger: PlacementLedger, *, refused: Mapping[str, str] | None = None
     ) -> tuple[ServerCapacity, ...]:
-        """How many pods of `wanted` each server takes beside all promises of `ledger`; none where it refused before."""
-        promised = ledger.outstanding(self.bound, counts=self.counts)
-        return tuple(_room(each, wanted, promised.get(each.name, {}), refused or {}) for each in self.servers.values())
+        """Pods of `request` each server takes next to the reservations of `ledger`; 0 on the servers of `refused`."""
+        reserved = ledger.outstanding(self.bound, counts=self.counts)
+        return tuple(
+            _capacity(each, request, reserved.get(each.name, {}), refused or {}) for each in self.servers.values()
+        )
 
     def where(self, name: str) -> PlacedServer:
         """A server that is gone hangs nowhere."""
         found = self.servers.get(name)
         return PlacedServer(name=name, group=found.group, block=found.block) if found else PlacedServer(name=name)
 
-    def counts(self, gang: str, promise: Reservation) -> bool:
+    def counts(self, gang: str, reservation: Reservation) -> bool:
         """Whether a promise of another namespace still holds: its own placer may drop it late, or never."""
-        is_new = not promise.whole and (self.at - read_time(promise.since)).total_seconds() < NEW_SECONDS
+        is_new = not reservation.whole and (self.at - read_time(reservation.since)).total_seconds() < NEW_SECONDS
         return is_new or self.living is None or gang in self.living
 
 
@@ -58,7 +60,7 @@ def read_pool_state(api: KubernetesApi, pool: str, *, at: datetime) -> PoolState
         pods, all_seen = api.items(PODS)[0], True
     except ApiForbidden:  # then only our own are seen; a server that others fill refuses, and is remembered
         pods, all_seen = api.items(pods_path(api))[0], False
-    everyone = survey(nodes, pods)
+    everyone = survey_servers(nodes, pods)
     bound, living = _gangs(pods, {each.node: each.name for each in everyone}, namespace=api.namespace)
     servers = {each.name: each for each in everyone if each.pool == pool}
     return PoolState(servers=servers, bound=bound, living=living if all_seen else None, at=at)
@@ -83,12 +85,14 @@ def _gangs(
     return bound, frozenset(living)
 
 
-def _room(server: ServerFacts, wanted: GangRequest, promised: Amounts, refused: Mapping[str, str]) -> ServerCapacity:
-    never = refusal(server, wanted.selector, wanted.tolerations)
+def _capacity(
+    server: ServerFacts, request: GangRequest, reserved: Amounts, refused: Mapping[str, str]
+) -> ServerCapacity:
+    never = refusal(server, request.selector, request.tolerations)
     why = never or refused.get(server.name, "")
     return ServerCapacity(
         server=server,
-        pods=0 if why else slots(subtract(server.free, promised), wanted.need),
-        pods_empty=0 if never else slots(subtract(server.allocatable, server.standing), wanted.need),
+        pods=0 if why else num_fitting(subtract(server.free, reserved), request.need),
+        pods_empty=0 if never else num_fitting(subtract(server.allocatable, server.permanent), request.need),
         refuses=why,
     )

@@ -9,7 +9,7 @@ from typing import Any
 from gangline.errors import IntegrityError
 from gangline.launch.kubernetes.client.api import KubernetesApi, Object
 from gangline.launch.kubernetes.objects.labels import MANAGED_BY, QUEUED
-from gangline.launch.kubernetes.placement.gang_request import GangRequest, wanted
+from gangline.launch.kubernetes.placement.gang_request import GangRequest, read_gang_request
 from gangline.launch.kubernetes.state.roots import JOB, JOBSET, RUNTIME, TRAINJOB, Root, RootKind
 from gangline.spec.codec import from_json
 
@@ -38,18 +38,18 @@ class Refusal:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueuedGang:
     root: Root
-    wanted: GangRequest
+    request: GangRequest
     queued: datetime
     refusal: Refusal | None = None
 
     @property
     def name(self) -> str:
-        return self.wanted.gang
+        return self.request.gang
 
     @property
-    def turn(self) -> tuple[int, datetime, str]:
+    def queue_key(self) -> tuple[int, datetime, str]:
         """Its place among the gangs of its project: priority, then age."""
-        return -self.wanted.priority, self.queued, self.name
+        return -self.request.priority, self.queued, self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class QueuedGangs:
 
     def __init__(self, api: KubernetesApi) -> None:
         self._api = api
-        self._wanted: dict[str, GangRequest] = {}
+        self._requests: dict[str, GangRequest] = {}
         self._served = {JOB}
         self._reads = 0
 
@@ -74,12 +74,12 @@ class QueuedGangs:
         good, bad = [], []
         for root in self._roots():
             try:
-                good.append(self._marked(root))
+                good.append(self._queued_gang(root))
             except IntegrityError as error:
                 bad.append(UnreadableGang(root, str(error)))
         living = {each.root.uid for each in good}
-        self._wanted = {uid: each for uid, each in self._wanted.items() if uid in living}
-        return sorted(good, key=lambda each: each.turn), bad
+        self._requests = {uid: each for uid, each in self._requests.items() if uid in living}
+        return sorted(good, key=lambda each: each.queue_key), bad
 
     def _roots(self) -> list[Root]:
         if self._reads % READS_A_PROBE == 0:
@@ -98,14 +98,14 @@ class QueuedGangs:
         found = self._api.read(f"/apis/{kind.group_version}") or {}
         return any(each.get("name") == kind.plural for each in found.get("resources") or ())
 
-    def _marked(self, root: Root) -> QueuedGang:
-        if root.uid not in self._wanted:
-            self._wanted[root.uid] = wanted(root.object, self._template(root))
+    def _queued_gang(self, root: Root) -> QueuedGang:
+        if root.uid not in self._requests:
+            self._requests[root.uid] = read_gang_request(root.object, self._template(root))
         marked, made = root.annotations[QUEUED], root.object["metadata"].get("creationTimestamp", "")
         refusal = root.annotations.get(REFUSED)
         return QueuedGang(
             root=root,
-            wanted=self._wanted[root.uid],
+            request=self._requests[root.uid],
             queued=max(read_time(marked), read_time(made)),
             refusal=from_json(Refusal, refusal) if refusal else None,
         )
@@ -157,24 +157,24 @@ class QueueOrder:
 
     def __init__(self, waiting: Iterable[QueuedGang], holding: Iterable[QueuedGang]) -> None:
         """Both of one pool; `holding` are the gangs that have servers."""
-        self._held: Counter[str] = Counter()
+        self._held_devices: Counter[str] = Counter()
         for gang in holding:
             self.charge(gang)
         self._queues: dict[str, deque[QueuedGang]] = {}
-        for gang in sorted(waiting, key=lambda each: each.turn):
-            self._queues.setdefault(gang.wanted.project, deque()).append(gang)
+        for gang in sorted(waiting, key=lambda each: each.queue_key):
+            self._queues.setdefault(gang.request.project, deque()).append(gang)
 
     def charge(self, gang: QueuedGang) -> None:
         """Its project holds this much more."""
-        self._held[gang.wanted.project] += gang.wanted.num_pods * gang.wanted.devices_per_pod
+        self._held_devices[gang.request.project] += gang.request.num_pods * gang.request.devices_per_pod
 
     def __iter__(self) -> Iterator[QueuedGang]:
         while self._queues:
-            project = min(self._queues, key=self._place)
+            project = min(self._queues, key=self._project_key)
             yield self._queues[project].popleft()
             if not self._queues[project]:
                 del self._queues[project]
 
-    def _place(self, project: str) -> tuple[int, int, datetime, str]:
-        priority, queued, name = self._queues[project][0].turn
-        return priority, self._held[project], queued, name
+    def _project_key(self, project: str) -> tuple[int, int, datetime, str]:
+        priority, queued, name = self._queues[project][0].queue_key
+        return priority, self._held_devices[project], queued, name

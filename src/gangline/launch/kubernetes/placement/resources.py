@@ -39,7 +39,7 @@ def parse_quantity(text: str | float) -> Fraction:
 
 
 @lru_cache(maxsize=4096)
-def count(resource: str, text: str | float) -> int:
+def to_scheduler_units(resource: str, text: str | float) -> int:
     """Units of `resource` that the scheduler counts: thousandths of a core for `cpu`, whole ones of all else."""
     value = parse_quantity(text)
     return -((-value * 1000) // 1) if resource == "cpu" else -(-value // 1)
@@ -52,7 +52,7 @@ _BYTES = ("memory", "ephemeral-storage", "hugepages-")
 
 def read_amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:
     """Amounts of a `requests`, `allocatable` or `hard` field."""
-    return {name: count(name, text) for name, text in (quantities or {}).items()}
+    return {name: to_scheduler_units(name, text) for name, text in (quantities or {}).items()}
 
 
 def pod_needs(spec: Object) -> dict[str, int]:
@@ -65,8 +65,8 @@ def pod_needs(spec: Object) -> dict[str, int]:
     for each in spec.get("initContainers", ()):
         if each.get("restartPolicy") == "Always":
             sidecars = add(sidecars, _requests(each))
-        start = most(start, add(sidecars, {} if each.get("restartPolicy") == "Always" else _requests(each)))
-    needs = most(add(stays, sidecars), start)
+        start = maximum(start, add(sidecars, {} if each.get("restartPolicy") == "Always" else _requests(each)))
+    needs = maximum(add(stays, sidecars), start)
     needs |= read_amounts((spec.get("resources") or {}).get("requests"))
     return add(add(needs, read_amounts(spec.get("overhead"))), {"pods": 1})
 
@@ -80,21 +80,17 @@ def subtract(left: Amounts, right: Amounts) -> dict[str, int]:
     return add(left, {name: -amount for name, amount in right.items()})
 
 
-def most(left: Amounts, right: Amounts) -> dict[str, int]:
+def maximum(left: Amounts, right: Amounts) -> dict[str, int]:
     return {name: max(left.get(name, 0), right.get(name, 0)) for name in left.keys() | right.keys()}
 
 
-def times(amounts: Amounts, factor: int) -> dict[str, int]:
-    return {name: amount * factor for name, amount in amounts.items()}
-
-
-def slots(free: Amounts, need: Amounts) -> int:
+def num_fitting(free: Amounts, need: Amounts) -> int:
     """How many pods that each need `need` fit into `free`."""
     asked = {name: amount for name, amount in need.items() if amount > 0}
     return max(0, min((free.get(name, 0) // amount for name, amount in asked.items()), default=0))
 
 
-def lacks(free: Amounts, need: Amounts) -> tuple[str, ...]:
+def missing_resources(free: Amounts, need: Amounts) -> tuple[str, ...]:
     """Names of the resources of which `free` has too little for one pod."""
     return tuple(sorted(name for name, amount in need.items() if amount > max(0, free.get(name, 0))))
 

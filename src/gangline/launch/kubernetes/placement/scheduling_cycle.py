@@ -33,38 +33,40 @@ TURN_SECONDS = 600.0
 NAMED_HOLDERS = 3
 
 
-def run_scheduling_cycle(turn: CycleContext, gangs: Sequence[QueuedGang], choose: ServerSelector) -> None:
-    """Place `gangs`, which are those of the pool of `turn` in their order, read after its ledger.
+def run_scheduling_cycle(context: CycleContext, gangs: Sequence[QueuedGang], choose: ServerSelector) -> None:
+    """Place `gangs`, which are those of the pool of `context` in their order, read after its ledger.
 
     Raises:
         Conflict: Another placer was first: what it did is seen at the next step.
     """
-    _drop_the_gone(turn, gangs)
+    _drop_ended(context, gangs)
     running = [gang for gang in gangs if not gang.root.is_suspended]
-    unsettled = {gang.name for gang in running if _is_unsettled(turn, gang)}
-    pending = _with_pending_pods(turn) if len(unsettled) < len(running) else set()
+    in_transition = {gang.name for gang in running if _is_in_transition(context, gang)}
+    pending = _with_pending_pods(context) if len(in_transition) < len(running) else set()
     for gang in running:
-        if gang.name in unsettled | pending:
-            with _alone(turn, gang):
-                advance_release(turn, gang)
-    _start(turn, gangs, choose)
+        if gang.name in in_transition | pending:
+            with _isolated(context, gang):
+                advance_release(context, gang)
+    _start(context, gangs, choose)
 
 
 @contextmanager
-def _alone(turn: CycleContext, gang: QueuedGang) -> Iterator[None]:
+def _isolated(context: CycleContext, gang: QueuedGang) -> Iterator[None]:
     """What the server refuses to one gang, or finds no room in the ledger, stops no other."""
     try:
         yield
     except ApiConflict:
         raise
     except (ApiRejected, CapacityError) as error:
-        turn.say(gang, str(error))
+        context.set_waiting_reason(gang, str(error))
 
 
-def _drop_the_gone(turn: CycleContext, gangs: Iterable[QueuedGang]) -> None:
+def _drop_ended(context: CycleContext, gangs: Iterable[QueuedGang]) -> None:
     living = {gang.name: gang.root.uid for gang in gangs}
-    gone = [name for name, promise in turn.ledger.promises.items() if living.get(name) != promise.uid]
-    turn.drop([name for name in gone if not any(_may_be_bound(pod) for pod in list_pods(turn.api, name))])
+    gone = [name for name, reservation in context.ledger.reservations.items() if living.get(name) != reservation.uid]
+    context.drop_reservations(
+        [name for name in gone if not any(_may_be_bound(pod) for pod in list_pods(context.api, name))]
+    )
 
 
 def _may_be_bound(pod: Object) -> bool:
@@ -72,72 +74,81 @@ def _may_be_bound(pod: Object) -> bool:
     return is_living(pod) and not is_bound(pod)
 
 
-def _is_unsettled(turn: CycleContext, gang: QueuedGang) -> bool:
-    promise = turn.ledger.promises.get(gang.name)
-    return promise is None or not promise.whole or bool(promise.leaving)
+def _is_in_transition(context: CycleContext, gang: QueuedGang) -> bool:
+    reservation = context.ledger.reservations.get(gang.name)
+    return reservation is None or not reservation.whole or bool(reservation.leaving)
 
 
-def _with_pending_pods(turn: CycleContext) -> set[str]:
+def _with_pending_pods(context: CycleContext) -> set[str]:
     """Replacements of whole gangs wait behind their gates, and gated pods are pending."""
     labels = f"{MANAGED_BY}=gangline"
-    pending = turn.api.items(pods_path(turn.api), labels=labels, fields="status.phase=Pending", bare=True)
+    pending = context.api.items(pods_path(context.api), labels=labels, fields="status.phase=Pending", bare=True)
     return {(pod["metadata"].get("labels") or {}).get(GANG, "") for pod in pending[0]}
 
 
-def _is_due(turn: CycleContext, gang: QueuedGang) -> bool:
-    return gang.refusal is None or turn.age(gang.refusal.until) >= 0
+def _is_due(context: CycleContext, gang: QueuedGang) -> bool:
+    return gang.refusal is None or context.age(gang.refusal.until) >= 0
 
 
-def _start(turn: CycleContext, gangs: Sequence[QueuedGang], choose: ServerSelector) -> None:
-    holds_back = ""
-    holding = [gang for gang in gangs if gang.name in turn.ledger.promises]
-    turns = QueueOrder([gang for gang in gangs if gang.root.is_suspended], holding)
-    for gang in turns:
-        promise = turn.ledger.promises.get(gang.name)
-        with _alone(turn, gang):
-            if promise is not None:
-                _complete(turn, gang, promise)
-            elif holds_back and _is_due(turn, gang):
-                turn.say(gang, f"waits its turn behind {holds_back}, for which servers are kept free")
-            elif _is_due(turn, gang):
-                why = _place(turn, gang, choose)
+def _start(context: CycleContext, gangs: Sequence[QueuedGang], choose: ServerSelector) -> None:
+    blocking_gang = ""
+    holding = [gang for gang in gangs if gang.name in context.ledger.reservations]
+    order = QueueOrder([gang for gang in gangs if gang.root.is_suspended], holding)
+    for gang in order:
+        reservation = context.ledger.reservations.get(gang.name)
+        with _isolated(context, gang):
+            if reservation is not None:
+                _complete(context, gang, reservation)
+            elif blocking_gang and _is_due(context, gang):
+                context.set_waiting_reason(
+                    gang, f"waits its turn behind {blocking_gang}, for which servers are kept free"
+                )
+            elif _is_due(context, gang):
+                why = _place(context, gang, choose)
                 if why is None:
-                    turns.charge(gang)
-                elif not why.never and turn.age(gang.queued.isoformat()) >= TURN_SECONDS:
-                    holds_back = gang.name
+                    order.charge(gang)
+                elif not why.never and context.age(gang.queued.isoformat()) >= TURN_SECONDS:
+                    blocking_gang = gang.name
 
 
-def _complete(turn: CycleContext, gang: QueuedGang, promise: Reservation) -> None:
-    if gang.root.annotations.get(PLACED) != promise.since:
-        _unsuspend(turn, gang, promise)
-    elif not turn.pods(gang).living:
-        turn.drop([gang.name])
+def _complete(context: CycleContext, gang: QueuedGang, reservation: Reservation) -> None:
+    if gang.root.annotations.get(PLACED) != reservation.since:
+        _unsuspend(context, gang, reservation)
+    elif not context.pods(gang).living:
+        context.drop_reservations([gang.name])
 
 
-def _place(turn: CycleContext, gang: QueuedGang, choose: ServerSelector) -> NoPlacement | None:
-    answer = choose(turn.fleet.rooms(gang.wanted, turn.ledger, refused=turn.refused(gang)), gang.wanted)
+def _place(context: CycleContext, gang: QueuedGang, choose: ServerSelector) -> NoPlacement | None:
+    answer = choose(
+        context.pool_state.capacities(gang.request, context.ledger, refused=context.rejecting_servers(gang)),
+        gang.request,
+    )
     if isinstance(answer, NoPlacement):
-        turn.say(gang, answer.sentence + _holders(turn))
+        context.set_waiting_reason(gang, answer.sentence + _holders(context))
         return answer
     servers = tuple(server.name for server in answer.servers)
-    _unsuspend(turn, gang, turn.promise(gang, servers, since=turn.now.isoformat()))
+    _unsuspend(context, gang, context.reserve(gang, servers, since=context.now.isoformat()))
     return None
 
 
-def _unsuspend(turn: CycleContext, gang: QueuedGang, promise: Reservation) -> None:
-    notes = {SERVERS: ",".join(promise.servers), PLACED: promise.since, WAITS: None}
-    turn.unsuspend(gang, notes)
-    turn.tell(gang, "promised", promise.servers)
+def _unsuspend(context: CycleContext, gang: QueuedGang, reservation: Reservation) -> None:
+    notes = {SERVERS: ",".join(reservation.servers), PLACED: reservation.since, WAITS: None}
+    context.unsuspend(gang, notes)
+    context.add_event(gang, "promised", reservation.servers)
 
 
-def _holders(turn: CycleContext) -> str:
+def _holders(context: CycleContext) -> str:
     """Who holds most servers of the pool, largest first; of other namespaces their number alone."""
-    held = {name: len(set(promise.servers)) for name, promise in turn.ledger.promises.items()}
+    held = {name: len(set(reservation.servers)) for name, reservation in context.ledger.reservations.items()}
     largest = sorted(held, key=lambda name: (-held[name], name))[:NAMED_HOLDERS]
     told = [f"{name} holds {_servers(held[name])}" for name in largest]
-    others = [promise for gang, promise in turn.ledger.others.items() if turn.fleet.counts(gang, promise)]
+    others = [
+        reservation
+        for gang, reservation in context.ledger.others.items()
+        if context.pool_state.counts(gang, reservation)
+    ]
     if others:
-        number = len({server for promise in others for server in promise.servers})
+        number = len({server for reservation in others for server in reservation.servers})
         told.append(f"{_servers(number)} promised to other namespaces")
     return f"; {', '.join(told)}" if told else ""
 

@@ -46,76 +46,78 @@ ServerSelector = Callable[[Sequence[ServerCapacity], GangRequest], Placement | N
 class _Group:
     block: str
     name: str
-    rooms: tuple[ServerCapacity, ...]
+    capacities: tuple[ServerCapacity, ...]
     pods: int
     """Whole tiles only."""
 
 
-def select_servers(rooms: Sequence[ServerCapacity], wanted: GangRequest) -> Placement | NoPlacement:
-    """Servers for `wanted` in node-rank order, or why there are none."""
-    if wanted.servers:
-        return _as_asked(rooms, wanted)
-    chosen = _fewest(_groups(rooms, wanted.tile), wanted.num_pods)
-    return _placement(_fill(chosen, wanted), wanted) if chosen else why_not(rooms, wanted)
+def select_servers(capacities: Sequence[ServerCapacity], request: GangRequest) -> Placement | NoPlacement:
+    """Servers for `request` in node-rank order, or why there are none."""
+    if request.servers:
+        return _as_asked(capacities, request)
+    chosen = _fewest(_groups(capacities, request.tile), request.num_pods)
+    return _placement(_fill(chosen, request), request) if chosen else explain_no_placement(capacities, request)
 
 
-def select_replacement(rooms: Iterable[ServerCapacity], lost: PlacedServer) -> PlacedServer | None:
+def select_replacement(capacities: Iterable[ServerCapacity], lost: PlacedServer) -> PlacedServer | None:
     """Where the pod of `lost` goes: back, else to its group, else to its block, else anywhere; None: nowhere."""
 
-    def distance(room: ServerCapacity) -> tuple[bool, bool, bool, tuple[object, ...]]:
-        each = room.server
-        return each.name != lost.name, each.group != lost.group, each.block != lost.block, natural(each.name)
+    def distance(capacity: ServerCapacity) -> tuple[bool, bool, bool, tuple[object, ...]]:
+        each = capacity.server
+        return each.name != lost.name, each.group != lost.group, each.block != lost.block, natural_sort_key(each.name)
 
-    found = min((room for room in rooms if room.pods > 0), key=distance, default=None)
+    found = min((capacity for capacity in capacities if capacity.pods > 0), key=distance, default=None)
     return _server(found) if found else None
 
 
-def why_not(rooms: Sequence[ServerCapacity], wanted: GangRequest) -> NoPlacement:
+def explain_no_placement(capacities: Sequence[ServerCapacity], request: GangRequest) -> NoPlacement:
     """What is missing, as a part of a sentence."""
-    fits = sum(group.pods for group in _groups(rooms, wanted.tile))
-    empty = sum(room.pods_empty // wanted.tile * wanted.tile for room in rooms)
-    never = sum(room.pods_empty for room in rooms) < wanted.num_pods
-    asks = f"{wanted.num_pods} pods of {need_text(wanted)}"
-    of_pool = f" of pool {wanted.pool}" if wanted.pool else ""
+    fits = sum(group.pods for group in _groups(capacities, request.tile))
+    empty = sum(capacity.pods_empty // request.tile * request.tile for capacity in capacities)
+    never = sum(capacity.pods_empty for capacity in capacities) < request.num_pods
+    asks = f"{request.num_pods} pods of {need_text(request)}"
+    of_pool = f" of pool {request.pool}" if request.pool else ""
     if never:
         sentence = f"{asks} never fit: {_count(empty, 'pod')} would, were all servers{of_pool} empty"
         return NoPlacement(sentence=sentence, fits=fits, never=True)
-    there = f"{_count(len(rooms), 'server')}{of_pool}"
-    return NoPlacement(sentence=f"{asks} need room: {fits} fit now on {there}{_refusing(rooms)}", fits=fits)
+    there = f"{_count(len(capacities), 'server')}{of_pool}"
+    return NoPlacement(sentence=f"{asks} need room: {fits} fit now on {there}{_refusing(capacities)}", fits=fits)
 
 
-def need_text(wanted: GangRequest) -> str:
+def need_text(request: GangRequest) -> str:
     """`8 nvidia.com/gpu, 64 cpu, 512 GB memory`: devices first."""
-    order = sorted((name for name in wanted.need if name != "pods"), key=lambda name: ("/" not in name, name))
-    return ", ".join(as_text(name, wanted.need[name]) for name in order if wanted.need[name]) or "any size"
+    order = sorted((name for name in request.need if name != "pods"), key=lambda name: ("/" not in name, name))
+    return ", ".join(as_text(name, request.need[name]) for name in order if request.need[name]) or "any size"
 
 
 @lru_cache(maxsize=65_536)
-def natural(name: str) -> tuple[object, ...]:
+def natural_sort_key(name: str) -> tuple[object, ...]:
     """Sorts `a-2` before `a-10`."""
     return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name))
 
 
-def _as_asked(rooms: Sequence[ServerCapacity], wanted: GangRequest) -> Placement | NoPlacement:
-    by_name = {room.server.name: room for room in rooms}
-    for name in dict.fromkeys(wanted.servers):
-        number, room = wanted.servers.count(name), by_name.get(name)
-        if room is None:
+def _as_asked(capacities: Sequence[ServerCapacity], request: GangRequest) -> Placement | NoPlacement:
+    by_name = {capacity.server.name: capacity for capacity in capacities}
+    for name in dict.fromkeys(request.servers):
+        number, capacity = request.servers.count(name), by_name.get(name)
+        if capacity is None:
             return NoPlacement(sentence=f"its plan names server {name}, which is not there", fits=0)
-        if room.pods < number:
-            reason = room.refuses or f"has room for {room.pods} of {number} pods of {need_text(wanted)}"
+        if capacity.pods < number:
+            reason = capacity.refuses or f"has room for {capacity.pods} of {number} pods of {need_text(request)}"
             return NoPlacement(sentence=f"its plan names server {name}, which {reason}", fits=0)
-    return _placement([by_name[name] for name in wanted.servers], wanted)
+    return _placement([by_name[name] for name in request.servers], request)
 
 
-def _groups(rooms: Iterable[ServerCapacity], tile: int) -> list[_Group]:
-    def place(room: ServerCapacity) -> tuple[tuple[object, ...], tuple[object, ...]]:
-        return natural(room.server.block), natural(room.server.group)
+def _groups(capacities: Iterable[ServerCapacity], tile: int) -> list[_Group]:
+    def place(capacity: ServerCapacity) -> tuple[tuple[object, ...], tuple[object, ...]]:
+        return natural_sort_key(capacity.server.block), natural_sort_key(capacity.server.group)
 
     groups = []
-    for _, members in groupby(sorted(rooms, key=lambda room: (*place(room), natural(room.server.name))), key=place):
+    for _, members in groupby(
+        sorted(capacities, key=lambda capacity: (*place(capacity), natural_sort_key(capacity.server.name))), key=place
+    ):
         here = tuple(members)
-        pods = sum(room.pods for room in here) // tile * tile
+        pods = sum(capacity.pods for capacity in here) // tile * tile
         groups.append(_Group(here[0].server.block, here[0].server.group, here, pods))
     return groups
 
@@ -173,34 +175,34 @@ def _tightened(
         chosen[chosen.index(old)] = new
 
 
-def _fill(groups: Iterable[_Group], wanted: GangRequest) -> list[ServerCapacity]:
-    """One room a pod; of a group the servers with most room are taken, so that pods stay together."""
-    rooms: list[ServerCapacity] = []
+def _fill(groups: Iterable[_Group], request: GangRequest) -> list[ServerCapacity]:
+    """One entry per pod; of a group the servers with most room are taken, so that pods stay together."""
+    capacities: list[ServerCapacity] = []
     for group in groups:
-        left = min(group.pods, wanted.num_pods - len(rooms))
+        left = min(group.pods, request.num_pods - len(capacities))
         here: list[ServerCapacity] = []
-        for room in sorted(group.rooms, key=lambda each: (-each.pods, natural(each.server.name))):
-            here += [room] * min(room.pods, left - len(here))
-        rooms += sorted(here, key=lambda each: natural(each.server.name))
-    return rooms
+        for capacity in sorted(group.capacities, key=lambda each: (-each.pods, natural_sort_key(each.server.name))):
+            here += [capacity] * min(capacity.pods, left - len(here))
+        capacities += sorted(here, key=lambda each: natural_sort_key(each.server.name))
+    return capacities
 
 
-def _placement(rooms: Sequence[ServerCapacity], wanted: GangRequest) -> Placement:
-    relied = {label: None for room in rooms for label in room.server.relied}
+def _placement(capacities: Sequence[ServerCapacity], request: GangRequest) -> Placement:
+    source_labels = {label: None for capacity in capacities for label in capacity.server.source_labels}
     return Placement(
-        servers=tuple(_server(room) for room in rooms),
-        devices_per_server=wanted.devices_per_pod,
-        tile=wanted.tile,
-        labels=tuple(relied),
+        servers=tuple(_server(capacity) for capacity in capacities),
+        devices_per_server=request.devices_per_pod,
+        tile=request.tile,
+        labels=tuple(source_labels),
     )
 
 
-def _server(room: ServerCapacity) -> PlacedServer:
-    return PlacedServer(name=room.server.name, group=room.server.group, block=room.server.block)
+def _server(capacity: ServerCapacity) -> PlacedServer:
+    return PlacedServer(name=capacity.server.name, group=capacity.server.group, block=capacity.server.block)
 
 
-def _refusing(rooms: Sequence[ServerCapacity]) -> str:
-    named = [f"{room.server.name} {room.refuses}" for room in rooms if room.refuses]
+def _refusing(capacities: Sequence[ServerCapacity]) -> str:
+    named = [f"{capacity.server.name} {capacity.refuses}" for capacity in capacities if capacity.refuses]
     more = f" and {len(named) - 3} more take none" if len(named) > 3 else ""
     return f"; {', '.join(named[:3])}{more}" if named else ""
 

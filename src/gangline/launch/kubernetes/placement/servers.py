@@ -26,18 +26,18 @@ class ServerFacts:
     """Name of its node object."""
     group: str = ""
     block: str = ""
-    relied: tuple[str, ...] = ()
+    source_labels: tuple[str, ...] = ()
     """Labels that group and block were read from."""
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Mapping[str, Any], ...] = ()
     allocatable: Amounts = field(default_factory=dict)
     free: Amounts = field(default_factory=dict)
     """Allocatable, less the requests of all pods bound there."""
-    standing: Amounts = field(default_factory=dict)
+    permanent: Amounts = field(default_factory=dict)
     """Requests of the pods that no job made: they will not go away by themselves."""
-    why_not: str = ""
+    unusable_reason: str = ""
     """Why nothing at all can be placed there; empty: something can."""
-    pods_known: bool = True
+    are_pods_known: bool = True
     """False: this account may not list everybody's pods, `free` is all that is allocatable."""
 
     @property
@@ -56,17 +56,24 @@ def read_servers(api: KubernetesApi) -> tuple[ServerFacts, ...]:
     try:
         pods = api.items(PODS, fields="status.phase!=Succeeded,status.phase!=Failed")[0]
     except ApiForbidden:
-        return survey(nodes, None)
-    return survey(nodes, pods)
+        return survey_servers(nodes, None)
+    return survey_servers(nodes, pods)
 
 
-def survey(nodes: Sequence[Object], pods: Iterable[Object] | None) -> tuple[ServerFacts, ...]:
+def survey_servers(nodes: Sequence[Object], pods: Iterable[Object] | None) -> tuple[ServerFacts, ...]:
     """Servers of these nodes beside these pods; None: nobody may see the pods."""
-    requested, standing = _requests(pods or ())
-    locations = locate(_site(node) for node in nodes)
-    doubles = _doubles(nodes)
+    requested, permanent = _requests(pods or ())
+    locations = locate(_node_labels(node) for node in nodes)
+    duplicate_hosts = _duplicate_hosts(nodes)
     servers = [
-        _server(node, locations[node["metadata"]["name"]], requested, standing, doubles, known=pods is not None)
+        _server(
+            node,
+            locations[node["metadata"]["name"]],
+            requested,
+            permanent,
+            duplicate_hosts,
+            are_pods_known=pods is not None,
+        )
         for node in nodes
     ]
     return tuple(sorted(servers, key=lambda each: (each.name, each.node)))
@@ -74,14 +81,14 @@ def survey(nodes: Sequence[Object], pods: Iterable[Object] | None) -> tuple[Serv
 
 def refusal(server: ServerFacts, selector: Mapping[str, str], tolerations: Iterable[Mapping[str, Any]]) -> str:
     """Why this server takes no pod with `selector` and `tolerations`, whatever it asks; empty: it may."""
-    if server.why_not:
-        return server.why_not
+    if server.unusable_reason:
+        return server.unusable_reason
     for key, value in selector.items():
         if server.labels.get(key) != value:
             return f"lacks the label {key}={value}"
     tolerated = list(tolerations)
     for taint in server.taints:
-        if taint.get("effect") != "PreferNoSchedule" and not any(_bears(each, taint) for each in tolerated):
+        if taint.get("effect") != "PreferNoSchedule" and not any(_tolerates(each, taint) for each in tolerated):
             return f"has the taint {taint.get('key')}"
     return ""
 
@@ -90,10 +97,10 @@ def _server(
     node: Object,
     location: Location,
     requested: Mapping[str, Amounts],
-    standing: Mapping[str, Amounts],
-    doubles: frozenset[str],
+    permanent: Mapping[str, Amounts],
+    duplicate_hosts: frozenset[str],
     *,
-    known: bool,
+    are_pods_known: bool,
 ) -> ServerFacts:
     name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
     spec, allocatable = node.get("spec") or {}, read_amounts((node.get("status") or {}).get("allocatable"))
@@ -103,31 +110,31 @@ def _server(
         node=name,
         group=location.group,
         block=location.block,
-        relied=location.relied,
+        source_labels=location.source_labels,
         labels=labels,
         taints=tuple(spec.get("taints") or ()),
         allocatable=allocatable,
         free=subtract(allocatable, requested.get(name, {})),
-        standing=standing.get(name, {}),
-        why_not=_why_not(spec, host, doubles),
-        pods_known=known,
+        permanent=permanent.get(name, {}),
+        unusable_reason=_why_not(spec, host, duplicate_hosts),
+        are_pods_known=are_pods_known,
     )
 
 
-def _why_not(spec: Object, host: str, doubles: frozenset[str]) -> str:
+def _why_not(spec: Object, host: str, duplicate_hosts: frozenset[str]) -> str:
     if spec.get("unschedulable"):
         return "is cordoned"
     if not host:
         return f"lacks the label {HOSTNAME}, by which pods are bound"
-    return f"shares its host name label {host} with another node" if host in doubles else ""
+    return f"shares its host name label {host} with another node" if host in duplicate_hosts else ""
 
 
-def _doubles(nodes: Iterable[Object]) -> frozenset[str]:
+def _duplicate_hosts(nodes: Iterable[Object]) -> frozenset[str]:
     hosts = Counter((node["metadata"].get("labels") or {}).get(HOSTNAME) for node in nodes)
     return frozenset(host for host, number in hosts.items() if host and number > 1)
 
 
-def _site(node: Object) -> NodeLabels:
+def _node_labels(node: Object) -> NodeLabels:
     metadata = node["metadata"]
     leaves = (metadata.get("annotations") or {}).get(LEAVES, "")
     return NodeLabels(
@@ -140,25 +147,25 @@ def _site(node: Object) -> NodeLabels:
 def _requests(pods: Iterable[Object]) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
     """Requests by node name: of all pods, and of those that no job made."""
     requested: dict[str, dict[str, int]] = {}
-    standing: dict[str, dict[str, int]] = {}
+    permanent: dict[str, dict[str, int]] = {}
     for pod in pods:
         node = (pod.get("spec") or {}).get("nodeName")
         if not node or is_over(pod):
             continue
         needs = pod_needs(pod["spec"])
         requested[node] = add(requested.get(node, {}), needs)
-        if not _passes(pod):
-            standing[node] = add(standing.get(node, {}), needs)
-    return requested, standing
+        if not _will_end(pod):
+            permanent[node] = add(permanent.get(node, {}), needs)
+    return requested, permanent
 
 
-def _passes(pod: Object) -> bool:
+def _will_end(pod: Object) -> bool:
     metadata = pod["metadata"]
     owners = {owner.get("kind") for owner in metadata.get("ownerReferences") or ()}
     return "Job" in owners or GANG in (metadata.get("labels") or {})
 
 
-def _bears(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
     """Kubernetes' own rule: no effect matches all effects, no key with Exists all keys."""
     if toleration.get("effect") not in (None, "", taint.get("effect")):
         return False

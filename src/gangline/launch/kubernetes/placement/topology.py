@@ -38,17 +38,17 @@ class NodeLabels:
 class Location:
     group: str = ""
     block: str = ""
-    relied: tuple[str, ...] = ()
+    source_labels: tuple[str, ...] = ()
     """Labels it was read from."""
 
 
-def locate(sites: Iterable[NodeLabels]) -> dict[str, Location]:
+def locate(nodes_labels: Iterable[NodeLabels]) -> dict[str, Location]:
     """Location of each node, by node name.
 
     Raises:
         ConfigError: One group label stands for two sets of leaves: the map is wrong, or labels one leaf of several.
     """
-    nodes = list(sites)
+    nodes = list(nodes_labels)
     family = next((each for each in FAMILIES if any(each[0] in node.labels for node in nodes)), None)
     if family is None:
         return {node.node: Location() for node in nodes}
@@ -58,8 +58,8 @@ def locate(sites: Iterable[NodeLabels]) -> dict[str, Location]:
 
 def _location(node: NodeLabels, family: tuple[str, str], folded: Mapping[str, str]) -> Location:
     group, block = (node.labels.get(label, "") for label in family)
-    relied = tuple(label for label in family if label in node.labels)
-    return Location(group=folded.get(group, group), block=block, relied=relied)
+    source_labels = tuple(label for label in family if label in node.labels)
+    return Location(group=folded.get(group, group), block=block, source_labels=source_labels)
 
 
 def _fold(nodes: list[NodeLabels], label: str) -> dict[str, str]:
