@@ -3,8 +3,8 @@
 from typing import get_args
 
 from gangline.spec.forecast import PARTS
-from gangline.spec.measurements import LEDGER_CAUSES, PHASES
-from gangline.spec.record import STAGES, Answer, StageState, Verdict
+from gangline.spec.measurements import LEDGER_CAUSES, PHASES, Answer
+from gangline.spec.record import STAGES, StageState, Verdict
 
 STATISTICS = ("minimum", "median", "maximum")
 """Of many ranks."""
