@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 from tests import proofs as proof
+from tools.api_page import api_page
+from tools.commands_page import commands_page
 from typer.core import TyperGroup
 from typer.main import get_command
 
 from gangline import train
 from gangline.cli.main import app
-from gangline.cli.reference import commands_page
 from gangline.integrations.reference import python_page
-from gangline.serve.reference import api_page
 from gangline.spec.config.load import load_line
 from gangline.spec.strategies import STRATEGIES
 
