@@ -16,6 +16,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 """Rule to its options and their defaults."""
 _DEFAULT = "adamw"
+ADAMW_MOMENT_BYTES = 8
+"""Of a parameter: two moments in float32."""
 
 
 def read_optimizer(table: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -29,6 +31,17 @@ def read_optimizer(table: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     given = table.get(GROUP, {})
     rule = given.get("rule", _DEFAULT)
     return rule, {name: _as(default, given.get(name, default)) for name, default in OPTIONS[rule].items()}
+
+
+def moment_bytes(table: dict[str, Any]) -> int:
+    """Bytes that the optimizer of `table` keeps for each parameter: those of AdamW for a table that `read_optimizer`
+    refuses, which is meant for the task's own `build_optimizer`."""
+    if any(optimizer_problems(table)):
+        return ADAMW_MOMENT_BYTES
+    rule, options = read_optimizer(table)
+    if rule == "sgd":
+        return 4 if options["momentum"] else 0
+    return ADAMW_MOMENT_BYTES
 
 
 def optimizer_problems(table: dict[str, Any]) -> Iterator[ConfigProblem]:
