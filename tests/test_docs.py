@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 from tests import proofs as proof
+from tools.api_page import api_page
+from tools.commands_page import commands_page
+from tools.metrics_page import metrics_page
+from tools.python_page import python_page
 from typer.core import TyperGroup
 from typer.main import get_command
 
 from gangline import train
 from gangline.cli.main import app
-from gangline.cli.reference import commands_page
-from gangline.integrations.reference import python_page
-from gangline.serve.reference import api_page
+from gangline.metrics.catalogue import CATALOGUE
 from gangline.spec.config.load import load_line
 from gangline.spec.strategies import STRATEGIES
 
@@ -37,18 +39,25 @@ def test_the_site_builds_with_every_link_checked(tmp_path):
 
 
 def test_the_page_of_the_api_is_current():
-    assert (ROOT / "docs/reference/api.md").read_text("utf-8") == api_page(), "make schemas writes it anew"
+    assert (ROOT / "docs/reference/api.md").read_text("utf-8") == api_page(), "make schemas rewrites it"
 
 
 def test_the_page_of_python_is_current_and_has_every_public_name():
     page = (ROOT / "docs/reference/python.md").read_text("utf-8")
-    assert page == python_page(), "make schemas writes it anew"
+    assert page == python_page(), "make schemas rewrites it"
     for name in train.__all__:
         assert f"`gangline.train.{name}`" in page
 
 
 def test_the_page_of_commands_is_current():
-    assert (ROOT / "docs/reference/commands.md").read_text("utf-8") == commands_page(), "make schemas writes it anew"
+    assert (ROOT / "docs/reference/commands.md").read_text("utf-8") == commands_page(), "make schemas rewrites it"
+
+
+def test_the_page_of_metrics_is_current_and_has_every_series_once():
+    page = (ROOT / "docs/reference/metrics.md").read_text("utf-8")
+    assert page == metrics_page(), "make schemas rewrites it"
+    for name in CATALOGUE:
+        assert page.count(f"| `{name}` |") == 1
 
 
 def test_every_strategy_that_a_plan_may_name_is_proved_and_the_table_is_current():

@@ -42,6 +42,12 @@ def test_docstring_tree_lists_every_class_with_its_code_and_retry_class():
         assert cls.retry in words
 
 
+def test_every_class_has_a_code_of_its_own():
+    classes = [cls for cls in every_class() if cls is not errors.GanglineError]
+    assert len({cls.exit_code for cls in classes}) == len(classes)
+    assert [errors.error_for(cls.exit_code) for cls in classes] == classes
+
+
 def test_code_of_a_program_is_a_training_error():
     assert errors.error_for(7) is errors.TrainingError
     assert errors.error_for(40) is errors.StorageError

@@ -9,7 +9,7 @@
     │   ├── OutOfMemoryError   32   changed  once more with half the micro-batch, if that is "auto"
     │   ├── NoProgressError    33   same     the watchdog saw no step: new generation
     │   └── LostPeerError      34   same     another rank died first: new generation
-    ├── BuildError         30   never    the environment or image did not build
+    ├── BuildError         35   never    an environment, image or layer did not build
     ├── StorageError       40   same     backoff and one total deadline, idempotent calls only
     ├── IntegrityError     50   never    a digest, signature or policy refused
     ├── GateError          60   never    a gate, drill or comparison said no: a person decides
@@ -54,10 +54,6 @@ class TrainingError(GanglineError):
     exit_code = 30
 
 
-class BuildError(GanglineError):
-    exit_code = 30
-
-
 class NonFiniteError(TrainingError):
     exit_code = 31
 
@@ -75,6 +71,10 @@ class NoProgressError(TrainingError):
 class LostPeerError(TrainingError):
     exit_code = 34
     retry = "same"
+
+
+class BuildError(GanglineError):
+    exit_code = 35
 
 
 class StorageError(GanglineError):
@@ -103,7 +103,7 @@ _BY_CODE: dict[int, type[GanglineError]] = {
     cls.exit_code: cls
     for cls in (
         UsageError, ConfigError, CapacityError, TrainingError, NonFiniteError, OutOfMemoryError, NoProgressError,
-        LostPeerError, StorageError, IntegrityError, GateError, CancelledError, StillRunning,
+        LostPeerError, BuildError, StorageError, IntegrityError, GateError, CancelledError, StillRunning,
     )
 }  # fmt: skip
 

@@ -87,7 +87,7 @@ def test_no_driver_goes_on_with_a_record_that_somebody_rewrote(trained, what):
 
 def _fill(record: Record) -> Record:
     """With something to take away."""
-    from gangline.spec.record import Drill
+    from gangline.spec.measurements import Drill
 
     drill = Drill(name="kill-rank", row="T1", result="held")
     return replace(record, drills=(drill,))

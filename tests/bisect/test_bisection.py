@@ -145,9 +145,9 @@ def test_a_merge_counts_as_one_commit_and_the_way_into_it_is_told(past):
 
 def test_state_is_json_that_its_schema_describes(past):
     from jsonschema import Draft202012Validator
+    from tools.json_schemas import schema_of
 
     from gangline.spec.bisect import BisectState
-    from gangline.spec.documents.schema import schema_of
 
     desk, shas = past
     state = begin(desk, shas).state

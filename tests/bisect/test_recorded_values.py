@@ -15,7 +15,7 @@ from gangline.bisect.recorded_values import (
     values_of,
 )
 from gangline.line.results.loss_curve import thin
-from gangline.spec.record import Drill
+from gangline.spec.measurements import Drill
 from gangline.storage.open import open_store
 
 BASE = records.passed()

@@ -1,7 +1,7 @@
 """The table of all drills: what was promised, what was seen, and why a drill is missing."""
 
 from gangline.drill.summary_table import SkippedDrill, drill_table
-from gangline.spec.record import Drill
+from gangline.spec.measurements import Drill
 
 HELD = Drill(
     name="kill-rank", row="T1", result="held", seen="rank 1 ended by signal 9", detect_seconds=0.12,

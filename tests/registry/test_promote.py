@@ -14,7 +14,8 @@ from gangline.registry.versions import Alias, Version, read_alias, read_version
 from gangline.signing import keys
 from gangline.spec.config.line import PublishTable
 from gangline.spec.config.site import SignTable, Site
-from gangline.spec.record import Drill, Record
+from gangline.spec.measurements import Drill
+from gangline.spec.record import Record
 
 
 def point(desk, version=1, alias="production", **arguments):

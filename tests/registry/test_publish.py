@@ -17,8 +17,9 @@ from gangline.registry.publish import Published
 from gangline.registry.publish_rules import NotPublished
 from gangline.registry.versions import Version, list_versions, read_version, version_digest
 from gangline.spec.config.line import PublishTable
+from gangline.spec.measurements import Drill
 from gangline.spec.plan import DataSource, Plan
-from gangline.spec.record import Drill, Gate
+from gangline.spec.record import Gate
 from gangline.spec.run_flags import UNDER_WAY
 from gangline.storage.objects.blobs import get_blob, put_blob
 from gangline.storage.objects.protocol import list_all

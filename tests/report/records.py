@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from gangline.spec.forecast import Forecast, Term
-from gangline.spec.measurements import Band, Curve, CurvePoint, Ledger, Metric, RankRow, Samples, Training
+from gangline.spec.measurements import Band, Curve, CurvePoint, Drill, Ledger, Metric, Proof, RankRow, Samples, Training
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate
 from gangline.spec.record import (
@@ -13,14 +13,12 @@ from gangline.spec.record import (
     Artifact,
     Base,
     CommitInfo,
-    Drill,
     Driver,
     Event,
     GangInfo,
     Gate,
     Inputs,
     PlanInfo,
-    Proof,
     Record,
     RunInfo,
     StageInfo,

@@ -3,8 +3,9 @@
 import json
 from pathlib import Path
 
+from tools.openapi import main, openapi_text
+
 from gangline.serve.app import openapi_document
-from gangline.serve.schema import main, openapi_text
 from gangline.serve.web.permissions import RULES
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "schemas" / "openapi.json"

@@ -16,7 +16,8 @@ from gangline.line.results.unreported_metrics import reported_no_steps
 from gangline.line.run.cancel import cancel_run
 from gangline.line.stages.run_line import run_line
 from gangline.spec.config.line import Line
-from gangline.spec.record import Drill, Record, StageInfo
+from gangline.spec.measurements import Drill
+from gangline.spec.record import Record, StageInfo
 from gangline.storage.objects.protocol import ObjectStore
 
 

@@ -7,8 +7,8 @@ from gangline.drill.catalogue import DrillKind
 from gangline.drill.history import Aftermath, Injection
 from gangline.drill.promises import PROMISES, nothing_more, store_promises
 from gangline.drill.sample_counts import SampleCounts
-from gangline.spec.measurements import Ledger
-from gangline.spec.record import Drill, Record
+from gangline.spec.measurements import Drill, Ledger
+from gangline.spec.record import Record
 
 _LOST_TO = ("restart", "redone", "stalled", "resume", "rendezvous", "build", "start")
 

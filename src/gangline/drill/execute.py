@@ -23,8 +23,9 @@ from gangline.line.request.trust import checkpoint_owner
 from gangline.signing.keys import signing_key, trusted_keys
 from gangline.signing.record_seal import Sealer
 from gangline.spec.config.site import Site
+from gangline.spec.measurements import Drill
 from gangline.spec.plan import Plan
-from gangline.spec.record import Drill, Record
+from gangline.spec.record import Record
 from gangline.spec.run_flags import UNDER_WAY
 from gangline.storage import site_paths
 from gangline.storage.objects.blobs import get_blob

@@ -15,7 +15,8 @@ from gangline.drill.target import DrillRequest
 from gangline.errors import ConfigError, UsageError
 from gangline.line.record import runs
 from gangline.spec.config.site import Site
-from gangline.spec.record import Drill, Record
+from gangline.spec.measurements import Drill
+from gangline.spec.record import Record
 from gangline.storage import site_paths
 
 EXIT_CODES: dict[Literal["held", "held_late", "broken", "not_struck"], int] = {

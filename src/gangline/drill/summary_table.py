@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gangline.drill.catalogue import DRILLS
-from gangline.spec.record import Drill
+from gangline.spec.measurements import Drill
 
 _HEAD = ("drill", "row", "promised", "seen", "detect", "recover", "verdict")
 _FIXED = (11, 3, 0, 0, 7, 7, 10)

@@ -3,7 +3,7 @@
     python -m gangline.measure.inspect [--task module:Class] [--options JSON] [--schedule module:function]
 
     {"torch": "2.15.0", "nccl": null, "cores": 2, "memory_bytes": ..., "devices": [{"kind", "name", "memory_bytes",
-     "count", "has_bf16"}], "parameters": ..., "parameter_bytes": ..., "largest_block_parameters": ...,
+     "count", "has_bf16"}], "parameters": ..., "largest_block_parameters": ...,
      "blocks": ..., "tensor_cuts": ..., "experts": ..., "traces": [...], "untraced": "why there are none"}
 
 The task is imported from the current folder and its model built on the meta device, so that even a huge one costs
@@ -128,9 +128,9 @@ def model(name: str, options: dict[str, Any], names: Sequence[str] = ()) -> dict
         "parameters": sum(each.numel() for each in parameters),
         "tensors": len(parameters),
         "shapes": _shapes(parameters),
-        "parameter_bytes": sum(each.numel() * each.element_size() for each in parameters),
         "largest_block_parameters": max(blocks, default=None),
         "blocks": len(blocks),
+        "builds_optimizer": hasattr(task, "build_optimizer"),
         "tensor_cuts": common_degree(built, hints_of(task)),
         "experts": common_experts(built, hints_of(task)),
         "obstacles": ({"pp": unstaged} if unstaged else {}) | obstacles(built, hints_of(task)),

@@ -11,8 +11,8 @@ from gangline.metrics.labels import MAX_RANKS, STAGE_STATES, gate_label
 from gangline.metrics.record_values import Price, cost_of, gpu_seconds, made_at
 from gangline.metrics.series_store import SeriesStore
 from gangline.spec.forecast import Forecast
-from gangline.spec.measurements import PHASES, Metric, RankRow
-from gangline.spec.record import Answer, PlanInfo, Record
+from gangline.spec.measurements import PHASES, Answer, Metric, RankRow
+from gangline.spec.record import PlanInfo, Record
 
 WINDOW_STEPS = 50
 

@@ -3,8 +3,8 @@
 from typing import get_args
 
 from gangline.spec.forecast import PARTS
-from gangline.spec.measurements import LEDGER_CAUSES, PHASES
-from gangline.spec.record import STAGES, Answer, StageState, Verdict
+from gangline.spec.measurements import LEDGER_CAUSES, PHASES, Answer
+from gangline.spec.record import STAGES, StageState, Verdict
 
 STATISTICS = ("minimum", "median", "maximum")
 """Of many ranks."""
@@ -19,7 +19,7 @@ ANSWERS = get_args(Answer)
 GATES = ("budget", "base", "reproducible", "quality", "parity", "other")
 """The part of a gate's name before its colon."""
 EXITS = (
-    "1", "2", "10", "20", "30", "31", "32", "33", "34", "40", "50", "60", "70", "75", "137", "143", "other",
+    "1", "2", "10", "20", "30", "31", "32", "33", "34", "35", "40", "50", "60", "70", "75", "137", "143", "other",
 )  # fmt: skip
 """Every code of `errors`, and death by signal."""
 EVENTS = ("push", "pull_request", "other")

@@ -1,13 +1,15 @@
-"""Measurements of a training in its record: metrics with bands, loss curve, times by rank, lost time."""
+"""Measurements in the record of a run: metrics, loss curve, times by rank, lost time, the proof, injected faults."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 LEDGER_CAUSES = (
     "gather", "image", "start", "rendezvous", "build", "resume", "compute", "data", "wait", "bubble", "checkpoint",
     "evaluate", "redone", "stalled", "restart", "profile", "drill", "stop", "idle", "other",
 )  # fmt: skip
 """Where held seconds go; a rank is in exactly one at any instant."""
+Answer = Literal["yes", "no", "unknown"]
+"""Of a gate or a comparison."""
 Better = Literal["lower", "higher"]
 """Which way a metric improves."""
 PHASES = ("data", "forward", "backward", "wait", "bubble", "optimizer", "checkpoint", "other")
@@ -153,3 +155,47 @@ class Ledger:
         if not self.seconds.get("compute") or not self.allocated_seconds:
             return None
         return sum(self.seconds.get(cause, 0.0) for cause in causes) / self.allocated_seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proof:
+    """How the checkpoint did under a second plan."""
+
+    checkpoint: str
+    plan: str
+    """Second plan, e.g. `fsdp-2`."""
+    tensors: int
+    tensors_equal: int
+    replay_steps: int = 0
+    replay_difference: float | None = None
+    """Largest difference in loss over the replayed steps."""
+    same_loss: Answer = "unknown"
+    """Is the replay's loss within the band (or, without one, within gate.parity)?"""
+    loss_price: float | None = None
+    """What lossy exchange of gradients cost: loss above the replay's, which has none, over the later half of its steps;
+    None: the plan was not lossy."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drill:
+    """A fault that was injected on purpose, and what came of it."""
+
+    name: str
+    row: str
+    """Row of the goal sheet, e.g. T1."""
+    result: Literal["held", "held_late", "broken", "not_struck"]
+    """held_late: nothing was lost, but recovery took longer than its target."""
+    reason: str = ""
+    """Why it broke, came late or did not strike."""
+    seen: str = ""
+    """Who noticed what, in a sentence."""
+    detect_seconds: float | None = None
+    recover_seconds: float | None = None
+    lost_steps: int | None = None
+    lost_seconds: float | None = None
+    lost_samples: int | None = None
+    """In no step that counts; None: the steps did not say which samples they took."""
+    repeated_samples: int | None = None
+    """In two steps that count; None likewise."""
+    arguments: dict[str, Any] = field(default_factory=dict)

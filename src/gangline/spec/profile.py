@@ -103,12 +103,12 @@ class ModelProfile:
     """Of parameters, each of which an update touches on its own; 0: nobody counted."""
     shapes: tuple[ParameterShape, ...] = ()
     """Of all parameters; empty: nobody looked."""
-    parameter_bytes: int | None = None
-    """As the model declares them; None: 4 bytes each."""
     largest_block_parameters: int | None = None
     """Gathered whole by FSDP while it is computed."""
     blocks: int | None = None
     """Repeated modules in a row: what a pipeline is cut between; 0: there are none; None: nobody looked."""
+    builds_optimizer: bool = False
+    """Its task has a `build_optimizer`, so that the line's table does not say what the optimizer keeps."""
     tensor_cuts: int | None = None
     """What every tensor-parallel degree divides; 0: the task has no rules for it; None: nobody looked."""
     experts: int | None = None

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from gangline.spec.codec import Document
 from gangline.spec.forecast import Forecast
-from gangline.spec.measurements import Curve, Ledger, Metric, RankRow, Training
+from gangline.spec.measurements import Answer, Curve, Drill, Ledger, Metric, Proof, RankRow, Training
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate
 from gangline.spec.program_files import OmittedFile, OutputFile, RuntimeReport
@@ -29,7 +29,6 @@ UNPROTECTED = "unprotected"
 StageState = Literal["waiting", "running", "done", "taken", "skipped", "failed", "cancelled"]
 RunState = Literal["open", "ended"]
 Verdict = Literal["passed", "refused", "failed", "cancelled", "superseded"]
-Answer = Literal["yes", "no", "unknown"]
 Trust = Literal["own", "fork"]
 """Whose code it is: of people who may push here, or a stranger's."""
 
@@ -203,50 +202,6 @@ class Gate:
     verdict: Answer
     reason: str
     evidence: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Proof:
-    """How the checkpoint did under a second plan."""
-
-    checkpoint: str
-    plan: str
-    """Second plan, e.g. `fsdp-2`."""
-    tensors: int
-    tensors_equal: int
-    replay_steps: int = 0
-    replay_difference: float | None = None
-    """Largest difference in loss over the replayed steps."""
-    same_loss: Answer = "unknown"
-    """Is the replay's loss within the band (or, without one, within gate.parity)?"""
-    loss_price: float | None = None
-    """What lossy exchange of gradients cost: loss above the replay's, which has none, over the later half of its steps;
-    None: the plan was not lossy."""
-    reason: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Drill:
-    """A fault that was injected on purpose, and what came of it."""
-
-    name: str
-    row: str
-    """Row of the goal sheet, e.g. T1."""
-    result: Literal["held", "held_late", "broken", "not_struck"]
-    """held_late: nothing was lost, but recovery took longer than its target."""
-    reason: str = ""
-    """Why it broke, came late or did not strike."""
-    seen: str = ""
-    """Who noticed what, in a sentence."""
-    detect_seconds: float | None = None
-    recover_seconds: float | None = None
-    lost_steps: int | None = None
-    lost_seconds: float | None = None
-    lost_samples: int | None = None
-    """In no step that counts; None: the steps did not say which samples they took."""
-    repeated_samples: int | None = None
-    """In two steps that count; None likewise."""
-    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,7 +21,7 @@ from gangline.report.run.terminal import page
 from gangline.serve.database.types import row_of
 from gangline.serve.pages.run import render_run
 from gangline.serve.runs.index_row import row_from_bytes
-from gangline.spec.record import Drill
+from gangline.spec.measurements import Drill
 from gangline.spec.run_flags import UNDER_WAY, flags_of
 
 

@@ -11,8 +11,9 @@ from gangline.line.record.store import RecordStore
 from gangline.line.stages import measured_history
 from gangline.line.stages.measured_history import measured, read_measured_history
 from gangline.spec.forecast import Forecast, Term
+from gangline.spec.measurements import Drill
 from gangline.spec.mesh import Mesh
-from gangline.spec.record import Drill, PlanInfo, StageInfo
+from gangline.spec.record import PlanInfo, StageInfo
 from gangline.storage.folder.store import FolderStore
 
 

@@ -9,7 +9,8 @@ from tests.line import repositories
 from gangline.errors import CapacityError, ConfigError, GateError, StorageError, TrainingError, UsageError
 from gangline.line.record.store import RecordStore
 from gangline.spec.config.site import LimitsTable, Site, StoreTable
-from gangline.spec.record import STAGES, Drill
+from gangline.spec.measurements import Drill
+from gangline.spec.record import STAGES
 from gangline.spec.run_flags import stage
 
 WRITES_NOTHING = "import sys\nsys.exit(7)\n"

@@ -50,6 +50,21 @@ def test_computing_is_products_by_their_rate_and_moves_by_what_they_move():
     assert 1e-6 < each < 1e-4
 
 
+def test_an_update_and_a_save_move_the_moments_of_the_optimizer():
+    """Bytes of a parameter: an update streams 14 and each moment twice, a save copies its weight and its moments."""
+
+    def parts(table):
+        asked = replace(line(), optimizer={"elementwise": table})
+        return terms(PlanRequest.about(asked, SITE, cpu(2), TRACED, (), rates=RATES).forecast(shape_of("ddp", 2)))
+
+    adamw, momentum, plain = map(parts, ({}, {"rule": "sgd", "momentum": 0.9}, {"rule": "sgd"}))
+    stream = TRACED.parameters / RATES.memory_bytes_per_second
+    assert adamw["optimizer"] - momentum["optimizer"] == pytest.approx(8 * stream)
+    assert momentum["optimizer"] - plain["optimizer"] == pytest.approx(8 * stream)
+    assert adamw["checkpoint"] == pytest.approx(1.5 * momentum["checkpoint"])
+    assert adamw["checkpoint"] == pytest.approx(3 * plain["checkpoint"])
+
+
 def test_what_is_computed_again_takes_its_time_again():
     """A third of both passes is the forward one; `selective` keeps what products made."""
     plain, full, some, half = (

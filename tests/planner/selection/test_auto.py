@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.planner.cases import SITE, SMALL, USABLE, gpus, line, model_of
+from tests.planner.transformers import EIGHT, H100, transformer
 
 from gangline.errors import ConfigError
 from gangline.planner.gang_plans import make_plan
@@ -45,6 +46,14 @@ def test_a_batch_too_small_for_all_ranks_leaves_them_stages():
     assert verdicts(choice)["fsdp-2"][1] == "gives up more time for room: shards wait on the host"
     verdict, reason = next(each for name, each in verdicts(choice).items() if name.startswith("tp"))
     assert (verdict, "wanted rules in hints.tensor" in reason) == ("unsupported", True)
+
+
+@pytest.mark.parametrize(("nodes", "count"), [(1, 0), (4, 4), (32, 10)])
+def test_shapes_that_are_not_evaluated_are_counted(nodes, count):
+    profile = transformer(**EIGHT, sequence=4096)
+    found = choose_plan(line(batch=512), H100, gpus(8, nodes), profile).left_out
+    words = f'shapes that cut the model further and were not evaluated: {count}; train.strategy = "explicit" takes any'
+    assert found == (words if count else "")
 
 
 def test_a_program_that_is_not_distributed_is_one_process_whatever_is_there():

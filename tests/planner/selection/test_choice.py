@@ -128,6 +128,29 @@ def test_measured_forecast_says_how_often():
 
 
 @pytest.mark.parametrize(
+    ("options", "builds", "devices", "fits"),
+    [
+        ({"rule": "sgd"}, False, 1.8, True),
+        ({"rule": "sgd"}, False, 2.2, False),
+        ({"rule": "sgd", "momentum": 0.9}, False, 1.2, True),
+        ({"rule": "sgd", "momentum": 0.9}, False, 1.8, False),
+        ({"rule": "sgd"}, True, 1.8, False),
+        ({"rule": "adamw"}, False, 1.2, False),
+    ],
+)
+def test_moments_are_those_of_the_optimizer(options, builds, devices, fits):
+    """16 bytes a parameter with AdamW, 12 and 8 with SGD; of an optimizer that the task builds nothing is known."""
+    asked = replace(line(ranks=1, strategy="none"), optimizer={"elementwise": options})
+    profile = replace(model_of(devices), builds_optimizer=builds)
+    if fits:
+        assert choose_plan(asked, SITE, gpus(1), profile).name == "none"
+        return
+    per_parameter = 16 if builds else {"sgd": 12 if "momentum" in options else 8, "adamw": 16}[options["rule"]]
+    with pytest.raises(ConfigError, match=f"parameters x {per_parameter} bytes"):
+        choose_plan(asked, SITE, gpus(1), profile)
+
+
+@pytest.mark.parametrize(
     ("strategy", "mesh"),
     [("none", Mesh()), ("ddp", Mesh(dp_replicate=2)), ("fsdp", Mesh(dp_shard=2)), ("zero3", Mesh(dp_shard=2))],
 )

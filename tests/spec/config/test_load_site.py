@@ -85,6 +85,7 @@ def test_site_that_was_named_has_to_be_there(tmp_path):
         ("registry.image", "registry = { builder = 'docker' }"),
         ("launch.namespace", "launch = { namespace = 'A B' }"),
         ("launch.target", "launch = { target = 'moon' }"),
+        ("launch.target", "launch = { target = 'slurm' }"),
         ("gpu.a", "[gpu.a]\nmemory_bytes = 1e9"),
         ("gpu.a.price_per_hour", "[gpu.a]\nmemory_bytes = 80e9\nprice_per_hour = -1"),
         ("plan.band", "plan = { band = 2 }"),

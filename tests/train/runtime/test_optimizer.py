@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from gangline.errors import ConfigError
+from gangline.spec.config.optimizer import moment_bytes
 from gangline.train.runtime.optimizer import make_optimizer
 
 
@@ -24,6 +25,25 @@ def test_sgd_has_momentum():
     optimizer = make_optimizer(nn.Linear(2, 2), {"elementwise": {"rule": "sgd", "momentum": 0.9, "nesterov": True}})
     assert type(optimizer) is torch.optim.SGD
     assert optimizer.param_groups[0]["nesterov"] is True
+
+
+@pytest.mark.parametrize(
+    ("table", "size"),
+    [({}, 8), ({"elementwise": {"rule": "sgd"}}, 0), ({"elementwise": {"rule": "sgd", "momentum": 0.9}}, 4)],
+)
+def test_the_planner_counts_the_moments_that_torch_keeps(table, size):
+    model = nn.Linear(64, 64)
+    optimizer = make_optimizer(model, table)
+    model(torch.ones(1, 64)).sum().backward()
+    optimizer.step()
+    states = [each for state in optimizer.state.values() for each in state.values() if torch.is_tensor(each)]
+    held = sum(each.nbytes for each in states if each.ndim)  # counts of steps have no dimension
+    assert held == size * sum(each.numel() for each in model.parameters())
+    assert moment_bytes(table) == size
+
+
+def test_a_table_of_another_optimizer_counts_as_adamw():
+    assert moment_bytes({"elementwise": {"rule": "adan"}}) == 8
 
 
 def test_frozen_parameters_are_left_out():

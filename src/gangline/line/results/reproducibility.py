@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from gangline.line.request.run_request import CLEAN_TREE
 from gangline.line.results.rank_environment import undeclared_reads_text
+from gangline.spec.measurements import Answer
 from gangline.spec.program_files import RuntimeReport
-from gangline.spec.record import Answer, Record
+from gangline.spec.record import Record
 from gangline.spec.run_flags import stage
 from gangline.units import format_count
 

@@ -15,8 +15,8 @@ from gangline.line.results.unreported_metrics import Form, form_of, missing_metr
 from gangline.line.stages.evaluate import compared_with_base
 from gangline.spec.codec import digest, to_plain
 from gangline.spec.config.line import GateTable, QualityGate
-from gangline.spec.measurements import Band, Curve, CurvePoint, Metric
-from gangline.spec.record import Answer, Gate, Record
+from gangline.spec.measurements import Answer, Band, Curve, CurvePoint, Metric
+from gangline.spec.record import Gate, Record
 from gangline.spec.run_flags import stage
 from gangline.storage.objects.blobs import get_blob
 from gangline.units import format_number

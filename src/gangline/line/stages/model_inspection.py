@@ -77,7 +77,7 @@ def inspection_cache_file(model: ModelSource, home: Path) -> Path:
     """Where the answer is kept, by everything that it depends on."""
     task, function = model.line.project.task, model.line.train.schedule.function
     question: dict[str, object] = {
-        "answer": sorted(field.name for field in fields(Trace)),
+        "answer": sorted(field.name for kind in (ModelProfile, Trace) for field in fields(kind)),
         "cores": len(os.sched_getaffinity(0)),
         "devices": sorted(path.name for path in Path("/dev").glob("nvidia[0-9]*")),
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),

@@ -58,7 +58,7 @@ class PlannedRun:
     inventory: Inventory
     profile: ModelProfile | None
     troubles: tuple[str, ...]
-    """What the forecast had to do without."""
+    """What the forecast had to do without, and which shapes were not evaluated."""
     notes: tuple[str, ...]
     """What the memory run said."""
 
@@ -147,5 +147,5 @@ def make_choice(
         nearest=choice.name if several else "",
         seeds=line.evaluate.seeds,
     )
-    troubles = tuple(each for each in (known.trouble, history.trouble) if each)
+    troubles = tuple(each for each in (known.trouble, history.trouble, choice.left_out) if each)
     return BudgetedChoice(choice=choice, budget=budget, site=trusted, troubles=troubles)

@@ -17,10 +17,10 @@ from gangline.spec import run_flags
 from gangline.spec.codec import digest
 from gangline.spec.devices import Inventory
 from gangline.spec.gang.status import GangResult, JobResult
-from gangline.spec.measurements import Metric
+from gangline.spec.measurements import Answer, Metric, Proof
 from gangline.spec.plan import Plan
 from gangline.spec.profile import ModelProfile
-from gangline.spec.record import Answer, Gate, Proof, Record
+from gangline.spec.record import Gate, Record
 from gangline.storage.objects.blobs import get_blob
 
 

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gangline.planner.shapes.shape import Shape
+from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
 from gangline.spec.plan import Precision
 from gangline.spec.profile import ModelProfile, Trace, Unit
 
-WEIGHT_BYTES, GRADIENT_BYTES, MOMENTS_BYTES = 4, 4, 8
-"""Of a parameter: float32 master and gradient, and the two moments of AdamW, which zero1 shares."""
-STATE_BYTES_PER_PARAMETER = WEIGHT_BYTES + GRADIENT_BYTES + MOMENTS_BYTES
+WEIGHT_BYTES, GRADIENT_BYTES = 4, 4
+"""Of a parameter: float32 master and gradient; the optimizer's moments, which zero1 shares, come on top."""
 STAGED_BYTES = 4 * 64 * 2**20
 """Of moments in files: two pieces of the state of 64 MiB of parameters, one under way."""
 SHARES = {"none": 1.0, "selective": 0.8, "full": 0.15}
@@ -42,9 +42,9 @@ class Fit:
         return self.need_bytes / self.usable_bytes if self.usable_bytes else float("inf")
 
 
-def state_bytes(profile: ModelProfile) -> int:
-    """Of one whole copy."""
-    return STATE_BYTES_PER_PARAMETER * profile.parameters
+def state_bytes(profile: ModelProfile, moment_bytes: int) -> int:
+    """Of one whole copy, whose optimizer keeps `moment_bytes` for each parameter."""
+    return (WEIGHT_BYTES + GRADIENT_BYTES + moment_bytes) * profile.parameters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +61,8 @@ class MemoryLoad:
     loss_chunks: int = 1
     precision: Precision = "fp32"
     offload: Offload = "none"
+    moment_bytes: int = ADAMW_MOMENT_BYTES
+    """That the optimizer keeps for each parameter."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +89,7 @@ class MemoryParts:
 def rank_parts(profile: ModelProfile, shape: Shape, load: MemoryLoad = MemoryLoad()) -> MemoryParts:
     """What one rank holds at its peak, as far as it is known."""
     held, mesh = _held(profile, shape), shape.mesh
-    moments = MOMENTS_BYTES * held / mesh.size_of(shape.wrapping.optimizer_axes)
+    moments = load.moment_bytes * held / mesh.size_of(shape.wrapping.optimizer_axes)
     if load.offload == "optimizer_nvme":
         moments = min(moments, STAGED_BYTES)
     gathered, exchanged = _gathered(profile, shape, load.precision)
@@ -107,9 +109,11 @@ def rank_bytes(profile: ModelProfile | None, shape: Shape, load: MemoryLoad = Me
     return None if profile is None else rank_parts(profile, shape, load).total
 
 
-def host_bytes(profile: ModelProfile, shape: Shape, offload: Offload) -> float:
+def host_bytes(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> float:
     """What one rank holds in the memory of its server instead."""
-    return STATE_BYTES_PER_PARAMETER * _held(profile, shape) if offload == "cpu" else 0.0
+    if load.offload != "cpu":
+        return 0.0
+    return (WEIGHT_BYTES + GRADIENT_BYTES + load.moment_bytes) * _held(profile, shape)
 
 
 def _stage(profile: ModelProfile, shape: Shape) -> float:

@@ -15,6 +15,7 @@ from gangline.planner.shapes.shape import Shape
 from gangline.planner.shapes.world_size import ranks_per_node
 from gangline.spec.codec import digest
 from gangline.spec.config.line import Line
+from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES, moment_bytes
 from gangline.spec.config.site import Site, SitePlanTable
 from gangline.spec.devices import Inventory, Rates
 from gangline.spec.forecast import Forecast, Term
@@ -63,6 +64,12 @@ class ForecastEvidence:
 
     def key(self, precision: Precision) -> Key:
         return device_name(self.pool, self.rates), precision
+
+    @property
+    def moment_bytes(self) -> int:
+        """That the optimizer keeps for each parameter; of one that the task builds, as many as AdamW."""
+        builds = self.profile is not None and self.profile.builds_optimizer
+        return ADAMW_MOMENT_BYTES if builds else moment_bytes(self.line.optimizer)
 
     def calibration(self, precision: Precision) -> Calibration:
         """What earlier runs teach; nothing without them."""
@@ -201,6 +208,7 @@ def _step_inputs(
         bubble=(idle_share(line, shape.mesh, how.micro_batch, how.schedule, trace) if how.schedule else None) or 0.0,
         overlap=overlap,
         save_every=save_every(line),
+        moment_bytes=evidence.moment_bytes,
         samples=samples,
     )
 

@@ -6,6 +6,7 @@ from math import inf
 from gangline.planner.forecast.calibration import Calibration, kind_of
 from gangline.planner.forecast.compression_cost import compression_work
 from gangline.planner.forecast.device_speeds import Speeds
+from gangline.planner.forecast.memory import WEIGHT_BYTES
 from gangline.planner.forecast.traffic import (
     Collective,
     PassLoad,
@@ -15,13 +16,12 @@ from gangline.planner.forecast.traffic import (
     unknown_traffic,
 )
 from gangline.planner.shapes.shape import Shape
+from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
 from gangline.spec.forecast import Term
 from gangline.spec.profile import ModelProfile, Trace
 
-ADAMW_BYTES = 30
-"""Read and written by an update of one parameter: float32 weight, gradient, two moments."""
-SAVED_BYTES = 12
-"""Of one parameter in a checkpoint."""
+UPDATED_BYTES = 14
+"""Read and written of one parameter by an update, beside its moments, which are read and written once."""
 UPDATE_MOVES = 20
 """Smallest operations that one tensor costs: its norm, clipping, the update, Python between them; as seen on gloo."""
 FORWARD = 1 / 3
@@ -42,6 +42,8 @@ class StepInputs:
     """Share of computing that hides communication."""
     save_every: int = 1
     """Steps."""
+    moment_bytes: int = ADAMW_MOMENT_BYTES
+    """That the optimizer keeps for each parameter."""
     samples: float = 1.0
     """Of one step on one data-parallel rank."""
 
@@ -171,8 +173,9 @@ def _recomputed_head(course: StepInputs) -> float:
 
 
 def _update(course: StepInputs, speeds: Speeds) -> float | None:
-    """AdamW over what a rank holds, and what every tensor costs however small its part is here."""
-    streamed, each = speeds.stream_seconds(ADAMW_BYTES * course.held), speeds.move_seconds(0.0)
+    """The optimizer over what a rank holds, and what every tensor costs however small its part is here."""
+    size = (UPDATED_BYTES + 2 * course.moment_bytes) * course.held
+    streamed, each = speeds.stream_seconds(size), speeds.move_seconds(0.0)
     if streamed is None or each is None:
         return None
     return streamed + each * UPDATE_MOVES * course.profile.tensors / course.shape.mesh.pp
@@ -180,7 +183,7 @@ def _update(course: StepInputs, speeds: Speeds) -> float | None:
 
 def _save(course: StepInputs, speeds: Speeds) -> float | None:
     """A save's copy into buffers, shared out over the steps between two."""
-    seconds = speeds.stream_seconds(2 * SAVED_BYTES * course.held)
+    seconds = speeds.stream_seconds(2 * (WEIGHT_BYTES + course.moment_bytes) * course.held)
     return None if seconds is None else seconds / course.save_every
 
 

@@ -7,7 +7,7 @@ than the band both without any overlap and with full overlap.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gangline.errors import ConfigError
 from gangline.planner.axes.tensor import require_cuts, require_one_node
@@ -118,13 +118,15 @@ def _beyond(question: PlanRequest, shape: Shape) -> Excess | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluatedShapes:
-    """Every shape that was considered, in one of three places."""
+    """Every shape that was evaluated, in one of three places."""
 
     ranking: Ranking
     """Of those that fit."""
     missed: list[Shape]
     refused: dict[Shape, str]
     """With the reason."""
+    num_left_out: int = 0
+    """Shapes with more cuts that were not evaluated."""
 
     @property
     def ranked(self) -> Sequence[Shape]:
@@ -151,7 +153,8 @@ def evaluate_shapes(question: PlanRequest) -> EvaluatedShapes:
     if profile is not None and (
         _is_timed(question, judged) or not any(_fits_without_host(question, each) for each in judged.ranked)
     ):
-        judged = _sort(question, [*shapes, *cut_shapes(line, pool, profile)])
+        cut, num_left_out = cut_shapes(line, pool, profile)
+        judged = replace(_sort(question, [*shapes, *cut]), num_left_out=num_left_out)
         judged.refused.update(unused_axes(line, pool, profile))
     return judged
 

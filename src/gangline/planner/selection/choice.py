@@ -14,6 +14,7 @@ from gangline.planner.selection.explanation import (
     PROGRAM_DECIDES_REASON,
     Loss,
     chosen_reason,
+    left_out_note,
     loser_reason,
     loss_verdict,
     margin_words,
@@ -55,6 +56,9 @@ class PlanChoice:
     pp_schedule: PipelineSchedule = "1f1b"
     sizes: tuple[Size, ...] = ()
     """Other numbers of ranks that an elastic gang may go on with; each holds the model."""
+
+    left_out: str = ""
+    """Which shapes were not evaluated; empty: all were."""
 
     finalists: tuple[tuple[Shape, ShapeSetting], ...] = ()
     """The best and the runner-up, and how each would be run."""
@@ -103,7 +107,7 @@ def choose_plan(
     if not judged.ranked:
         change = smallest_change(line, inventory, lambda *changed: fitting_plan(ask(*changed)))
         misses = [(shape, question.fit(shape)) for shape in judged.missed]
-        raise refuse_all(question.pool, profile, misses, change)
+        raise refuse_all(question.pool, profile, question.evidence.moment_bytes, misses, change)
     candidates = tuple(_candidate(question, shape, judged) for shape in judged.order)
     cut = tuple(
         Candidate(name=each.name, strategy=each.strategy, mesh=each.mesh, verdict="unsupported", reason=reason)
@@ -128,7 +132,10 @@ def _candidate(question: PlanRequest, shape: Shape, judged: EvaluatedShapes) -> 
         asked = question.line.train.strategy != "auto"
         alone = len(judged.order) + len(judged.refused) == 1
         given, won = _given(question.line), winner_reason(question, judged.ranking)
-        reason = chosen_reason(shape, setting, question.profile, asked=asked, alone=alone, given=given, won=won)
+        reason = chosen_reason(
+            shape, setting, question.profile, moment_bytes=question.evidence.moment_bytes,
+            asked=asked, alone=alone, given=given, won=won,
+        )  # fmt: skip
         return replace(candidate, verdict="chosen", reason=reason)
     if shape in ranked:
         verdict, reason = _loss(question, shape, judged)
@@ -183,6 +190,7 @@ def _choice(question: PlanRequest, judged: EvaluatedShapes, candidates: tuple[Ca
         memory=setting.memory,
         pp_schedule=schedule,
         sizes=sizes,
+        left_out=left_out_note(judged.num_left_out),
         finalists=tuple((shape, question.setting(shape)) for shape in (winner, second) if shape),
         save_costs=save_costs_of([each for each in question.history if each.mesh == winner.mesh]),
     )

@@ -132,6 +132,7 @@ def chosen_reason(
     setting: ShapeSetting,
     profile: ModelProfile | None,
     *,
+    moment_bytes: int,
     asked: bool,
     alone: bool,
     given: Memory,
@@ -139,7 +140,7 @@ def chosen_reason(
 ) -> str:
     """Why `shape` won; `alone`: no other plan was possible; `won`: over the first of the fixed order, with its numbers.
     What was not known is said, too, and what was given up for memory beyond `given`, which the line asks for."""
-    reason = "as the line asks" if asked else won or _why(shape, setting.fit, profile, alone=alone)
+    reason = "as the line asks" if asked else won or _why(shape, setting.fit, profile, moment_bytes, alone=alone)
     more = [memory_savings_words(setting.memory, given), _unknown(setting.fit, profile)]
     return "; ".join([reason, *(each for each in more if each)])
 
@@ -192,36 +193,44 @@ def _of_copies(shape: Shape, winner: Shape) -> str:
     return f"{shape.strategy} is no simpler than {winner.name}"
 
 
+def left_out_note(count: int) -> str:
+    """How to get at `count` shapes that were not evaluated; empty: there are none."""
+    if not count:
+        return ""
+    return f'shapes that cut the model further and were not evaluated: {count}; train.strategy = "explicit" takes any'
+
+
 def no_fit_reason(fit: Fit) -> str:
     need, has = format_bytes(fit.need_bytes or 0), format_bytes(fit.usable_bytes or 0)
     return f"no fit: a rank needs {need} ({fit.cause}), it may hold {has}"
 
 
 def refuse_all(
-    pool: Pool, profile: ModelProfile | None, misses: Sequence[tuple[Shape, Fit]], change: str
+    pool: Pool, profile: ModelProfile | None, moment_bytes: int, misses: Sequence[tuple[Shape, Fit]], change: str
 ) -> ConfigError:
     """Nothing fits: the two nearest misses, and the smallest `change` that would do; empty: none was found."""
     nearest = sorted(misses, key=lambda miss: miss[1].ratio or 0)[:2]
-    words = [
+    needs = [
         f"{shape.name} needs {fit.ratio or 0:.1f} times what a rank may hold ({fit.cause})" for shape, fit in nearest
     ]
-    state = state_bytes(profile) if profile else 0
+    parameters = profile.parameters if profile else 0
+    state = state_bytes(profile, moment_bytes) if profile else 0
     least = nearest[0][1].usable_bytes or 0
     return ConfigError(
-        f"plan: wanted room for a state of {format_bytes(state)} ({format_count(profile.parameters if profile else 0)} "
-        f"parameters x 16 bytes), found {pool.size} x {format_bytes(least)} usable: {'; '.join(words)}; "
-        f"{change or 'larger devices are needed'}"
+        f"plan: wanted room for a state of {format_bytes(state)} ({format_count(parameters)} "
+        f"parameters x {8 + moment_bytes} bytes), found {pool.size} x {format_bytes(least)} usable: "
+        f"{'; '.join(needs)}; {change or 'larger devices are needed'}"
     )
 
 
-def _why(shape: Shape, fit: Fit, profile: ModelProfile | None, *, alone: bool) -> str:
+def _why(shape: Shape, fit: Fit, profile: ModelProfile | None, moment_bytes: int, *, alone: bool) -> str:
     if shape.traits is ONE_RANK:
         return _ALONE if alone else "only a single rank fits: several copies or pieces need more than is there"
     if shape.traits is COPIES:
         return "fits every rank whole, nothing to shard" if fit.ratio is not None else "one axis, one all-reduce a step"
     if shape.mesh.tp * shape.mesh.pp * shape.mesh.cp > 1:
         return "sharing data alone does not fit: " + _cuts(shape.mesh)
-    whole = Fit(state_bytes(profile) if profile else None, fit.usable_bytes).ratio
+    whole = Fit(state_bytes(profile, moment_bytes) if profile else None, fit.usable_bytes).ratio
     return "gives up less time for room than copies" if whole is None or whole <= 1 else _of_shards(shape, whole)
 
 

@@ -152,8 +152,9 @@ class PlanRequest:
             loss_chunks=memory.loss_chunks,
             precision=self.precision,
             offload=memory.offload,
+            moment_bytes=self.evidence.moment_bytes,
         )
-        on_host = host_bytes(self.profile, shape, memory.offload)
+        on_host = host_bytes(self.profile, shape, load)
         room = pool.usable_host_bytes(local)
         if room is not None and on_host > room:
             return Fit(on_host, room, f"shards on the host {format_bytes(on_host)}")

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from gangline.spec.config.problems import FileError, Problem, show
+from gangline.spec.config.problems import ConfigProblem, FileError, show
 
 WANTED = "a key below a data prefix of the site (store.data), or a file of the project's own runs"
 MOST_ENTRIES = 100
@@ -31,7 +31,7 @@ class DataAccess:
         if key.startswith(self.prefixes) or (self.project is not None and is_of_own_run(key, self.project)):
             return
         works = f"{self.prefixes[0]}NAME works" if self.prefixes else "let the site name a prefix in store.data"
-        raise FileError("line.toml", [Problem(place, WANTED, foreign(key, self.project) or show(key), works)])
+        raise FileError("line.toml", [ConfigProblem(place, WANTED, foreign(key, self.project) or show(key), works)])
 
     def demand_package(self, place: str, name: str) -> None:
         """Raises ConfigError, naming `place`, unless files of the package may be read."""
@@ -39,7 +39,7 @@ class DataAccess:
             return
         wanted = f"a package that a fork's line may read ({', '.join(self.packages)})"
         works = "commit the files and name them by repo:, or use a data prefix of the site (store.data)"
-        raise FileError("line.toml", [Problem(place, wanted, show(name), works)])
+        raise FileError("line.toml", [ConfigProblem(place, wanted, show(name), works)])
 
 
 def foreign(key: str, project: str | None) -> str | None:

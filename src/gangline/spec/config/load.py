@@ -13,7 +13,7 @@ from typing import Any
 from gangline.errors import ConfigError
 from gangline.spec.codec import digest, to_plain
 from gangline.spec.config.line import Line
-from gangline.spec.config.problems import FileError, Problem, shorten
+from gangline.spec.config.problems import ConfigProblem, FileError, shorten
 from gangline.spec.config.rules_line import Reader
 from gangline.spec.config.site import Site
 from gangline.spec.config.toml_text import MOST_BYTES, read_toml
@@ -167,7 +167,7 @@ def _value(override: str, text: str) -> Any:
 
 
 def _bad_override(override: str, wanted: str, works: str) -> FileError:
-    return FileError("--set", [Problem("", wanted, shorten(override), works)])
+    return FileError("--set", [ConfigProblem("", wanted, shorten(override), works)])
 
 
 def _flatten(value: Any, key: str, flat: dict[str, Any]) -> None:
@@ -184,9 +184,13 @@ def _read(file: Path) -> str:
             return opened.read(MOST_BYTES + 1).decode("utf-8")
     except OSError as error:
         works = HOW_TO_BEGIN if file.name == "line.toml" else "name another file"
-        raise FileError(str(file), [Problem("", "a readable file", error.strerror or str(error), works)]) from error
+        raise FileError(
+            str(file), [ConfigProblem("", "a readable file", error.strerror or str(error), works)]
+        ) from error
     except UnicodeDecodeError as error:
-        raise FileError(str(file), [Problem("", "UTF-8 text", "other bytes", "save the file as UTF-8")]) from error
+        raise FileError(
+            str(file), [ConfigProblem("", "UTF-8 text", "other bytes", "save the file as UTF-8")]
+        ) from error
 
 
 def _folder_reader(folder: Path) -> Reader:

@@ -14,7 +14,7 @@ from packaging.markers import InvalidMarker, Marker
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from gangline.spec.config.problems import FileError, Problem, show
+from gangline.spec.config.problems import ConfigProblem, FileError, show
 
 MOST_BYTES = 4 << 20
 Kind = Literal["requirements", "uv", "pylock"]
@@ -72,14 +72,16 @@ def check_lock(data: bytes, *, file: str) -> None:
 def read_toml(data: bytes, *, file: str) -> dict[str, Any]:
     """Raises FileError where a lock is no TOML, or no version of it that is known."""
     if len(data) > MOST_BYTES:
-        raise FileError(file, [Problem("", f"a lock of at most {MOST_BYTES} bytes", f"{len(data)}", "use fewer")])
+        raise FileError(file, [ConfigProblem("", f"a lock of at most {MOST_BYTES} bytes", f"{len(data)}", "use fewer")])
     try:
         found = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
-        raise FileError(file, [Problem("", "a lock in TOML", str(error)[:200], "lock again")]) from error
+        raise FileError(file, [ConfigProblem("", "a lock in TOML", str(error)[:200], "lock again")]) from error
     version = found.get("version", found.get("lock-version"))
     if version not in (1, "1.0"):
-        raise FileError(file, [Problem("", "version 1 of its format", show(version), "lock again with an older tool")])
+        raise FileError(
+            file, [ConfigProblem("", "version 1 of its format", show(version), "lock again with an older tool")]
+        )
     return found
 
 
@@ -94,7 +96,7 @@ def read_lock(data: bytes, *, file: str) -> tuple[Pin, ...]:
         FileError: A ConfigError that names the first line that says anything else.
     """
     if len(data) > MOST_BYTES:
-        raise FileError(file, [Problem("", f"a lock of at most {MOST_BYTES} bytes", f"{len(data)}", "use fewer")])
+        raise FileError(file, [ConfigProblem("", f"a lock of at most {MOST_BYTES} bytes", f"{len(data)}", "use fewer")])
     pins: list[Pin] = []
     for number, text in _logical_lines(data, file):
         pins.append(_pin(text, file=file, number=number))
@@ -185,12 +187,12 @@ def _demand_one_each(pins: Sequence[Pin], file: str) -> None:
         )
         if other is not None:
             found = f"{pin.name} again, of which line {other.line} names {other.version}"
-            raise FileError(f"{file}:{pin.line}", [Problem("", "each package once", found, "keep one")])
+            raise FileError(f"{file}:{pin.line}", [ConfigProblem("", "each package once", found, "keep one")])
         others[pin.marker] = pin
 
 
 def _refuse(file: str, number: int, found: str, works: str = PIN_WORKS) -> NoReturn:
-    raise FileError(f"{file}:{number}", [Problem("", PIN_WANTED, found, works)])
+    raise FileError(f"{file}:{number}", [ConfigProblem("", PIN_WANTED, found, works)])
 
 
 _ELSEWHERE = ("vcs", "directory", "archive")
@@ -242,4 +244,4 @@ def _hashes(package: dict[str, Any]) -> Iterator[object]:
 
 
 def _refuse_pylock(file: str, found: str) -> NoReturn:
-    raise FileError(file, [Problem("", PIN_WANTED, found, PYLOCK_WORKS)])
+    raise FileError(file, [ConfigProblem("", PIN_WANTED, found, PYLOCK_WORKS)])

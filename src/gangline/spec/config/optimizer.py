@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any
 
-from gangline.spec.config.problems import FileError, Problem, one_of, shorten, show
+from gangline.spec.config.problems import ConfigProblem, FileError, one_of, shorten, show
 
 GROUP = "elementwise"
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -16,6 +16,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 """Rule to its options and their defaults."""
 _DEFAULT = "adamw"
+ADAMW_MOMENT_BYTES = 8
+"""Of a parameter: two moments in float32."""
 
 
 def read_optimizer(table: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -31,20 +33,33 @@ def read_optimizer(table: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return rule, {name: _as(default, given.get(name, default)) for name, default in OPTIONS[rule].items()}
 
 
-def optimizer_problems(table: dict[str, Any]) -> Iterator[Problem]:
+def moment_bytes(table: dict[str, Any]) -> int:
+    """Bytes that the optimizer of `table` keeps for each parameter: those of AdamW for a table that `read_optimizer`
+    refuses, which is meant for the task's own `build_optimizer`."""
+    if any(optimizer_problems(table)):
+        return ADAMW_MOMENT_BYTES
+    rule, options = read_optimizer(table)
+    if rule == "sgd":
+        return 4 if options["momentum"] else 0
+    return ADAMW_MOMENT_BYTES
+
+
+def optimizer_problems(table: dict[str, Any]) -> Iterator[ConfigProblem]:
     """What ranks would refuse of `table`."""
     for group in sorted(table.keys() - {GROUP}):
         works = f"write [optimizer.{GROUP}]"
-        yield Problem(f"optimizer.{shorten(group)}", f"the one group, {GROUP}", "an unknown one", works)
+        yield ConfigProblem(f"optimizer.{shorten(group)}", f"the one group, {GROUP}", "an unknown one", works)
     given = table.get(GROUP, {})
     if not isinstance(given, dict):
-        yield Problem(f"optimizer.{GROUP}", "a table", show(given), f'write [optimizer.{GROUP}], rule = "{_DEFAULT}"')
+        yield ConfigProblem(
+            f"optimizer.{GROUP}", "a table", show(given), f'write [optimizer.{GROUP}], rule = "{_DEFAULT}"'
+        )
         return
     rule = given.get("rule", _DEFAULT)
     if not isinstance(rule, str) or rule not in OPTIONS:
         near = _near(str(rule), list(OPTIONS))
         works = f'did you mean "{near}"?' if near else "build_optimizer of the task makes any other"
-        yield Problem(f"optimizer.{GROUP}.rule", one_of(list(OPTIONS)), show(rule), works)
+        yield ConfigProblem(f"optimizer.{GROUP}.rule", one_of(list(OPTIONS)), show(rule), works)
         return
     for name in sorted(given.keys() - OPTIONS[rule].keys() - {"rule"}):
         yield _unknown(name, rule)
@@ -53,25 +68,27 @@ def optimizer_problems(table: dict[str, Any]) -> Iterator[Problem]:
             yield from _value_problems(f"optimizer.{GROUP}.{name}", given[name], default)
 
 
-def _unknown(name: str, rule: str) -> Problem:
+def _unknown(name: str, rule: str) -> ConfigProblem:
     near = _near(name, list(OPTIONS[rule]))
     works = f"did you mean {near}?" if near else f"there are {', '.join(OPTIONS[rule])}"
-    return Problem(f"optimizer.{GROUP}.{shorten(name)}", f"an option of {rule}", "an unknown one", works)
+    return ConfigProblem(f"optimizer.{GROUP}.{shorten(name)}", f"an option of {rule}", "an unknown one", works)
 
 
 def _near(name: str, known: list[str]) -> str:
     return next(iter(get_close_matches(name[:60], known, n=1, cutoff=0.5)), "")
 
 
-def _value_problems(key: str, value: Any, default: Any) -> Iterator[Problem]:
+def _value_problems(key: str, value: Any, default: Any) -> Iterator[ConfigProblem]:
     if isinstance(default, tuple):
         if not isinstance(value, (list, tuple)) or len(value) != len(default) or not all(map(_is_amount, value)):
-            yield Problem(key, f"{len(default)} numbers, 0 or more", show(value), f"{list(default)} is the default")
+            yield ConfigProblem(
+                key, f"{len(default)} numbers, 0 or more", show(value), f"{list(default)} is the default"
+            )
     elif isinstance(default, bool):
         if not isinstance(value, bool):
-            yield Problem(key, "true or false", show(value))
+            yield ConfigProblem(key, "true or false", show(value))
     elif not _is_amount(value):
-        yield Problem(key, "a number, 0 or more", show(value), f"{default:g} is the default")
+        yield ConfigProblem(key, "a number, 0 or more", show(value), f"{default:g} is the default")
 
 
 def _is_amount(value: Any) -> bool:

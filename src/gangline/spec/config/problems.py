@@ -12,7 +12,7 @@ _LONGEST_VALUE = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ConfigProblem:
     """One thing that is wrong with a file."""
 
     key: str
@@ -31,7 +31,7 @@ class Problem:
 class FileError(ConfigError):
     """A file with problems; the message has a line for each, `file: key: wanted .., found .., what works`."""
 
-    def __init__(self, file: str, problems: Sequence[Problem]) -> None:
+    def __init__(self, file: str, problems: Sequence[ConfigProblem]) -> None:
         self.file = file
         self.problems = list(problems)
         lines = [f"{file}: {problem}" for problem in self.problems[:MOST_SHOWN]]
@@ -50,10 +50,10 @@ def refusal(message: str) -> ConfigError:
     return ConfigError(printable(message))
 
 
-def at_least(key: str, value: object, least: float, works: str = "") -> Iterator[Problem]:
+def at_least(key: str, value: object, least: float, works: str = "") -> Iterator[ConfigProblem]:
     """A problem where `value` is a number below `least`; words and None are no numbers."""
     if isinstance(value, (int, float)) and value < least:
-        yield Problem(key, f"at least {least:g}", show(value), works)
+        yield ConfigProblem(key, f"at least {least:g}", show(value), works)
 
 
 def show(value: Any) -> str:

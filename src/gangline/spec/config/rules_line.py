@@ -19,7 +19,7 @@ from gangline.spec.config.line import (
     QualityGate,
     TriggerTable,
 )
-from gangline.spec.config.problems import FileError, Problem, at_least, one_of, show
+from gangline.spec.config.problems import ConfigProblem, FileError, at_least, one_of, show
 from gangline.spec.config.rules_train import train_rules
 from gangline.spec.strategies import names
 
@@ -33,104 +33,122 @@ INSIDE = "a path inside the repository"
 METRICS_ENDINGS = (".json", ".jsonl", ".csv")
 
 
-def line_rules(line: Line, reader: Reader | None) -> Iterator[Problem]:
+def line_rules(line: Line, reader: Reader | None) -> Iterator[ConfigProblem]:
     """What only the whole line shows."""
     yield from _lock_rules(line.env.lock, reader)
     yield from _store_key_rules(line.data, line.project.name)
     if line.prove.replay_steps > line.train.steps:
         found = f"{line.prove.replay_steps}"
-        yield Problem("prove.replay_steps", f"at most train.steps = {line.train.steps}", found, "replay fewer steps")
+        yield ConfigProblem(
+            "prove.replay_steps", f"at most train.steps = {line.train.steps}", found, "replay fewer steps"
+        )
     yield from _judged_rules(line.evaluate.metrics, line.gate)
     if not line.project.distributed:
         yield from _alone_rules(line)
     if line.project.task is not None and line.publish.files:
         works = "leave it out: a task's checkpoint is published"
-        yield Problem("publish.files", "nothing for a task", show(line.publish.files), works)
+        yield ConfigProblem("publish.files", "nothing for a task", show(line.publish.files), works)
     if line.project.command is not None and line.evaluate.every_steps is not None:
         works = "its loop is its own: session.report(...) where it likes; a project.task is evaluated as often as said"
-        yield Problem("evaluate.every_steps", "nothing for a command", show(line.evaluate.every_steps), works)
+        yield ConfigProblem("evaluate.every_steps", "nothing for a command", show(line.evaluate.every_steps), works)
     if line.project.command is not None and line.evaluate.seeds > MOST_SEEDS:
-        yield Problem(
+        yield ConfigProblem(
             "evaluate.seeds", f"at most {MOST_SEEDS} for a command", show(line.evaluate.seeds), "3 learn a band"
         )
 
 
-def _alone_rules(line: Line) -> Iterator[Problem]:
+def _alone_rules(line: Line) -> Iterator[ConfigProblem]:
     if line.project.task is not None:
-        yield Problem(
+        yield ConfigProblem(
             "project.distributed", "true for a task", "false", "ranks = 1 in [train] trains it in one process"
         )
     if line.train.ranks not in ("auto", 1):
         works = "leave one of the two out"
-        yield Problem("train.ranks", "1 with project.distributed = false", show(line.train.ranks), works)
+        yield ConfigProblem("train.ranks", "1 with project.distributed = false", show(line.train.ranks), works)
 
 
-def project_rules(table: ProjectTable) -> Iterator[Problem]:
+def project_rules(table: ProjectTable) -> Iterator[ConfigProblem]:
     if not grammar.SLUG.fullmatch(table.name):
-        yield Problem("project.name", SLUG, show(table.name), "use lower-case letters, digits and dashes, at most 20")
+        yield ConfigProblem(
+            "project.name", SLUG, show(table.name), "use lower-case letters, digits and dashes, at most 20"
+        )
     if (table.task is None) == (table.command is None):
         found = "neither" if table.task is None else "both"
         works = 'write task = "module:Class", or command = ["python", "train.py"]'
-        yield Problem("project.task", "exactly one of project.task and project.command", found, works)
+        yield ConfigProblem("project.task", "exactly one of project.task and project.command", found, works)
     if table.task is not None and not grammar.TASK.fullmatch(table.task):
-        yield Problem("project.task", '"module:Class"', show(table.task), "name a class of a module of the repository")
+        yield ConfigProblem(
+            "project.task", '"module:Class"', show(table.task), "name a class of a module of the repository"
+        )
     if table.command is not None and (not table.command or not table.command[0].strip()):
-        yield Problem("project.command", "a program and its arguments", "an empty one", '["python", "train.py"] works')
+        yield ConfigProblem(
+            "project.command", "a program and its arguments", "an empty one", '["python", "train.py"] works'
+        )
     yield from _inside("project.include", map(_below, table.include))
     yield from _inside("project.exclude", table.exclude)
     yield from _inside("project.path", map(_below, table.path))
     yield from _written_rules(table)
 
 
-def _written_rules(table: ProjectTable) -> Iterator[Problem]:
+def _written_rules(table: ProjectTable) -> Iterator[ConfigProblem]:
     """What a program writes, relative to the folder that it starts in."""
     yield from _inside("project.outputs", table.outputs)
     if len(table.outputs) > MOST_ENTRIES:
-        yield Problem("project.outputs", f"at most {MOST_ENTRIES} globs", f"{len(table.outputs)}", '"out/**" is many')
+        yield ConfigProblem(
+            "project.outputs", f"at most {MOST_ENTRIES} globs", f"{len(table.outputs)}", '"out/**" is many'
+        )
     if table.metrics is None:
         return
     if not grammar.is_inside(table.metrics) or "*" in table.metrics:
-        yield Problem("project.metrics", "one file inside the folder", show(table.metrics), "metrics.json works")
+        yield ConfigProblem("project.metrics", "one file inside the folder", show(table.metrics), "metrics.json works")
     if not table.metrics.endswith(METRICS_ENDINGS):
         wanted = f"a file that ends in {', '.join(METRICS_ENDINGS)}"
-        yield Problem("project.metrics", wanted, show(table.metrics), "write JSON, JSON lines or CSV with a header")
+        yield ConfigProblem(
+            "project.metrics", wanted, show(table.metrics), "write JSON, JSON lines or CSV with a header"
+        )
     if table.task is not None:
         works = "return it from evaluate(model, batch) of the task"
-        yield Problem("project.metrics", "nothing for a task, which returns its metrics", show(table.metrics), works)
+        yield ConfigProblem(
+            "project.metrics", "nothing for a task, which returns its metrics", show(table.metrics), works
+        )
 
 
-def env_rules(table: EnvTable) -> Iterator[Problem]:
+def env_rules(table: EnvTable) -> Iterator[ConfigProblem]:
     if table.lock is not None:
         yield from _inside("env.lock", [table.lock])
     for index, extra in enumerate(table.extras):
         if not grammar.NAME.fullmatch(extra):
-            yield Problem(f"env.extras[{index}]", "the name of an extra", show(extra))
+            yield ConfigProblem(f"env.extras[{index}]", "the name of an extra", show(extra))
     if table.extras and not (table.lock or "").endswith("uv.lock"):
-        yield Problem("env.extras", "a uv.lock beside it", show(table.lock), "other locks have chosen already")
+        yield ConfigProblem("env.extras", "a uv.lock beside it", show(table.lock), "other locks have chosen already")
     if table.python is not None and not grammar.PYTHON.fullmatch(table.python):
-        yield Problem("env.python", "a version of Python", show(table.python), '"3.12" works')
+        yield ConfigProblem("env.python", "a version of Python", show(table.python), '"3.12" works')
     if table.base is not None and not grammar.IMAGE.fullmatch(table.base):
-        yield Problem("env.base", "an image with @sha256:", show(table.base), "name it as IMAGE@sha256:DIGEST")
+        yield ConfigProblem("env.base", "an image with @sha256:", show(table.base), "name it as IMAGE@sha256:DIGEST")
 
 
-def data_rules(table: DataTable) -> Iterator[Problem]:
+def data_rules(table: DataTable) -> Iterator[ConfigProblem]:
     if table.text and table.shards:
-        yield Problem("data.shards", "one of data.text and data.shards", "both", "leave one out")
+        yield ConfigProblem("data.shards", "one of data.text and data.shards", "both", "leave one out")
     for name, entries in (("text", table.text), ("shards", table.shards)):
         if len(entries) > MOST_ENTRIES:
-            yield Problem(f"data.{name}", f"at most {MOST_ENTRIES} entries", f"{len(entries)}", "use globs, or shards")
+            yield ConfigProblem(
+                f"data.{name}", f"at most {MOST_ENTRIES} entries", f"{len(entries)}", "use globs, or shards"
+            )
     for index, pattern in enumerate(table.text):
         yield from _text_rules(f"data.text[{index}]", pattern)
     for index, key in enumerate(table.shards):
         if not grammar.STORE_KEY.fullmatch(key):
-            yield Problem(f"data.shards[{index}]", "a key of the store", show(key), "name a shard manifest")
+            yield ConfigProblem(f"data.shards[{index}]", "a key of the store", show(key), "name a shard manifest")
     if table.digest is not None and not grammar.SHA256.fullmatch(table.digest):
-        yield Problem("data.digest", "64 hexadecimal digits", show(table.digest), "copy it from a record: inputs.data")
+        yield ConfigProblem(
+            "data.digest", "64 hexadecimal digits", show(table.digest), "copy it from a record: inputs.data"
+        )
     if not 0 < table.holdout <= 0.5:
-        yield Problem("data.holdout", "a share in (0, 0.5]", show(table.holdout), "0.1 keeps the last tenth")
+        yield ConfigProblem("data.holdout", "a share in (0, 0.5]", show(table.holdout), "0.1 keeps the last tenth")
 
 
-def plan_rules(table: PlanTable) -> Iterator[Problem]:
+def plan_rules(table: PlanTable) -> Iterator[ConfigProblem]:
     bounds = {
         "budget_gpu_hours": table.budget_gpu_hours,
         "budget_money": table.budget_money,
@@ -140,54 +158,56 @@ def plan_rules(table: PlanTable) -> Iterator[Problem]:
         yield from at_least(f"plan.{name}", bound, 0, "leave it out for none")
 
 
-def evaluate_rules(table: EvaluateTable) -> Iterator[Problem]:
+def evaluate_rules(table: EvaluateTable) -> Iterator[ConfigProblem]:
     for index, metric in enumerate(table.metrics):
         if not grammar.NAME.fullmatch(metric):
-            yield Problem(f"evaluate.metrics[{index}]", "the name of a metric", show(metric), "eval_loss is one")
+            yield ConfigProblem(f"evaluate.metrics[{index}]", "the name of a metric", show(metric), "eval_loss is one")
     yield from at_least("evaluate.seeds", table.seeds, 1, "3 or more learn a band")
     yield from at_least("evaluate.every_steps", table.every_steps, 1, "leave it out: only at the end")
 
 
-def gate_rules(table: GateTable) -> Iterator[Problem]:
+def gate_rules(table: GateTable) -> Iterator[ConfigProblem]:
     for index, quality in enumerate(table.quality):
         key = f"gate.quality[{index}].floor_percent"
         yield from at_least(key, quality.floor_percent, 0, "0.1 is the default")
         yield from _tolerance_rules(f"gate.quality[{index}].tolerance_percent", quality)
     metrics = [quality.metric for quality in table.quality]
     for metric in sorted({each for each in metrics if metrics.count(each) > 1}):
-        yield Problem("gate.quality", "one gate a metric", f"{metrics.count(metric)} for {show(metric)}", "keep one")
+        yield ConfigProblem(
+            "gate.quality", "one gate a metric", f"{metrics.count(metric)} for {show(metric)}", "keep one"
+        )
     yield from at_least("gate.parity", table.parity, 0, "1e-4 is the default")
 
 
-def _tolerance_rules(key: str, quality: QualityGate) -> Iterator[Problem]:
+def _tolerance_rules(key: str, quality: QualityGate) -> Iterator[ConfigProblem]:
     yield from at_least(key, quality.tolerance_percent, 0, "leave it out: the base's band judges")
     if quality.tolerance_percent is not None and quality.limit is not None:
-        yield Problem(key, "one of limit and tolerance_percent", "both", "keep one")
+        yield ConfigProblem(key, "one of limit and tolerance_percent", "both", "keep one")
 
 
-def prove_rules(table: ProveTable) -> Iterator[Problem]:
+def prove_rules(table: ProveTable) -> Iterator[ConfigProblem]:
     works = ("auto", "off", *names(aliases=True))
     if table.plan not in works:
-        yield Problem("prove.plan", one_of(works), show(table.plan))
+        yield ConfigProblem("prove.plan", one_of(works), show(table.plan))
     yield from at_least("prove.replay_steps", table.replay_steps, 0, "0 replays nothing")
 
 
-def publish_rules(table: PublishTable) -> Iterator[Problem]:
+def publish_rules(table: PublishTable) -> Iterator[ConfigProblem]:
     if table.model is not None and not grammar.SLUG.fullmatch(table.model):
-        yield Problem("publish.model", SLUG, show(table.model), "leave it out: the project's name")
+        yield ConfigProblem("publish.model", SLUG, show(table.model), "leave it out: the project's name")
     yield from _inside("publish.branches", table.branches)
     yield from _inside("publish.files", table.files)
 
 
-def trigger_rules(table: TriggerTable) -> Iterator[Problem]:
+def trigger_rules(table: TriggerTable) -> Iterator[ConfigProblem]:
     yield from _inside("trigger.branches", table.branches)
     yield from _inside("trigger.paths", table.paths)
     if table.schedule is not None and not grammar.is_cron(table.schedule):
         works = '"0 3 * * *" is each day at three'
-        yield Problem("trigger.schedule", "cron of five fields", show(table.schedule), works)
+        yield ConfigProblem("trigger.schedule", "cron of five fields", show(table.schedule), works)
 
 
-TABLE_RULES: dict[str, Callable[..., Iterator[Problem]]] = {
+TABLE_RULES: dict[str, Callable[..., Iterator[ConfigProblem]]] = {
     "project": project_rules,
     "env": env_rules,
     "data": data_rules,
@@ -206,39 +226,43 @@ def _below(path: str) -> str:
     return re.sub(r"^(\.\.(/|$))+", "", path) or "."
 
 
-def _inside(key: str, paths: Iterable[str]) -> Iterator[Problem]:
+def _inside(key: str, paths: Iterable[str]) -> Iterator[ConfigProblem]:
     for path in paths:
         if not grammar.is_inside(path):
-            yield Problem(key, INSIDE, show(path), "write it relative, without ..")
+            yield ConfigProblem(key, INSIDE, show(path), "write it relative, without ..")
 
 
-def _text_rules(key: str, pattern: str) -> Iterator[Problem]:
+def _text_rules(key: str, pattern: str) -> Iterator[ConfigProblem]:
     scheme, colon, rest = pattern.partition(":")
     if not colon:
         if not grammar.STORE_KEY.fullmatch(pattern):
-            yield Problem(key, "repo:GLOB, package:GLOB or a key of the store", show(pattern), "repo:src/**/*.py works")
+            yield ConfigProblem(
+                key, "repo:GLOB, package:GLOB or a key of the store", show(pattern), "repo:src/**/*.py works"
+            )
     elif scheme not in ("repo", "package"):
-        yield Problem(key, "repo: or package:", show(pattern), "repo:src/**/*.py works")
+        yield ConfigProblem(key, "repo: or package:", show(pattern), "repo:src/**/*.py works")
     elif not grammar.is_inside(rest):
-        yield Problem(key, INSIDE if scheme == "repo" else "a path inside the package", show(pattern), "leave .. out")
+        yield ConfigProblem(
+            key, INSIDE if scheme == "repo" else "a path inside the package", show(pattern), "leave .. out"
+        )
     elif scheme == "package" and not re.fullmatch(r"[A-Za-z_]\w*/.+", rest):
-        yield Problem(key, "package:NAME/GLOB", show(pattern), "package:gangline/**/*.py works")
+        yield ConfigProblem(key, "package:NAME/GLOB", show(pattern), "package:gangline/**/*.py works")
 
 
-def _store_key_rules(table: DataTable, project: str) -> Iterator[Problem]:
+def _store_key_rules(table: DataTable, project: str) -> Iterator[ConfigProblem]:
     """What no site lets a line read; which prefixes it may read, the site says when the data are read."""
     keys = [(f"data.text[{index}]", text) for index, text in enumerate(table.text) if ":" not in text]
     for place, key in (*keys, *((f"data.shards[{index}]", key) for index, key in enumerate(table.shards))):
         if found := foreign(key, project):
-            yield Problem(place, WANTED, found, "data/NAME works, where the site says nothing else")
+            yield ConfigProblem(place, WANTED, found, "data/NAME works, where the site says nothing else")
 
 
-def _lock_rules(lock: str | None, reader: Reader | None) -> Iterator[Problem]:
+def _lock_rules(lock: str | None, reader: Reader | None) -> Iterator[ConfigProblem]:
     if lock is None or reader is None or not grammar.is_inside(lock):
         return
     content = reader(lock)
     if content is None:
-        yield Problem("env.lock", "a file of the commit", f"none called {show(lock)}", "commit it")
+        yield ConfigProblem("env.lock", "a file of the commit", f"none called {show(lock)}", "commit it")
         return
     from gangline.spec.config.lock import check_lock  # packaging is not cheap to import, and most lines have no lock
 
@@ -249,8 +273,8 @@ def _lock_rules(lock: str | None, reader: Reader | None) -> Iterator[Problem]:
             yield replace(problem, key="env.lock", found=f"{problem.found} at {error.file}")
 
 
-def _judged_rules(metrics: tuple[str, ...], gate: GateTable) -> Iterator[Problem]:
+def _judged_rules(metrics: tuple[str, ...], gate: GateTable) -> Iterator[ConfigProblem]:
     for index, quality in enumerate(gate.quality):
         if metrics and quality.metric not in metrics:
             works = "add it to evaluate.metrics"
-            yield Problem(f"gate.quality[{index}].metric", one_of(metrics), show(quality.metric), works)
+            yield ConfigProblem(f"gate.quality[{index}].metric", one_of(metrics), show(quality.metric), works)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from gangline.spec.config import grammar
 from gangline.spec.config.data_keys import RESERVED, is_data_prefix
-from gangline.spec.config.problems import Problem, at_least, show
+from gangline.spec.config.problems import ConfigProblem, at_least, show
 from gangline.spec.config.secrets import FORMS, is_reference
 from gangline.spec.config.site import (
     EnvironmentsTable,
@@ -30,7 +30,7 @@ MOST_OUTPUT_FILES = 100_000
 WEB = "an http or https URL without a password in it"
 
 
-def site_rules(site: Site) -> Iterator[Problem]:
+def site_rules(site: Site) -> Iterator[ConfigProblem]:
     yield from _store_rules(site.store)
     yield from _registry_rules(site.registry)
     yield from _launch_rules(site.launch)
@@ -38,7 +38,7 @@ def site_rules(site: Site) -> Iterator[Problem]:
         yield from _gpu_rules(f"gpu.{name}", gpu)
     yield from _plan_rules(site.plan)
     if not (len(site.money.currency) == 3 and site.money.currency.isalpha() and site.money.currency.isupper()):
-        yield Problem("money.currency", "three capital letters", show(site.money.currency), '"EUR" works')
+        yield ConfigProblem("money.currency", "three capital letters", show(site.money.currency), '"EUR" works')
     yield from _sandbox_rules(site.sandbox)
     yield from _environment_rules(site.environments)
     yield from _index_rules(site.index)
@@ -50,45 +50,45 @@ def site_rules(site: Site) -> Iterator[Problem]:
     yield from _kfp_rules(site.kfp)
 
 
-def _url(key: str, value: str | None) -> Iterator[Problem]:
+def _url(key: str, value: str | None) -> Iterator[ConfigProblem]:
     if value is not None and not grammar.URL.fullmatch(value):
-        yield Problem(key, WEB, "another" if "@" in value else show(value), "https://host:port/path works")
+        yield ConfigProblem(key, WEB, "another" if "@" in value else show(value), "https://host:port/path works")
 
 
-def _reference(key: str, value: str | None) -> Iterator[Problem]:
+def _reference(key: str, value: str | None) -> Iterator[ConfigProblem]:
     if value is not None and not is_reference(value):
-        yield Problem(key, "a reference to a secret", "a value that is not shown", f"write {FORMS}")
+        yield ConfigProblem(key, "a reference to a secret", "a value that is not shown", f"write {FORMS}")
 
 
-def _port(key: str, value: int | None, works: str) -> Iterator[Problem]:
+def _port(key: str, value: int | None, works: str) -> Iterator[ConfigProblem]:
     if value is not None and not 1 <= value <= 65_535:
-        yield Problem(key, "a port of 1 to 65535", show(value), works)
+        yield ConfigProblem(key, "a port of 1 to 65535", show(value), works)
 
 
-def _store_rules(store: StoreTable) -> Iterator[Problem]:
+def _store_rules(store: StoreTable) -> Iterator[ConfigProblem]:
     if not grammar.STORE_URL.fullmatch(store.url):
-        yield Problem(
+        yield ConfigProblem(
             "store.url", "file:PATH or s3://BUCKET/PREFIX", "another" if "@" in store.url else show(store.url)
         )
     if store.url.startswith("s3:") and not store.endpoint:
         works = 'endpoint = "https://minio.example:9000" works'
-        yield Problem("store.endpoint", "an endpoint beside an s3 URL", "nothing", works)
+        yield ConfigProblem("store.endpoint", "an endpoint beside an s3 URL", "nothing", works)
     yield from _url("store.endpoint", store.endpoint)
     yield from _reference("store.credentials", store.credentials)
     for index, prefix in enumerate(store.data):
         if not is_data_prefix(prefix):
             wanted = f"a prefix of keys with a slash at its end, none of {', '.join(sorted(RESERVED))}"
-            yield Problem(f"store.data[{index}]", wanted, show(prefix), '"data/" works')
+            yield ConfigProblem(f"store.data[{index}]", wanted, show(prefix), '"data/" works')
 
 
-def _registry_rules(registry: RegistryTable) -> Iterator[Problem]:
+def _registry_rules(registry: RegistryTable) -> Iterator[ConfigProblem]:
     if registry.base is not None and not grammar.IMAGE.fullmatch(registry.base):
-        yield Problem("registry.base", "an image with @sha256:", show(registry.base), "IMAGE@sha256:DIGEST works")
+        yield ConfigProblem("registry.base", "an image with @sha256:", show(registry.base), "IMAGE@sha256:DIGEST works")
     if registry.builder != "none" and registry.image is None:
-        yield Problem("registry.image", f"a name to push to with builder = {show(registry.builder)}", "nothing")
+        yield ConfigProblem("registry.image", f"a name to push to with builder = {show(registry.builder)}", "nothing")
 
 
-def _launch_rules(launch: LaunchTable) -> Iterator[Problem]:
+def _launch_rules(launch: LaunchTable) -> Iterator[ConfigProblem]:
     names = (
         ("launch.namespace", launch.namespace),
         ("launch.queue", launch.queue),
@@ -96,65 +96,71 @@ def _launch_rules(launch: LaunchTable) -> Iterator[Problem]:
     )
     for key, value in names:
         if value is not None and not grammar.LABEL.fullmatch(value):
-            yield Problem(key, "a name of [a-z0-9-], at most 63 long", show(value))
+            yield ConfigProblem(key, "a name of [a-z0-9-], at most 63 long", show(value))
 
 
-def _gpu_rules(key: str, gpu: GpuTable) -> Iterator[Problem]:
+def _gpu_rules(key: str, gpu: GpuTable) -> Iterator[ConfigProblem]:
     if not 0 <= gpu.reserve_bytes < gpu.memory_bytes:
         found = f"memory_bytes = {gpu.memory_bytes:g}, reserve_bytes = {gpu.reserve_bytes:g}"
-        yield Problem(key, "memory_bytes above reserve_bytes >= 0", found, "80e9 and 4e9 work")
+        yield ConfigProblem(key, "memory_bytes above reserve_bytes >= 0", found, "80e9 and 4e9 work")
     for precision, rate in gpu.flops_per_second.items():
         if rate <= 0:
-            yield Problem(f"{key}.flops_per_second.{precision}", "above 0", show(rate))
+            yield ConfigProblem(f"{key}.flops_per_second.{precision}", "above 0", show(rate))
     for name in ("memory_bytes_per_second", "link_bytes_per_second", "network_bytes_per_second"):
         if (rate := getattr(gpu, name)) is not None and rate <= 0:
-            yield Problem(f"{key}.{name}", "above 0", show(rate))
+            yield ConfigProblem(f"{key}.{name}", "above 0", show(rate))
     yield from at_least(f"{key}.price_per_hour", gpu.price_per_hour, 0)
 
 
-def _plan_rules(plan: SitePlanTable) -> Iterator[Problem]:
+def _plan_rules(plan: SitePlanTable) -> Iterator[ConfigProblem]:
     for name in ("memory_margin", "band", "overlap"):
         if not 0 <= getattr(plan, name) <= 1:
-            yield Problem(f"plan.{name}", "a share in [0, 1]", show(getattr(plan, name)))
+            yield ConfigProblem(f"plan.{name}", "a share in [0, 1]", show(getattr(plan, name)))
 
 
-def _sandbox_rules(sandbox: SandboxTable) -> Iterator[Problem]:
+def _sandbox_rules(sandbox: SandboxTable) -> Iterator[ConfigProblem]:
     for index, path in enumerate(sandbox.read):
         parts = path.split("/")
         if not path.startswith("/") or {".", ".."} & set(parts) or "\0" in path:
-            yield Problem(f"sandbox.read[{index}]", "an absolute path", show(path), '"/home/me/datasets" works')
+            yield ConfigProblem(f"sandbox.read[{index}]", "an absolute path", show(path), '"/home/me/datasets" works')
         elif path.strip("/") in _WITH_SECRETS:
-            yield Problem(f"sandbox.read[{index}]", "a folder without secrets", show(path), "name what is needed of it")
+            yield ConfigProblem(
+                f"sandbox.read[{index}]", "a folder without secrets", show(path), "name what is needed of it"
+            )
 
 
-def _environment_rules(table: EnvironmentsTable) -> Iterator[Problem]:
+def _environment_rules(table: EnvironmentsTable) -> Iterator[ConfigProblem]:
     for index, path in enumerate(table.find_links):
         if not path.startswith("/") or ".." in path.split("/") or not path.isprintable():
-            yield Problem(f"environments.find_links[{index}]", "an absolute path", show(path), '"/srv/wheels" works')
+            yield ConfigProblem(
+                f"environments.find_links[{index}]", "an absolute path", show(path), '"/srv/wheels" works'
+            )
     yield from at_least("environments.keep_days", table.keep_days, 0)
 
 
-def _index_rules(indexes: dict[str, IndexTable]) -> Iterator[Problem]:
+def _index_rules(indexes: dict[str, IndexTable]) -> Iterator[ConfigProblem]:
     for name, index in indexes.items():
         if not grammar.SLUG.fullmatch(name):
-            yield Problem(f"index.{name}", "a name of [a-z][a-z0-9-]{0,19}", show(name))
+            yield ConfigProblem(f"index.{name}", "a name of [a-z][a-z0-9-]{0,19}", show(name))
         yield from _url(f"index.{name}.url", index.url)
         yield from _reference(f"index.{name}.credentials", index.credentials)
     if len(default := [name for name, index in indexes.items() if index.default]) > 1:
-        yield Problem(f"index.{default[1]}.default", "one index in place of the public one", f"{default[0]}, too")
+        yield ConfigProblem(f"index.{default[1]}.default", "one index in place of the public one", f"{default[0]}, too")
 
 
-def _sign_rules(sign: SignTable) -> Iterator[Problem]:
+def _sign_rules(sign: SignTable) -> Iterator[ConfigProblem]:
     yield from _reference("sign.key", sign.key)
     for name in ("identities", "forks"):
         for index, identity in enumerate(getattr(sign, name)):
             if not grammar.IDENTITY.fullmatch(identity):
-                yield Problem(f"sign.{name}[{index}]", "a key id", show(identity), "`gangline keys` lists them")
+                yield ConfigProblem(f"sign.{name}[{index}]", "a key id", show(identity), "`gangline keys` lists them")
     for both in sorted(set(sign.identities) & set(sign.forks)):
-        yield Problem("sign.forks", "keys that are not in sign.identities", show(both), "a key of its own for forks")
+        yield ConfigProblem(
+            "sign.forks", "keys that are not in sign.identities", show(both), "a key of its own for forks"
+        )
 
 
-def _limit_rules(limits: LimitsTable) -> Iterator[Problem]:
+def _limit_rules(limits: LimitsTable) -> Iterator[ConfigProblem]:
     yield from at_least("limits.gpu_hours_per_run", limits.gpu_hours_per_run, 0)
     yield from at_least("limits.money_per_run", limits.money_per_run, 0)
     yield from at_least("limits.active_runs", limits.active_runs, 1)
@@ -164,10 +170,12 @@ def _limit_rules(limits: LimitsTable) -> Iterator[Problem]:
     yield from at_least("limits.output_bytes", limits.output_bytes, 1)
     if limits.output_files > MOST_OUTPUT_FILES:
         wanted = f"at most {MOST_OUTPUT_FILES}"
-        yield Problem("limits.output_files", wanted, show(limits.output_files), "pack them: one archive is one file")
+        yield ConfigProblem(
+            "limits.output_files", wanted, show(limits.output_files), "pack them: one archive is one file"
+        )
 
 
-def _forge_rules(forges: dict[str, ForgeTable]) -> Iterator[Problem]:
+def _forge_rules(forges: dict[str, ForgeTable]) -> Iterator[ConfigProblem]:
     claimed: dict[str, str] = {}
     for name, forge in forges.items():
         key = f"forge.{name}"
@@ -177,18 +185,18 @@ def _forge_rules(forges: dict[str, ForgeTable]) -> Iterator[Problem]:
         for repository, project in forge.projects.items():
             place = f"{key}.projects.{repository}"
             if not grammar.SLUG.fullmatch(project):
-                yield Problem(place, "the name of a project", show(project), "as project.name of its line says")
+                yield ConfigProblem(place, "the name of a project", show(project), "as project.name of its line says")
             elif project in claimed:
-                yield Problem(place, "a project of its own", f"{show(project)}, claimed by {claimed[project]}")
+                yield ConfigProblem(place, "a project of its own", f"{show(project)}, claimed by {claimed[project]}")
             claimed.setdefault(project, place)
 
 
-def _serve_rules(serve: ServeTable) -> Iterator[Problem]:
+def _serve_rules(serve: ServeTable) -> Iterator[ConfigProblem]:
     match = grammar.LISTEN.fullmatch(serve.listen)
     if not match or not 0 <= int(match["port"]) <= 65_535:
-        yield Problem("serve.listen", "HOST:PORT", show(serve.listen), '"127.0.0.1:8321" works')
+        yield ConfigProblem("serve.listen", "HOST:PORT", show(serve.listen), '"127.0.0.1:8321" works')
     elif match["host"] not in grammar.LOOPBACK and serve.tokens is None:
-        yield Problem("serve.tokens", "tokens where others can reach it", "nothing", f"write {FORMS}")
+        yield ConfigProblem("serve.tokens", "tokens where others can reach it", "nothing", f"write {FORMS}")
     yield from at_least("serve.workers", serve.workers, 1)
     yield from at_least("serve.clone_bytes", serve.clone_bytes, 16e6)
     yield from at_least("serve.keep_orders_seconds", serve.keep_orders_seconds, 30 * 86_400)
@@ -197,20 +205,22 @@ def _serve_rules(serve: ServeTable) -> Iterator[Problem]:
     for index, proxy in enumerate(serve.proxies):
         if not grammar.is_network(proxy):
             works = '"10.0.0.0/8" and "192.0.2.7" work'
-            yield Problem(f"serve.proxies[{index}]", "an address or a network", show(proxy), works)
+            yield ConfigProblem(f"serve.proxies[{index}]", "an address or a network", show(proxy), works)
 
 
-def _metrics_rules(metrics: MetricsTable) -> Iterator[Problem]:
+def _metrics_rules(metrics: MetricsTable) -> Iterator[ConfigProblem]:
     yield from _port("metrics.port_base", metrics.port_base, "9400 is the default")
     yield from _port("metrics.driver_port", metrics.driver_port, "9399 works")
     if metrics.targets is not None and not metrics.targets.startswith(("/", "~")):
-        yield Problem("metrics.targets", "an absolute folder", show(metrics.targets), '"~/.gangline-targets" works')
+        yield ConfigProblem(
+            "metrics.targets", "an absolute folder", show(metrics.targets), '"~/.gangline-targets" works'
+        )
     yield from _url("metrics.grafana_url", metrics.grafana_url)
 
 
-def _kfp_rules(kfp: KfpTable) -> Iterator[Problem]:
+def _kfp_rules(kfp: KfpTable) -> Iterator[ConfigProblem]:
     yield from _url("kfp.endpoint", kfp.endpoint)
     yield from _url("kfp.ui_url", kfp.ui_url)
     yield from _reference("kfp.token", kfp.token)
     if kfp.image is not None and not grammar.IMAGE.fullmatch(kfp.image):
-        yield Problem("kfp.image", "an image with @sha256:", show(kfp.image), "IMAGE@sha256:DIGEST works")
+        yield ConfigProblem("kfp.image", "an image with @sha256:", show(kfp.image), "IMAGE@sha256:DIGEST works")

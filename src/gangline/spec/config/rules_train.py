@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from gangline.spec.config import grammar
 from gangline.spec.config.line import CheckpointTable, MemoryTable, TrainTable
-from gangline.spec.config.problems import Problem, at_least, one_of, show
+from gangline.spec.config.problems import ConfigProblem, at_least, one_of, show
 from gangline.spec.config.rules_options import option_rules
 from gangline.spec.config.secrets import is_reference, parse_reference, references_of
 from gangline.spec.plan import SCHEDULES, Schedule
@@ -23,7 +23,7 @@ _MOST_BATCH = 10**9
 _MOST_SEED = 2**63 - 1
 
 
-def train_rules(table: TrainTable) -> Iterator[Problem]:
+def train_rules(table: TrainTable) -> Iterator[ConfigProblem]:
     yield from _number_rules(table)
     yield from _strategy_rules(table)
     yield from _batch_rules(table)
@@ -40,38 +40,44 @@ def nearest_multiples(value: int, unit: int) -> str:
     return f"{below} or {below + unit}" if below else f"{unit}"
 
 
-def _number_rules(table: TrainTable) -> Iterator[Problem]:
+def _number_rules(table: TrainTable) -> Iterator[ConfigProblem]:
     yield from at_least("train.steps", table.steps, 1)
     yield from at_least("train.global_batch", table.global_batch, 1)
     if table.global_batch > _MOST_BATCH:
-        yield Problem(
+        yield ConfigProblem(
             "train.global_batch", f"at most {_MOST_BATCH}", show(table.global_batch), "count samples, not tokens"
         )
     if table.stop_at is not None and not 1 <= table.stop_at <= table.steps:
         works = "leave it out: training ends at train.steps"
-        yield Problem("train.stop_at", f"a step from 1 to {table.steps}", show(table.stop_at), works)
+        yield ConfigProblem("train.stop_at", f"a step from 1 to {table.steps}", show(table.stop_at), works)
     if not 0 <= table.seed <= _MOST_SEED:
-        yield Problem("train.seed", "a whole number of at most 63 bits", show(table.seed))
+        yield ConfigProblem("train.seed", "a whole number of at most 63 bits", show(table.seed))
     if table.clip_norm is not None and table.clip_norm <= 0:
-        yield Problem("train.clip_norm", "a norm above 0", show(table.clip_norm), "leave it out: nothing is clipped")
+        yield ConfigProblem(
+            "train.clip_norm", "a norm above 0", show(table.clip_norm), "leave it out: nothing is clipped"
+        )
 
 
-def _strategy_rules(table: TrainTable) -> Iterator[Problem]:
+def _strategy_rules(table: TrainTable) -> Iterator[ConfigProblem]:
     works = ("auto", "explicit", *names(aliases=True))
     if table.strategy not in works:
-        yield Problem("train.strategy", one_of(works), show(table.strategy), '"auto" lets the planner choose')
+        yield ConfigProblem("train.strategy", one_of(works), show(table.strategy), '"auto" lets the planner choose')
     if isinstance(table.ranks, tuple):
         low, high = table.ranks
         if not 1 <= low <= high:
-            yield Problem("train.ranks", "[min, max] with 1 <= min <= max", f"[{low}, {high}]", "[2, 8] is elastic")
+            yield ConfigProblem(
+                "train.ranks", "[min, max] with 1 <= min <= max", f"[{low}, {high}]", "[2, 8] is elastic"
+            )
     else:
         yield from at_least("train.ranks", table.ranks, 1, '"auto" takes what is there')
     least = table.ranks[0] if isinstance(table.ranks, tuple) else table.ranks
     if traits_of(table.strategy) is ONE_RANK and isinstance(least, int) and least > 1:
-        yield Problem("train.ranks", 'one rank with strategy = "none"', show(table.ranks), '"ddp" shares the batch')
+        yield ConfigProblem(
+            "train.ranks", 'one rank with strategy = "none"', show(table.ranks), '"ddp" shares the batch'
+        )
 
 
-def _batch_rules(table: TrainTable) -> Iterator[Problem]:
+def _batch_rules(table: TrainTable) -> Iterator[ConfigProblem]:
     """Every data-parallel rank gets the same number of whole micro-batches."""
     traits = traits_of(table.strategy)
     shares_over_all = table.strategy == "auto" or (traits is not None and traits.shares_batch_over_all)
@@ -87,63 +93,63 @@ def _batch_rules(table: TrainTable) -> Iterator[Problem]:
         return
     name = f"{name} = {shares}" + (f" x micro_batch = {micro}" if micro > 1 else "")
     works = f"{nearest_multiples(table.global_batch, unit)} works"
-    yield Problem("train.global_batch", f"a multiple of {name}", show(table.global_batch), works)
+    yield ConfigProblem("train.global_batch", f"a multiple of {name}", show(table.global_batch), works)
 
 
-def _environment_rules(env: dict[str, str]) -> Iterator[Problem]:
+def _environment_rules(env: dict[str, str]) -> Iterator[ConfigProblem]:
     for name, value in env.items():
         key = f"train.env.{name[:60]}"
         ours = name.startswith("GANGLINE_") and not name.startswith(OPEN_TO_LINES)
         if not grammar.VARIABLE.fullmatch(name):
-            yield Problem(key, "the name of a variable", show(name), "letters, digits and _")
+            yield ConfigProblem(key, "the name of a variable", show(name), "letters, digits and _")
         elif name in RESERVED or ours:
-            yield Problem(key, "a name of your own", "one that the gang sets", "choose another")
+            yield ConfigProblem(key, "a name of your own", "one that the gang sets", "choose another")
         if "\0" in value:
-            yield Problem(key, "text", "a NUL character")
+            yield ConfigProblem(key, "text", "a NUL character")
         elif name in references_of(env):
             yield from _secret_rules(key, value)
 
 
-def _secret_rules(key: str, value: str) -> Iterator[Problem]:
+def _secret_rules(key: str, value: str) -> Iterator[ConfigProblem]:
     works = "write secret:env:NAME or secret:file:/PATH"
     if not is_reference(value):
-        yield Problem(key, "a reference to a secret", "another text that begins so", works)
+        yield ConfigProblem(key, "a reference to a secret", "another text that begins so", works)
         return
     reference = parse_reference(value)
     if reference.kind == "k8s":
         found = "one that only pods of the cluster may read, where pods mount no Secret but that of their own gang"
-        yield Problem(key, "a secret that the driver reads", found, works)
+        yield ConfigProblem(key, "a secret that the driver reads", found, works)
     if reference.kind == "file" and (not reference.name.startswith("/") or ".." in reference.name.split("/")):
-        yield Problem(key, "an absolute path without ..", show(reference.name), works)
+        yield ConfigProblem(key, "an absolute path without ..", show(reference.name), works)
 
 
-def _memory_rules(memory: MemoryTable) -> Iterator[Problem]:
+def _memory_rules(memory: MemoryTable) -> Iterator[ConfigProblem]:
     if not re.fullmatch(r"auto|none|selective|full|every_[1-9]\d{0,3}", memory.activation_checkpointing):
         wanted = one_of(["auto", "none", "selective", "full", "every_N"])
-        yield Problem("train.memory.activation_checkpointing", wanted, show(memory.activation_checkpointing))
+        yield ConfigProblem("train.memory.activation_checkpointing", wanted, show(memory.activation_checkpointing))
     yield from at_least("train.memory.loss_chunks", memory.loss_chunks, 1)
 
 
-def _checkpoint_rules(checkpoint: CheckpointTable) -> Iterator[Problem]:
+def _checkpoint_rules(checkpoint: CheckpointTable) -> Iterator[ConfigProblem]:
     yield from at_least("train.checkpoint.every", checkpoint.every, 1, '"auto" chooses')
     yield from at_least("train.checkpoint.keep", checkpoint.keep, 2, "the newest one may be broken")
     yield from at_least("train.checkpoint.peer_copies", checkpoint.peer_copies, 0)
     if checkpoint.max_unsaved_seconds <= 0:
-        yield Problem("train.checkpoint.max_unsaved_seconds", "above 0", show(checkpoint.max_unsaved_seconds))
+        yield ConfigProblem("train.checkpoint.max_unsaved_seconds", "above 0", show(checkpoint.max_unsaved_seconds))
 
 
-def _schedule_rules(table: TrainTable) -> Iterator[Problem]:
+def _schedule_rules(table: TrainTable) -> Iterator[ConfigProblem]:
     schedule = table.schedule
     if schedule.kind not in SCHEDULES and not grammar.TASK.fullmatch(schedule.kind):
-        yield Problem("train.schedule.kind", f'{one_of(SCHEDULES)} or "module:function"', show(schedule.kind))
+        yield ConfigProblem("train.schedule.kind", f'{one_of(SCHEDULES)} or "module:function"', show(schedule.kind))
     if schedule.function is not None:
         works = f"leave it out: {schedule.function} decides alone"
         for key in ("warmup_steps", "final_ratio"):
             if (found := getattr(schedule, key)) != getattr(Schedule(), key):
-                yield Problem(f"train.schedule.{key}", "nothing beside a function", show(found), works)
+                yield ConfigProblem(f"train.schedule.{key}", "nothing beside a function", show(found), works)
     yield from at_least("train.schedule.warmup_steps", schedule.warmup_steps, 0)
     if schedule.warmup_steps > table.steps >= 1:
         wanted = f"at most train.steps = {table.steps}"
-        yield Problem("train.schedule.warmup_steps", wanted, show(schedule.warmup_steps), "warm up for fewer")
+        yield ConfigProblem("train.schedule.warmup_steps", wanted, show(schedule.warmup_steps), "warm up for fewer")
     if not 0 <= schedule.final_ratio <= 1:
-        yield Problem("train.schedule.final_ratio", "a share in [0, 1]", show(schedule.final_ratio))
+        yield ConfigProblem("train.schedule.final_ratio", "a share in [0, 1]", show(schedule.final_ratio))

@@ -40,7 +40,7 @@ class RegistryTable:
 class LaunchTable:
     """Where gangs run, and how they are started there."""
 
-    target: Literal["local", "kubernetes", "slurm", "kfp", "kfp-local"] = "local"
+    target: Literal["local", "kubernetes", "kfp", "kfp-local"] = "local"
     """Where gangs run."""
     namespace: str | None = None
     """Kubernetes namespace, or "per-run"."""

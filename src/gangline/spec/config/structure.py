@@ -25,7 +25,7 @@ from cattrs.cols import homogenous_tuple_structure_factory, mapping_structure_fa
 from cattrs.gen import make_dict_structure_fn
 
 from gangline.spec.config.line import Line
-from gangline.spec.config.problems import Problem, found, shorten
+from gangline.spec.config.problems import ConfigProblem, found, shorten
 from gangline.spec.config.rules_line import TABLE_RULES, Reader, line_rules
 from gangline.spec.config.rules_site import site_rules
 from gangline.spec.config.site import Site
@@ -48,7 +48,7 @@ class Mismatch(ValueError):
         self.value = value
 
 
-def structure(cls: type[T], plain: Any, *, key: str = "") -> tuple[T | None, list[Problem]]:
+def structure(cls: type[T], plain: Any, *, key: str = "") -> tuple[T | None, list[ConfigProblem]]:
     """`cls` from plain data, or every reason why not."""
     try:
         return _converter().structure(plain, cls), []
@@ -56,7 +56,7 @@ def structure(cls: type[T], plain: Any, *, key: str = "") -> tuple[T | None, lis
         return None, _problems(error, key)
 
 
-def structure_rest(cls: type[T], plain: dict[str, Any], problems: list[Problem], *, key: str = "") -> T | None:
+def structure_rest(cls: type[T], plain: dict[str, Any], problems: list[ConfigProblem], *, key: str = "") -> T | None:
     """`cls` without the values that have problems, so that rules can judge the rest; None: too little is left."""
     rest: Any = deepcopy(plain)
     for problem in problems:
@@ -166,15 +166,15 @@ def _record(kind: Any, converter: Converter) -> Hook:
     return _guarded(dict, build, kind)
 
 
-def _problems(error: Exception, key: str) -> list[Problem]:
+def _problems(error: Exception, key: str) -> list[ConfigProblem]:
     if isinstance(error, Mismatch):
-        return [Problem(key, error.wanted, found(key, error.value))]
+        return [ConfigProblem(key, error.wanted, found(key, error.value))]
     if isinstance(error, ForbiddenExtraKeysError):
         return [unknown_key(name, error.cl, key) for name in sorted(error.extra_fields)]
     if isinstance(error, KeyError):
-        return [Problem(key, "a value", "nothing", "this key is required")]
+        return [ConfigProblem(key, "a value", "nothing", "this key is required")]
     if not isinstance(error, (ClassValidationError, IterableValidationError)):
-        return [Problem(key, "a value that fits its table", str(error))]
+        return [ConfigProblem(key, "a value that fits its table", str(error))]
     placed, unplaced = error.group_exceptions()
     inner = [(each, key) for each in unplaced]  # of a misspelled key, before the one that lacks it
     inner += [(each, _place(key, note)) for each, note in placed]
@@ -187,15 +187,15 @@ def _place(key: str, note: AttributeValidationNote | IterableValidationNote) -> 
     return f"{key}[{note.index}]" if isinstance(note.index, int) else _join(key, str(note.index))
 
 
-def unknown_key(name: str, cls: type, key: str) -> Problem:
+def unknown_key(name: str, cls: type, key: str) -> ConfigProblem:
     if _join(key, name) in _REMOVED_KEYS:
-        return Problem(
+        return ConfigProblem(
             _join(key, name), "a key that is read", "one of an earlier version", "no code ever read it: delete it"
         )
     known = [each.name for each in fields(cls)]
     near = get_close_matches(name[:_LONGEST_NAME], known, n=1, cutoff=0.5)
     works = f"did you mean {_join(key, near[0])}?" if near else f"there are {', '.join(known)}"
-    return Problem(_join(key, shorten(name)), "a known key", "an unknown one", works)
+    return ConfigProblem(_join(key, shorten(name)), "a known key", "an unknown one", works)
 
 
 def _drop(table: Any, path: list[str]) -> None:
@@ -212,10 +212,10 @@ def _join(key: str, name: str) -> str:
 _REQUIRED = ("project", "train")
 
 
-def build_line(plain: dict[str, Any], reader: Reader | None) -> tuple[Line | None, list[Problem]]:
+def build_line(plain: dict[str, Any], reader: Reader | None) -> tuple[Line | None, list[ConfigProblem]]:
     """A line, or its problems table by table: a mistake in one does not hide those of the others."""
     tables: dict[str, Any] = {}
-    problems: list[Problem] = []
+    problems: list[ConfigProblem] = []
     for name, kind in get_type_hints(Line).items():
         if name in plain or name in _REQUIRED:
             tables[name], found = structure(kind, plain.get(name, {}), key=name)
@@ -227,7 +227,7 @@ def build_line(plain: dict[str, Any], reader: Reader | None) -> tuple[Line | Non
     return line, list(line_rules(line, reader))
 
 
-def build_site(plain: dict[str, Any]) -> tuple[Site | None, list[Problem]]:
+def build_site(plain: dict[str, Any]) -> tuple[Site | None, list[ConfigProblem]]:
     """A site, or its problems."""
     site, problems = structure(Site, plain)
     known = {problem.key for problem in problems}
@@ -237,7 +237,7 @@ def build_site(plain: dict[str, Any]) -> tuple[Site | None, list[Problem]]:
     return site, problems
 
 
-def _judge(name: str, kind: type, table: Any, plain: Any, found: list[Problem]) -> list[Problem]:
+def _judge(name: str, kind: type, table: Any, plain: Any, found: list[ConfigProblem]) -> list[ConfigProblem]:
     """What the rules of a table say, also about the rest of one that has values of a wrong type."""
     if found:
         table = structure_rest(kind, plain, found, key=name) if isinstance(plain, dict) else None

@@ -5,7 +5,7 @@ import re
 import tomllib
 from typing import Any
 
-from gangline.spec.config.problems import FileError, Problem, show
+from gangline.spec.config.problems import ConfigProblem, FileError, show
 
 MOST_BYTES = 64 * 1024
 DEEPEST_TOML = 16
@@ -34,24 +34,24 @@ def read_toml(text: str, *, file: str) -> dict[str, Any]:
         plain = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         works = "see https://toml.io; strings stand in quotes"
-        raise FileError(file, [Problem("", "TOML", _first_line(error), works)]) from error
-    problems: list[Problem] = []
+        raise FileError(file, [ConfigProblem("", "TOML", _first_line(error), works)]) from error
+    problems: list[ConfigProblem] = []
     _check_values(plain, "", 0, problems)
     if problems:
         raise FileError(file, problems)
     return plain
 
 
-def _bounds(text: str) -> Problem | None:
+def _bounds(text: str) -> ConfigProblem | None:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        return Problem("", "UTF-8 text", "a character that is none", "save the file as UTF-8")
+        return ConfigProblem("", "UTF-8 text", "a character that is none", "save the file as UTF-8")
     if size > MOST_BYTES:
-        return Problem("", f"at most {MOST_BYTES} bytes", f"{size}", "move data out of the file")
+        return ConfigProblem("", f"at most {MOST_BYTES} bytes", f"{size}", "move data out of the file")
     bare = _STRINGS_AND_COMMENTS.sub(" q ", text)
     if _DEEP_NAME.search(bare) or _deepest(bare) > DEEPEST_TOML:
-        return Problem("", f"at most {DEEPEST_TOML} levels", "a name or value nested deeper", "nest less")
+        return ConfigProblem("", f"at most {DEEPEST_TOML} levels", "a name or value nested deeper", "nest less")
     return None
 
 
@@ -63,9 +63,9 @@ def _deepest(bare: str) -> int:
     return deepest
 
 
-def _check_values(value: Any, key: str, depth: int, problems: list[Problem]) -> None:
+def _check_values(value: Any, key: str, depth: int, problems: list[ConfigProblem]) -> None:
     if depth > 4 * DEEPEST_TOML:
-        problems.append(Problem(key, f"at most {4 * DEEPEST_TOML} levels", "a value nested deeper", "nest less"))
+        problems.append(ConfigProblem(key, f"at most {4 * DEEPEST_TOML} levels", "a value nested deeper", "nest less"))
     elif isinstance(value, dict):
         for name, item in value.items():
             _check_values(item, f"{key}.{name}" if key else name, depth + 1, problems)
@@ -73,7 +73,7 @@ def _check_values(value: Any, key: str, depth: int, problems: list[Problem]) -> 
         for index, item in enumerate(value):
             _check_values(item, f"{key}[{index}]", depth + 1, problems)
     elif wanted := _refusal(value):
-        problems.append(Problem(key, wanted, show(value)))
+        problems.append(ConfigProblem(key, wanted, show(value)))
 
 
 def _refusal(value: Any) -> str | None:

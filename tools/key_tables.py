@@ -1,4 +1,4 @@
-"""Tables of every key of `line.toml` and `site.toml`, generated from the dataclasses and their docstrings."""
+"""Writes `line.md` and `site.md`, the tables of all keys of both files: `python -m tools.key_tables docs/reference`."""
 
 import ast
 import inspect
@@ -66,14 +66,14 @@ _OPENINGS = {
 
 def reference_of(name: str, cls: type) -> str:
     """Markdown: a heading and a table of keys for each table of the file."""
-    parts = [f"# {name}.toml", _OPENINGS[name], "Generated from `src/gangline/spec`; `make schemas` writes it anew."]
+    parts = [f"# {name}.toml", _OPENINGS[name], "Generated from `src/gangline/spec`; `make schemas` rewrites it."]
     parts += [_free_section(table, field_docs(cls).get(table, "")) for table in _free_tables(cls)]
     parts += [_section(table, kind) for table, kind in _tables(cls, "")]
     return "\n\n".join(parts) + "\n"
 
 
 def write_reference(folder: Path) -> list[Path]:
-    """`line.md` and `site.md`; returns what was written."""
+    """Writes `line.md` and `site.md` into `folder`; returns both."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, cls in (("line", Line), ("site", Site)):
@@ -151,3 +151,8 @@ def _default(field: Field[Any]) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    for path in write_reference(Path(sys.argv[1])):
+        sys.stdout.write(f"{path}\n")

@@ -1,22 +1,24 @@
-"""Published JSON schemas, generated from the dataclasses: `python -m gangline.spec.documents.schema docs/schemas`."""
+"""Writes the JSON schemas of files, records and answers of commands: `python -m tools.json_schemas docs/schemas`."""
 
 import json
 import sys
 import types
-from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from gangline.report.comparison.types import Comparison
+from gangline.spec.bisect import BisectState
 from gangline.spec.codec import to_plain
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
-from gangline.spec.documents.key_tables import class_doc, field_docs, write_reference
 from gangline.spec.gang.podset import PodSet
+from gangline.spec.gang.profiling import ProfileSummary
 from gangline.spec.gang.status import GangEnd, GangResult, KeeperStatus
 from gangline.spec.plan import Plan
 from gangline.spec.record import Record
+from tools.key_tables import class_doc, field_docs
 
 Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -30,7 +32,11 @@ DOCUMENTS: dict[str, type] = {
     "gang_end": GangEnd,
     "gang_result": GangResult,
     "record": Record,
+    "bisect": BisectState,
+    "comparison": Comparison,
+    "profile": ProfileSummary,
 }
+"""Files and stored documents, then what commands print."""
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
@@ -41,11 +47,11 @@ def schema_of(cls: type) -> Schema:
     return {"$schema": DIALECT, "title": cls.__name__, **body, "$defs": dict(sorted(definitions.items()))}
 
 
-def write_schemas(folder: Path, documents: Mapping[str, type] = DOCUMENTS) -> list[Path]:
-    """One file a document; returns what was written."""
+def write_schemas(folder: Path) -> list[Path]:
+    """One file for each document; returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, cls in documents.items():
+    for name, cls in DOCUMENTS.items():
         written.append(folder / f"{name}.json")
         written[-1].write_text(json.dumps(schema_of(cls), indent=2, ensure_ascii=False) + "\n", "utf-8")
     return written
@@ -103,12 +109,6 @@ def _reference(cls: type, definitions: dict[str, Schema]) -> Schema:
     return {"$ref": f"#/$defs/{cls.__name__}"}
 
 
-def main(arguments: list[str]) -> int:
-    folder = Path(arguments[0] if arguments else "docs/schemas")
-    for path in [*write_schemas(folder), *write_reference(folder.parent / "reference")]:
-        sys.stdout.write(f"{path}\n")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    for path in write_schemas(Path(sys.argv[1])):
+        sys.stdout.write(f"{path}\n")

@@ -1,4 +1,4 @@
-"""The page of the Python API, drawn from docstrings: `python -m gangline.integrations.reference docs/reference`.
+"""Writes `python.md`, the reference of the Python API, from docstrings: `python -m tools.python_page docs/reference`.
 
 Read as syntax trees, so that no framework has to be installed for it.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gangline import train
 
-SOURCE = Path(__file__).parents[1]
+SOURCE = Path(train.__file__).parents[1]
 OPENING = """# Python
 
 What model repositories import, with the docstrings of the code. Guides: [a task](../guides/model-repository.md),
@@ -102,4 +102,6 @@ def _indented(text: str) -> str:
 
 
 if __name__ == "__main__":
-    (Path(sys.argv[1]) / "python.md").write_text(python_page(), "utf-8")
+    page = Path(sys.argv[1]) / "python.md"
+    page.write_text(python_page(), "utf-8")
+    sys.stdout.write(f"{page}\n")

@@ -1,4 +1,4 @@
-"""The page of the HTTP API, drawn from its OpenAPI document: `python -m gangline.serve.reference docs/reference`."""
+"""Writes `api.md`, the reference page of the HTTP API: `python -m tools.api_page docs/reference`."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ but those marked *open* carries `Authorization: Bearer gl_...`. Refusals are pro
 store is away.
 
 The same for programs: [openapi.json](../schemas/openapi.json), which a service gives at `/openapi.json`, too.
-Generated from the code; `make schemas` writes it anew.
+Generated from the code; `make schemas` rewrites it.
 """
 _SCOPES = {
     "open": "open",

@@ -1,4 +1,4 @@
-"""The page of every command, as its own help tells it: `python -m gangline.cli.reference docs/reference`."""
+"""Writes `commands.md`, the help of every command: `python -m tools.commands_page docs/reference`."""
 
 import sys
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ OPENING = """# Commands
 
 Results go to stdout, logs to stderr. `--json` gives one document, or lines while following, by the
 [schemas](schemas.md). [Exit codes](exit-codes.md) say what to do next.
-Generated from the commands themselves; `make schemas` writes it anew.
+Generated from the commands themselves; `make schemas` rewrites it.
 """
 
 

@@ -1,4 +1,4 @@
-"""The page of all series, written from the catalogue: `python -m gangline.metrics.reference docs/reference`."""
+"""Writes `metrics.md`, the table of all series: `python -m tools.metrics_page docs/reference`."""
 
 import sys
 from collections.abc import Iterable
@@ -7,7 +7,6 @@ from pathlib import Path
 from gangline.metrics.catalogue import CATALOGUE, PREFIX, Series, Source
 from gangline.metrics.labels import COUNTED, CUT, MAX_RANKS, MAX_SERIES, MAX_SERIES_PER_RUN, MAX_TEXT, values_of
 
-PAGE = "metrics.md"
 _HEADINGS: dict[Source, str] = {
     "driver": "From the driver of a run",
     "rank 0": "From rank 0",
@@ -25,7 +24,7 @@ _SAYS: dict[Source, str] = {
 }
 
 
-def reference() -> str:
+def metrics_page() -> str:
     """The page, as markdown."""
     parts = [_head()]
     for source, heading in _HEADINGS.items():
@@ -80,9 +79,7 @@ def _values(series: Series, label: str) -> str:
     }[label]
 
 
-def main(folder: Path) -> None:
-    (folder / PAGE).write_text(reference(), "utf-8")
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    page = Path(sys.argv[1]) / "metrics.md"
+    page.write_text(metrics_page(), "utf-8")
+    sys.stdout.write(f"{page}\n")

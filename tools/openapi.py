@@ -1,4 +1,4 @@
-"""`python -m gangline.serve.schema FOLDER`: the API's OpenAPI document as a file, one line a value, keys in order."""
+"""Writes `openapi.json`, the OpenAPI document of the service: `python -m tools.openapi docs/schemas`."""
 
 import json
 import sys

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
+from tools.json_schemas import DOCUMENTS, schema_of, write_schemas
 
 from gangline.spec.codec import to_plain
 from gangline.spec.config.line import Line
 from gangline.spec.config.load import load_line
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Devices, Inventory
-from gangline.spec.documents.schema import DOCUMENTS, schema_of, write_schemas
 from gangline.spec.gang.podset import PodSet
 from gangline.spec.gang.status import GangEnd, GangResult, JobResult, KeeperStatus
 from gangline.spec.measurements import Metric
@@ -21,7 +21,7 @@ from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate, CheckpointPolicy, Job, Plan, ProgramSpec
 from gangline.spec.record import CommitInfo, Gate, Inputs, Record, RunInfo, StageInfo
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 PLAN = Plan(
     run="demo-1",
     project="demo",
@@ -64,20 +64,19 @@ def validator(name: str) -> Draft202012Validator:
 
 def test_committed_schemas_are_fresh(tmp_path):
     fresh = {path.name: path.read_text() for path in write_schemas(tmp_path)}
-    committed = {
-        path.name: path.read_text() for path in (ROOT / "docs" / "schemas").glob("*.json") if path.name in fresh
-    }
-    assert committed == fresh, "make schemas writes them anew"
+    schemas = (ROOT / "docs" / "schemas").glob("*.json")
+    committed = {path.name: path.read_text() for path in schemas if path.stem != "openapi"}
+    assert committed == fresh, "make schemas rewrites them"
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", REAL)
 def test_schema_is_valid_and_accepts_a_real_document(name):
     schema = schema_of(DOCUMENTS[name])
     Draft202012Validator.check_schema(schema)
     validator(name).validate(json.loads(json.dumps(to_plain(REAL[name]))))
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", REAL)
 def test_schema_refuses_an_unknown_key_and_a_missing_one(name):
     plain = to_plain(REAL[name])
     with pytest.raises(ValidationError, match="Additional properties"):

@@ -1,1 +1,0 @@
-"""Generators of published documents: JSON schemas and key tables."""

@@ -1,0 +1,1 @@
+"""Generators of schemas and reference pages, run by `make schemas`; not part of the wheel."""
