@@ -59,7 +59,7 @@ def _versions(api: KubernetesApi) -> list[Finding]:
     return [
         Finding(
             name=component.name if component is KUBERNETES else f"{component.name} version", ok=True,
-            text=component.judged(version) if version else f"unknown: {_UNSEEN} ({component.seen_text})",
+            text=component.verdict(version) if version else f"unknown: {_UNSEEN} ({component.tested_text})",
         )
         for component, version in installed(api)
     ]  # fmt: skip

@@ -61,21 +61,24 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 @dataclass(eq=False)
 class Connection:
+    """One client connection through the proxy, and the faults in force on it."""
+
     number: int
     client: asyncio.StreamWriter
     server: asyncio.StreamWriter | None = None
     meter: RequestMeter = field(default_factory=RequestMeter)
     request: int = 0
     pending: list[FaultRule] = field(default_factory=list)
-    """Rules that strike when the answer begins."""
+    """Rules that apply when the answer begins."""
     rate: dict[Direction, float] = field(default_factory=dict)
     deaf: set[Direction] = field(default_factory=set)
 
     def is_deaf(self, direction: Direction) -> bool:
+        """Whether bytes in this direction are dropped."""
         return direction in self.deaf
 
     async def answer(self, rule: FaultRule) -> None:
-        """Speak for the server; what either side says from now on is dropped."""
+        """Answer in place of the server; all further bytes of both sides are dropped."""
         self.deaf |= {"up", "down"}
         head = [f"HTTP/1.1 {rule.status} Fault Injected", "Content-Length: 0", "Connection: close"]
         if rule.retry_after_seconds is not None:
@@ -84,6 +87,7 @@ class Connection:
         await self.client.drain()
 
     def reset(self) -> None:
+        """Close both sides with a TCP reset."""
         for writer in filter(None, (self.client, self.server)):
             raw = writer.get_extra_info("socket")
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)

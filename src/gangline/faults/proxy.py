@@ -18,7 +18,7 @@ from gangline.faults.connection import Connection
 from gangline.faults.rules import Direction, FaultRule, InjectedFault
 
 _CHUNK_BYTES = 65536
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
 
 class FaultProxy:
@@ -47,6 +47,7 @@ class FaultProxy:
 
     @property
     def endpoint(self) -> str:
+        """URL of the proxy, without a path."""
         return f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
@@ -78,7 +79,7 @@ class FaultProxy:
         """Refuse new connections and close the open ones, as a server does that went away; `open` ends it."""
         self._do(self._stop())
 
-    def _do(self, what: Coroutine[Any, Any, Result]) -> Result:
+    def _do(self, what: Coroutine[Any, Any, _Result]) -> _Result:
         return asyncio.run_coroutine_threadsafe(what, self._loop).result()
 
     def _reload(self, rules: Sequence[FaultRule]) -> None:

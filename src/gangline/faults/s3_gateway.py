@@ -1,4 +1,4 @@
-"""S3 server on loopback in front of any object store, so that faults can be injected between ranks and their store.
+"""S3 server on loopback in front of any object store, so that faults can be injected between ranks and the store.
 
 It serves what `storage.s3` requests, no more, and holds no data: every write goes to the store behind it. Put a
 `FaultProxy` before it to delay, refuse or cut; `fill` makes it full.
@@ -36,7 +36,7 @@ _POLL_SECONDS = 0.02
 
 @dataclass(slots=True)
 class _Open:
-    """An upload that was begun here."""
+    """A multipart upload that was begun here."""
 
     block: AbstractContextManager[Upload]
     upload: Upload
@@ -46,7 +46,7 @@ class _Open:
 
 
 class S3Gateway:
-    """Serves `store` on a free loopback port while its block runs, to who has `credentials`."""
+    """Serves `store` on a free loopback port to clients with `credentials`; a context manager."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -54,7 +54,7 @@ class S3Gateway:
         self._secret_key = secrets.token_hex(20)
         self._words: dict[str, tuple[Etag, str]] = {}
         self._notes: dict[str, float] = {}
-        """What our client leaves beside an upload; no key of a store, so it is kept here."""
+        """Notes of the S3 client about uploads; they are not keys of the store, so they are kept here."""
         self._uploads: dict[str, _Open] = {}
         self._full_below: str | None = None
         self._lock = threading.Lock()
@@ -65,16 +65,17 @@ class S3Gateway:
 
     @property
     def port(self) -> int:
+        """Port on loopback at which it listens."""
         return int(self._server.server_address[1])
 
     @property
     def credentials(self) -> str:
-        """`ACCESS:SECRET`. The access key is the secret: it is as long, and known to who was given it alone."""
+        """`ACCESS:SECRET`. Only the access key is checked; it is random and as long as the secret."""
         return f"{self._access_key}:{self._secret_key}"
 
     @staticmethod
     def url(port: int) -> str:
-        """Of the store as its clients open it by way of `port`, the gateway's own or that of a proxy before it."""
+        """URL of the store for clients, by `port`: that of the gateway or of a proxy in front of it."""
         return f"s3://{BUCKET}?endpoint=http://127.0.0.1:{port}&region=us-east-1"
 
     def __enter__(self) -> Self:
@@ -89,16 +90,16 @@ class S3Gateway:
         self._thread.join()
 
     def fill(self, below: str | None) -> None:
-        """From now on no byte more goes below this prefix; None: there is room again."""
+        """Refuse all further writes below this prefix; None: accept them again."""
         self._full_below = below
 
     def knows(self, authorization: str) -> bool:
-        """Was this header, or query of a presigned URL, made with our access key?"""
+        """Whether this header, or query of a presigned URL, was made with the access key."""
         _, _, rest = authorization.partition("Credential=")
         return hmac.compare_digest(rest.partition("/")[0].encode(), self._access_key.encode())
 
     def answer(self, request: S3Request) -> S3Response:
-        """What the store behind says."""
+        """The response of the store to `request`."""
         try:
             return self._answer(request)
         except UsageError as error:
@@ -112,7 +113,7 @@ class S3Gateway:
         if request.key.startswith(UPLOAD_NOTES_PREFIX):
             return self._note(request)
         if self._brings(request) and self._is_full(request.key):
-            return refusal(507, "XMinioStorageFull", "a drill keeps this store full for a while")
+            return refusal(507, "XMinioStorageFull", "a drill keeps this store full")
         if {"uploads", "uploadId"} & request.query.keys():
             return self._multipart(request)
         verbs: dict[str, Callable[[S3Request], S3Response]] = {
@@ -123,7 +124,7 @@ class S3Gateway:
 
     @staticmethod
     def _brings(request: S3Request) -> bool:
-        """More bytes, or the promise of some."""
+        """Whether the request writes data or begins an upload."""
         return request.method == "PUT" or (request.method == "POST" and "uploads" in request.query)
 
     def _is_full(self, key: str) -> bool:
@@ -254,7 +255,7 @@ def _missing() -> S3Response:
 
 
 def _trouble(error: StorageError) -> S3Response:
-    """A full disk behind is a full store; whatever else the store could not do may be tried again."""
+    """Response for an error of the store: a full disk is a full store, any other error may be retried."""
     cause = error.__cause__
     if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
         return refusal(507, "XMinioStorageFull", str(error))

@@ -16,17 +16,22 @@ BUCKET = "store"
 
 @dataclass(frozen=True, slots=True)
 class S3Response:
+    """Status, body and headers of a response."""
+
     status: int
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
 
 
 def refusal(status: int, code: str, message: str = "") -> S3Response:
-    return S3Response(status, error_document(code, message), {"Content-Type": "application/xml"})
+    """Response with an XML error document."""
+    return S3Response(status, _error_document(code, message), {"Content-Type": "application/xml"})
 
 
 @dataclass(frozen=True, slots=True)
 class S3Request:
+    """One request of the bucket, after the access key was checked."""
+
     method: str
     key: str
     """Empty: the bucket."""
@@ -36,24 +41,26 @@ class S3Request:
     body: bytes = b""
 
     def wanted_range(self) -> tuple[int, int | None]:
-        """Start and size of `bytes=5-9`; all of it without one."""
+        """Start and size of the header `Range`; (0, None) without one."""
         first, _, last = self.headers.get("range", "").removeprefix("bytes=").partition("-")
         start = int(first or 0)
         return start, int(last) - start + 1 if last else None
 
 
-class S3RequestHandler(Protocol):
-    """Who answers."""
+class _S3RequestHandler(Protocol):
+    """Answers the requests of a server."""
 
     def knows(self, authorization: str) -> bool:
-        """Was this header, or query of a presigned URL, made with the access key?"""
+        """Whether this header, or query of a presigned URL, was made with the access key."""
         ...
 
-    def answer(self, request: S3Request) -> S3Response: ...
+    def answer(self, request: S3Request) -> S3Response:
+        """The response to a request with a valid access key."""
+        ...
 
 
-def listen(behind: S3RequestHandler) -> ThreadingHTTPServer:
-    """A server on a free loopback port; it serves once `serve_forever` is called."""
+def listen(behind: _S3RequestHandler) -> ThreadingHTTPServer:
+    """A server on a free loopback port; it serves requests once `serve_forever` is called."""
     return _Server(("127.0.0.1", 0), _handler(behind))
 
 
@@ -62,10 +69,10 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A connection that broke off is no event here: a fault before this server did it."""
+        """Ignored: a broken connection is an injected fault."""
 
 
-def _handler(behind: S3RequestHandler) -> type[BaseHTTPRequestHandler]:
+def _handler(behind: _S3RequestHandler) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         timeout = 120.0
@@ -97,56 +104,61 @@ def _handler(behind: S3RequestHandler) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(answer.body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the standard library's name
-            """Says nothing: what matters is counted."""
+            """No request log."""
 
     return Handler
 
 
-Fields = dict[str, str]
+_Fields = dict[str, str]
 
 
-def error_document(code: str, message: str) -> bytes:
+def _error_document(code: str, message: str) -> bytes:
     return _document("Error", _fields({"Code": code, "Message": message}))
 
 
 def upload_document(upload_id: str) -> bytes:
+    """Response to the begin of a multipart upload."""
     return _document("InitiateMultipartUploadResult", _fields({"UploadId": upload_id}))
 
 
 def completed_document(etag: str) -> bytes:
+    """Response to the end of a multipart upload."""
     return _document("CompleteMultipartUploadResult", _fields({"ETag": f'"{etag}"'}))
 
 
 def listing_document(bucket: str, entries: Iterable[Entry]) -> bytes:
+    """Response to a listing of objects; it is never truncated."""
     found = "".join(
-        _element("Contents", {"Key": each.key, "Size": str(each.size_bytes), "LastModified": iso_time(each.modified)})
+        _element("Contents", {"Key": each.key, "Size": str(each.size_bytes), "LastModified": _iso_time(each.modified)})
         for each in entries
     )
     return _document("ListBucketResult", _fields({"Name": bucket, "IsTruncated": "false"}) + found)
 
 
 def uploads_document(bucket: str, entries: Iterable[OpenUpload]) -> bytes:
+    """Response to a listing of open multipart uploads; it is never truncated."""
     found = "".join(
-        _element("Upload", {"Key": each.key, "UploadId": each.upload_id, "Initiated": iso_time(each.started)})
+        _element("Upload", {"Key": each.key, "UploadId": each.upload_id, "Initiated": _iso_time(each.started)})
         for each in entries
     )
     return _document("ListMultipartUploadsResult", _fields({"Bucket": bucket, "IsTruncated": "false"}) + found)
 
 
-def iso_time(seconds: float) -> str:
+def _iso_time(seconds: float) -> str:
     """`2026-11-22T10:00:00.000Z` of seconds since the epoch."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def http_time(seconds: float) -> str:
+    """Seconds since the epoch as an HTTP date."""
     return format_datetime(datetime.fromtimestamp(int(seconds), UTC), usegmt=True)
 
 
-def _element(name: str, fields: Fields) -> str:
+def _element(name: str, fields: _Fields) -> str:
     return f"<{name}>{_fields(fields)}</{name}>"
 
 
-def _fields(fields: Fields) -> str:
+def _fields(fields: _Fields) -> str:
     return "".join(f"<{name}>{escape(text)}</{name}>" for name, text in fields.items())
 
 

@@ -14,33 +14,33 @@ from gangline.spec.gang.podset import PodSet
 from gangline.spec.gang.status import GangEnd, GangState
 
 Life = Literal["followed", "ended", "orphan", "unknown"]
-"""What a record says of the run behind a gang: `ended` and `orphan` gangs are swept, `followed` and `unknown` stay."""
+"""State of a gang's run in its record: `ended` and `orphan` gangs are swept, `followed` and `unknown` ones stay."""
 
 
 class GangGone(ConfigError):
-    """Where a gang lived was deleted: nothing of it runs, and nobody can say how far it came."""
+    """The folder of a gang was deleted: nothing of it runs, and its last state is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gang:
-    """A gang that was created, or found."""
+    """A gang that was created or adopted."""
 
     name: str
     uid: str
     podset: str
-    """Digest of the PodSet it was created from."""
+    """Digest of the PodSet from which it was created."""
     adopted: bool
-    """It was there already."""
+    """It existed before the submit."""
     servers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GangStatus:
-    """How a gang stands right now."""
+    """State of a gang at one time."""
 
     state: GangState
     stale_seconds: float = 0.0
-    """Age of this answer; more than 0 while the backend is away: unknown is never gone."""
+    """Age of this status; more than 0 while the backend is unavailable."""
     joined: int = 0
     ranks: int = 0
     generation: int = 0
@@ -48,18 +48,18 @@ class GangStatus:
     waiting: str = ""
     """Why it waits, in one sentence."""
     servers: tuple[str, ...] = ()
-    """Where its nodes are, in node-rank order, as far as they are anywhere."""
+    """Servers of its nodes in node-rank order, as far as known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GangEvent:
-    """Something that changed while a gang was followed."""
+    """A change that was seen while following a gang."""
 
     kind: Literal["state", "waiting", "progress", "restart", "note", "end"]
     text: str = ""
     status: GangStatus | None = None
     data: dict[str, Any] = field(default_factory=dict)
-    """`progress`: a rank event of `spec.gang` (step, saved, evaluated, job_started, ...) as it was written."""
+    """`progress`: a rank event of `spec.gang` (step, saved, evaluated, job_started, ...) as written."""
     end: GangEnd | None = None
 
 
@@ -74,75 +74,77 @@ class LogLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepResult:
-    """A gang that a sweep looked at."""
+    """What a sweep did with one gang."""
 
     name: str
     run: str
     life: Life
     deleted: bool
     uncollected_files: int = 0
-    """That its program wrote and nobody collected; they keep its folder, unless they are to go, too."""
+    """Outputs of its program that were not collected; they keep its folder unless the sweep includes outputs."""
     uncollected_bytes: int = 0
 
 
 class Launcher(Protocol):
+    """Starts gangs, follows them and cleans up; all calls name a gang by the name of its PodSet."""
+
     def submit(self, podset: PodSet) -> Gang:
-        """Create, or adopt what stands under that name, at once.
+        """Create a gang, or adopt the one of that name; does not wait until it runs.
 
         Raises:
-            IntegrityError: A gang of this name stands with another PodSet digest; the fields that differ are named.
-            CapacityError: No room now.
+            IntegrityError: A gang of this name has another PodSet; the message names the fields that differ.
+            CapacityError: There is no room now.
         """
         ...
 
     def demand_place(self) -> None:
-        """Is all that was submitted here still where it was put?
+        """Check that the folders of submitted gangs still exist.
 
         Raises:
-            GangGone: A gang's place was deleted, and is missing for longer than a mount may be away.
+            GangGone: A folder is missing for longer than a mount may be absent.
         """
         ...
 
     def status(self, name: str) -> GangStatus:
-        """One read; a backend that is away gives a stale answer, no error."""
+        """State of the gang, with one read; stale if the backend is unavailable, which is not an error."""
         ...
 
     def follow(self, name: str, *, after: dict[int, int] | None = None) -> Iterator[GangEvent]:
-        """States, waiting sentences, progress, restarts; then the gang's `end`. May be abandoned and called again.
+        """States, waiting reasons, progress and restarts until the gang's `end`; may be abandoned and called again.
 
         Raises:
-            GangGone: Where it lived was deleted meanwhile.
+            GangGone: Its folder was deleted.
         """
         ...
 
     def logs(
         self, name: str, *, ranks: Sequence[int] | None = (0,), since_seconds: float | None = None, follow: bool = False
     ) -> Iterator[LogLine]:
-        """Lines of some ranks (None: all)."""
+        """Log lines of `ranks` (None: all), of the last `since_seconds`; `follow`: until the gang ends."""
         ...
 
     def cancel(self, name: str, *, reason: str, save: bool = True) -> None:
-        """Stop it, with an emergency checkpoint when `save`; idempotent; returns when nothing is left running."""
+        """Stop the gang, with a last checkpoint if `save`; returns once nothing of it runs. Idempotent."""
         ...
 
     def renew(self, name: str) -> None:
-        """Give a gang that runs its secrets again: credentials end, or change. One that has ended gets none."""
+        """Give a running gang its secrets again, as credentials expire or change; no effect once it has ended."""
         ...
 
     def collect(self, name: str) -> GangEnd:
-        """How it ended. Raises `StillRunning` before that, `UsageError` where there is no such gang."""
+        """How the gang ended. Raises `StillRunning` before that, `UsageError` if there is no such gang."""
         ...
 
     def sweep(self, *, now: datetime, life: Callable[[str], Life], with_outputs: bool = False) -> list[SweepResult]:
-        """Delete what belongs to an ended or orphaned run; `life` is asked with the run id.
+        """Delete the gangs of ended or orphaned runs; `life` gives the state of a run by its id.
 
-        A folder with files that a program wrote and nobody collected stays, unless `with_outputs`.
+        A folder with uncollected outputs stays, unless `with_outputs`.
         """
         ...
 
 
 def demand_equal(found: PodSet, wanted: PodSet) -> None:
-    """Raises `IntegrityError` that names the fields in which the gang that stands differs from the wanted one."""
+    """Raises `IntegrityError` if the existing gang differs; the message names the fields."""
     if found != wanted:  # by value: JSON makes 20 of 20.0
         raise IntegrityError(
             f"gang {wanted.name} stands already and was asked for differently: "

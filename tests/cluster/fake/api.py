@@ -18,7 +18,7 @@ Hook = Callable[[ApiRequest, Proceed], ApiResponse]
 
 
 class FakeApi(KubernetesClient):
-    """Implements `Api` in memory.
+    """Implements `KubernetesApi` in memory.
 
     Args:
         namespace: Of this gang's objects; made if it is not there.
@@ -30,7 +30,7 @@ class FakeApi(KubernetesClient):
     Attributes:
         idle: Called whenever a watch or a log has nothing to say, before it waits: put controllers here.
         hooks: Each stands around every call but watches and logs, the last one outermost: answer instead of the server,
-            or call `proceed` and raise `Away` to lose its answer. `Away` from a hook reaches the caller at once.
+            or call `proceed` and raise `ApiUnavailable` to lose its answer. That error reaches the caller at once.
         refused: What was asked for beyond `rights`, as `list nodes`.
     """
 

@@ -39,7 +39,7 @@ CLUSTER_WIDE = (
 
 
 def ask(client, verb, group, resource, *, name, namespace):
-    """Do it to an object of that name, which is not there: who may is not told `Denied`."""
+    """Do it to an object of that name, which is not there: who may is not told `ApiForbidden`."""
     plural, _, below = resource.partition("/")
     root = f"/apis/{group}/{VERSIONS.get(group, 'v1')}" if group else "/api/v1"
     path = f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"

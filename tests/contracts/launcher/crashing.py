@@ -14,7 +14,7 @@ class Killed(BaseException):
 
 
 class Crashing:
-    """Any `Api`, but for the write at `point`: it is not sent (`before`), or its answer reaches nobody (`after`)."""
+    """Any `KubernetesApi`, but for the write at `point`: not sent (`before`), or its answer is lost (`after`)."""
 
     def __init__(self, api: Any, *, point: int | None = None, when: str = "before") -> None:
         self._api, self._point, self._when = api, point, when
@@ -40,7 +40,7 @@ class Crashing:
 
 
 class Losing:
-    """Any `Api`: every create happens, and every `share`-th answer of one is lost."""
+    """Any `KubernetesApi`: every create happens, and every `share`-th answer of one is lost."""
 
     def __init__(self, api: Any, *, share: int = 1) -> None:
         self._api, self._share, self._count = api, share, 0
@@ -58,7 +58,7 @@ class Losing:
 
 
 class Closing:
-    """Any `Api` that can be closed: nothing gets through, watches break."""
+    """Any `KubernetesApi` that can be closed: nothing gets through, watches break."""
 
     def __init__(self, api: Any) -> None:
         self._api = api
@@ -91,7 +91,7 @@ class Closing:
 
 
 class Shaky:
-    """Any `Api`, seeded: a share of its calls is not sent, and of as many the answer is lost."""
+    """Any `KubernetesApi`, seeded: a share of its calls is not sent, and of as many the answer is lost."""
 
     def __init__(self, api: Any, *, share: float, seed: int) -> None:
         self._api, self._share, self._dice = api, share, random.Random(seed)

@@ -32,7 +32,7 @@ def pod(name, *, on=None, namespace="gangs", labels=None, owner=None, phase="Run
 
 
 class Cluster:
-    """`Api.items` over fixed lists; a list that is missing may not be read."""
+    """`KubernetesApi.items` over fixed lists; a list that is missing may not be read."""
 
     namespace = "gangs"
 

@@ -1,11 +1,11 @@
-"""Check that the namespace of gangs rejects pods which mount a foreign Secret, by a dry run against the API server."""
+"""Checks that the namespace of gangs rejects pods that mount a foreign Secret, by a dry run."""
 
 from gangline.launch.kubernetes.client.api import ApiRejected, KubernetesApi, Object
 from gangline.launch.kubernetes.cluster.facts import missing_rights
 from gangline.launch.kubernetes.cluster.rights import Right
 from gangline.launch.kubernetes.objects.job import GROUP_VERSION, jobs_path
 
-SHOWS_SECRETS = Right(resource="secrets", verbs=("get", "list", "patch", "delete"))
+_SHOWS_SECRETS = Right(resource="secrets", verbs=("get", "list", "patch", "delete"))
 """Verbs whose answers hold a Secret."""
 _RULE = "gangline: pods mount no Secret but"
 _PROBE = "gangline-doctor"
@@ -13,11 +13,11 @@ _DIGEST = "0" * 64
 
 
 def is_guarded(api: KubernetesApi) -> bool:
-    """Does it refuse a Job whose pods would mount a Secret of another name? Nothing is created.
+    """Whether the namespace refuses a Job whose pods mount a Secret of another name. Nothing is created.
 
     Raises:
-        Refused: Not by our policy, so nothing is known of it.
-        OverQuota: It takes no Job at all now.
+        ApiRejected: The Job was refused for another reason, so nothing is known of the policy.
+        ApiQuotaExceeded: The namespace takes no Job at all now.
     """
     try:
         api.create(jobs_path(api.namespace), _greedy_job(), dry_run=True)
@@ -29,13 +29,13 @@ def is_guarded(api: KubernetesApi) -> bool:
 
 
 def secrets_shown(api: KubernetesApi) -> list[str]:
-    """Verbs by which this account sees every Secret of the namespace; a driver needs none of them."""
-    lacking = missing_rights(api, wanted=(SHOWS_SECRETS,))
-    return [verb for verb in SHOWS_SECRETS.verbs if f"{verb} {SHOWS_SECRETS.what}" not in lacking]
+    """Verbs with which this account can read every Secret of the namespace; a driver needs none of them."""
+    lacking = missing_rights(api, wanted=(_SHOWS_SECRETS,))
+    return [verb for verb in _SHOWS_SECRETS.verbs if f"{verb} {_SHOWS_SECRETS.what}" not in lacking]
 
 
 def _greedy_job() -> Object:
-    """All that is asked of a gang's pods, and a Secret too many."""
+    """A Job that meets the policy for gangs, but mounts a Secret of another name."""
     container = {"name": "node", "image": f"{_PROBE}@sha256:{_DIGEST}"}
     volume = {"name": "secret", "secret": {"secretName": _PROBE}}
     pod = {

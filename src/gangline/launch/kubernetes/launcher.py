@@ -37,7 +37,7 @@ from gangline.spec.config.site import LaunchTable, PodTable
 from gangline.spec.gang.podset import PodSet
 from gangline.spec.gang.status import GangEnd
 
-AWAY_SECONDS = 1.0
+_AWAY_SECONDS = 1.0
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 
 
@@ -213,7 +213,7 @@ class KubernetesLauncher:
                     return close_deleted_gang(self._api, root, seen=follower.ends)
                 return close_ended_gang(self._api, Root(root.path, now), seen=follower.ends)
             except ApiUnavailable:
-                time.sleep(AWAY_SECONDS)
+                time.sleep(_AWAY_SECONDS)
 
     def _podset(self, name: str) -> PodSet:
         _demand_name(name)

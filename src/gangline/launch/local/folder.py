@@ -1,4 +1,4 @@
-"""The folder of a local gang: its files by name and content, and outputs in it that nobody collected yet.
+"""Folder of a local gang: its files by name and content, and the outputs in it that were not collected yet.
 
 The layout of the gang's own files is in `spec.gang`; `launch.json` and `lock` are this room's. A gang in a sandbox
 writes below `gang/` alone, which is its GANGLINE_HOME, and all else here is out of its reach:
@@ -36,24 +36,24 @@ SANDBOXED = "gang"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Process:
-    """A process for ever: a pid alone is used again."""
+    """A process by pid and start time, as pids are reused."""
 
     pid: int
     start_time: int
     parent: int | None = None
-    """Of a keeper in a sandbox: the process that holds it, a child of who started both."""
+    """Of a keeper in a sandbox: the process that started the sandbox."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchedGang:
-    """Written once the keepers run."""
+    """The running keepers of a gang; written once they run."""
 
     uid: str
     keepers: tuple[Process, ...]
     commands: tuple[tuple[str, ...], ...] = ()
-    """Of keepers in a sandbox: how each was started; empty: in none."""
+    """Command line of each keeper in a sandbox; empty: no sandbox."""
     control_port: int | None = None
-    """Where the keepers of several virtual nodes meet."""
+    """Port at which the keepers of several virtual nodes meet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,12 @@ class GangFolder:
 
     @property
     def exists(self) -> bool:
+        """Whether a gang was submitted here."""
         return (self.home / "podset.json").exists()
 
     @property
     def inside(self) -> Path:
-        """What the gang writes: of a gang in a sandbox a folder of its own."""
+        """Folder that the gang may write; a subfolder for a gang in a sandbox."""
         own = self.home / SANDBOXED
         return own if own.is_dir() else self.home
 
@@ -77,13 +78,15 @@ class GangFolder:
         return self.home / "secrets"
 
     def lock(self) -> AbstractContextManager[None]:
-        """One launcher at a time changes this folder; a dead one holds nothing."""
+        """Lock for changes of this folder by launchers; it is released if the process dies."""
         self.home.mkdir(parents=True, exist_ok=True)
         return self._locked("lock")
 
     def keepers_lock(self) -> AbstractContextManager[None]:
-        """Who says that a keeper is gone, and who puts another in its place, exclude each other; may be taken in
-        `lock`. Raises FileNotFoundError where the folder was deleted."""
+        """Lock for declaring a keeper dead and for replacing it; may be taken inside `lock`.
+
+        Raises FileNotFoundError if the folder was deleted.
+        """
         return self._locked("keepers.lock")
 
     @contextmanager
@@ -93,51 +96,58 @@ class GangFolder:
             yield
 
     def podset(self) -> PodSet:
+        """The PodSet of the gang."""
         return PodSet.from_json((self.home / "podset.json").read_bytes())
 
     def ranks(self) -> set[int]:
-        """All that ever wrote a log here."""
+        """Ranks that have written a log."""
         return {int(path.stem) for path in (self.inside / "logs").glob("*.log") if path.stem.isdecimal()}
 
     def launched(self) -> LaunchedGang | None:
+        """Processes of the keepers; None: they were not started."""
         data = _read(self.home / "launch.json")
         return from_json(LaunchedGang, data) if data else None
 
     def keeper(self, node: int) -> KeeperStatus | None:
-        """What the keeper of a node last said; its process ids are those of its sandbox."""
+        """Last status of the keeper of `node`; process ids are those inside its sandbox."""
         return self._document(KeeperStatus, f"keeper-{node}.json")
 
     def end(self, node: int) -> GangEnd | None:
+        """How the keeper of `node` ended; None: it runs, or died before it could write it."""
         return self._document(GangEnd, f"exit-{node}.json")
 
     def cancelled(self) -> str | None:
-        """Why somebody cancelled it."""
+        """Reason of a cancellation; None: not cancelled."""
         data = _read(self.home / "cancel.json")
         return str(json.loads(data)["reason"]) if data else None
 
     def rank_events(self, rank: int) -> Path:
+        """Event file of `rank`, as JSON lines."""
         return self.inside / "out" / "ranks" / f"{rank}.jsonl"
 
     def keeper_events(self, node: int) -> Path:
+        """Event file of the keeper of `node`, as JSON lines."""
         return self.inside / f"keeper-{node}.jsonl"
 
     def log(self, rank: int) -> Path:
+        """Log of `rank`."""
         return self.inside / "logs" / f"{rank}.log"
 
     def secret_values(self) -> tuple[str, ...]:
-        """Of the variables that are secret, and their single lines; none once the gang was collected."""
+        """Values of secret variables, whole and by line, to be concealed; empty once the gang was collected."""
         values = [path.read_text("utf-8") for path in self.secrets.glob(f"{VARIABLE}*")]
         return concealable(each for value in values for each in (value, *value.splitlines()))
 
     def keeper_log(self, node: int) -> Path:
+        """Log of the keeper of `node`."""
         return self.home / "logs" / f"keeper-{node}.log"
 
     def read_inside(self, path: Path, start: int = 0) -> bytes | None:
-        """What the gang wrote at `path`, from byte `start` on; None: nothing, or nothing that may be read."""
+        """Content of a file of the gang from byte `start` on; None: it does not exist or is not a plain file."""
         return read_below(self.inside, path, start=start)
 
     def _document(self, kind: type[T], name: str) -> T | None:
-        """None: there is none. Ranks of a gang in a sandbox may have written anything: that is none, too."""
+        """None: there is no such file, or a gang in a sandbox wrote an invalid one."""
         data = self.read_inside(self.inside / name)
         try:
             return from_json(kind, data) if data else None
@@ -147,16 +157,16 @@ class GangFolder:
             return None
 
     def write(self, name: str, value: object) -> None:
-        """Put a file of the launcher there as a whole, durably."""
+        """Write a file of the launcher atomically and durably."""
         write_file(self.home / name, canonical(value), mode=0o644)
 
     def write_inside(self, name: str, value: object) -> None:
-        """Put a file there as a whole, where the gang looks for it."""
+        """Write a file for the gang atomically and durably."""
         write_file(self.inside / name, canonical(value), mode=0o644)
 
 
 def write_file(path: Path, data: bytes, *, mode: int, owner: tuple[int, int] | None = None) -> None:
-    """By rename: a reader sees nothing or all of it, with `mode` and `owner` from the first byte on."""
+    """Write by rename: a reader sees the whole file or none, with `mode` and `owner` from the start."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
@@ -177,15 +187,15 @@ def _read(path: Path) -> bytes | None:
 
 
 @dataclass(frozen=True, slots=True)
-class UncollectedOutputs:
-    """Files that go with the folder."""
+class _UncollectedOutputs:
+    """Files that would be deleted with the folder."""
 
     files: int = 0
     size_bytes: int = 0
 
 
-def find_uncollected(folder: GangFolder) -> UncollectedOutputs:
-    """Files younger than the gang, which the code layer is not, but for those that its collector lists."""
+def find_uncollected(folder: GangFolder) -> _UncollectedOutputs:
+    """Files newer than the gang that its collector does not list as stored; the code layer is older."""
     collected, code = _collected(folder), folder.inside / "code"
     began = (folder.home / "podset.json").stat().st_mtime_ns
     files = size = 0
@@ -198,11 +208,11 @@ def find_uncollected(folder: GangFolder) -> UncollectedOutputs:
                 is_new = stat.S_ISREG(found.st_mode) and found.st_mtime_ns > began
                 if is_new and collected.get(path) != found.st_size:
                     files, size = files + 1, size + found.st_size
-    return UncollectedOutputs(files, size)
+    return _UncollectedOutputs(files, size)
 
 
 def _collected(folder: GangFolder) -> dict[str, int]:
-    """Size by path of what the gang says lies in the store."""
+    """Size by path of the files that the gang lists as stored."""
     data = folder.read_inside(folder.inside / OUTPUTS)
     try:
         listed = Outputs.from_json(data) if data else None

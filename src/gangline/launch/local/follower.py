@@ -37,7 +37,7 @@ class Tail:
 
 
 POLL_SECONDS = 0.1
-OTHERS_SECONDS = 1.0
+_OTHERS_SECONDS = 1.0
 GONE_SECONDS = 10.0
 """A folder that is missing for so long was deleted; one on a network may be away for a moment."""
 
@@ -70,7 +70,7 @@ class LocalFollower:
             yield from self._keepers_words()
             yield from self._progress(0)
             if ended or time.monotonic() >= self._others_at:
-                self._others_at = time.monotonic() + OTHERS_SECONDS
+                self._others_at = time.monotonic() + _OTHERS_SECONDS
                 yield from self._others()
             if ended:
                 return

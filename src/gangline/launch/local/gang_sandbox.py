@@ -22,23 +22,23 @@ from gangline.spec.gang.podset import PodSet
 from gangline.storage.folder.store import FolderStore
 from gangline.storage.objects.blobs import PREFIX
 
-STORE_SOCKET = "GANGLINE_STORE_SOCKET"
-"""As `storage.s3_socket` reads it, which needs a client that is not everywhere."""
+_STORE_SOCKET = "GANGLINE_STORE_SOCKET"
+"""Read by `storage.s3.unix_socket`, which imports a client that may be missing here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GangSandbox:
-    """How the keepers of one gang get into their sandbox."""
+    """Sandbox of the keepers of one gang."""
 
     sandbox: Sandbox
     view: SandboxView
     cwd: Path
     relay: Path | None = None
-    """Folder of the socket by which a gang without a network reaches its store; None: it needs none."""
+    """Folder of the socket through which a gang without a network reaches its store; None: not needed."""
 
     @staticmethod
     def make(folder: GangFolder, podset: PodSet, plan: bytes, sandbox: Sandbox) -> "GangSandbox":
-        """Give the gang what it writes, and settle what it sees; nothing of it runs yet."""
+        """Create the folders that the gang writes, and compute its view; nothing is started."""
         uid = sandbox.engine.uid
         close(folder.home, sandbox.engine)
         shutil.rmtree(folder.inside / "tmp", ignore_errors=True)  # a link in it would lead who mounts astray
@@ -59,11 +59,12 @@ class GangSandbox:
 
     @property
     def environ(self) -> dict[str, str]:
-        """Of this process's environment, and of the sandbox, what the gang gets."""
-        by_socket = {} if self.relay is None else {STORE_SOCKET: str(self.relay)}
+        """Environment of the gang, from that of this process and of the sandbox."""
+        by_socket = {} if self.relay is None else {_STORE_SOCKET: str(self.relay)}
         return self.sandbox.environ(self.cwd) | by_socket
 
     def command(self, argv: tuple[str, ...], environ: Mapping[str, str]) -> SandboxCommand:
+        """How a keeper with these arguments is started inside the sandbox."""
         program = SandboxProgram(argv=argv, environ=environ, cwd=self.cwd, with_parent=False, is_init=True)
         return self.sandbox.command(program, self.view)
 
@@ -77,7 +78,7 @@ class _Seen:
 
 
 def demand_sandbox(sandbox: Sandbox, podset: PodSet) -> None:
-    """Raises IntegrityError where this gang may not run without a sandbox that it cannot have."""
+    """Raises `IntegrityError` if the gang requires a sandbox that this machine cannot give it."""
     sandbox.demand()
     sandbox.demand_python(podset.python)
     if not sandbox.is_own and podset.num_nodes > 1:
@@ -88,7 +89,7 @@ def demand_sandbox(sandbox: Sandbox, podset: PodSet) -> None:
 
 
 def _of_store(url: str, plan: Mapping[str, Any], uid: int | None) -> _Seen:
-    """Of a store in a folder."""
+    """Paths of a store in a folder that the gang may see; empty for any other store."""
     if not url.startswith("file:") or "run_prefix" not in plan:
         return _Seen()
     root = Path(url.removeprefix("file:"))
@@ -102,7 +103,7 @@ def _of_store(url: str, plan: Mapping[str, Any], uid: int | None) -> _Seen:
 
 
 def _read_plan(plan: bytes) -> Mapping[str, Any]:
-    """What does not read is the keeper's to refuse."""
+    """The plan; empty if it is invalid, which the keeper reports."""
     try:
         told = json.loads(plan)
     except ValueError:
@@ -111,7 +112,7 @@ def _read_plan(plan: bytes) -> Mapping[str, Any]:
 
 
 def _opened(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Folders of checkpoints that its jobs open, but for those below its own prefix."""
+    """Folders of the checkpoints that its jobs open outside its own prefix."""
     for job in plan.get("jobs") or ():
         checkpoint = job.get("checkpoint")
         if checkpoint and not checkpoint.startswith(f"{plan['run_prefix']}/"):
@@ -119,7 +120,7 @@ def _opened(plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _let_read(store: Path, plan: Mapping[str, Any]) -> None:
-    """Data that a driver with a strict umask put there is closed to the user of the gang: what it names is opened."""
+    """Make data files readable that a driver with a strict umask wrote, for the user of the gang."""
     for each in (plan.get("data") or {}).get("files") or ():
         path = store / each["key"]
         for part in (path, path.parent):

@@ -31,8 +31,8 @@ from gangline.storage.objects.blobs import get_blob
 from gangline.storage.objects.code_layer import fetch_layer
 from gangline.storage.objects.protocol import ObjectStore
 
-CHECKPOINT_KEY = "checkpoint-key"
-STORE_CREDENTIALS = "store-credentials"
+_CHECKPOINT_KEY = "checkpoint-key"
+_STORE_CREDENTIALS = "store-credentials"
 REJOIN_SECONDS = 60.0
 """A virtual node has no replacement: the others wait for its start, and not long for one that died."""
 _TELLS_SECONDS = 20.0
@@ -41,7 +41,7 @@ _TELLS_SECONDS = 20.0
 
 def require_gpus(podset: PodSet) -> None:
     """Raises `CapacityError` where the nodes of the podset together want more GPUs than this machine has."""
-    wanted, found = podset.num_nodes * podset.resources.gpus, num_gpus()
+    wanted, found = podset.num_nodes * podset.resources.gpus, _num_gpus()
     if wanted > found:
         raise CapacityError(
             f"gang {podset.name} wants {wanted} GPUs, this machine shows {found}; "
@@ -49,7 +49,7 @@ def require_gpus(podset: PodSet) -> None:
         )
 
 
-def num_gpus() -> int:
+def _num_gpus() -> int:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([each for each in visible.split(",") if each.strip() not in ("", "-1")])
@@ -235,12 +235,12 @@ def keeper_environ(
         "GANGLINE_PLAN": home / "plan.json",
         "GANGLINE_CODE": home / "code",
         "GANGLINE_STORE": podset.store,
-        "GANGLINE_KEY_FILE": folder.secrets / CHECKPOINT_KEY,
+        "GANGLINE_KEY_FILE": folder.secrets / _CHECKPOINT_KEY,
         "GANGLINE_GRACE_SECONDS": podset.grace_seconds,
         "PYTHONSAFEPATH": 1,  # whatever lies in the driver's folder is no module of the keeper
     }
-    if STORE_CREDENTIALS in podset.secrets:
-        own["GANGLINE_STORE_CREDENTIALS_FILE"] = folder.secrets / STORE_CREDENTIALS
+    if _STORE_CREDENTIALS in podset.secrets:
+        own["GANGLINE_STORE_CREDENTIALS_FILE"] = folder.secrets / _STORE_CREDENTIALS
     if metrics_port is not None:
         own["GANGLINE_METRICS_PORT"] = metrics_port + node * podset.procs_per_node
     if control_port is not None:

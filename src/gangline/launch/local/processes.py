@@ -59,7 +59,7 @@ def _by_its_word(folder: GangFolder, node: int) -> Process | None:
 
 
 def record_dead_keepers(folder: GangFolder, num_nodes: int) -> None:
-    """Write the end of every node whose keeper is gone without a word, and end what it left behind."""
+    """Write the end of every node whose keeper died without writing it, and kill the processes it left."""
     if folder.launched() is None:
         return
     if not _lost(folder, num_nodes):
@@ -73,16 +73,16 @@ def record_dead_keepers(folder: GangFolder, num_nodes: int) -> None:
 
 
 def _lost(folder: GangFolder, num_nodes: int) -> list[int]:
-    """Nodes whose keeper is gone without a word."""
+    """Nodes whose keeper died without writing its end."""
     living = living_keepers(folder)  # first: a keeper that ends after this look has written its file before
     return [node for node in range(num_nodes) if node not in living and folder.end(node) is None]
 
 
 def kill_gang(folder: GangFolder) -> None:
-    """Kill the keepers, and whatever was started with this gang's folder in its environment, until nothing is left.
+    """Kill the keepers and all processes with this gang's folder in their environment, until none is left.
 
     Raises:
-        StorageError: A process does not die; the kernel holds on to it.
+        StorageError: A process does not die of SIGKILL.
     """
     for keeper in living_keepers(folder).values():
         send(keeper, signal.SIGKILL)  # with it goes all that is in its sandbox, whatever its environment says by now
@@ -100,19 +100,20 @@ def kill_gang(folder: GangFolder) -> None:
 
 
 def _of_gang(folder: GangFolder) -> list[int]:
-    """Processes that were started for this gang, whether or not its folder is still there."""
+    """Processes of this gang, even if its folder was deleted."""
     homes = (folder.home, folder.home / SANDBOXED)
     return list(procfs.with_variable("GANGLINE_HOME", *map(str, homes)))
 
 
 def send(process: Process, number: int) -> None:
+    """Send signal `number` unless the process has ended."""
     if procfs.is_alive(process.pid, process.start_time):
         with suppress(ProcessLookupError):
             os.kill(process.pid, number)
 
 
 def _bury(process: Process) -> None:
-    """Take the exit status, where it is this process's child."""
+    """Reap the process if it is a child of this one."""
     with suppress(ChildProcessError):
         os.waitpid(process.parent or process.pid, os.WNOHANG)
 

@@ -16,21 +16,22 @@ LOOPBACK = "127.0.0.1"
 
 
 def announce(folder: Path, name: str, ports: range, **labels: str) -> None:
-    """Say that the ports are served, under labels that every series found there gets."""
+    """Write a target file for these ports; `labels` are added to every series scraped there."""
     group = {"targets": [f"{LOOPBACK}:{port}" for port in ports], "labels": labels}
     with suppress(OSError):
         write_file(folder / f"{name}.json", json.dumps([group], sort_keys=True).encode(), mode=0o644)
 
 
 def withdraw(folder: Path, name: str) -> None:
+    """Remove the file of `name`, if any."""
     with suppress(OSError):
         (folder / f"{name}.json").unlink(missing_ok=True)
 
 
 def withdraw_dead(folder: Path, pattern: str) -> None:
-    """Remove what processes left behind that were killed: files of this kind at whose ports nobody listens any more.
+    """Remove files of killed processes: those that match `pattern` and at whose ports no process listens.
 
-    For those who listen before they announce.
+    Only for processes that listen before they write their file.
     """
     for path in sorted(folder.glob(f"{pattern}.json")):
         ports = list(_ports(path))
@@ -39,9 +40,9 @@ def withdraw_dead(folder: Path, pattern: str) -> None:
 
 
 def free_ports(folder: Path, base: int, count: int) -> range:
-    """`count` ports in a row, from `base` on, that nobody listens at and that no file there names.
+    """`count` consecutive free ports from `base` on that no file in `folder` names.
 
-    Where there is no such row `base` is answered: a port that is taken costs a rank its series, nothing else.
+    Without such a range the result begins at `base`: a rank whose port is taken has no metrics, nothing else.
     """
     taken = {port for path in folder.glob("*.json") for port in _ports(path)}
     for first in range(base, 65_536 - count, count):
@@ -52,7 +53,7 @@ def free_ports(folder: Path, base: int, count: int) -> range:
 
 
 def is_free(port: int) -> bool:
-    """Nobody listens there on loopback; a connection that just ended does not count."""
+    """Whether no process listens at this loopback port; a connection that just ended does not count."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

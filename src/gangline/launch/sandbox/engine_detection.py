@@ -15,11 +15,11 @@ from gangline.launch.sandbox.environment import model_environ
 from gangline.launch.sandbox.host_paths import hidden_paths, is_reachable, python_paths, system_paths
 from gangline.launch.sandbox.view import SandboxView
 
-Mode = Literal["auto", "required", "off"]
+_Mode = Literal["auto", "required", "off"]
 _TRY_SECONDS = 20.0
 
 
-def find_engine(mode: Mode, *, wide: bool, places: tuple[Path, ...] = ()) -> SandboxEngine:
+def find_engine(mode: _Mode, *, wide: bool, places: tuple[Path, ...] = ()) -> SandboxEngine:
     """The best engine that works here for views of this kind.
 
     Args:

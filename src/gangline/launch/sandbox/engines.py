@@ -1,4 +1,4 @@
-"""The ways in which a machine keeps model code from everything else, best first: how each starts a program."""
+"""Sandbox engines, the strongest first: how each starts a program of model code."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -10,68 +10,74 @@ from gangline.launch.sandbox.host_paths import devices
 from gangline.launch.sandbox.view import SandboxView, temporary_folders
 
 UIDS: Mapping[bool, int] = {True: 65532, False: 65533}
-"""Whom model code runs as where this process is root, by its view: own commits as the user of our images, and forks as
-another one, who reaches no file, key or process of theirs."""
+"""Uid of model code if this process is root, by `SandboxView.wide`: own commits run as the user of gangline's images,
+forks as another user without access to their files, keys and processes."""
 INFO_FD = 3
-"""Where a command whose process is started by another one tells its number."""
+"""File descriptor on which a command reports the pid of a process that it started."""
 WHAT_WORKS = "apt install bubblewrap"
 _TOOLS = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/run/current-system/sw/bin"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SandboxCommand:
-    """A program as it is really started."""
+    """Command line, environment and folder with which a program is started."""
 
     argv: tuple[str, ...]
     environ: Mapping[str, str]
     cwd: Path = Path("/")
     tells_pid: bool = False
-    """It writes `{"child-pid": ...}` to INFO_FD: the program is that process, not the one that was started."""
+    """It writes `{"child-pid": ...}` to `INFO_FD`: the program is that process, a child of the started one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SandboxProgram:
-    """A program of model code, and how long it lives."""
+    """A program of model code to run in a sandbox."""
 
     argv: tuple[str, ...]
     environ: Mapping[str, str]
     cwd: Path
     with_parent: bool
-    """It ends with the process that starts it."""
+    """It is killed when the process that started it ends."""
     is_init: bool = False
-    """It is process 1 where it has processes of its own: it buries orphans."""
+    """It is process 1 of its own pid namespace and reaps orphans."""
 
 
 class SandboxEngine(Protocol):
+    """One way to confine model code on this machine."""
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Short name for messages and records."""
+        ...
 
     @property
     def uid(self) -> int | None:
-        """Owner of what the program may write; None: this user."""
+        """Uid that owns what the program may write; None: this user."""
         ...
 
     @property
     def hides(self) -> bool:
-        """Files, processes and other gangs; it has a `/tmp` of its own."""
+        """Whether it hides files, processes and other gangs, and gives a private `/tmp`."""
         ...
 
     @property
     def text(self) -> str:
-        """What it does, for people."""
+        """Description for messages."""
         ...
 
     @property
     def gaps(self) -> str:
-        """What it does not hide."""
+        """What model code can still see, for messages."""
         ...
 
-    def command(self, program: SandboxProgram, view: SandboxView) -> SandboxCommand: ...
+    def command(self, program: SandboxProgram, view: SandboxView) -> SandboxCommand:
+        """How `program` is started so that it sees `view`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Bubblewrap:
-    """Mounts, processes and, for forks, a network of its own."""
+    """Own mounts and processes by bubblewrap and, for forks, an own network."""
 
     path: str
     uid: int | None
@@ -91,13 +97,13 @@ class Bubblewrap:
         argv += ["--die-with-parent", "--new-session"] if program.with_parent else []
         argv += ["--as-pid-1", "--info-fd", str(INFO_FD)] if program.is_init else []
         argv += [*mounts(view), "--chdir", str(program.cwd), "--"]
-        other = [] if self.uid is None else another_user(self.uid, with_parent=program.with_parent)
-        return SandboxCommand(argv=(*argv, *other, *with_environ(program)), environ=CLEAN, tells_pid=program.is_init)
+        other = [] if self.uid is None else _another_user(self.uid, with_parent=program.with_parent)
+        return SandboxCommand(argv=(*argv, *other, *_with_environ(program)), environ=CLEAN, tells_pid=program.is_init)
 
 
 @dataclass(frozen=True, slots=True)
 class OtherUser:
-    """Another uid with an environment of its own: files that are closed to others stay closed."""
+    """Another uid with a clean environment: files that are closed to other users stay closed."""
 
     uid: int
     name: str = "user"
@@ -113,14 +119,14 @@ class OtherUser:
 
     def command(self, program: SandboxProgram, view: SandboxView) -> SandboxCommand:
         del view
-        other = another_user(self.uid, with_parent=program.with_parent)
+        other = _another_user(self.uid, with_parent=program.with_parent)
         enter = [_tool("env"), f"--chdir={program.cwd}"]
-        return SandboxCommand(argv=(*other, *enter, *with_environ(program)), environ=CLEAN)
+        return SandboxCommand(argv=(*other, *enter, *_with_environ(program)), environ=CLEAN)
 
 
 @dataclass(frozen=True, slots=True)
 class Unconfined:
-    """No sandbox: model code is the user's own program."""
+    """No sandbox: model code runs as the current user."""
 
     why: str
     uid: int | None = None
@@ -138,11 +144,11 @@ class Unconfined:
 
 
 CLEAN = {"PATH": _TOOLS, "LANG": "C.UTF-8"}
-"""All that programs of ours outside and on the way in see: what a line sets, LD_PRELOAD say, begins inside."""
+"""Environment of the helper programs outside; variables of a line, such as LD_PRELOAD, are set inside only."""
 
 
 def mounts(view: SandboxView) -> list[str]:
-    """Options of bwrap that make `view`, in order: of two mounts at one place the later one counts."""
+    """Options of bwrap for `view`, in order: of two mounts at one path the later one counts."""
     argv = ["--ro-bind", "/", "/"] if view.wide else []
     argv += ["--dev", "/dev", "--perms", "1777", "--tmpfs", "/dev/shm", "--proc", "/proc"]  # noqa: S108  # workers share memory
     argv += [word for path in devices() for word in ("--dev-bind-try", str(path), str(path))]
@@ -163,24 +169,24 @@ def mounts(view: SandboxView) -> list[str]:
 
 
 def _way_to(path: Path, covers: Sequence[Path]) -> list[str]:
-    """Folders between the deepest of `covers` and `path`: bwrap makes those that are missing, but closed to others."""
+    """`--dir` options between the deepest of `covers` and `path`; bwrap would create them closed to other users."""
     above = list(reversed(path.parents))
     deepest = max((number for number, each in enumerate(above) if each in covers), default=len(above))
     return [word for each in above[deepest + 1 :] for word in ("--dir", str(each))]
 
 
-def another_user(uid: int, *, with_parent: bool) -> list[str]:
-    """The words before a program that give up root for good."""
+def _another_user(uid: int, *, with_parent: bool) -> list[str]:
+    """Command prefix that gives up root permanently."""
     argv = [_tool("setpriv"), "--reuid", str(uid), "--regid", str(uid), "--clear-groups", "--no-new-privs"]
     argv += ["--bounding-set=-all", "--inh-caps=-all"]
     return [*argv, "--pdeathsig", "KILL"] if with_parent else argv
 
 
-def with_environ(program: SandboxProgram) -> list[str]:
-    """The program with its environment and no other, set where nothing of ours runs any more."""
+def _with_environ(program: SandboxProgram) -> list[str]:
+    """Command that starts the program with its environment only."""
     return [_tool("env"), "-i", *(f"{name}={value}" for name, value in program.environ.items()), *program.argv]
 
 
 def _tool(name: str) -> str:
-    """By an absolute path: a search would begin in a folder of whoever is driven."""
+    """Absolute path of a program, so that it is not looked up in a folder of model code."""
     return shutil.which(name, path=_TOOLS) or f"/usr/bin/{name}"

@@ -41,12 +41,12 @@ def missed_variables(environ: Mapping[str, str], given: Iterable[str]) -> tuple[
 def model_environ(*, home: Path, tmp: Path) -> dict[str, str]:
     """What model code sees of the driver's environment, with home and temporary folder of its own."""
     found = passed_on() | {"HOME": str(home), "TMPDIR": str(tmp), "LOGNAME": USER, "USER": USER}
-    if (packages := user_packages()) is not None:  # found by way of the home, which is another one now
+    if (packages := _user_packages()) is not None:  # found by way of the home, which is another one now
         found["PYTHONUSERBASE"] = str(packages)
     return found
 
 
-def user_packages() -> Path | None:
+def _user_packages() -> Path | None:
     """Base folder of what `pip install --user` laid out, where this interpreter imports from it."""
     folder = site.getusersitepackages() if site.ENABLE_USER_SITE else ""
     return Path(site.getuserbase()) if folder in sys.path else None

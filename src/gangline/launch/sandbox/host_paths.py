@@ -49,7 +49,7 @@ def is_reachable(folder: Path) -> bool:
         return False
 
 
-PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sys", "/nix/store", "/gnu/store")
+_PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sys", "/nix/store", "/gnu/store")
 _SETTINGS = (
     "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "passwd", "group", "nsswitch.conf", "hosts", "host.conf", "hostname",
     "resolv.conf", "gai.conf", "protocols", "services", "localtime", "timezone", "locale.alias", "locale.conf",
@@ -88,14 +88,14 @@ def home_paths(home: str) -> list[Path]:
     folder = Path(home)
     if not folder.is_absolute() or not is_there(folder):
         return []
-    if holds_any(folder, [Path(each) for each in (*PROGRAMS, "/etc", "/dev", "/proc", "/var/lib")]):
+    if holds_any(folder, [Path(each) for each in (*_PROGRAMS, "/etc", "/dev", "/proc", "/var/lib")]):
         return sorted(folder.glob(".[!.]*"))
     return [folder]
 
 
 def system_paths() -> tuple[Path, ...]:
     """Folders of the system, those of accelerators' libraries, and the pipes to a server that shares a GPU."""
-    found = [Path(each) for each in PROGRAMS] + [Path("/etc", each) for each in _SETTINGS]
+    found = [Path(each) for each in _PROGRAMS] + [Path("/etc", each) for each in _SETTINGS]
     found.append(Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")))  # noqa: S108  # CUDA's default
     found += [path for name in _LIBRARIES for path in sorted(Path("/").glob(name.lstrip("/")))]
     return tuple(found)

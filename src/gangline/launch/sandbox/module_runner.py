@@ -1,4 +1,4 @@
-"""Contract for running one module of gangline apart from everything else, with the code of a commit.
+"""Contract for running one module of gangline with the code of a commit, separated from everything else.
 
 Arguments and result are plain data, so that a process of this machine and a pod of a cluster implement it alike.
 """
@@ -20,43 +20,45 @@ class ModuleJob:
     code: bytes | None = None
     """Code layer; None: an empty folder."""
     path: tuple[str, ...] = ()
-    """Folders of it that are on the path, too."""
+    """Folders of the code layer that are added to the Python path."""
     files: Mapping[str, bytes | Path] = field(default_factory=dict)
-    """Read as `../NAME`: small ones as they are, large files and folders of this machine by their path."""
+    """Files at `../NAME`: content, or the path of a large file or folder on this machine."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the line sets; no secrets."""
+    """Variables that the line sets; without secrets."""
     seconds: float
-    """It is ended then."""
+    """Time limit, after which it is killed."""
     trust: Trust
-    """Whose commit the code is of."""
+    """Trust in the commit of the code."""
     python: str | None = None
-    """The commit's own interpreter, where it runs on this machine; None: that of gangline."""
+    """Python interpreter of the commit, if it runs on this machine; None: that of gangline."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModuleResult:
-    """How it went."""
+    """Exit code and output of a module."""
 
     exit_code: int | None
-    """None: its time was up."""
+    """None: it was killed at its time limit."""
     stdout: bytes
     stderr: bytes
 
     @property
     def last_words(self) -> str:
-        """The last line of what it said, or its code."""
+        """Last line of stderr, or the exit code."""
         lines = self.stderr.decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else f"exit {self.exit_code}"
 
 
 class ModuleRunner(Protocol):
+    """Runs modules with the code of a commit, separated from everything else."""
+
     def run(self, job: ModuleJob) -> ModuleResult:
-        """Run `job` to its end, or to the end of its time; nothing of it is left.
+        """Run `job` to its end or its time limit; no process of it is left.
 
         Raises:
-            IntegrityError: Code of such a commit does not run here: there is nothing that keeps it apart.
+            IntegrityError: Code of this trust does not run here, as there is no sandbox.
             StorageError: It could not be started.
             CapacityError: There is no room for it now.
-            ConfigError: Something that it needs is not set up.
+            ConfigError: Something that it needs is not configured.
         """
         ...

@@ -1,4 +1,4 @@
-"""What the model code of one commit gets on this machine: an engine, and what it sees by whose commit it is of."""
+"""Sandbox policy: which engine the model code of a commit gets on this machine, and what it sees."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,29 +13,32 @@ from gangline.spec.record import Trust
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sandbox:
+    """Engine and rules for the model code of one commit."""
+
     engine: SandboxEngine
     trust: Trust
-    """A fork's commit gets the closed view; without an engine it does not run at all."""
+    """A fork's commit gets the closed view, and does not run without an engine."""
     required: bool = False
-    """Nor does an own one."""
+    """Own commits do not run without an engine, either."""
     hidden: tuple[Path, ...] = ()
-    """Further than what every machine hides: of this site, repository and user."""
+    """Paths to hide in addition to those of every machine: of this site, repository and user."""
     shown: tuple[Path, ...] = ()
-    """Read-only, to own commits."""
+    """Paths that own commits may read."""
     home: Path | None = None
-    """Of own commits, kept from run to run; None: each gang has another one, which goes with it."""
+    """Home folder of own commits, kept between runs; None: each gang has its own, deleted with it."""
 
     @property
     def is_open(self) -> bool:
-        """There is no engine: model code runs as this user."""
+        """Whether there is no engine, so that model code runs as this user."""
         return isinstance(self.engine, Unconfined)
 
     @property
     def is_own(self) -> bool:
+        """Whether the commit is the repository's own, not a fork's."""
         return self.trust == "own"
 
     def demand(self) -> None:
-        """Raises IntegrityError where code of this commit does not run without an engine, and there is none."""
+        """Raises `IntegrityError` if code of this commit requires an engine and there is none."""
         if self.is_open and (self.required or not self.is_own):
             whose = "an own commit, as sandbox.mode = required says" if self.is_own else "a fork's commit"
             raise IntegrityError(
@@ -43,7 +46,7 @@ class Sandbox:
             )
 
     def demand_python(self, python: str | None) -> None:
-        """Raises ConfigError where the user that code runs as cannot enter the commit's own environment."""
+        """Raises `ConfigError` if the user of model code cannot enter the commit's Python environment."""
         if python and self.engine.uid is not None and not self.engine.hides and not is_reachable(Path(python).parent):
             raise ConfigError(
                 f"wanted an environment that uid {self.engine.uid} may enter, found {Path(python).parent.parent} closed"
@@ -52,7 +55,7 @@ class Sandbox:
 
     @property
     def warning(self) -> str:
-        """What a person has to know before the code of an own commit runs; empty: nothing."""
+        """Warning before the code of an own commit runs; empty: none."""
         if not self.is_open:
             return ""
         gaps = f"{self.engine.gaps}, keys included; commits of forks are refused"
@@ -62,7 +65,7 @@ class Sandbox:
         self, *, tmp: Path, write: tuple[Path, ...], read: tuple[Path, ...] = (), hidden: tuple[Path, ...] = (),
         empty: tuple[Path, ...] = (),
     ) -> SandboxView:  # fmt: skip
-        """The view of this commit's code, with what a gang or child is given further."""
+        """View of this commit's code, with the additional paths of a gang or module."""
         away = (*hidden_paths(), *self.hidden, *hidden)
         given = (*python_paths(away), *system_paths(), *(self.shown if self.is_own else ()), *read)
         return SandboxView(
@@ -71,7 +74,7 @@ class Sandbox:
         )  # fmt: skip
 
     def environ(self, folder: Path) -> dict[str, str]:
-        """Of model code that may write in `folder`, whose `tmp` is its `/tmp`."""
+        """Environment of model code that may write in `folder`, whose `tmp` is its `/tmp`."""
         if self.is_open:
             return passed_on() | {"TMPDIR": str(folder / "tmp")}
         if self.home is not None:
@@ -80,11 +83,12 @@ class Sandbox:
         return model_environ(home=home, tmp=TMP if self.engine.hides else folder / "tmp")
 
     def command(self, program: SandboxProgram, view: SandboxView) -> SandboxCommand:
+        """How the engine starts `program`."""
         return self.engine.command(program, view)
 
 
 def close(folder: Path, engine: SandboxEngine) -> None:
-    """Keep other sandboxes out of `folder`, where they run as the same other user; made where it is missing."""
+    """Create `folder` closed to other sandboxes, which may run as the same user."""
     folder.mkdir(parents=True, exist_ok=True)
     if engine.uid is not None:
         folder.chmod(0o700 if engine.hides else 0o711)

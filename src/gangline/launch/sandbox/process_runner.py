@@ -21,7 +21,7 @@ from gangline.spec.python_environment import code_folders, environ_of_interprete
 from gangline.spec.record import Trust
 from gangline.storage.objects.code_layer import unpack
 
-MOST_BYTES = 64 * 2**20
+_MOST_BYTES = 64 * 2**20
 """Of each of its two streams that are read."""
 _DYING_SECONDS = 10.0
 _MARK = "GANGLINE_SCRATCH"
@@ -122,4 +122,4 @@ def _end_all(work: Path) -> None:
 
 def _head(path: Path) -> bytes:
     with path.open("rb") as file:
-        return file.read(MOST_BYTES)
+        return file.read(_MOST_BYTES)

@@ -1,9 +1,9 @@
-"""The one way out of a sandbox without a network: a socket in a folder, relayed to one address and to nothing else.
+"""Relay out of a sandbox without a network: a Unix socket in a folder, forwarded to one address only.
 
     python -m gangline.launch.sandbox.relay FOLDER HOST PORT PID START_TIME
 
-runs outside, in a session of its own, listens at `FOLDER/SOCKET`, and ends when the process that it serves has ended.
-What passes is not looked at: TLS and signatures are between the two ends.
+runs outside the sandbox in its own session, listens at `FOLDER/SOCKET`, and ends with the process that it serves.
+The data is not inspected: TLS and signatures are between the two ends.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ _PIECE_BYTES = 1 << 18
 
 
 def main(arguments: list[str]) -> None:
+    """Serve the socket until the process ends; `arguments` are those of the module's command."""
     folder, host, port, pid, started = arguments
     os.chdir(folder)  # a path of a socket is short
     asyncio.run(_serve(host, int(port), pid=int(pid), started=int(started)))
@@ -42,7 +43,7 @@ async def _serve(host: str, port: int, *, pid: int, started: int) -> None:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Until one side is done; the other hears of it."""
+    """Copy until one side ends, and end the other."""
     try:
         with suppress(OSError):
             while data := await reader.read(_PIECE_BYTES):

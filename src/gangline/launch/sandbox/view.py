@@ -40,12 +40,12 @@ class SandboxView:
         asked += [(each, "write") for each in self.write]
         found: dict[Path, Kind] = {}
         for path, kind in sorted(asked, key=lambda each: (len(each[0].parts), _ORDER[each[1]])):
-            if kind == "write" or kind != kind_at(found, path):
+            if kind == "write" or kind != _kind_at(found, path):
                 found[path] = kind
         return list(found.items())[1:]
 
 
-def kind_at(entries: dict[Path, Kind], path: Path) -> Kind | None:
+def _kind_at(entries: dict[Path, Kind], path: Path) -> Kind | None:
     """What the deepest of `entries` that holds `path` makes of it."""
     return next((entries[each] for each in (path, *path.parents) if each in entries), None)
 

@@ -103,7 +103,7 @@ def test_object_that_nobody_can_read_is_left_out_alone():
     with Informer(api, MAPS, keep=keep) as informer:
         assert informer.is_listed.wait(PATIENCE_SECONDS)
         assert [each["size"] for each in informer.objects()] == [7]
-        assert informer.set_aside == 1
+        assert informer.num_malformed == 1
 
 
 def version(number, uid="u", kind="modified"):
@@ -116,11 +116,11 @@ def version(number, uid="u", kind="modified"):
 def test_events_in_any_order_end_in_the_newest_state(order, gone):
     """Oracle: the event of the highest version alone."""
     held = ObjectCache()
-    held.relist([], "0")
+    held.replace_all([], "0")
     for number in order:
         event = version(number, kind="deleted" if gone and number == 8 else "modified")
-        if held.is_news(event):
-            held.take(event, event.object)
+        if held.is_newer(event):
+            held.apply(event, event.object)
     newest = [each["metadata"]["resourceVersion"] for each in held.objects.values()]
     assert newest == ([] if gone else ["8"])
 
@@ -128,9 +128,9 @@ def test_events_in_any_order_end_in_the_newest_state(order, gone):
 @pytest.mark.row("K3")
 def test_event_older_than_the_list_raises_no_dead():
     held = ObjectCache()
-    held.relist([], "100")
-    assert not held.is_news(version(99, kind="added"))
-    assert held.is_news(version(101, kind="added"))
+    held.replace_all([], "100")
+    assert not held.is_newer(version(99, kind="added"))
+    assert held.is_newer(version(101, kind="added"))
 
 
 def test_lean_object_has_lost_nothing_that_is_read():

@@ -69,8 +69,8 @@ def test_pipelines_are_told_from_other_parts_of_kubeflow(groups, kinds, is_there
 
 def test_a_release_that_was_seen_is_ok_and_another_is_not_called_broken():
     kubernetes = COMPONENTS[0]
-    assert kubernetes.judged("1.34.9") == "1.34.9 ok (seen: 1.34.4)"
-    assert kubernetes.judged("1.36.0-eks-1") == "1.36.0-eks-1 not seen (seen: 1.34.4)"
+    assert kubernetes.verdict("1.34.9") == "1.34.9 ok (seen: 1.34.4)"
+    assert kubernetes.verdict("1.36.0-eks-1") == "1.36.0-eks-1 not seen (seen: 1.34.4)"
     assert versions(FakeApi()) == {"kubernetes": "1.34.4"}
 
 
@@ -90,4 +90,4 @@ def test_the_guide_has_the_table():
 def test_what_the_test_cluster_runs_is_in_the_table(name, server, module):
     lines = (SERVERS / server / "go.mod").read_text().splitlines()
     (version,) = {line.split(f"{module} v")[1].split()[0] for line in lines if f"{module} v" in line}
-    assert version in next(each.seen for each in COMPONENTS if each.name == name)
+    assert version in next(each.tested_versions for each in COMPONENTS if each.name == name)

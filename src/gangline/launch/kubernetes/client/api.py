@@ -1,4 +1,4 @@
-"""`KubernetesApi`: the API server as this room uses it, its paths, and the errors on which callers act.
+"""Interface to the API server (`KubernetesApi`), its resource paths, and the errors on which callers act.
 
 Paths are those of the server, `/api/v1/namespaces/gangs/pods/x`; objects are dictionaries as JSON has them. Every
 write is validated strictly: the server rejects an unknown field instead of dropping it.
@@ -14,15 +14,15 @@ from gangline.errors import CapacityError, ConfigError, GanglineError, StorageEr
 Object = dict[str, Any]
 PatchKind = Literal["merge", "json"]
 Trim = Callable[[Object], Object]
-"""What of an object a caller keeps; may change the one it is given."""
+"""Reduces an object to what a caller keeps; may change its argument."""
 
 
 class ApiUnavailable(StorageError):
-    """No answer, or none that tells what happened (timeout, reset, 5xx): unknown, never gone. Read, then try again."""
+    """No answer, or one that does not say what happened (timeout, reset, 5xx). Read the object before trying again."""
 
 
 class ApiConflict(CapacityError):
-    """409: a name is taken, or another writer was first (`resourceVersion`, a JSON patch's `test`)."""
+    """409: the name is taken, or another writer was first (`resourceVersion`, the `test` of a JSON patch)."""
 
 
 class ApiExpired(GanglineError):
@@ -33,11 +33,11 @@ class ApiExpired(GanglineError):
 
 
 class ApiRejected(ConfigError):
-    """400, 422, or an admission control said no: the message is the server's own."""
+    """400, 422, or a refusal by admission control; the message is the server's own."""
 
 
 class ApiForbidden(ConfigError):
-    """401, 403: this account may not; the message names verb and resource."""
+    """401, 403: this account lacks a right; the message names verb and resource."""
 
 
 class ApiQuotaExceeded(CapacityError):
@@ -46,75 +46,85 @@ class ApiQuotaExceeded(CapacityError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WatchEvent:
+    """One change of a watched object; a `bookmark` carries only a resource version."""
+
     kind: Literal["added", "modified", "deleted", "bookmark"]
     object: Object
 
 
 class KubernetesApi(Protocol):
-    """One API server. Retries what is safe to retry (429, 503 with their Retry-After; reads) under one total deadline.
+    """Client of one API server. Retries what is safe (429, 503 with Retry-After; reads) under one total deadline.
 
-    Every call raises `Away`, `Denied`, `Refused` as above; only others are named below.
+    Every call may raise `ApiUnavailable`, `ApiForbidden` or `ApiRejected`; only other errors are named below.
     """
 
     namespace: str
-    """That of this gang's objects."""
+    """Namespace of the gangs' objects."""
 
     def get(self, path: str) -> Object | None:
-        """None: 404."""
+        """The object at `path`; None: 404."""
         ...
 
     def items(
         self, path: str, *, labels: str = "", fields: str = "", keep: Trim | None = None, bare: bool = False
     ) -> tuple[list[Object], str]:
-        """All pages, and the resource version of the list; `keep` is asked page by page, so long lists stay small.
+        """Objects of all pages, and the resource version of the list.
 
-        `bare`: of each object its metadata alone.
+        Args:
+            path: Of the collection.
+            labels: Label selector.
+            fields: Field selector.
+            keep: Applied page by page, so that a long list needs little memory.
+            bare: Request the metadata of each object only.
         """
         ...
 
     def create(self, path: str, body: Object, *, dry_run: bool = False) -> Object:
-        """POST to a collection. Raises `Conflict` where the name is taken."""
+        """POST to a collection. Raises `ApiConflict` if the name is taken."""
         ...
 
     def patch(
         self, path: str, body: Object | list[Object], *, kind: PatchKind = "merge", bare: bool = False
     ) -> Object | None:
-        """The object as it is then, `bare`: its metadata alone; None: 404.
+        """The patched object (`bare`: only its metadata); None: 404.
 
-        Raises `Conflict` when a `test` or the resource version does not fit.
+        Raises `ApiConflict` if a `test` operation or the resource version does not match.
         """
         ...
 
     def replace(self, path: str, body: Object) -> Object | None:
-        """PUT; None: 404. Raises `Conflict` when the resource version does not fit."""
+        """PUT; None: 404. Raises `ApiConflict` if the resource version does not match."""
         ...
 
     def delete(
         self, path: str, *, uid: str | None = None, grace_seconds: int | None = None, propagation: str = "Background"
     ) -> bool:
-        """False: it was not there, or another object (uid) has its name by now."""
+        """False: the object does not exist, or the name now belongs to an object with another uid."""
         ...
 
     def watch(
         self, path: str, *, labels: str = "", fields: str = "", resource_version: str, seconds: float
     ) -> Iterator[WatchEvent]:
-        """Changes since `resource_version`, for `seconds` at most; silence ends as `Away`. Raises `Gone`."""
+        """Changes since `resource_version`, for at most `seconds`.
+
+        Raises `ApiUnavailable` if the server sends nothing for too long, `ApiExpired` if the version is too old.
+        """
         ...
 
     def logs(
         self, pod: str, *, container: str | None = None, since: str | None = None, follow: bool = False
     ) -> Iterator[tuple[str, str]]:
-        """(timestamp as RFC 3339 with nanoseconds, line) from `since` on; ends with the container, or as `Away`."""
+        """(RFC 3339 timestamp with nanoseconds, line) of each line after `since`, until the container ends."""
         ...
 
     def read(self, path: str, query: Mapping[str, str] | None = None) -> Object | None:
-        """GET of anything that is no object: `/openapi/v3`, `/version`, a review; None: 404."""
+        """GET of a document that is not an object, such as `/openapi/v3` or `/version`; None: 404."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResourcePath:
-    """What a path points at; all empty but `path` where it is no resource, as `/version`."""
+    """Parts of an API path; all but `path` are empty where it names no resource, as `/version`."""
 
     path: str
     group: str = ""
@@ -126,7 +136,7 @@ class ResourcePath:
 
     @property
     def resource(self) -> str:
-        """As rights name it: `pods`, `pods/log`, `jobs.batch`; the path itself where it is no resource."""
+        """Name as in RBAC rules: `pods`, `pods/log`, `jobs.batch`; the path itself if it names no resource."""
         if not self.plural:
             return self.path
         grouped = f"{self.plural}.{self.group}" if self.group else self.plural
@@ -134,7 +144,7 @@ class ResourcePath:
 
     @property
     def served(self) -> str:
-        """As `Facts.served` names it: `batch/v1/jobs`, core ones `v1/pods`."""
+        """Name as in `ClusterFacts.served`: `batch/v1/jobs`, core resources `v1/pods`."""
         return "/".join(filter(None, (self.group, self.version, self.plural)))
 
     def __str__(self) -> str:
@@ -144,7 +154,7 @@ class ResourcePath:
 
 
 def parse_path(path: str) -> ResourcePath:
-    """Take `path` apart, without its query."""
+    """Split `path` into its parts; the query is not part of it."""
     parts = [unquote(part) for part in path.strip("/").split("/")]
     match parts:
         case ["api", version, *rest] if rest:

@@ -22,20 +22,22 @@ _CONNECTIONS = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApiSession:
+    """Connection pool of one API server, and the credentials that go with each request."""
+
     server: str
     """Scheme, host and port."""
     namespace: str
-    """Of the context or of the pod; `default` where neither says."""
+    """Of the kubeconfig context or of the pod; `default` if neither names one."""
     pool: "urllib3.PoolManager"
     headers: Callable[[], dict[str, str]]
-    """Authorization as of now: tokens that end are read anew."""
+    """Authorization header for the next request: expired tokens are read again."""
 
 
 def sign_in(environ: Mapping[str, str], *, context: str | None = None) -> ApiSession:
-    """Session of `context` (none: the current one) of `$KUBECONFIG` or `~/.kube/config`; in a pod without, its own.
+    """Session of `context` (None: the current one) of `$KUBECONFIG` or `~/.kube/config`, else of the pod's account.
 
     Raises:
-        ConfigError: Neither is there, or the kubeconfig is wrong; says what was looked for.
+        ConfigError: There is neither a kubeconfig nor a pod account, or the kubeconfig is invalid.
     """
     try:
         from kubernetes.client.configuration import Configuration
@@ -65,7 +67,7 @@ def sign_in(environ: Mapping[str, str], *, context: str | None = None) -> ApiSes
 
 
 def own_namespace() -> str | None:
-    """Namespace of the pod that this process runs in; None: it runs in none, or in one without an account's token."""
+    """Namespace of the pod in which this process runs; None: no pod, or a pod without a service account token."""
     try:
         return (_ACCOUNT / "namespace").read_text().strip() or None
     except OSError:

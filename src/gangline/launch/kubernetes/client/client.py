@@ -1,10 +1,10 @@
-"""`Client`: the API server as `api.Api` describes it, over any transport; `connect` makes one for a real cluster.
+"""`KubernetesClient`: `KubernetesApi` over any transport; `connect` makes one for a real cluster.
 
-What becomes of a write whose answer is lost:
-    create          sent again; `Conflict` then may mean this very call, so read the object by its name and compare
-    delete by uid   sent again: the second finds nothing
-    replace         sent again, where no resource version is named: the second writes the same
-    other writes    `Away`: read, then decide
+What happens to a write whose answer is lost:
+    create          sent again; `ApiConflict` may then come from this call, so read the object by name and compare
+    delete by uid   sent again: the second call finds nothing
+    replace         sent again if it names no resource version: the second call writes the same
+    other writes    `ApiUnavailable`: the caller reads, then decides
 """
 
 from collections import Counter
@@ -25,11 +25,11 @@ from gangline.launch.kubernetes.client.auth import sign_in
 from gangline.launch.kubernetes.client.streaming import is_well_formed, log_lines, watch_events
 from gangline.launch.kubernetes.client.transport import ApiRequest, ApiResponse, HttpTransport, Transport
 
-PAGE = 500
-WATCH_SECONDS = 300.0
-"""Longest watch that we ask for; servers end longer ones as they please."""
+_PAGE = 500
+_WATCH_SECONDS = 300.0
+"""Longest watch that is requested; servers may end it earlier."""
 SILENCE_SECONDS = 90.0
-"""Bookmarks come every minute, so a watch that says nothing for longer is dead."""
+"""Servers send a bookmark every minute, so a watch that is silent for longer is dead."""
 _PATCH_TYPES: dict[PatchKind, str] = {
     "merge": "application/merge-patch+json",
     "json": "application/json-patch+json",
@@ -49,29 +49,29 @@ def connect(
     """Client of the cluster that `environ` names: a kubeconfig, else the one this pod runs in.
 
     Args:
-        context: Of the kubeconfig; none: its current one.
-        namespace: Of this gang's objects; none: that of the context or the pod.
-        deadline_seconds: Total time of one call, all its tries together.
+        context: Of the kubeconfig; None: its current one.
+        namespace: Of the gangs' objects; None: that of the context or the pod.
+        deadline_seconds: Time limit of one call, over all its tries.
 
     Raises:
-        ConfigError: No cluster is named, or not as it should be. Whether it answers is not tried.
+        ConfigError: No cluster is configured, or the configuration is invalid. No request is sent.
     """
     transport = HttpTransport(lambda: sign_in(environ, context=context), deadline_seconds=deadline_seconds)
     return KubernetesClient(transport, namespace=namespace or transport.session.namespace)
 
 
 class KubernetesClient:
-    """Implements `Api`; safe to share among threads.
+    """Implements `KubernetesApi`; threads may share one.
 
     Attributes:
-        calls: How often each (verb, resource) was asked for, tries of one call counted once.
-        set_aside: How many hostile objects lists and watches have left out.
+        calls: Number of calls by (verb, resource); the tries of one call count once.
+        num_malformed: Number of malformed objects that lists and watches have left out.
     """
 
     def __init__(self, transport: Transport, *, namespace: str) -> None:
         self.namespace = namespace
         self.calls: Counter[tuple[str, str]] = Counter()
-        self.set_aside = 0
+        self.num_malformed = 0
         self._transport = transport
 
     def get(self, path: str) -> Object | None:
@@ -85,8 +85,8 @@ class KubernetesClient:
     def items(
         self, path: str, *, labels: str = "", fields: str = "", keep: Trim | None = None, bare: bool = False
     ) -> tuple[list[Object], str]:
-        """Pages that fall out of the server's memory halfway are asked for anew, the last time as one page."""
-        for limit in (*[PAGE] * _RELISTS, 0):
+        """A list whose continuation expires halfway is requested again, the last time as one page."""
+        for limit in (*[_PAGE] * _RELISTS, 0):
             try:
                 return self._pages(
                     path, labels=labels, fields=fields, keep=keep or _as_it_is, limit=limit, accept=_wanted(_LIST, bare)
@@ -138,8 +138,8 @@ class KubernetesClient:
     def watch(
         self, path: str, *, labels: str = "", fields: str = "", resource_version: str, seconds: float
     ) -> Iterator[WatchEvent]:
-        """May end early, as servers do; bookmarks tell how far it came."""
-        seconds = min(seconds, WATCH_SECONDS)
+        """May end early, as servers do; the last event or bookmark has the version to continue from."""
+        seconds = min(seconds, _WATCH_SECONDS)
         query = {
             **_selected(labels, fields),
             "watch": "true",
@@ -152,12 +152,12 @@ class KubernetesClient:
         with self._transport.stream(request, seconds=seconds, silence_seconds=SILENCE_SECONDS) as stream:
             if stream.refusal is not None:
                 raise api_error(stream.refusal.status, stream.refusal.body, verb="watch", place=place)
-            yield from watch_events(stream.chunks, set_aside=lambda _: self._set_aside())
+            yield from watch_events(stream.chunks, set_aside=lambda _: self._count_malformed())
 
     def logs(
         self, pod: str, *, container: str | None = None, since: str | None = None, follow: bool = False
     ) -> Iterator[tuple[str, str]]:
-        """Lines later than `since`, the time of the last line that the caller has; none where there is no log yet."""
+        """Lines later than `since`, the time of the caller's last line; none while the container waits to start."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/log"
         query = {"timestamps": "true", "follow": "true" if follow else "false"}
         if container is not None:
@@ -166,7 +166,7 @@ class KubernetesClient:
             query["sinceTime"] = since
         request = ApiRequest(verb="get", method="GET", path=path, query=query, repeatable=True)
         place = self._count(request)
-        limit = WATCH_SECONDS * 288 if follow else WATCH_SECONDS  # a day: connections are not for ever
+        limit = _WATCH_SECONDS * 288 if follow else _WATCH_SECONDS  # a day: connections are not for ever
         with self._transport.stream(request, seconds=limit, silence_seconds=SILENCE_SECONDS) as stream:
             if stream.refusal is None:
                 yield from log_lines(stream.chunks, since=since)
@@ -186,7 +186,7 @@ class KubernetesClient:
                 if is_well_formed(each):
                     found.append(keep(each))
                 else:
-                    self._set_aside()
+                    self._count_malformed()
             if not about.get("continue"):
                 return found, str(about.get("resourceVersion", ""))
             query = query | {"continue": str(about["continue"])}
@@ -203,8 +203,8 @@ class KubernetesClient:
         self.calls[(request.verb, place.resource)] += 1
         return place
 
-    def _set_aside(self) -> None:
-        self.set_aside += 1
+    def _count_malformed(self) -> None:
+        self.num_malformed += 1
 
 
 def _selected(labels: str, fields: str) -> dict[str, str]:
@@ -216,7 +216,7 @@ def _dry(dry_run: bool) -> dict[str, str]:
 
 
 def _wanted(kind: str, bare: bool) -> str:
-    """How an answer looks: whole, or as this kind, which an API server makes of any other."""
+    """Accept header: the whole object, or converted by the server to this kind of metadata object."""
     return f"application/json;as={kind};g=meta.k8s.io;v=v1" if bare else "application/json"
 
 

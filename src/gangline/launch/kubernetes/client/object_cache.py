@@ -1,6 +1,6 @@
-"""Cache of watched objects: which version counts, and which of their fields are kept. Pure.
+"""Cache of watched objects: newest version by resource version, reduced to the fields that are read. No I/O.
 
-The resource version decides, not the order in which events arrive. Managed fields and applied copies are most of the
+The resource version decides, not the order of events. Managed fields and last-applied copies are most of the
 bytes of an object and are not read, so they are dropped.
 """
 
@@ -15,31 +15,32 @@ _TOMBSTONES = 10_000
 
 
 class ObjectCache:
-    """Never goes back: an event that is older than what is known changes nothing."""
+    """Objects by uid; an event that is older than the cached version changes nothing."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
         self._floor = 0
-        """Version of the last list: it knew all that is older."""
+        """Version of the last list; older events are already in it."""
         self._gone: OrderedDict[str, int] = OrderedDict()
-        """Version at which a uid was deleted, for what comes late."""
+        """Version at which a uid was deleted, for events that arrive late."""
 
-    def relist(self, found: Iterable[Object], version: str) -> None:
-        self.objects = {uid_of(each): each for each in found}
+    def replace_all(self, found: Iterable[Object], version: str) -> None:
+        """Replace all objects with those of a list at `version`."""
+        self.objects = {_uid_of(each): each for each in found}
         self._floor = _number(version)
         self._gone.clear()
 
-    def is_news(self, event: WatchEvent) -> bool:
-        """Whether `event` tells more than is known."""
+    def is_newer(self, event: WatchEvent) -> bool:
+        """Whether `event` is newer than the cached version of its object."""
         version = _number(version_of(event.object))
-        uid = uid_of(event.object)
+        uid = _uid_of(event.object)
         known = self.objects.get(uid)
         at_least = max(self._floor, self._gone.get(uid, 0), _number(version_of(known)) if known else 0)
         return version == 0 or version > at_least
 
-    def take(self, event: WatchEvent, kept: Object) -> None:
-        """Note an event that is news; `kept` is what to hold of its object."""
-        uid = uid_of(event.object)
+    def apply(self, event: WatchEvent, kept: Object) -> None:
+        """Store a newer event; `kept` is the reduced object."""
+        uid = _uid_of(event.object)
         if event.kind != "deleted":
             self.objects[uid] = kept
             return
@@ -49,17 +50,18 @@ class ObjectCache:
             self._gone.popitem(last=False)
 
 
-def uid_of(body: Object) -> str:
+def _uid_of(body: Object) -> str:
     metadata = body["metadata"]
     return str(metadata.get("uid") or f"{metadata.get('namespace', '')}/{metadata.get('name', '')}")
 
 
 def version_of(body: Object) -> str:
+    """Resource version of `body`; empty if it has none."""
     return str(body["metadata"].get("resourceVersion", ""))
 
 
 def _number(version: str) -> int:
-    """Servers count versions in whole numbers; one that does not is taken at its word."""
+    """Resource versions are whole numbers; 0 for any other text, which then always counts as newer."""
     return int(version) if version.isdecimal() else 0
 
 
@@ -78,11 +80,11 @@ _UNREAD_OF_POD = (
 )
 _READ_OF_CONTAINER = ("name", "image", "resources", "restartPolicy")
 _SHORT = 64
-"""Longer words are seldom the same in two objects."""
+"""Longer strings are seldom equal in two objects, so they are not interned."""
 
 
 def trim_object(body: Object) -> Object:
-    """Any object without its noise."""
+    """`body` without managed fields, self link and the last-applied copy."""
     metadata = {name: value for name, value in body["metadata"].items() if name not in _UNREAD_METADATA}
     annotations = metadata.get("annotations")
     if annotations and _APPLIED in annotations:
@@ -92,7 +94,7 @@ def trim_object(body: Object) -> Object:
 
 
 def trim_pod(pod: Object) -> Object:
-    """A pod as placing, waiting and ending read it: what it asks for, where it is, how it is."""
+    """A pod reduced to what placement, waiting reasons and final states read: requests, node, status."""
     spec = {name: value for name, value in pod.get("spec", {}).items() if name not in _UNREAD_OF_POD}
     for part in ("containers", "initContainers"):
         if part in spec:
@@ -101,7 +103,7 @@ def trim_pod(pod: Object) -> Object:
 
 
 def _interned(value: Any) -> Any:
-    """`value` rebuilt so that equal words are one: ten thousand pods say the same."""
+    """A copy of `value` with interned strings: ten thousand pods repeat the same ones."""
     if isinstance(value, dict):
         return {sys.intern(name): _interned(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""Streamed answers of the API server: watch events and log lines, from bytes of any length.
+"""Parsers of streamed responses: watch events and log lines, from chunks of any size.
 
-A log line comes as the server sends it with `timestamps=true`: a time, a space, the text. A malformed watch event is
-left out, alone, and counted.
+With `timestamps=true` a log line is a time, a space and the text. A malformed watch event is
+left out and counted.
 """
 
 import json
@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 from gangline.launch.kubernetes.client.api import ApiExpired, ApiUnavailable, Object, WatchEvent
 
-TooLong = int
+_TooLong = int
 
 
-def bounded_lines(chunks: Iterable[bytes], *, max_bytes: int) -> Iterator[bytes | TooLong]:
-    """Each line without its end; of one longer than `max_bytes` only its length. A last line may lack its end."""
+def bounded_lines(chunks: Iterable[bytes], *, max_bytes: int) -> Iterator[bytes | _TooLong]:
+    """Each line without its newline; only the length of one over `max_bytes`. The last line may lack a newline."""
     held = bytearray()
     skipped = 0
     for chunk in chunks:
@@ -44,11 +44,11 @@ _KINDS: dict[str, Literal["added", "modified", "deleted", "bookmark"]] = {
 
 
 class _MalformedEvent(Exception):
-    """No event that anybody could act on; the text says why."""
+    """The line is not a usable event; the text says why."""
 
 
 def watch_events(chunks: Iterable[bytes], *, set_aside: Callable[[str], None]) -> Iterator[WatchEvent]:
-    """Events in order of arrival; `set_aside` hears of each line that is none. Raises `Gone`, `Away`."""
+    """Events in order of arrival; `set_aside` is called per malformed line. Raises `ApiExpired`, `ApiUnavailable`."""
     for line in bounded_lines(chunks, max_bytes=MAX_EVENT_BYTES):
         if line == b"":
             continue
@@ -59,7 +59,7 @@ def watch_events(chunks: Iterable[bytes], *, set_aside: Callable[[str], None]) -
 
 
 def is_well_formed(body: Any) -> bool:
-    """Whether `body` has what every consumer relies on: names and versions are words, labels too, nothing is deep."""
+    """Whether `body` has the types on which callers rely: names, versions, labels are strings, nesting is bounded."""
     if not isinstance(body, dict) or not isinstance(metadata := body.get("metadata"), dict):
         return False
     words = all(isinstance(metadata.get(each, ""), str) for each in ("name", "namespace", "uid", "resourceVersion"))
@@ -114,9 +114,9 @@ _SECOND = len("2026-01-01T00:00:00")
 
 
 def log_lines(chunks: Iterable[bytes], *, since: str | None) -> Iterator[tuple[str, str]]:
-    """(time in UTC with nine digits, text) of each line later than `since`; what is no such line is left out.
+    """(time in UTC with nine digits, text) of each line later than `since`; other lines are left out.
 
-    The server's own `sinceTime` counts whole seconds, so a log that is resumed comes with lines that are known.
+    The server's `sinceTime` counts whole seconds, so a resumed log repeats lines, which are dropped here.
     """
     known = utc(since) if since is not None else None
     for line in bounded_lines(chunks, max_bytes=MAX_LOG_LINE_BYTES):
@@ -129,7 +129,7 @@ def log_lines(chunks: Iterable[bytes], *, since: str | None) -> Iterator[tuple[s
 
 
 def utc(stamp: str) -> str | None:
-    """An RFC 3339 time as one in UTC with nine digits, so that such times sort as words; None: it is none."""
+    """An RFC 3339 time in UTC with nine digits, so that times sort as strings; None: `stamp` is not a time."""
     digits, zone = _fraction_and_zone(stamp[_SECOND:])
     try:
         seconds = datetime.fromisoformat(stamp[:_SECOND] + zone)

@@ -36,6 +36,8 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApiRequest:
+    """One request to the API server; `path` is that of the server, `query` is not encoded yet."""
+
     verb: str
     """As rights name it: get, list, watch, create, patch, update, delete."""
     method: str
@@ -45,7 +47,7 @@ class ApiRequest:
     content_type: str = "application/json"
     accept: str = "application/json"
     repeatable: bool = False
-    """May be sent again though an earlier try may have happened."""
+    """May be sent again even if an earlier try may have taken effect."""
 
     def __str__(self) -> str:
         return f"{self.verb} {parse_path(self.path)}"
@@ -53,29 +55,33 @@ class ApiRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApiResponse:
+    """Status and JSON body of a response."""
+
     status: int
     body: Object
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResponseStream:
+    """A response that is read while it arrives."""
+
     refusal: ApiResponse | None
-    """What the server answered instead."""
+    """Response with an error status, instead of a stream; None: the stream is open."""
     chunks: Iterator[bytes]
-    """Raises `Away` when the server falls silent or the connection breaks."""
+    """Raises `ApiUnavailable` when the server falls silent or the connection breaks."""
 
 
 class Transport(Protocol):
     """Carries requests to a server; `client` works over any."""
 
     def send(self, request: ApiRequest) -> ApiResponse:
-        """The server's answer, whatever its status. Raises `Away`."""
+        """The server's answer, whatever its status. Raises `ApiUnavailable`."""
         ...
 
     def stream(
         self, request: ApiRequest, *, seconds: float, silence_seconds: float
     ) -> AbstractContextManager[ResponseStream]:
-        """An answer that is read as it comes, for `seconds` at most, after which it ends. Raises `Away`."""
+        """An answer that is read as it comes, for `seconds` at most, after which it ends. Raises `ApiUnavailable`."""
         ...
 
 

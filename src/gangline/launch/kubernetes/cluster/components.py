@@ -16,55 +16,62 @@ _TAG = re.compile(r":v?(\d+\.\d+[^@]*)")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Component:
+    """Software that may run in a cluster, and how to find its version there."""
+
     name: str
-    seen: tuple[str, ...]
-    """Versions that it was seen to work with, oldest first."""
+    tested_versions: tuple[str, ...]
+    """Versions that gangline was tested with, oldest first."""
     used_for: str
     served: tuple[str, ...] = ()
-    """Any of these, as `group` or `group/version/plural`, shows that it is installed."""
+    """Any of these, `group` or `group/version/plural`, shows that it is installed."""
     places: tuple[str, ...] = ()
-    """Where its own manifests put the controller, `namespace/deployment`: its image's tag is its version."""
+    """Deployments of its controller, `namespace/name`; the tag of the image is the version."""
 
     @property
-    def seen_text(self) -> str:
-        return f"seen: {', '.join(self.seen)}"
+    def tested_text(self) -> str:
+        """The tested versions, for messages."""
+        return f"seen: {', '.join(self.tested_versions)}"
 
-    def judged(self, version: str) -> str:
-        """`version`, and whether its release was seen to work; others may well work."""
-        releases = tuple(".".join(each.split(".")[:2]) for each in self.seen)
-        return f"{version} {'ok' if is_seen(version, releases) else 'not seen'} ({self.seen_text})"
+    def verdict(self, version: str) -> str:
+        """`version`, and whether its release was tested; others may work, too."""
+        releases = tuple(".".join(each.split(".")[:2]) for each in self.tested_versions)
+        return f"{version} {'ok' if is_seen(version, releases) else 'not seen'} ({self.tested_text})"
 
 
-KUBERNETES = Component(name="kubernetes", seen=("1.34.4",), used_for="gangs as Indexed Jobs")
+KUBERNETES = Component(name="kubernetes", tested_versions=("1.34.4",), used_for="gangs as Indexed Jobs")
 COMPONENTS = (
     KUBERNETES,
     Component(
-        name="kueue", seen=("0.19.2",), used_for="`launch.queue`; manifests in v1beta2, from 0.15 on",
+        name="kueue", tested_versions=("0.19.2",), used_for="`launch.queue`; manifests in v1beta2, from 0.15 on",
         served=("kueue.x-k8s.io",), places=("kueue-system/kueue-controller-manager",),
     ),
     Component(
-        name="jobset", seen=("0.8.2", "0.12.0"), used_for="`launch.launcher = \"jobset\"`, and under Trainer",
+        name="jobset", tested_versions=("0.8.2", "0.12.0"),
+        used_for="`launch.launcher = \"jobset\"`, and under Trainer",
         served=("jobset.x-k8s.io",),
         places=("jobset-system/jobset-controller-manager", "kubeflow-system/jobset-controller-manager"),
     ),
     Component(
-        name="trainer", seen=("2.0.0", "2.3.0"), used_for="`launch.launcher = \"trainjob\"`",
+        name="trainer", tested_versions=("2.0.0", "2.3.0"), used_for="`launch.launcher = \"trainjob\"`",
         served=("trainer.kubeflow.org",), places=("kubeflow-system/kubeflow-trainer-controller-manager",),
     ),
     Component(
-        name="pipelines", seen=("2.17.0",), used_for="`--target kfp`",
+        name="pipelines", tested_versions=("2.17.0",), used_for="`--target kfp`",
         served=("pipelines.kubeflow.org", "kubeflow.org/v1beta1/scheduledworkflows"), places=("kubeflow/ml-pipeline",),
     ),
     Component(
-        name="argo", seen=("4.0.5",), used_for="what Kubeflow Pipelines runs on", served=("argoproj.io",),
+        name="argo", tested_versions=("4.0.5",), used_for="what Kubeflow Pipelines runs on", served=("argoproj.io",),
         places=("kubeflow/workflow-controller", "argo/workflow-controller"),
     ),
-    Component(name="jenkins", seen=("2.446",), used_for="the Jenkins library; it is not looked for in a cluster"),
+    Component(
+        name="jenkins", tested_versions=("2.446",),
+        used_for="the Jenkins library; it is not looked for in a cluster",
+    ),
 )  # fmt: skip
 
 
 def installed(api: KubernetesApi) -> Iterable[tuple[Component, str]]:
-    """Components that the cluster serves, each with its version; an empty one where this account cannot see it.
+    """Components that the cluster serves, each with its version; empty if this account cannot read it.
 
     Raises:
         StorageError: The API server does not answer.
@@ -79,8 +86,8 @@ def installed(api: KubernetesApi) -> Iterable[tuple[Component, str]]:
 
 
 def table() -> str:
-    """Markdown, for the guide."""
-    rows = (f"| {each.name} | {', '.join(each.seen)} | {each.used_for} |" for each in COMPONENTS)
+    """The tested versions as a Markdown table, for the guide on cluster setup."""
+    rows = (f"| {each.name} | {', '.join(each.tested_versions)} | {each.used_for} |" for each in COMPONENTS)
     return "\n".join(["| | seen to work | for |", "|--|--|--|", *rows])
 
 
@@ -94,7 +101,7 @@ def _is_served(api: KubernetesApi, groups: set[str], name: str) -> bool:
 
 
 def _version(api: KubernetesApi, place: str) -> str:
-    """By the tag of the controller's image; empty where there is none, or none that this account may see."""
+    """Tag of the controller's image; empty if there is none or this account may not read it."""
     namespace, _, name = place.partition("/")
     try:
         found = api.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")

@@ -1,4 +1,4 @@
-"""What a cluster serves, as far as rendering and routing depend on it; read once a driver, or from a file.
+"""Facts about a cluster that rendering and routing depend on; read once per driver, or from a file.
 
 Read from discovery and from published schemas, which are open to every account; a fact that needs a right which this
 account lacks stays empty, which always is the modest answer.
@@ -23,7 +23,7 @@ from gangline.launch.kubernetes.cluster.rights import (
 from gangline.spec.codec import Document
 
 TrainerSpelling = Literal["podSpecOverrides", "podTemplateOverrides", "runtimePatches"]
-"""How a TrainJob says wishes for its pods: Trainer 2.0, 2.1, 2.2 and later."""
+"""Field of a TrainJob that overrides its pods: Trainer 2.0, 2.1, 2.2 and later."""
 
 PLACER_LEASE = "gangline-placer"
 _SPELLINGS: tuple[TrainerSpelling, ...] = ("runtimePatches", "podTemplateOverrides", "podSpecOverrides")
@@ -33,6 +33,8 @@ _GROUPS = ("batch", JOBSET, KUEUE, "networking.k8s.io", TRAINER)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterFacts(Document):
+    """Facts about a cluster that rendering and routing read; `gangline render` takes them from a file."""
+
     schema: int = 1
     version: str = ""
     """Of the server, as `1.34`."""
@@ -54,15 +56,17 @@ class ClusterFacts(Document):
 
     @property
     def kueue(self) -> bool:
+        """Whether the cluster serves Kueue."""
         return any(each.startswith(f"{KUEUE}/") for each in self.served)
 
     @property
     def jobset(self) -> bool:
+        """Whether the cluster serves JobSet."""
         return any(each.startswith(f"{JOBSET}/") for each in self.served)
 
 
 def read_facts(api: KubernetesApi, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> ClusterFacts:
-    """Ask the cluster; a dozen calls. Raises `Away`."""
+    """Read the facts with about a dozen calls. Raises `ApiUnavailable`."""
     version = api.read("/version") or {}
     roots = _roots(api)
     served = tuple(sorted(name for root in roots for name in _resources(api, root)))
@@ -81,9 +85,9 @@ def read_facts(api: KubernetesApi, *, now: Callable[[], datetime] = lambda: date
 
 
 def missing_rights(api: KubernetesApi, *, wanted: Iterable[Right] = DRIVER) -> list[str]:
-    """What of `wanted` this account may not do in the namespace of `api`, as `create jobs.batch`; two or three calls.
+    """Rights of `wanted` that this account lacks in the namespace of `api`, as `create jobs.batch`; two or three calls.
 
-    Rights on kinds that the cluster does not serve are not missed.
+    Rights on kinds that the cluster does not serve are left out.
     """
     served = {path.split("/")[1] for path in _openapi_paths(api) if path.startswith("apis/")}
     review = api.create(
@@ -101,7 +105,7 @@ def missing_rights(api: KubernetesApi, *, wanted: Iterable[Right] = DRIVER) -> l
 
 
 def missing_in_cluster(api: KubernetesApi, *, wanted: Iterable[Right]) -> list[str]:
-    """What of `wanted` this account may not do in the whole cluster, as `list nodes`; a call for each verb."""
+    """Rights of `wanted` that this account lacks in the whole cluster, as `list nodes`; one call per verb."""
     return [
         f"{verb} {right.what} of the cluster"
         for right, verb, name in single(wanted)
@@ -110,7 +114,7 @@ def missing_in_cluster(api: KubernetesApi, *, wanted: Iterable[Right]) -> list[s
 
 
 def _is_allowed(api: KubernetesApi, right: Right, verb: str, name: str, *, namespace: str) -> bool:
-    """For what rules alone do not tell: other deciders, and the whole cluster (no namespace)."""
+    """An access review of one right, for other authorizers and for the whole cluster (`namespace` empty)."""
     resource, _, below = right.resource.partition("/")
     asked = {"namespace": namespace, "verb": verb, "group": right.group, "resource": resource}
     asked |= ({"subresource": below} if below else {}) | ({"name": name} if name else {})
@@ -141,7 +145,7 @@ def _resources(api: KubernetesApi, root: str) -> Iterable[str]:
 
 
 def _trainer(api: KubernetesApi, roots: list[str]) -> tuple[TrainerSpelling | None, bool]:
-    """Spelling, and whether processes per node are a number only, as the schema of TrainJob has them."""
+    """Spelling of overrides, and whether `numProcPerNode` is an integer, from the schema of TrainJob."""
     root = next((each for each in roots if each.startswith(f"/apis/{TRAINER}/")), None)
     if root is None:
         return None, False
@@ -195,7 +199,7 @@ def _priority_classes(api: KubernetesApi) -> tuple[str, ...]:
 
 
 def _api_addresses(api: KubernetesApi) -> tuple[str, ...]:
-    """The Service's and those behind it: policies judge by the latter, resolvers give the former."""
+    """Addresses of the Service and of its endpoints: names resolve to the first, policies match the second."""
     service = _got(api, "/api/v1/namespaces/default/services/kubernetes")
     slices = _got(api, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes")
     behind = [address for each in slices.get("endpoints") or () for address in each.get("addresses", ())]
@@ -203,7 +207,7 @@ def _api_addresses(api: KubernetesApi) -> tuple[str, ...]:
 
 
 def _got(api: KubernetesApi, path: str) -> Object:
-    """Empty where it is not there, or not for this account to see."""
+    """The object; empty if it does not exist or this account may not read it."""
     try:
         return api.get(path) or {}
     except ApiForbidden:

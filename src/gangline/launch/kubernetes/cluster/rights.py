@@ -11,11 +11,13 @@ from gangline.launch.kubernetes.client.api import Object
 _ROOT = ("create", "get", "list", "watch", "patch", "delete")
 TRAINER, JOBSET, KUEUE = "trainer.kubeflow.org", "jobset.x-k8s.io", "kueue.x-k8s.io"
 OPTIONAL_GROUPS = (TRAINER, JOBSET, KUEUE, f"visibility.{KUEUE}")
-"""Their rights are missed only where they are served."""
+"""Rights on these are required only where the cluster serves them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Right:
+    """Verbs on one resource, as in an RBAC rule."""
+
     group: str = ""
     resource: str
     verbs: tuple[str, ...]
@@ -23,7 +25,7 @@ class Right:
 
     @property
     def what(self) -> str:
-        """As `Place.resource` spells it: `pods/log`, `jobs.batch`."""
+        """Name as `ResourcePath.resource` has it: `pods/log`, `jobs.batch`."""
         plural, slash, below = self.resource.partition("/")
         return f"{plural}.{self.group}{slash}{below}" if self.group else self.resource
 
@@ -48,9 +50,9 @@ DRIVER = (
     Right(group=KUEUE, resource="localqueues", verbs=("list",)),
     Right(group=f"visibility.{KUEUE}", resource="localqueues/pendingworkloads", verbs=("get",)),
 )
-"""Who submits, follows and cancels gangs, in their namespace.
+"""To submit, follow and cancel gangs, in their namespace.
 
-Verbs that show a Secret are missing: get, list and watch; patch, and delete with a foreground, which answer with it."""
+It has no verb that shows a Secret: get, list, watch, patch, and foreground delete, whose responses hold it."""
 
 READER = (
     Right(resource="nodes", verbs=("get", "list")),
@@ -62,7 +64,7 @@ READER = (
     Right(resource="services", verbs=("get",), names=("kubernetes",)),
     Right(group="discovery.k8s.io", resource="endpointslices", verbs=("get",), names=("kubernetes",)),
 )
-"""In the whole cluster, for those who may know who holds the servers; without it no holders are named."""
+"""In the whole cluster, to name the gangs that hold servers; without it no holders are named."""
 
 PLACER = (
     Right(group="batch", resource="jobs", verbs=("list", "patch")),
@@ -76,10 +78,10 @@ PLACER = (
     Right(group="coordination.k8s.io", resource="leases", verbs=("create",)),
     Right(group="coordination.k8s.io", resource="leases", verbs=("get", "update"), names=("gangline-placer",)),
 )
-"""Who gives queued gangs their servers, in their namespace; it sees nodes and pods by `PLACER_CLUSTER`."""
+"""To assign servers to queued gangs, in their namespace; nodes and pods are listed with `PLACER_CLUSTER`."""
 
 SELF_PLACER = tuple(each for each in PLACER if each.resource != "leases")
-"""Who places the gangs that it follows, where no placer runs: beside `DRIVER`, with `PLACER_CLUSTER`."""
+"""Of a driver that places its own gangs where no placer runs: with `DRIVER` and `PLACER_CLUSTER`."""
 
 PLACER_CLUSTER = (
     Right(resource="nodes", verbs=("list",)),
@@ -96,16 +98,16 @@ SWEEPER = (
     Right(group="networking.k8s.io", resource="networkpolicies", verbs=("list", "delete")),
     Right(resource="pods", verbs=("list", "delete")),
 )
-"""Who deletes what nobody needs, in the namespace of gangs; Secrets go with their owner, so nobody lists them."""
+"""To delete the objects of ended runs, in their namespace; a Secret is deleted with its owner and never listed."""
 
 
 def single(rights: Iterable[Right]) -> list[tuple[Right, str, str]]:
-    """Each (right, verb, name) alone; the name is empty where any is meant."""
+    """Each (right, verb, name); the name is empty if the right has no names."""
     return [(right, verb, name) for right in rights for verb in right.verbs for name in right.names or ("",)]
 
 
 def is_granted(right: Right, verb: str, name: str, rules: Iterable[Object]) -> bool:
-    """Whether one of the `resourceRules` of a SelfSubjectRulesReview, or of a Role, allows it."""
+    """Whether one of these rules of a SelfSubjectRulesReview or of a Role grants the right."""
     return any(
         _fits(verb, rule.get("verbs"))
         and _fits(right.group, rule.get("apiGroups"))

@@ -1,4 +1,4 @@
-"""Retries of a call while the API server is unavailable, with notes for the person who waits."""
+"""Retries of a call while the API server is unavailable, with notes for the user."""
 
 import time
 from collections.abc import Callable, Generator
@@ -8,21 +8,21 @@ from typing import TypeVar
 from gangline.launch.kubernetes.client.api import ApiUnavailable
 from gangline.launch.protocol import GangEvent
 
-RETRY_SECONDS = 600.0
-"""Whoever follows bears an outage of any length: the gang is known to be there. Whoever begins may have the wrong
-address, and ends after so long with exit 40; the same command goes on."""
+_RETRY_SECONDS = 600.0
+"""For the first call, whose address may be wrong: it ends with exit 40, and the same command continues. A gang that
+is already followed is waited for without limit."""
 PAUSE_SECONDS = 1.0
 
-Answer = TypeVar("Answer")
+_Answer = TypeVar("_Answer")
 
 
 def retry_while_unavailable(
-    call: Callable[[], Answer], *, seconds: float = RETRY_SECONDS
-) -> Generator[GangEvent, None, Answer]:
-    """The answer of `call`; a note says since when there was none.
+    call: Callable[[], _Answer], *, seconds: float = _RETRY_SECONDS
+) -> Generator[GangEvent, None, _Answer]:
+    """The result of `call`; a note says since when the server gives no answer.
 
     Raises:
-        Away: Not for so many seconds.
+        ApiUnavailable: There was no answer for `seconds`.
     """
     began, since, is_told = time.monotonic(), datetime.now(UTC), False
     while True:
@@ -38,11 +38,11 @@ def retry_while_unavailable(
         time.sleep(PAUSE_SECONDS)
 
 
-def report_retries(asking: Generator[GangEvent, None, Answer], note: Callable[[str], object]) -> Answer:
-    """The answer that `asking` comes to; `note` hears what it says meanwhile."""
+def report_retries(asking: Generator[GangEvent, None, _Answer], note: Callable[[str], object]) -> _Answer:
+    """The result of `asking`; `note` gets the text of each event before it."""
     while True:
         try:
             note(next(asking).text)
         except StopIteration as done:
-            answer: Answer = done.value
+            answer: _Answer = done.value
             return answer

@@ -31,9 +31,9 @@ from gangline.launch.protocol import GangEvent, GangStatus
 from gangline.spec.gang.podset import PodSet
 from gangline.spec.gang.status import GangState
 
-TICK_SECONDS = 0.2
-PLACE_SECONDS = 0.5
-STALE_SECONDS = 5.0
+_TICK_SECONDS = 0.2
+_PLACE_SECONDS = 0.5
+_STALE_SECONDS = 5.0
 """Steps in which the age of a state grows: an outage is a few events, not thousands."""
 DRAIN_SECONDS = 20.0
 """For the last lines of an ended gang."""
@@ -89,7 +89,7 @@ class KubernetesFollower:
         while True:
             self._raise_errors()
             self._refresh()
-            yield from self._lines(TICK_SECONDS)
+            yield from self._lines(_TICK_SECONDS)
             status = self._now()
             if status.state == "ended":
                 return
@@ -109,7 +109,7 @@ class KubernetesFollower:
         patience = time.monotonic() + DRAIN_SECONDS
         while not self._streams.is_drained and time.monotonic() < patience:
             self._streams.keep_up(self._pods.objects())
-            yield from self._lines(TICK_SECONDS)
+            yield from self._lines(_TICK_SECONDS)
         yield from self._told.flush(now=True)
         yield self._told_state(replace(self._now(), state="ended"))
 
@@ -184,7 +184,7 @@ class KubernetesFollower:
     @property
     def _stale_seconds(self) -> float:
         away = [each.away_since for each in (self._roots, self._pods) if each.away_since is not None]
-        return (time.monotonic() - min(away)) // STALE_SECONDS * STALE_SECONDS if away else 0.0
+        return (time.monotonic() - min(away)) // _STALE_SECONDS * _STALE_SECONDS if away else 0.0
 
     @property
     def _is_stale(self) -> bool:
@@ -221,7 +221,7 @@ class KubernetesFollower:
 
     def _placed(self, status: GangStatus) -> Iterator[GangEvent]:
         """Move it on where nobody else does."""
-        is_due = time.monotonic() - self._placed_at >= PLACE_SECONDS
+        is_due = time.monotonic() - self._placed_at >= _PLACE_SECONDS
         if self._place is not None and is_due and status.state in ("waiting", "starting"):
             self._placed_at = time.monotonic()
             yield from self._tried(self._place, "it cannot be placed from here")

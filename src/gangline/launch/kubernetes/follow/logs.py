@@ -1,6 +1,6 @@
-"""Log lines of chosen ranks: live from the pods' stdout, from the store where the pods are gone.
+"""Log lines of chosen ranks: from the stdout of running pods, or from the store once the pods are gone.
 
-A thread follows each running pod: every line once and in order, across reconnects.
+One thread follows each running pod; every line comes once and in order, across reconnects.
 """
 
 import queue
@@ -18,15 +18,15 @@ from gangline.launch.protocol import LogLine
 from gangline.spec.gang.pod_output import parse
 from gangline.spec.gang.podset import PodSet
 
-MAX_STREAMS = 32
-"""Connections of one follower: rank 0's pod first, the others by rank."""
-MAX_LINES = 10_000
-"""Held for a follower that does not keep up; beyond them the server waits."""
-PAUSE_SECONDS = 0.5
+_MAX_STREAMS = 32
+"""Connections of one follower; pods are followed in rank order."""
+_MAX_LINES = 10_000
+"""Lines that are buffered for a slow follower; when full, reading from the server pauses."""
+_PAUSE_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class PodLogLine:
+class _PodLogLine:
     node: int
     text: str
 
@@ -36,23 +36,23 @@ class _Stream:
     name: str
     node: int
     is_over: threading.Event = field(default_factory=threading.Event)
-    """Its container has ended, or its pod is gone: what comes now is the last of it."""
+    """Its container has ended or its pod is gone; what is read now is the rest of the log."""
     is_drained: threading.Event = field(default_factory=threading.Event)
 
 
 class LogStreams:
-    """Of the pods of one gang; `since`, a time as logs have it: what is later, none: all of it."""
+    """Log streams of the pods of one gang; `since` (RFC 3339): only later lines, None: all of them."""
 
-    def __init__(self, api: KubernetesApi, *, most: int = MAX_STREAMS, since: str | None = None) -> None:
+    def __init__(self, api: KubernetesApi, *, most: int = _MAX_STREAMS, since: str | None = None) -> None:
         self._api = api
         self._since = since
         self._most = most
-        self._lines: queue.Queue[PodLogLine] = queue.Queue(MAX_LINES)
+        self._lines: queue.Queue[_PodLogLine] = queue.Queue(_MAX_LINES)
         self._streams: dict[str, _Stream] = {}
         self._over = threading.Event()
 
     def keep_up(self, pods: Iterable[Object]) -> None:
-        """Follow those that have begun, as far as there is room, and let go of those that are gone."""
+        """Follow pods that have started, up to the limit, and mark streams of pods that are gone."""
         listed = {pod["metadata"]["uid"]: pod for pod in sorted(pods, key=node_rank)}
         for uid, stream in self._streams.items():
             if uid not in listed or is_over(listed[uid]):
@@ -62,12 +62,12 @@ class LogStreams:
             if uid not in self._streams and phase(pod) != "Pending" and busy < self._most:
                 self._start(uid, pod)
 
-    def lines(self, *, seconds: float) -> list[PodLogLine]:
-        """What has come, after waiting for the first of it that long."""
-        found: list[PodLogLine] = []
+    def lines(self, *, seconds: float) -> list[_PodLogLine]:
+        """Lines read so far, after waiting at most `seconds` for the first."""
+        found: list[_PodLogLine] = []
         try:
             found.append(self._lines.get(timeout=seconds))
-            while len(found) < MAX_LINES:
+            while len(found) < _MAX_LINES:
                 found.append(self._lines.get_nowait())
         except queue.Empty:
             pass
@@ -75,7 +75,7 @@ class LogStreams:
 
     @property
     def is_drained(self) -> bool:
-        """All streams have come to their end, and every line was taken."""
+        """Whether all streams have ended and every line was taken."""
         return self._lines.empty() and all(each.is_drained.is_set() for each in self._streams.values())
 
     def stop(self) -> None:
@@ -89,14 +89,14 @@ class LogStreams:
         threading.Thread(target=self._follow, args=(stream,), name=f"log {stream.name}", daemon=True).start()
 
     def _follow(self, stream: _Stream) -> None:
-        """Until its end was read after its container had ended: a connection that ends says nothing by itself."""
+        """Read until the stream ends after its container has ended; before that, reconnect when a connection ends."""
         last = self._since
         while not self._over.is_set():
             was_over = stream.is_over.is_set()
             try:
                 for stamp, text in self._api.logs(stream.name, container=CONTAINER, since=last, follow=not was_over):
                     last = stamp
-                    if not self._put(PodLogLine(stream.node, text)):
+                    if not self._put(_PodLogLine(stream.node, text)):
                         return
             except ApiUnavailable:
                 was_over = False
@@ -104,10 +104,10 @@ class LogStreams:
                 pass  # the pod is gone, or its log is
             if was_over:
                 break
-            (self._over if stream.is_over.is_set() else stream.is_over).wait(PAUSE_SECONDS)
+            (self._over if stream.is_over.is_set() else stream.is_over).wait(_PAUSE_SECONDS)
         stream.is_drained.set()
 
-    def _put(self, line: PodLogLine) -> bool:
+    def _put(self, line: _PodLogLine) -> bool:
         while not self._over.is_set():
             try:
                 self._lines.put(line, timeout=0.5)
@@ -119,7 +119,7 @@ class LogStreams:
 
 StoredLogs = Callable[[PodSet, int], Iterator[str]]
 WAIT_SECONDS = 0.5
-LISTED_SECONDS = 2.0
+_LISTED_SECONDS = 2.0
 DRAIN_SECONDS = 20.0
 
 
@@ -131,7 +131,7 @@ def read_logs(
     since_seconds: float | None,
     stored: StoredLogs | None,
 ) -> Iterator[LogLine]:
-    """What there is by now, pod by pod in rank order."""
+    """Lines so far, pod by pod in rank order; `stored` reads the log of a rank whose pod is gone."""
     wanted = tuple(range(podset.world_size)) if ranks is None else tuple(ranks)
     pods = {node_rank(pod): pod for pod in list_pods(api, podset.name) if phase(pod) != "Pending"}
     since = _stamp(since_seconds)
@@ -153,7 +153,7 @@ def follow_logs(
     since_seconds: float | None,
     has_ended: Callable[[], bool],
 ) -> Iterator[LogLine]:
-    """Lines of the last while, then those that come, until the gang has ended and all was read."""
+    """Lines of the last `since_seconds`, then new ones, until the gang has ended and all lines were read."""
     wanted = set(range(podset.world_size) if ranks is None else ranks)
     nodes = {rank // podset.procs_per_node for rank in wanted}
     streams = LogStreams(api, since=_stamp(since_seconds))
@@ -161,7 +161,7 @@ def follow_logs(
     patience = float("inf")
     try:
         while time.monotonic() < patience:
-            if time.monotonic() - listed >= LISTED_SECONDS:
+            if time.monotonic() - listed >= _LISTED_SECONDS:
                 listed = time.monotonic()
                 _keep_up(api, podset, nodes, streams)
                 if patience == float("inf") and has_ended():
@@ -181,7 +181,7 @@ def _keep_up(api: KubernetesApi, podset: PodSet, nodes: set[int], streams: LogSt
 
 
 def _live(api: KubernetesApi, pod: Object, since: str | None) -> list[str] | None:
-    """None: the pod is gone, or its log."""
+    """None: the pod or its log is gone."""
     try:
         return [text for _, text in api.logs(pod["metadata"]["name"], container=CONTAINER, since=since)]
     except ApiUnavailable:

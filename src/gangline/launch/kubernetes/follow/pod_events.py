@@ -1,4 +1,4 @@
-"""Events from the pods' stdout: every event of rank 0, those of other ranks thinned."""
+"""Events from the pods' stdout: all events of rank 0, and the steps of other ranks once a second."""
 
 import time
 from collections.abc import Iterator
@@ -8,15 +8,15 @@ from gangline.launch.protocol import GangEvent
 from gangline.spec.gang.pod_output import parse
 from gangline.spec.gang.status import KeeperStatus
 
-OTHERS_SECONDS = 1.0
+_OTHERS_SECONDS = 1.0
 _KEEPER_EVENTS = {"restart": "restart", "watchdog": "note", "resized": "note"}
 
 
 class PodEvents:
-    """Takes lines, gives events; remembers the keepers' latest words about themselves."""
+    """Turns lines into events, and stores the latest status of each keeper by node rank."""
 
     def __init__(self, *, after: dict[int, int]) -> None:
-        """`after`: rank to the number of its events that were seen already."""
+        """`after`: number of events to skip by rank, as they were seen before."""
         self.statuses: dict[int, KeeperStatus] = {}
         self._skip = dict(after)
         self._steps: dict[int, dict[str, Any]] = {}
@@ -25,29 +25,33 @@ class PodEvents:
 
     @property
     def world_size(self) -> int:
-        """Ranks of the generation that runs; 0: as many as the gang was made for."""
+        """Ranks of the latest generation; 0: no keeper reported one."""
         latest = max(self.statuses.values(), key=lambda status: status.generation, default=None)
         return latest.world_size if latest else 0
 
     @property
     def joined(self) -> int:
+        """Number of ranks that have joined the current generation."""
         return sum(len(each.joined) for each in self.statuses.values())
 
     @property
     def generation(self) -> int:
+        """Highest generation that a keeper reported."""
         return max((each.generation for each in self.statuses.values()), default=0)
 
     @property
     def restarts(self) -> int:
+        """Highest number of restarts that a keeper reported."""
         return max((each.restarts for each in self.statuses.values()), default=0)
 
     @property
     def leaving(self) -> set[int]:
-        """Nodes whose keepers are done with the latest generation: a pod of theirs that is not ready does not start."""
+        """Nodes whose keepers are done with the latest generation, so that a pod that is not ready is not starting."""
         latest = [each for each in self.statuses.values() if each.generation == self.generation]
         return {each.node_rank for each in latest if each.state in ("stopping", "ended")}
 
     def take(self, line: str) -> Iterator[GangEvent]:
+        """Events of one line of a pod's stdout; lines of keeper status are stored instead."""
         said = parse(line)
         if said.status is not None:
             self.statuses[said.status.node_rank] = said.status
@@ -57,15 +61,15 @@ class PodEvents:
             yield from self._rank(said.event)
 
     def flush(self, *, now: bool = False) -> Iterator[GangEvent]:
-        """The latest steps of the other ranks, once a second."""
-        if not now and time.monotonic() - self._flushed < OTHERS_SECONDS:
+        """The latest steps of the other ranks, at most once a second unless `now`."""
+        if not now and time.monotonic() - self._flushed < _OTHERS_SECONDS:
             return
         self._flushed = time.monotonic()
         steps, self._steps = self._steps, {}
         yield from (_progress(event) for _, event in sorted(steps.items()))
 
     def _keeper(self, event: dict[str, Any]) -> Iterator[GangEvent]:
-        """Every keeper tells of a restart; it is one."""
+        """Every keeper reports the same restart; only the first report becomes an event."""
         kind = _KEEPER_EVENTS.get(str(event.get("event")))
         if kind == "restart":
             generation = event.get("generation")

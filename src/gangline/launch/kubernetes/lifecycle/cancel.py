@@ -16,7 +16,7 @@ from gangline.spec.gang.status import GangEnd
 POLL_SECONDS = 0.25
 FORCE_SECONDS = 120.0
 """What a pod may take beyond its grace before it is deleted by force: its server is dead."""
-NOW_SECONDS = 1
+_NOW_SECONDS = 1
 """Grace of a stop that saves nothing: the kubelet still confirms that the container is gone."""
 
 
@@ -83,20 +83,20 @@ class PodDeletion:
         uid = pod["metadata"]["uid"]
         if uid not in self._told and not (self.save and "deletionTimestamp" in pod["metadata"]):
             self._told.add(uid)
-            delete_pod(self.api, pod, grace_seconds=None if self.save else NOW_SECONDS)
+            _delete_pod(self.api, pod, grace_seconds=None if self.save else _NOW_SECONDS)
 
     def _force(self, pods: list[Object], waited: float) -> None:
         patience = max(float(pod["metadata"].get("deletionGracePeriodSeconds") or 0) for pod in pods) + FORCE_SECONDS
         if waited < patience:
             return
         for pod in pods:
-            delete_pod(self.api, pod, grace_seconds=0)
+            _delete_pod(self.api, pod, grace_seconds=0)
         if waited > patience + FORCE_SECONDS:
             names = ", ".join(pod["metadata"]["name"] for pod in pods[:8])
             raise CapacityError(f"gang {self.name}: pods do not go, not even by force: {names}; see their finalizers")
 
 
-def delete_pod(api: KubernetesApi, pod: Object, *, grace_seconds: int | None) -> None:
+def _delete_pod(api: KubernetesApi, pod: Object, *, grace_seconds: int | None) -> None:
     api.delete(f"{pods_path(api)}/{pod['metadata']['name']}", uid=pod["metadata"]["uid"], grace_seconds=grace_seconds)
 
 
@@ -117,7 +117,7 @@ def fail_and_delete_pod(api: KubernetesApi, pod: Object) -> None:
         failed = {"phase": "Failed", "conditions": [*others, lost]}
         path = f"{pods_path(api)}/{pod['metadata']['name']}/status"
         api.patch(path, {"metadata": {"uid": pod["metadata"]["uid"]}, "status": failed})
-    delete_pod(api, pod, grace_seconds=0)
+    _delete_pod(api, pod, grace_seconds=0)
 
 
 class PodOwners:

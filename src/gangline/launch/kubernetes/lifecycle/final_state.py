@@ -1,4 +1,4 @@
-"""Final state of a gang: a small ConfigMap, written once by the first driver that sees the end, read by all later ones.
+"""Final state of a gang: a ConfigMap that the first driver to see the end writes, and that all later ones read.
 
 It outlives the root, has no owner and is deleted by the sweeper. It holds no name of a pod and no secret. A gang that
 has one has ended: it is adopted as ended, and never started again.
@@ -22,32 +22,36 @@ from gangline.spec.gang.podset import PodSet
 from gangline.spec.gang.status import GangEnd
 
 FINAL_STATE = "gangline/ended"
-"""Label: the gang whose end it is."""
-FINAL_STATE_DAYS = 30
+"""Label: name of the gang."""
+_FINAL_STATE_DAYS = 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FinalState:
+    """How a gang ended, as stored for later drivers."""
+
     uid: str
     """Of the root."""
     podset: PodSet
     end: GangEnd
     is_closed: bool
-    """Nobody adds to it any more: whoever reads it reads the same for ever."""
+    """It does not change any more."""
 
 
 def final_state_path(api: KubernetesApi, name: str = "") -> str:
+    """Path of the final state of gang `name`; without a name, of the collection."""
     path = collection_path("v1", "configmaps", api.namespace)
     return f"{path}/{name}-end" if name else path
 
 
 def read_final_state(api: KubernetesApi, name: str) -> FinalState | None:
+    """Final state of gang `name`; None: there is none. Raises `IntegrityError` if the ConfigMap is not one."""
     found = api.get(final_state_path(api, name))
     return None if found is None else _read(api, name, found)
 
 
 def write_final_state(api: KubernetesApi, kept: FinalState, *, now: datetime) -> FinalState:
-    """Write it down for every driver to come; what an earlier one wrote stands."""
+    """Store the final state, unless there is one; returns the one that is stored."""
     try:
         api.create(final_state_path(api), _config_map(api.namespace, kept, now))
     except ApiConflict:
@@ -56,7 +60,7 @@ def write_final_state(api: KubernetesApi, kept: FinalState, *, now: datetime) ->
 
 
 def close_final_state(api: KubernetesApi, name: str, add: Callable[[GangEnd], GangEnd]) -> FinalState | None:
-    """Add the last of it and close it, once: of several who do, the first one's word stands. None: there is none."""
+    """Complete the end with `add` and close it; the first of several writers wins. None: there is no final state."""
     while (found := api.get(final_state_path(api, name))) is not None:
         kept = _read(api, name, found)
         if kept.is_closed:
@@ -98,7 +102,7 @@ def _data(kept: FinalState) -> dict[str, str]:
 def _config_map(namespace: str, kept: FinalState, now: datetime) -> Object:
     name = kept.podset.name
     labels = {FINAL_STATE: name, RUN: kept.podset.run, MANAGED_BY: "gangline"}
-    end = (now + timedelta(days=FINAL_STATE_DAYS)).isoformat(timespec="seconds")
+    end = (now + timedelta(days=_FINAL_STATE_DAYS)).isoformat(timespec="seconds")
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -113,17 +117,17 @@ def _config_map(namespace: str, kept: FinalState, now: datetime) -> Object:
 
 
 POLL_SECONDS = 0.2
-CLOSING_SECONDS = 5.0
-"""What whoever deleted a root has to write down how its gang ended, before somebody else does."""
+_CLOSING_SECONDS = 5.0
+"""How long the process that deleted a root may take to close the final state before another one does."""
 
 
 def close_ended_gang(api: KubernetesApi, root: Root, *, seen: Iterable[PodEnd] = ()) -> FinalState | None:
-    """Of a gang whose root says that it has ended; its credentials are of no use any more.
+    """Write and close the final state of a gang whose root has ended, and remove the values of its Secret.
 
     Args:
         api: Of the gang.
         root: As read just now.
-        seen: Ends of pods that are gone by now.
+        seen: Ends of pods that are already gone.
     """
     podset = root.podset()
     ends = {each.uid: each for each in seen}
@@ -131,12 +135,12 @@ def close_ended_gang(api: KubernetesApi, root: Root, *, seen: Iterable[PodEnd] =
     end = gang_end(_failed_job_of(api, root), ends.values())
     write_final_state(api, FinalState(uid=root.uid, podset=podset, end=end, is_closed=True), now=datetime.now(UTC))
     if podset.secrets:
-        revoke_secret(api, root)
+        _revoke_secret(api, root)
     return close_final_state(api, podset.name, lambda _: end)
 
 
 def _failed_job_of(api: KubernetesApi, root: Root) -> Root:
-    """The Job below it, where that failed: of why, JobSet and Trainer say only that a Job did."""
+    """The Job below the root if that failed: JobSet and Trainer do not repeat its reason."""
     if root.ended_well or len(root.lineage) == 1:
         return root
     path = root.lineage[-1]
@@ -146,9 +150,9 @@ def _failed_job_of(api: KubernetesApi, root: Root) -> Root:
 
 
 def close_deleted_gang(api: KubernetesApi, root: Root, *, seen: Iterable[PodEnd]) -> FinalState | None:
-    """Of a gang whose root was there a moment ago, and is not."""
+    """Final state of a gang whose root has just been deleted; written here if its deleter does not."""
     podset = root.podset()
-    patience = time.monotonic() + CLOSING_SECONDS
+    patience = time.monotonic() + _CLOSING_SECONDS
     while time.monotonic() < patience:
         kept = read_final_state(api, podset.name)
         if kept is not None and kept.is_closed:
@@ -161,10 +165,10 @@ def close_deleted_gang(api: KubernetesApi, root: Root, *, seen: Iterable[PodEnd]
 
 
 def find_final_state(api: KubernetesApi, name: str) -> FinalState | None:
-    """Of a gang whose root is gone; closed now, if whoever deleted it died before that. None: there was none.
+    """Final state of a gang without a root; closed now if the deleter died before it did. None: there is none.
 
     Raises:
-        StillRunning: Its pods are still on their way out.
+        StillRunning: Its pods are still being deleted.
     """
     kept = read_final_state(api, name)
     if kept is None or kept.is_closed:
@@ -174,7 +178,7 @@ def find_final_state(api: KubernetesApi, name: str) -> FinalState | None:
     return close_final_state(api, name, lambda told: told)
 
 
-def revoke_secret(api: KubernetesApi, root: Root) -> None:
-    """Take the values away; the Secret itself goes with its root."""
+def _revoke_secret(api: KubernetesApi, root: Root) -> None:
+    """Remove the values; the Secret itself is deleted with its root."""
     body = owned(empty_secret(root.podset(), job=root.job), root.object)
     api.replace(f"{secrets_path(api.namespace)}/{secret_name(root.job)}", body)

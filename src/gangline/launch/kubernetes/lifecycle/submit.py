@@ -33,14 +33,16 @@ from gangline.spec.gang.podset import PodSet
 POLL_SECONDS = 0.5
 ATTEMPTS = 8
 """Creations whose answer is lost, or that another submitter wins, in a row."""
-RUNTIME_SECONDS = 10.0
+_RUNTIME_SECONDS = 10.0
 """How long Trainer's webhook may not know a runtime that was just made."""
-LEAVING_SECONDS = 120.0
+_LEAVING_SECONDS = 120.0
 """Beyond its grace, how long an earlier gang of the name may take to go."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Submitter:
+    """Creates gangs; `render` gives the objects of a PodSet, `secrets` the value of a secret by name."""
+
     api: KubernetesApi
     kinds: tuple[RootKind, ...]
     render: Callable[[PodSet, datetime], Rendered]
@@ -54,7 +56,7 @@ class Submitter:
         adopted = found is not None
         rendered = self.render(podset, datetime.now(UTC))
         root = found or self._create(podset, rendered)
-        if root.outcome is None and root.cancelled is None and not is_released(root, rendered.release):
+        if root.outcome is None and root.cancelled is None and not _is_released(root, rendered.release):
             self._complete(podset, rendered, root)
         return Gang(name=podset.name, uid=root.uid, podset=podset.digest, adopted=adopted)
 
@@ -71,7 +73,7 @@ class Submitter:
         return Gang(name=podset.name, uid=kept.uid, podset=podset.digest, adopted=True)
 
     def _wait_while_leaving(self, podset: PodSet) -> Root | None:
-        patience = time.monotonic() + podset.grace_seconds + LEAVING_SECONDS
+        patience = time.monotonic() + podset.grace_seconds + _LEAVING_SECONDS
         while (root := find_root(self.api, podset.name, self.kinds)) is not None and root.is_being_deleted:
             if time.monotonic() > patience:
                 since = root.object["metadata"]["deletionTimestamp"]
@@ -100,7 +102,7 @@ class Submitter:
         )
 
     def _create_root(self, rendered: Rendered) -> Object:
-        patience = time.monotonic() + RUNTIME_SECONDS
+        patience = time.monotonic() + _RUNTIME_SECONDS
         while True:
             try:
                 return self.api.create(rendered.root_path, rendered.root)
@@ -118,7 +120,7 @@ class Submitter:
         for path, body in rendered.around:
             self._put(path, owned(body, root.object))
         # the uid: a root that was deleted and made again meanwhile is another submitter's
-        self.api.patch(root.path, merged({"metadata": {"uid": root.uid}}, rendered.release))
+        self.api.patch(root.path, _merged({"metadata": {"uid": root.uid}}, rendered.release))
 
     def _put(self, path: str, body: Object) -> None:
         """Create, or give what stands there the same content."""
@@ -129,7 +131,7 @@ class Submitter:
                 self.api.create(path, body)
 
 
-def is_released(root: Root, release: Mapping[str, object]) -> bool:
+def _is_released(root: Root, release: Mapping[str, object]) -> bool:
     """Was the last write done? What a scheduler wrote since (suspended again, a later mark) does not count."""
     marks = [(part, name) for part in ("annotations", "labels") for name in _marks(release, part)]
     metadata = root.object["metadata"]
@@ -144,12 +146,12 @@ def _marks(release: Mapping[str, object], part: str) -> Mapping[str, object]:
     return found or {}
 
 
-def merged(left: Object, right: Mapping[str, object]) -> Object:
+def _merged(left: Object, right: Mapping[str, object]) -> Object:
     """`right` laid over `left`, dictionaries within dictionaries."""
     result = dict(left)
     for key, value in right.items():
         below = result.get(key)
-        result[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+        result[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
     return result
 
 

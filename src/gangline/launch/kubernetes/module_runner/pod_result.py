@@ -24,10 +24,10 @@ from gangline.spec.gang.one_shot_pod import from_lines
 from gangline.spec.gang.podset import PodSet
 from gangline.units import format_bytes
 
-POLL_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 START_SECONDS = 600.0
 """In which a pod has a server and its image."""
-FETCH_SECONDS = 600.0
+_FETCH_SECONDS = 600.0
 """Beyond the time of its module: fetching, and ending."""
 _READS, _READ_SECONDS = 5, 1.0
 """How often, and how far apart, a log is read whose end the kubelet has not written yet."""
@@ -54,9 +54,9 @@ def await_end(api: KubernetesApi, podset: PodSet, *, facts: ClusterFacts, second
             raise StorageError(f"the pod {podset.name} for model code was taken away{_why(root)}; run again")
         if started is None:
             _wait(api, root, pods, facts, waits, has_time=now - began < START_SECONDS)
-        elif now - started > seconds + FETCH_SECONDS:
+        elif now - started > seconds + _FETCH_SECONDS:
             raise StorageError(f"the pod {podset.name} for model code does not end; run again")
-        time.sleep(POLL_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def read_result(api: KubernetesApi, pod: Object, *, memory_bytes: float) -> ModuleResult:

@@ -39,7 +39,7 @@ from gangline.storage.objects.protocol import ObjectStore, Upload
 BUNDLE = "bundle"
 """Name of the secret, and of its file."""
 COMMAND = ("python", "-m", "gangline.keeper.transfer.one_shot_pod")
-KEPT_SECONDS = 60
+_KEPT_SECONDS = 60
 """How long a Job that ended stays where its driver died."""
 _ENVIRONMENT = {
     "GANGLINE_HOME": HOME, "HOME": HOME, "LOGNAME": USER, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"
@@ -55,7 +55,7 @@ def render_module_pod(context: RenderContext) -> Rendered:
     (container,) = pod["containers"]
     run = _run(container)
     pod["initContainers"], pod["containers"] = [_fetch(container)], [run]
-    spec["ttlSecondsAfterFinished"] = KEPT_SECONDS
+    spec["ttlSecondsAfterFinished"] = _KEPT_SECONDS
     del spec["podFailurePolicy"]  # a pod that is taken is not made again: its driver asks again
     end = context.now + timedelta(seconds=spec["activeDeadlineSeconds"])  # waiting for a server is in it
     for each in (root, spec["template"]):
@@ -120,7 +120,7 @@ class PodRunner:
         key, pods_store, api = f"{BUNDLES}{name}.tar", self.pods_store(), self.connect()
         facts = read_facts(api)
         try:
-            sha256 = put_bundle(self.store, key, job)
+            sha256 = _put_bundle(self.store, key, job)
             bundle = CodeBundle(url=pods_store.presign(key, BUNDLE_SECONDS), sha256=sha256)
             return self._run(api, facts, self._podset(name, job, pods_store.url), bundle, job)
         finally:
@@ -132,7 +132,7 @@ class PodRunner:
     ) -> ModuleResult:
         def render(podset: PodSet, now: datetime) -> Rendered:
             kueue = choose_route(podset, self.launch, facts) == "kueue"
-            pod = replace(self.pod, disk_bytes=self.pod.disk_bytes + 2 * size_bytes(job))  # the bundle, and its files
+            pod = replace(self.pod, disk_bytes=self.pod.disk_bytes + 2 * _size_bytes(job))  # the bundle, and its files
             return render_module_pod(
                 RenderContext(
                     podset=podset, namespace=api.namespace, pod=pod, launch=self.launch, facts=facts,
@@ -152,7 +152,7 @@ class PodRunner:
 
     def _podset(self, name: str, job: ModuleJob, store: str) -> PodSet:
         """What one rank gets on its host, and memory for the files twice: weights are opened, and a model is built."""
-        memory = round(self.pod.memory_bytes) + 2 * size_bytes(job)
+        memory = round(self.pod.memory_bytes) + 2 * _size_bytes(job)
         return PodSet(
             name=name, run=self.whose.run, project=self.whose.project, commit=self.whose.commit, procs_per_node=1,
             image=self.whose.image, code="", plan="", store=store, command=COMMAND, secrets=(BUNDLE,),
@@ -164,7 +164,7 @@ class PodRunner:
 _PART_BYTES = 16 * 2**20
 
 
-def put_bundle(store: ObjectStore, key: str, job: ModuleJob) -> str:
+def _put_bundle(store: ObjectStore, key: str, job: ModuleJob) -> str:
     """Write it; returns its digest.
 
     Raises:
@@ -185,7 +185,7 @@ def put_bundle(store: ObjectStore, key: str, job: ModuleJob) -> str:
     return parts.digest.hexdigest()
 
 
-def size_bytes(job: ModuleJob) -> int:
+def _size_bytes(job: ModuleJob) -> int:
     """Of the files that it is given."""
     return sum(len(data) if isinstance(data, bytes) else _size(data) for data in job.files.values())
 

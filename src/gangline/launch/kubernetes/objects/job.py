@@ -8,15 +8,16 @@ from gangline.launch.kubernetes.objects.render_context import RenderContext, met
 
 GROUP_VERSION = "batch/v1"
 FINISHED_SECONDS = 3600
-"""How long an ended root stays to be read."""
+"""How long an ended root is kept for readers."""
 
 
 def jobs_path(namespace: str) -> str:
+    """Path of the Jobs of `namespace`."""
     return collection_path(GROUP_VERSION, "jobs", namespace)
 
 
 def job(context: RenderContext) -> Object:
-    """Suspended; runs when `suspend` is taken away."""
+    """The Job of a gang, suspended; it runs once `suspend` is removed."""
     name = context.podset.name
     spec = job_spec(context, pod_template(context, job=name, subdomain=name))
     return {
@@ -28,10 +29,10 @@ def job(context: RenderContext) -> Object:
 
 
 def job_spec(context: RenderContext, template: Object) -> Object:
-    """One pod a node, none replaced but one that was asked to leave: keepers restart ranks, the line restarts gangs.
+    """One pod per node; only a pod that was asked to leave is replaced: keepers restart ranks, the line restarts gangs.
 
-    A pod that is evicted has a condition. One that is deleted, by a queue that suspends its Job as by a person, has
-    none: only the exit code tells, and a keeper leaves with that one where it was asked to, alone.
+    An evicted pod has a condition. A deleted pod (by a user, or by a queue that suspends its Job) has none; it is
+    recognised by the exit code of a keeper that was asked to stop.
     """
     spec: Object = {
         "completionMode": "Indexed",

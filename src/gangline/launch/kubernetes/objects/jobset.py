@@ -11,11 +11,12 @@ GROUP_VERSION = f"{JOBSET}/v1alpha2"
 
 
 def jobsets_path(namespace: str) -> str:
+    """Path of the JobSets of `namespace`."""
     return collection_path(GROUP_VERSION, "jobsets", namespace)
 
 
 def jobset(context: RenderContext) -> Object:
-    """Suspended; runs when `suspend` is taken away."""
+    """The JobSet of a gang, suspended; it runs once `suspend` is removed."""
     return {
         "apiVersion": GROUP_VERSION,
         "kind": "JobSet",
@@ -30,14 +31,15 @@ def job_of(gang: str) -> str:
 
 
 def jobset_spec(context: RenderContext, *, job_labels: dict[str, str] | None = None) -> Object:
-    """Without `suspend`, and without a time to live: Trainer 2.1 makes a JobSet that went away anew, and trains again.
+    """`spec` without `suspend`, time to live and failure policy.
 
-    Without a failure policy, too: a Job that failed fails the JobSet, as "restart 0 times" would. But controllers drop
-    that zero whenever they write the object again, and are refused, as the policy must not change.
+    Trainer 2.1 creates a JobSet that was deleted by its time to live again, and trains again. A failed Job fails the
+    JobSet even without a policy of 0 restarts; controllers drop that 0 when they write the object, and the API server
+    then refuses the write, as the policy is immutable.
 
     Args:
         context: Of the gang.
-        job_labels: More labels of the Job.
+        job_labels: Additional labels of the Job.
     """
     name = context.podset.name
     template = pod_template(context, job=job_of(name))

@@ -1,4 +1,4 @@
-"""Labels and annotations by which Kueue queues a gang and places it. Kueue alone suspends and unsuspends such a gang.
+"""Labels and annotations with which Kueue queues and places a gang. Only Kueue suspends and resumes such a gang.
 
 Kueue takes counts only: so many consecutive pods in one domain. `placement.kueue_admission` reads which pod goes
 where.
@@ -14,16 +14,18 @@ from gangline.spec.gang.podset import Placement, PodSet
 
 GROUP = KUEUE
 QUEUE_NAME = f"{GROUP}/queue-name"
-REQUIRED = f"{GROUP}/podset-required-topology"
-PREFERRED = f"{GROUP}/podset-preferred-topology"
-SLICE_REQUIRED = f"{GROUP}/podset-slice-required-topology"
-SLICE_SIZE = f"{GROUP}/podset-slice-size"
+_REQUIRED = f"{GROUP}/podset-required-topology"
+_PREFERRED = f"{GROUP}/podset-preferred-topology"
+_SLICE_REQUIRED = f"{GROUP}/podset-slice-required-topology"
+_SLICE_SIZE = f"{GROUP}/podset-slice-size"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KueueMetadata:
+    """What Kueue reads from a gang's objects."""
+
     root_labels: dict[str, str]
-    """Written last: they put the root into its queue."""
+    """Written last, as they put the root into its queue."""
     pod_annotations: dict[str, str] = field(default_factory=dict)
     """Of the pod template."""
 
@@ -31,25 +33,25 @@ class KueueMetadata:
 def kueue_metadata(
     podset: PodSet, placement: Placement | None, launch: LaunchTable, facts: ClusterFacts
 ) -> KueueMetadata:
-    """What Kueue is told of a gang.
+    """Queue label and topology annotations of a gang.
 
-    Priority goes by the pods' own class, so that no class of Kueue's needs to exist.
+    Priority comes from the PriorityClass of the pods, so no WorkloadPriorityClass is needed.
 
     Args:
-        podset: Its queue goes before the site's.
-        wish: Its `labels` name the topology level that consecutive pods should share, its `tile` how many of them must.
+        podset: Its queue overrides the site's.
+        placement: `labels` has the topology level that consecutive pods should share, `tile` how many pods must.
         launch: The site's queue.
         facts: Queues of the namespace; topologies of the cluster.
 
     Raises:
-        ConfigError: There is no such queue, or none is named and there are several.
+        ConfigError: The queue does not exist, or none is named and there are several.
     """
     labels = {QUEUE_NAME: choose_queue(podset.queue or launch.queue, facts)}
     return KueueMetadata(root_labels=labels, pod_annotations=_topology(podset, placement) if facts.topologies else {})
 
 
 def choose_queue(wanted: str | None, facts: ClusterFacts) -> str:
-    """The queue to wait in: the one that is wanted, else the only one."""
+    """LocalQueue of a gang: the wanted one, else the only one. Raises `ConfigError`."""
     known = ", ".join(sorted(facts.queues)) or "none at all"
     if wanted is None and len(facts.queues) == 1:
         return next(iter(facts.queues))
@@ -61,17 +63,17 @@ def choose_queue(wanted: str | None, facts: ClusterFacts) -> str:
 
 
 def _topology(podset: PodSet, placement: Placement | None) -> dict[str, str]:
-    """Nothing where nothing is wished for: any such annotation bars every flavor without a topology, and a queue whose
-    flavors all have one assigns servers unasked."""
+    """Empty without a placement: an annotation excludes every flavor without a topology, and a queue whose flavors all
+    have one assigns servers anyway."""
     if placement is None or not placement.labels or podset.num_nodes == 1:
         return {}
     level, tile = placement.labels[0], placement.tile
     if tile == podset.num_nodes:
-        return {REQUIRED: level}
+        return {_REQUIRED: level}
     if tile > 1:
         _demand_divides(podset, tile)
-        return {PREFERRED: level, SLICE_REQUIRED: level, SLICE_SIZE: str(tile)}
-    return {PREFERRED: level}
+        return {_PREFERRED: level, _SLICE_REQUIRED: level, _SLICE_SIZE: str(tile)}
+    return {_PREFERRED: level}
 
 
 def _demand_divides(podset: PodSet, tile: int) -> None:

@@ -3,13 +3,13 @@
 from datetime import UTC, datetime
 
 CONTAINER = "node"
-"""Of every pod; Kubeflow Trainer finds its container by this name."""
+"""Name of the container of every pod; Kubeflow Trainer looks for this name."""
 CHILD = "node"
-"""Of the one replicated Job of a JobSet; in the names of its Job and pods."""
+"""Name of the only replicated Job of a JobSet; part of the names of its Job and pods."""
 DEADLINE = "GANGLINE_DEADLINE_SECONDS"
-"""Variable of the keepers: the gang's own time, from their start."""
+"""Environment variable of keepers: time limit of the gang, from their start."""
 DISRUPTION = "DisruptionTarget"
-"""Condition of a pod that the platform took: its end is not its own fault."""
+"""Condition of a pod that the platform evicted or preempted."""
 
 RUN, GANG, PROJECT = "gangline/run", "gangline/gang", "gangline/project"
 COMMIT, ROLE, MANAGED_BY = "gangline/commit", "gangline/role", "app.kubernetes.io/managed-by"
@@ -19,19 +19,20 @@ PLACEMENT_GATE = "gangline/placement"
 POOL = "gangline/pool"
 """Label and taint of the servers of a pool."""
 HOSTNAME = "kubernetes.io/hostname"
-"""Label of a server: its name, by which pods are sent there."""
+"""Label of a server that pods select to be bound there."""
 
 
 def secret_name(job: str) -> str:
-    """Of the one Secret that pods of this Job may mount; `manifests/base/cluster/admission.yaml` holds them to it."""
+    """The only Secret that pods of this Job may mount; `manifests/base/cluster/admission.yaml` enforces it."""
     return f"{job}.gang"
 
 
 def collection_path(group_version: str, plural: str, namespace: str) -> str:
-    """Path of a namespaced collection; core ones are `v1`."""
+    """Path of a namespaced collection; `group_version` of core resources is `v1`."""
     root = "api" if group_version == "v1" else "apis"
     return f"/{root}/{group_version}/namespaces/{namespace}/{plural}"
 
 
 def rfc3339(time: datetime) -> str:
+    """`time` in UTC, in whole seconds."""
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

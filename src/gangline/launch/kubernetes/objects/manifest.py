@@ -41,7 +41,7 @@ def dry_run(api: KubernetesApi, kind: RootName, context: RenderContext) -> None:
     tried: Trainer's webhook wants that to exist.
 
     Raises:
-        Refused: It would not take one, in its own words.
+        ApiRejected: It would not take one, in its own words.
     """
     rendered = render_as(kind, context)
     root = () if rendered.before else ((rendered.root_path, rendered.root),)

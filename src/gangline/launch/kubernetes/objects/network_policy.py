@@ -12,29 +12,30 @@ from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.objects.labels import GANG, collection_path
 from gangline.launch.kubernetes.objects.render_context import RenderContext, metadata
 
-GROUP_VERSION = "networking.k8s.io/v1"
-MONITORING_NAMESPACES = ("monitoring",)
-DNS_NAMESPACES = ("kube-system", "openshift-dns")
-DNS_PORTS = (53, 5353)
-"""Policies see the port of the pod, and OpenShift's name servers listen on 5353."""
-NODE_LOCAL_DNS = "169.254.20.10/32"
-LINK_LOCAL = ("169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128")
-"""Where clouds serve credentials of the server itself."""
+_GROUP_VERSION = "networking.k8s.io/v1"
+_MONITORING_NAMESPACES = ("monitoring",)
+_DNS_NAMESPACES = ("kube-system", "openshift-dns")
+_DNS_PORTS = (53, 5353)
+"""Policies match the port of the pod; OpenShift's name servers listen on 5353."""
+_NODE_LOCAL_DNS = "169.254.20.10/32"
+_LINK_LOCAL = ("169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128")
+"""Addresses at which clouds serve the credentials of a server."""
 
 
 def network_policies_path(namespace: str) -> str:
-    return collection_path(GROUP_VERSION, "networkpolicies", namespace)
+    """Path of the NetworkPolicies of `namespace`."""
+    return collection_path(_GROUP_VERSION, "networkpolicies", namespace)
 
 
 def network_policy(context: RenderContext) -> Object:
-    """Over the default deny of the namespace; policies only ever add."""
+    """Allow rules on top of the namespace's default deny; policies only add."""
     own = [{"podSelector": {"matchLabels": {GANG: context.podset.name}}}]
     ingress: list[Object] = [{"from": own}]
     if context.metrics_ports:
         ports = [_tcp(context.metrics_ports[0], last=context.metrics_ports[-1])]
-        ingress.append({"from": [_namespaces(MONITORING_NAMESPACES)], "ports": ports})
+        ingress.append({"from": [_namespaces(_MONITORING_NAMESPACES)], "ports": ports})
     return {
-        "apiVersion": GROUP_VERSION,
+        "apiVersion": _GROUP_VERSION,
         "kind": "NetworkPolicy",
         "metadata": metadata(context),
         "spec": {
@@ -47,8 +48,8 @@ def network_policy(context: RenderContext) -> Object:
 
 
 def _dns() -> Object:
-    ports = [{"port": port, "protocol": protocol} for port in DNS_PORTS for protocol in ("UDP", "TCP")]
-    return {"to": [_namespaces(DNS_NAMESPACES), {"ipBlock": {"cidr": NODE_LOCAL_DNS}}], "ports": ports}
+    ports = [{"port": port, "protocol": protocol} for port in _DNS_PORTS for protocol in ("UDP", "TCP")]
+    return {"to": [_namespaces(_DNS_NAMESPACES), {"ipBlock": {"cidr": _NODE_LOCAL_DNS}}], "ports": ports}
 
 
 def _store(context: RenderContext) -> Object:
@@ -57,10 +58,10 @@ def _store(context: RenderContext) -> Object:
 
 
 def store_address(url: str) -> tuple[str, int]:
-    """Host and port behind a store's URL.
+    """Host and port of the S3 endpoint in a store's URL.
 
     Raises:
-        ConfigError: It names no server that pods could reach.
+        ConfigError: The URL has no endpoint that pods can reach.
     """
     endpoint = parse_qs(urlsplit(url).query).get("endpoint", [""])[0]
     parts = urlsplit(endpoint)
@@ -73,7 +74,7 @@ def store_address(url: str) -> tuple[str, int]:
 
 
 def _peers(host: str, context: RenderContext) -> list[Object]:
-    """Who may stand behind `host`."""
+    """NetworkPolicy peers for `host`."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -82,14 +83,14 @@ def _peers(host: str, context: RenderContext) -> list[Object]:
 
 
 def _peers_by_name(host: str, api_addresses: tuple[str, ...]) -> list[Object]:
-    """`service`, `service.namespace`, `service.namespace.svc[.…]`; else, or with a dot at its end, a name outside."""
+    """`service`, `service.namespace`, `service.namespace.svc[.…]`; other names or a final dot: an external name."""
     parts = host.rstrip(".").split(".")
     is_absolute = host.endswith(".")
     if len(parts) == 1 and not is_absolute:
         return [{"podSelector": {}}]
     if (len(parts) == 2 and not is_absolute) or parts[2:3] == ["svc"]:
         return [_namespaces((parts[1],))]
-    forbidden = [str(ipaddress.ip_network(each)) for each in (*LINK_LOCAL, *api_addresses)]
+    forbidden = [str(ipaddress.ip_network(each)) for each in (*_LINK_LOCAL, *api_addresses)]
     return [_all_but("0.0.0.0/0", forbidden), _all_but("::/0", forbidden)]
 
 

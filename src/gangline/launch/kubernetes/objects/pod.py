@@ -1,4 +1,4 @@
-"""The template of a gang's pods, the same under every root: a keeper is the first process, and may do nothing else."""
+"""Template of a gang's pods, the same under every root; the first process is a keeper without privileges."""
 
 import math
 
@@ -16,18 +16,18 @@ from gangline.launch.kubernetes.objects.pod_environment import (
 )
 from gangline.launch.kubernetes.objects.render_context import RenderContext, annotations, labels
 
-TMP_BYTES = 2 * 1024**3
-LOST_NODE_SECONDS = 60
-"""How long pods stay bound to a server that went away; Kubernetes' own 5 minutes hold the other servers idle."""
+_TMP_BYTES = 2 * 1024**3
+_LOST_NODE_SECONDS = 60
+"""How long pods stay bound to a lost server; with the default of 5 minutes the other servers idle."""
 
 
 def pod_template(context: RenderContext, *, job: str, subdomain: str | None = None) -> Object:
-    """`template` of a Job.
+    """`spec.template` of a Job.
 
     Args:
         context: Of the gang.
-        job: Name of that Job: of its first pod, which is node 0, and of the Secret of its pods.
-        subdomain: Of the pods, where the root does not give them one.
+        job: Name of the Job, from which follow the names of the pod of node 0 and of the Secret.
+        subdomain: Of the pods, if the root does not set one.
     """
     spec: Object = {
         "restartPolicy": "Never",
@@ -53,7 +53,7 @@ def pod_template(context: RenderContext, *, job: str, subdomain: str | None = No
 
 
 def resources(context: RenderContext) -> Object:
-    """Requests and limits, equal; /dev/shm is memory of the container that writes to it."""
+    """Equal requests and limits; the memory includes /dev/shm, which counts against the container."""
     wanted, pod, procs = context.podset.resources, context.pod, context.podset.procs_per_node
     cpus = wanted.cpus if wanted.cpus is not None else pod.cpus * procs
     memory = wanted.memory_bytes if wanted.memory_bytes is not None else int(pod.memory_bytes) * procs
@@ -66,9 +66,10 @@ def resources(context: RenderContext) -> Object:
 
 
 def volumes(context: RenderContext, *, job: str) -> list[Object]:
+    """Work, `/tmp` and `/dev/shm`, and the Secret of `job` if the PodSet names secrets."""
     found: list[Object] = [
         {"name": "work", "emptyDir": {"sizeLimit": str(int(context.pod.disk_bytes))}},
-        {"name": "tmp", "emptyDir": {"sizeLimit": str(TMP_BYTES)}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": str(_TMP_BYTES)}},
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(_shm_bytes(context))}},
     ]
     if context.podset.secrets:
@@ -77,6 +78,7 @@ def volumes(context: RenderContext, *, job: str) -> list[Object]:
 
 
 def volume_mounts(context: RenderContext) -> list[Object]:
+    """Mounts of `volumes` in the container of a keeper."""
     found: list[Object] = [
         {"name": "work", "mountPath": HOME},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 -- a volume of the pod's own
@@ -134,12 +136,12 @@ def _tolerations(context: RenderContext) -> list[Object]:
     found: list[Object] = [{"key": key, "operator": "Exists"} for key in context.pod.tolerate]
     if context.podset.pool is not None:
         found.append({"key": POOL, "operator": "Equal", "value": context.podset.pool})
-    lost = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": LOST_NODE_SECONDS}
+    lost = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _LOST_NODE_SECONDS}
     return found + [{"key": f"node.kubernetes.io/{why}"} | lost for why in ("not-ready", "unreachable")]
 
 
 def _where(context: RenderContext) -> Object:
-    """Gates until the placer names a server; a placement that nobody carries out bounds the choice of servers."""
+    """Node selector, and a scheduling gate (placer) or a node affinity for the planned servers (no placer)."""
     podset = context.podset
     selector = dict(context.pod.selector) | ({POOL: podset.pool} if podset.pool is not None else {})
     found: Object = {"nodeSelector": selector} if selector else {}
@@ -159,7 +161,7 @@ def _shm_bytes(context: RenderContext) -> int:
 
 
 def _num_rdma(context: RenderContext) -> int:
-    """What the PodSet asks for, or one a GPU where the site names a resource for it."""
+    """RDMA devices of a pod: as the PodSet requests, else one per GPU if the site names their resource."""
     wanted = context.podset.resources
     if wanted.rdma and context.pod.rdma is None:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The environment of a pod's keeper, the same in every pod of a gang but for its rank among them."""
+"""Environment variables of a pod's keeper; the same in every pod of a gang but for the node rank."""
 
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.objects.labels import DEADLINE
@@ -9,34 +9,34 @@ RENDEZVOUS_PORT, CONTROL_PORT, READY_PORT = 29_500, 29_501, 29_502
 SECRETS_FOLDER = "/var/run/gangline/secrets"
 HOME = "/gangline"
 USER = "gangline"
-"""Its uid has no name in images of others, and torch before 2.12 asks for one when it is imported."""
+"""The uid has no name in foreign images, and torch before 2.12 looks one up on import."""
 CHECKPOINT_KEY, STORE_CREDENTIALS = "checkpoint-key", "store-credentials"
-COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 def pod_environment(context: RenderContext, *, master: str) -> list[Object]:
-    """Entries by name: node ranks by reference, all else as it is.
+    """`env` of the container: node ranks from an annotation, all other variables as literals.
 
     Args:
         context: Of the gang.
-        master: Host name of node 0's pod, as its peers resolve it.
+        master: Host name of the pod of node 0.
     """
     podset = context.podset
     fabric = podset.placement.environment if podset.placement else {}
     plain = {"LOGNAME": USER} | _network(context) | fabric | podset.env | _gang(context) | _rendezvous(podset, master)
-    rank = {"fieldRef": {"fieldPath": f"metadata.annotations['{COMPLETION_INDEX}']"}}
+    rank = {"fieldRef": {"fieldPath": f"metadata.annotations['{_COMPLETION_INDEX}']"}}
     referred = [{"name": name, "valueFrom": rank} for name in ("NODE_RANK", "PET_NODE_RANK")]
     mine = {each["name"] for each in referred}
     return referred + [{"name": name, "value": literal(plain[name])} for name in sorted(plain) if name not in mine]
 
 
 def literal(text: str) -> str:
-    """`text` as it comes out again where Kubernetes puts in `$(NAME)`."""
+    """`text` escaped so that Kubernetes expands no `$(NAME)` in it."""
     return text.replace("$", "$$")
 
 
 def _network(context: RenderContext) -> dict[str, str]:
-    """Where a fabric or the line says nothing else."""
+    """Defaults that a fabric or the line may override."""
     interface = context.pod.interface
     return {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface, "NCCL_DEBUG": "WARN"}
 

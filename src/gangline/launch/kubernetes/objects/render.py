@@ -1,7 +1,7 @@
-"""A PodSet as the objects that a launcher creates, in the order in which it creates them.
+"""Renders a PodSet to the objects that a launcher creates, in the order of creation.
 
-The root is born suspended and in no queue; what belongs to it follows, owned by it; one last write makes it runnable.
-Whoever dies in between leaves a state that holds no GPU and that the next submit completes.
+The root is created suspended and in no queue, then the objects that it owns; one last write makes it runnable. If the
+launcher dies in between, the objects hold no GPU, and the next submit completes them.
 """
 
 from collections.abc import Mapping
@@ -42,23 +42,25 @@ __all__ = [
 
 RootName = Literal["trainjob", "job", "jobset"]
 PathAndObject = tuple[str, Object]
-"""An object, and the path of the collection it is created in."""
+"""Path of a collection, and an object to create there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rendered:
+    """Objects of one gang, in the order of creation: `before`, `root`, `around`, then the patch `release`."""
+
     before: tuple[PathAndObject, ...]
-    """What must be there before the root; owned by it as soon as it has a uid, see `owner_patch`."""
+    """Objects that must exist before the root; `owner_patch` gives them to it once it has a uid."""
     root_path: str
     root: Object
     around: tuple[PathAndObject, ...]
-    """What belongs to the root; give each its owner by `owned`. The Secret is the launcher's, see `secret`."""
+    """Objects that the root owns, see `owned`. The launcher creates the Secret, see `secret`."""
     release: Object
-    """Merge patch of the root that makes it runnable; the last write."""
+    """Merge patch that makes the root runnable; the last write."""
     pods_path: str
     pod_selector: str
     note: str = ""
-    """Why the root is another one than the site asked for; empty: it is that one."""
+    """Why the root has another kind than the site configured; empty: it has that kind."""
 
 
 def render(
@@ -74,22 +76,22 @@ def render(
     pod_annotations: Mapping[str, str] | None = None,
     queue_labels: Mapping[str, str] | None = None,
 ) -> Rendered:
-    """The objects of one gang; the same question gives the same objects.
+    """The objects of one gang; equal arguments give equal objects.
 
     Args:
-        podset: What to start.
-        namespace: Of all objects.
-        pod: The site's word about pods.
-        launch: The site's word about launching.
+        podset: The gang.
+        namespace: Namespace of all objects.
+        pod: The site's settings for pods.
+        launch: The site's settings for launching.
         facts: What the cluster serves.
-        route: Who starts the gang whole.
-        now: From which its hard end is counted.
-        owner: With whose end this gang goes, as the server has it; in the same namespace.
-        pod_annotations: What a batch scheduler reads from the pod template.
-        queue_labels: What puts the root into a queue, under route "kueue".
+        route: Component that starts all pods of the gang together.
+        now: Time from which the latest end of the gang is computed.
+        owner: Object of the same namespace with which the gang is deleted, as read from the server.
+        pod_annotations: Annotations of the pod template for a batch scheduler.
+        queue_labels: Labels that put the root into a queue, with the route "kueue".
 
     Raises:
-        ConfigError: Something of it cannot be said to this cluster.
+        ConfigError: This cluster cannot express something that the gang requires.
     """
     context = RenderContext(
         podset=podset, namespace=namespace, pod=pod, launch=launch, facts=facts, route=route, now=now, owner=owner,
@@ -100,7 +102,7 @@ def render(
 
 
 def render_as(kind: RootName, context: RenderContext, *, note: str = "") -> Rendered:
-    """The objects of one gang under a root of this kind, served or not."""
+    """The objects of one gang with a root of this kind, whether or not the cluster serves it."""
     namespace = context.namespace
     root_path, root = _root(context, kind)
     return Rendered(
@@ -116,10 +118,10 @@ def render_as(kind: RootName, context: RenderContext, *, note: str = "") -> Rend
 
 
 def choose_root(launch: LaunchTable, facts: ClusterFacts) -> tuple[RootName, str]:
-    """The kind of the root, and why it is not the one that the site asked for.
+    """Kind of the root, and why it is not the configured one (empty: it is).
 
     Raises:
-        ConfigError: The site asks for JobSets by name, and there are none.
+        ConfigError: The site configures JobSets, and the cluster does not serve them.
     """
     if launch.launcher == "jobset" and not facts.jobset:
         raise ConfigError(
@@ -131,13 +133,13 @@ def choose_root(launch: LaunchTable, facts: ClusterFacts) -> tuple[RootName, str
 
 
 def owned(thing: Object, root: Object) -> Object:
-    """`thing` with the root, as the server has it, as its owner."""
+    """`thing` with `root`, as read from the server, as its owner."""
     named = thing["metadata"] | {"ownerReferences": [owner_reference(root)]}
     return thing | {"metadata": named}
 
 
 def owner_patch(root: Object) -> Object:
-    """Merge patch that gives to the root what had to be there before it."""
+    """Merge patch that makes `root` the owner of an object created before it."""
     return {"metadata": {"ownerReferences": [owner_reference(root)]}}
 
 
@@ -152,7 +154,7 @@ def _root(context: RenderContext, kind: RootName) -> PathAndObject:
 
 
 def _trainjob(context: RenderContext) -> Object:
-    """Where it is not known which Trainer there is, the newest spelling."""
+    """Uses the newest spelling of overrides if the version of Trainer is unknown."""
     runtime = context.launch.runtime
     if runtime is None:
         return trainjob(context)
@@ -166,7 +168,7 @@ def _before(context: RenderContext, kind: RootName) -> tuple[PathAndObject, ...]
 
 
 def _around(context: RenderContext, kind: RootName) -> tuple[PathAndObject, ...]:
-    """JobSet makes a Service of its own, under the very name."""
+    """Only a plain Job needs the Service: JobSet creates one of the same name."""
     policy = (network_policy.network_policies_path(context.namespace), network_policy.network_policy(context))
     return ((services_path(context.namespace), service(context)), policy) if kind == "job" else (policy,)
 

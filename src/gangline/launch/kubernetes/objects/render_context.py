@@ -1,6 +1,6 @@
-"""What the rendering of a gang depends on, the names and labels of its objects, and the route by which it starts.
+"""Inputs for rendering a gang, the metadata of its objects, and the choice of the route by which it starts.
 
-No clock: the time is an argument.
+It reads no clock: the time is an argument.
 """
 
 import math
@@ -32,23 +32,25 @@ from gangline.spec.config.site import LaunchTable, PodTable
 from gangline.spec.gang.podset import PodSet
 
 Route = Literal["gates", "kueue", "none"]
-"""Who starts a gang whole: our placer, Kueue, or nobody."""
+"""Component that starts all pods of a gang together: gangline's placer, Kueue, or none."""
 
-MAX_NAME = 42
-"""JobSet's pods are called `<gang>-node-0-<index>-abcde`, and 63 characters is all they have."""
-WAITING_SECONDS = 7 * 86_400.0
-"""How long a gang may wait before it starts; counted into its hard end."""
+_MAX_NAME = 42
+"""JobSet names pods `<gang>-node-0-<index>-abcde`, in at most 63 characters."""
+_WAITING_SECONDS = 7 * 86_400.0
+"""How long a gang may wait before it starts; part of its latest end."""
 LEAST_GRACE_SECONDS, MOST_GRACE_SECONDS = 30, 600
-STOPPING_SECONDS = 10
-"""What a keeper has beyond the grace of its ranks, to say how they ended."""
+_STOPPING_SECONDS = 10
+"""Time of a keeper after the grace of its ranks, to report how they ended."""
 STARTING_SECONDS = 1_800
-"""Pulling, joining and stopping: what Kubernetes' deadline has beyond that of the keepers, which end in order."""
+"""Time to pull, join and stop, by which the deadline of the Job exceeds that of the keepers, which end in order."""
 
 _RFC_1035 = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RenderContext:
+    """Inputs for the objects of one gang. Raises `ConfigError` for an invalid gang name."""
+
     podset: PodSet
     namespace: str
     pod: PodTable
@@ -58,21 +60,21 @@ class RenderContext:
     now: datetime
     owner: Object | None = None
     pod_annotations: Mapping[str, str] = field(default_factory=dict)
-    """What a batch scheduler reads from the template of the pod, see `queue_metadata`."""
+    """Annotations of the pod template for a batch scheduler, see `queue_metadata`."""
     queue_labels: Mapping[str, str] = field(default_factory=dict)
-    """What puts the root into a batch scheduler's queue, see `queue_metadata`."""
+    """Labels that put the root into the queue of a batch scheduler, see `queue_metadata`."""
 
     def __post_init__(self) -> None:
         name = self.podset.name
-        if len(name) > MAX_NAME or not _RFC_1035.fullmatch(name):
+        if len(name) > _MAX_NAME or not _RFC_1035.fullmatch(name):
             raise ConfigError(
-                f"gang name: wanted at most {MAX_NAME} of a-z, 0-9 and -, beginning with a letter and not ending in -,"
+                f"gang name: wanted at most {_MAX_NAME} of a-z, 0-9 and -, beginning with a letter and not ending in -,"
                 f" found {name!r} ({len(name)} characters); a shorter project name gives a shorter one"
             )
 
     @property
     def queue_metadata(self) -> KueueMetadata:
-        """What the batch scheduler is told: as given, else what Kueue needs.
+        """The given labels and annotations, else those for Kueue.
 
         Raises:
             ConfigError: Kueue has no queue for this gang.
@@ -83,6 +85,7 @@ class RenderContext:
 
     @property
     def image(self) -> str:
+        """Image of the pods, by digest. Raises `ConfigError` if the PodSet has none."""
         if self.podset.image is None:
             raise ConfigError(
                 f"gang {self.podset.name}: wanted an image by digest, found none; set registry.base in site.toml,"
@@ -92,36 +95,36 @@ class RenderContext:
 
     @property
     def stop_seconds(self) -> int:
-        """Termination grace of a pod: that of its ranks, and time to say how they ended."""
-        wanted = math.ceil(self.podset.grace_seconds) + STOPPING_SECONDS
+        """Termination grace of a pod: that of its ranks, and time to report how they ended."""
+        wanted = math.ceil(self.podset.grace_seconds) + _STOPPING_SECONDS
         return min(max(wanted, LEAST_GRACE_SECONDS), MOST_GRACE_SECONDS)
 
     @property
     def grace_seconds(self) -> float:
-        """What ranks may take after they were asked to stop: all that the pod leaves them at most."""
-        return min(self.podset.grace_seconds, float(self.stop_seconds - STOPPING_SECONDS))
+        """Time of ranks to stop: that of the PodSet, at most what the pod's grace leaves."""
+        return min(self.podset.grace_seconds, float(self.stop_seconds - _STOPPING_SECONDS))
 
     @property
     def deadline_seconds(self) -> int | None:
-        """Of the Job, from when it is unsuspended."""
+        """Deadline of the Job, from when it is resumed; None: no limit."""
         wanted = self.podset.deadline_seconds
         return None if wanted is None else math.ceil(wanted) + self.stop_seconds + STARTING_SECONDS
 
     @property
     def priority_class(self) -> str | None:
-        """Of the pods; None where the cluster has no class of that name."""
+        """PriorityClass of the pods; None if the cluster does not have it."""
         name = f"gangline-{self.podset.priority}"
         return name if name in self.facts.priority_classes else None
 
     @property
     def metrics_ports(self) -> tuple[int, ...]:
-        """Of the ranks of one pod; the same in every pod."""
+        """Ports of the ranks of a pod; the same in every pod."""
         base = self.podset.metrics_port_base
         return () if base is None else tuple(range(base, base + self.podset.procs_per_node))
 
 
 def labels(podset: PodSet) -> dict[str, str]:
-    """On every object of a gang."""
+    """Labels of every object of a gang."""
     return {
         MANAGED_BY: "gangline",
         RUN: podset.run,
@@ -133,16 +136,16 @@ def labels(podset: PodSet) -> dict[str, str]:
 
 
 def annotations(context: RenderContext) -> dict[str, str]:
-    """On root and pods."""
+    """Annotations of root and pods."""
     found = {PODSET: context.podset.digest, VERSION: gangline.__version__}
     if context.deadline_seconds is not None:
-        end = context.now + timedelta(seconds=WAITING_SECONDS + context.deadline_seconds)
+        end = context.now + timedelta(seconds=_WAITING_SECONDS + context.deadline_seconds)
         found[END] = rfc3339(end)
     return found
 
 
 def metadata(context: RenderContext, *, root: bool = False) -> Object:
-    """Name, labels and annotations; the root's hold the PodSet itself, so that differing fields can be named."""
+    """`metadata` of an object; the root's annotations hold the PodSet, so that differing fields can be named."""
     found: Object = {
         "name": context.podset.name,
         "namespace": context.namespace,
@@ -157,7 +160,7 @@ def metadata(context: RenderContext, *, root: bool = False) -> Object:
 
 
 def owner_reference(owner: Object) -> Object:
-    """To an object as the server has it, with its uid; deleting it waits for nothing of ours."""
+    """Owner reference to an object as read from the server; it does not block the deletion of the owner."""
     named = owner["metadata"]
     return {
         "apiVersion": owner["apiVersion"],
@@ -170,10 +173,10 @@ def owner_reference(owner: Object) -> Object:
 
 
 def choose_route(podset: PodSet, launch: LaunchTable, facts: ClusterFacts) -> Route:
-    """The site's word, else what the cluster can do: several pods are never left to the plain scheduler.
+    """Route of a gang: as configured, else what the cluster offers; several pods never use the plain scheduler.
 
     Raises:
-        ConfigError: The site wants Kueue or one of its queues, and the cluster has none.
+        ConfigError: The site configures Kueue or a queue, and the cluster does not have it.
     """
     if launch.route == "kueue" and not facts.kueue:
         raise ConfigError('launch.route: wanted "kueue", found no Kueue on this cluster; use "gates" or "auto"')

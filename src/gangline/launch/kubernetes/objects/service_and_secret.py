@@ -1,4 +1,4 @@
-"""Service and Secret of a gang: the names of its pods, and the values they mount. `network_policy` has the policy."""
+"""Service and Secret of a gang: the host names of its pods, and the values that they mount."""
 
 import base64
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from gangline.spec.gang.podset import PodSet
 
 
 def service(context: RenderContext) -> Object:
-    """Headless: names of pods, before they are ready, as they meet while they start."""
+    """Headless Service for the host names of pods, which are needed before the pods are ready."""
     ports = {"rendezvous": RENDEZVOUS_PORT, "control": CONTROL_PORT}
     return {
         "apiVersion": "v1",
@@ -28,10 +28,10 @@ def service(context: RenderContext) -> Object:
 
 
 def secret(podset: PodSet, values: Mapping[str, bytes], *, job: str) -> Object:
-    """What the pods of `job` mount: the values behind the names of `podset.secrets`.
+    """Secret that the pods of `job` mount: the values of `podset.secrets`.
 
     Raises:
-        ConfigError: A name is without a value.
+        ConfigError: A value is missing.
     """
     if missing := [name for name in podset.secrets if name not in values]:
         raise ConfigError(
@@ -43,14 +43,16 @@ def secret(podset: PodSet, values: Mapping[str, bytes], *, job: str) -> Object:
 
 
 def empty_secret(podset: PodSet, *, job: str) -> Object:
-    """It without a value; the namespace is that of the path it is sent to."""
+    """The Secret without values; its namespace comes from the path of the request."""
     named = {"name": secret_name(job), "labels": labels(podset)}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": named, "type": "Opaque"}
 
 
 def services_path(namespace: str) -> str:
+    """Path of the Services of `namespace`."""
     return collection_path("v1", "services", namespace)
 
 
 def secrets_path(namespace: str) -> str:
+    """Path of the Secrets of `namespace`."""
     return collection_path("v1", "secrets", namespace)

@@ -16,20 +16,22 @@ from gangline.launch.kubernetes.objects.pod import pod_template
 from gangline.launch.kubernetes.objects.render_context import MOST_GRACE_SECONDS, RenderContext, labels, metadata
 
 GROUP_VERSION = f"{TRAINER}/v1alpha1"
-ANCESTOR = {f"{TRAINER}/trainjob-ancestor-step": "trainer"}
-"""Label of the Job that a TrainJob's settings are meant for."""
+_ANCESTOR = {f"{TRAINER}/trainjob-ancestor-step": "trainer"}
+"""Label of the Job to which the settings of a TrainJob apply."""
 
 
 def trainjobs_path(namespace: str) -> str:
+    """Path of the TrainJobs of `namespace`."""
     return collection_path(GROUP_VERSION, "trainjobs", namespace)
 
 
 def runtimes_path(namespace: str) -> str:
+    """Path of the TrainingRuntimes of `namespace`."""
     return collection_path(GROUP_VERSION, "trainingruntimes", namespace)
 
 
 def training_runtime(context: RenderContext) -> Object:
-    """No `torch` policy: the environment stays ours, Trainer only counts nodes."""
+    """The TrainingRuntime of a gang, without a `torch` policy: Trainer sets the number of nodes only."""
     return {
         "apiVersion": GROUP_VERSION,
         "kind": "TrainingRuntime",
@@ -38,7 +40,7 @@ def training_runtime(context: RenderContext) -> Object:
             "mlPolicy": {"numNodes": context.podset.num_nodes},
             "template": {
                 "metadata": {"labels": labels(context.podset)},
-                "spec": jobset_spec(context, job_labels=ANCESTOR),
+                "spec": jobset_spec(context, job_labels=_ANCESTOR),
             },
         },
     }
@@ -57,15 +59,15 @@ def trainjob(context: RenderContext) -> Object:
     }
 
 
-MANAGER = "gangline/launcher"
-"""Who owns our patch among those of others, such as Kueue's."""
+_MANAGER = "gangline/launcher"
+"""Manager of this patch among those of others, such as Kueue's."""
 _OF_EVERY_TRAINER = frozenset({"serviceAccountName", "nodeSelector", "tolerations", "volumes", "schedulingGates"})
 _SPEC: dict[TrainerSpelling, frozenset[str]] = {
     "podSpecOverrides": _OF_EVERY_TRAINER,
     "podTemplateOverrides": _OF_EVERY_TRAINER | {"affinity", "imagePullSecrets"},
     "runtimePatches": _OF_EVERY_TRAINER | {"affinity", "imagePullSecrets", "securityContext"},
 }
-"""Fields of a pod's spec that a TrainJob may say."""
+"""Fields of a pod's spec that a TrainJob may override."""
 _CONTAINER: dict[TrainerSpelling, tuple[str, ...]] = {
     "podSpecOverrides": ("name", "volumeMounts"),
     "podTemplateOverrides": ("name", "volumeMounts"),
@@ -77,7 +79,7 @@ _BROUGHT = frozenset(
         "dnsConfig", "securityContext",
     }
 )  # fmt: skip
-"""Fields of a pod's spec that the shared runtime brings."""
+"""Fields of a pod's spec that the shared runtime sets."""
 _BROUGHT_BY_CONTAINER = (
     "name", "image", "readinessProbe", "securityContext", "terminationMessagePath", "terminationMessagePolicy",
 )  # fmt: skip
@@ -87,7 +89,7 @@ def overriding_trainjob(context: RenderContext, runtime: str, spelling: TrainerS
     """Suspended; runs when `suspend` is taken away.
 
     Raises:
-        ConfigError: This Trainer has no field for something the gang wants; it is named.
+        ConfigError: This Trainer cannot override a field that the gang requires; the message names it.
     """
     template = pod_template(context, job=job_of(context.podset.name))
     _demand_sayable(context, runtime, spelling, template)
@@ -105,11 +107,11 @@ def overriding_trainjob(context: RenderContext, runtime: str, spelling: TrainerS
 
 
 def shared_runtime(context: RenderContext, runtime: str) -> Object:
-    """The ClusterTrainingRuntime that such TrainJobs refer to, for an administrator to create."""
-    spec = jobset_spec(context, job_labels=ANCESTOR)
+    """The ClusterTrainingRuntime to which such TrainJobs refer; an administrator creates it."""
+    spec = jobset_spec(context, job_labels=_ANCESTOR)
     del spec["network"]["subdomain"]  # the name of each JobSet, as long as nothing else is said
     (child,) = spec["replicatedJobs"]
-    child["template"]["metadata"]["labels"] = {MANAGED_BY: "gangline", **ANCESTOR}
+    child["template"]["metadata"]["labels"] = {MANAGED_BY: "gangline", **_ANCESTOR}
     job = child["template"]["spec"]
     for own in ("activeDeadlineSeconds", "completions", "parallelism"):
         job.pop(own, None)
@@ -179,6 +181,6 @@ def _said(spelling: TrainerSpelling, template: Object) -> Object:
                 "template": {"spec": {"template": {"metadata": template["metadata"], "spec": spec}}},
             }
             return {
-                "manager": MANAGER,
+                "manager": _MANAGER,
                 "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [patched]}}},
             }

@@ -22,26 +22,26 @@ from gangline.launch.kubernetes.placement.servers import NODES
 from gangline.launch.kubernetes.state.pods import list_pods
 from gangline.launch.kubernetes.state.roots import Root
 
-REMEMBER_SECONDS = 600.0
+_REMEMBER_SECONDS = 600.0
 """How long a server that refused a gang is not offered to it again."""
-SPREAD_SECONDS = 120
-"""So much longer at most, by the gang's name: two that refused each other's servers do not try again together."""
+_SPREAD_SECONDS = 120
+"""Maximum addition to it, by the gang's name, so that two gangs do not try again at the same time."""
 
-PlacementEventKind = Literal["promised", "opened", "whole", "replaced", "refused", "dropped", "suspended", "waits"]
+_PlacementEventKind = Literal["promised", "opened", "whole", "replaced", "refused", "dropped", "suspended", "waits"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlacementEvent:
-    """What a step did with one gang."""
+    """What one pass did with a gang."""
 
     gang: str
-    kind: PlacementEventKind
+    kind: _PlacementEventKind
     servers: tuple[str, ...] = ()
     sentence: str = ""
 
 
 def write_waiting_reason(api: KubernetesApi, root: Root, sentence: str) -> bool:
-    """Tell on the root why it waits; False where it says so already."""
+    """Write to the root why it waits; False: it had this sentence already."""
     if root.annotations.get(WAITS) == sentence:
         return False
     api.patch(root.path, {"metadata": {"uid": root.uid, "annotations": {WAITS: sentence}}})
@@ -49,10 +49,10 @@ def write_waiting_reason(api: KubernetesApi, root: Root, sentence: str) -> bool:
 
 
 class CycleContext:
-    """One pass over one pool; `placed` tells what it did.
+    """One pass over one pool; `events` lists what it did.
 
     Attributes:
-        ledger: As this pass read or wrote it last.
+        ledger: As last read or written by this pass.
     """
 
     def __init__(self, api: KubernetesApi, ledger: PlacementLedger, *, holder: str, now: datetime) -> None:
@@ -64,47 +64,51 @@ class CycleContext:
 
     @cached_property
     def pool_state(self) -> PoolState:
+        """Servers and pods of the pool, read on first use."""
         return read_pool_state(self.api, self.ledger.pool, at=self.now)
 
     @cached_property
     def nodes(self) -> dict[str, str]:
-        """Names of node objects by the host names that they alone have; costs less than the fleet."""
+        """Names of node objects by unique host name; cheaper to read than `pool_state`."""
         found = [each["metadata"] for each in self.api.items(NODES, bare=True)[0]]
         hosts = [(each.get("labels") or {}).get(HOSTNAME, "") for each in found]
         number = Counter(hosts)
         return {host: str(each["name"]) for host, each in zip(hosts, found, strict=True) if number[host] == 1}
 
     def pods(self, gang: QueuedGang) -> GangPods:
+        """Pods of the gang as of now."""
         return by_rank(list_pods(self.api, gang.name), gang.request.num_pods)
 
     def reserve(self, gang: QueuedGang, servers: tuple[str, ...], *, since: str, whole: bool = False) -> Reservation:
-        """Promise `servers`, in the ledger."""
+        """Reserve `servers` for the gang in the ledger."""
         need = dict(gang.request.need)
         made = Reservation(uid=gang.root.uid, servers=servers, need=need, since=since, by=self.holder, whole=whole)
         return self.put_reservation(gang, made)
 
     def put_reservation(self, gang: QueuedGang, reservation: Reservation) -> Reservation:
+        """Store the reservation in the ledger if it differs; returns it."""
         if self.ledger.reservations.get(gang.name) != reservation:
             self.ledger = write_ledger(self.api, self.ledger.with_reservation(gang.name, reservation))
         return reservation
 
     def drop_reservations(self, names: Iterable[str]) -> None:
+        """Remove the reservations of these gangs from the ledger."""
         gone = [name for name in names if name in self.ledger.reservations]
         if gone:
             self.ledger = write_ledger(self.api, self.ledger.without(gone))
             self.events += [PlacementEvent(gang=name, kind="dropped") for name in gone]
 
     def write_root(self, gang: QueuedGang, notes: Mapping[str, str | None], *, suspend: bool) -> None:
-        """Raises `Conflict` where the root changed since it was read."""
+        """Write annotations and `suspend`. Raises `ApiConflict` if the root changed since it was read."""
         version = gang.root.object["metadata"]["resourceVersion"]
         metadata = {"uid": gang.root.uid, "resourceVersion": version, "annotations": dict(notes)}
         self.api.patch(gang.root.path, {"metadata": metadata, "spec": {"suspend": suspend}})
 
     def unsuspend(self, gang: QueuedGang, notes: Mapping[str, str | None]) -> None:
-        """Its time counts from now: a Job that was suspended again would be measured by its earlier start.
+        """Resume the root, with its start time cleared: a Job's deadline would count from its earlier start.
 
-        The controller looks at the deadline before it notes the new start. JobSets forget the start of their Jobs.
-        Raises `Conflict` as `write_root` does.
+        The controller checks the deadline before it sets the new start time. JobSets clear that of their Jobs.
+        Raises `ApiConflict` as `write_root` does.
         """
         if (gang.root.object.get("status") or {}).get("startTime"):
             version = gang.root.object["metadata"]["resourceVersion"]
@@ -114,23 +118,26 @@ class CycleContext:
         self.write_root(gang, notes, suspend=False)
 
     def annotate(self, gang: QueuedGang, notes: Mapping[str, str | None]) -> None:
+        """Set annotations of the root; None removes one."""
         self.api.patch(gang.root.path, {"metadata": {"uid": gang.root.uid, "annotations": dict(notes)}})
 
     def set_waiting_reason(self, gang: QueuedGang, sentence: str) -> None:
+        """Write why the gang waits to its root, and record an event if it changed."""
         if write_waiting_reason(self.api, gang.root, sentence):
             self.add_event(gang, "waits", sentence=sentence)
 
     def add_event(
-        self, gang: QueuedGang, kind: PlacementEventKind, servers: tuple[str, ...] = (), *, sentence: str = ""
+        self, gang: QueuedGang, kind: _PlacementEventKind, servers: tuple[str, ...] = (), *, sentence: str = ""
     ) -> None:
+        """Record what this pass did with the gang."""
         self.events.append(PlacementEvent(gang=gang.name, kind=kind, servers=servers, sentence=sentence))
 
     def rejecting_servers(self, gang: QueuedGang) -> dict[str, str]:
-        """Servers that refused it not long ago, and why."""
+        """Servers that recently did not take a pod of the gang, and why."""
         if gang.refusal is None:
             return {}
-        spread = zlib.crc32(f"{self.api.namespace}/{gang.name}".encode()) % SPREAD_SECONDS
-        if self.age(gang.refusal.at) > REMEMBER_SECONDS + spread:
+        spread = zlib.crc32(f"{self.api.namespace}/{gang.name}".encode()) % _SPREAD_SECONDS
+        if self.age(gang.refusal.at) > _REMEMBER_SECONDS + spread:
             return {}
         return gang.refusal.servers
 

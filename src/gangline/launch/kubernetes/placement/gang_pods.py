@@ -15,46 +15,51 @@ from gangline.launch.kubernetes.state.pods import is_living, node_rank, phase, p
 
 @dataclass(frozen=True, slots=True)
 class GangPods:
+    """Pods of one gang by node rank."""
+
     living: dict[int, Object] = field(default_factory=dict)
     succeeded: frozenset[int] = frozenset()
 
     @property
     def gated(self) -> dict[int, Object]:
-        return {rank: pod for rank, pod in self.living.items() if is_gated(pod)}
+        """Pods whose scheduling gate is closed."""
+        return {rank: pod for rank, pod in self.living.items() if _is_gated(pod)}
 
     @property
     def unbound(self) -> dict[int, Object]:
-        """Released, but on no server yet."""
-        return {rank: pod for rank, pod in self.living.items() if not is_gated(pod) and not is_bound(pod)}
+        """Pods with an open gate that have no server yet."""
+        return {rank: pod for rank, pod in self.living.items() if not _is_gated(pod) and not is_bound(pod)}
 
     @property
     def were_let_go(self) -> bool:
-        """Some gates are open; they open only once all pods exist."""
+        """Whether some gates are open, hence once all pods existed."""
         return len(self.gated) < len(self.living)
 
     @property
     def replacements(self) -> frozenset[int]:
-        """Made after another was bound, hence after all gates were open. By the cluster's own clock."""
+        """Ranks whose pod was created after another was bound, hence after all gates were open (server time)."""
         first = min((time for pod in self.living.values() if (time := _bound_at(pod))), default=None)
         made = {rank: pod["metadata"].get("creationTimestamp", "") for rank, pod in self.living.items()}
         return frozenset(rank for rank, time in made.items() if first is not None and time > first)
 
     def missing(self, num_pods: int) -> int:
+        """Number of pods that neither run nor have succeeded."""
         return num_pods - len(self.living.keys() | self.succeeded)
 
 
 def by_rank(pods: Iterable[Object], num_pods: int) -> GangPods:
-    """Those of the ranks below `num_pods`: what else bears the gang's label is none of it."""
+    """The pods with a rank below `num_pods`; others that carry the gang's label are ignored."""
     found = [pod for pod in pods if node_rank(pod) < num_pods]
     living = {node_rank(pod): pod for pod in found if is_living(pod)}
     return GangPods(living, frozenset(node_rank(pod) for pod in found if phase(pod) == "Succeeded"))
 
 
 def is_bound(pod: Object) -> bool:
+    """Whether the pod has a server."""
     return bool(pod["spec"].get("nodeName"))
 
 
-def is_gated(pod: Object) -> bool:
+def _is_gated(pod: Object) -> bool:
     return any(gate.get("name") == PLACEMENT_GATE for gate in pod["spec"].get("schedulingGates") or ())
 
 
@@ -63,39 +68,38 @@ def _bound_at(pod: Object) -> str | None:
     return bound.get("lastTransitionTime") if bound else None
 
 
-IN_FLIGHT = 16
+_IN_FLIGHT = 16
 
 
 def open_gates(
     api: KubernetesApi, servers: Mapping[str, str], pods: Mapping[str, Object], *, nodes: Mapping[str, str], at: str
 ) -> int:
-    """Send each gated pod to its server; how many went.
+    """Open the gate of each pod and bind it to its server; returns how many were written.
 
-    A pod that changed or vanished since it was read stays for the next step.
+    A pod that changed or disappeared since it was read is left for the next step.
 
     Args:
-        api: Safe to share among threads.
+        api: Shared among threads.
         servers: Host name by pod name.
-        pods: As they were read, by name.
-        nodes: Node objects by host name, as far as they are known.
-        at: Time of the opening, kept on the pod.
+        pods: Pods as read, by name.
+        nodes: Names of node objects by host name, as far as known.
+        at: Time of the opening, stored on the pod.
 
     Raises:
-        Away: Of some pods it is not known; all others were sent.
+        ApiUnavailable: The outcome is unknown for some pods; all others were written.
     """
     if len(servers) <= 1:
         return sum(_open(api, pods[name], server, nodes.get(server), at) for name, server in servers.items())
-    with ThreadPoolExecutor(min(IN_FLIGHT, len(servers)), thread_name_prefix="gate") as pool:
+    with ThreadPoolExecutor(min(_IN_FLIGHT, len(servers)), thread_name_prefix="gate") as pool:
         sent = [pool.submit(_open, api, pods[name], server, nodes.get(server), at) for name, server in servers.items()]
     return sum(each.result() for each in sent)
 
 
-def gate_patch(pod: Object, server: str, node: str | None, at: str) -> list[Object]:
+def _gate_patch(pod: Object, server: str, node: str | None, at: str) -> list[Object]:
     """JSON patch that binds `pod` to `server` and opens its gate; a gated pod's selector may only gain.
 
-    The host name is what binds. A scheduler looks for it on every node; told the node object's name as well, where the
-    pod has no affinity of its own, it looks at that one alone. And the server is told to forget who wrote which field:
-    keeping that book is a fifth of its work, for a pod that nobody applies to.
+    The host name binds the pod. With the name of the node object as well, set if the pod has no affinity of its own,
+    the scheduler examines that node only. Clearing the managed fields saves a fifth of the server's work.
     """
     spec, metadata = pod["spec"], pod["metadata"]
     gates = [gate for gate in spec["schedulingGates"] if gate["name"] != PLACEMENT_GATE]
@@ -125,6 +129,6 @@ def _put(path: str, there: Mapping[str, str] | None, key: str, value: str) -> Ob
 def _open(api: KubernetesApi, pod: Object, server: str, node: str | None, at: str) -> bool:
     path = f"{pods_path(api)}/{pod['metadata']['name']}"
     try:
-        return api.patch(path, gate_patch(pod, server, node, at), kind="json", bare=True) is not None
+        return api.patch(path, _gate_patch(pod, server, node, at), kind="json", bare=True) is not None
     except ApiConflict:
         return False

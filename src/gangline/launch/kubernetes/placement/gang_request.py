@@ -1,4 +1,4 @@
-"""What a gang requests of servers, read from its root: the number of its pods, their resources, where they may run.
+"""Request of a gang for servers, read from its root: number of pods, their resources, where they may run.
 
 Requests, selector and tolerations are those of the pod template that will run, not of the PodSet: a site renders more
 into it than the PodSet says. Number, pool, priority and an earlier placement come from the PodSet.
@@ -19,26 +19,28 @@ _PRIORITIES = {"low": 0, "normal": 1, "high": 2}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GangRequest:
+    """Resources and constraints of a gang's pods, as the placer reads them."""
+
     gang: str
     project: str = ""
     num_pods: int
     need: Amounts
-    """Of one pod."""
+    """Resources of one pod."""
     selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Mapping[str, Any], ...] = ()
     pool: str = ""
-    """Servers of this pool alone; empty: those of none."""
+    """Only servers of this pool; empty: servers in no pool."""
     priority: int = 1
     """2 high, 1 normal, 0 low."""
     tile: int = 1
     """Consecutive pods that share a group."""
     servers: tuple[str, ...] = ()
-    """These and no others, in node-rank order; empty: any."""
+    """Only these, in node-rank order; empty: any."""
     devices_per_pod: int = 0
 
 
 def read_gang_request(root: Object, template: Object) -> GangRequest:
-    """What the gang of `root` asks, whose pods are made from the pod `template`.
+    """Request of the gang of `root`, whose pods are created from the pod `template`.
 
     Raises:
         IntegrityError: The root's PodSet is missing or damaged.

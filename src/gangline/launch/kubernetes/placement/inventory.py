@@ -22,8 +22,8 @@ from gangline.launch.kubernetes.placement.servers import ServerFacts, read_serve
 from gangline.spec.config.site import GpuTable, PodTable
 from gangline.spec.devices import Devices, Inventory
 
-GPU_NAME = "nvidia.com/gpu.product"
-GPU_MEBIBYTES = "nvidia.com/gpu.memory"
+_GPU_NAME = "nvidia.com/gpu.product"
+_GPU_MEBIBYTES = "nvidia.com/gpu.memory"
 _BF16_SINCE = 8
 """Major number of `nvidia.com/gpu.compute.major` from which a GPU has bf16."""
 
@@ -51,29 +51,29 @@ def read_inventory(api: KubernetesApi, pod: PodTable, *, gpu: Mapping[str, GpuTa
         servers = read_servers(api)
     except ApiForbidden as denied:
         return _from_quota(api, pod, gpu or {}, denied)
-    return inventory_of(servers, pod)
+    return _inventory_of(servers, pod)
 
 
-def inventory_of(servers: Sequence[ServerFacts], pod: PodTable) -> Inventory:
+def _inventory_of(servers: Sequence[ServerFacts], pod: PodTable) -> Inventory:
     """GPU servers where any takes a pod, else the cores of all."""
-    open_to_us = [each for each in servers if not refusal(each, pod.selector, tolerations(pod))]
+    open_to_us = [each for each in servers if not refusal(each, pod.selector, _tolerations(pod))]
     origin = "kubernetes" if all(each.are_pods_known for each in servers) else "kubernetes, nodes alone"
     kinds = _kinds(open_to_us, pod)
     if kinds:
         return _of_gpus(max(kinds.values(), key=_weight), pod, origin)
-    need = pod_need(pod, ranks=pod.procs or 1)
+    need = _pod_need(pod, ranks=pod.procs or 1)
     fits = sum(num_fitting(_lasting(each), need) for each in open_to_us)
     if fits == 0:
         raise ConfigError(_nothing_fits(servers, pod, need))
     return _of_cores(fits, pod, origin)
 
 
-def tolerations(pod: PodTable) -> list[Object]:
+def _tolerations(pod: PodTable) -> list[Object]:
     """Of the taints that the site's pods bear."""
     return [{"key": key, "operator": "Exists"} for key in pod.tolerate]
 
 
-def pod_need(pod: PodTable, *, ranks: int, gpus: int = 0) -> dict[str, int]:
+def _pod_need(pod: PodTable, *, ranks: int, gpus: int = 0) -> dict[str, int]:
     """Requests of one pod with `ranks` ranks."""
     need = {
         "cpu": math.ceil(1000 * ranks * pod.cpus),
@@ -96,17 +96,17 @@ def _kinds(servers: Iterable[ServerFacts], pod: PodTable) -> dict[str, list[_Fou
         gpus = pod.procs or lasting.get(pod.gpu, 0)
         if gpus < 1 or not lasting.get(pod.gpu):
             continue
-        if pods := num_fitting(lasting, pod_need(pod, ranks=gpus, gpus=gpus)):
+        if pods := num_fitting(lasting, _pod_need(pod, ranks=gpus, gpus=gpus)):
             found = _Found(_devices(server.labels, gpus), pods)
             kinds.setdefault(found.devices.name, []).append(found)
     return kinds
 
 
 def _devices(labels: Mapping[str, str], number: int) -> Devices:
-    mebibytes, major = labels.get(GPU_MEBIBYTES, ""), labels.get("nvidia.com/gpu.compute.major", "")
+    mebibytes, major = labels.get(_GPU_MEBIBYTES, ""), labels.get("nvidia.com/gpu.compute.major", "")
     return Devices(
         kind="cuda",
-        name=labels.get(GPU_NAME, ""),
+        name=labels.get(_GPU_NAME, ""),
         memory_bytes=int(mebibytes) * 2**20 if mebibytes.isdecimal() else None,
         count=number,
         has_bf16=int(major) >= _BF16_SINCE if major.isdecimal() else True,
@@ -144,7 +144,9 @@ def _nothing_fits(servers: Sequence[ServerFacts], pod: PodTable, need: Amounts) 
     reasons = []
     for each in servers:
         short = missing_resources(_lasting(each), need)
-        reasons.append(f"{each.name} {refusal(each, pod.selector, tolerations(pod)) or 'lacks ' + ' and '.join(short)}")
+        reasons.append(
+            f"{each.name} {refusal(each, pod.selector, _tolerations(pod)) or 'lacks ' + ' and '.join(short)}"
+        )
     more = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
     return (
         f"pod: wanted a server for {wanted}, found none: {'; '.join(reasons[:5])}{more}; smaller pod.cpus, "
@@ -160,10 +162,10 @@ def _from_quota(api: KubernetesApi, pod: PodTable, gpu: Mapping[str, GpuTable], 
     if pod.gpu in hard or (not hard and table):
         ranks = pod.procs or 1
         devices = Devices(kind="cuda", name=kind, memory_bytes=int(table.memory_bytes) if table else None, count=ranks)
-        fits = num_fitting(hard, _limited(pod_need(pod, ranks=ranks, gpus=ranks), hard)) if hard else 1
+        fits = num_fitting(hard, _limited(_pod_need(pod, ranks=ranks, gpus=ranks), hard)) if hard else 1
         if fits:
             return _of_gpus([_Found(devices, fits)], pod, "quota" if hard else "site.toml")
-    fits = num_fitting(hard, _limited(pod_need(pod, ranks=pod.procs or 1), hard)) if hard else 0
+    fits = num_fitting(hard, _limited(_pod_need(pod, ranks=pod.procs or 1), hard)) if hard else 0
     if not fits:
         raise ConfigError(
             f"wanted to know what the cluster has, found neither a right to list nodes nor a quota with room in "

@@ -17,21 +17,21 @@ from gangline.launch.kubernetes.state.roots import Root
 from gangline.spec.gang.podset import PlacedServer, Placement
 
 _VERSIONS = ("v1beta2", "v1beta1")
-"""Newest first; they tell a topology assignment in two forms, and all else alike."""
+"""Newest first; they differ in the form of a topology assignment only."""
 
 
 def kueue_version(facts: ClusterFacts) -> str | None:
-    """The newest that the cluster serves."""
+    """Newest API version of Kueue that the cluster serves; None: it serves none."""
     return next((each for each in _VERSIONS if f"{GROUP}/{each}/workloads" in facts.served), None)
 
 
-def is_queued(root: Root) -> bool:
-    """Kueue has `root` in a queue: it alone suspends it."""
+def _is_queued(root: Root) -> bool:
+    """Whether `root` is in a queue of Kueue, which then suspends and resumes it."""
     return QUEUE_NAME in (root.object["metadata"].get("labels") or {})
 
 
 def read_workload(api: KubernetesApi, root: Root, facts: ClusterFacts) -> Object | None:
-    """None: Kueue is not there, or has not come to it."""
+    """The Workload of `root`; None: there is no Kueue, or it has not created one yet."""
     version = kueue_version(facts)
     if version is None:
         return None
@@ -40,8 +40,8 @@ def read_workload(api: KubernetesApi, root: Root, facts: ClusterFacts) -> Object
     return found[0] if found else None
 
 
-def read_flavor_labels(api: KubernetesApi, workload: Object, facts: ClusterFacts) -> dict[str, str]:
-    """Labels of the servers that the pods of `workload` are counted on. Raises `Denied`."""
+def _read_flavor_labels(api: KubernetesApi, workload: Object, facts: ClusterFacts) -> dict[str, str]:
+    """Node labels of the flavors on whose quota `workload` counts. Raises `ApiForbidden`."""
     labels: dict[str, str] = {}
     for name in sorted({flavor for each in _assigned(workload) for flavor in (each.get("flavors") or {}).values()}):
         found = api.get(f"/apis/{GROUP}/{kueue_version(facts)}/resourceflavors/{name}") or {}
@@ -50,13 +50,14 @@ def read_flavor_labels(api: KubernetesApi, workload: Object, facts: ClusterFacts
 
 
 def is_admitted(workload: Object) -> bool:
+    """Whether Kueue has admitted the Workload."""
     return true_condition(workload, "Admitted") is not None
 
 
 def assignment(workload: Object) -> Placement | None:
-    """Pods of a Workload in the order of its domains, which Kueue sorts and fills by completion index.
+    """Servers of a Workload in the order of its domains, which Kueue sorts and fills by completion index.
 
-    None before its admission, or where no server is named.
+    None before its admission, or if it names no servers.
     """
     told = next((each["topologyAssignment"] for each in _assigned(workload) if each.get("topologyAssignment")), None)
     if told is None or told["levels"][-1:] != [HOSTNAME]:
@@ -66,7 +67,7 @@ def assignment(workload: Object) -> Placement | None:
 
 
 def off_flavor(pods: Iterable[Object], labels: Mapping[str, str]) -> str:
-    """Which pod may run where no quota counts it: a Kueue that speaks to another Trainer loses the labels; or empty."""
+    """Why a pod may run outside the quota on which it counts, as with an unsupported Trainer; empty: none does."""
     for pod in pods:
         selector = pod["spec"].get("nodeSelector") or {}
         lacking = {key: value for key, value in labels.items() if selector.get(key) != value}
@@ -108,37 +109,37 @@ def _server(values: list[str]) -> PlacedServer:
     return PlacedServer(name=name, group=group, block=block)
 
 
-LOOK_SECONDS = 3.0
-"""How often Kueue is asked, while there is something to learn."""
+_LOOK_SECONDS = 3.0
+"""Pause between reads of the Workload, while there are unchecked pods."""
 
 
 class KueueAdmission:
-    """One gang's admission, and the next one after it was put back."""
+    """Follows the admission of one gang, also after an eviction."""
 
     def __init__(self, api: KubernetesApi, *, facts: ClusterFacts) -> None:
         self.servers: tuple[str, ...] = ()
-        """As Kueue assigned them, in node-rank order; empty where it assigns none."""
+        """Servers that Kueue assigned, in node-rank order; empty: none."""
         self.wrong = ""
-        """Why the gang may not go on."""
+        """Why the gang must not continue; empty: it may."""
         self._api, self._facts = api, facts
         self._looked = float("-inf")
         self._checked: set[str] = set()
 
     def is_due(self, root: Root, pods: Iterable[Object]) -> bool:
-        """Some pod of an admitted gang was not looked at yet."""
-        if not is_queued(root) or time.monotonic() - self._looked < LOOK_SECONDS:
+        """Whether a pod of a running gang is unchecked and the pause is over."""
+        if not _is_queued(root) or time.monotonic() - self._looked < _LOOK_SECONDS:
             return False
         return not root.is_suspended and any(_uid(pod) not in self._checked for pod in pods)
 
     def look(self, root: Root, pods: list[Object]) -> None:
-        """Raises `Denied` where this account may not read flavors: the servers are known even so."""
+        """Read the Workload and check the pods. Raises `ApiForbidden` if this account may not read flavors."""
         self._looked = time.monotonic()
         workload = read_workload(self._api, root, self._facts)
         if workload is None or not is_admitted(workload):
             return
         placement = assignment(workload)
         self.servers = tuple(each.name for each in placement.servers) if placement else ()
-        self.wrong = off_flavor(pods, read_flavor_labels(self._api, workload, self._facts))
+        self.wrong = off_flavor(pods, _read_flavor_labels(self._api, workload, self._facts))
         self._checked |= {_uid(pod) for pod in pods}
 
 

@@ -19,9 +19,9 @@ from gangline.launch.kubernetes.placement.resources import Amounts, add, subtrac
 from gangline.spec.codec import canonical, from_json
 from gangline.units import format_bytes
 
-MOST_BYTES = 1_000_000
+_MOST_BYTES = 1_000_000
 """Of all keys and values; a ConfigMap takes 1,048,576."""
-LABELS = {MANAGED_BY: "gangline", ROLE: "ledger"}
+_LABELS = {MANAGED_BY: "gangline", ROLE: "ledger"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +47,8 @@ class Reservation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlacementLedger:
+    """Reservations of servers in one pool, by gang."""
+
     pool: str = ""
     namespace: str = ""
     """Where it lies."""
@@ -58,9 +60,11 @@ class PlacementLedger:
     """Of other namespaces, by `NAMESPACE.GANG`."""
 
     def with_reservation(self, gang: str, reservation: Reservation) -> "PlacementLedger":
+        """A copy with this reservation; nothing is written."""
         return replace(self, reservations={**self.reservations, gang: reservation})
 
     def without(self, gangs: Iterable[str]) -> "PlacementLedger":
+        """A copy without the reservations of `gangs`; nothing is written."""
         gone = set(gangs)
         return replace(self, reservations={gang: each for gang, each in self.reservations.items() if gang not in gone})
 
@@ -86,10 +90,11 @@ class PlacementLedger:
 
 
 def ledger_path(namespace: str, pool: str = "") -> str:
-    return f"/api/v1/namespaces/{namespace}/configmaps/{ledger_name(pool)}"
+    """Path of the ConfigMap of a pool's ledger."""
+    return f"/api/v1/namespaces/{namespace}/configmaps/{_ledger_name(pool)}"
 
 
-def ledger_name(pool: str = "") -> str:
+def _ledger_name(pool: str = "") -> str:
     return f"gangline-ledger-{pool}" if pool else "gangline-ledger"
 
 
@@ -120,9 +125,9 @@ def write_ledger(api: KubernetesApi, ledger: PlacementLedger) -> PlacementLedger
     """Write `ledger` where it still stands as it was read; the answer is the one to go on with.
 
     Raises:
-        Conflict: Another placer was first: read all anew.
+        ApiConflict: Another placer was first: read all anew.
         CapacityError: It would be larger than an object may be.
-        Away: Whether it was written is not known: read all anew.
+        ApiUnavailable: Whether it was written is not known: read all anew.
     """
     body = _object(ledger, of=api.namespace)
     if ledger.version is None:
@@ -131,7 +136,7 @@ def write_ledger(api: KubernetesApi, ledger: PlacementLedger) -> PlacementLedger
         answer = api.replace(ledger_path(ledger.namespace, ledger.pool), body)
         if answer is None:
             raise ApiConflict(
-                f"{ledger_name(ledger.pool)} was deleted since it was read; it is written anew at the next step"
+                f"{_ledger_name(ledger.pool)} was deleted since it was read; it is written anew at the next step"
             )
         written = answer
     return replace(ledger, version=written["metadata"]["resourceVersion"])
@@ -143,14 +148,14 @@ def _object(ledger: PlacementLedger, *, of: str) -> Object:
     held = {f"{of}.{gang}": each for gang, each in ledger.reservations.items()} | dict(ledger.others)
     data = {key.removeprefix(f"{namespace}."): canonical(each).decode() for key, each in sorted(held.items())}
     size = sum(len(gang) + len(text.encode()) for gang, text in data.items())
-    if size > MOST_BYTES:
+    if size > _MOST_BYTES:
         raise CapacityError(
-            f"{ledger_name(ledger.pool)}: wanted at most {format_bytes(MOST_BYTES)}, found {format_bytes(size)} for "
+            f"{_ledger_name(ledger.pool)}: wanted at most {format_bytes(_MOST_BYTES)}, found {format_bytes(size)} for "
             f"{len(data)} gangs; it has room when one of them ends, or give some servers a pool of their own (label "
             f"{POOL})"
         )
     version = {} if ledger.version is None else {"resourceVersion": ledger.version}
-    metadata = {"name": ledger_name(ledger.pool), "namespace": namespace, "labels": dict(LABELS), **version}
+    metadata = {"name": _ledger_name(ledger.pool), "namespace": namespace, "labels": dict(_LABELS), **version}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
@@ -161,8 +166,8 @@ def _read(gang: str, text: str, namespace: str, pool: str) -> Reservation:
         _demand(all(amount >= 0 for amount in reservation.need.values()), "amounts of at least 0", reservation.need)
     except (IntegrityError, RecursionError) as error:
         raise IntegrityError(
-            f"{ledger_name(pool)}, key {gang}: {error}; nothing is placed while it stands: `kubectl delete configmap "
-            f"{ledger_name(pool)} -n {namespace}`, then the placer writes it anew from the gangs that run"
+            f"{_ledger_name(pool)}, key {gang}: {error}; nothing is placed while it stands: `kubectl delete configmap "
+            f"{_ledger_name(pool)} -n {namespace}`, then the placer writes it anew from the gangs that run"
         ) from error
     return reservation
 

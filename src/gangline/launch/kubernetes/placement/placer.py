@@ -29,16 +29,15 @@ from gangline.launch.kubernetes.placement.scheduling_cycle import run_scheduling
 from gangline.launch.kubernetes.placement.server_selection import ServerSelector, select_servers
 
 BUSY_SECONDS, IDLE_SECONDS, TROUBLE_SECONDS = 0.2, 1.0, 5.0
-"""Between steps: something happened, nothing did, the cluster is away."""
+"""Pause after a step that changed something, that changed nothing, that failed."""
 
 log = structlog.get_logger()
 
 
 class Placer:
-    """Any number of them may step at once: what one promised the others see, or their write is refused.
+    """Several placers may step at once: each sees the reservations of the others, or its write is refused.
 
-    Those of other namespaces, too, where they share a ledger: `ledger` is the namespace it lies in, by default the
-    placer's own.
+    This includes placers of other namespaces that share a ledger; `ledger` is its namespace, by default the placer's.
     """
 
     def __init__(
@@ -52,12 +51,12 @@ class Placer:
         self._reserved_pools: set[str] = set()
 
     def step(self, now: datetime) -> list[PlacementEvent]:
-        """One pass over all marked gangs of the namespace; waits for nothing.
+        """One pass over all queued gangs of the namespace; it does not wait.
 
         Raises:
-            Away: The cluster does not answer, or not to all; step again.
-            Denied: This account lacks a right; the message names it.
-            IntegrityError: A ledger is damaged; the message says what to do. Gangs of other pools were placed.
+            ApiUnavailable: The API server did not answer some request; step again.
+            ApiForbidden: This account lacks a right; the message names it.
+            IntegrityError: A ledger is damaged; the message says what to do. Other pools were processed.
         """
         gangs, unreadable = self._gangs.read()
         events = [said for each in unreadable if (said := self._report_unreadable(each))]
@@ -103,10 +102,10 @@ def run_placer(
     ledger: str | None = None,
     passed: Callable[[], object] = lambda: None,
 ) -> None:
-    """Place gangs until `stop`; a second placer of the namespace stands by. `passed` is called after each pass.
+    """Place gangs until `stop` is set, while holding the Lease. `passed` is called after each pass.
 
     Raises:
-        Denied: This account lacks a right.
+        ApiForbidden: This account lacks a right.
     """
     placer, seconds = Placer(api, holder=holder, ledger=ledger), IDLE_SECONDS
     while not stop.wait(seconds):
@@ -122,15 +121,16 @@ def run_placer(
         passed()
 
 
-DURATION_SECONDS = 15
+_DURATION_SECONDS = 15
 
 
 def lease_path(namespace: str) -> str:
+    """Path of the Leases of `namespace`."""
     return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
 
 def hold_lease(api: KubernetesApi, *, holder: str, now: datetime) -> bool:
-    """Take or renew the lease; False while another holds it."""
+    """Take or renew the Lease; False: another placer holds it."""
     path = lease_path(api.namespace)
     found = api.get(f"{path}/{PLACER_LEASE}")
     try:
@@ -151,7 +151,7 @@ def hold_lease(api: KubernetesApi, *, holder: str, now: datetime) -> bool:
 def _renew(api: KubernetesApi, found: Object, holder: str, now: datetime) -> bool:
     spec = found["spec"]
     renewed = _time(spec.get("renewTime"))
-    if renewed is not None and abs(now - renewed) < timedelta(seconds=DURATION_SECONDS / 3):
+    if renewed is not None and abs(now - renewed) < timedelta(seconds=_DURATION_SECONDS / 3):
         return True
     since = _time(spec.get("acquireTime")) or now
     body = {**found, "spec": _spec(holder, now, since, int(spec.get("leaseTransitions") or 0))}
@@ -160,7 +160,7 @@ def _renew(api: KubernetesApi, found: Object, holder: str, now: datetime) -> boo
 
 def _is_fresh(spec: Object, now: datetime) -> bool:
     renewed = _time(spec.get("renewTime"))
-    seconds = int(spec.get("leaseDurationSeconds") or DURATION_SECONDS)
+    seconds = int(spec.get("leaseDurationSeconds") or _DURATION_SECONDS)
     return renewed is not None and abs(now - renewed) < timedelta(seconds=seconds)
 
 
@@ -171,7 +171,7 @@ def _time(text: str | None) -> datetime | None:
 def _spec(holder: str, now: datetime, since: datetime, transitions: int) -> Object:
     return {
         "holderIdentity": holder,
-        "leaseDurationSeconds": DURATION_SECONDS,
+        "leaseDurationSeconds": _DURATION_SECONDS,
         "acquireTime": _micro(since),
         "renewTime": _micro(now),
         "leaseTransitions": transitions,

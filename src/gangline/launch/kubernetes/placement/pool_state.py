@@ -15,12 +15,14 @@ from gangline.launch.kubernetes.placement.servers import NODES, PODS, ServerFact
 from gangline.launch.kubernetes.state.pods import is_over, pods_path
 from gangline.spec.gang.podset import PlacedServer
 
-NEW_SECONDS = 120.0
+_NEW_SECONDS = 120.0
 """A promise of another namespace counts so long before its pods are there: its placer unsuspends it next."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PoolState:
+    """Servers of one pool, and what runs or is reserved there, at one time."""
+
     servers: Mapping[str, ServerFacts]
     bound: Mapping[tuple[str, str], Amounts]
     """Requests of the pods of (gang, server) that are bound there; a gang of another namespace as `NAMESPACE.GANG`."""
@@ -45,7 +47,7 @@ class PoolState:
 
     def counts(self, gang: str, reservation: Reservation) -> bool:
         """Whether a promise of another namespace still holds: its own placer may drop it late, or never."""
-        is_new = not reservation.whole and (self.at - read_time(reservation.since)).total_seconds() < NEW_SECONDS
+        is_new = not reservation.whole and (self.at - read_time(reservation.since)).total_seconds() < _NEW_SECONDS
         return is_new or self.living is None or gang in self.living
 
 
@@ -53,7 +55,7 @@ def read_pool_state(api: KubernetesApi, pool: str, *, at: datetime) -> PoolState
     """The servers of `pool` beside the pods of everybody.
 
     Raises:
-        Denied: This account may not list nodes.
+        ApiForbidden: This account may not list nodes.
     """
     nodes = api.items(NODES)[0]
     try:

@@ -14,29 +14,31 @@ from gangline.launch.kubernetes.state.roots import JOB, JOBSET, RUNTIME, TRAINJO
 from gangline.spec.codec import from_json
 
 PLACED = "gangline/placed"
-"""On a root: the promise under which it was unsuspended last. On a pod: when its gate fell."""
+"""On a root: time of the reservation under which it was last resumed. On a pod: when its gate was opened."""
 REFUSED = "gangline/refused"
 """On a root: a `Refusal`."""
-KINDS = (JOB, TRAINJOB, JOBSET)
-READS_A_PROBE = 100
-"""A kind that is not served is asked for again after so many reads."""
+_KINDS = (JOB, TRAINJOB, JOBSET)
+_READS_A_PROBE = 100
+"""Number of reads after which a kind that was not served is probed again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
-    """Servers were promised, and not all pods came to run there."""
+    """Failed attempts to start a gang on reserved servers."""
 
     times: int
     at: str
-    """RFC 3339, the last time."""
+    """Time of the last failure, RFC 3339."""
     until: str
-    """Not tried again before."""
+    """Time of the next attempt, RFC 3339."""
     servers: dict[str, str] = field(default_factory=dict)
-    """Who refused, and why."""
+    """Servers that did not take a pod, and why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueuedGang:
+    """A gang that waits for servers or holds some."""
+
     root: Root
     request: GangRequest
     queued: datetime
@@ -44,24 +46,25 @@ class QueuedGang:
 
     @property
     def name(self) -> str:
+        """Name of the gang."""
         return self.request.gang
 
     @property
     def queue_key(self) -> tuple[int, datetime, str]:
-        """Its place among the gangs of its project: priority, then age."""
+        """Sort key among the gangs of a project: priority, then age."""
         return -self.request.priority, self.queued, self.name
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableGang:
-    """A marked root that nobody can place; the others go on."""
+    """A queued root that cannot be read, and why; other gangs are not affected."""
 
     root: Root
     why: str
 
 
 class QueuedGangs:
-    """Reads marked gangs again and again; what cannot change of a root is read once."""
+    """Reads the queued gangs repeatedly; the immutable part of a root is parsed once."""
 
     def __init__(self, api: KubernetesApi) -> None:
         self._api = api
@@ -70,7 +73,7 @@ class QueuedGangs:
         self._reads = 0
 
     def read(self) -> tuple[list[QueuedGang], list[UnreadableGang]]:
-        """Living marked gangs of the namespace, in their turn."""
+        """Queued gangs of the namespace in queue order, and those that cannot be read."""
         good, bad = [], []
         for root in self._roots():
             try:
@@ -82,11 +85,11 @@ class QueuedGangs:
         return sorted(good, key=lambda each: each.queue_key), bad
 
     def _roots(self) -> list[Root]:
-        if self._reads % READS_A_PROBE == 0:
-            self._served |= {kind for kind in KINDS if kind not in self._served and self._is_served(kind)}
+        if self._reads % _READS_A_PROBE == 0:
+            self._served |= {kind for kind in _KINDS if kind not in self._served and self._is_served(kind)}
         self._reads += 1
         found = []
-        for kind in (each for each in KINDS if each in self._served):
+        for kind in (each for each in _KINDS if each in self._served):
             path = kind.path(self._api.namespace)
             for each in self._api.items(path, labels=f"{MANAGED_BY}=gangline")[0]:
                 root = Root(f"{path}/{each['metadata']['name']}", each)
@@ -111,7 +114,7 @@ class QueuedGangs:
         )
 
     def _template(self, root: Root) -> Object:
-        """Of the pods: in the Job, in the JobSet, or in the runtime that a TrainJob names."""
+        """Pod template: of the Job, of the JobSet, or of the runtime that a TrainJob names."""
         spec = root.object["spec"]
         if "template" in spec:
             template: Object = spec["template"]
@@ -128,7 +131,7 @@ class QueuedGangs:
 
 
 def is_living(root: Root) -> bool:
-    """Neither ended nor about to: it may hold servers."""
+    """Whether the gang has neither ended nor is ending, so that it may hold servers."""
     return not (root.is_being_deleted or root.cancelled is not None or root.outcome or root.condition("FailureTarget"))
 
 
@@ -140,7 +143,7 @@ def _only(jobs: Sequence[Any], root: Root) -> Object:
 
 
 def read_time(text: str) -> datetime:
-    """Of a mark; one that is no time counts as very old."""
+    """Time of an annotation, in UTC without an offset; the epoch if it is not a time."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -156,7 +159,7 @@ class QueueOrder:
     """
 
     def __init__(self, waiting: Iterable[QueuedGang], holding: Iterable[QueuedGang]) -> None:
-        """Both of one pool; `holding` are the gangs that have servers."""
+        """`waiting` and `holding` are gangs of one pool; those of `holding` have servers."""
         self._held_devices: Counter[str] = Counter()
         for gang in holding:
             self.charge(gang)
@@ -165,7 +168,7 @@ class QueueOrder:
             self._queues.setdefault(gang.request.project, deque()).append(gang)
 
     def charge(self, gang: QueuedGang) -> None:
-        """Its project holds this much more."""
+        """Count the devices of `gang` for its project."""
         self._held_devices[gang.request.project] += gang.request.num_pods * gang.request.devices_per_pod
 
     def __iter__(self) -> Iterator[QueuedGang]:

@@ -65,13 +65,14 @@ def pod_needs(spec: Object) -> dict[str, int]:
     for each in spec.get("initContainers", ()):
         if each.get("restartPolicy") == "Always":
             sidecars = add(sidecars, _requests(each))
-        start = maximum(start, add(sidecars, {} if each.get("restartPolicy") == "Always" else _requests(each)))
-    needs = maximum(add(stays, sidecars), start)
+        start = _maximum(start, add(sidecars, {} if each.get("restartPolicy") == "Always" else _requests(each)))
+    needs = _maximum(add(stays, sidecars), start)
     needs |= read_amounts((spec.get("resources") or {}).get("requests"))
     return add(add(needs, read_amounts(spec.get("overhead"))), {"pods": 1})
 
 
 def add(left: Amounts, right: Amounts) -> dict[str, int]:
+    """Sum by resource."""
     return {name: left.get(name, 0) + right.get(name, 0) for name in left.keys() | right.keys()}
 
 
@@ -80,7 +81,7 @@ def subtract(left: Amounts, right: Amounts) -> dict[str, int]:
     return add(left, {name: -amount for name, amount in right.items()})
 
 
-def maximum(left: Amounts, right: Amounts) -> dict[str, int]:
+def _maximum(left: Amounts, right: Amounts) -> dict[str, int]:
     return {name: max(left.get(name, 0), right.get(name, 0)) for name in left.keys() | right.keys()}
 
 

@@ -28,16 +28,16 @@ from gangline.launch.kubernetes.placement.release import advance_release
 from gangline.launch.kubernetes.placement.server_selection import NoPlacement, ServerSelector
 from gangline.launch.kubernetes.state.pods import is_living, list_pods, pods_path
 
-TURN_SECONDS = 600.0
+_TURN_SECONDS = 600.0
 """Gangs that fit overtake one that does not, until it has waited this long."""
-NAMED_HOLDERS = 3
+_NAMED_HOLDERS = 3
 
 
 def run_scheduling_cycle(context: CycleContext, gangs: Sequence[QueuedGang], choose: ServerSelector) -> None:
     """Place `gangs`, which are those of the pool of `context` in their order, read after its ledger.
 
     Raises:
-        Conflict: Another placer was first: what it did is seen at the next step.
+        ApiConflict: Another placer was first: what it did is seen at the next step.
     """
     _drop_ended(context, gangs)
     running = [gang for gang in gangs if not gang.root.is_suspended]
@@ -107,7 +107,7 @@ def _start(context: CycleContext, gangs: Sequence[QueuedGang], choose: ServerSel
                 why = _place(context, gang, choose)
                 if why is None:
                     order.charge(gang)
-                elif not why.never and context.age(gang.queued.isoformat()) >= TURN_SECONDS:
+                elif not why.never and context.age(gang.queued.isoformat()) >= _TURN_SECONDS:
                     blocking_gang = gang.name
 
 
@@ -140,7 +140,7 @@ def _unsuspend(context: CycleContext, gang: QueuedGang, reservation: Reservation
 def _holders(context: CycleContext) -> str:
     """Who holds most servers of the pool, largest first; of other namespaces their number alone."""
     held = {name: len(set(reservation.servers)) for name, reservation in context.ledger.reservations.items()}
-    largest = sorted(held, key=lambda name: (-held[name], name))[:NAMED_HOLDERS]
+    largest = sorted(held, key=lambda name: (-held[name], name))[:_NAMED_HOLDERS]
     told = [f"{name} holds {_servers(held[name])}" for name in largest]
     others = [
         reservation

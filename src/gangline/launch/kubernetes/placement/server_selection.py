@@ -32,6 +32,8 @@ class ServerCapacity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoPlacement:
+    """Why a gang finds no servers now."""
+
     sentence: str
     fits: int
     """Pods that would find room now."""
@@ -64,7 +66,7 @@ def select_replacement(capacities: Iterable[ServerCapacity], lost: PlacedServer)
 
     def distance(capacity: ServerCapacity) -> tuple[bool, bool, bool, tuple[object, ...]]:
         each = capacity.server
-        return each.name != lost.name, each.group != lost.group, each.block != lost.block, natural_sort_key(each.name)
+        return each.name != lost.name, each.group != lost.group, each.block != lost.block, _natural_sort_key(each.name)
 
     found = min((capacity for capacity in capacities if capacity.pods > 0), key=distance, default=None)
     return _server(found) if found else None
@@ -75,7 +77,7 @@ def explain_no_placement(capacities: Sequence[ServerCapacity], request: GangRequ
     fits = sum(group.pods for group in _groups(capacities, request.tile))
     empty = sum(capacity.pods_empty // request.tile * request.tile for capacity in capacities)
     never = sum(capacity.pods_empty for capacity in capacities) < request.num_pods
-    asks = f"{request.num_pods} pods of {need_text(request)}"
+    asks = f"{request.num_pods} pods of {_need_text(request)}"
     of_pool = f" of pool {request.pool}" if request.pool else ""
     if never:
         sentence = f"{asks} never fit: {_count(empty, 'pod')} would, were all servers{of_pool} empty"
@@ -84,14 +86,14 @@ def explain_no_placement(capacities: Sequence[ServerCapacity], request: GangRequ
     return NoPlacement(sentence=f"{asks} need room: {fits} fit now on {there}{_refusing(capacities)}", fits=fits)
 
 
-def need_text(request: GangRequest) -> str:
+def _need_text(request: GangRequest) -> str:
     """`8 nvidia.com/gpu, 64 cpu, 512 GB memory`: devices first."""
     order = sorted((name for name in request.need if name != "pods"), key=lambda name: ("/" not in name, name))
     return ", ".join(as_text(name, request.need[name]) for name in order if request.need[name]) or "any size"
 
 
 @lru_cache(maxsize=65_536)
-def natural_sort_key(name: str) -> tuple[object, ...]:
+def _natural_sort_key(name: str) -> tuple[object, ...]:
     """Sorts `a-2` before `a-10`."""
     return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name))
 
@@ -103,18 +105,18 @@ def _as_asked(capacities: Sequence[ServerCapacity], request: GangRequest) -> Pla
         if capacity is None:
             return NoPlacement(sentence=f"its plan names server {name}, which is not there", fits=0)
         if capacity.pods < number:
-            reason = capacity.refuses or f"has room for {capacity.pods} of {number} pods of {need_text(request)}"
+            reason = capacity.refuses or f"has room for {capacity.pods} of {number} pods of {_need_text(request)}"
             return NoPlacement(sentence=f"its plan names server {name}, which {reason}", fits=0)
     return _placement([by_name[name] for name in request.servers], request)
 
 
 def _groups(capacities: Iterable[ServerCapacity], tile: int) -> list[_Group]:
     def place(capacity: ServerCapacity) -> tuple[tuple[object, ...], tuple[object, ...]]:
-        return natural_sort_key(capacity.server.block), natural_sort_key(capacity.server.group)
+        return _natural_sort_key(capacity.server.block), _natural_sort_key(capacity.server.group)
 
     groups = []
     for _, members in groupby(
-        sorted(capacities, key=lambda capacity: (*place(capacity), natural_sort_key(capacity.server.name))), key=place
+        sorted(capacities, key=lambda capacity: (*place(capacity), _natural_sort_key(capacity.server.name))), key=place
     ):
         here = tuple(members)
         pods = sum(capacity.pods for capacity in here) // tile * tile
@@ -181,9 +183,9 @@ def _fill(groups: Iterable[_Group], request: GangRequest) -> list[ServerCapacity
     for group in groups:
         left = min(group.pods, request.num_pods - len(capacities))
         here: list[ServerCapacity] = []
-        for capacity in sorted(group.capacities, key=lambda each: (-each.pods, natural_sort_key(each.server.name))):
+        for capacity in sorted(group.capacities, key=lambda each: (-each.pods, _natural_sort_key(each.server.name))):
             here += [capacity] * min(capacity.pods, left - len(here))
-        capacities += sorted(here, key=lambda each: natural_sort_key(each.server.name))
+        capacities += sorted(here, key=lambda each: _natural_sort_key(each.server.name))
     return capacities
 
 

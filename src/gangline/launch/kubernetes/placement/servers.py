@@ -20,6 +20,8 @@ PODS = "/api/v1/pods"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerFacts:
+    """One server as the placer and the inventory read it."""
+
     name: str
     """Its host name label."""
     node: str
@@ -42,6 +44,7 @@ class ServerFacts:
 
     @property
     def pool(self) -> str:
+        """Pool of the server; empty: none."""
         return self.labels.get(POOL, "")
 
 
@@ -49,7 +52,7 @@ def read_servers(api: KubernetesApi) -> tuple[ServerFacts, ...]:
     """Every server, by name.
 
     Raises:
-        Denied: This account may not list nodes.
+        ApiForbidden: This account may not list nodes.
         ConfigError: The fabric labels contradict each other.
     """
     nodes, _ = api.items(NODES)

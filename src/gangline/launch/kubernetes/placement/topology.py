@@ -36,6 +36,8 @@ class NodeLabels:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Location:
+    """Group and block of a server in the network."""
+
     group: str = ""
     block: str = ""
     source_labels: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""How a gang ended, from its pods and its root. Pure: objects in, a `GangEnd` out.
+"""How a gang ended, computed from its pods and its root. No I/O.
 
 A keeper writes its own `GangEnd` as the pod's termination message; without one, the kubelet's status decides. The
 class is that of the pod that failed first: pods that lost a peer, or were stopped because the gang had failed, do not
@@ -33,26 +33,27 @@ _NEVER_STARTED = ("StartError", "ContainerCannotRun")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PodEnd:
-    """One pod that has ended, or is on its way out with its container gone."""
+    """How one pod ended."""
 
     uid: str
     name: str
     node: int
     time: str
-    """RFC 3339; to the millisecond where the keeper said it, else in whole seconds."""
+    """RFC 3339; in milliseconds if the keeper reported it, else in whole seconds."""
     end: GangEnd
     disrupted: bool = False
-    """The platform took it; Kubernetes makes another."""
+    """The platform evicted it; Kubernetes creates another pod."""
     stopped: bool = False
-    """It was told to go: its own end says nothing about why."""
+    """It was asked to stop, so its exit code does not say why the gang ended."""
 
     @property
     def failed(self) -> bool:
+        """Whether the exit code is not 0."""
         return self.end.exit_code != 0
 
 
 def pod_end(pod: Object) -> PodEnd | None:
-    """How `pod` ended; None while it has not."""
+    """How `pod` ended; None: it has not."""
     state = _terminated(pod)
     if state is None and not is_over(pod):
         return None
@@ -69,6 +70,7 @@ def pod_end(pod: Object) -> PodEnd | None:
 
 
 def is_disrupted(pod: Object) -> bool:
+    """Whether the platform evicted or preempted the pod."""
     return true_condition(pod, DISRUPTION) is not None
 
 

@@ -9,24 +9,27 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 def phase(pod: Object) -> str:
+    """`status.phase`; `Pending` if it is not set yet."""
     return str((pod.get("status") or {}).get("phase", "Pending"))
 
 
 def is_ready(pod: Object) -> bool:
+    """Whether the pod's condition `Ready` is true."""
     return true_condition(pod, "Ready") is not None
 
 
 def is_over(pod: Object) -> bool:
+    """Whether the pod has succeeded or failed."""
     return phase(pod) in ("Succeeded", "Failed")
 
 
 def is_living(pod: Object) -> bool:
-    """Neither ended nor on its way out."""
+    """Whether the pod has neither ended nor is being deleted."""
     return not is_over(pod) and pod["metadata"].get("deletionTimestamp") is None
 
 
 def node_rank(pod: Object) -> int:
-    """Its place in the gang; pods that say none count as the first."""
+    """Node rank of the pod, from its completion index; 0 if it has none."""
     metadata: dict[str, Any] = pod["metadata"]
     for said in (metadata.get("annotations") or {}, metadata.get("labels") or {}):
         if str(said.get(INDEX, "")).isdecimal():
@@ -35,6 +38,7 @@ def node_rank(pod: Object) -> int:
 
 
 def pods_path(api: KubernetesApi) -> str:
+    """Path of the pods of the namespace of `api`."""
     return collection_path("v1", "pods", api.namespace)
 
 
@@ -45,6 +49,7 @@ def list_pods(api: KubernetesApi, name: str) -> list[Object]:
 
 
 def true_condition(value: Object, kind: str) -> Object | None:
+    """Condition of type `kind` if its status is `True`, else None."""
     for each in (value.get("status") or {}).get("conditions") or ():
         if each.get("type") == kind and each.get("status") == "True":
             found: Object = each

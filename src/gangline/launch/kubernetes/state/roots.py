@@ -16,10 +16,13 @@ from gangline.spec.gang.podset import PodSet
 
 @dataclass(frozen=True, slots=True)
 class RootKind:
+    """Resource of a root: group, version and plural name."""
+
     group_version: str
     plural: str
 
     def path(self, namespace: str, name: str = "") -> str:
+        """Path of root `name`; without a name, of the collection."""
         path = collection_path(self.group_version, self.plural, namespace)
         return f"{path}/{name}" if name else path
 
@@ -32,40 +35,44 @@ RUNTIME = RootKind(trainjob.GROUP_VERSION, "trainingruntimes")
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A gang's root as it was read."""
+    """Root object of a gang as last read."""
 
     path: str
     object: Object
 
     @property
     def uid(self) -> str:
+        """`metadata.uid`."""
         return str(self.object["metadata"]["uid"])
 
     @property
     def annotations(self) -> dict[str, str]:
+        """`metadata.annotations`; empty if there are none."""
         return self.object["metadata"].get("annotations") or {}
 
     @property
     def is_being_deleted(self) -> bool:
+        """Whether it is marked for deletion."""
         return self.object["metadata"].get("deletionTimestamp") is not None
 
     @property
     def is_suspended(self) -> bool:
+        """Whether `spec.suspend` is true."""
         return bool(self.object["spec"].get("suspend"))
 
     @property
     def cancelled(self) -> str | None:
-        """Why somebody cancelled it."""
+        """Reason of a cancellation; None: not cancelled."""
         return self.annotations.get(CANCELLED)
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """Where the placer sends its pods, in node-rank order; empty where no placer did."""
+        """Servers from the placer, in node-rank order; empty: it assigned none."""
         return tuple(filter(None, self.annotations.get(SERVERS, "").split(",")))
 
     @property
     def lineage(self) -> tuple[str, ...]:
-        """Paths of all that makes its pods, itself first; each is the owner of the next."""
+        """Paths from the root to the Job that creates its pods; each is the owner of the next."""
         head, plural, name = self.path.rsplit("/", 2)
         namespace = head.rpartition("/")[2]
         whole = (TRAINJOB.path(namespace, name), JOBSET.path(namespace, name), JOB.path(namespace, jobset.job_of(name)))
@@ -73,14 +80,14 @@ class Root:
 
     @property
     def job(self) -> str:
-        """Name of the Job that makes its pods."""
+        """Name of the Job that creates its pods."""
         return self.lineage[-1].rpartition("/")[2]
 
     def podset(self) -> PodSet:
-        """What it was made from.
+        """The PodSet from which it was created.
 
         Raises:
-            IntegrityError: It does not say; something else made it.
+            IntegrityError: The annotation is missing: gangline did not create this object.
         """
         spec = self.annotations.get(SPEC)
         if spec is None:
@@ -90,30 +97,31 @@ class Root:
         return PodSet.from_json(spec)
 
     def condition(self, kind: str) -> Object | None:
-        """The condition of that type, where it is true; looked up by type, as their order says nothing."""
+        """Condition of type `kind` if its status is `True`, else None."""
         return true_condition(self.object, kind)
 
     @property
     def outcome(self) -> Object | None:
-        """The condition by which it has ended, well or not."""
+        """Condition by which it has ended, successful or failed; None: it has not ended."""
         return self.condition("Complete") or self.condition("Completed") or self.condition("Failed")
 
     @property
     def ended_well(self) -> bool:
+        """Whether it has ended without the condition `Failed`."""
         return self.outcome is not None and self.condition("Failed") is None
 
 
 def deletion_options(path: str) -> str:
-    """How the root at `path` is to go.
+    """Propagation policy for deleting the root at `path`.
 
-    Most stay, marked, until the last of their pods is gone. Not a TrainJob: of one that is marked Trainer makes the
-    JobSet anew; and where its runtime went before it, Trainer's webhook refuses to let it go.
+    Most roots are deleted in the foreground, after their last pod. Not a TrainJob: Trainer creates the JobSet of one
+    that is marked for deletion again, and its webhook refuses the deletion once the runtime is gone.
     """
     return "Background" if f"/{TRAINJOB.plural}/" in path else "Foreground"
 
 
 def root_kinds(launch: LaunchTable, facts: ClusterFacts) -> tuple[RootKind, ...]:
-    """Kinds that a gang of this cluster may stand under, the one that new gangs get first."""
+    """Kinds of root that a gang of this cluster may have; the first is that of new gangs."""
     served = {"job": JOB, "jobset": JOBSET, "trainjob": TRAINJOB}
     first, _ = choose_root(launch, facts)
     others = [JOB, *([JOBSET] if facts.jobset else []), *([TRAINJOB] if facts.trainer is not None else [])]
@@ -121,7 +129,7 @@ def root_kinds(launch: LaunchTable, facts: ClusterFacts) -> tuple[RootKind, ...]
 
 
 def find_root(api: KubernetesApi, name: str, kinds: tuple[RootKind, ...]) -> Root | None:
-    """Reads by name, one request a kind."""
+    """The root of gang `name`, with one request per kind; None: there is none."""
     for kind in kinds:
         path = kind.path(api.namespace, name)
         found = api.get(path)
@@ -131,6 +139,6 @@ def find_root(api: KubernetesApi, name: str, kinds: tuple[RootKind, ...]) -> Roo
 
 
 def require_same_podset(root: Root, podset: PodSet) -> None:
-    """Raises `IntegrityError` where `root` was made from another PodSet than `podset`."""
+    """Raises `IntegrityError` if `root` was created from another PodSet."""
     if root.annotations.get(PODSET) != podset.digest:
         demand_equal(root.podset(), podset)

@@ -16,7 +16,7 @@ from gangline.launch.kubernetes.state.pods import is_ready, phase, pods_path
 from gangline.launch.kubernetes.state.roots import Root
 from gangline.launch.kubernetes.waiting import Snapshot, explain
 
-MAX_PODS_QUERIED = 4
+_MAX_PODS_QUERIED = 4
 """Pods whose events are read: those of one gang that cannot start say the same."""
 _HELD_BY_OTHERS = ("unschedulable", "quota", "queue")
 """Kinds of waiting that somebody else's pods explain: only then all of them are read."""
@@ -42,8 +42,8 @@ def gather_evidence(
     idle = [pod for pod in pods if not is_ready(pod) and phase(pod) in ("Pending", "Running")]
     seen = replace(
         seen,
-        events=_events(api, root, idle[:MAX_PODS_QUERIED]),
-        nodes=_nodes(api, idle[:MAX_PODS_QUERIED]),
+        events=_events(api, root, idle[:_MAX_PODS_QUERIED]),
+        nodes=_nodes(api, idle[:_MAX_PODS_QUERIED]),
         workload=workload,
         pending=_pending(api, workload, facts),
     )

@@ -1,6 +1,6 @@
-"""Explains in one sentence why a gang does not run yet, and reports the sentence to a follower when it changes.
+"""Explains in one sentence why a gang does not run yet, and reports changes of it to a follower.
 
-`explain` asks every part of the cluster in the order of gravity and takes the first answer.
+`explain` checks possible reasons from the gravest on and takes the first that applies.
 """
 
 import time
@@ -28,7 +28,7 @@ _GRAVEST_FIRST: tuple[Callable[[Snapshot], WaitingReason | None], ...] = (
 
 
 def explain(seen: Snapshot) -> WaitingReason | None:
-    """Why the gang does not run; None: it does, or did."""
+    """Why the gang does not run; None: it runs or has ended."""
     if seen.root is None or _has_ended(seen.root) or seen.num_up >= seen.num_nodes:
         return None
     for row in _GRAVEST_FIRST:
@@ -42,7 +42,7 @@ def _has_ended(root: Object) -> bool:
 
 
 def _on_its_way(seen: Snapshot) -> WaitingReason:
-    """Nothing is wrong: how far it is."""
+    """The progress of a gang that starts normally."""
     if ((seen.root or {}).get("spec") or {}).get("suspend"):
         return _suspended(seen)
     if gated := sum(bool((pod.get("spec") or {}).get("schedulingGates")) for pod in seen.pods):
@@ -73,39 +73,41 @@ def _starting(seen: Snapshot) -> WaitingReason:
     return WaitingReason(kind="joining", sentence=f"all pods run; ranks of {waits} have not joined yet; {look}")
 
 
-LOOK_SECONDS = 3.0
-"""How often the reason is asked for."""
+_LOOK_SECONDS = 3.0
+"""Pause between looks."""
 
 
-SAID_SECONDS = 10.0
-"""How often another one is told at most."""
+_SAID_SECONDS = 10.0
+"""Minimum time between two different reports."""
 
 
 class WaitReporter:
-    """One sentence at a time."""
+    """Reports the reason of a waiting gang when it changes, at a limited rate."""
 
     def __init__(self) -> None:
         self.sentence = ""
-        """As it was last told."""
+        """The sentence last reported."""
         self._now: WaitingReason | None = None
         self._looked = self._said = float("-inf")
         self._hopeless_at = float("inf")
 
     @property
     def is_due(self) -> bool:
-        return time.monotonic() - self._looked >= LOOK_SECONDS
+        """Whether it is time to look again."""
+        return time.monotonic() - self._looked >= _LOOK_SECONDS
 
     @property
     def is_hopeless(self) -> bool:
-        """What will not go away by itself has lasted for as long as it may."""
+        """Whether a reason that does not resolve by itself has lasted for its `final_after_seconds`."""
         return time.monotonic() >= self._hopeless_at
 
     @property
     def reason(self) -> str:
-        """As it was last seen."""
+        """The sentence last seen."""
         return "no reason is known" if self._now is None else self._now.sentence
 
     def take(self, waiting: WaitingReason | None) -> None:
+        """Store the latest reason; None: it does not wait."""
         self._looked = time.monotonic()
         if waiting is None or waiting.final_after_seconds is None:
             self._hopeless_at = float("inf")
@@ -114,14 +116,14 @@ class WaitReporter:
         self._now = waiting
 
     def news(self) -> WaitingReason | None:
-        """What is to be told now; a last word is told at once."""
+        """The reason to report now, if it changed; a hopeless one is reported at once."""
         if self._now is None or self._now.sentence == self.sentence:
             return None
-        if time.monotonic() - self._said < SAID_SECONDS and not self.is_hopeless:
+        if time.monotonic() - self._said < _SAID_SECONDS and not self.is_hopeless:
             return None
         self.sentence, self._said = self._now.sentence, time.monotonic()
         return self._now
 
     def clear(self) -> None:
-        """It does not wait any more."""
+        """Forget the reason: the gang does not wait any more."""
         self.sentence, self._now, self._hopeless_at = "", None, float("inf")

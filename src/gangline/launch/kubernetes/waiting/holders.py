@@ -10,11 +10,11 @@ from gangline.launch.kubernetes.placement.resources import add, as_text, pod_nee
 from gangline.launch.kubernetes.state.pods import is_over
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, read_time
 
-SHOWN = 3
+_SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Holders:
+class _Holders:
     sentence: str
     """The largest three."""
     first: str
@@ -23,7 +23,7 @@ class Holders:
     """Its hard end, where it has one."""
 
 
-def holders(seen: Snapshot, resource: str) -> Holders | None:
+def holders(seen: Snapshot, resource: str) -> _Holders | None:
     """Holders of `resource` among the pods that the reader may see; None: nobody holds any."""
     amounts: dict[str, dict[str, int]] = {}
     ends: dict[str, str] = {}
@@ -40,9 +40,9 @@ def holders(seen: Snapshot, resource: str) -> Holders | None:
     held = [(amount, owner) for amount, owner in held if amount > 0]
     if not held:
         return None
-    told = [f"{owner} holds {as_text(resource, amount)}{_until(ends[owner])}" for amount, owner in held[:SHOWN]]
-    rest = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
-    return Holders(sentence=", ".join(told) + rest, first=held[0][1], until=ends[held[0][1]])
+    told = [f"{owner} holds {as_text(resource, amount)}{_until(ends[owner])}" for amount, owner in held[:_SHOWN]]
+    rest = f" and {len(held) - _SHOWN} more" if len(held) > _SHOWN else ""
+    return _Holders(sentence=", ".join(told) + rest, first=held[0][1], until=ends[held[0][1]])
 
 
 def _end(pod: Object, now: datetime) -> str:

@@ -107,7 +107,7 @@ def _needs(pod: Object, lacking: list[str]) -> str:
     return f" of {' and '.join(told)}" if told else ""
 
 
-REPLACED_AFTER = timedelta(seconds=60)
+_REPLACED_AFTER = timedelta(seconds=60)
 """Toleration of pods for a server that is not ready."""
 
 
@@ -137,7 +137,7 @@ def _not_ready(name: str, condition: dict[str, object]) -> WaitingReason:
     sentence = f"server {name} is {says}"
     until = ""
     if since is not None:
-        replaced = since + REPLACED_AFTER
+        replaced = since + _REPLACED_AFTER
         until = replaced.isoformat(timespec="seconds")
         sentence += f" since {since:%H:%M:%S} UTC, its pod is replaced from {replaced:%H:%M:%S} on"
     return WaitingReason(kind="server", sentence=sentence, until=until, raw=str(condition.get("message", "")))

@@ -1,4 +1,4 @@
-"""What was seen of a gang at one moment, and what may be said about it."""
+"""Snapshot of everything that may explain why a gang waits, and the reason found in it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,27 +9,29 @@ from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.objects.labels import CONTAINER
 from gangline.launch.kubernetes.state.pods import is_ready, phase
 
-EVENTS_LAST = timedelta(minutes=15)
-"""After so long an event is history: controllers that still fail have said so again."""
+_EVENTS_LAST = timedelta(minutes=15)
+"""Older events are ignored: a controller that still fails repeats them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WaitingReason:
+    """Why a gang waits."""
+
     kind: str
     sentence: str
     holder: str = ""
-    """Who has what it waits for, as far as the reader may see that."""
+    """Who holds the resources it waits for, as far as this account may see."""
     until: str = ""
-    """When that is over at the latest, RFC 3339."""
+    """When the holder ends at the latest, RFC 3339."""
     raw: str = ""
-    """The cluster's own words."""
+    """The original message of the cluster."""
     final_after_seconds: float | None = None
-    """It will not go away by itself: after so long the gang ends with exit 10. None: it may."""
+    """Seconds after which the gang ends with exit code 10; None: the reason may resolve by itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshot:
-    """Everything but the root may be unknown: an account that may not read it sees empty."""
+    """State of the cluster around one gang; fields that this account may not read are empty."""
 
     now: datetime
     num_nodes: int
@@ -49,18 +51,18 @@ class Snapshot:
     """Kueue's pending workloads of the same queue, in order."""
 
     def recent_events(self, *reasons: str, about: str = "") -> list[Object]:
-        """Events of these reasons that are no history, the latest last."""
+        """Recent events with these reasons, the latest last."""
         found = [
             event
             for event in self.events
             if event.get("reason") in reasons
             and about in ("", event.get("involvedObject", {}).get("name"))
-            and self.now - event_time(event, self.now) <= EVENTS_LAST
+            and self.now - event_time(event, self.now) <= _EVENTS_LAST
         ]
         return sorted(found, key=lambda event: event_time(event, self.now))
 
     def waiting_containers(self) -> Iterator[tuple[Object, Object]]:
-        """(pod, its container's waiting state) of the pods whose container does not run, or one that runs before it."""
+        """(pod, waiting state) of each keeper or init container that waits."""
         for pod in self.pods:
             status = pod.get("status") or {}
             mine = [each for each in status.get("containerStatuses") or () if each.get("name") == CONTAINER]
@@ -71,17 +73,19 @@ class Snapshot:
 
     @property
     def num_up(self) -> int:
+        """Number of pods that are ready or have succeeded."""
         return sum(is_ready(pod) or phase(pod) == "Succeeded" for pod in self.pods)
 
 
 def event_time(event: Object, default: datetime) -> datetime:
+    """Time of the last occurrence of an Event; `default` if it has none."""
     series = event.get("series") or {}
     stamp = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
     return read_time(stamp) or default
 
 
 def read_time(stamp: Any) -> datetime | None:
-    """An RFC 3339 time; None where it is none."""
+    """An RFC 3339 time; None if `stamp` is not one."""
     try:
         found = datetime.fromisoformat(stamp)
     except (TypeError, ValueError):
@@ -90,10 +94,11 @@ def read_time(stamp: Any) -> datetime | None:
 
 
 def one_line(text: Any, most: int = 300) -> str:
-    """`text` as part of a sentence."""
+    """`text` in one line, without a final dot, shortened to `most` characters."""
     words = " ".join(str(text or "").split()).rstrip(".")
     return words if len(words) <= most else words[: most - 1] + "…"
 
 
 def counted(number: int, one: str, many: str) -> str:
+    """`number` with the word in singular or plural: `1 pod`, `3 pods`."""
     return f"{number} {one if number == 1 else many}"
