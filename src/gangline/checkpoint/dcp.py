@@ -98,16 +98,19 @@ class StagedSavePlanner(DefaultSavePlanner):
         """On the coordinator, after planning; empty if no rank passed any."""
 
     def create_local_plan(self) -> SavePlan:
+        """Plan to write this rank's chunks; carries the rank's numbers to the coordinator."""
         items = [_write_item(name, staged) for name, staged in self.state_dict.items()]
         self.plan = SavePlan([item for item in items if item is not None], planner_data=self._rank_numbers)
         return self.plan
 
     def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
+        """On the coordinator: collect the numbers of all ranks, and write each tensor once."""
         numbers = [plan.planner_data for plan in all_plans]
         self.numbers_by_rank = tuple(each or {} for each in numbers) if any(numbers) else ()
         return super().create_global_plan(list(_numbers_once(all_plans)))
 
     def resolve_data(self, write_item: WriteItem) -> Tensor:
+        """The host copy of a chunk."""
         staged: StagedTensor = self.state_dict[write_item.index.fqn]
         return staged.local
 
@@ -120,6 +123,7 @@ class StrictLoadPlanner(DefaultLoadPlanner):
         self._file = file
 
     def create_local_plan(self) -> LoadPlan:
+        """Check every tensor against the checkpoint, then plan the reads of this rank."""
         assert self.metadata is not None
         saved = self.metadata.state_dict_metadata
         for name, tensor in self.state_dict.items():
@@ -127,6 +131,7 @@ class StrictLoadPlanner(DefaultLoadPlanner):
         return super().create_local_plan()
 
     def load_bytes(self, read_item: ReadItem, value: object) -> None:  # noqa: ARG002 - the interface's
+        """Refuse the item: checkpoints hold tensors only."""
         raise RefusedCheckpoint(self._file, f"{read_item.dest_index.fqn} is stored as bytes; checkpoints hold tensors")
 
 

@@ -78,6 +78,7 @@ class Staging:
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of all buffers."""
         return sum(buffer.nbytes for buffer in self._buffers.values())
 
     @torch.no_grad()

@@ -38,18 +38,22 @@ class CheckpointReader(StorageReader):
         """Nothing to do: a reader serves one load."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:  # noqa: ARG002 - the interface's
+        """Names, dtypes and shapes by the index."""
         return Metadata({name: _metadata(tensor) for name, tensor in self._index.tensors.items()})
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Nothing to do: the folder is open."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """The plan as it is."""
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """The plans as they are."""
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Read and verify the chunks of `plan` into the planner's tensors; done when it returns."""
         by_file: dict[str, list[_Read]] = defaultdict(list)
         for item in plan.items:
             read = self._locate(item, planner.resolve_tensor(item).detach())

@@ -16,10 +16,14 @@ class CheckpointSource(Protocol):
     """One checkpoint that is not verified yet; every call is collective."""
 
     @property
-    def folder(self) -> str: ...
+    def folder(self) -> str:
+        """Prefix of the checkpoint, in the store or in the folder of copies."""
+        ...
 
     @property
-    def step(self) -> int: ...
+    def step(self) -> int:
+        """Step after which it was saved."""
+        ...
 
     @property
     def store(self) -> ObjectStore:

@@ -74,16 +74,20 @@ class CheckpointWriter(StorageWriter):
         """Nothing to do: a writer serves one save."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - the interface's
+        """On the coordinator: claim the folder for this generation."""
         if is_coordinator:
             self._to.claim()
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """The plan as it is."""
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """The plans as they are."""
         return plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """Write this rank's chunks to files of a limited size; done when it returns."""
         results = []
         for part, items in enumerate(_parts(plan.items, planner)):
             results += self._write_part(part, items, planner)
@@ -92,6 +96,7 @@ class CheckpointWriter(StorageWriter):
         return future
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """On the coordinator: write index and state, then the manifest, which makes the checkpoint valid."""
         written = [result for of_rank in results for result in of_rank]
         files = {result.storage_data.file: result.storage_data.entry for result in written}
         manifest = Manifest(

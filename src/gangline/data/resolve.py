@@ -38,12 +38,15 @@ class ReadableFile:
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
+    """A file of text and its bytes."""
+
     path: str
     """As the task sees it: `repo/src/a.py`, `package/gangline/units.py`, `store/data/a.txt`."""
     data: bytes
 
     @property
     def sha256(self) -> str:
+        """Hex digest of the bytes."""
         return sha256(self.data).hexdigest()
 
     @property

@@ -22,6 +22,8 @@ _BLOB = re.compile(r"blobs/sha256/[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shard:
+    """A data file in a store, by the digest of its content."""
+
     key: str
     """`blobs/sha256/<digest>`: the key says what the content must be."""
     size_bytes: int

@@ -71,6 +71,7 @@ class DeviceBench:
         """Bytes of what was last measured on."""
 
     def rates(self, backend: str) -> Rates:
+        """Measure everything that the request names; on several ranks collective. `backend` is recorded."""
         request = self._request
         return Rates(
             device=request.device,

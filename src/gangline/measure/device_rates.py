@@ -28,6 +28,7 @@ SECONDS = 60.0
 
 
 def main() -> int:
+    """Measure what the JSON on stdin requests and write rates as JSON to stdout; returns the exit code."""
     request = BenchRequest(**json.load(sys.stdin))
     try:
         rates = measure(request)

@@ -72,6 +72,7 @@ def _refusal(check: Callable[[], object]) -> str:
 
 
 def main(arguments: list[str]) -> int:
+    """Inspect a task or a schedule of the current folder and write JSON to stdout; returns the exit code."""
     parser = argparse.ArgumentParser(prog="gangline.measure.inspect")
     parser.add_argument("--task", help="module:Class in the current folder")
     parser.add_argument("--schedule", help="module:function in the current folder")

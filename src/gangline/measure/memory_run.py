@@ -54,6 +54,7 @@ _MOST_LETTERS = 300
 
 
 def main(arguments: list[str]) -> int:
+    """Print the peak memory of each plan as a line of JSON; returns the exit code."""
     parser = argparse.ArgumentParser(prog="gangline.measure.memory_run")
     parser.add_argument("plans", type=Path, nargs="+", metavar="PLAN.json")
     options = parser.parse_args(arguments)

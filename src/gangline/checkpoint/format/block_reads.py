@@ -27,6 +27,7 @@ class ReadTarget:
 
     @property
     def end(self) -> int:
+        """Position in the file after its last byte."""
         return self.start + len(self.target)
 
 

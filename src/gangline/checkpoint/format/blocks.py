@@ -156,6 +156,7 @@ class VerifiedFile:
         return f"{self.folder}/{self.name}"
 
     def missing(self) -> RefusedCheckpoint:
+        """Error for a file that the manifest lists and the store does not have."""
         return RefusedCheckpoint(self.name, "the manifest lists it, the store has no such file")
 
     def check_block(self, number: int, pieces: Iterable[Bytes], *, read_bytes: int, file_bytes: int) -> None:

@@ -66,12 +66,15 @@ class CheckpointFolder:
         return CheckpointFolder(store, prefix, manifest)
 
     def index(self) -> Index:
+        """Read and verify the index of tensors."""
         return self._read_json(Index, self.manifest.index_name)
 
     def state(self) -> CheckpointState:
+        """Read and verify the numbers of the training and of its ranks."""
         return self._read_json(CheckpointState, self.manifest.state_name)
 
     def file(self, name: str) -> VerifiedFile:
+        """Reader of a file that the manifest lists; `RefusedCheckpoint` for any other name."""
         if name not in self.manifest.files:
             raise RefusedCheckpoint(self.manifest.index_name, f"it points to {name}, which the manifest does not list")
         return VerifiedFile(self.store, self.prefix, name, self.manifest.files[name], self._cache)

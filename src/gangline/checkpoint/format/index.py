@@ -53,6 +53,7 @@ class StoredTensor:
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of the whole tensor."""
         return prod(self.shape) * ITEM_BYTES[self.dtype]
 
 

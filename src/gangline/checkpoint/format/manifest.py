@@ -77,14 +77,17 @@ class Manifest:
 
     @property
     def index_name(self) -> str:
+        """File name of the index of this generation."""
         return f"g{self.generation:04d}-index.json"
 
     @property
     def state_name(self) -> str:
+        """File name of the state of this generation."""
         return f"g{self.generation:04d}-state.json"
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of all files that the manifest lists."""
         return sum(entry.size_bytes for entry in self.files.values())
 
 
@@ -114,6 +117,7 @@ class ListedCheckpoint:
 
     @property
     def manifest_key(self) -> str:
+        """Store key of the manifest."""
         return f"{self.prefix}/{MANIFEST}"
 
 

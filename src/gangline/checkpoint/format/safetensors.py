@@ -34,6 +34,7 @@ class TensorEntry:
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of the tensor in the file."""
         return self.end - self.start
 
 

@@ -25,6 +25,7 @@ class PhaseClock:
 
     @property
     def phase(self) -> str:
+        """Name of the current phase."""
         return self._phase
 
     def switch(self, phase: str) -> None:

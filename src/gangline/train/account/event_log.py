@@ -43,6 +43,7 @@ class LineFile:
             self.flush()
 
     def flush(self) -> None:
+        """Write all buffered lines in one call."""
         if self._lines:
             self._file.write(("\n".join(self._lines) + "\n").encode())
         self._lines.clear()
@@ -54,6 +55,7 @@ class LineFile:
 
 
 def to_json(entry: dict[str, Any]) -> str:
+    """One line of JSON; numbers that are not finite become null."""
     try:
         return _ENCODER.encode(entry)
     except ValueError:
@@ -76,6 +78,8 @@ Listener = Callable[[dict[str, Any]], None]
 
 
 class EventLog:
+    """Events of a rank: to its file, and to listeners."""
+
     def __init__(self, path: Path | None, *, rank: int, generation: int) -> None:
         """Without `path` events reach listeners only: a program outside a gang has no file."""
         self._file = LineFile(path) if path is not None else None
@@ -83,6 +87,7 @@ class EventLog:
         self.listeners: list[Listener] = []
 
     def emit(self, event: str, *, step: int | None = None, **fields: Any) -> None:
+        """Write an event at once, with rank, generation and both clocks; secrets in `reason` are concealed."""
         if isinstance(reason := fields.get("reason"), str):  # it may quote secrets that the program was given
             fields["reason"] = conceal(reason, secret_values(os.environ))
         entry = {"event": event, **self._head, "step": step, "mono": time.monotonic(), "time": time.time(), **fields}

@@ -36,11 +36,13 @@ class TrainingProgress:
     scaler: dict[str, Any] = field(default_factory=dict)
 
     def numbers(self) -> dict[str, Any]:
+        """Its fields as JSON values, for a checkpoint."""
         plain = {name: getattr(self, name) for name in TrainingProgress.__dataclass_fields__}
         return plain | {"skipped": [list(span) for span in self.skipped], "shares": list(self.shares)}
 
     @staticmethod
     def of(numbers: dict[str, Any]) -> "TrainingProgress":
+        """Inverse of `numbers`; checkpoints of older versions have no shares."""
         skipped = [(start, stop) for start, stop in numbers["skipped"]]
         return TrainingProgress(**numbers | {"skipped": skipped, "shares": tuple(numbers.get("shares", ()))})
 

@@ -85,6 +85,7 @@ class TrainingEngine:
 
     @property
     def has_more(self) -> bool:
+        """Whether steps are left and no rank was asked to stop; local, equal on all ranks."""
         return self.progress.step < self.job.steps and not self.stopped
 
     @property

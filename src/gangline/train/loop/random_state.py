@@ -44,6 +44,7 @@ def generator_state() -> dict[str, Any]:
 
 
 def restore_generators(state: dict[str, Any]) -> None:
+    """Inverse of `generator_state`; without a state of CUDA its generator stays."""
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     torch.set_rng_state(_decode(state["torch"]))

@@ -90,6 +90,7 @@ def share(count: int, parts: int, part: int) -> tuple[int, int]:
 
 
 def even_shares(global_batch: int, replicas: int) -> Shares:
+    """Samples of a step for each replica; sizes differ by at most one."""
     spans = (share(global_batch, replicas, each) for each in range(replicas))
     return tuple(stop - start for start, stop in spans)
 

@@ -46,10 +46,12 @@ class WindowTimes:
 
     @property
     def per_sample(self) -> float:
+        """Seconds of work per sample, in the phases that grow with samples."""
         return sum(self.work[phase] for phase in BY_SAMPLE) / (self.samples or 1.0)
 
     @property
     def wait_share(self) -> float:
+        """Share of the time in which the rank waited, 0 to 1."""
         whole = self.wait + sum(self.work.values())
         return self.wait / whole if whole else 0.0
 
@@ -58,6 +60,7 @@ class WindowTimes:
         return sum(self.at(phase, usual) for phase in self.work)
 
     def at(self, phase: str, usual: float) -> float:
+        """Seconds in `phase`, scaled to `usual` samples if they grow with samples."""
         seconds = self.work[phase]
         return seconds * usual / self.samples if phase in BY_SAMPLE and self.samples else seconds
 

@@ -20,6 +20,8 @@ from gangline.train.task import Batch, Loss, Task, forward_names, hints_of
 
 
 class StepRunner(Protocol):
+    """Runs the forward and backward passes of a step."""
+
     def step(self, batches: Iterator[Batch], count: int) -> None:
         """Run forward and backward passes of `count` micro-batches and send the sums of the step.
 

@@ -61,6 +61,8 @@ class AttentionOutput:
 
 @dataclass(frozen=True, slots=True)
 class AttentionOptions:
+    """Mask and scale of attention."""
+
     causal: bool
     """Query i sees keys 0 to i of its block."""
     scale: float

@@ -182,6 +182,7 @@ class Average:
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Parameters with gradients, by name."""
     return {name: each for name, each in model.named_parameters() if each.requires_grad}
 
 

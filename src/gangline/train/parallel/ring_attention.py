@@ -39,9 +39,11 @@ class BlockVisibility:
 
     @property
     def columns(self) -> tuple[slice, slice, slice]:
+        """Index of tensors with a row for each key."""
         return (_ALL, _ALL, self.keys)
 
     def of(self, query: Tensor, key: Tensor, value: Tensor) -> AttentionInputs:
+        """The visible part of each tensor, (samples, heads, positions, width)."""
         return AttentionInputs(query[self.rows], key[self.columns], value[self.columns])
 
 

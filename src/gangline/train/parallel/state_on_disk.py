@@ -105,6 +105,7 @@ class StateWindow:
         self._in_file = {id(holder[key]) for holder, key, _ in found}
 
     def read_ahead(self) -> None:
+        """Ask the kernel to read the file in the background."""
         if self._map is not None:
             self._map.madvise(mmap.MADV_WILLNEED)
 

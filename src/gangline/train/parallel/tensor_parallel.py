@@ -29,6 +29,8 @@ from gangline.train.task import ParallelHints
 
 
 class EmbedParallel(ParallelStyle):
+    """Splits an embedding by rows, the vocabulary; each rank looks up its own rows, and the sum is everyone's."""
+
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         table = cast(nn.Embedding, module)
         if table.max_norm is not None or table.scale_grad_by_freq or table.sparse or table.padding_idx is not None:

@@ -127,6 +127,7 @@ class RequestWatcher:
         return True
 
     def stop(self) -> None:
+        """End the thread at its next poll, without waiting."""
         self._stopped.set()
 
     def _poll(self) -> None:

@@ -23,6 +23,7 @@ def union(spans: Iterable[Span]) -> list[Span]:
 
 
 def length(spans: Iterable[Span]) -> float:
+    """Sum of the lengths of the spans."""
     return sum(end - start for start, end in spans)
 
 
@@ -65,9 +66,11 @@ class TraceCall:
 
     @property
     def own(self) -> float:
+        """Time in the call itself, without calls inside it."""
         return length(self.spans)
 
     def own_until(self, moment: float) -> None:
+        """Count the time since the last call inside, up to `moment`."""
         moment = min(moment, self.end)
         if moment > self.since:
             self.spans.append((self.since, moment))
@@ -90,6 +93,7 @@ def category_of(name: str, *, in_optimizer: bool = False) -> str:
 
 
 def is_step(name: str) -> bool:
+    """Whether `name` is the annotation of a training step."""
     return name.startswith(STEP) and name.removeprefix(STEP).isdigit()
 
 

@@ -40,6 +40,7 @@ class ProfilerWindow:
             self._phases.append((time.monotonic() - self._origin, name))
 
     def begin_step(self, step: int) -> None:
+        """End the range of the last step and begin that of `step`; local."""
         self._step.close()
         if self._origin is None:
             self._origin = time.monotonic()
@@ -73,4 +74,5 @@ class ProfilerWindow:
 
 
 def summary_path(folder: Path, rank: int) -> Path:
+    """File of a rank's summary below the folder of profiles."""
     return folder / f"rank-{rank}.json"

@@ -22,6 +22,7 @@ SAMPLES = 2
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Check the weights of a published model, run a batch if code is given, print JSON; returns the exit code."""
     parser = argparse.ArgumentParser(prog="gangline.train.roles.smoke_test")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--code", type=Path)

@@ -27,6 +27,8 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
+    """Gradients that are averaged together, in one tensor."""
+
     flat: Tensor
     pieces: Sequence[Piece]
     """They cover `flat`, in order."""

@@ -27,10 +27,13 @@ def quantise(groups: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def dequantise(codes: Tensor, scales: Tensor) -> Tensor:
+    """Inverse of `quantise`, in float32."""
     return codes.float() * scales
 
 
 class Int8:
+    """Compressor that sends gradients and their mean as int8, with error feedback on both."""
+
     def __init__(self, wire: GradientCollectives) -> None:
         self._wire = wire
         self._residuals = ErrorFeedback()

@@ -18,6 +18,8 @@ _FACTOR = "factor/"
 
 
 class PowerSGD:
+    """Compressor that sends matrices as two factors of low rank, with error feedback; the rest goes uncompressed."""
+
     def __init__(self, wire: GradientCollectives, *, rank: int, seed: int) -> None:
         """`rank`: columns of the factors. `seed`: of the first ones, equal on all ranks."""
         self._wire, self._rank, self._seed = wire, rank, seed

@@ -14,6 +14,8 @@ from gangline.train.parallel.compress.collectives import GradientCollectives
 
 
 class TopK:
+    """Compressor that sends the entries with the largest magnitude, with error feedback."""
+
     def __init__(self, wire: GradientCollectives, *, ratio: float) -> None:
         """`ratio`: share of each gradient's entries that is sent, at least one."""
         self._wire, self._ratio = wire, ratio

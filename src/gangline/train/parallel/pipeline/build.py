@@ -112,6 +112,7 @@ class StageBuilder:
 
     @property
     def num_stages(self) -> int:
+        """Stages of the whole pipeline; a rank holds one or more."""
         return len(self._ranges)
 
     def composition(self) -> Composition:

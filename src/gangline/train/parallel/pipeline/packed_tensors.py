@@ -66,6 +66,7 @@ class TensorChannel:
             dist.send(each, group=self._group, group_dst=to)
 
     def receive(self, sender: int) -> Any:
+        """Receive what rank `sender` of the group sent; blocks."""
         length = torch.zeros(1, dtype=torch.int64)
         dist.recv(length, group=self._group, group_src=sender)
         header = torch.empty(int(length), dtype=torch.uint8)

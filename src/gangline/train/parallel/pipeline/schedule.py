@@ -53,6 +53,7 @@ class Stopwatch:
 
     @contextmanager
     def timing(self, direction: str) -> Iterator[None]:
+        """Add the time inside to `forward` or `backward`."""
         start = time.monotonic()
         try:
             yield
@@ -67,18 +68,22 @@ class TimedStage(PipelineStage):
     stopwatch: Stopwatch
 
     def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        """As in torch, timed as forward."""
         with self.stopwatch.timing("forward"):
             return super().forward_one_chunk(*args, **kwargs)
 
     def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        """As in torch, timed as backward."""
         with self.stopwatch.timing("backward"):
             return super().backward_one_chunk(*args, **kwargs)
 
     def backward_weight_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        """As in torch, timed as backward."""
         with self.stopwatch.timing("backward"):
             return super().backward_weight_one_chunk(*args, **kwargs)
 
     def perform_reduce_grad(self, *args: Any, **kwargs: Any) -> Any:
+        """As in torch, timed as backward."""
         with self.stopwatch.timing("backward"):
             return super().perform_reduce_grad(*args, **kwargs)
 

@@ -25,6 +25,7 @@ class ValueNumbering:
         self._known: dict[Any, int] = {}
 
     def of(self, *derivation: Any) -> int:
+        """Number of a derivation, new if it is the first of its kind."""
         return self._known.setdefault(derivation, len(self._known))
 
 
