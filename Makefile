@@ -49,8 +49,8 @@ mutations: setup-dev ## protections removed from copies one by one: tests must n
 slow: setup-dev  ## full size of fault rows
 	@$(PYTEST) -q -m slow
 
-proofs: setup-dev ## every parity test of the training runtime, then the table of strategies drawn of them
-	@$(PYTEST) -q -n 2 -m "proves and not gpu and not tools" --proofs=docs/reference/proofs.json
+proofs: setup-dev ## every parity test of the training runtime, then the table of strategies drawn of them; ONLY=FILES of these files
+	@$(PYTEST) -q -n 2 -m "proves and not gpu and not tools" --proofs=docs/reference/proofs.json $(ONLY)
 	@$(BIN)/python -m tests.proofs
 
 gpu: setup-dev   ## what needs a CUDA device

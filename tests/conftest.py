@@ -36,7 +36,8 @@ def pytest_configure(config):
         os.environ["GANGLINE_CACHE"] = folder.name
         config.add_cleanup(folder.cleanup)
     if config.getoption("--proofs") and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(proofs.Proofs(config.getoption("--proofs")))
+        partial = config.args_source is pytest.Config.ArgsSource.ARGS
+        config.pluginmanager.register(proofs.Proofs(config.getoption("--proofs"), partial=partial))
 
 
 def pytest_collection_modifyitems(config, items):

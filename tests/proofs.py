@@ -1,6 +1,6 @@
 """What the training runtime proved of itself: tests marked `proves` run, and the table of strategies is drawn of them.
 
-    make proofs               run every such test, full size too, and draw the page
+    make proofs               run every such test, full size too, and draw the page; ONLY=FILES of these files
     python -m tests.proofs    draw it again from docs/reference/proofs.json
 
     @pytest.mark.proves("fsdp", oracle="one process", gate="1e-5")
@@ -32,8 +32,9 @@ def tell_claims(items: Iterable[pytest.Item]) -> None:
 class Proofs:
     """Plugin of the process that leads a session: remembers how the marked tests ended, and writes it down."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    def __init__(self, file: Path, *, partial: bool = False) -> None:
+        """`partial`: not all files were selected; what the file has of others stays."""
+        self._file, self._partial = file, partial
         self._found: list[dict[str, Any]] = []
 
     @pytest.hookimpl
@@ -48,8 +49,15 @@ class Proofs:
 
     @pytest.hookimpl
     def pytest_sessionfinish(self) -> None:
+        others = json.loads(self._file.read_text()) if self._partial else []
+        ran = {_file_of(each) for each in self._found}
+        self._found += [each for each in others if _file_of(each) not in ran]
         found = sorted(self._found, key=lambda each: (each["what"], each["oracle"], each["test"]))
         self._file.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+
+
+def _file_of(proof: dict[str, Any]) -> str:
+    return proof["test"].split("::")[0]
 
 
 def _claim(what: str, *, oracle: str, gate: str = "") -> dict[str, Any]:
@@ -75,7 +83,7 @@ def _row(key: tuple[str, str, str], tests: list[dict[str, Any]]) -> str:
     what, oracle, gate = key
     seen = [each[REACHED] for each in tests if each[REACHED] is not None]
     worst = f"{max(seen):.1g}" if seen else ""
-    files = sorted({each["test"].split("::")[0] for each in tests})
+    files = sorted({_file_of(each) for each in tests})
     where = ", ".join(f"`{file}`" for file in files)
     return f"| {what} | {oracle} | {gate or 'equal'} | {worst} | {len(tests)} | {where} |"
 

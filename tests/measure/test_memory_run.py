@@ -8,7 +8,7 @@ from dataclasses import replace
 from statistics import fmean
 
 import pytest
-from tests.train.gang import ROOT
+from tests.train.gang import MESHES, ROOT
 from tests.train.weighing import plan_of
 
 from gangline.spec.mesh import Mesh
@@ -25,10 +25,8 @@ PLANS = {
     "stages": plan_of("pp", TWO, accumulation=4),
 }
 MORE = {
-    "none": plan_of("none", Mesh()),
-    "zero2": plan_of("zero2", Mesh(dp_shard=2), memory=Memory()),
+    **{name: plan_of(name, mesh, memory=Memory()) for name, mesh in MESHES.items() if name not in PLANS},
     "fsdp on 4": plan_of("fsdp", Mesh(dp_shard=4), memory=Memory()),
-    "hsdp": plan_of("hsdp", Mesh(dp_replicate=2, dp_shard=2)),
     "fsdp x tp": plan_of("tp", Mesh(dp_shard=2, tp=2)),
     "copies of tp": plan_of("tp", Mesh(dp_replicate=2, tp=2)),
     "cp": plan_of("cp", Mesh(cp=2)),

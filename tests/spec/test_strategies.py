@@ -1,6 +1,7 @@
 """The table of strategies is complete, agrees with the degrees, and is the only list of their names."""
 
 import ast
+import re
 from dataclasses import fields
 from itertools import product
 from pathlib import Path
@@ -28,6 +29,7 @@ from gangline.spec.strategies import (
 
 SOURCES = Path(gangline.__file__).parent
 TABLE = SOURCES / "spec" / "strategies.py"
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "strategies.md"
 PROFILE = ModelProfile(parameters=10**9, blocks=8, tensor_cuts=8, experts=8)
 AMBIGUOUS = {"none", "tp", "cp", "ep", "pp"}
 """Names that are axes or values of options, too."""
@@ -108,6 +110,11 @@ def test_label_has_the_degrees_that_tell_plans_apart(strategy, mesh, label):
 def test_one_rank_is_refused_for_more():
     with pytest.raises(ConfigError, match=r"train\.strategy none is for one rank, the plan has 2"):
         effective_strategy("none", Mesh(dp_replicate=2))
+
+
+def test_the_guide_has_a_row_for_every_strategy():
+    rows = [line.split("|")[1] for line in GUIDE.read_text("utf-8").splitlines() if line.startswith("| `")]
+    assert {*names(aliases=True)} <= {name for row in rows for name in re.findall(r"`(\w+)`", row)}
 
 
 def test_no_other_module_lists_or_compares_names_of_strategies():

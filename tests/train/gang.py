@@ -17,11 +17,13 @@ from types import ModuleType
 from tests.leash import end_with_tests
 
 from gangline.keeper.ranks.rank_processes import RankStart, WarmParent
+from gangline.planner.shapes.shape import shape_of
 from gangline.spec.codec import from_json
 from gangline.spec.gang.status import GangResult
 from gangline.spec.measurements import LEDGER_CAUSES
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, DataFile, DataSource, Plan, ProgramSpec
+from gangline.spec.strategies import STRATEGIES, names
 from gangline.storage.open import open_store
 from gangline.train.rank.child import redirect
 from gangline.train.rank.warm_parent import PRELOADED
@@ -202,10 +204,14 @@ def tiny_plan(strategy: str = "ddp", **changes) -> Plan:
     return make_plan(strategy, **given | changes)
 
 
-MESHES = {
-    "none": Mesh(), "ddp": Mesh(dp_replicate=2), "fsdp": Mesh(dp_shard=2), "zero2": Mesh(dp_shard=2),
-    "hsdp": Mesh(dp_replicate=2, dp_shard=2),
-}  # fmt: skip
+def smallest_mesh(strategy: str) -> Mesh:
+    """Degrees on two ranks, or on two nodes of two."""
+    nodes = 2 if STRATEGIES[strategy].layout == "replicas_of_shards" else 1
+    return shape_of(strategy, 2 * nodes, nodes).mesh
+
+
+MESHES = {name: smallest_mesh(name) for name in names(lambda each: not each.cuts_model and not each.averages_rarely)}
+"""Of each strategy that trains the weights of one process, whatever the model: the contract suites run all of them."""
 
 
 def make_plan(strategy: str = "ddp", **changes) -> Plan:

@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 import torch
 from tests.oracles.one_process import train
-from tests.train.gang import load_tiny, stored_model, tiny_plan
+from tests.train.gang import MESHES, load_tiny, stored_model, tiny_plan
 
 STEPS = 14
 MODEL = {"width": 8, "layers": 3}
@@ -27,8 +27,8 @@ def case(strategy, global_batch, micro_batch):
 @pytest.mark.parametrize(
     ("strategy", "global_batch", "micro_batch"),
     [
-        case("none", 8, 2), case("ddp", 8, 4), case("ddp", 8, 2), case("fsdp", 8, 4), case("fsdp", 8, 2),
-        case("zero2", 8, 2), case("hsdp", 8, 2), case("ddp", 7, 2), case("fsdp", 7, 4),
+        *(case(name, 8, 2) for name in MESHES),
+        case("ddp", 8, 4), case("fsdp", 8, 4), case("ddp", 7, 2), case("fsdp", 7, 4),
     ],
 )  # fmt: skip
 def test_strategy_trains_the_weights_of_one_process(make_gang, reached, strategy, global_batch, micro_batch):

@@ -1,7 +1,7 @@
 """A training that was broken off against one that was not: same bits."""
 
 import pytest
-from tests.train.gang import KEY, tiny_plan
+from tests.train.gang import KEY, MESHES, tiny_plan
 
 from gangline.checkpoint.format.folder import CheckpointFolder
 from gangline.checkpoint.format.stored_tensors import stored_digests
@@ -18,14 +18,18 @@ def finished(gang, plan, codes):
     return stored_digests(gang.store, result.checkpoint, KEY), {line["step"]: line["loss"] for line in gang.metrics()}
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", [
+    each if each in ("ddp", "fsdp") else pytest.param(each, marks=pytest.mark.slow)
+    for each, mesh in MESHES.items() if mesh.world_size > 1
+])  # fmt: skip
 def test_killed_gang_resumes_to_the_bits_of_an_unbroken_one(make_gang, strategy):
-    plan = tiny_plan(strategy, model=MODEL, steps=STEPS, checkpoint=EVERY)
+    size = MESHES[strategy].world_size
+    plan = tiny_plan(strategy, model=MODEL, steps=STEPS, micro_batch=8 // size, checkpoint=EVERY)
     whole = make_gang()
     unbroken = finished(whole, plan, whole.run(plan))
     gang = make_gang()
     codes = gang.run(plan, STRIKE="kill:1:5")
-    assert codes == [34, 137], gang.log()
+    assert codes == [137 if rank == 1 else 34 for rank in range(size)], gang.log()
     broken = finished(gang, plan, gang.run(plan))
     assert broken == unbroken
     assert [each["step"] for each in gang.events(event="resumed")] == [3]

@@ -184,12 +184,14 @@ def wrapping_of(strategy: str, mesh: Mesh) -> Wrapping:
     traits = traits_of(strategy)
     own = traits.wrapping if traits else None
     if mesh.dp_shard * mesh.cp > 1 or (own and own.shards):
-        return ZERO2 if own == ZERO2 or mesh.pp > 1 else FSDP
+        if mesh.pp > 1:
+            return ZERO2
+        return own if own and own.shards else FSDP
     if mesh.dp_replicate == 1 or (traits and traits.averages_rarely):
         return NO_WRAPPING
     if mesh.tp > 1 or mesh.pp > 1:  # DDP silently loses gradients of both
         return REPLICATE
-    return ZERO1 if own == ZERO1 else DDP
+    return own if own and own.is_ddp else DDP
 
 
 def effective_strategy(strategy: Strategy, mesh: Mesh) -> Strategy:

@@ -131,5 +131,5 @@ def test_a_rate_that_the_program_sets_is_refused_where_it_would_have_no_effect(g
     text = text.replace("    for batch in", "    rates = ExponentialLR(optimizer, 0.5)\n    for batch in")
     (gang.code / "train.py").write_text("from torch.optim.lr_scheduler import ExponentialLR\n" + text)
     assert gang.run_program(command_plan("none", micro_batch=8)) == [10]
-    assert "the program set the learning rates [0.25] where the last step had [0.5]" in gang.log()
+    assert "the program set the learning rates to [0.25], the last step had [0.5]" in gang.log()
     assert gang.events(event="step")[-1]["step"] == 1

@@ -5,15 +5,12 @@ from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 
 from tests.oracles.one_process import train
-from tests.train.gang import ROOT, make_plan
+from tests.train.gang import MESHES, ROOT, make_plan
 
-from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Memory, ProgramSpec
 
 MODEL = {"width": 8, "layers": 3}
 STEPS = 6
-MESHES = {"none": Mesh(), "ddp": Mesh(dp_replicate=2), "zero1": Mesh(dp_replicate=2), "zero2": Mesh(dp_shard=2),
-          "fsdp": Mesh(dp_shard=2), "hsdp": Mesh(dp_replicate=2, dp_shard=2)}  # fmt: skip
 
 
 def plan_of(strategy="none", task="Sequences", *, memory=None, **changes):

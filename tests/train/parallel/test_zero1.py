@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.train.gang import ROOT, Gang
-from tests.train.parallel.memory_plans import MESHES, plan_of
+from tests.train.gang import MESHES, ROOT, Gang
+from tests.train.parallel.memory_plans import plan_of
 from tests.train.trained import trained, weight_gap
 
 from gangline.errors import ConfigError

@@ -13,7 +13,7 @@ from gangline.planner.shapes.shape import Shape
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Memory
 from gangline.spec.profile import ModelProfile
-from gangline.spec.strategies import COPIES, ONE_RANK, ZERO1, ZERO2
+from gangline.spec.strategies import COPIES, ONE_RANK
 from gangline.units import format_bytes, format_count, format_step
 
 Loss = Literal["lost", "dearer", "late", "over_budget"]
@@ -184,9 +184,10 @@ def _more_traffic(mesh: Mesh, least: Mesh) -> str:
 
 
 def _of_copies(shape: Shape, winner: Shape) -> str:
-    if shape.traits.wrapping == ZERO1:
+    own = shape.traits.wrapping
+    if own and own.shares_optimizer:
         return "averages gradients and deals out new parameters besides"
-    if shape.traits.wrapping == ZERO2 and winner.traits is not COPIES:
+    if own and own.shards and not own.reshards and winner.traits is not COPIES:
         return "holds parameters whole from forward to backward"
     if shape.traits.layout == "shards":
         return "gathers parameters at each step" if winner.traits is COPIES else "gathers parameters across nodes"
@@ -238,7 +239,7 @@ def _of_shards(shape: Shape, whole: float) -> str:
     """Why the state, which fills `whole` devices, is shared so."""
     if shape.traits.layout == "replicas_of_shards":
         return f"needs {whole:.1f} times one device, a node holds it: shards stay inside, gradients cross"
-    if shape.traits.wrapping == ZERO1:
+    if shape.wrapping.shares_optimizer:
         return f"needs {whole:.1f} times one device, and without the others' moments it fits"
     parts = shape.mesh.dp_shard
     return f"needs {whole:.1f} times one device, over {parts} it takes {whole / parts:.1f}"

@@ -189,7 +189,7 @@ class Update:
         found = [group["lr"] for group in self._optimizer.param_groups]
         if self._last_rates and found != self._last_rates:
             raise ConfigError(
-                f"the program set the learning rates {found}, the last step had {self._last_rates}: each step takes "
+                f"the program set the learning rates to {found}, the last step had {self._last_rates}: each step takes "
                 'them from train.schedule; give a schedule of your own as kind = "module:function"'
             )
 
