@@ -48,7 +48,9 @@ def _documents() -> Iterator[str]:
 
 def _fields(schema: dict[str, Any], types: dict[str, Any], above: tuple[str, ...]) -> Iterator[str]:
     for name, field in schema.get("properties", {}).items():
-        yield f"{'.'.join([*above, name])} {_kind(field)}"
+        path = ".".join([*above, name])
+        yield f"{path} {_kind(field)}"
+        yield from (f"{path} {json.dumps(value)}" for value in _values(field))
         for inner in _references(field):
             if len(above) < 6:  # types that hold themselves
                 yield from _fields(types[inner], types, (*above, name))
@@ -57,9 +59,14 @@ def _fields(schema: dict[str, Any], types: dict[str, Any], above: tuple[str, ...
 def _kind(field: dict[str, Any]) -> str:
     if "anyOf" in field:
         return "|".join(sorted(_kind(each) for each in field["anyOf"]))
-    if "enum" in field:
-        return "|".join(sorted(json.dumps(each) for each in field["enum"]))
-    return str(field.get("type", "object"))
+    return "one of" if "enum" in field else str(field.get("type", "object"))
+
+
+def _values(field: dict[str, Any]) -> Iterator[Any]:
+    """A line each: one more breaks no file."""
+    yield from field.get("enum", ())
+    for each in field.get("anyOf", ()):
+        yield from _values(each)
 
 
 def _references(field: Any) -> Iterator[str]:
