@@ -114,7 +114,7 @@ def read_json(data: bytes | str) -> Any:
     text = data if isinstance(data, str) else data.decode()
     plain = json.loads(text, parse_constant=_finite, parse_float=_finite)
     if _HALF_CHARACTER.search(text) and not _is_text(plain):
-        raise ValueError("half a character (a lone surrogate) is in it")
+        raise ValueError("it contains a lone surrogate")
     return plain
 
 

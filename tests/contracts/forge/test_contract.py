@@ -34,7 +34,7 @@ def test_nothing_stands_at_what_is_no_ref(world, ref):
 
 
 def test_a_branch_of_a_repository_that_we_may_not_see_is_not_gone(world):
-    with pytest.raises(ConfigError, match=r"knows no owner/none, or hides it from our token; right forge\.ours\."):
+    with pytest.raises(ConfigError, match=r"knows no owner/none, or hides it from this token; right forge\.ours\."):
         world.forge.head("owner/none", "refs/heads/main")
 
 

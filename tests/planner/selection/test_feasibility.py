@@ -18,7 +18,7 @@ from gangline.spec.plan import Compression, Recovery
     ],
 )
 def test_option_that_would_be_ignored_is_refused_by_its_key(key, table):
-    with pytest.raises(ConfigError, match=f"^{key}: .* is not carried out by this runtime yet; .* work"):
+    with pytest.raises(ConfigError, match=f"^{key}: .* is not supported; .* work"):
         choose_plan(line(**table), SITE, cpu(2), SMALL)
 
 
