@@ -25,7 +25,7 @@ class CommentThread(Protocol):
     """Comments of one pull request that our own account wrote."""
 
     def ours(self) -> Sequence[ForgeComment]:
-        """Comments of our own user, oldest first."""
+        """Comments of our own user."""
 
     def make(self, text: str) -> ForgeComment:
         """A new comment that reads `text`."""

@@ -155,7 +155,7 @@ def test_changes_of_a_pull_request_are_its_paths(world):
 def test_a_token_that_may_not_is_refused_with_what_it_needs(world):
     sha = world.push("main")
     forge = world.with_token("0" * 40)
-    with pytest.raises(ConfigError, match=r"refuses our token .* give forge\.ours\.token the rights") as caught:
+    with pytest.raises(ConfigError, match=r"refuses the token .* give forge\.ours\.token the rights") as caught:
         forge.set_status(world.repository, sha, CommitStatus(context="gangline/x", state="success", description=""))
     assert "0" * 40 not in str(caught.value)
 

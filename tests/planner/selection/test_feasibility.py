@@ -65,7 +65,7 @@ def test_all_such_options_are_refused_together():
 
 def test_second_plan_that_cannot_be_run_is_refused_before_the_first_one_starts():
     asked = replace(line(), prove=ProveTable(plan="sideways"))
-    with pytest.raises(ConfigError, match=r'^prove\.plan: "sideways" is not run'):
+    with pytest.raises(ConfigError, match=r'^prove\.plan: "sideways" is not supported'):
         choose_plan(asked, SITE, cpu(2), SMALL)
 
 
