@@ -38,63 +38,91 @@ class GanglineError(Exception):
 
 
 class UsageError(GanglineError):
+    """The call is wrong."""
+
     exit_code = 2
 
 
 class ConfigError(GanglineError):
+    """A file, or a value of it, is wrong."""
+
     exit_code = 10
 
 
 class CapacityError(GanglineError):
+    """There is no room now."""
+
     exit_code = 20
     retry = "later"
 
 
 class TrainingError(GanglineError):
+    """User code raised, or the restart budget is spent."""
+
     exit_code = 30
 
 
 class NonFiniteError(TrainingError):
+    """A loss or a gradient is not finite."""
+
     exit_code = 31
 
 
 class OutOfMemoryError(TrainingError):
+    """A device has too little memory."""
+
     exit_code = 32
     retry = "changed"
 
 
 class NoProgressError(TrainingError):
+    """No step ended within the time of the watchdog."""
+
     exit_code = 33
     retry = "same"
 
 
 class LostPeerError(TrainingError):
+    """Another rank died first."""
+
     exit_code = 34
     retry = "same"
 
 
 class BuildError(GanglineError):
+    """An environment, an image or a layer did not build."""
+
     exit_code = 35
 
 
 class StorageError(GanglineError):
+    """A store or a forge did not do what it should; it may later."""
+
     exit_code = 40
     retry = "same"
 
 
 class IntegrityError(GanglineError):
+    """A digest, a signature or a policy does not allow it."""
+
     exit_code = 50
 
 
 class GateError(GanglineError):
+    """A gate, a drill or a comparison says no."""
+
     exit_code = 60
 
 
 class CancelledError(GanglineError):
+    """The run was cancelled or superseded."""
+
     exit_code = 70
 
 
 class StillRunning(GanglineError):
+    """A command that follows ran out of its time; what it follows is still running."""
+
     exit_code = 75
     retry = "again"
 

@@ -55,6 +55,7 @@ def pid_here(inner: int, *, below: int) -> int | None:
 
 
 def num_threads(pid: int) -> int:
+    """Threads of a process."""
     return len(_list(_PROC / str(pid) / "task"))
 
 

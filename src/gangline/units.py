@@ -66,11 +66,12 @@ def sparkline(values: list[float], width: int = 12) -> str:
 
 
 def now() -> str:
+    """UTC to the millisecond, ISO 8601 with `Z`."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """The time that `text` names; None where it names none, as a gang's own words may."""
+    """The time that `text` names; None: it names none. Without a zone it is UTC."""
     try:
         found = datetime.fromisoformat(text or "")
     except ValueError:

@@ -161,7 +161,7 @@ def test_the_layer_unpacks_with_its_executables(repo, tmp_path):
 
 
 def test_nothing_left_is_said_so(repo):
-    with pytest.raises(ConfigError, match="leave no file"):
+    with pytest.raises(ConfigError, match="select no file"):
         pack(repo, include=("nothing/**",))
 
 

@@ -56,10 +56,10 @@ def test_a_write_that_failed_is_left_to_the_caller(stub, forge):
 )
 def test_a_forge_that_was_asked_too_often_is_left_alone_until_it_says(stub, forge, counted, failure):
     stub.fail(failure)
-    with pytest.raises(StorageError, match="over its rate"):
+    with pytest.raises(StorageError, match="limits the rate of requests"):
         forge.head("team/tiny", REF)
     for _ in range(3):
-        with pytest.raises(StorageError, match="left alone for another"):
+        with pytest.raises(StorageError, match="is rate limited; it accepts requests again"):
             forge.set_status("team/tiny", "1" * 40, DONE)
     assert len(stub.seen) == 1
     assert counted == [("ours", "limited")]
@@ -73,7 +73,7 @@ def test_a_forge_may_not_send_us_away_for_long(stub, forge):
 
 def test_a_token_that_is_refused_is_no_outage(stub, forge, counted):
     stub.fail(Failure(401, body=b'{"message": "Bad credentials"}'))
-    with pytest.raises(ConfigError, match=r"refuses our token .* 401 Bad credentials; give forge\.ours\.token"):
+    with pytest.raises(ConfigError, match=r"refuses the token .* 401 Bad credentials; give forge\.ours\.token"):
         forge.head("team/tiny", REF)
     assert counted == [("ours", "refused")]
 
@@ -94,7 +94,7 @@ def test_a_drip_of_bytes_ends_by_the_deadline(stub, monkeypatch):
 def test_an_endless_answer_is_not_read_to_its_end(stub, forge, monkeypatch):
     monkeypatch.setattr(client, "ANSWER_BYTES", 10_000)
     stub.fail(*[Failure(200, body=b"[" + b"1," * 20_000 + b"1]")] * 2)
-    with pytest.raises(StorageError, match="was not read on"):
+    with pytest.raises(StorageError, match="the response is larger than"):
         forge.head("team/tiny", REF)
 
 
@@ -103,7 +103,7 @@ def test_an_endless_answer_is_not_read_to_its_end(stub, forge, monkeypatch):
 )
 def test_an_answer_that_is_not_the_apis_is_an_outage(stub, forge, body):
     stub.fail(Failure(200, body=body))
-    with pytest.raises(StorageError, match="answered otherwise than its API says"):
+    with pytest.raises(StorageError, match="returned something else than its API documents"):
         forge.head("team/tiny", REF)
 
 

@@ -77,7 +77,7 @@ def test_a_token_that_may_only_read_costs_one_event_that_says_what_to_do(place, 
     record = pushed.run(commit="main")
     (said,) = events_of(pushed.record(record.run.id))
     assert record.run.verdict == "passed"
-    assert "refuses our token for POST" in said
+    assert "refuses the token for POST" in said
     assert "give forge.ours.token the rights" in said
     assert reading not in said
     assert place.statuses(record.commit.sha) == {}

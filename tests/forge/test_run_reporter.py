@@ -139,7 +139,7 @@ def test_trouble_is_one_event_whatever_its_number(stub):
         for name in ("build", "train", "gate", "publish"):
             ctx.stage(name, "done", "done")
     assert len(ctx.events) == 1
-    assert "refuses our token" in ctx.events[0][1]
+    assert "refuses the token" in ctx.events[0][1]
 
 
 @pytest.mark.parametrize("change", [{"token": None}, {"projects": {"team/tiny": "other"}}])

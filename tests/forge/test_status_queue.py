@@ -124,7 +124,7 @@ def test_a_forge_that_stays_away_holds_the_end_up_no_longer_than_it_may(box):
     began = time.monotonic()
     postman.close(seconds=0.2)
     assert time.monotonic() - began < 5
-    assert "did not take the last word" in troubles(postman)[0]
+    assert "did not accept the last status" in troubles(postman)[0]
     box.opened.set()
 
 

@@ -84,7 +84,7 @@ def test_of_sixteen_promoters_one_wins_each_generation(published):
     written = {(alias.generation, alias.nonce) for alias in wins}
     assert len({generation for generation, _ in written}) == len(written), "two promotions share a generation"
     assert sorted(generation for generation, _ in written) == list(range(1, len(written) + 1))
-    assert all("another promotion was faster" in each for each in conflicts)
+    assert all("another promotion came first" in each for each in conflicts)
     last = read_alias(desk.store, "bytegpt", "production")
     assert last == max(wins, key=lambda alias: alias.generation)
 

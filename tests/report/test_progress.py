@@ -144,7 +144,7 @@ def test_ranks_that_have_not_joined_are_counted():
 def test_an_answer_that_is_old_says_its_age():
     away = GangEvent(kind="state", status=GangStatus(state="running", stale_seconds=25.0))
     assert seen(away, plan="ddp-2").sentence() == (
-        "ddp-2 started · no answer from where it runs for 25 s, its ranks go on"
+        "ddp-2 started · no response from where it runs for 25 s, its ranks continue"
     )
     assert "25 s" in seen(step(1), away).sentence()
     back = GangEvent(kind="state", status=GangStatus(state="running"))

@@ -61,6 +61,7 @@ class LayerSelection:
         return LayerSelection(project, folder, globs)
 
     def holds(self, path: str) -> bool:
+        """Does the code layer hold `path`?"""
         own = path.removeprefix(f"{self.folder}/") if self.folder else path
         if self.folder and own == path:
             return any_matches(path, self.beside)
@@ -135,7 +136,9 @@ def _selected(
 
 def _check_size(chosen: dict[str, TreeEntry]) -> None:
     if not chosen:
-        raise ConfigError("project.include and project.exclude leave no file of the commit; commit some or widen them")
+        raise ConfigError(
+            "project.include and project.exclude select no file of the commit; commit a file or change them"
+        )
     size = sum(entry.size_bytes for entry in chosen.values())
     if size > code_layer.MAX_BYTES:
         worst = max(chosen, key=lambda path: chosen[path].size_bytes)

@@ -25,6 +25,7 @@ from gangline.spec.python_environment import paths_from_top
 
 
 def lock_digest(lock: bytes) -> str:
+    """SHA-256 of the bytes of a lock."""
     return sha256(lock).hexdigest()
 
 
@@ -41,6 +42,7 @@ def installed_versions() -> dict[str, str]:
 
 @cache
 def interpreter_digest() -> str:
+    """Digest of this Python, its platform and all installed distributions."""
     return digest(
         {"python": software_versions()["python"], "platform": sys.platform, "installed": installed_versions()}
     )

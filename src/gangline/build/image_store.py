@@ -96,4 +96,5 @@ def verify_image(image: str, *, provenance: str, store: ObjectStore, keys: Mappi
 
 
 def image_key(key: str) -> str:
+    """Store key of what is known of the image with the build key `key`."""
     return f"images/{key}.json"

@@ -125,7 +125,7 @@ def _verified_image(standing: Blob, registry: ImageRepository, recipe: Recipe, o
     claim, _ = read_image_provenance(get_blob(office.store, found.provenance), office.trusted)
     if claim.key != recipe.key:
         raise IntegrityError(
-            f"{image_key(recipe.key)} names an image of the key {claim.key[:12]}; delete it to build anew"
+            f"{image_key(recipe.key)} names an image of the key {claim.key[:12]}; delete it to build again"
         )
     if registry.resolve(found.digest) is None:
         return None

@@ -176,7 +176,7 @@ def describe_samples(samples: SampleCounts) -> str:
     said = f"samples  {samples.lost} lost, {samples.twice} taken twice"
     said += f", {samples.again} done again" if samples.again else ""
     said += f", {samples.left_out} left out on purpose" if samples.left_out else ""
-    said += f", {samples.unknown} unknown: who took them died before it told" if samples.unknown else ""
+    said += f", {samples.unknown} unknown: the rank that took them died before it reported" if samples.unknown else ""
     return (
         said if samples.counted else f"{said}    (steps x train.global_batch: a program of its own reports no samples)"
     )

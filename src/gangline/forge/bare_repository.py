@@ -31,6 +31,7 @@ class Push:
 
     @property
     def ref(self) -> str:
+        """Full name of its branch."""
         return f"refs/heads/{self.branch}"
 
 
@@ -101,7 +102,7 @@ def install_hook(repo: Path, command: Sequence[str], *, chain: bool) -> Path:
         if path.exists() and _MARK not in path.read_text("utf-8", "replace"):
             if not chain:
                 raise ConfigError(
-                    f"{path} is a hook of somebody else; --chain keeps it and calls it first, or call gangline from it:"
+                    f"{path}is not a hook of gangline; --chain keeps it and calls it first, or call gangline from it:"
                     f" {shlex.join(command)}"
                 )
             path.rename(before)

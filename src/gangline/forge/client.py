@@ -35,6 +35,8 @@ RequestCounter = Callable[[str, str], None]
 
 @dataclass(frozen=True, slots=True)
 class ForgeResponse:
+    """One response of a forge's API."""
+
     status: int
     headers: Mapping[str, str]
     """Names in lower case."""
@@ -86,7 +88,7 @@ class ForgeClient:
         """
         if self.get(path) is None:
             raise ConfigError(
-                f"{self._where} knows no {repository}, or hides it from our token; right forge.{self.name}.projects,"
+                f"{self._where} knows no {repository}, or hides it from this token; right forge.{self.name}.projects,"
                 f" or let forge.{self.name}.token read it"
             )
 
@@ -141,7 +143,7 @@ class ForgeClient:
         """One request; an answer of any status but 5xx and 429."""
         wait = self._quiet_until - time.monotonic()
         if wait > 0:
-            raise StorageError(f"{self._where} wants to be left alone for another {wait:.0f} s")
+            raise StorageError(f"{self._where} is rate limited; it accepts requests again in {wait:.0f} s")
         content = None if body is None else json.dumps(body).encode()
         headers = {"Host": _host(self._origin), "Accept": "application/json", "User-Agent": "gangline",
                    "Accept-Encoding": "identity", **self._token_header()}  # fmt: skip
@@ -169,19 +171,19 @@ class ForgeClient:
             for chunk in response.iter_stream():
                 taken += chunk
                 if len(taken) > ANSWER_BYTES:
-                    raise StorageError(f"an answer above {ANSWER_BYTES >> 20} MiB was not read on")
+                    raise StorageError(f"the response is larger than {ANSWER_BYTES >> 20} MiB")
             return ForgeResponse(response.status, told, *_parsed(bytes(taken)))
 
     def _not_its_api(self, path: str) -> StorageError:
         self._counted(self.name, "failed")
-        return StorageError(f"{self._where} answered otherwise than its API says: no JSON at {path}")
+        return StorageError(f"{self._where} returned something else than its API documents: no JSON at {path}")
 
     def _error(self, answer: ForgeResponse, asked: str) -> GanglineError:
         limit = _limit_seconds(answer)
         self._counted(self.name, "limited" if limit is not None else "failed" if answer.status >= 500 else "refused")
         if limit is not None:
             self._quiet_until = time.monotonic() + limit
-            return StorageError(f"{self._where} is over its rate; it may be asked again in {limit:.0f} s")
+            return StorageError(f"{self._where} limits the rate of requests; it accepts them again in {limit:.0f} s")
         if answer.status >= 500:
             return StorageError(f"{self._where} answered {asked} with {answer.status}: {answer.said}")
         if answer.status < 400:
@@ -191,7 +193,7 @@ class ForgeClient:
             )
         if answer.status in (401, 403):
             return ConfigError(
-                f"{self._where} refuses our token for {asked}: {answer.status} {answer.said};"
+                f"{self._where} refuses the token for {asked}: {answer.status} {answer.said};"
                 f" give forge.{self.name}.token the rights that docs/guides/forges.md lists"
             )
         return ConfigError(f"{self._where} answered {asked} with {answer.status}: {answer.said}")
@@ -203,7 +205,7 @@ def reading_response(forge: str) -> Iterator[None]:
     try:
         yield
     except MalformedDeliveryError as error:
-        raise StorageError(f"forge {forge} answered otherwise than its API says: {error}") from error
+        raise StorageError(f"forge {forge} returned something else than its API documents: {error}") from error
 
 
 def path_segment(text: str) -> str:

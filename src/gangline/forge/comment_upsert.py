@@ -14,6 +14,8 @@ from gangline.forge.protocol import COMMENT_LIMIT
 
 @dataclass(frozen=True, slots=True)
 class ForgeComment:
+    """A comment as the forge has it."""
+
     id: int
     text: str
     url: str
@@ -22,20 +24,23 @@ class ForgeComment:
 class CommentThread(Protocol):
     """Comments of one pull request that our own account wrote."""
 
-    def ours(self) -> Sequence[ForgeComment]: ...
+    def ours(self) -> Sequence[ForgeComment]:
+        """Comments of our own user."""
 
-    def make(self, text: str) -> ForgeComment: ...
+    def make(self, text: str) -> ForgeComment:
+        """A new comment that reads `text`."""
 
     def edit(self, comment: ForgeComment, text: str) -> ForgeComment | None:
         """None: it is gone."""
         ...
 
-    def remove(self, comment: ForgeComment) -> None: ...
+    def remove(self, comment: ForgeComment) -> None:
+        """Delete `comment`; one that is missing is fine."""
 
 
 def upsert_in_thread(comments: CommentThread, marker: str, text: str) -> str:
     """URL of the one comment that carries `marker` and now reads `text`."""
-    assert marker in text, "a comment that could never be found again"
+    assert marker in text, "the comment lacks its marker and could not be updated later"
     assert len(text) <= COMMENT_LIMIT, f"{len(text)} characters"
     return _edit_oldest(comments, marker, text) or _create_comment(comments, marker, text)
 

@@ -33,7 +33,7 @@ def seconds_left() -> float:
     """
     seconds = _DEADLINE.get() - time.monotonic()
     if seconds <= 0:
-        raise httpcore.ReadTimeout("the whole answer took too long")
+        raise httpcore.ReadTimeout("the whole response took too long")
     return seconds
 
 
@@ -63,6 +63,7 @@ class CheckedBackend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
+        """As httpcore calls it; to checked addresses of the one host, within the deadline."""
         assert (host, port) == (self._origin.host, self._origin.port), f"a request for {host}:{port}"
         trouble: Exception | None = None
         for address in checked_addresses(self._origin, self._resolve):
@@ -93,9 +94,11 @@ class DeadlineStream(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
+        """As httpcore calls it; the stream over TLS has the same deadline."""
         return DeadlineStream(self._stream.start_tls(ssl_context, server_hostname, _shorter(timeout)))
 
     def get_extra_info(self, info: str) -> Any:
+        """As httpcore calls it."""
         return self._stream.get_extra_info(info)
 
 

@@ -124,7 +124,7 @@ def check_response(answer: ForgeResponse, repository: str) -> None:
     """Refuse an answer that says no."""
     if answer.status >= 400:
         raise ConfigError(
-            f"the forge has no such place in {repository}, or hides it from our token: {answer.status} {answer.said}"
+            f"the forge has no such place in {repository}, or hides it from this token: {answer.status} {answer.said}"
         )
 
 

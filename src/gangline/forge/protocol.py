@@ -102,7 +102,8 @@ class Forge(Protocol):
         """The ref that the forge keeps for the head of a pull request."""
         ...
 
-    def set_status(self, repository: str, commit: str, status: CommitStatus) -> None: ...
+    def set_status(self, repository: str, commit: str, status: CommitStatus) -> None:
+        """Set the status of `commit` in its context."""
 
     def upsert_comment(self, repository: str, pull_request: int, marker: str, text: str) -> str:
         """Edit our comment that carries `marker` (found by it and by our author id), or make it; its URL."""

@@ -30,7 +30,8 @@ class RunObserver(Protocol):
 
     def run_started(self, record: Record) -> None: ...
 
-    def stage_started(self, name: str) -> None: ...
+    def stage_started(self, name: str) -> None:
+        """A stage starts."""
 
     def progress(self, stage: str, event: GangEvent) -> None: ...
 
@@ -38,7 +39,8 @@ class RunObserver(Protocol):
 
     def note(self, text: str) -> None: ...
 
-    def run_ended(self, record: Record) -> None: ...
+    def run_ended(self, record: Record) -> None:
+        """The run ended; `record` has its verdict."""
 
 
 class ReportedRun(Protocol):
@@ -54,7 +56,8 @@ class ReportedRun(Protocol):
         ...
 
     @property
-    def driver(self) -> Driver: ...
+    def driver(self) -> Driver:
+        """Who drives the run."""
 
     @property
     def pending(self) -> Sequence[Event]:
@@ -79,7 +82,7 @@ def reporting_to_forge(ctx: ReportedRun) -> Iterator[None]:
         forge = open_forges(ctx.site, ctx.environ)[place[0]]
         _link(ctx, forge.commit_url(place[1], ctx.record.commit.sha))
     except GanglineError as error:
-        ctx.record_event("resolve", "forge", f"no forge is told of this run: {error}")
+        ctx.record_event("resolve", "forge", f"statuses of this run are not reported: {error}")
         yield
         return
     teller = RunReporter(ctx, forge, place[1])
@@ -123,6 +126,7 @@ class RunReporter:
         self._tell()
 
     def stage_started(self, name: str) -> None:
+        """Pass it on, and report the stage."""
         self._progress, self._running = self._outlook.begin(name), name
         self.inner.stage_started(name)
         if name == "report":
@@ -147,6 +151,7 @@ class RunReporter:
         self.inner.note(text)
 
     def run_ended(self, record: Record) -> None:
+        """Pass it on, and report the verdict."""
         self.inner.run_ended(record)
         self._tell()
 
@@ -164,7 +169,7 @@ class RunReporter:
             try:
                 self._ctx.change(lambda record: record)
             except GanglineError as error:
-                self.inner.note(f"the record could not be told: {error}")
+                self.inner.note(f"the record could not be reported: {error}")
 
     def _tell(self, words: str | None = None) -> None:
         self._remember_troubles()

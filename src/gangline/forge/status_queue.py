@@ -66,7 +66,7 @@ class StatusQueue:
             self._state.notify_all()
         self._thread.join(seconds)
         if self._thread.is_alive():
-            self.troubles.put(f"the forge did not take the last word of this run within {seconds:.0f} s")
+            self.troubles.put(f"the forge did not accept the last status of this run within {seconds:.0f} s")
 
     def _work(self) -> None:
         while (picked := self._pick()) is not None:

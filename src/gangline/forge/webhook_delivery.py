@@ -21,6 +21,7 @@ NO_COMMIT = re.compile("0+")
 
 
 def lower_header_names(headers: Mapping[str, str]) -> dict[str, str]:
+    """`headers` with names in lower case."""
     return {name.lower(): value for name, value in headers.items()}
 
 
@@ -78,6 +79,7 @@ def value_at(found: Any, *path: str) -> Any:
 
 
 def text_at(found: Any, *path: str) -> str:
+    """Text of 1 to 1,000 characters at `path` of a delivery; raises MalformedDeliveryError."""
     value = value_at(found, *path)
     if not isinstance(value, str) or not value or len(value) > 1000 or _LONE.search(value):
         raise MalformedDeliveryError(f"wanted text at {'.'.join(path)}")
@@ -85,6 +87,7 @@ def text_at(found: Any, *path: str) -> str:
 
 
 def number_at(found: Any, *path: str) -> int:
+    """A positive whole number at `path` of a delivery; raises MalformedDeliveryError."""
     value = value_at(found, *path)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**53:
         raise MalformedDeliveryError(f"wanted a number at {'.'.join(path)}")
@@ -92,6 +95,7 @@ def number_at(found: Any, *path: str) -> int:
 
 
 def repository_at(found: Any, *path: str) -> str:
+    """`owner/name` at `path` of a delivery; raises MalformedDeliveryError."""
     name = text_at(found, *path)
     if not is_repository(name):
         raise MalformedDeliveryError(f"wanted owner/name at {'.'.join(path)}")

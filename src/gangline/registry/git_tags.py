@@ -70,6 +70,7 @@ class TagRemote:
         return {ref: name for name, ref in rows}
 
     def run_git(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """git in the repository; once the remote has timed out, that answer again."""
         if self._timed_out is not None:
             return self._timed_out
         done = _git(self.repo, *arguments, seconds=self._seconds)
@@ -157,7 +158,7 @@ def push_tag(remote: TagRemote, tag: Tag) -> str | None:
         later = f"push it later: git push {REMOTE} {tag.name}"
         return f"tag {tag.name} was made here, {REMOTE} did not confirm it: {why}; {later}"
     if existing[ref] != tag.object:
-        raise IntegrityError(f"{tag.name} is taken on {REMOTE} by {existing[ref][:12]}, ours is {tag.object[:12]}")
+        raise IntegrityError(f"{tag.name} is taken on {REMOTE} by {existing[ref][:12]}; here it is {tag.object[:12]}")
     return None
 
 

@@ -124,7 +124,7 @@ def _options(record: Record) -> dict[str, Any]:
 
 def _known_limits(record: Record, *, of_program: bool) -> list[str]:
     """Sentences on what was not checked or measured."""
-    limits = ["its files were never opened here: load them like files from an unknown source"] if of_program else []
+    limits = ["gangline did not open its files: load them like files from an unknown source"] if of_program else []
     limits += [f"gate {gate.name}: {gate.reason}" for gate in record.gates if gate.verdict == "unknown"]
     limits += [
         f"{name}: no band, judged on one seed"

@@ -76,6 +76,7 @@ def check_conditional_writes(store: ObjectStore) -> str:
 
 
 def sign_alias(alias: Alias, key: SigningKey) -> Alias:
+    """`alias` signed by `key`."""
     return replace(alias, signature=key.sign(replace(alias, signature="").to_json()))
 
 
@@ -124,6 +125,6 @@ def _write_alias(store: ObjectStore, place: str, alias: Alias, etag: Etag | None
     current = Alias.from_json(blob.data) if blob else None
     where = f"{current.version} (generation {current.generation}, {current.who})" if current else "no version"
     raise GateError(
-        f"another promotion was faster: {alias.model}@{alias.alias} is set to {where}, not to {alias.version};"
+        f"another promotion came first: {alias.model}@{alias.alias} is set to {where}, not to {alias.version};"
         " look at it, then promote again"
     )

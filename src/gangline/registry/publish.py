@@ -235,7 +235,9 @@ def _claim_number(job: _Job, weights: str, approve: Callable[[], object]) -> Ver
         existing = _existing_version(job, weights)
         if existing is not None:
             return existing
-    raise IntegrityError(f"{job.model}: {MAX_TRIES} version numbers in a row were taken by others; run the stage again")
+    raise IntegrityError(
+        f"{job.model}: {MAX_TRIES} version numbers in a row were taken by other runs; run the stage again"
+    )
 
 
 def _version(job: _Job, number: int, weights: str) -> Version:

@@ -64,7 +64,7 @@ def _job(
 ) -> ModuleJob:
     """The process; with code and data for a task, with neither for another program."""
     if record.plan is None:
-        raise BuildError(f"run {record.run.id} has no plan, so nothing says how its model is built")
+        raise BuildError(f"run {record.run.id} has no plan, so it is not known how its model is built")
     plan = Plan.from_json(get_blob(store, record.plan.key))
     job = ModuleJob(
         module="gangline.train.roles.smoke_test", arguments=("../model",), files={"model": folder},

@@ -90,18 +90,22 @@ class _Owner:
 
 
 def version_key(model: str, version: int) -> str:
+    """Store key of a version."""
     return f"models/{model}/{version}.json"
 
 
 def owner_key(model: str) -> str:
+    """Store key of the project that a model belongs to."""
     return f"models/{model}/project.json"
 
 
 def alias_key(model: str, alias: str) -> str:
+    """Store key of an alias."""
     return f"models/{model}/aliases/{alias}.json"
 
 
 def tag_name(model: str, version: int) -> str:
+    """Name of the git tag of a version."""
     return f"model/{model}/v{version}"
 
 

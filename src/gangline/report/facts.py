@@ -75,6 +75,7 @@ def band_of(metric: Metric) -> Band | None:
 
 
 def side_of(value: float, band: Band | None, better: Literal["lower", "higher"] | None) -> Side:
+    """Where `value` lies to `band`; unknown without a band or a direction."""
     if band is None or better is None:
         return "unknown"
     if band.low <= value <= band.high:

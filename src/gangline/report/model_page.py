@@ -20,6 +20,8 @@ _ACROSS = {"inputs", "features"}
 
 
 class ModelLayerRow(NamedTuple):
+    """One layer in the table of a part."""
+
     layer: ModelLayer
     shape: str
     share: float
@@ -29,6 +31,8 @@ class ModelLayerRow(NamedTuple):
 
 
 class ModelCard(NamedTuple):
+    """One part of the model, as its page shows it."""
+
     part: ModelPart
     share: str
     """Of the model's parameters, all alike together."""

@@ -16,7 +16,7 @@ def render_profile(name: str, summaries: Sequence[ProfileSummary], *, width: int
     """A row a rank, a lane of the busiest category each, then operators of the rank that was idle most."""
     summaries = sanitized(tuple(summaries))
     if not summaries:
-        return f"steps {name}: no rank has answered"
+        return f"steps {name}: no rank has responded"
     head = f"steps {name.replace('-', ' to ')} · {len(summaries)} rank{'s' if len(summaries) > 1 else ''}"
     device = "GPU" if summaries[0].device == "cuda" else "CPU"
     blocks = [[f"{head} · time of the {device}"], _ranks(summaries), _lanes(summaries, width)]

@@ -131,6 +131,7 @@ class StageProgress:
 
     @property
     def tokens_per_second(self) -> float | None:
+        """Mean of the recent steps; None: steps do not report tokens."""
         seconds, tokens = sum(s for s, _ in self.speeds), sum(t for _, t in self.speeds)
         return tokens / seconds if seconds and tokens else None
 
@@ -156,7 +157,7 @@ class StageProgress:
         said = f"waits: {self.waiting}" if self.waiting else self._moves(spark)
         if not self.stale_seconds:
             return said
-        away = f"no answer from where it runs for {format_seconds(self.stale_seconds)}, its ranks go on"
+        away = f"no response from where it runs for {format_seconds(self.stale_seconds)}, its ranks continue"
         return f"{said} · {away}" if said else away
 
     def _moves(self, spark: int) -> str:
@@ -208,6 +209,7 @@ class StageOutlook:
     steps: int | None = None
 
     def learn(self, record: Record) -> None:
+        """Take the id of the run, its plan and its steps from `record`."""
         self.run_id = record.run.id
         if record.plan is not None:
             self.plan, self.steps = clean(record.plan.name, 60), record.plan.steps
@@ -218,6 +220,7 @@ class StageOutlook:
             self.plan, self.steps = clean(info.outputs["name"], 60), info.outputs.get("steps")
 
     def begin(self, stage: str) -> StageProgress:
+        """Progress of a stage that starts now."""
         plan = "1 rank" if self.plan == "none" else self.plan  # the word of a strategy would read as no rank
         return StageProgress(stage, plan=plan if stage == "train" else "", steps=self.steps)
 

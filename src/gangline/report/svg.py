@@ -94,6 +94,7 @@ class Frame:
 
     @staticmethod
     def around(points: Sequence[CurvePoint], others: Sequence[float]) -> "Frame":
+        """A frame that holds `points` with their bands and the values `others`."""
         values = [p.value for p in points] + list(others)
         values += [edge for p in points for edge in (p.low, p.high) if edge is not None and math.isfinite(edge)]
         low, high, ticks = _nice(min(values), max(values))
@@ -101,6 +102,7 @@ class Frame:
         return Frame(points[0].step, max(points[-1].step, points[0].step + 1), low, high, labels)
 
     def place(self, step: float, value: float) -> tuple[float, float]:
+        """Coordinates in the drawing; values outside are moved to its edge."""
         x = (step - self.first) / (self.last - self.first) * WIDTH
         y = HEIGHT - (value - self.low) / (self.high - self.low) * HEIGHT
         return x, min(max(y, 0.0), HEIGHT)

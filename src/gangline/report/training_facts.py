@@ -73,7 +73,7 @@ def _samples(training: Training) -> str:
 
 def _fate(found: Samples) -> str:
     left_out = f"; {found.skipped:,} skipped as not finite" if found.skipped else ""
-    unknown = f"; {found.unknown:,} unknown: who took them died before it told" if found.unknown else ""
+    unknown = f"; {found.unknown:,} unknown: the rank that took them died before it reported" if found.unknown else ""
     return f"{found.trained:,} trained, {_none(found.lost)} lost, {_none(found.repeated)} repeated{left_out}{unknown}"
 
 

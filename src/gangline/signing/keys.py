@@ -44,6 +44,7 @@ class PublicKey:
 
     @staticmethod
     def from_pem(pem: bytes, place: str) -> "PublicKey":
+        """The key in `pem`; `place` names it in the ConfigError about anything else."""
         try:
             key = serialization.load_pem_public_key(pem)
         except ValueError as error:
@@ -213,6 +214,7 @@ def _link(fresh: Path, path: Path) -> None:
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """`key` as unencrypted PKCS 8."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

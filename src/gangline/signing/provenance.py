@@ -35,7 +35,8 @@ class ProvenanceSubject(Protocol):
         ...
 
     @property
-    def sha256(self) -> str: ...
+    def sha256(self) -> str:
+        """Of its content, in hex."""
 
 
 def render_model_provenance(
@@ -233,5 +234,5 @@ def _parse_image_statement(payload: bytes) -> ImageProvenance:
         raise IntegrityError(f"wanted an in-toto statement on an image, found something else: {error}") from error
     provenance = from_plain(ImageProvenance, found)
     if plain != _image_statement(provenance):
-        raise IntegrityError("the statement on an image contradicts itself")
+        raise IntegrityError("the statement on the image contradicts itself")
     return provenance

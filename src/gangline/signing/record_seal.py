@@ -57,7 +57,7 @@ class Sealer:
         if self.key.key_id not in self._keys(record):
             raise IntegrityError(
                 f"wanted a fork's run that nobody has approved, found {record.run.id}: key {self.key.key_id} of this"
-                " site seals no other, as sign.forks says; a driver with the project's key goes on with it"
+                " site seals no other, as sign.forks says; a driver with the project's key can continue it"
             )
         signature = self.key.sign(_signed_bytes(record))
         return replace(record, seal=Seal(form=FORM, key_id=self.key.key_id, signature=signature))
@@ -88,7 +88,9 @@ def check_seal(record: Record, trusted: "Mapping[str, PublicKey]") -> Record:
     run, seal = record.run.id, record.seal
     if seal is None or seal.form != FORM:
         found = "no seal" if seal is None else f"a seal of form {seal.form}, wanted form {FORM}"
-        raise IntegrityError(f"{run} has {found}: another gangline wrote it; gangline run --again makes a new run")
+        raise IntegrityError(
+            f"{run} has {found}: another version of gangline wrote it; gangline run --again makes a new run"
+        )
     key = trusted.get(seal.key_id)
     if key is None:
         raise IntegrityError(
@@ -98,7 +100,9 @@ def check_seal(record: Record, trusted: "Mapping[str, PublicKey]") -> Record:
     try:
         key.verify(seal.signature, _signed_bytes(record))
     except IntegrityError as error:
-        raise IntegrityError(f"{run} was changed after key {seal.key_id} sealed it; nothing in it counts") from error
+        raise IntegrityError(
+            f"{run} was changed after key {seal.key_id} sealed it; its contents are not used"
+        ) from error
     check_identity(record)
     return record
 

@@ -48,6 +48,8 @@ class BisectCommit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BisectState(Document):
+    """One search for the first bad commit of a history: its bounds, its commits and what was measured at each."""
+
     schema: int = 1
     id: str
     project: str
@@ -75,10 +77,12 @@ class BisectState(Document):
 
     @property
     def spent_seconds(self) -> float:
+        """Seconds of the devices that all its trainings took."""
         return sum(each.seconds for each in self.suspects)
 
     @property
     def sides(self) -> tuple[Side, ...]:
+        """Of each suspect, oldest first."""
         return tuple(each.side for each in self.suspects)
 
     @property

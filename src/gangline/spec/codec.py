@@ -1,16 +1,17 @@
 """Frozen dataclasses to JSON and back with the standard library alone: ranks and keepers have nothing else.
 
-Files that people write go through `spec.load` instead, which explains every mistake; this codec reads what gangline
-itself wrote, refuses what does not fit, and is byte-stable: sorted keys, no spaces, no NaN.
+Files that people write go through `spec.config.load` instead, which explains every mistake; this codec reads what
+gangline itself wrote, refuses what does not fit, and is byte-stable: sorted keys, no spaces, no NaN.
 """
 
 import json
 import re
 import types
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
-from itertools import repeat
 from math import isfinite
 from typing import Any, Literal, Self, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -80,11 +81,12 @@ class Document:
     __slots__ = ()
 
     def to_json(self) -> bytes:
+        """The one JSON form of this document; its digest is made of these bytes."""
         return canonical(self)
 
     @classmethod
     def from_json(cls, data: bytes | str) -> Self:
-        """Raises `IntegrityError` as `from_json` does."""
+        """Raises IntegrityError as the function `from_json` does."""
         return from_json(cls, data)
 
 
@@ -112,7 +114,7 @@ def read_json(data: bytes | str) -> Any:
     text = data if isinstance(data, str) else data.decode()
     plain = json.loads(text, parse_constant=_finite, parse_float=_finite)
     if _HALF_CHARACTER.search(text) and not _is_text(plain):
-        raise ValueError("half a character (a lone surrogate) is in it")
+        raise ValueError("it contains a lone surrogate")
     return plain
 
 
@@ -124,8 +126,12 @@ def _finite(text: str) -> float:
 
 
 def from_plain(cls: type[T], plain: Any) -> T:
-    """Build `cls` from plain data; unknown and missing fields are refused by their path."""
-    return cast(T, _build(cls, plain, cls.__name__))
+    """Build `cls` from plain data.
+
+    Raises:
+        IntegrityError: A field is unknown, missing or of another type; its path is named.
+    """
+    return cast(T, _reader_of(cls)(plain, cls.__name__))
 
 
 def _is_text(plain: Any) -> bool:
@@ -137,41 +143,39 @@ def _is_text(plain: Any) -> bool:
     return True
 
 
-@cache
-def _hints(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls)
+_Reader = Callable[[Any, str], Any]
+"""From plain data and its path to a value, or an IntegrityError."""
 
 
-def _build(kind: Any, plain: Any, path: str) -> Any:
-    origin = get_origin(kind)
+def _reader_of(kind: Any) -> _Reader:
+    """Reads values of the type `kind`; what can be known of the type is found once, not for each value."""
+    origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return _build_union(get_args(kind), plain, path)
-    if origin in (list, tuple):
-        return _build_sequence(kind, plain, path)
+        return partial(_read_union, tuple(map(_reader_of, inner)))
+    if origin is list or (origin is tuple and inner[-1] is Ellipsis):
+        return partial(_read_list, kind, origin, _reader_of(inner[0]))
+    if origin is tuple:
+        return partial(_read_tuple, kind, tuple(map(_reader_of, inner)))
     if origin is dict:
-        _expect(isinstance(plain, dict), plain, path, kind)
-        return {key: _build(get_args(kind)[1], item, f"{path}.{key}") for key, item in plain.items()}
-    if isinstance(kind, type) and is_dataclass(kind):
-        return _build_dataclass(kind, plain, path)
-    return _build_scalar(kind, plain, path)
+        return partial(_read_table, kind, _reader_of(inner[1]))
+    return partial(_read_literal, kind, inner) if origin is Literal else _plain_reader(kind)
 
 
-def _build_scalar(kind: Any, plain: Any, path: str) -> Any:
+def _plain_reader(kind: Any) -> _Reader:
+    """Of a type that has no arguments."""
     if kind is Any:
-        if not _is_shallow(plain, DEEPEST):
-            raise IntegrityError(f"{path}: wanted at most {DEEPEST} levels, found a value nested deeper")
-        return plain
-    if get_origin(kind) is Literal:
-        return _expect(plain in get_args(kind), plain, path, kind)
-    kind = type(None) if kind is None else kind
-    accepted = (int, float) if kind is float else kind
-    _expect(isinstance(plain, accepted) and (kind is bool or not isinstance(plain, bool)), plain, path, kind)
-    if kind is not float:
-        return plain
-    try:
-        return float(plain)
-    except OverflowError as error:
-        raise IntegrityError(f"{path}: wanted a number, found one of {plain.bit_length()} bits") from error
+        return _read_anything
+    if kind is float:
+        return _read_float
+    if isinstance(kind, type) and is_dataclass(kind):
+        return partial(_read_dataclass, kind)
+    return partial(_read_scalar, type(None) if kind is None else kind)
+
+
+def _read_anything(plain: Any, path: str) -> Any:
+    if not _is_shallow(plain, DEEPEST):
+        raise IntegrityError(f"{path}: wanted at most {DEEPEST} levels, found a value nested deeper")
+    return plain
 
 
 def _is_shallow(plain: Any, levels: int) -> bool:
@@ -181,49 +185,69 @@ def _is_shallow(plain: Any, levels: int) -> bool:
     return levels > 0 and all(_is_shallow(each, levels - 1) for each in inner)
 
 
-def _build_sequence(kind: Any, plain: Any, path: str) -> Any:
+def _read_literal(kind: Any, words: tuple[Any, ...], plain: Any, path: str) -> Any:
+    return _expect(plain in words, plain, path, kind)
+
+
+def _read_float(plain: Any, path: str) -> float:
+    _expect(isinstance(plain, (int, float)) and not isinstance(plain, bool), plain, path, float)
+    try:
+        return float(plain)
+    except OverflowError as error:
+        raise IntegrityError(f"{path}: wanted a number, found one of {plain.bit_length()} bits") from error
+
+
+def _read_scalar(kind: type, plain: Any, path: str) -> Any:
+    return _expect(isinstance(plain, kind) and (kind is bool or not isinstance(plain, bool)), plain, path, kind)
+
+
+def _read_list(kind: Any, build: Callable[[Iterable[Any]], Any], read: _Reader, plain: Any, path: str) -> Any:
     _expect(isinstance(plain, list), plain, path, kind)
-    inner = get_args(kind)
-    many = get_origin(kind) is list or inner[-1] is Ellipsis
-    _expect(many or len(plain) == len(inner), plain, path, kind)
-    types_ = repeat(inner[0], len(plain)) if many else inner
-    items = [_build(each, item, f"{path}[{i}]") for i, (each, item) in enumerate(zip(types_, plain, strict=True))]
-    return items if get_origin(kind) is list else tuple(items)
+    return build(read(item, f"{path}[{i}]") for i, item in enumerate(plain))
 
 
-def _build_union(members: tuple[Any, ...], plain: Any, path: str) -> Any:
-    last: IntegrityError | None = None
-    for member in members:
-        try:
-            return _build(member, plain, path)
-        except IntegrityError as error:
-            last = error
-    raise last or IntegrityError(f"{path}: empty union")
+def _read_tuple(kind: Any, readers: tuple[_Reader, ...], plain: Any, path: str) -> tuple[Any, ...]:
+    _expect(isinstance(plain, list) and len(plain) == len(readers), plain, path, kind)
+    return tuple(read(item, f"{path}[{i}]") for i, (read, item) in enumerate(zip(readers, plain, strict=True)))
 
 
-def _build_dataclass(cls: type, plain: Any, path: str) -> Any:
+def _read_table(kind: Any, read: _Reader, plain: Any, path: str) -> Any:
+    _expect(isinstance(plain, dict), plain, path, kind)
+    return {key: read(item, f"{path}.{key}") for key, item in plain.items()}
+
+
+def _read_union(members: tuple[_Reader, ...], plain: Any, path: str) -> Any:
+    for read in members[:-1]:
+        with suppress(IntegrityError):
+            return read(plain, path)
+    return members[-1](plain, path)
+
+
+def _read_dataclass(cls: type, plain: Any, path: str) -> Any:
     _expect(isinstance(plain, dict), plain, path, cls)
-    _expect_known_version(cls, plain, path)
-    hints = _hints(cls)
-    unknown = plain.keys() - hints.keys()
-    if unknown:
+    readers, required, newest = _fields_of(cls)
+    version = plain.get("schema", newest)
+    if isinstance(newest, int) and isinstance(version, int) and version > newest:
+        raise IntegrityError(f"{path}.schema: wanted at most {newest}, found {version}; read it with a newer gangline")
+    if unknown := plain.keys() - readers.keys():
         raise IntegrityError(f"{path}: unknown fields {sorted(unknown)}; written by another version of gangline?")
-    required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
     if missing := required - plain.keys():
         raise IntegrityError(f"{path}: fields {sorted(missing)} are missing")
-    values = {name: _build(hints[name], item, f"{path}.{name}") for name, item in plain.items()}
+    values = {name: readers[name](item, f"{path}.{name}") for name, item in plain.items()}
     try:
         return cls(**values)
     except (ConfigError, ArithmeticError) as error:  # rules of its own, such as those of a mesh
         raise IntegrityError(f"{path}: {error}") from error
 
 
-def _expect_known_version(cls: type, plain: dict[str, Any], path: str) -> None:
-    """Documents say their version in `schema`; its default is the newest that this code reads."""
-    newest = next((f.default for f in fields(cls) if f.name == "schema"), None)
-    found = plain.get("schema", newest)
-    if isinstance(newest, int) and isinstance(found, int) and found > newest:
-        raise IntegrityError(f"{path}.schema: wanted at most {newest}, found {found}; read it with a newer gangline")
+@cache
+def _fields_of(cls: Any) -> tuple[dict[str, _Reader], frozenset[str], Any]:
+    """How each field is read, which have no default, and the newest version that this code reads: the default of
+    `schema`."""
+    hints, own = get_type_hints(cls), fields(cls)
+    required = frozenset(each.name for each in own if each.default is MISSING and each.default_factory is MISSING)
+    newest = next((each.default for each in own if each.name == "schema"), None)
+    return {name: _reader_of(kind) for name, kind in hints.items()}, required, newest
 
 
 def _expect(holds: bool, plain: Any, path: str, kind: Any) -> Any:

@@ -42,6 +42,7 @@ class Inventory(Document):
 
     @property
     def digest(self) -> str:
+        """SHA-256 of its canonical JSON."""
         return digest(self)
 
 

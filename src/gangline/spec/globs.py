@@ -15,6 +15,7 @@ def matches(path: str, pattern: str) -> bool:
 
 
 def any_matches(path: str, patterns: Iterable[str]) -> bool:
+    """Does `path` match one of `patterns`?"""
     return any(matches(path, pattern) for pattern in patterns)
 
 

@@ -36,10 +36,12 @@ class Band:
 
     @property
     def low(self) -> float:
+        """Lower edge."""
         return self.center - self.half
 
     @property
     def high(self) -> float:
+        """Upper edge."""
         return self.center + self.half
 
 
@@ -149,6 +151,7 @@ class Ledger:
 
     @property
     def effective_time(self) -> float | None:
+        """Share of the allocated time in steps that count, waits included; None: not known."""
         return self._share("compute", "data", "wait", "bubble")
 
     def _share(self, *causes: str) -> float | None:

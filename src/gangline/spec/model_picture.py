@@ -37,6 +37,8 @@ class ModelPart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelPicture(Document):
+    """Layers of a model as a plan divides them: what the page of the model draws."""
+
     schema: int = 1
     kind: str
     """Class of the model."""
@@ -48,6 +50,7 @@ class ModelPicture(Document):
 
 
 def picture_key(gang_prefix: str) -> str:
+    """Store key of the picture that a gang leaves."""
     return f"{gang_prefix}/{MODEL_PICTURE}"
 
 

@@ -225,6 +225,7 @@ class Plan(Document):
 
     @property
     def world_size(self) -> int:
+        """Ranks of the gang."""
         return self.mesh.world_size
 
     @property
@@ -301,4 +302,5 @@ class Plan(Document):
 
     @property
     def digest(self) -> str:
+        """SHA-256 of its canonical JSON."""
         return digest(self)

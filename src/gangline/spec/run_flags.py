@@ -38,4 +38,5 @@ def stopped_early(record: Record) -> bool:
 
 
 def stage(record: Record, name: str) -> StageInfo:
+    """State of a stage; one that the record lacks is waiting."""
     return record.stages.get(name, StageInfo())

@@ -37,14 +37,17 @@ class Wrapping:
 
     @property
     def shards(self) -> bool:
+        """Parameters are sharded by FSDP2."""
         return self.kind == "shard"
 
     @property
     def is_ddp(self) -> bool:
+        """The model is wrapped by DistributedDataParallel."""
         return self.kind == "ddp"
 
     @property
     def shares_optimizer(self) -> bool:
+        """Each rank updates a part of the parameters and sends them to the others."""
         return bool(self.optimizer_axes)
 
     @property
@@ -96,6 +99,7 @@ class StrategyTraits:
 
     @property
     def cuts_model(self) -> bool:
+        """It has an axis that divides the model, not the batch."""
         return not self.axes.isdisjoint(MODEL_AXES)
 
     @property
@@ -105,6 +109,7 @@ class StrategyTraits:
 
     @property
     def has_replicas(self) -> bool:
+        """More than one rank or group of ranks holds the whole model."""
         return self.replicas != "none"
 
     @property
@@ -114,6 +119,7 @@ class StrategyTraits:
 
     @property
     def has_outer_optimizer(self) -> bool:
+        """Replicas exchange their changes through an outer optimizer with a rate of its own."""
         return "outer_lr" in self.needs
 
 

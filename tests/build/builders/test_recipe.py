@@ -33,7 +33,7 @@ def test_the_key_depends_on_all_that_goes_in_and_on_nothing_else():
 
 def test_gangline_goes_in_without_what_python_leaves_beside_it():
     paths = [member.path for member in package_members("opt/gangline")]
-    assert "opt/gangline/train/keeper.py" in paths
+    assert "opt/gangline/keeper/node_agent.py" in paths
     assert not [path for path in paths if "__pycache__" in path]
     assert len(package_digest()) == 64
 

@@ -201,7 +201,7 @@ def test_a_blob_that_is_not_what_its_digest_says_is_refused(stub, body, tmp_path
 
 def test_an_answer_that_breaks_off_may_be_asked_again(stub):
     stub.answers[BLOB_PATH] = (200, {"Content-Length": str(len(BLOB) + 5), "Connection": "close"}, BLOB)
-    with pytest.raises(StorageError, match="broke off"):
+    with pytest.raises(StorageError, match="response ended after"):
         stub.registry().read(DESCRIPTOR)
 
 
@@ -250,7 +250,7 @@ def test_hostile_manifests_are_refused(stub, data):
 def test_a_manifest_of_another_digest_or_kind_is_refused(stub):
     wanted = "sha256:" + "0" * 64
     stub.answers |= manifest_of(wanted, b"{}")
-    with pytest.raises(IntegrityError, match="not what its digest says"):
+    with pytest.raises(IntegrityError, match="does not match its digest"):
         stub.registry().resolve(wanted)
     stub.answers |= manifest_of("tag", b"<html>", kind="text/html")
     with pytest.raises(IntegrityError, match="text/html"):
@@ -278,7 +278,7 @@ def test_a_push_that_reads_back_as_something_else_is_told(stub, tmp_path):
     for path in (layout.folder / "blobs/sha256").iterdir():
         stub.answers[f"HEAD /v2/team/a/blobs/sha256:{path.name}"] = (200, {}, b"")
     stub.answers["PUT /v2/team/a/manifests/t"] = (201, {}, b"")
-    with pytest.raises(IntegrityError, match="cannot be read back"):
+    with pytest.raises(IntegrityError, match="what is read back differs"):
         stub.registry().push(layout, image, tag="t")
 
 

@@ -138,7 +138,8 @@ def test_another_process_with_another_hash_seed_writes_the_same_bytes(tmp_path):
     program = (
         "import sys, pathlib; from gangline.build.oci import *;"
         "l = Layout.create(pathlib.Path(sys.argv[1]));"
-        "print(l.add_image([l.add_layer([Member('a', b'1')])], settings=Settings(env={'B': '1', 'A': '2'})).digest)"
+        "layer = l.add_layer([LayerMember('a', b'1')]);"
+        "print(l.add_image([layer], settings=Settings(env={'B': '1', 'A': '2'})).digest)"
     )
     digests = {
         subprocess.run(

@@ -74,7 +74,7 @@ def test_plain_lines_tell_at_once_that_a_gang_waits_no_more():
     assert [line.split(maxsplit=1)[1] for line in lines] == [
         "waits: 2 of 4 servers are free",
         "started",
-        "started · no answer from where it runs for 5.0 s, its ranks go on",
+        "started · no response from where it runs for 5.0 s, its ranks continue",
         "started",
     ]
 

@@ -34,7 +34,7 @@ def test_nothing_stands_at_what_is_no_ref(world, ref):
 
 
 def test_a_branch_of_a_repository_that_we_may_not_see_is_not_gone(world):
-    with pytest.raises(ConfigError, match=r"knows no owner/none, or hides it from our token; right forge\.ours\."):
+    with pytest.raises(ConfigError, match=r"knows no owner/none, or hides it from this token; right forge\.ours\."):
         world.forge.head("owner/none", "refs/heads/main")
 
 
@@ -155,7 +155,7 @@ def test_changes_of_a_pull_request_are_its_paths(world):
 def test_a_token_that_may_not_is_refused_with_what_it_needs(world):
     sha = world.push("main")
     forge = world.with_token("0" * 40)
-    with pytest.raises(ConfigError, match=r"refuses our token .* give forge\.ours\.token the rights") as caught:
+    with pytest.raises(ConfigError, match=r"refuses the token .* give forge\.ours\.token the rights") as caught:
         forge.set_status(world.repository, sha, CommitStatus(context="gangline/x", state="success", description=""))
     assert "0" * 40 not in str(caught.value)
 

@@ -64,6 +64,6 @@ def test_rows_go_there_and_back_and_so_do_their_gradients():
     assert (counts.count, counts.size_bytes) == (2, 64)
     assert sent["communication", "all_gather", 4].size_bytes == 4 * 100  # what is no expert, over all ranks
     assert sent["communication", "all_gather", 2].size_bytes == 4 * 400  # half of the experts, over their holders
-    assert sent["communication", "all_gather", 2].apart == 2
+    assert sent["communication", "all_gather", 2].rank_stride == 2
     again = collectives(profile, shape, replace(load, checkpointing="full"))
     assert {each.count for each in again if each.part == "compute"} == {6 * 2}

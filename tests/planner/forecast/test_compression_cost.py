@@ -75,7 +75,7 @@ def test_a_step_has_a_time_where_shapes_are_known(kind):
     assert terms(found)["communication"] < terms(plain)["communication"]
     assert terms(found)["compute"] > terms(plain)["compute"]
     load = PassLoad(micro_batch=8, micro_batches=1, precision="fp32", compression=compression)
-    assert "nobody looked at" in unknown_traffic(TRACED, shape_of("ddp", 2), load)
+    assert "shapes, which are not known" in unknown_traffic(TRACED, shape_of("ddp", 2), load)
 
 
 def test_more_of_top_k_is_more_of_everything():

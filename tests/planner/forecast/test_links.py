@@ -18,26 +18,28 @@ MODEL = transformer(**ONE, sequence=4096)
 BYTES = 1e9
 
 
-def seconds(kind="all_reduce", *, ranks, apart=1, peers=0, node=8, site=H100):
+def seconds(kind="all_reduce", *, ranks, rank_stride=1, peers=0, node=8, site=H100):
     speeds = speeds_of(open_pool(site, gpus(8, 4)), "bf16", MODEL.traces[0], None, ranks=node)
     message = {"part": "communication", "kind": kind, "size_bytes": BYTES, "count": 1}
-    return speeds.exchange_seconds(Collective(ranks=ranks, apart=apart, peers=peers, **message))
+    return speeds.exchange_seconds(Collective(ranks=ranks, rank_stride=rank_stride, peers=peers, **message))
 
 
 def test_inside_a_server_a_ring_has_its_links():
     assert seconds(ranks=8) == pytest.approx(2 * 7 / 8 * BYTES / 300e9)
-    assert seconds("all_gather", ranks=4, apart=2) == pytest.approx(3 / 4 * BYTES / 300e9)
+    assert seconds("all_gather", ranks=4, rank_stride=2) == pytest.approx(3 / 4 * BYTES / 300e9)
 
 
 def test_across_servers_a_ring_has_the_network_of_its_members_there_and_no_more_than_inside():
     assert seconds("all_gather", ranks=16) == pytest.approx(15 / 16 * BYTES / 300e9), "8 x 40 is more"
-    assert seconds("all_gather", ranks=8, apart=4) == pytest.approx(7 / 8 * BYTES / 80e9), "two of them in a server"
-    assert seconds("all_gather", ranks=4, apart=8) == pytest.approx(3 / 4 * BYTES / 40e9), "one"
+    assert seconds("all_gather", ranks=8, rank_stride=4) == pytest.approx(7 / 8 * BYTES / 80e9), (
+        "two of them in a server"
+    )
+    assert seconds("all_gather", ranks=4, rank_stride=8) == pytest.approx(3 / 4 * BYTES / 40e9), "one"
 
 
 def test_a_stage_hands_on_over_one_link_and_the_slowest_one_counts():
-    assert seconds("send", ranks=2, apart=2, peers=4) == pytest.approx(BYTES / 300e9)
-    assert seconds("send", ranks=2, apart=4, peers=4) == pytest.approx(BYTES / 40e9)
+    assert seconds("send", ranks=2, rank_stride=2, peers=4) == pytest.approx(BYTES / 300e9)
+    assert seconds("send", ranks=2, rank_stride=4, peers=4) == pytest.approx(BYTES / 40e9)
 
 
 def test_a_link_that_is_not_given_has_no_time():
@@ -63,10 +65,10 @@ def test_messages_span_the_ranks_of_their_axis(shape, spans):
     assert {each.span for each in collectives(MODEL, shape, load)} == spans
 
 
-@given(ranks=st.sampled_from([2, 4, 8, 16, 32]), apart=st.sampled_from([1, 2, 4, 8]), factor=st.floats(1, 100))
-def test_a_faster_network_is_never_worse(ranks, apart, factor):
+@given(ranks=st.sampled_from([2, 4, 8, 16, 32]), rank_stride=st.sampled_from([1, 2, 4, 8]), factor=st.floats(1, 100))
+def test_a_faster_network_is_never_worse(ranks, rank_stride, factor):
     gpu = H100.gpu["h100"]
     faster = replace(gpu, network_bytes_per_second=gpu.network_bytes_per_second * factor)
-    assert seconds(ranks=ranks, apart=apart, site=replace(H100, gpu={"h100": faster})) <= seconds(
-        ranks=ranks, apart=apart
+    assert seconds(ranks=ranks, rank_stride=rank_stride, site=replace(H100, gpu={"h100": faster})) <= seconds(
+        ranks=ranks, rank_stride=rank_stride
     )

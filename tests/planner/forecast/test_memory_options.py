@@ -93,5 +93,5 @@ def test_chunks_of_a_pipelines_loss_are_refused():
 
 
 def test_compiled_blocks_keep_their_activations():
-    with pytest.raises(ConfigError, match=r"^train\.memory\.offload: .activations. cannot be had of"):
+    with pytest.raises(ConfigError, match=r"^train\.memory\.offload: .activations. does not work with"):
         choose_plan(line(compile=True, memory=MemoryTable(offload="activations")), SITE, gpus(2), SMALL)

@@ -81,7 +81,7 @@ def test_what_fits_no_other_way_waits_on_the_host_as_far_as_the_host_holds_it():
     assert choice.reason.startswith("needs 9.0 times one device")
     assert "shards wait on the host" in choice.reason
     assert make_plan(asked, choice, run="r", run_prefix="p", data=DataSource()).memory.offload == "cpu"
-    with pytest.raises(ConfigError, match="2 nodes like these would do"):
+    with pytest.raises(ConfigError, match="2 nodes like these would fit it"):
         choose_plan(asked, SITE, replace(gpus(8), memory_bytes=10**11 * 5), profile)
 
 

@@ -65,4 +65,4 @@ def test_every_seed_costs_as_much_as_the_first():
     forecast = Forecast(gpu_hours=4, wall_seconds=90)
     assert check(bounds, OPEN, forecast, seeds=2).verdict == "yes"
     gate = check(bounds, OPEN, forecast, seeds=3)
-    assert (gate.verdict, gate.reason) == ("no", "GPU-hours: 12 forecast, above 10; 3 seeds are in it")
+    assert (gate.verdict, gate.reason) == ("no", "GPU-hours: 12 forecast, above 10; 3 seeds are included")

@@ -48,7 +48,7 @@ def test_nothing_fits_names_the_two_nearest_misses_and_what_would_do():
     message = str(caught.value)
     assert "fsdp-8 needs 2.5 times" in message
     assert "zero2-8 needs 5.0 times" in message
-    assert message.endswith("2 nodes like these would do"), "shards of twice as many, on the hosts"
+    assert message.endswith("2 nodes like these would fit it"), "shards of twice as many, on the hosts"
     assert caught.value.exit_code == 10
 
 
@@ -58,7 +58,7 @@ def test_every_loser_has_one_reason():
         ("hsdp-2x8", "runner_up", "2 axes where 1 does"),
         ("fsdp-16", "lost", "gathers parameters at each step"),
         ("zero2-16", "lost", "gathers parameters at each step"),
-        ("zero1-16", "lost", "averages gradients and deals out new parameters besides"),
+        ("zero1-16", "lost", "averages gradients and also sends out new parameters"),
         ("none", "lost", "one rank of 16: the others stay idle"),
     ]
 

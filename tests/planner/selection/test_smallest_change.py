@@ -66,7 +66,7 @@ def test_other_numbers_are_trained_only_where_no_other_change_is_enough():
 
 def test_nodes_come_last_and_the_fewest_are_named():
     assert smallest_change(line(batch=64), gpus(8), only(lambda _, there: there.num_nodes >= 5)) == (
-        "5 nodes like these would do"
+        "5 nodes like these would fit it"
     )
     assert smallest_change(line(batch=64), gpus(8), only(lambda *_: False)) == ""
 

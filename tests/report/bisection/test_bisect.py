@@ -45,7 +45,7 @@ def test_words_follow_the_ending():
     assert "eval_loss at step 60 of 120: 2.05 is good, 3.05 bad · wrong at most 5.0 % of the time" in render_bisection(
         state()
     )
-    assert "a larger --budget goes on" in render_bisection(state("budget"))
+    assert "a larger --budget continues" in render_bisection(state("budget"))
     assert "--seeds 4" in render_bisection(state("same"))
     swapped = replace(state("unfit"), notes=("eval_loss is better at the bad end, and lower is better",))
     assert render_bisection(swapped).startswith("NO SEARCH  eval_loss is better at the bad end")
@@ -72,7 +72,7 @@ def test_what_strangers_wrote_acts_nowhere():
 
 def test_a_long_difference_is_cut_and_says_so():
     page = render_html_bisection(state(), Culprit(patch="+line\n" * 1000))
-    assert "600 more lines: git show tells all" in page
+    assert "600 more lines: git show prints all" in page
     assert len(page) < 200_000
 
 

@@ -13,6 +13,8 @@ from gangline.errors import ConfigError
 
 
 class Builder(Protocol):
+    """Makes an image of a recipe and pushes it."""
+
     name: str
 
     def build(self, recipe: Recipe, bench: BuildWorkspace) -> str:

@@ -8,6 +8,8 @@ from gangline.build.image_registry.reference import is_loopback
 
 
 class Buildah:
+    """Builds with buildah, which needs no daemon."""
+
     name = "buildah"
 
     def build(self, recipe: Recipe, bench: BuildWorkspace) -> str:
@@ -27,6 +29,7 @@ class Buildah:
 
 
 def build_command(recipe: Recipe, context: str, *, local: str, authfile: str, pip_config: str) -> list[str]:
+    """Build of `recipe` from the folder `context` into the local image `local`."""
     return [
         "buildah", "build", "--isolation", "chroot", "--format", "oci", "--timestamp", "0",
         f"--tls-verify={_verified(recipe.base.host)}", "--authfile", authfile, "--platform", str(recipe.platform),
@@ -36,6 +39,7 @@ def build_command(recipe: Recipe, context: str, *, local: str, authfile: str, pi
 
 
 def push_command(recipe: Recipe, *, local: str, authfile: str, digest_file: str) -> list[str]:
+    """Push of the image `local`, whose digest is written to `digest_file`."""
     return [
         "buildah", "push", f"--tls-verify={_verified(recipe.image.host)}", "--authfile", authfile,
         "--digestfile", digest_file, local, f"docker://{recipe.target}",

@@ -8,6 +8,8 @@ from gangline.errors import BuildError
 
 
 class BuildKit:
+    """Builds with buildctl, on the daemon that `BUILDKIT_HOST` names."""
+
     name = "buildkit"
 
     def __init__(self, *, tls_folder: str | None) -> None:
@@ -25,10 +27,11 @@ class BuildKit:
         try:
             return str(json.loads(metadata.read_bytes())["containerimage.digest"])
         except (OSError, ValueError, KeyError) as error:
-            raise BuildError(f"buildctl left no digest of {recipe.target}: {error}") from error
+            raise BuildError(f"buildctl wrote no digest of {recipe.target}: {error}") from error
 
 
 def build_command(recipe: Recipe, context: str, *, pip_config: str, metadata: str, tls_folder: str | None) -> list[str]:
+    """Build and push of `recipe`; `metadata` is the file that gets the digest."""
     cache = f"type=registry,ref={recipe.image.tagged('cache')}"
     return [
         "buildctl", *(["--tlsdir", tls_folder] if tls_folder else []),

@@ -9,6 +9,8 @@ from gangline.errors import BuildError
 
 
 class Docker:
+    """Builds with the docker command."""
+
     name = "docker"
 
     def build(self, recipe: Recipe, bench: BuildWorkspace) -> str:
@@ -20,6 +22,7 @@ class Docker:
 
 
 def build_command(recipe: Recipe, context: str, *, pip_config: str) -> list[str]:
+    """Build of `recipe` from the folder `context`."""
     return [
         "docker", "build", "--file", f"{context}/Dockerfile", "--platform", str(recipe.platform),
         "--secret", f"id=pip,src={pip_config}", "--build-arg", f"BASE_IMAGE={recipe.base}",
@@ -39,5 +42,5 @@ def _pushed_digest(recipe: Recipe, bench: BuildWorkspace) -> str:
         ) from error
     ours = [each.partition("@")[2] for each in known if each.startswith(f"{recipe.image.name}@")]
     if not ours:
-        raise BuildError(f"docker pushed {recipe.target} but knows no digest of it, only {known}")
+        raise BuildError(f"docker pushed {recipe.target} but has no digest of it, only {known}")
     return ours[0]

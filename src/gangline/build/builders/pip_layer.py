@@ -19,6 +19,8 @@ MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 class PipLayer:
+    """Builds without a daemon: pip installs into a folder, which becomes a layer over the base image."""
+
     name = "layer"
 
     def build(self, recipe: Recipe, bench: BuildWorkspace) -> str:
@@ -39,6 +41,7 @@ class PipLayer:
 
 
 def pip_command(lock: str, site: str) -> list[str]:
+    """Installs the locked wheels of `lock` into the folder `site`."""
     return [
         sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--no-cache-dir",
         "--no-compile", "--no-deps", "--require-hashes", "--only-binary=:all:", "--progress-bar", "off", "--target",
@@ -57,7 +60,7 @@ def base_python(base: Image, name: str) -> str:
     said = labels.get(PYTHON_LABEL) or (f"/usr/local/bin/python{'.'.join(version.split('.')[:2])}" if version else "")
     if not said:
         raise ConfigError(
-            f"registry.base {name} says nothing of its Python; give it the label {PYTHON_LABEL}=/usr/bin/python{MINOR}"
+            f"registry.base {name} has no label of its Python; give it the label {PYTHON_LABEL}=/usr/bin/python{MINOR}"
         )
     if not said.startswith("/") or not said.endswith(f"/python{MINOR}"):
         raise ConfigError(
@@ -80,6 +83,7 @@ def members(site: Path, python: str) -> Iterator[LayerMember]:
 
 
 def settings(base: Image) -> Settings:
+    """Environment and user of an image over `base`."""
     env = {"PATH": f"/{HOME}/bin:{base.env.get('PATH', _PATH)}", "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1",
            "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
     return Settings(env=env, user=USER, workdir="/")

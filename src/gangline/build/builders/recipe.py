@@ -66,6 +66,7 @@ class Recipe:
 
     @property
     def target(self) -> ImageReference:
+        """Name and tag that the image is pushed to."""
         return self.image.tagged(self.tag)
 
 
@@ -101,6 +102,7 @@ def make_recipe(
 
 
 def dockerfile() -> bytes:
+    """The Dockerfile that builders use."""
     return files("gangline.build").joinpath("runtime.Dockerfile").read_bytes()
 
 
@@ -112,5 +114,6 @@ def package_members(at: str) -> Iterator[LayerMember]:
 
 @cache
 def package_digest() -> str:
+    """Digest of the files of the installed gangline."""
     found = ((member.path, member.data) for member in package_members("gangline"))
     return digest([[path, sha256(data.read_bytes()).hexdigest()] for path, data in found if isinstance(data, Path)])

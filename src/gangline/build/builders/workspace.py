@@ -32,6 +32,8 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildWorkspace:
+    """Scratch folder, log and environment of one build."""
+
     folder: Path
     """Scratch; gone when the build ends."""
     log: Path
@@ -41,6 +43,7 @@ class BuildWorkspace:
     @staticmethod
     @contextmanager
     def at(environ: Mapping[str, str]) -> "Iterator[BuildWorkspace]":
+        """A workspace in a temporary folder, which is removed afterwards."""
         with TemporaryDirectory(prefix="gangline-build-") as name:
             yield BuildWorkspace(folder=Path(name), log=Path(name) / "build.log", environ=environ)
 
@@ -60,13 +63,14 @@ class BuildWorkspace:
             code = _run(command, self.program_environ() | dict(env or {}), log, timeout)
         if code is None:
             raise BuildError(
-                f"{command[0]} {command[1]} took longer than {timeout:.0f} s; its last words: {self.last_words()}"
+                f"{command[0]} {command[1]} took longer than {timeout:.0f} s; its last output: {self.last_words()}"
             )
         if code:
             took = time.monotonic() - began
             raise BuildError(f"{command[0]} {command[1]} ended with {code} after {took:.0f} s: {self.last_words()}")
 
     def program_environ(self) -> dict[str, str]:
+        """The variables of the driver that build programs get."""
         return {name: value for name, value in self.environ.items() if _PASSED.fullmatch(name)}
 
     @contextmanager
@@ -106,6 +110,7 @@ class BuildWorkspace:
         return _CREDENTIALS.sub("", text)
 
     def last_words(self) -> str:
+        """The last lines of the log on one line, for a message."""
         lines = [line.strip() for line in self.words().splitlines() if line.strip()]
         return " | ".join(lines[-LAST_LINES:])[-2000:] or "nothing"
 

@@ -22,11 +22,14 @@ _DOCKER_HUB = ("docker.io", "https://index.docker.io/v1/")
 
 @dataclass(frozen=True, slots=True)
 class RegistryLogin:
+    """User and password at an image registry."""
+
     user: str
     password: str = field(repr=False)
 
     @property
     def basic(self) -> str:
+        """As HTTP basic authentication encodes them."""
         return base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
 
 
@@ -100,7 +103,9 @@ def _login(entry: dict[str, Any], place: str) -> RegistryLogin:
 
 def _ask_helper(helper: str, host: str, environ: Mapping[str, str]) -> RegistryLogin | None:
     if not _HELPER.fullmatch(helper):
-        raise ConfigError(f"docker's configuration names the credential helper {helper!r}, which is no program's name")
+        raise ConfigError(
+            f"docker's configuration names the credential helper {helper!r}, which is not the name of a program"
+        )
     command = [f"docker-credential-{helper}", "get"]
     try:
         done = subprocess.run(

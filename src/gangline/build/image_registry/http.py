@@ -55,10 +55,12 @@ class RegistryResponse:
                         raise IntegrityError(f"wanted at most {limit} bytes from the registry, found more")
                     yield piece
         except HTTPError as error:
-            raise StorageError(f"the registry's answer broke off after {seen} bytes: {error}") from error
+            raise StorageError(f"the registry's response ended after {seen} bytes: {error}") from error
 
 
 class RegistryHttp:
+    """HTTP requests to one image registry, with tokens and checked redirects."""
+
     def __init__(
         self, host: str, login: RegistryLogin | None, *, named_by_site: bool, resolve: Resolve = system_resolve
     ) -> None:
@@ -103,8 +105,10 @@ class RegistryHttp:
             answer = self._follow(method, url, dict(headers or {}), body, self._granted[scope])
         if answer.status in {401, 403}:
             answer.body.close()
-            who = f"user {self._login.user}" if self._login else "nobody: no login was found"
-            raise ConfigError(f"{self.host} refuses {scope} to {who}; docker login {self.host} as one who may")
+            who = f"user {self._login.user}" if self._login else "an anonymous user: no login was found"
+            raise ConfigError(
+                f"{self.host} refuses {scope} to {who}; docker login {self.host} with an account that may"
+            )
         if answer.status in _RETRIED_STATUSES:
             answer.body.close()
             raise StorageError(f"registry {self.host} answered {answer.status} to {method} {urlsplit(url).path}")

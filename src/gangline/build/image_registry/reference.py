@@ -47,6 +47,7 @@ class ImageReference:
         return replace(self, tag=None, digest=digest)
 
     def tagged(self, tag: str) -> "ImageReference":
+        """The same repository with `tag`, without a digest."""
         return replace(self, tag=tag, digest=None)
 
     def __str__(self) -> str:

@@ -21,6 +21,8 @@ _ACCEPT = ", ".join((*documents.MANIFESTS, *documents.INDEXES))
 
 
 class ImageRepository:
+    """One repository of an image registry: manifests and blobs are pulled, pushed and verified."""
+
     def __init__(self, name: ImageReference, wire: RegistryHttp) -> None:
         """The repository of `name`; tag and digest of it are ignored."""
         self.host, self.repository = name.host, name.repository
@@ -43,7 +45,7 @@ class ImageRepository:
 
         Raises:
             ConfigError: There is no such image, or none for the platform.
-            IntegrityError: Something is not what its digest says.
+            IntegrityError: Something does not match its digest.
         """
         data, kind = self._wanted(reference.digest or reference.tag or "latest", reference)
         if kind in documents.INDEXES:
@@ -64,7 +66,7 @@ class ImageRepository:
         return b"".join(self._pieces(blob))
 
     def fetch(self, blob: Descriptor, target: Path) -> None:
-        """Write a blob to the new file `target`; nothing stays of one that is not what its digest says."""
+        """Write a blob to the new file `target`; nothing stays of one that does not match its digest."""
         draft = target.with_name(f".{target.name}.part")
         try:
             with draft.open("wb") as file:
@@ -75,6 +77,7 @@ class ImageRepository:
             draft.unlink(missing_ok=True)
 
     def has(self, blob: Descriptor) -> bool:
+        """Does the repository have `blob`?"""
         answer = self._ask("HEAD", f"blobs/{blob.digest}")
         answer.body.close()
         return answer.status == 200
@@ -112,7 +115,7 @@ class ImageRepository:
         self._expect(answer, 201, f"manifest {tag}")
         found = self._manifest(manifest.digest)
         if found is None or found[0] != data:
-            raise IntegrityError(f"{self}: {manifest.digest} was pushed and cannot be read back as it was")
+            raise IntegrityError(f"{self}: {manifest.digest} was pushed and what is read back differs")
         return manifest
 
     def __str__(self) -> str:
@@ -134,7 +137,9 @@ class ImageRepository:
         path = layout.path(blob)
         if not path.exists():
             if base is None:
-                raise IntegrityError(f"{self}: wanted the blob {blob.digest}, found it neither here nor in a base")
+                raise IntegrityError(
+                    f"{self}: wanted the blob {blob.digest}, found it neither here nor in a base image"
+                )
             base.fetch(blob, path)
         return path
 
@@ -188,7 +193,7 @@ class ImageRepository:
             seen += len(piece)
             yield piece
         if seen != blob.size_bytes or digest.hexdigest() != blob.hex:
-            raise IntegrityError(f"{self}: blob {blob.digest} is not what its digest and size say")
+            raise IntegrityError(f"{self}: blob {blob.digest} does not match its digest and size")
 
     def _wanted(self, tag: str, reference: object) -> tuple[bytes, str]:
         found = self._manifest(tag)
@@ -204,7 +209,7 @@ class ImageRepository:
         data = self._expect(answer, 200, f"manifest {tag}").read(MAX_DOCUMENT_BYTES)
         kind = answer.headers.get("Content-Type", "").partition(";")[0]
         if tag.startswith("sha256:") and documents.describe(data, kind).digest != tag:
-            raise IntegrityError(f"{self}: the manifest {tag} is not what its digest says")
+            raise IntegrityError(f"{self}: the manifest {tag} does not match its digest")
         if kind not in (*documents.MANIFESTS, *documents.INDEXES):
             raise IntegrityError(f"{self}: wanted an image manifest, found {kind!r}")
         return data, kind

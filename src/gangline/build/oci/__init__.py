@@ -1,7 +1,7 @@
 """OCI images without a daemon: equal members give equal bytes on every machine.
 
     layout = Layout.create(folder)
-    rootfs = layout.add_layer(from_folder(Path("rootfs"), exclude=("dev/*", "proc/*")))
+    rootfs = layout.add_layer(members_of_folder(Path("rootfs"), exclude=("dev/*", "proc/*")))
     app = layout.add_layer([LayerMember("opt/app/run.py", data=b"...", mode=0o755)])
     image = layout.add_image([rootfs, app], settings=Settings(user="65532:65532", env={"PATH": "/usr/bin:/bin"}))
     registry.push(layout, image, tag="1")

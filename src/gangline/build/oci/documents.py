@@ -39,6 +39,7 @@ class Platform:
 
     @staticmethod
     def here() -> "Platform":
+        """Of this machine, as Linux."""
         name = machine.machine()
         return Platform("linux", _MACHINES.get(name, name))
 
@@ -63,9 +64,11 @@ class Descriptor:
 
     @property
     def hex(self) -> str:
+        """Its SHA-256 digest without the prefix."""
         return self.digest.removeprefix("sha256:")
 
     def to_plain(self) -> dict[str, Any]:
+        """As manifests write it."""
         plain: dict[str, Any] = {"mediaType": self.media_type, "digest": self.digest, "size": self.size_bytes}
         if self.platform:
             plain["platform"] = {"os": self.platform.os, "architecture": self.platform.architecture}
@@ -95,19 +98,23 @@ class Image:
 
     @property
     def env(self) -> dict[str, str]:
+        """Variables of its configuration."""
         listed = self.config.get("config", {}).get("Env") or []
         return dict(str(each).partition("=")[::2] for each in listed)
 
     @property
     def user(self) -> str:
+        """User of its configuration; empty: root."""
         return str(self.config.get("config", {}).get("User") or "")
 
     @property
     def platform(self) -> Platform:
+        """Of its configuration."""
         return Platform(str(self.config.get("os", "")), str(self.config.get("architecture", "")))
 
     @property
     def diff_ids(self) -> tuple[str, ...]:
+        """Digests of its uncompressed layers, lowest first."""
         return tuple(self.config.get("rootfs", {}).get("diff_ids", ()))
 
 
@@ -129,6 +136,7 @@ def extend(image: Image, layers: Sequence[tuple[Descriptor, str]], settings: Set
 
 
 def manifest_bytes(image: Image, config: Descriptor) -> bytes:
+    """The manifest of `image` as canonical JSON."""
     if not 0 < len(image.layers) <= MAX_LAYERS or len(image.layers) != len(image.diff_ids):
         raise IntegrityError(f"an image has 1 to {MAX_LAYERS} layers, each with its diff id; found {len(image.layers)}")
     plain = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config.to_plain(),
@@ -180,6 +188,7 @@ def descriptor(plain: Any) -> Descriptor:
 
 
 def describe(data: bytes, media_type: str) -> Descriptor:
+    """Descriptor of `data`."""
     return Descriptor(media_type=media_type, digest=f"sha256:{sha256(data).hexdigest()}", size_bytes=len(data))
 
 

@@ -20,6 +20,8 @@ _LEVEL = 1
 
 @dataclass(frozen=True, slots=True)
 class OciLayer:
+    """A layer that was written: where its blob is found, and its content."""
+
     descriptor: Descriptor
     diff_id: str
     """Digest of the uncompressed tar."""
@@ -77,7 +79,7 @@ def _write_file(tar: tarfile.TarFile, info: tarfile.TarInfo, source: Path) -> No
         try:
             tar.addfile(info, file)
         except OSError as error:
-            raise BuildError(f"{source} could not be read whole: {error}; is something writing to it?") from error
+            raise BuildError(f"{source} could not be read to its end: {error}; is something writing to it?") from error
 
 
 class _Hashing:

@@ -17,6 +17,8 @@ MAX_DOCUMENT_BYTES = 4 << 20
 
 
 class Layout:
+    """A folder of blobs by digest with an index: an OCI image layout."""
+
     def __init__(self, folder: Path) -> None:
         """A layout that stands in `folder`."""
         self.folder = folder

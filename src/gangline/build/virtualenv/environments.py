@@ -61,6 +61,7 @@ class VirtualEnvironment:
 
     @property
     def python(self) -> str:
+        """Path of its interpreter."""
         return str(self.folder / "bin" / "python")
 
     @property
@@ -85,6 +86,7 @@ class EnvironmentRequest:
 
     @property
     def digest(self) -> str:
+        """Over everything that decides what is installed."""
         return digest({
             "lock": sha256(self.lock.requirements).hexdigest(), "python": self.interpreter.version,
             "platform": sysconfig.get_platform(), "runtime": self.runtime.digest, "version": VERSION,

@@ -22,11 +22,14 @@ _ASK = "import platform, sys; print(platform.python_version(), sys.implementatio
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
+    """A CPython program and its version."""
+
     program: Path
     version: str
 
     @property
     def minor(self) -> str:
+        """`3.12`."""
         return ".".join(self.version.split(".")[:2])
 
     @property

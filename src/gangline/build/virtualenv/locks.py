@@ -16,6 +16,8 @@ _MOST_PROJECTS = 1000
 
 @dataclass(frozen=True, slots=True)
 class CommitLock:
+    """The lock of a commit, read."""
+
     file: str
     """Path in the commit."""
     requirements: bytes

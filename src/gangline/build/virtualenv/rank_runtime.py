@@ -49,12 +49,15 @@ class RuntimePackage:
 
 @dataclass(frozen=True, slots=True)
 class RankRuntime:
+    """What ranks need in addition to the packages of a lock: gangline's own files, and packages that they import."""
+
     packages: tuple[RuntimePackage, ...]
     own: str
     """Digest of gangline's own files."""
 
     @property
     def digest(self) -> str:
+        """Over its files and the versions of its packages."""
         return digest([self.own, [[each.name, each.version] for each in self.packages]])
 
     def missing(self, locked: Mapping[str, str], *, file: str) -> tuple[RuntimePackage, ...]:

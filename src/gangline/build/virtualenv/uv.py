@@ -37,6 +37,8 @@ _MEANINGS: Sequence[tuple[type[GanglineError], str]] = (
 
 @dataclass(frozen=True, slots=True)
 class Uv:
+    """Runs uv with a closed environment and with errors by class."""
+
     program: str
     environ: Mapping[str, str]
     secrets: tuple[str, ...] = ()

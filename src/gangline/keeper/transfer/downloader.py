@@ -36,7 +36,7 @@ def fetch(environment: KeeperEnvironment) -> None:
 
     Raises:
         StorageError: The store is away for too long, or lacks a blob.
-        IntegrityError: A blob is not what its digest says, or no plan, or no code layer.
+        IntegrityError: A blob does not match its digest, or no plan, or no code layer.
         ConfigError: The store's URL or credentials cannot be.
     """
     for attempt in stamina.retry_context(

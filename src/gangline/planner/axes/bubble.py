@@ -39,6 +39,7 @@ class StageCosts:
     """Cost of each stage, in those of the first; empty: equal."""
 
     def seconds(self, action: Action) -> float:
+        """Of `action`, by the weight of its stage."""
         weight = self.weights[action.stage] / self.weights[0] if self.weights else 1.0
         halves = {"F": self.forward, "I": self.backward_input, "W": self.backward_weight}
         return weight * halves.get(action.kind, self.backward_input + self.backward_weight)

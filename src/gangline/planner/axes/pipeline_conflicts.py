@@ -44,7 +44,7 @@ def _conflicts(
         )
     if compression not in ("none", "bf16"):
         yield (
-            f'train.compression.kind: "{compression}" is not carried out in pipelines; "none" works, and "bf16" with '
+            f'train.compression.kind: "{compression}" is not supported in pipelines; "none" works, and "bf16" with '
             "dp_shard"
         )
     if chunks > 1:

@@ -17,6 +17,9 @@ SPLIT: frozenset[PipelineSchedule] = frozenset({"interleaved_zero_bubble", "zbv"
 
 
 class Action(NamedTuple):
+    """A forward (F) or backward (B) of one micro-batch on one stage; I and W are the gradients of inputs and of
+    weights."""
+
     kind: Kind
     stage: int
     micro_batch: int
@@ -27,6 +30,7 @@ Step = tuple[Action, ...]
 
 
 def num_stages(schedule: PipelineSchedule, ranks: int) -> int:
+    """Of a pipeline of `ranks` ranks."""
     return ranks if schedule in SINGLE else 2 * ranks
 
 
@@ -106,17 +110,17 @@ def _alternate(forwards: Sequence[Action], backwards: Sequence[Action], *, ahead
         yield (action,)
 
 
-class _Hand:
+class _MicroBatchQueue:
     """Gives the next micro-batch of each stage of one rank of a V; stage 0 runs down, stage 1 up."""
 
     def __init__(self, ranks: int, rank: int) -> None:
         self._stages = (rank, 2 * ranks - 1 - rank)
-        self.given: Counter[tuple[str, int]] = Counter()
+        self.taken: Counter[tuple[str, int]] = Counter()
         self._owed: list[Action] = []
 
     def __call__(self, kind: Kind, half: int) -> Action:
-        action = Action(kind, self._stages[half], self.given[kind, half])
-        self.given[kind, half] += 1
+        action = Action(kind, self._stages[half], self.taken[kind, half])
+        self.taken[kind, half] += 1
         return action
 
     def backward(self, kind: Kind, half: int) -> Action:
@@ -138,60 +142,60 @@ def _zbv(ranks: int, rank: int, count: int) -> Iterator[Step]:
 
 
 def _full_zbv(ranks: int, rank: int, count: int) -> Iterator[Action]:
-    hand = _Hand(ranks, rank)
+    queue = _MicroBatchQueue(ranks, rank)
     up = 0
     for _ in range(2 * (ranks - rank) - 1):
-        yield hand("F", 0)
+        yield queue("F", 0)
     for half in (1, 0) * rank:
-        yield hand("F", half)
+        yield queue("F", half)
     for _ in range(ranks - rank):
-        yield from (hand("F", 1), hand("I", 1), hand("W", 1))
-    while (up := hand.given["F", 1]) < hand.given["F", 0] or hand.given["F", 0] < count:
-        if hand.given["F", 0] < count:
-            yield hand("F", 0)
-        yield from (hand("I", 0), hand("W", 0), hand("F", 1), hand("I", 1), hand("W", 1))
+        yield from (queue("F", 1), queue("I", 1), queue("W", 1))
+    while (up := queue.taken["F", 1]) < queue.taken["F", 0] or queue.taken["F", 0] < count:
+        if queue.taken["F", 0] < count:
+            yield queue("F", 0)
+        yield from (queue("I", 0), queue("W", 0), queue("F", 1), queue("I", 1), queue("W", 1))
     for half in (0, 1) * rank:
-        yield hand("I", half)
+        yield queue("I", half)
     for _ in range(ranks - rank):
-        yield from (hand("I", 0), hand("W", 0))
+        yield from (queue("I", 0), queue("W", 0))
     for half in (1, 0):
-        while hand.given["W", half] < max(up, count):
-            yield hand("W", half)
+        while queue.taken["W", half] < max(up, count):
+            yield queue("W", half)
 
 
 def _dualpipev(ranks: int, rank: int, count: int) -> Iterator[Step]:
-    hand, below = _Hand(ranks, rank), ranks - rank - 1
-    yield from _dualpipev_fill(hand, rank, below)
+    queue, below = _MicroBatchQueue(ranks, rank), ranks - rank - 1
+    yield from _dualpipev_fill(queue, rank, below)
     for number in range(count - 2 * ranks + rank + 1):
-        pair = (hand("F", 0), hand.backward("B", 1))
+        pair = (queue("F", 0), queue.backward("B", 1))
         yield from ((each,) for each in pair) if number == 0 and not below else (pair,)
-        yield (hand("F", 1), hand.backward("B", 0))
+        yield (queue("F", 1), queue.backward("B", 0))
     for _ in range(below):
-        yield (hand.backward("B", 1),)
-        yield (hand("F", 1), hand.backward("B", 0))
-    yield from _dualpipev_drain(hand, rank, below)
+        yield (queue.backward("B", 1),)
+        yield (queue("F", 1), queue.backward("B", 0))
+    yield from _dualpipev_drain(queue, rank, below)
 
 
-def _dualpipev_fill(hand: _Hand, rank: int, below: int) -> Iterator[Step]:
+def _dualpipev_fill(queue: _MicroBatchQueue, rank: int, below: int) -> Iterator[Step]:
     for _ in range(2 * below):
-        yield (hand("F", 0),)
+        yield (queue("F", 0),)
     for half in (0, 1) * (rank + 1):
-        yield (hand("F", half),)
+        yield (queue("F", half),)
     for _ in range(below):
-        yield (hand.backward("I", 1),)
-        yield from hand.owed()
-        yield (hand("F", 1),)
+        yield (queue.backward("I", 1),)
+        yield from queue.owed()
+        yield (queue("F", 1),)
 
 
-def _dualpipev_drain(hand: _Hand, rank: int, below: int) -> Iterator[Step]:
+def _dualpipev_drain(queue: _MicroBatchQueue, rank: int, below: int) -> Iterator[Step]:
     """The later half of the last backwards leave their weights for the time in which others still work."""
     for number in range(2 * (rank + 1)):
-        yield (hand.backward("I" if number > rank else "B", 1 - number % 2),)
+        yield (queue.backward("I" if number > rank else "B", 1 - number % 2),)
     for _ in range(below):
-        yield from hand.owed()
-        yield (hand.backward("I", 0),)
+        yield from queue.owed()
+        yield (queue.backward("I", 0),)
     for _ in range(rank + 1):
-        yield from hand.owed()
+        yield from queue.owed()
 
 
 _ORDERS: dict[PipelineSchedule, Callable[[int, int, int], Iterator[Step]]] = {

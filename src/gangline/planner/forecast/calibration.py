@@ -78,6 +78,7 @@ def calibrate(
 
 
 def key_of(run: MeasuredRun) -> Key:
+    """The device and the precision that `run` teaches about."""
     return (run.device_name or run.forecast.device_name or run.device, run.precision)
 
 

@@ -76,7 +76,7 @@ class LinkRates:
             has the network of all its members in one, and is never faster than inside.
         """
         crosses = message.span > self.node
-        members = 1 if message.kind == "send" else max(1, min(message.ranks, self.node // message.apart))
+        members = 1 if message.kind == "send" else max(1, min(message.ranks, self.node // message.rank_stride))
         across = None if self.across is None else members * self.across
         both = (across, self.inside) if crosses and members > 1 else (across,) if crosses else (self.inside,)
         known = [each for each in both if each is not None]

@@ -78,10 +78,12 @@ class MemoryParts:
 
     @property
     def total(self) -> float:
+        """Bytes of all causes together."""
         return sum(self.by_cause.values())
 
     @property
     def by_cause(self) -> dict[str, float]:
+        """Bytes by the name of their cause."""
         names = ("weights", "gradients", "optimizer", "gathered", "activations")
         return {name: getattr(self, name) for name in names}
 
@@ -93,14 +95,14 @@ def rank_parts(profile: ModelProfile, shape: Shape, load: MemoryLoad = MemoryLoa
     if load.offload == "optimizer_nvme":
         moments = min(moments, STAGED_BYTES)
     gathered, exchanged = _gathered(profile, shape, load.precision)
-    kept, at_loss, at_block = _activations(profile, shape, load)
-    elsewhere = load.offload == "cpu"
+    kept_bytes, loss_bytes, block_bytes = _activations(profile, shape, load)
+    on_host = load.offload == "cpu"
     return MemoryParts(
-        weights=0.0 if elsewhere else WEIGHT_BYTES * held,
-        gradients=_gradients(profile, shape, load, activations=kept + max(at_loss, at_block)),
-        optimizer=0.0 if elsewhere else moments,
-        gathered=gathered + max(0.0, exchanged - max(0.0, at_loss - at_block)),
-        activations=kept + max(at_loss, at_block),
+        weights=0.0 if on_host else WEIGHT_BYTES * held,
+        gradients=_gradients(profile, shape, load, activations=kept_bytes + max(loss_bytes, block_bytes)),
+        optimizer=0.0 if on_host else moments,
+        gathered=gathered + max(0.0, exchanged - max(0.0, loss_bytes - block_bytes)),
+        activations=kept_bytes + max(loss_bytes, block_bytes),
     )
 
 
@@ -170,13 +172,13 @@ def _activations(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> tuple
         return fixed + whole * kept_share(load.checkpointing) * load.live / mesh.pp, 0.0, 0.0
     saved = min(sum(unit.count * unit.saved_bytes for unit in blocks), trace.activation_bytes_per_sample)
     handed = sum(unit.count * unit.boundary_bytes for unit in blocks)
-    kept = _kept(load.checkpointing, saved, handed)
+    kept_bytes = _kept(load.checkpointing, saved, handed)
     if load.checkpointing != "full":
-        kept = min(kept + 2 * (mesh.tp - 1) * handed, mesh.tp * kept)
+        kept_bytes = min(kept_bytes + 2 * (mesh.tp - 1) * handed, mesh.tp * kept_bytes)
     largest = max(unit.saved_bytes for unit in blocks) / sum(unit.count * unit.saved_bytes for unit in blocks)
     again = COMPUTED_AGAIN * saved * largest if load.checkpointing != "none" else 0.0
     outside = (trace.activation_bytes_per_sample - saved) / load.loss_chunks
-    return fixed + share * kept * load.live / mesh.pp, share * outside, share * again
+    return fixed + share * kept_bytes * load.live / mesh.pp, share * outside, share * again
 
 
 def _blocks(trace: Trace | None) -> list[Unit]:

@@ -85,7 +85,7 @@ def contradictions(line: Line) -> Iterator[str]:
             "the runtime cuts that of a task"
         )
     if line.train.compile and memory.offload == "activations":
-        yield f'{_OFFLOAD}: "activations" cannot be had of blocks that train.compile compiles; "none" works'
+        yield f'{_OFFLOAD}: "activations" does not work with train.compile; "none" works'
 
 
 def offload_obstacle(line: Line, shape: Shape, device: Device) -> str | None:

@@ -23,7 +23,7 @@ from gangline.spec.plan import Memory, PipelineSchedule, Precision
 from gangline.spec.profile import MeasuredRun, ModelProfile
 from gangline.spec.strategies import outer_interval
 
-ON_THE_HOST = "what moving shards to the host and back takes is not known"
+ON_THE_HOST = "the time to move shards to the host and back is not known"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,13 +38,13 @@ class ExecutionOptions:
 
     def words(self, line: Line) -> str:
         """What tells two runs of one shape apart."""
-        told = [f"micro_batch {self.micro_batch}"]
+        parts = [f"micro_batch {self.micro_batch}"]
         again, chunks = self.memory.activation_checkpointing, self.memory.loss_chunks
-        told += [f"{again} computed again"] if again != "none" else []
-        told += [f"loss in {chunks} pieces"] if chunks > 1 else []
-        told += ["shards on the host"] if self.memory.offload == "cpu" else []
-        told += [line.train.compression.kind] if line.train.compression.kind != "none" else []
-        return ", ".join([*told, self.schedule or ""]).removesuffix(", ")
+        parts += [f"{again} computed again"] if again != "none" else []
+        parts += [f"loss in {chunks} pieces"] if chunks > 1 else []
+        parts += ["shards on the host"] if self.memory.offload == "cpu" else []
+        parts += [line.train.compression.kind] if line.train.compression.kind != "none" else []
+        return ", ".join([*parts, self.schedule or ""]).removesuffix(", ")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,19 +106,19 @@ def measured_seconds(
 
 
 def forecast_of(
-    evidence: ForecastEvidence, shape: Shape, how: ExecutionOptions, memory_bytes: float | None
+    evidence: ForecastEvidence, shape: Shape, options: ExecutionOptions, memory_bytes: float | None
 ) -> Forecast:
     """What is known about `shape`: the state by formula, the step by equal runs, else part by part."""
     line, pool, profile = evidence.line, evidence.pool, evidence.profile
-    way = how.words(line)
-    alike = _equal_runs(evidence.history, shape, pool, how.precision, line.train.global_batch)
+    way = options.words(line)
+    alike = _equal_runs(evidence.history, shape, pool, options.precision, line.train.global_batch)
     equal = [each for each in alike if each.forecast.way in ("", way)]
-    by_parts = formula_of(evidence, shape, how)
+    by_parts = formula_of(evidence, shape, options)
     step = median(each.step_seconds for each in equal) if equal else by_parts.step_seconds
     terms = _as_measured(by_parts.terms, equal) if equal else by_parts.terms
     wall = None if step is None else line.train.steps * (step + _of_saves(terms))
     hours = 0.0 if pool.device == "cpu" else None if wall is None else wall * shape.mesh.world_size / 3600
-    trace = profile.trace(how.precision) if profile else None
+    trace = profile.trace(options.precision) if profile else None
     return replace(
         by_parts,
         way=way,
@@ -129,7 +129,7 @@ def forecast_of(
         gpu_hours=hours,
         money=_money(hours, pool),
         flops_per_sample=trace.flops_per_sample if trace else None,
-        device_flops=pool.flops_per_second.get(how.precision),
+        device_flops=pool.flops_per_second.get(options.precision),
         terms=terms,
         missing="" if equal else by_parts.missing,
         origin=f"measured n={len(equal)}" if equal else by_parts.origin,
@@ -149,63 +149,68 @@ def _equal_runs(
 
 
 def formula_of(
-    evidence: ForecastEvidence, shape: Shape, how: ExecutionOptions, *, overlap: float | None = None
+    evidence: ForecastEvidence, shape: Shape, options: ExecutionOptions, *, overlap: float | None = None
 ) -> Forecast:
     """Part by part, corrected by what other runs were off by, whatever equal ones took.
 
     `overlap` is the share of computing that hides communication; None: what the site grants.
     """
     profile, pool = evidence.profile, evidence.pool
-    trace = profile.trace(how.precision) if profile else None
+    trace = profile.trace(options.precision) if profile else None
     if profile is None:
         return Forecast(missing="the size of the model is not known")
     if trace is None:
-        return Forecast(missing=profile.untraced or "the model was not followed", origin="formula")
-    course = _step_inputs(evidence, shape, how, profile, overlap=evidence.trust.overlap if overlap is None else overlap)
+        return Forecast(missing=profile.untraced or "the model was not traced", origin="formula")
+    inputs = _step_inputs(
+        evidence, shape, options, profile, overlap=evidence.trust.overlap if overlap is None else overlap
+    )
     sent = None
-    if not unknown_traffic(profile, shape, course.load):
-        sent = wire_bytes(collectives(profile, shape, course.load), device=pool.device)
+    if not unknown_traffic(profile, shape, inputs.load):
+        sent = wire_bytes(collectives(profile, shape, inputs.load), device=pool.device)
     local = ranks_per_node(pool, shape.mesh.world_size)
-    speeds = speeds_of(pool, how.precision, trace, evidence.rates, ranks=local)
+    speeds = speeds_of(pool, options.precision, trace, evidence.rates, ranks=local)
     if speeds is None:
-        why = f"no rate of {pool.name or 'this GPU'} in {how.precision} is known: site.toml may give it, as [gpu.NAME]"
+        why = f"no rate of {pool.name or 'this GPU'} in {options.precision} is known; [gpu.NAME] of site.toml gives one"
         why = "rates were not measured" if pool.device == "cpu" else why
         return Forecast(wire_bytes=sent, missing=why, origin="traced")
-    known = evidence.calibration(how.precision)
-    terms, missing = step_terms(course, speeds, known)
-    missing = ON_THE_HOST if how.memory.offload == "cpu" else missing
+    known = evidence.calibration(options.precision)
+    terms, missing = step_terms(inputs, speeds, known)
+    missing = ON_THE_HOST if options.memory.offload == "cpu" else missing
     count = max((factor.count for factor in (known.step, *known.factors.values())), default=0)
     return Forecast(
         wire_bytes=sent,
         step_seconds=None if missing else sum(term.seconds for term in terms) - _of_saves(terms),
         terms=terms,
-        device_name=evidence.key(how.precision)[0],
+        device_name=evidence.key(options.precision)[0],
         missing=missing,
         origin="traced" if missing else f"calibrated n={count}" if count else f"rates {speeds.origin}",
     )
 
 
 def _step_inputs(
-    evidence: ForecastEvidence, shape: Shape, how: ExecutionOptions, profile: ModelProfile, *, overlap: float
+    evidence: ForecastEvidence, shape: Shape, options: ExecutionOptions, profile: ModelProfile, *, overlap: float
 ) -> StepInputs:
     line, train = evidence.line, evidence.line.train
     samples = train.global_batch / shape.mesh.data_parallel
-    trace = profile.trace(how.precision)
-    assert trace is not None, "asked for models that were followed"
+    trace = profile.trace(options.precision)
+    assert trace is not None, "only models that were traced"
     return StepInputs(
         profile=profile,
         trace=trace,
         shape=shape,
         load=PassLoad(
-            micro_batch=how.micro_batch,
-            micro_batches=max(1, round(samples / how.micro_batch)),
-            precision=how.precision,
-            checkpointing=how.memory.activation_checkpointing,
-            loss_chunks=how.memory.loss_chunks,
+            micro_batch=options.micro_batch,
+            micro_batches=max(1, round(samples / options.micro_batch)),
+            precision=options.precision,
+            checkpointing=options.memory.activation_checkpointing,
+            loss_chunks=options.memory.loss_chunks,
             compression=train.compression,
             outer_steps=outer_interval(shape.strategy, train.compression.outer_steps),
         ),
-        bubble=(idle_share(line, shape.mesh, how.micro_batch, how.schedule, trace) if how.schedule else None) or 0.0,
+        bubble=(
+            idle_share(line, shape.mesh, options.micro_batch, options.schedule, trace) if options.schedule else None
+        )
+        or 0.0,
         overlap=overlap,
         save_every=save_every(line),
         moment_bytes=evidence.moment_bytes,

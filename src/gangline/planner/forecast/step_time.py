@@ -55,40 +55,40 @@ class StepInputs:
         return whole / (mesh.pp * mesh.tp * mesh.dp_shard * mesh.cp * copies)
 
 
-def step_terms(course: StepInputs, speeds: Speeds, known: Calibration) -> tuple[tuple[Term, ...], str]:
+def step_terms(inputs: StepInputs, speeds: Speeds, known: Calibration) -> tuple[tuple[Term, ...], str]:
     """Parts that can be told, and why others cannot; empty: all can."""
-    messages = collectives(course.profile, course.shape, course.load)
+    messages = collectives(inputs.profile, inputs.shape, inputs.load)
     raw = {
-        part: _seconds(part, course, speeds, messages)
+        part: _seconds(part, inputs, speeds, messages)
         for part in ("compute", "communication", "optimizer", "checkpoint")
     }
-    told = {
-        part: _corrected(part, kind_of(course.shape.mesh), seconds, speeds.origin, known)
+    terms = {
+        part: _corrected(part, kind_of(inputs.shape.mesh), seconds, speeds.origin, known)
         for part, seconds in raw.items()
         if seconds is not None
     }
-    if course.bubble:
-        told["bubble"] = _bubble(course, told, known)
-    told |= {part: _learned(part, course, known) for part in ("data", "other")}
-    return tuple(told.values()), _missing(course, raw)
+    if inputs.bubble:
+        terms["bubble"] = _bubble(inputs, terms, known)
+    terms |= {part: _learned(part, inputs, known) for part in ("data", "other")}
+    return tuple(terms.values()), _missing(inputs, raw)
 
 
-def _missing(course: StepInputs, raw: dict[str, float | None]) -> str:
-    if why := unknown_traffic(course.profile, course.shape, course.load):
+def _missing(inputs: StepInputs, raw: dict[str, float | None]) -> str:
+    if why := unknown_traffic(inputs.profile, inputs.shape, inputs.load):
         return why
     unknown = [part for part, seconds in raw.items() if seconds is None]
     return f"no rate is known for {', '.join(unknown)}" if unknown else ""
 
 
-def _seconds(part: str, course: StepInputs, speeds: Speeds, messages: list[Collective]) -> float | None:
+def _seconds(part: str, inputs: StepInputs, speeds: Speeds, messages: list[Collective]) -> float | None:
     """Before any correction; None: some rate is not known."""
     exchanged = _exchanged(part, speeds, messages)
     if part == "communication":
-        computed = _passes(course, speeds)
-        if exchanged is None or computed is None or unknown_traffic(course.profile, course.shape, course.load):
+        computed = _passes(inputs, speeds)
+        if exchanged is None or computed is None or unknown_traffic(inputs.profile, inputs.shape, inputs.load):
             return None
-        return max(0.0, exchanged - course.overlap * computed)
-    own = {"compute": _passes, "optimizer": _update, "checkpoint": _save}[part](course, speeds)
+        return max(0.0, exchanged - inputs.overlap * computed)
+    own = {"compute": _passes, "optimizer": _update, "checkpoint": _save}[part](inputs, speeds)
     return None if own is None or exchanged is None else own + exchanged
 
 
@@ -103,14 +103,14 @@ def _exchanged(part: str, speeds: Speeds, messages: list[Collective]) -> float |
     return total
 
 
-def _passes(course: StepInputs, speeds: Speeds) -> float | None:
+def _passes(inputs: StepInputs, speeds: Speeds) -> float | None:
     """Forward and backward of all micro-batches: products and fused attention by their rates, everything else by what
     it moves; attention that is not fused is products and moves like any other."""
-    trace, mesh, load = course.trace, course.shape.mesh, course.load
+    trace, mesh, load = inputs.trace, inputs.shape.mesh, inputs.load
     parts = mesh.tp * mesh.cp
     products, moved = _recompute_factors(load.checkpointing)
     attended, counted = _attention(trace)
-    plain = (trace.flops_per_sample - counted) * products + _recomputed_head(course)
+    plain = (trace.flops_per_sample - counted) * products + _recomputed_head(inputs)
     share = load.micro_batch / (parts * mesh.pp)
     rate = speeds.attention_flops_per_second or speeds.flops_per_second
     multiplied = share * (plain / speeds.flops_per_second + attended * products / rate)
@@ -118,8 +118,8 @@ def _passes(course: StepInputs, speeds: Speeds) -> float | None:
     size = load.micro_batch * trace.moved_bytes_per_sample * moved / (parts * mesh.pp)
     each, copies, squeezed = (
         speeds.move_seconds(size / moves),
-        _shard_copies(course, speeds),
-        _compression(course, speeds),
+        _shard_copies(inputs, speeds),
+        _compression(inputs, speeds),
     )
     if each is None or copies is None or squeezed is None:
         return None
@@ -132,10 +132,10 @@ def _attention(trace: Trace) -> tuple[float, float]:
     return made, sum(each.count * each.counted_flops for each in trace.attention) / trace.samples
 
 
-def _shard_copies(course: StepInputs, speeds: Speeds) -> float | None:
+def _shard_copies(inputs: StepInputs, speeds: Speeds) -> float | None:
     """What is gathered is copied out of the message, what is scattered into it; both are booked as computing."""
     total = 0.0
-    for each in collectives(course.profile, course.shape, course.load):
+    for each in collectives(inputs.profile, inputs.shape, inputs.load):
         if each.part == "communication" and each.kind in ("all_gather", "reduce_scatter"):
             seconds = speeds.move_seconds(2 * each.size_bytes)
             if seconds is None:
@@ -144,9 +144,9 @@ def _shard_copies(course: StepInputs, speeds: Speeds) -> float | None:
     return total
 
 
-def _compression(course: StepInputs, speeds: Speeds) -> float | None:
+def _compression(inputs: StepInputs, speeds: Speeds) -> float | None:
     """What compression computes, which is booked under backward."""
-    profile, shape, load = course.profile, course.shape, course.load
+    profile, shape, load = inputs.profile, inputs.shape, inputs.load
     if shape.mesh.dp_replicate == 1:
         return 0.0
     entries, buckets = num_averaged(profile, shape), num_buckets(profile, shape)
@@ -166,25 +166,25 @@ def _recompute_factors(checkpointing: str) -> tuple[float, float]:
     return 1 + extra, 1 + extra
 
 
-def _recomputed_head(course: StepInputs) -> float:
+def _recomputed_head(inputs: StepInputs) -> float:
     """Work of a loss in pieces, which computes what lies around the blocks once more; of one sample."""
-    outside = sum(each.flops for each in course.trace.units if not each.name)
-    return FORWARD * outside if course.load.loss_chunks > 1 else 0.0
+    outside = sum(each.flops for each in inputs.trace.units if not each.name)
+    return FORWARD * outside if inputs.load.loss_chunks > 1 else 0.0
 
 
-def _update(course: StepInputs, speeds: Speeds) -> float | None:
+def _update(inputs: StepInputs, speeds: Speeds) -> float | None:
     """The optimizer over what a rank holds, and what every tensor costs however small its part is here."""
-    size = (UPDATED_BYTES + 2 * course.moment_bytes) * course.held
+    size = (UPDATED_BYTES + 2 * inputs.moment_bytes) * inputs.held
     streamed, each = speeds.stream_seconds(size), speeds.move_seconds(0.0)
     if streamed is None or each is None:
         return None
-    return streamed + each * UPDATE_MOVES * course.profile.tensors / course.shape.mesh.pp
+    return streamed + each * UPDATE_MOVES * inputs.profile.tensors / inputs.shape.mesh.pp
 
 
-def _save(course: StepInputs, speeds: Speeds) -> float | None:
+def _save(inputs: StepInputs, speeds: Speeds) -> float | None:
     """A save's copy into buffers, shared out over the steps between two."""
-    seconds = speeds.stream_seconds(2 * (WEIGHT_BYTES + course.moment_bytes) * course.held)
-    return None if seconds is None else seconds / course.save_every
+    seconds = speeds.stream_seconds(2 * (WEIGHT_BYTES + inputs.moment_bytes) * inputs.held)
+    return None if seconds is None else seconds / inputs.save_every
 
 
 def _corrected(part: str, kind: str, raw: float, origin: str, known: Calibration) -> Term:
@@ -193,10 +193,10 @@ def _corrected(part: str, kind: str, raw: float, origin: str, known: Calibration
     return Term(part=part, seconds=raw * factor.value, raw_seconds=raw, origin=words)
 
 
-def _bubble(course: StepInputs, told: dict[str, Term], known: Calibration) -> Term:
+def _bubble(inputs: StepInputs, terms: dict[str, Term], known: Calibration) -> Term:
     """By the corrected times of what it waits for, for no rate of its own is in it."""
-    body = [told[part] for part in ("compute", "communication") if part in told]
-    idle = course.bubble / (1 - course.bubble)
+    body = [terms[part] for part in ("compute", "communication") if part in terms]
+    idle = inputs.bubble / (1 - inputs.bubble)
     raw, seconds = (idle * sum(each) for each in ([b.raw_seconds or 0.0 for b in body], [b.seconds for b in body]))
     factor = known.factors.get("bubble")
     if factor is None or not factor.count:
@@ -204,9 +204,9 @@ def _bubble(course: StepInputs, told: dict[str, Term], known: Calibration) -> Te
     return Term(part="bubble", seconds=raw * factor.value, raw_seconds=raw, origin=f"calibrated n={factor.count}")
 
 
-def _learned(part: str, course: StepInputs, known: Calibration) -> Term:
+def _learned(part: str, inputs: StepInputs, known: Calibration) -> Term:
     """What has no formula: as earlier runs had it, else nothing, and that is said."""
-    share = course.samples if part == "data" else 1.0
+    share = inputs.samples if part == "data" else 1.0
     seconds = known.seconds.get(part)
     if seconds is None:
         return Term(part=part, seconds=0.0, origin="default")

@@ -33,7 +33,7 @@ class Collective:
     ranks: int
     count: float
     """Times a step; below 1: not in every one."""
-    apart: int = 1
+    rank_stride: int = 1
     """Distance of two neighbours in the order of ranks; 1: they are consecutive."""
     peers: int = 0
     """Of the whole axis, where `ranks` are two of it; 0: as many as `ranks`."""
@@ -41,7 +41,7 @@ class Collective:
     @property
     def span(self) -> int:
         """Consecutive ranks that hold all of its axis."""
-        return self.apart * (self.peers or self.ranks)
+        return self.rank_stride * (self.peers or self.ranks)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,11 +61,11 @@ class PassLoad:
 def collectives(profile: ModelProfile, shape: Shape, load: PassLoad) -> list[Collective]:
     """All of a step, of one rank."""
     return [
-        *_shards(profile, shape, load),
-        *_copies(profile, shape, load),
+        *_shard_messages(profile, shape, load),
+        *_replica_messages(profile, shape, load),
         *_tensor_peers(profile, shape, load),
         *_sequence_peers(profile, shape, load),
-        *_stages(profile, shape, load),
+        *_stage_messages(profile, shape, load),
         *_experts(profile, shape, load),
     ]
 
@@ -73,9 +73,9 @@ def collectives(profile: ModelProfile, shape: Shape, load: PassLoad) -> list[Col
 def unknown_traffic(profile: ModelProfile, shape: Shape, load: PassLoad) -> str:
     """Why nobody can say before the run what is exchanged; empty: it is known."""
     if shape.mesh.ep > 1 and not any(unit.expert_entries for unit, _ in _units(profile, shape, load)):
-        return "nobody saw what its experts take"
+        return "the traffic of its experts is not known"
     if needs_shapes(load.compression) and not profile.shapes:
-        return f"what {load.compression.kind} leaves of gradients depends on their shapes, which nobody looked at"
+        return f"what {load.compression.kind} leaves of gradients depends on their shapes, which are not known"
     return ""
 
 
@@ -96,7 +96,7 @@ def sent_share(kind: Exchange, ranks: int, device: Device) -> float:
     return (2 if whole else 1) * (ranks - 1) / ranks
 
 
-def _shards(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
+def _shard_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
     """FSDP2: whole blocks before each pass, gradients after the last micro-batch; the root's stay until backward."""
     mesh = shape.mesh
     ranks = mesh.dp_shard * mesh.cp
@@ -106,38 +106,38 @@ def _shards(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Col
     passes = 1 if mesh.pp > 1 else load.micro_batches
     for unit, count in _units(profile, shape, load):
         gathers = passes * (shape.wrapping.gathers if unit.name else 1)
-        dealt = unit.expert_parameters if mesh.ep > 1 else 0
-        for size, peers, apart in ((unit.parameters - dealt, ranks, mesh.tp),
-                                   (dealt / mesh.ep, ranks // mesh.ep, mesh.ep * mesh.tp)):  # fmt: skip
+        expert_entries = unit.expert_parameters if mesh.ep > 1 else 0
+        for size, peers, rank_stride in ((unit.parameters - expert_entries, ranks, mesh.tp),
+                                   (expert_entries / mesh.ep, ranks // mesh.ep, mesh.ep * mesh.tp)):  # fmt: skip
             if size and peers > 1:
                 yield Collective(
                     part="communication", kind="all_gather", size_bytes=width * size / mesh.tp, ranks=peers,
-                    count=gathers * count, apart=apart,
+                    count=gathers * count, rank_stride=rank_stride,
                 )  # fmt: skip
                 yield Collective(
                     part="communication", kind="reduce_scatter", size_bytes=GRADIENT_BYTES * size / mesh.tp,
-                    ranks=peers, count=count, apart=apart,
+                    ranks=peers, count=count, rank_stride=rank_stride,
                 )  # fmt: skip
 
 
-def _copies(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
+def _replica_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
     """Gradients of whole copies, or of equal shards; zero1 deals out its new parameters besides."""
     mesh = shape.mesh
     if mesh.dp_replicate == 1:
         return
     shards = mesh.dp_shard * mesh.cp
-    entries, apart = num_averaged(profile, shape), shards * mesh.tp
+    entries, rank_stride = num_averaged(profile, shape), shards * mesh.tp
     shapes = [replace(each, rows=ceil(each.rows / shards)) for each in profile.shapes]
     buckets = num_buckets(profile, shape)
     for each in messages(entries, shapes, load.compression, ranks=mesh.dp_replicate):
         yield Collective(
             part="communication", kind=each.kind, size_bytes=each.size_bytes / buckets, ranks=mesh.dp_replicate,
-            count=buckets / load.outer_steps, apart=apart,
+            count=buckets / load.outer_steps, rank_stride=rank_stride,
         )  # fmt: skip
     if shape.wrapping.shares_optimizer:
         yield Collective(
             part="optimizer", kind="all_gather", size_bytes=GRADIENT_BYTES * entries, ranks=mesh.dp_replicate, count=1,
-            apart=apart,
+            rank_stride=rank_stride,
         )  # fmt: skip
 
 
@@ -179,18 +179,18 @@ def _sequence_peers(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iter
             yield Collective(
                 part="communication", kind="send",
                 size_bytes=2 * load.micro_batch * unit.boundary_bytes / (mesh.cp * mesh.tp), ranks=2,
-                count=3 * (mesh.cp - 1) * count * load.micro_batches, apart=mesh.tp, peers=mesh.cp,
+                count=3 * (mesh.cp - 1) * count * load.micro_batches, rank_stride=mesh.tp, peers=mesh.cp,
             )  # fmt: skip
 
 
-def _stages(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
+def _stage_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
     """What a stage hands to the next, and its gradient back."""
     mesh = shape.mesh
     blocks = [unit for unit, _ in _units(profile, shape, load) if unit.name]
     if mesh.pp > 1 and blocks:
         yield Collective(
             part="communication", kind="send", size_bytes=load.micro_batch * blocks[-1].boundary_bytes / mesh.cp,
-            ranks=2, count=2 * load.micro_batches, apart=mesh.world_size // mesh.pp, peers=mesh.pp,
+            ranks=2, count=2 * load.micro_batches, rank_stride=mesh.world_size // mesh.pp, peers=mesh.pp,
         )  # fmt: skip
 
 
@@ -209,11 +209,11 @@ def _experts(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Co
             passes = count * load.micro_batches
             yield Collective(
                 part="compute", kind="all_to_all", size_bytes=load.micro_batch * width * unit.expert_entries / mesh.cp,
-                ranks=mesh.ep, count=2 * (1 + forwards) * passes, apart=mesh.tp,
+                ranks=mesh.ep, count=2 * (1 + forwards) * passes, rank_stride=mesh.tp,
             )  # fmt: skip
             yield Collective(
                 part="communication", kind="all_to_all", size_bytes=_COUNT_BYTES * (profile.experts or mesh.ep),
-                ranks=mesh.ep, count=forwards * passes, apart=mesh.tp,
+                ranks=mesh.ep, count=forwards * passes, rank_stride=mesh.tp,
             )  # fmt: skip
 
 

@@ -32,10 +32,10 @@ def excess(
     edge = 1.0 if _is_first(forecast) else 1 + band
     beyond = [
         Excess(
-            kind="late" if word == "seconds" else "over_budget", ratio=known * edge / bound if bound else inf,
-            words=f"{word}: {format_number(known * edge)} forecast, at most {format_number(bound)}",
+            kind="late" if name == "seconds" else "over_budget", ratio=known * edge / bound if bound else inf,
+            words=f"{name}: {format_number(known * edge)} forecast, at most {format_number(bound)}",
         )
-        for word, bound, known in _bounds(bounds, limits, forecast, seeds)
+        for name, bound, known in _bounds(bounds, limits, forecast, seeds)
         if known is not None and known * edge > bound
     ]  # fmt: skip
     return max(beyond, key=lambda each: each.ratio, default=None)
@@ -67,7 +67,7 @@ def check(
     reasons = refused or unknown or [reason for _, reason in answers]
     evidence = {"origin": forecast.origin, "band": band}
     reason = f"no plan is within the bounds, {nearest} comes nearest: " if refused and nearest else ""
-    reason += "; ".join(reasons) + (f"; {seeds} seeds are in it" if seeds > 1 else "")
+    reason += "; ".join(reasons) + (f"; {seeds} seeds are included" if seeds > 1 else "")
     return Gate(name="budget", verdict=verdict, reason=reason, evidence=evidence)  # type: ignore[arg-type]  # one of three literals
 
 
@@ -85,8 +85,8 @@ def _answers(
     bounds: PlanTable, limits: LimitsTable, forecast: Forecast, band: float, seeds: int
 ) -> Iterator[tuple[str, str]]:
     first = _is_first(forecast)
-    for word, bound, known in _bounds(bounds, limits, forecast, seeds):
-        yield _guess(word, bound, known) if first and known else _answer(word, bound, known, band)
+    for name, bound, known in _bounds(bounds, limits, forecast, seeds):
+        yield _guess(name, bound, known) if first and known else _answer(name, bound, known, band)
 
 
 def _is_first(forecast: Forecast) -> bool:
@@ -99,24 +99,24 @@ def _bounds(
 ) -> Iterator[tuple[str, float, float | None]]:
     """What is bounded, the tightest bound, and what is forecast: of time one training, of what is paid all of them."""
     hours, money = (each if each is None else each * seeds for each in (forecast.gpu_hours, forecast.money))
-    for word, bound, limit, known in (
+    for name, bound, limit, known in (
         ("GPU-hours", bounds.budget_gpu_hours, limits.gpu_hours_per_run, hours),
         ("money", bounds.budget_money, limits.money_per_run, money),
         ("seconds", bounds.deadline_seconds, None, forecast.wall_seconds),
     ):
         tightest = min((each for each in (bound, limit) if each is not None), default=None)
         if tightest is not None:
-            yield word, tightest, known
+            yield name, tightest, known
 
 
-def _guess(word: str, bound: float, known: float) -> tuple[str, str]:
+def _guess(name: str, bound: float, known: float) -> tuple[str, str]:
     """A forecast that no run has corrected yet refuses nobody and promises nothing."""
-    return "unknown", f"{word}: at most {format_number(bound)}, the first forecast says {format_number(known)}"
+    return "unknown", f"{name}: at most {format_number(bound)}, the first forecast says {format_number(known)}"
 
 
-def _answer(word: str, bound: float, known: float | None, band: float) -> tuple[str, str]:
+def _answer(name: str, bound: float, known: float | None, band: float) -> tuple[str, str]:
     if known is None:
-        return "unknown", f"{word}: at most {format_number(bound)}, no forecast yet: no run of this plan was measured"
+        return "unknown", f"{name}: at most {format_number(bound)}, no forecast yet: no run of this plan was measured"
     edge = known * (1 + band)
     verdict, sign = ("no", "above") if edge > bound else ("yes", "within")
-    return verdict, f"{word}: {format_number(edge)} forecast, {sign} {format_number(bound)}"
+    return verdict, f"{name}: {format_number(edge)} forecast, {sign} {format_number(bound)}"

@@ -14,7 +14,7 @@ from gangline.planner.axes.tensor import require_cuts, require_one_node
 from gangline.planner.forecast.memory_options import OFFLOAD_EFFORT, offload_obstacle
 from gangline.planner.selection.budget import Excess, excess
 from gangline.planner.selection.feasibility import require_axes, require_options, require_runnable, require_task
-from gangline.planner.selection.model_cuts import cut_shapes, refused, unused_axes
+from gangline.planner.selection.model_cuts import cut_shapes, refusal_reason, unused_axes
 from gangline.planner.selection.request import PlanRequest, TimeBounds
 from gangline.planner.selection.smallest_change import FittingPlan
 from gangline.planner.shapes.device_pool import Pool
@@ -41,20 +41,20 @@ class Ranking:
     """Beyond the bounds."""
 
 
-def rank(question: PlanRequest, runnable: Sequence[Shape]) -> Ranking:
+def rank(request: PlanRequest, runnable: Sequence[Shape]) -> Ranking:
     """Of `runnable` those that fit."""
-    fitting = [shape for shape in runnable if question.fit(shape).holds]
-    fitting.sort(key=lambda shape: _fixed_order(question, shape))
-    times = _comparable(question, fitting)
+    fitting = [shape for shape in runnable if request.fit(shape).holds]
+    fitting.sort(key=lambda shape: _fixed_order(request, shape))
+    times = _comparable(request, fitting)
     if not fitting or fitting[0] not in times:
         return Ranking(order=fitting, first=fitting[0] if fitting else None)
     costs = {
-        shape: pace.times(shape.mesh.world_size if question.counts_money else 1)
-        for shape, pace in times.items()
-        if shape == fitting[0] or not _leaves_ranks_idle(question, shape)
+        shape: bounds.times(shape.mesh.world_size if request.counts_money else 1)
+        for shape, bounds in times.items()
+        if shape == fitting[0] or not _leaves_ranks_idle(request, shape)
     }
-    over = {shape: found for shape in costs if (found := _beyond(question, shape)) is not None}
-    winner = _best(question, fitting, costs, over)
+    over = {shape: found for shape in costs if (found := _beyond(request, shape)) is not None}
+    winner = _best(request, fitting, costs, over)
     others = sorted(
         (shape for shape in fitting if shape != winner),
         key=lambda shape: (shape not in costs, shape in over, costs[shape].most if shape in costs else 0.0),
@@ -63,7 +63,7 @@ def rank(question: PlanRequest, runnable: Sequence[Shape]) -> Ranking:
 
 
 def _best(
-    question: PlanRequest, fitting: Sequence[Shape], costs: Mapping[Shape, TimeBounds], over: Mapping[Shape, Excess]
+    request: PlanRequest, fitting: Sequence[Shape], costs: Mapping[Shape, TimeBounds], over: Mapping[Shape, Excess]
 ) -> Shape:
     """The simplest within the bounds that nothing else there is clearly below; where none is within, the nearest."""
     place = {shape: number for number, shape in enumerate(fitting)}
@@ -73,16 +73,16 @@ def _best(
     best = [
         shape
         for shape in within
-        if not any(costs[other].is_clearly_below(costs[shape], question.band) for other in within)
+        if not any(costs[other].is_clearly_below(costs[shape], request.band) for other in within)
     ]
     return min(best, key=lambda shape: (shape.num_axes, place[shape]))
 
 
-def _comparable(question: PlanRequest, shapes: Sequence[Shape]) -> dict[Shape, TimeBounds]:
+def _comparable(request: PlanRequest, shapes: Sequence[Shape]) -> dict[Shape, TimeBounds]:
     """Measured times, and forecasts of other shapes beside them: of what the fastest measured one was off by, these
     are off, too. Without a forecast of any measured one nothing stands beside what was measured."""
-    measured = {shape: seconds for shape in shapes if (seconds := question.seconds(shape)) is not None}
-    forecast = {shape: pace for shape in shapes if (pace := question.pace(shape)) is not None}
+    measured = {shape: seconds for shape in shapes if (seconds := request.seconds(shape)) is not None}
+    forecast = {shape: bounds for shape in shapes if (bounds := request.time_bounds(shape)) is not None}
     known = {shape: TimeBounds(seconds, seconds) for shape, seconds in measured.items()}
     both = [shape for shape in measured if shape in forecast]
     if measured and not both:
@@ -90,30 +90,30 @@ def _comparable(question: PlanRequest, shapes: Sequence[Shape]) -> dict[Shape, T
     if both:
         best = min(both, key=lambda shape: measured[shape])
         most, least = measured[best] / forecast[best].most, measured[best] / forecast[best].least
-        forecast = {shape: TimeBounds(pace.most * most, pace.least * least) for shape, pace in forecast.items()}
+        forecast = {shape: TimeBounds(bounds.most * most, bounds.least * least) for shape, bounds in forecast.items()}
     return forecast | known
 
 
-def _fixed_order(question: PlanRequest, shape: Shape) -> tuple[bool, bool, int, int]:
+def _fixed_order(request: PlanRequest, shape: Shape) -> tuple[bool, bool, int, int]:
     """The host comes last, a rank alone before it, then whatever cuts the model; `sort` keeps what is equal."""
-    effort = question.setting(shape).effort
+    effort = request.setting(shape).effort
     mesh = shape.mesh
-    auto = question.line.train.strategy == "auto"
+    auto = request.line.train.strategy == "auto"
     cuts = (mesh.tp > 1) + (mesh.pp > 1) + (mesh.cp > 1) + (mesh.ep > 1) if auto else 0
     return effort >= OFFLOAD_EFFORT, shape.traits is ONE_RANK, cuts, effort
 
 
-def _leaves_ranks_idle(question: PlanRequest, shape: Shape) -> bool:
+def _leaves_ranks_idle(request: PlanRequest, shape: Shape) -> bool:
     """A rank alone, where the line wants more, or where a gang of cores rehearses one of GPUs."""
-    ranks = question.line.train.ranks
+    ranks = request.line.train.ranks
     least = ranks[0] if isinstance(ranks, tuple) else 1 if ranks == "auto" else ranks
-    return shape.traits is ONE_RANK and (least > 1 or question.pool.device == "cpu")
+    return shape.traits is ONE_RANK and (least > 1 or request.pool.device == "cpu")
 
 
-def _beyond(question: PlanRequest, shape: Shape) -> Excess | None:
-    site = question.site
-    forecast, seeds = question.forecast(shape), question.line.evaluate.seeds
-    return excess(question.line.plan, site.limits, forecast, band=site.plan.band, seeds=seeds)
+def _beyond(request: PlanRequest, shape: Shape) -> Excess | None:
+    site = request.site
+    forecast, seeds = request.forecast(shape), request.line.evaluate.seeds
+    return excess(request.line.plan, site.limits, forecast, band=site.plan.band, seeds=seeds)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,82 +122,84 @@ class EvaluatedShapes:
 
     ranking: Ranking
     """Of those that fit."""
-    missed: list[Shape]
-    refused: dict[Shape, str]
+    too_large: list[Shape]
+    unsupported: dict[Shape, str]
     """With the reason."""
     num_left_out: int = 0
     """Shapes with more cuts that were not evaluated."""
 
     @property
     def ranked(self) -> Sequence[Shape]:
+        """Shapes that fit, the best first."""
         return self.ranking.order
 
     @property
     def order(self) -> list[Shape]:
-        return [*self.ranked, *self.missed]
+        """Shapes that run, the best first; those that do not fit are last."""
+        return [*self.ranked, *self.too_large]
 
 
-def evaluate_shapes(question: PlanRequest) -> EvaluatedShapes:
+def evaluate_shapes(request: PlanRequest) -> EvaluatedShapes:
     """Weigh what the line asks for; left to itself all that shares data, and all that cuts the model where forecasts
     can say what that is worth, or where sharing data fits in no way.
 
     Raises:
         ConfigError: The line asks for what the runtime or the inventory does not have, or nothing can have its options.
     """
-    line, pool, profile = question.line, question.pool, question.profile
+    line, pool, profile = request.line, request.pool, request.profile
     require_options(line)
     if line.train.strategy != "auto":
-        return _sort(question, [_asked_shape(line, pool, profile)])
+        return _sort(request, [_asked_shape(line, pool, profile)])
     shapes = data_parallel_shapes(line, pool, profile)
-    judged = _sort(question, shapes)
+    evaluated = _sort(request, shapes)
     if profile is not None and (
-        _is_timed(question, judged) or not any(_fits_without_host(question, each) for each in judged.ranked)
+        _is_timed(request, evaluated) or not any(_fits_without_host(request, each) for each in evaluated.ranked)
     ):
         cut, num_left_out = cut_shapes(line, pool, profile)
-        judged = replace(_sort(question, [*shapes, *cut]), num_left_out=num_left_out)
-        judged.refused.update(unused_axes(line, pool, profile))
-    return judged
+        evaluated = replace(_sort(request, [*shapes, *cut]), num_left_out=num_left_out)
+        evaluated.unsupported.update(unused_axes(line, pool, profile))
+    return evaluated
 
 
-def fitting_plan(question: PlanRequest) -> FittingPlan | None:
+def fitting_plan(request: PlanRequest) -> FittingPlan | None:
     """What would be chosen; None: nothing fits."""
     try:
-        ranked = evaluate_shapes(question).ranked
+        ranked = evaluate_shapes(request).ranked
     except ConfigError:
         return None
     if not ranked:
         return None
-    pace = question.pace(ranked[0])
-    return FittingPlan(ranked[0].name, None if pace is None else pace.most)
+    bounds = request.time_bounds(ranked[0])
+    return FittingPlan(ranked[0].name, None if bounds is None else bounds.most)
 
 
-def _sort(question: PlanRequest, shapes: Sequence[Shape]) -> EvaluatedShapes:
-    reasons = {shape: _refused(question, shape) for shape in shapes}
+def _sort(request: PlanRequest, shapes: Sequence[Shape]) -> EvaluatedShapes:
+    reasons = {shape: _refusal_reason(request, shape) for shape in shapes}
     runnable = [shape for shape in shapes if reasons[shape] is None]
     if not runnable:
         raise ConfigError(next(reason for reason in reasons.values() if reason))
     return EvaluatedShapes(
-        ranking=rank(question, runnable),
-        missed=[shape for shape in runnable if not question.fit(shape).holds],
-        refused={shape: reason for shape, reason in reasons.items() if reason is not None},
+        ranking=rank(request, runnable),
+        too_large=[shape for shape in runnable if not request.fit(shape).holds],
+        unsupported={shape: reason for shape, reason in reasons.items() if reason is not None},
     )
 
 
-def _refused(question: PlanRequest, shape: Shape) -> str | None:
-    return offload_obstacle(question.line, shape, question.pool.device) or refused(
-        question.line, shape, question.profile
+def _refusal_reason(request: PlanRequest, shape: Shape) -> str | None:
+    return offload_obstacle(request.line, shape, request.pool.device) or refusal_reason(
+        request.line, shape, request.profile
     )
 
 
-def _is_timed(question: PlanRequest, judged: EvaluatedShapes) -> bool:
+def _is_timed(request: PlanRequest, evaluated: EvaluatedShapes) -> bool:
     """Forecasts say how long the first plan of the fixed order takes, and so what another one is worth."""
-    first = judged.ranking.first
-    return first is not None and question.formula(first).step_seconds is not None
+    first = evaluated.ranking.first
+    return first is not None and request.formula(first).step_seconds is not None
 
 
-def _fits_without_host(question: PlanRequest, shape: Shape) -> bool:
+def _fits_without_host(request: PlanRequest, shape: Shape) -> bool:
     """It fits without the host's memory."""
-    return question.setting(shape).effort < OFFLOAD_EFFORT
+    return request.setting(shape).effort < OFFLOAD_EFFORT
 
 
 def _asked_shape(line: Line, pool: Pool, profile: ModelProfile | None) -> Shape:

@@ -72,6 +72,7 @@ class PlanChoice:
 
     @property
     def procs_per_node(self) -> int:
+        """Ranks of each node."""
         return self.mesh.world_size // self.num_nodes
 
 
@@ -102,59 +103,59 @@ def choose_plan(
     def ask(line: Line, inventory: Inventory) -> PlanRequest:
         return PlanRequest.about(line, site, inventory, profile, history, rates=rates)
 
-    question = ask(line, inventory)
-    judged = evaluate_shapes(question)
-    if not judged.ranked:
+    request = ask(line, inventory)
+    evaluated = evaluate_shapes(request)
+    if not evaluated.ranked:
         change = smallest_change(line, inventory, lambda *changed: fitting_plan(ask(*changed)))
-        misses = [(shape, question.fit(shape)) for shape in judged.missed]
-        raise refuse_all(question.pool, profile, question.evidence.moment_bytes, misses, change)
-    candidates = tuple(_candidate(question, shape, judged) for shape in judged.order)
+        misses = [(shape, request.fit(shape)) for shape in evaluated.too_large]
+        raise refuse_all(request.pool, profile, request.evidence.moment_bytes, misses, change)
+    candidates = tuple(_candidate(request, shape, evaluated) for shape in evaluated.order)
     cut = tuple(
         Candidate(name=each.name, strategy=each.strategy, mesh=each.mesh, verdict="unsupported", reason=reason)
-        for each, reason in judged.refused.items()
+        for each, reason in evaluated.unsupported.items()
     )
-    return _choice(question, judged, (*candidates, *cut))
+    return _choice(request, evaluated, (*candidates, *cut))
 
 
-def _candidate(question: PlanRequest, shape: Shape, judged: EvaluatedShapes) -> Candidate:
-    setting, ranked = question.setting(shape), judged.ranked
+def _candidate(request: PlanRequest, shape: Shape, evaluated: EvaluatedShapes) -> Candidate:
+    setting, ranked = request.setting(shape), evaluated.ranked
     candidate = Candidate(
-        name=display_name(question.line, shape),
+        name=display_name(request.line, shape),
         strategy=shape.strategy,
         mesh=shape.mesh,
         verdict="no_fit",
         reason=no_fit_reason(setting.fit),
-        forecast=question.forecast(shape),
+        forecast=request.forecast(shape),
     )
-    if shape == ranked[0] and program_decides(question.line):
+    if shape == ranked[0] and program_decides(request.line):
         return replace(candidate, verdict="chosen", reason=PROGRAM_DECIDES_REASON)
     if shape == ranked[0]:
-        asked = question.line.train.strategy != "auto"
-        alone = len(judged.order) + len(judged.refused) == 1
-        given, won = _given(question.line), winner_reason(question, judged.ranking)
+        is_requested = request.line.train.strategy != "auto"
+        is_only = len(evaluated.order) + len(evaluated.unsupported) == 1
+        line_memory, win_reason = _line_memory(request.line), winner_reason(request, evaluated.ranking)
         reason = chosen_reason(
-            shape, setting, question.profile, moment_bytes=question.evidence.moment_bytes,
-            asked=asked, alone=alone, given=given, won=won,
+            shape, setting, request.profile, moment_bytes=request.evidence.moment_bytes,
+            is_requested=is_requested, is_only=is_only, line_memory=line_memory, win_reason=win_reason,
         )  # fmt: skip
         return replace(candidate, verdict="chosen", reason=reason)
     if shape in ranked:
-        verdict, reason = _loss(question, shape, judged)
-        is_second = verdict == "lost" and shape == runner_up(question, judged.ranking)
+        verdict, reason = _loss(request, shape, evaluated)
+        is_second = verdict == "lost" and shape == runner_up(request, evaluated.ranking)
         return replace(candidate, verdict="runner_up" if is_second else verdict, reason=reason)
     return candidate
 
 
-def _loss(question: PlanRequest, shape: Shape, judged: EvaluatedShapes) -> tuple[Loss, str]:
+def _loss(request: PlanRequest, shape: Shape, evaluated: EvaluatedShapes) -> tuple[Loss, str]:
     """Of a plan that fits."""
-    winner = judged.ranked[0]
-    verdict, reason = loss_verdict(question, judged.ranking, shape)
+    winner = evaluated.ranked[0]
+    verdict, reason = loss_verdict(request, evaluated.ranking, shape)
     if not reason:
-        plain = loser_reason(shape, winner, (question.setting(shape), question.setting(winner)))
-        reason = "; ".join(each for each in (margin_words(question, judged.ranking, shape), plain) if each)
+        plain = loser_reason(shape, winner, (request.setting(shape), request.setting(winner)))
+        reason = "; ".join(each for each in (margin_words(request, evaluated.ranking, shape), plain) if each)
     return verdict, reason
 
 
-def _given(line: Line) -> Memory:
+def _line_memory(line: Line) -> Memory:
     """What the line itself asks for."""
     table = line.train.memory
     return Memory(
@@ -164,16 +165,16 @@ def _given(line: Line) -> Memory:
     )
 
 
-def _choice(question: PlanRequest, judged: EvaluatedShapes, candidates: tuple[Candidate, ...]) -> PlanChoice:
-    winner, second = judged.ranked[0], runner_up(question, judged.ranking)
-    setting, line = question.setting(winner), question.line
-    require_stages(line, winner.mesh, setting.micro_batch, question.profile)
-    schedule = choose_schedule(line, winner.mesh, setting.micro_batch, question.profile)
-    trace = question.profile.trace(question.precision) if question.profile else None
+def _choice(request: PlanRequest, evaluated: EvaluatedShapes, candidates: tuple[Candidate, ...]) -> PlanChoice:
+    winner, second = evaluated.ranked[0], runner_up(request, evaluated.ranking)
+    setting, line = request.setting(winner), request.line
+    require_stages(line, winner.mesh, setting.micro_batch, request.profile)
+    schedule = choose_schedule(line, winner.mesh, setting.micro_batch, request.profile)
+    trace = request.profile.trace(request.precision) if request.profile else None
     idle = idle_share(line, winner.mesh, setting.micro_batch, schedule, trace)
     sizes, too_few = elastic_sizes(
         line, strategy=winner.strategy, mesh=winner.mesh, micro_batch=setting.micro_batch,
-        holds=lambda shape, micro_batch: question.weigh(shape, micro_batch, setting.memory).holds,
+        holds=lambda shape, micro_batch: request.fit_of(shape, micro_batch, setting.memory).holds,
     )  # fmt: skip
     missing = f"; never on {', '.join(map(str, too_few))} ranks, which cannot hold it" if too_few else ""
     return PlanChoice(
@@ -181,16 +182,16 @@ def _choice(question: PlanRequest, judged: EvaluatedShapes, candidates: tuple[Ca
         strategy=winner.strategy,
         mesh=winner.mesh,
         micro_batch=setting.micro_batch,
-        precision=question.precision,
-        device=question.pool.device,
-        num_nodes=num_nodes(question.pool, winner.mesh.world_size),
+        precision=request.precision,
+        device=request.pool.device,
+        num_nodes=num_nodes(request.pool, winner.mesh.world_size),
         reason=candidates[0].reason + missing,
         candidates=candidates,
-        forecast=replace(question.forecast(winner), bubble=idle),
+        forecast=replace(request.forecast(winner), bubble=idle),
         memory=setting.memory,
         pp_schedule=schedule,
         sizes=sizes,
-        left_out=left_out_note(judged.num_left_out),
-        finalists=tuple((shape, question.setting(shape)) for shape in (winner, second) if shape),
-        save_costs=save_costs_of([each for each in question.history if each.mesh == winner.mesh]),
+        left_out=left_out_note(evaluated.num_left_out),
+        finalists=tuple((shape, request.setting(shape)) for shape in (winner, second) if shape),
+        save_costs=save_costs_of([each for each in request.history if each.mesh == winner.mesh]),
     )

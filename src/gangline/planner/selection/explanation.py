@@ -19,7 +19,7 @@ from gangline.units import format_bytes, format_count, format_step
 Loss = Literal["lost", "dearer", "late", "over_budget"]
 
 
-def winner_reason(question: PlanRequest, ranking: Ranking) -> str:
+def winner_reason(request: PlanRequest, ranking: Ranking) -> str:
     """Why the best is another one than the first of the fixed order; empty: it is the first, or alone has a time."""
     winner, first = ranking.order[0], ranking.first
     if winner in ranking.over:
@@ -29,42 +29,42 @@ def winner_reason(question: PlanRequest, ranking: Ranking) -> str:
     if first in ranking.over:
         return f"within the bounds, which {first.name} is not"
     own, other = ranking.costs[winner], ranking.costs[first]
-    if not own.is_clearly_below(other, question.band):
-        return f"as {'cheap' if question.counts_money else 'fast'} as {first.name}, with fewer axes"
+    if not own.is_clearly_below(other, request.band):
+        return f"as {'cheap' if request.counts_money else 'fast'} as {first.name}, with fewer axes"
     less = f"{100 * (1 - own.most / other.most):.0f} % less"
-    what = f"costs {less}" if question.counts_money else f"takes {less} time"
-    return f"{what} than {first.name}, {_known(question, winner, first)}"
+    what = f"costs {less}" if request.counts_money else f"takes {less} time"
+    return f"{what} than {first.name}, {_known(request, winner, first)}"
 
 
-def loss_verdict(question: PlanRequest, ranking: Ranking, shape: Shape) -> tuple[Loss, str]:
+def loss_verdict(request: PlanRequest, ranking: Ranking, shape: Shape) -> tuple[Loss, str]:
     """The verdict on a loser, and what its time or its bounds say of it; empty: they say nothing."""
     winner = ranking.order[0]
     if (excess := ranking.over.get(shape)) is not None:
         return excess.kind, excess.words
     if shape not in ranking.costs:
-        missing = question.formula(shape).missing
-        known = question.formula(winner).step_seconds is not None and shape not in ranking.times
+        missing = request.formula(shape).missing
+        known = request.formula(winner).step_seconds is not None and shape not in ranking.times
         return "lost", f"no step time: {missing}" if known and missing else ""
-    if ranking.costs[winner].is_clearly_below(ranking.costs[shape], question.band):
-        return _share_slower(question, ranking, shape)
-    if question.pool.device != "cpu" and shape.mesh.world_size > winner.mesh.world_size:
+    if ranking.costs[winner].is_clearly_below(ranking.costs[shape], request.band):
+        return _share_slower(request, ranking, shape)
+    if request.pool.device != "cpu" and shape.mesh.world_size > winner.mesh.world_size:
         return "dearer", f"{shape.mesh.world_size} GPUs where {winner.mesh.world_size} are as fast"
     return "lost", ""
 
 
-def margin_words(question: PlanRequest, ranking: Ranking, shape: Shape) -> str:
+def margin_words(request: PlanRequest, ranking: Ranking, shape: Shape) -> str:
     """How near a loser within the bounds comes to the winner; empty: nobody knows."""
     if shape not in ranking.costs or shape in ranking.over:
         return ""
     most = ranking.costs[shape].beyond(ranking.costs[ranking.order[0]])
     if abs(most) < _EQUAL:
-        return "as cheap" if question.counts_money else "as fast"
-    more, less = ("dearer", "cheaper") if question.counts_money else ("slower", "faster")
+        return "as cheap" if request.counts_money else "as fast"
+    more, less = ("dearer", "cheaper") if request.counts_money else ("slower", "faster")
     winner = ranking.order[0]
-    both = question.seconds(winner) is not None and question.seconds(shape) is None
+    both = request.seconds(winner) is not None and request.seconds(shape) is None
     words = f"{100 * abs(most):.1f} % {more if most > 0 else less}{' by forecasts of both' if both else ''}"
-    if abs(most) <= question.band:
-        return f"{words}, within {100 * question.band:.0f} %"
+    if abs(most) <= request.band:
+        return f"{words}, within {100 * request.band:.0f} %"
     return f"{words} if no traffic hides"
 
 
@@ -72,7 +72,7 @@ _EQUAL = 0.0005
 """Share that no percentage shows."""
 
 
-def runner_up(question: PlanRequest, ranking: Ranking) -> Shape | None:
+def runner_up(request: PlanRequest, ranking: Ranking) -> Shape | None:
     """The best plan but the winner that is not the same by another name; None: there is none.
 
     `fsdp` and `zero2` of a model without blocks are one plan: what a rank holds and how long it takes are equal.
@@ -80,13 +80,13 @@ def runner_up(question: PlanRequest, ranking: Ranking) -> Shape | None:
     if not ranking.order:
         return None
     winner, *others = ranking.order
-    return next((shape for shape in others if not _is_same(question, shape, winner)), None)
+    return next((shape for shape in others if not _is_same(request, shape, winner)), None)
 
 
-def _is_same(question: PlanRequest, shape: Shape, winner: Shape) -> bool:
-    needs = [question.fit(each).need_bytes for each in (shape, winner)]
-    paces = [question.pace(each) for each in (shape, winner)]
-    seconds = [None if pace is None else pace.most for pace in paces]
+def _is_same(request: PlanRequest, shape: Shape, winner: Shape) -> bool:
+    needs = [request.fit(each).need_bytes for each in (shape, winner)]
+    bounds = [request.time_bounds(each) for each in (shape, winner)]
+    seconds = [None if each_bounds is None else each_bounds.most for each_bounds in bounds]
     return shape.mesh == winner.mesh and needs[0] is not None and _equal(*needs) and _equal(*seconds)
 
 
@@ -96,21 +96,21 @@ def _equal(one: float | None, other: float | None) -> bool:
     return abs(one - other) <= _EQUAL * max(abs(one), abs(other))
 
 
-def _share_slower(question: PlanRequest, ranking: Ranking, shape: Shape) -> tuple[Loss, str]:
+def _share_slower(request: PlanRequest, ranking: Ranking, shape: Shape) -> tuple[Loss, str]:
     winner = ranking.order[0]
     more = f"{100 * ranking.costs[shape].beyond(ranking.costs[winner]):.1f} %"
-    if question.counts_money:
-        return "dearer", f"{more} dearer, {_known(question, shape, winner)}"
-    seconds, best = question.seconds(shape), question.seconds(winner)
+    if request.counts_money:
+        return "dearer", f"{more} dearer, {_known(request, shape, winner)}"
+    seconds, best = request.seconds(shape), request.seconds(winner)
     if seconds is not None and best is not None:
         return "lost", f"{more} slower: {format_step(seconds)} against {format_step(best)} a step, measured"
-    return "lost", f"{more} slower by forecast{_slowest_part(question, shape, winner)}"
+    return "lost", f"{more} slower by forecast{_slowest_part(request, shape, winner)}"
 
 
-def _slowest_part(question: PlanRequest, shape: Shape, winner: Shape) -> str:
+def _slowest_part(request: PlanRequest, shape: Shape, winner: Shape) -> str:
     """The part of a step in which `shape` loses most."""
     own, other = (
-        {term.part: term.seconds for term in question.formula(each).terms if term.part != "checkpoint"}
+        {term.part: term.seconds for term in request.formula(each).terms if term.part != "checkpoint"}
         for each in (shape, winner)
     )
     losses = {part: seconds - other.get(part, 0.0) for part, seconds in own.items()}
@@ -118,8 +118,8 @@ def _slowest_part(question: PlanRequest, shape: Shape, winner: Shape) -> str:
     return f", most of it {part}" if part and losses[part] > 0 else ""
 
 
-def _known(question: PlanRequest, *shapes: Shape) -> str:
-    return "measured" if all(question.seconds(shape) is not None for shape in shapes) else "by forecast"
+def _known(request: PlanRequest, *shapes: Shape) -> str:
+    return "measured" if all(request.seconds(shape) is not None for shape in shapes) else "by forecast"
 
 
 PROGRAM_DECIDES_REASON = "the program decides how"
@@ -133,26 +133,30 @@ def chosen_reason(
     profile: ModelProfile | None,
     *,
     moment_bytes: int,
-    asked: bool,
-    alone: bool,
-    given: Memory,
-    won: str = "",
+    is_requested: bool,
+    is_only: bool,
+    line_memory: Memory,
+    win_reason: str = "",
 ) -> str:
     """Why `shape` won; `alone`: no other plan was possible; `won`: over the first of the fixed order, with its numbers.
     What was not known is said, too, and what was given up for memory beyond `given`, which the line asks for."""
-    reason = "as the line asks" if asked else won or _why(shape, setting.fit, profile, moment_bytes, alone=alone)
-    more = [memory_savings_words(setting.memory, given), _unknown(setting.fit, profile)]
+    reason = (
+        "as the line asks"
+        if is_requested
+        else win_reason or _why(shape, setting.fit, profile, moment_bytes, is_only=is_only)
+    )
+    more = [memory_savings_words(setting.memory, line_memory), _unknown(setting.fit, profile)]
     return "; ".join([reason, *(each for each in more if each)])
 
 
-def memory_savings_words(memory: Memory, given: Memory = _NOTHING) -> str:
+def memory_savings_words(memory: Memory, line_memory: Memory = _NOTHING) -> str:
     """What `memory` gives up for room beyond `given`; empty: nothing."""
     again = {"none": "", "full": "recomputes all blocks", "selective": "recomputes what is cheap"}
     word = memory.activation_checkpointing
     words = [
-        again.get(word, f"recomputes blocks ({word})") if word != given.activation_checkpointing else "",
-        f"loss in {memory.loss_chunks} pieces" if memory.loss_chunks != given.loss_chunks else "",
-        "shards wait on the host" if memory.offload == "cpu" != given.offload else "",
+        again.get(word, f"recomputes blocks ({word})") if word != line_memory.activation_checkpointing else "",
+        f"loss in {memory.loss_chunks} pieces" if memory.loss_chunks != line_memory.loss_chunks else "",
+        "shards wait on the host" if memory.offload == "cpu" != line_memory.offload else "",
     ]
     return ", ".join(each for each in words if each)
 
@@ -186,7 +190,7 @@ def _more_traffic(mesh: Mesh, least: Mesh) -> str:
 def _of_copies(shape: Shape, winner: Shape) -> str:
     own = shape.traits.wrapping
     if own and own.shares_optimizer:
-        return "averages gradients and deals out new parameters besides"
+        return "averages gradients and also sends out new parameters"
     if own and own.shards and not own.reshards and winner.traits is not COPIES:
         return "holds parameters whole from forward to backward"
     if shape.traits.layout == "shards":
@@ -202,6 +206,7 @@ def left_out_note(count: int) -> str:
 
 
 def no_fit_reason(fit: Fit) -> str:
+    """Need of a rank, its largest cause, and what a rank may hold."""
     need, has = format_bytes(fit.need_bytes or 0), format_bytes(fit.usable_bytes or 0)
     return f"no fit: a rank needs {need} ({fit.cause}), it may hold {has}"
 
@@ -224,9 +229,9 @@ def refuse_all(
     )
 
 
-def _why(shape: Shape, fit: Fit, profile: ModelProfile | None, moment_bytes: int, *, alone: bool) -> str:
+def _why(shape: Shape, fit: Fit, profile: ModelProfile | None, moment_bytes: int, *, is_only: bool) -> str:
     if shape.traits is ONE_RANK:
-        return _ALONE if alone else "only a single rank fits: several copies or pieces need more than is there"
+        return _ALONE if is_only else "only a single rank fits: several copies or pieces need more than is there"
     if shape.traits is COPIES:
         return "fits every rank whole, nothing to shard" if fit.ratio is not None else "one axis, one all-reduce a step"
     if shape.mesh.tp * shape.mesh.pp * shape.mesh.cp > 1:

@@ -16,7 +16,7 @@ def require_runnable(strategy: str, key: str = "train.strategy") -> None:
     """Refuse a strategy that the runtime cannot run, naming those it can."""
     if traits_of(strategy) is None:
         works = ", ".join(sorted(names()))
-        raise ConfigError(f'{key}: "{strategy}" is not run by this runtime yet; {works} or "auto" works')
+        raise ConfigError(f'{key}: "{strategy}" is not supported; {works} or "auto" works')
 
 
 def require_task(line: Line, mesh: Mesh) -> None:
@@ -73,9 +73,7 @@ def require_options(line: Line) -> None:
     """
     if line.prove.plan not in ("auto", "off"):
         require_runnable(line.prove.plan, key="prove.plan")
-    refused = [
-        f"{key}: {found!r} is not carried out by this runtime yet; {works}" for key, found, works in _unknown(line)
-    ]
+    refused = [f"{key}: {found!r} is not supported; {works}" for key, found, works in _unknown(line)]
     refused.extend(contradictions(line))
     if refused:
         raise ConfigError("\n".join(refused))

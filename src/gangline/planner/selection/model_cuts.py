@@ -104,7 +104,12 @@ def unused_axes(line: Line, pool: Pool, profile: ModelProfile) -> list[tuple[Sha
     if peers > 1 and not profile.tensor_cuts:
         found.append((_with(Mesh(dp_shard=world // peers, tp=peers)), NO_RULES))
     if stages > 1 and (profile.blocks or 0) < 2:
-        found.append((_with(Mesh(pp=stages, dp_shard=world // stages)), f"{profile.blocks or 0} blocks make no stages"))
+        found.append(
+            (
+                _with(Mesh(pp=stages, dp_shard=world // stages)),
+                f"{profile.blocks or 0} blocks cannot be cut into stages",
+            )
+        )
     return found
 
 
@@ -112,7 +117,7 @@ def _with(mesh: Mesh) -> Shape:
     return Shape(strategy_of(mesh), mesh)
 
 
-def refused(line: Line, shape: Shape, profile: ModelProfile | None) -> str | None:
+def refusal_reason(line: Line, shape: Shape, profile: ModelProfile | None) -> str | None:
     """Why the runtime, the options of `line` or the model keep `shape` from being run; None: nothing does."""
     cut = shape.mesh.tp * shape.mesh.pp * shape.mesh.cp * shape.mesh.ep > 1
     kind = line.train.compression.kind

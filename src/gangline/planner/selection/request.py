@@ -36,6 +36,7 @@ class TimeBounds:
     """With as much hidden as there is computing to hide it."""
 
     def times(self, factor: float) -> "TimeBounds":
+        """Both bounds multiplied by `factor`."""
         return TimeBounds(self.most * factor, self.least * factor)
 
     def is_clearly_below(self, other: "TimeBounds", band: float) -> bool:
@@ -99,45 +100,45 @@ class PlanRequest:
             ConfigError: The line's own micro-batch does not divide a rank's share.
         """
         if shape not in self._settings:
-            self._settings[shape] = self._find(shape)
+            self._settings[shape] = self._cheapest_setting(shape)
         return self._settings[shape]
 
-    def _find(self, shape: Shape) -> ShapeSetting:
+    def _cheapest_setting(self, shape: Shape) -> ShapeSetting:
         misses = []
-        for each in self._ways(shape):
+        for each in self._possible_settings(shape):
             if each.fit.holds:
-                return self._faster(shape, each)
+                return self._faster_setting(shape, each)
             misses.append(each)
         least = min(miss.effort // OFFLOAD_EFFORT for miss in misses)
         return min(
             (each for each in misses if each.effort // OFFLOAD_EFFORT == least), key=lambda each: each.fit.ratio or 0
         )
 
-    def _ways(self, shape: Shape) -> Iterator[ShapeSetting]:
+    def _possible_settings(self, shape: Shape) -> Iterator[ShapeSetting]:
         """All that the line leaves open, the least effort first, each with the largest passes first."""
         sizes = micro_batches(self.line, shape.mesh)
         for memory in memories(self.line, shape, self.pool.device, self.profile):
             for size in sizes:
-                yield ShapeSetting(micro_batch=size, memory=memory, fit=self.weigh(shape, size, memory))
+                yield ShapeSetting(micro_batch=size, memory=memory, fit=self.fit_of(shape, size, memory))
 
-    def _faster(self, shape: Shape, first: ShapeSetting) -> ShapeSetting:
+    def _faster_setting(self, shape: Shape, first: ShapeSetting) -> ShapeSetting:
         """`first`, or the fastest of what is clearly faster: large passes that compute something again may gather less
         often."""
-        pace = self._pace(shape, first)
-        if first.effort >= OFFLOAD_EFFORT or pace is None:
+        time_bounds = self._time_bounds(shape, first)
+        if first.effort >= OFFLOAD_EFFORT or time_bounds is None:
             return first
-        found = {first.micro_batch: (pace, first)}
-        for each in self._ways(shape):
+        found = {first.micro_batch: (time_bounds, first)}
+        for each in self._possible_settings(shape):
             if each.fit.holds and each.effort < OFFLOAD_EFFORT and each.micro_batch not in found:
-                found[each.micro_batch] = self._pace(shape, each) or pace, each
-        faster = [each for each in found.values() if each[0].is_clearly_below(pace, self.band)]
-        return min(faster, key=lambda each: each[0].most, default=(pace, first))[1]
+                found[each.micro_batch] = self._time_bounds(shape, each) or time_bounds, each
+        faster = [each for each in found.values() if each[0].is_clearly_below(time_bounds, self.band)]
+        return min(faster, key=lambda each: each[0].most, default=(time_bounds, first))[1]
 
     def fit(self, shape: Shape) -> Fit:
         """As `setting` runs it."""
         return self.setting(shape).fit
 
-    def weigh(self, shape: Shape, micro_batch: int, memory: Memory) -> Fit:
+    def fit_of(self, shape: Shape, micro_batch: int, memory: Memory) -> Fit:
         """Need of a rank that runs `shape` so, beside what it may hold; of offloaded shards also that of its server."""
         mesh, pool = shape.mesh, self.pool
         local = ranks_per_node(pool, mesh.world_size)
@@ -169,30 +170,30 @@ class PlanRequest:
     def forecast(self, shape: Shape, micro_batch: int | None = None) -> Forecast:
         """Of `shape` as `setting` runs it, or in passes of so many samples."""
         setting = self.setting(shape)
-        how = self._how(shape, micro_batch or setting.micro_batch, setting.memory)
-        need = self.weigh(shape, how.micro_batch, setting.memory).need_bytes
-        return forecast_of(self.evidence, shape, how, need)
+        options = self._options(shape, micro_batch or setting.micro_batch, setting.memory)
+        need = self.fit_of(shape, options.micro_batch, setting.memory).need_bytes
+        return forecast_of(self.evidence, shape, options, need)
 
     def formula(self, shape: Shape) -> Forecast:
         """Of `shape` as `setting` runs it, whatever equal runs took."""
         setting = self.setting(shape)
-        return self._formula(shape, self._how(shape, setting.micro_batch, setting.memory))
+        return self._formula(shape, self._options(shape, setting.micro_batch, setting.memory))
 
-    def pace(self, shape: Shape) -> TimeBounds | None:
+    def time_bounds(self, shape: Shape) -> TimeBounds | None:
         """Seconds of a step by forecast; None: there is none."""
-        return self._pace(shape, self.setting(shape))
+        return self._time_bounds(shape, self.setting(shape))
 
-    def _pace(self, shape: Shape, setting: ShapeSetting) -> TimeBounds | None:
-        how = self._how(shape, setting.micro_batch, setting.memory)
-        most = self._formula(shape, how).step_seconds
-        least = None if most is None else formula_of(self.evidence, shape, how, overlap=1.0).step_seconds
+    def _time_bounds(self, shape: Shape, setting: ShapeSetting) -> TimeBounds | None:
+        options = self._options(shape, setting.micro_batch, setting.memory)
+        most = self._formula(shape, options).step_seconds
+        least = None if most is None else formula_of(self.evidence, shape, options, overlap=1.0).step_seconds
         return None if most is None or least is None else TimeBounds(most, least)
 
-    def _formula(self, shape: Shape, how: ExecutionOptions) -> Forecast:
-        if (shape, how) not in self._formulas:
-            self._formulas[shape, how] = formula_of(self.evidence, shape, how)
-        return self._formulas[shape, how]
+    def _formula(self, shape: Shape, options: ExecutionOptions) -> Forecast:
+        if (shape, options) not in self._formulas:
+            self._formulas[shape, options] = formula_of(self.evidence, shape, options)
+        return self._formulas[shape, options]
 
-    def _how(self, shape: Shape, micro_batch: int, memory: Memory) -> ExecutionOptions:
+    def _options(self, shape: Shape, micro_batch: int, memory: Memory) -> ExecutionOptions:
         schedule = schedule_of(self.line, shape.mesh, micro_batch, self.profile)
         return ExecutionOptions(micro_batch=micro_batch, precision=self.precision, schedule=schedule, memory=memory)

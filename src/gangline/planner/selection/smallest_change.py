@@ -43,7 +43,7 @@ def smallest_change(line: Line, inventory: Inventory, fits: Fits) -> str:
         known = f", {format_step(seconds)} a step by forecast" if seconds is not None else ""
         return f"{change.key} would fit, as {fitting.name}{known}"
     nodes = _fewest_nodes(lambda count: fits(line, replace(inventory, num_nodes=count)), inventory)
-    return f"{nodes} nodes like these would do" if nodes else ""
+    return f"{nodes} nodes like these would fit it" if nodes else ""
 
 
 def _cost(change: _Change, fitting: FittingPlan) -> tuple[bool, float]:

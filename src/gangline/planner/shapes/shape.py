@@ -42,14 +42,17 @@ class Shape:
 
     @property
     def traits(self) -> StrategyTraits:
+        """Of its strategy."""
         return STRATEGIES[self.strategy]
 
     @property
     def wrapping(self) -> Wrapping:
+        """How its strategy wraps the model."""
         return wrapping_of(self.strategy, self.mesh)
 
     @property
     def num_axes(self) -> int:
+        """Axes of the mesh with more than one rank."""
         return sum(degree > 1 for degree in self.mesh.axes.values())
 
 

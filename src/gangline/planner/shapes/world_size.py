@@ -55,6 +55,7 @@ def num_nodes(pool: Pool, world: int) -> int:
 
 
 def ranks_per_node(pool: Pool, world: int) -> int:
+    """Ranks of the fullest node."""
     return -(-world // num_nodes(pool, world))
 
 

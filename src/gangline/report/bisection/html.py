@@ -27,6 +27,8 @@ _WORDS = {
 
 
 class HistoryRow(NamedTuple):
+    """One commit in the table of a bisection."""
+
     sha: str
     subject: str
     mark: str
@@ -112,7 +114,7 @@ def _patch_lines(patch: str) -> list[tuple[str, Markup]]:
     lines = patch.splitlines()
     shown = [(_kind(line), escape(visible(line, 400))) for line in lines[:PATCH_LINES]]
     rest = len(lines) - PATCH_LINES
-    return shown + ([("at", escape(f"... {rest} more lines: git show tells all"))] if rest > 0 else [])
+    return shown + ([("at", escape(f"... {rest} more lines: git show prints all"))] if rest > 0 else [])
 
 
 def _kind(line: str) -> str:

@@ -46,6 +46,7 @@ def history_strip(state: BisectState, width: int = 60) -> str:
 
 
 def mean_words(suspect: BisectCommit) -> str:
+    """Mean of the values of a commit; `-` without any."""
     values = suspect.numbers
     if not values:
         return "-"
@@ -58,14 +59,16 @@ def headline(state: BisectState) -> str:
     if state.ending == "found":
         return f"{short(left[0].sha)} {left[0].subject}".rstrip()
     if state.ending == "between":
-        return f"one of {len(left)} commits, {short(left[0].sha)} to {short(left[-1].sha)}: the others cannot be asked"
+        return (
+            f"one of {len(left)} commits, {short(left[0].sha)} to {short(left[-1].sha)}: the others cannot be measured"
+        )
     if state.ending == "same":
         return f"{state.metric} tells {short(state.suspects[0].sha)} and {short(state.suspects[-1].sha)} not apart"
     if state.ending == "unfit":
         return state.notes[-1]
     span = f"{short(left[0].sha)} to {short(left[-1].sha)}"
     more = f"{len(left)} commits are left, {span}" if len(left) > 1 else f"only {short(left[0].sha)} is left"
-    return f"{more}; a larger --budget goes on" if state.ending == "budget" else more
+    return f"{more}; a larger --budget continues" if state.ending == "budget" else more
 
 
 def measure_words(state: BisectState) -> str:
@@ -76,6 +79,7 @@ def measure_words(state: BisectState) -> str:
 
 
 def spent_words(state: BisectState) -> str:
+    """How many commits were measured, and the device time of it."""
     asked = [each for each in state.suspects if each.values]
     trained = sum(each.origin == "trained" for each in asked)
     hours = state.spent_seconds / 3600

@@ -31,6 +31,8 @@ class ComparedNumber:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
+    """One input that differs between two runs."""
+
     kind: Kind
     name: str
     base: str
@@ -39,6 +41,8 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileChange:
+    """One file that differs between two commits."""
+
     path: str
     added: int | None = None
     """Lines; None: no text, or nobody counted."""

@@ -109,6 +109,8 @@ def _tiles(record: Record) -> list[Tile]:
 
 
 class StageRow(NamedTuple):
+    """One stage in the table of the report."""
+
     name: str
     state: str
     mark: str
@@ -159,6 +161,8 @@ def rank_shares(ranks: tuple[RankRow, ...]) -> list[tuple[RankRow, list[RankShar
 
 
 class HeatRow(NamedTuple):
+    """One rank in the table of times by rank."""
+
     row: RankRow
     cells: list[Markup]
     step: str

@@ -201,6 +201,8 @@ PYLOCK_WORKS = "uv export --format pylock.toml writes that, for packages that ha
 
 @dataclass(frozen=True, slots=True)
 class PyLock:
+    """A `pylock.toml`, read."""
+
     requirements: bytes
     """The same lock as hashed requirements."""
     pins: tuple[Pin, ...]

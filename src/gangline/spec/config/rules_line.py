@@ -68,6 +68,7 @@ def _alone_rules(line: Line) -> Iterator[ConfigProblem]:
 
 
 def project_rules(table: ProjectTable) -> Iterator[ConfigProblem]:
+    """Problems of `[project]`."""
     if not grammar.SLUG.fullmatch(table.name):
         yield ConfigProblem(
             "project.name", SLUG, show(table.name), "use lower-case letters, digits and dashes, at most 20"
@@ -114,6 +115,7 @@ def _written_rules(table: ProjectTable) -> Iterator[ConfigProblem]:
 
 
 def env_rules(table: EnvTable) -> Iterator[ConfigProblem]:
+    """Problems of `[env]`."""
     if table.lock is not None:
         yield from _inside("env.lock", [table.lock])
     for index, extra in enumerate(table.extras):
@@ -128,6 +130,7 @@ def env_rules(table: EnvTable) -> Iterator[ConfigProblem]:
 
 
 def data_rules(table: DataTable) -> Iterator[ConfigProblem]:
+    """Problems of `[data]`."""
     if table.text and table.shards:
         yield ConfigProblem("data.shards", "one of data.text and data.shards", "both", "leave one out")
     for name, entries in (("text", table.text), ("shards", table.shards)):
@@ -149,6 +152,7 @@ def data_rules(table: DataTable) -> Iterator[ConfigProblem]:
 
 
 def plan_rules(table: PlanTable) -> Iterator[ConfigProblem]:
+    """Problems of `[plan]`."""
     bounds = {
         "budget_gpu_hours": table.budget_gpu_hours,
         "budget_money": table.budget_money,
@@ -159,6 +163,7 @@ def plan_rules(table: PlanTable) -> Iterator[ConfigProblem]:
 
 
 def evaluate_rules(table: EvaluateTable) -> Iterator[ConfigProblem]:
+    """Problems of `[evaluate]`."""
     for index, metric in enumerate(table.metrics):
         if not grammar.NAME.fullmatch(metric):
             yield ConfigProblem(f"evaluate.metrics[{index}]", "the name of a metric", show(metric), "eval_loss is one")
@@ -167,6 +172,7 @@ def evaluate_rules(table: EvaluateTable) -> Iterator[ConfigProblem]:
 
 
 def gate_rules(table: GateTable) -> Iterator[ConfigProblem]:
+    """Problems of `[gate]`."""
     for index, quality in enumerate(table.quality):
         key = f"gate.quality[{index}].floor_percent"
         yield from at_least(key, quality.floor_percent, 0, "0.1 is the default")
@@ -186,6 +192,7 @@ def _tolerance_rules(key: str, quality: QualityGate) -> Iterator[ConfigProblem]:
 
 
 def prove_rules(table: ProveTable) -> Iterator[ConfigProblem]:
+    """Problems of `[prove]`."""
     works = ("auto", "off", *names(aliases=True))
     if table.plan not in works:
         yield ConfigProblem("prove.plan", one_of(works), show(table.plan))
@@ -193,6 +200,7 @@ def prove_rules(table: ProveTable) -> Iterator[ConfigProblem]:
 
 
 def publish_rules(table: PublishTable) -> Iterator[ConfigProblem]:
+    """Problems of `[publish]`."""
     if table.model is not None and not grammar.SLUG.fullmatch(table.model):
         yield ConfigProblem("publish.model", SLUG, show(table.model), "leave it out: the project's name")
     yield from _inside("publish.branches", table.branches)
@@ -200,6 +208,7 @@ def publish_rules(table: PublishTable) -> Iterator[ConfigProblem]:
 
 
 def trigger_rules(table: TriggerTable) -> Iterator[ConfigProblem]:
+    """Problems of `[trigger]`."""
     yield from _inside("trigger.branches", table.branches)
     yield from _inside("trigger.paths", table.paths)
     if table.schedule is not None and not grammar.is_cron(table.schedule):

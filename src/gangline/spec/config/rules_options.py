@@ -14,6 +14,7 @@ _AXES = tuple(each.name for each in fields(Mesh))
 
 
 def option_rules(table: TrainTable) -> Iterator[ConfigProblem]:
+    """Problems of `train.mesh`, `train.compression` and `train.recovery`, and of their combinations."""
     yield from _mesh_rules(table.mesh, table)
     yield from _compression_rules(table)
     yield from _recovery_rules(table)

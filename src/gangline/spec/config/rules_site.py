@@ -31,6 +31,7 @@ WEB = "an http or https URL without a password in it"
 
 
 def site_rules(site: Site) -> Iterator[ConfigProblem]:
+    """Problems of a whole `site.toml`."""
     yield from _store_rules(site.store)
     yield from _registry_rules(site.registry)
     yield from _launch_rules(site.launch)

@@ -24,6 +24,7 @@ _MOST_SEED = 2**63 - 1
 
 
 def train_rules(table: TrainTable) -> Iterator[ConfigProblem]:
+    """Problems of `[train]`, but for those of `option_rules`."""
     yield from _number_rules(table)
     yield from _strategy_rules(table)
     yield from _batch_rules(table)

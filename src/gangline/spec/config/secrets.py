@@ -26,6 +26,7 @@ class SecretReference:
 
 
 def is_reference(text: str) -> bool:
+    """Has `text` the form `secret:SCHEME:NAME`?"""
     return _REFERENCE.fullmatch(text) is not None
 
 

@@ -188,9 +188,10 @@ def _place(key: str, note: AttributeValidationNote | IterableValidationNote) -> 
 
 
 def unknown_key(name: str, cls: type, key: str) -> ConfigProblem:
+    """The problem of a key that `cls` does not have, with the key that was probably meant."""
     if _join(key, name) in _REMOVED_KEYS:
         return ConfigProblem(
-            _join(key, name), "a key that is read", "one of an earlier version", "no code ever read it: delete it"
+            _join(key, name), "a key that is read", "one of an earlier version", "it had no effect: delete it"
         )
     known = [each.name for each in fields(cls)]
     near = get_close_matches(name[:_LONGEST_NAME], known, n=1, cutoff=0.5)

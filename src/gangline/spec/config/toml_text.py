@@ -33,7 +33,7 @@ def read_toml(text: str, *, file: str) -> dict[str, Any]:
     try:
         plain = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        works = "see https://toml.io; strings stand in quotes"
+        works = "see https://toml.io; strings are written in quotes"
         raise FileError(file, [ConfigProblem("", "TOML", _first_line(error), works)]) from error
     problems: list[ConfigProblem] = []
     _check_values(plain, "", 0, problems)
@@ -46,7 +46,7 @@ def _bounds(text: str) -> ConfigProblem | None:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        return ConfigProblem("", "UTF-8 text", "a character that is none", "save the file as UTF-8")
+        return ConfigProblem("", "UTF-8 text", "bytes that are not UTF-8", "save the file as UTF-8")
     if size > MOST_BYTES:
         return ConfigProblem("", f"at most {MOST_BYTES} bytes", f"{size}", "move data out of the file")
     bare = _STRINGS_AND_COMMENTS.sub(" q ", text)

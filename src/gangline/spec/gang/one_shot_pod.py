@@ -52,6 +52,8 @@ class CodeBundle(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModuleOutput:
+    """How a module ended, and what it wrote."""
+
     exit_code: int | None
     """None: its time was up."""
     stdout: bytes

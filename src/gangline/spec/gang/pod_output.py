@@ -29,10 +29,12 @@ class PodLine:
 
 
 def log_line(rank: int, text: str) -> str:
+    """`text` as a line of a rank's log."""
     return f"r{rank:02}│ {text}"
 
 
 def keeper_line(node: int, text: str) -> str:
+    """`text` as a line of a keeper's own log."""
     return f"k{node:02}│ {text}"
 
 
@@ -46,6 +48,7 @@ def event_line(event: dict[str, Any]) -> str:
 
 
 def status_line(status: KeeperStatus) -> str:
+    """`status` as a record line, which `parse` reads back."""
     return RECORD_SEPARATOR + json.dumps({"status": asdict(status)}, ensure_ascii=False)
 
 

@@ -91,8 +91,10 @@ class PodSet(Document):
 
     @property
     def world_size(self) -> int:
+        """Ranks of all nodes."""
         return self.num_nodes * self.procs_per_node
 
     @property
     def digest(self) -> str:
+        """SHA-256 of its canonical JSON; equal PodSets are one gang."""
         return digest(self)

@@ -15,6 +15,8 @@ CATEGORIES = ("matmul", "elementwise", "optimizer", "communication", "copy", "ot
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProfileRequest(Document):
+    """A request to the ranks of a gang to profile a window of steps."""
+
     schema: int = 1
     first: int
     """First step of the window; one that is over already starts it at once."""
@@ -25,11 +27,14 @@ class ProfileRequest(Document):
 
     @property
     def name(self) -> str:
+        """`FIRST-LAST`, which names its files."""
         return f"{self.first}-{self.last}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProfiledStep:
+    """One step of the window on one rank."""
+
     step: int
     start: float
     """Seconds from the beginning of the window."""
@@ -38,6 +43,8 @@ class ProfiledStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operator:
+    """All calls of one operator in the window."""
+
     name: str
     category: str
     count: int
@@ -95,6 +102,7 @@ def folder_key(run_prefix: str) -> str:
 
 
 def request_key(run_prefix: str) -> str:
+    """Store key of the newest profile request of a run."""
     return f"{folder_key(run_prefix)}/request.json"
 
 

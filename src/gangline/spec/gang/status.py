@@ -117,4 +117,5 @@ class ResizeRequest(Document):
 
 
 def resize_key(run_prefix: str) -> str:
+    """Store key of the newest resize request of a run."""
     return f"{run_prefix}/resize.json"

@@ -172,7 +172,7 @@ def test_more_stages_than_blocks_are_refused_on_every_rank(make_gang):
             "train.mesh.pp: wanted 1 for a command, found 2",
         ),
         (TWO, {"recovery": Recovery(stragglers="rebalance")}, '"name" and "evict" work in a pipeline'),
-        (TWO, {"compression": Compression(kind="topk")}, "is not carried out in pipelines"),
+        (TWO, {"compression": Compression(kind="topk")}, "is not supported in pipelines"),
         (TWO, {"memory": Memory(loss_chunks=2)}, "train.memory.loss_chunks: wanted 1 in a pipeline, found 2"),
     ],
     ids=["micro-batches", "rest", "share", "compile", "command", "uneven", "compression", "chunks"],
