@@ -46,8 +46,8 @@ def nested(repo, levels):
 ATTACKS = {
     "a large module": Attack("model.py: wanted at most 500 kB, found 1.6 MB", lambda: large_task(1_600_000)),
     "a module of the most bytes": Attack("wanted Task", lambda: renamed(large_task(MOST_MODULE_BYTES - 64))),
-    "a deep module": Attack("model.py is no Python", lambda: deep_task(100_000)),
-    "a module of signs": Attack("model.py is no Python", lambda: task_of(b"x = " + b"-" * 400_000 + b"1")),
+    "a deep module": Attack("model.py is not valid Python", lambda: deep_task(100_000)),
+    "a module of signs": Attack("model.py is not valid Python", lambda: task_of(b"x = " + b"-" * 400_000 + b"1")),
     "a large line": Attack("line.toml: wanted at most 66 kB, found 21 MB", lambda: large_line(20 << 20)),
     "a deep line": Attack("at most 16 levels", lambda: {"line.toml": b"a = " + b"[" * 30_000 + b"]" * 30_000}),
     "a line of names": Attack("line.toml", lambda: {"line.toml": b"".join(b"a%d.b.c.d=1\n" % n for n in range(4500))}),

@@ -243,7 +243,7 @@ def test_a_flipped_checkpoint_is_passed_over_and_with_none_left_the_run_ends(bro
     said = interrupt(broken, when=lambda: broken.checkpoints()[-1].name >= passed)
     assert f"checkpoints/{older.name}" in resumed(broken)
     assert newest.name not in resumed(broken)
-    refusals = [line for line in said.splitlines() if "checkpoint refused, an older one is looked for" in line]
+    refusals = [line for line in said.splitlines() if "checkpoint refused, trying an older one" in line]
     assert len(refusals) == 1
     assert f"checkpoints/{newest.name}/" in refusals[0]
     for checkpoint in broken.checkpoints():

@@ -128,7 +128,7 @@ def test_doctor_needs_no_model_repository_to_look_at_a_cluster(server, tmp_path,
 
 @pytest.mark.row("P10")
 @pytest.mark.parametrize(
-    ("hides", "text"), [(True, "bubblewrap"), (False, "a pod of the cluster, as this machine hides")]
+    ("hides", "text"), [(True, "bubblewrap"), (False, "a pod of the cluster, because this machine has")]
 )
 def test_where_model_code_runs_beside_gangs_is_told(server, tmp_path, monkeypatch, hides, text):
     engine = Bubblewrap("/usr/bin/bwrap", None) if hides else Unconfined("no bwrap")

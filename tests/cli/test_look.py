@@ -71,7 +71,7 @@ def test_the_end_of_a_gang_is_a_line_of_its_own_where_steps_tell(gangline, desk,
     going = replace(whole, run=replace(whole.run, state="open", verdict=None))
     open_store(f"file:{desk / '.gangline' / 'store'}").put(f"{going.prefix}/record.json", going.to_json())
     progress = StageProgress("train", steps=60)
-    monkeypatch.setattr("gangline.line.run.progress.read_progress", lambda *_, **__: progress)
+    monkeypatch.setattr("gangline.line.run.watch.read_progress", lambda *_, **__: progress)
     ask = ("show", going.run.id, "--oneline", "--ends-in")
     assert len(gangline(*ask).stdout.splitlines()) == 1
     for number in (28, 29, 30):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from gangline.drill.history import DrillHistory, Event
-from gangline.line.results.training_summary import follow
+from gangline.line.results.training_summary import summarize_training
 from gangline.spec.measurements import Samples as Fate
 
 
@@ -28,7 +28,7 @@ def count_samples(history: DrillHistory, *, batch: int) -> SampleCounts:
     ranks = sorted({each["rank"] for each in history.ranks} - {0})
     first, *others = [[_with_span(e, batch) for e in history.ranks if e["rank"] == rank] for rank in (0, *ranks)]
     told = all("span" in each for each in history.ranks if each["rank"] == 0 and each["event"] == "step")
-    found = follow(lambda: [first], peers=others).samples or Fate(trained=0)
+    found = summarize_training(lambda: [first], peers=others).samples or Fate(trained=0)
     return SampleCounts(
         lost=found.lost, twice=found.repeated, left_out=found.skipped, again=found.again, unknown=found.unknown,
         counted=told,

@@ -50,7 +50,7 @@ def test_who_renews_a_lease_over_a_slow_line_keeps_it(tmp_path, monkeypatch, see
         def holds(number):
             prefix, ends = f"runs/{number}", time.monotonic() + 4.0
             mine = lease.acquire_lease(store, prefix, holder=holder, at_least=0)
-            with lease.renewed_lease(store, prefix, mine, on_trouble=told.append):
+            with lease.renewed_lease(store, prefix, mine, on_problem=told.append):
                 while time.monotonic() < ends:
                     with pytest.raises(CapacityError):
                         lease.acquire_lease(line.folder, prefix, holder=other, at_least=0)

@@ -36,7 +36,7 @@ def test_out_of_memory_is_tried_once_more_with_half_the_micro_batch(desk):
     assert record.plan.micro_batch == 2
     assert gangs_of(desk) == [record.run.id, f"{record.run.id}-t2"]
     assert record.gang.name == f"{record.run.id}-t2"
-    assert any("once more with 1" in event.text for event in record.events)
+    assert any("retrying with 1" in event.text for event in record.events)
     assert "1 restart" in stage(record, "train").message
 
 
@@ -163,7 +163,7 @@ def test_a_gate_on_a_metric_that_no_program_reports_refuses_by_name(desk):
     )
     line = repositories.LINE + '[[gate.quality]]\nmetric = "scroe"\nbetter = "higher"\n'
     repositories.commit(desk.repo, {"answer.py": reports, "line.toml": line})
-    with pytest.raises(GateError, match=r"no one reported scroe; reported: .*did you mean score"):
+    with pytest.raises(GateError, match=r"scroe was not reported; reported: .*did you mean score"):
         desk.run()
 
 

@@ -129,7 +129,7 @@ def test_a_run_is_looked_for_where_it_was_born():
 
 
 def test_an_open_run_is_not_taken_elsewhere():
-    with pytest.raises(UsageError, match="began with its ranks at kubernetes"):
+    with pytest.raises(UsageError, match="runs its ranks at kubernetes"):
         require_same_target(planned(procs=1), "local")
     require_same_target(planned(procs=1), "kubernetes")
     ended = planned(procs=1)

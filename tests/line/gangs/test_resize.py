@@ -42,8 +42,8 @@ def test_wish_lies_where_rank_0_looks_and_the_newest_stands(store):
     [
         ({"sizes": ()}, 4, r"ready for 2 only; train.ranks = \[1, 4\]"),
         ({}, 5, "ready for 1, 2, 3"),
-        ({"state": "ended"}, 3, "does not train now"),
-        ({"target": "kubernetes"}, 3, "its pods at kubernetes hold 2"),
+        ({"state": "ended"}, 3, "is not training"),
+        ({"target": "kubernetes"}, 3, "its pods at kubernetes have room for 2"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_can(store, change, ranks, said):

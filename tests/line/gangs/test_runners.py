@@ -60,7 +60,7 @@ def test_mode_off_is_for_own_commits_alone(repo, monkeypatch):
 
 def test_store_that_pods_do_not_reach_is_an_error_of_the_site(repo, monkeypatch):
     runner, _ = chosen(repo, monkeypatch, "none")
-    with pytest.raises(ConfigError, match=r"wanted a store that pods reach, s3://bucket/prefix, found file:"):
+    with pytest.raises(ConfigError, match=r"wanted a store that pods can reach, s3://bucket/prefix, found file:"):
         runner.run(ModuleJob(module="start", seconds=1.0, trust="own"))
 
 

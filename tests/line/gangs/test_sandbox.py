@@ -12,7 +12,7 @@ from gangline.git.repository import Repository
 from gangline.launch.sandbox import find_engine
 from gangline.launch.sandbox.engines import Unconfined
 from gangline.line.gangs import sandbox as sandboxes
-from gangline.line.gangs.attempts import _missed
+from gangline.line.gangs.attempts import missing_file_hint
 from gangline.line.gangs.sandbox import hidden_path_in, path_outside_layer, sandbox_of
 from gangline.line.request.run_request import CommitOrigin
 from gangline.spec.config.site import ForgeTable, SandboxTable, ServeTable, Site, StoreTable
@@ -118,7 +118,7 @@ def test_switched_off_it_is_as_if_there_were_none(desk):
 def test_a_program_that_misses_a_hidden_path_is_told_how_it_is_shown(desk, tmp_path):
     (tmp_path / "data.txt").write_text("words")
     repositories.commit(desk.repo, {"answer.py": f"print(open({str(tmp_path / 'data.txt')!r}).read())"})
-    with pytest.raises(TrainingError, match=r"data.txt is on this machine, hidden from model code: sandbox.read in"):
+    with pytest.raises(TrainingError, match=r"data.txt exists but is hidden from model code: sandbox.read in"):
         desk.run()
     sandbox = sandbox_of(desk.repo, "own", **desk.where)
     assert hidden_path_in(["FileNotFoundError: [Errno 2] No such file: '/no/such/file'"], sandbox) == ""
@@ -128,7 +128,7 @@ def test_a_program_that_misses_a_hidden_path_is_told_how_it_is_shown(desk, tmp_p
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ("words.csv", "words.csv is in the folder, but git ignores it: a run has the files of the commit"),
+        ("words.csv", "words.csv is in the folder, but git ignores it: a run has only the files of the commit"),
         ("/gangs/mine/code/words.csv", "words.csv is in the folder, but git ignores it"),
         ("/pods/code/0123abcd/new/words.txt", "new/words.txt is in the folder, but it is not committed"),
         ("answer.py", ""),
@@ -158,7 +158,7 @@ def test_a_fork_is_not_told_what_lies_in_the_folder(tmp_path):
     for trust in ("own", "fork"):
         commit = SimpleNamespace(trust=trust, tree=repository.tree("HEAD"))
         record = SimpleNamespace(commit=commit, run=SimpleNamespace(target="kubernetes"))
-        said[trust] = _missed(SimpleNamespace(record=record, repository=repository), end)
+        said[trust] = missing_file_hint(SimpleNamespace(record=record, repository=repository), end)
     assert "private.txt is in the folder, but it is not committed" in said["own"]
     assert said["fork"] == ""
 

@@ -91,7 +91,7 @@ def test_what_a_rank_says_at_its_end_is_carried_on_without_secrets(keeper):
 @pytest.mark.parametrize(
     ("allowed", "environ", "says"),
     [
-        ((), {"DEMO_TOKEN": VALUE}, r"train.env.HUB_TOKEN: wanted a secret that this site lets lines name"),
+        ((), {"DEMO_TOKEN": VALUE}, r"train.env.HUB_TOKEN: wanted a secret that this site allows in lines"),
         (("env:OTHER_*", "file:*"), {"DEMO_TOKEN": VALUE}, r"found secret:env:DEMO_TOKEN; in site.toml, \[secrets\]"),
         (("env:DEMO_*",), {}, r"train.env.HUB_TOKEN: secret:env:DEMO_TOKEN: wanted a secret, found nothing"),
     ],
@@ -213,4 +213,4 @@ def test_who_only_asks_for_a_plan_is_told_what_would_refuse_the_run(keeper):
     env = {"HUB_TOKEN": "secret:env:DEMO_TOKEN", "PLAIN": "x"}
     assert refused_references(env, keeper.site, keeper.environ) == ""
     assert "train.env.HUB_TOKEN: secret:env:DEMO_TOKEN: wanted a secret" in refused_references(env, keeper.site, {})
-    assert "wanted a secret that this site lets lines name" in refused_references(env, Site(), keeper.environ)
+    assert "wanted a secret that this site allows in lines" in refused_references(env, Site(), keeper.environ)

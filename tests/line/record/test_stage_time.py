@@ -14,7 +14,7 @@ from tests.line.records import record as make_record
 from gangline.errors import StillRunning
 from gangline.line.gangs.sandbox import sandbox_of
 from gangline.line.record.stage_time import StageTime
-from gangline.line.record.states import end_stage, leave_stage, start_stage
+from gangline.line.record.states import end_stage, record_stage_seconds, start_stage
 from gangline.serve.orders.driver_process import PROGRAM, DriverProcess
 from gangline.spec.record import StageInfo
 from gangline.spec.run_flags import stage
@@ -134,13 +134,13 @@ def at(seconds):
 def looked(*, seconds, counted_at):
     """A record whose train stage was left after so many seconds of its own."""
     begun = start_stage(make_record(), "train", now=at(0))
-    return leave_stage(begun, "train", now=at(counted_at), seconds=seconds)
+    return record_stage_seconds(begun, "train", now=at(counted_at), seconds=seconds)
 
 
 def time_of(record, *, found):
     """The clock of a driver that comes `found` seconds after the beginning, at its first moment."""
     clock = StageTime.of(record, "train")
-    return replace(clock, found=datetime.fromisoformat(at(found)), began=time.monotonic())
+    return replace(clock, start=datetime.fromisoformat(at(found)), start_monotonic=time.monotonic())
 
 
 @pytest.mark.parametrize(

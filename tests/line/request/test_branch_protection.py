@@ -47,7 +47,7 @@ def fetched(repo, folder, *more):
 
 def test_a_commit_of_the_default_branch_is_protected_and_has_its_own_rules(repo):
     found = question(repo)
-    assert (found.protected, found.rules, found.trouble) == (True, None, "")
+    assert (found.protected, found.rules, found.rules_problem) == (True, None, "")
     assert found.line.gate.quality[0].limit == 2.5
 
 
@@ -149,7 +149,7 @@ def test_a_clone_that_lacks_the_default_branch_publishes_nothing_and_says_why(re
         repositories.git(clone, "update-ref", "--no-deref", "-d", gone)
         found = question(clone)
         assert not found.protected
-        assert "git fetch origin" in found.trouble
+        assert "git fetch origin" in found.rules_problem
 
 
 @pytest.mark.parametrize("text", [None, "[project]\nname = 3\n", "no toml at all ["])
@@ -160,7 +160,7 @@ def test_a_default_branch_without_a_line_lets_no_branch_publish_itself(repo, tex
     on_branch(repo, "feature", {"line.toml": LAX})
     found = question(repo)
     assert (found.protected, found.rules) == (False, None)
-    assert found.trouble.startswith("on main: ")
+    assert found.rules_problem.startswith("on main: ")
 
 
 def test_a_line_that_origin_lacks_is_the_reason_at_birth_and_at_publication(repo, tmp_path):
@@ -171,7 +171,7 @@ def test_a_line_that_origin_lacks_is_the_reason_at_birth_and_at_publication(repo
     repositories.commit(clone, {"line.toml": GATES + '[publish]\nbranches = ["master"]\n'})
     store = FolderStore(tmp_path / "store")
     record = find_or_create_run(store, question(clone), again=False, target="local", sealer=new_sealer()).record
-    assert "on origin/master: there is no line.toml; git push" in record.events[0].text
+    assert "on origin/master: there is no line.toml; push" in record.events[0].text
     assert unpublishable_reason(record) == record.events[0].text
     repositories.git(clone, "update-ref", "refs/remotes/origin/master", "HEAD")  # as git push leaves it
     assert question(clone).protected

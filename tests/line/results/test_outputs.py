@@ -58,7 +58,7 @@ def judged(**info):
 def test_the_gate_says_no_where_something_declared_is_missing():
     assert judge_outputs(a_record()) is None
     assert judged(num_files=1, size_bytes=5).verdict == "yes"
-    assert judged(num_files=1, unused=("*.pt",)).reason == "1 file, 0 B, by digest; nothing was named *.pt"
+    assert judged(num_files=1, unused=("*.pt",)).reason == "1 file, 0 B, by digest; no file matched *.pt"
     assert judged(num_files=0, unused=("out/**",)).verdict == "no"
     assert judged(num_files=0, refused="too much").reason == "too much"
     link = OmittedFile(path="out/l", reason="a link", is_lost=False)

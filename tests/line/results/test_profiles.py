@@ -81,7 +81,7 @@ def test_answers_are_awaited_and_those_to_an_older_question_do_not_count(store):
     later = threading.Timer(0.2, lambda: [answer(store, record, request, rank) for rank in (0, 1)])
     later.start()
     found = wait_for_profile(
-        store, record, request, seconds=60, tell=lambda there, wanted: told.append((there, wanted))
+        store, record, request, seconds=60, on_progress=lambda there, wanted: told.append((there, wanted))
     )
     later.join()
     assert [each.rank for each in found.summaries] == [0, 1]
@@ -96,14 +96,14 @@ def test_a_training_that_ends_before_its_window_is_told(store):
     ended = records.passed()
     store.put(f"{record.prefix}/record.json", ended.to_json())
     with pytest.raises(UsageError, match="ended before the window"):
-        wait_for_profile(store, record, request, seconds=60, tell=lambda *_: None)
+        wait_for_profile(store, record, request, seconds=60, on_progress=lambda *_: None)
 
 
 def test_patience_ends_with_where_the_answer_will_be(store):
     record = training()
     request = request_profile(store, record, first=100, last=101, ranks=(0,))
     with pytest.raises(StillRunning, match="shows it later"):
-        wait_for_profile(store, record, request, seconds=0, tell=lambda *_: None)
+        wait_for_profile(store, record, request, seconds=0, on_progress=lambda *_: None)
 
 
 def test_windows_are_listed_in_order_and_belong_to_the_record(store):

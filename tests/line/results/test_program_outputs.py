@@ -84,7 +84,7 @@ def test_rows_that_the_commit_holds_are_no_measurement_of_a_program_that_appends
     record = desk.run()
     assert record.metrics["loss"].value == 3.5
     assert [(point.step, point.value) for point in record.curve.points] == [(1, 3.5)]
-    said = "metrics.csv: rows that the commit holds are left out, those after them count"
+    said = "metrics.csv: rows of the commit are left out, the rows after them count"
     assert said in [event.text for event in record.events]
 
 

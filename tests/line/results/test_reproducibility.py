@@ -50,7 +50,7 @@ def test_a_lock_that_nobody_installed_pins_nothing():
 def test_another_version_than_the_built_one_contradicts():
     other = locked(replace(TOLD, packages={"numpy": "2.4.6"}))
     assert found(other, {"numpy": "1.26.4"})["environment"] == (
-        "no", "other versions than uv.lock were imported: numpy 2.4.6 for 1.26.4",
+        "no", "other versions than those of uv.lock were imported: numpy 2.4.6 for 1.26.4",
     )  # fmt: skip
     assert gate(other, {"numpy": "1.26.4"}).verdict == "no"
     assert gate(other, {"numpy": "1.26.4"}, reproducible=False).verdict == "unknown"
@@ -88,14 +88,14 @@ def test_declared_data_is_pinned_whoever_reads_it():
 
 def test_what_a_program_read_is_not_seen_though_data_is_declared():
     made = locked(replace(TOLD, programs=("cat", "sh", "unzip", "zstd")), **{"data.shards": ["a"]})
-    assert found(made)["data"] == ("unknown", f"digest {'d' * 12}; what cat, sh, unzip and 1 more read is not seen")
+    assert found(made)["data"] == ("unknown", f"digest {'d' * 12}; reads of cat, sh, unzip and 1 more are not visible")
 
 
 def test_files_that_were_read_and_programs_that_were_started_are_both_said():
     reads = (UndeclaredRead(path="/x/y", size_bytes=1),)
     by = found(locked(replace(TOLD, programs=("cat",), reads=reads, num_reads=1)))["data"][1]
     assert by.startswith("none declared; read 1 file that the line does not declare: /x/y; ")
-    assert by.endswith("; what cat read is not seen")
+    assert by.endswith("; reads of cat are not visible")
 
 
 def test_a_dirty_tree_refuses_as_before():

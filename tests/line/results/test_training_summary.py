@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.line.results.training_summary import count, read_training
+from gangline.line.results.training_summary import count_samples, read_training
 from gangline.spec.measurements import Samples
 
 BATCH = 4
@@ -189,7 +189,7 @@ def test_counts_are_those_of_looking_at_every_position(taken, skipped):
     end = max((stop for _, stop in taken), default=0)
     times = [sum(start <= at < stop for start, stop in taken) for at in range(end)]
     out = [any(start <= at < stop for start, stop in skipped) for at in range(end)]
-    assert count(taken, skipped) == replace(
+    assert count_samples(taken, skipped) == replace(
         Samples(trained=sum(bool(n) and not o for n, o in zip(times, out, strict=True))),
         lost=sum(not n and not o for n, o in zip(times, out, strict=True)),
         repeated=sum(max(0, n - 1) for n in times),

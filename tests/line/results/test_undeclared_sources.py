@@ -52,7 +52,7 @@ def test_data_that_a_started_program_read_is_not_called_pinned(desk, tmp_path):
     repositories.commit(desk.repo, {"answer.py": text, "line.toml": repositories.LINE})
     record = open_site(desk).run()
     assert record.ran.programs == ("cat",)
-    assert data_item(record) == ("unknown", "none declared; what cat read is not seen")
+    assert data_item(record) == ("unknown", "none declared; reads of cat are not visible")
 
 
 def test_what_torch_and_the_runtime_start_by_themselves_leaves_the_data_pinned(desk):

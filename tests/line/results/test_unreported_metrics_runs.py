@@ -28,7 +28,7 @@ def commit(desk, text: str, *tables: str) -> None:
 
 def test_a_gate_on_a_metric_that_no_one_reports_refuses_the_run(desk):
     commit(desk, program(accuracy=0.9), GATE.format(metric="acuracy"))
-    with pytest.raises(GateError, match=r"no one reported acuracy; reported: accuracy, loss, .*mean accuracy\?"):
+    with pytest.raises(GateError, match=r"acuracy was not reported; reported: accuracy, loss, .*mean accuracy\?"):
         desk.run()
     (record,) = desk.records()
     assert (record.run.verdict, stage(record, "gate").state) == ("refused", "failed")
@@ -46,7 +46,7 @@ def test_a_metric_that_is_no_finite_number_is_refused_as_what_it_is(desk):
 
 def test_a_program_that_reports_nothing_passes_no_gate_and_is_told_how_to_report(desk):
     commit(desk, SILENT, GATE.format(metric="accuracy"))
-    with pytest.raises(GateError, match="no one reported accuracy; reported: nothing; to report it, from gangline"):
+    with pytest.raises(GateError, match="accuracy was not reported; reported: nothing; to report it, from gangline"):
         desk.run()
     (said,) = unreported(desk.records()[0])
     assert "exit 0 and reported no loss for the curve and no accuracy, which a gate judges" in said
@@ -125,7 +125,7 @@ def test_a_loss_is_held_against_the_base_though_training_measured_it(desk):
 
 def test_a_wanted_metric_that_a_program_does_not_report_is_refused(desk):
     commit(desk, SILENT, '[evaluate]\nmetrics = ["accuracy"]\n')
-    with pytest.raises(ConfigError, match=r"evaluate\.metrics: no one reported accuracy; reported: nothing"):
+    with pytest.raises(ConfigError, match=r"evaluate\.metrics: accuracy was not reported; reported: nothing"):
         desk.run()
 
 

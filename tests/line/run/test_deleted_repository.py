@@ -103,7 +103,7 @@ def test_a_driver_whose_store_fails_first_leaves_no_gang_behind(long_desk, monke
     if moment == "before its gang is written down":
         monkeypatch.setattr(LocalLauncher, "submit", submit_and_wait(LocalLauncher.submit, long_desk.repo))
     else:
-        monkeypatch.setattr(line_follow, "_note_start", late(line_follow._note_start, long_desk.repo))
+        monkeypatch.setattr(line_follow, "_record_start", late(line_follow._record_start, long_desk.repo))
     run, error = drive_until_the_repository_is_gone(long_desk)
     assert isinstance(error, GangGone)
     assert f"gang {run} has ended" in str(error)

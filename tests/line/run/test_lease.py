@@ -87,7 +87,7 @@ def test_a_lease_is_renewed_while_its_driver_works_and_let_go_after(store, monke
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.02)
     mine = take(store)
     troubles = []
-    with lease.renewed_lease(store, PREFIX, mine, on_trouble=troubles.append):
+    with lease.renewed_lease(store, PREFIX, mine, on_problem=troubles.append):
         deadline = time.monotonic() + 30
         while lease.read_lease(store, PREFIX).expires <= mine.expires and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -103,7 +103,7 @@ def test_a_lease_that_was_taken_over_is_left_alone(store, monkeypatch):
     mine = take(store)
     theirs = lease.Lease(holder="far:otherbox:12:34:abc", token=9, expires=time.time() + 60)
     troubles = []
-    with lease.renewed_lease(store, PREFIX, mine, on_trouble=troubles.append):
+    with lease.renewed_lease(store, PREFIX, mine, on_problem=troubles.append):
         store.put(f"{PREFIX}/lease.json", canonical(theirs))
         deadline = time.monotonic() + 30
         while not troubles and time.monotonic() < deadline:

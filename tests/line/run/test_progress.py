@@ -8,10 +8,10 @@ from tests.line import repositories
 
 from gangline.errors import StillRunning
 from gangline.launch.local.folder import GangFolder
-from gangline.line.run import progress as glancing
+from gangline.line.run import watch
 from gangline.line.run.cancel import cancel_run
 from gangline.line.run.lease import is_held, read_lease
-from gangline.line.run.progress import read_progress
+from gangline.line.run.watch import read_progress
 from gangline.report.run.terminal import one_line
 from gangline.spec.run_flags import stage
 
@@ -28,7 +28,7 @@ def test_a_driver_whose_time_is_up_leaves_gang_and_run_and_is_let_in_again(submi
     desk, run = submitted
     began = time.monotonic()
     for _ in range(2):
-        with pytest.raises(StillRunning, match="goes on: ask again"):
+        with pytest.raises(StillRunning, match="is still running; call again"):
             desk.stage("train", run, max_seconds=0.5, follow_seconds=0.5)
     assert time.monotonic() - began < 20
     record = desk.record(run)
@@ -74,5 +74,5 @@ def test_a_glance_ends_though_the_gang_is_silent():
         yield
 
     began = time.monotonic()
-    assert list(glancing._now(silent(), 0.3)) == []
+    assert list(watch._events_so_far(silent(), 0.3)) == []
     assert time.monotonic() - began < 10

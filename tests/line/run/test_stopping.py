@@ -111,7 +111,7 @@ def test_a_driver_that_is_not_let_near_its_gang_leaves_the_run_open_and_the_gang
     with monkeypatch.context() as patched:
         patched.setattr(LocalLauncher, "follow", _refused)
         with pytest.raises(
-            ConfigError, match="goes on, but not before our eyes: sign in again; put that right, then gangline run"
+            ConfigError, match="is still running but cannot be reached: sign in again; fix this, then gangline run"
         ):
             desk.run()
     (left,) = desk.records()
@@ -151,7 +151,7 @@ def test_ctrl_c_stops_the_gang_and_leaves_the_run_to_be_resumed(long_desk, drive
     process, run = driver
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=DEADLINE_SECONDS)
-    assert b"gangline run goes on" in output
+    assert b"gangline run resumes" in output
     until(lambda: not processes_of(run, long_desk.repo), "no process left")
     record = long_desk.record(run)
     assert record.run.state == "open"
@@ -255,7 +255,7 @@ def test_a_bystander_of_a_run_without_driver_is_told_so(desk):
     record = desk.run(until="plan")
     seen = Remembers()
     follow_run(desk.repo, record.run.id[:10], **desk.where, observer=seen)
-    assert any("nobody drives" in note for note in seen.notes)
+    assert any("has no driver" in note for note in seen.notes)
 
 
 def test_a_run_is_found_by_its_beginning_unless_two_share_it(desk):

@@ -113,7 +113,7 @@ def test_a_metric_that_nobody_reports_is_refused_and_the_nearest_one_is_named(ga
     of = replace(record(), metrics={"eval_los": Metric(value=2.4), "loss": Metric(value=2.5)})
     verdict, reason = quality(gate, of)
     assert verdict == "no"
-    assert "no one reported eval_loss; reported: eval_los, loss, did you mean eval_los?" in reason
+    assert "eval_loss was not reported; reported: eval_los, loss, did you mean eval_los?" in reason
 
 
 @pytest.mark.parametrize("base_data", [None, "other"])

@@ -106,7 +106,7 @@ def test_an_environment_that_was_deleted_since_is_named(locked):
     build = stage(record, "build")
     gone = replace(build, outputs={**build.outputs, "python": "/nowhere/bin/python"})
     record = replace(record, stages={**record.stages, "build": gone})
-    with pytest.raises(ConfigError, match="run --again makes it anew"):
+    with pytest.raises(ConfigError, match="run --again installs it again"):
         commits_python(record)
 
 

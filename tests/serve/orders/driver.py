@@ -55,7 +55,7 @@ def drive(records, record, word):
     with Path(os.environ["STARTS"]).open("a") as starts:
         starts.write(f"{record.run.id} {os.getpid()}\n")
     print(json.dumps({"event": "run_started", "run": record.run.id}), flush=True)
-    with lease.renewed_lease(records.store, records.prefix, mine, on_trouble=print):
+    with lease.renewed_lease(records.store, records.prefix, mine, on_problem=print):
         record = records.change(lambda each: replace(each, run=replace(each.run, driver=driver)), driver=driver)
         time.sleep(float(os.environ.get("DRIVE_SECONDS", "0")))
         if awaits_approval(record):

@@ -12,7 +12,7 @@ from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import UsageError
 from gangline.launch.protocol import Launcher, LogLine
 from gangline.line.gangs.launchers import open_launcher
-from gangline.line.gangs.logs import gang_of_role, lines_left, seconds_of
+from gangline.line.gangs.logs import gang_of_role, lines_left, parse_since
 from gangline.line.request.targets import site_of
 from gangline.report.text import visible
 from gangline.sanitize import to_json
@@ -40,7 +40,7 @@ def command(
     launcher = open_launcher(desk.repo, site=site_of(record, desk.site), environ=desk.environ, store=desk.store)
     gang = gang_of_role(record, role)
     ranks = _failed_rank(launcher, record, gang) if failed else None if every else read_ranks(rank)
-    since_seconds = seconds_of(since)
+    since_seconds = parse_since(since)
     try:
         lines: Iterable[LogLine] = launcher.logs(gang, ranks=ranks, since_seconds=since_seconds, follow=follow)
     except UsageError as error:

@@ -12,7 +12,7 @@ from gangline.cli.terminal import say
 from gangline.cli.workspace import open_workspace
 from gangline.errors import ConfigError, UsageError
 from gangline.line.record.runs import list_runs
-from gangline.line.results.metric_snapshots import rank_metric_snapshots
+from gangline.line.results.rank_metrics import rank_metric_snapshots
 from gangline.metrics.catalogue import CATALOGUE, check_catalogue
 from gangline.metrics.openmetrics import render_openmetrics
 from gangline.metrics.promql import check_expressions, expressions_in

@@ -70,7 +70,7 @@ def _ask(desk: Workspace, record: Record, steps: str, rank: str, wait: float) ->
     def tell(there: int, wanted: int) -> None:
         say(f"steps {first} to {last}: {there} of {wanted} ranks have answered", err=True)
 
-    return wait_for_profile(desk.store, record, request, seconds=wait, tell=tell)
+    return wait_for_profile(desk.store, record, request, seconds=wait, on_progress=tell)
 
 
 def _draw_model(desk: Workspace, record: Record, folder: Path) -> Path | None:

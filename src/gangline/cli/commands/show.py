@@ -53,7 +53,7 @@ def command(
 def _progress(desk: Workspace, record: Record) -> "StageProgress | None":
     if record.run.state == "ended":
         return None
-    from gangline.line.run.progress import read_progress
+    from gangline.line.run.watch import read_progress
 
     return read_progress(desk.repo, record, site=desk.site, environ=desk.environ)
 

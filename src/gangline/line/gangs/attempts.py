@@ -1,8 +1,8 @@
 """Attempts of a stage's gang: submits a gang, follows it to its end, and starts the next one if the end allows it.
 
 The gang of an attempt has its own name, made from run, role and attempt, so a driver that takes over finds the whole
-chain: a gang that has ended answers at once, one that runs is followed. Restarts inside a gang are its keeper's; the
-line starts another gang if the allocation was lost, or with half the micro-batch after memory ran out.
+chain: the end of a gang that has ended is read at once, one that runs is followed. The keeper restarts ranks inside a
+gang; the line starts another gang if the allocation was lost, or with half the micro-batch after memory ran out.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,55 +37,55 @@ from gangline.units import format_bytes
 
 @dataclass(frozen=True, slots=True)
 class GangShare:
-    """Of one gang: seconds of all its ranks by cause, out of `allocated`."""
+    """GPU or CPU seconds of one gang by cause, out of `allocated`."""
 
     allocated: float
     seconds: Mapping[str, float]
 
 
 MAX_CHARGED = 3
-"""Gangs of one stage that may be lost for no reason of ours before the stage fails."""
+"""Gangs of one stage that may be lost with their allocation before the stage fails."""
 MAX_ATTEMPTS = identity.ATTEMPTS - 1
 METRICS, EVENTS = "metrics.jsonl", "ranks/0.jsonl"
 ATTEMPT_FILES = {METRICS: MOST_METRIC_BYTES, EVENTS: MOST_EVENT_BYTES}
-"""What is told of a training over all attempts, as `spec.gang` names them, and how much of it is read."""
+"""Files of each attempt that are kept, named as in `spec.gang`, and how many bytes of each are read."""
 _LEFT_OPEN = frozenset({"later", "same"})
-"""Ends that an earlier driver may have left the run open for: who asks again gets another gang."""
+"""Retry classes after which an earlier driver may have left the run open: the next driver starts another gang."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FinishedGang:
-    """A stage's last gang, with what all of them cost."""
+    """The last gang of a stage, with the time of all of them."""
 
     name: str
     plan: Plan
     """Of the last attempt."""
     end: GangEnd
     result: GangResult | None
-    """None: a program of the user that writes no result, or a gang that failed."""
+    """None: the program writes no result, or the gang failed."""
     shares: tuple[GangShare, ...]
     """Of every attempt, for the ledger."""
     attempts: int
     error: GanglineError | None = None
-    """Of the class that its exit code names, when no attempt is left."""
+    """Of the class of its exit code, if it failed and there is no further attempt."""
 
 
 def run_gang(
     ctx: RunContext, stage: str, plan: Plan, *, chain: int = 0, on_started: Callable[[Gang], object] | None = None
 ) -> FinishedGang:
-    """Start or adopt the gang of `plan`, follow it, start the next attempt where its end allows one.
+    """Start or adopt the gang of `plan`, follow it, start the next attempt if its end allows one.
 
     Args:
         ctx: Of the run.
-        stage: Whose progress the observer sees.
+        stage: Stage for the observer and the record's events.
         plan: Of the first attempt.
-        chain: Which of the role's gangs, where it has several, each with attempts of its own.
-        on_started: Told of each attempt's gang.
+        chain: Index of the gang for a role with several gangs, each with its own attempts.
+        on_started: Called with the gang of each attempt.
 
     Raises:
         CancelledError: The run was cancelled or superseded.
-        CapacityError: No room; the run stays open.
-        StorageError: The gang could not go on without its store; the run stays open.
+        CapacityError: No capacity; the run stays open.
+        StorageError: The gang could not continue without its store; the run stays open.
     """
     shares: list[GangShare] = []
     charged = 0
@@ -93,38 +93,33 @@ def run_gang(
         gang = ctx.launcher.submit(podset_for(ctx, plan, attempt, chain=chain))
         if on_started is not None:
             on_started(gang)
-        seen = earlier_end(ctx, gang)
-        end = seen or follow(ctx, stage, gang.name)
+        earlier = earlier_end(ctx, gang)
+        end = earlier or follow(ctx, stage, gang.name)
         shares.append(GangShare(end.allocated_seconds, end.ledger))
-        charged += seen is None and not _is_free(end)
-        again = plan if seen and end.retry in _LEFT_OPEN else _next_plan(ctx, stage, plan, end, charged=charged)
-        if again is None:
-            error = _error(end, _missed(ctx, end))
+        charged += earlier is None and not _is_free(end)
+        next_plan = plan if earlier and end.retry in _LEFT_OPEN else _next_plan(ctx, stage, plan, end, charged=charged)
+        if next_plan is None:
+            error = _error(end, missing_file_hint(ctx, end))
             result = None if error else read_result(ctx, plan)
             return FinishedGang(
                 name=gang.name, plan=plan, end=end, result=result, shares=tuple(shares), attempts=attempt, error=error
             )
-        _put_aside(ctx, plan, attempt)
-        plan = again
-    raise CapacityError(f"{plan.run}: {MAX_ATTEMPTS} gangs were taken away; run again when the machine is calmer")
-
-
-def role_prefix(plan: Plan) -> str:
-    """Where a gang's output is mirrored to."""
-    return plan.output_prefix
+        _keep_files(ctx, plan, attempt)
+        plan = next_plan
+    raise CapacityError(f"{plan.run}: {MAX_ATTEMPTS} gangs lost their allocation; run again when capacity is stable")
 
 
 def attempt_key(plan: Plan, name: str, attempt: int | None = None) -> str:
-    """Where a file of ATTEMPT_FILES lies: as the last gang of a stage left it, or put aside as `attempt` did."""
+    """Key of a file of ATTEMPT_FILES: of the last gang of a stage (None), or the copy of an earlier attempt."""
     stem, _, ending = name.rpartition(".")
-    return f"{role_prefix(plan)}/{name if attempt is None else f'{stem}-{attempt}.{ending}'}"
+    return f"{plan.output_prefix}/{name if attempt is None else f'{stem}-{attempt}.{ending}'}"
 
 
 def attempt_files(store: ObjectStore, plan: Plan, name: str, attempts: int, *, most_bytes: int) -> list[GrowingFile]:
-    """A file of ATTEMPT_FILES as each of `attempts` gangs left it, in order; those that wrote none are left out.
+    """A file of ATTEMPT_FILES of each of `attempts` gangs, in order, without gangs that wrote none.
 
     Raises:
-        IntegrityError: Together they have more than `most_bytes`; nothing of them was read.
+        IntegrityError: Together they have more than `most_bytes`; none was read.
     """
     keys = [attempt_key(plan, name, attempt) for attempt in (*range(1, attempts), None)]
     found = [file for key in keys if (file := find_growing_file(store, key)) is not None]
@@ -138,12 +133,12 @@ def attempt_files(store: ObjectStore, plan: Plan, name: str, attempts: int, *, m
 
 
 def read_result(ctx: RunContext, plan: Plan) -> GangResult | None:
-    """What the program said at its end; a task always says something.
+    """Result that the gang wrote; None for a program that writes none.
 
     Raises:
-        IntegrityError: It is too large, says what no gang of this plan may say, or a task left none.
+        IntegrityError: It is too large, not valid for a gang of this plan, or missing after a task.
     """
-    key = f"{role_prefix(plan)}/result.json"
+    key = f"{plan.output_prefix}/result.json"
     blob = get_bounded(ctx.store, key, most_bytes=MOST_RESULT_BYTES)
     if blob is None and plan.program.task is not None:
         raise IntegrityError(f"wanted {key} from a gang that ended well, found nothing; gangline logs {plan.run}")
@@ -155,14 +150,14 @@ def read_result(ctx: RunContext, plan: Plan) -> GangResult | None:
 
 
 def check_result(result: GangResult, plan: Plan, *, key: str) -> None:
-    """Is it the result of a gang of `plan`? Pure.
+    """Check that `result` is one of a gang of `plan`. Pure.
 
     Raises:
-        IntegrityError: It is of another role, points at what is another's, or holds more than a result does.
+        IntegrityError: It has another role, names a checkpoint of another run, or exceeds a limit.
     """
     if result.role != plan.role:
         raise IntegrityError(f"{key}: wanted the result of {plan.role}, found one of {result.role}")
-    if result.checkpoint is not None and not _may_name(result.checkpoint, plan):
+    if result.checkpoint is not None and not _is_own_checkpoint(result.checkpoint, plan):
         raise IntegrityError(
             f"{key}: wanted a checkpoint below {plan.run_prefix}/, or one that the plan names,"
             f" found {result.checkpoint[:200]!r}"
@@ -181,74 +176,74 @@ def check_result(result: GangResult, plan: Plan, *, key: str) -> None:
         if found > most:
             raise IntegrityError(f"{key}: wanted at most {most} {what}, found {found}")
     values = ((name, value) for job in result.jobs for name, value in job.metrics.items())
-    if wild := next((name for name, value in values if not isfinite(value)), None):
-        raise IntegrityError(f"{key}: wanted finite numbers as metrics, found another as {wild}")
-    said = {what for job in result.jobs for what in job.not_finite.values()}
-    if strange := said - {"nan", "inf", "-inf"}:
+    if not_finite := next((name for name, value in values if not isfinite(value)), None):
+        raise IntegrityError(f"{key}: wanted finite numbers as metrics, {not_finite} is not finite")
+    texts = {text for job in result.jobs for text in job.not_finite.values()}
+    if invalid := texts - {"nan", "inf", "-inf"}:
         raise IntegrityError(
-            f"{key}: wanted nan, inf or -inf as numbers that are not finite, found {min(strange)[:40]!r}"
+            f"{key}: wanted nan, inf or -inf as numbers that are not finite, found {min(invalid)[:40]!r}"
         )
     steps = [result.final_step, *(job.step for job in result.jobs)]
     if wrong := [step for step in steps if step_of({"step": step}) is None]:
         raise IntegrityError(f"{key}: wanted a step from 0 on, found one of {wrong[0].bit_length()} bits")
 
 
-def _may_name(checkpoint: str, plan: Plan) -> bool:
-    """A folder below the gang's own prefix, or the very one that the plan gave it to open."""
+def _is_own_checkpoint(checkpoint: str, plan: Plan) -> bool:
+    """Whether it is below the gang's own prefix, or the one that the plan gives the gang to open."""
     return is_key(checkpoint) and (
         checkpoint.startswith(f"{plan.run_prefix}/") or checkpoint in {job.checkpoint for job in plan.jobs}
     )
 
 
 def _next_plan(ctx: RunContext, stage: str, plan: Plan, end: GangEnd, *, charged: int) -> Plan | None:
-    """The plan of the next attempt; None where there is none to make."""
+    """The plan of the next attempt; None if there is none."""
     if end.exit_code == 0:
         return None
     if reason := ctx.cancel_requested():
-        raise CancelledError(f"{plan.run} is to stop: {reason}")
+        raise CancelledError(f"{plan.run} is being cancelled: {reason}")
     if end.retry == "changed" and (smaller := _half_micro_batch(ctx, plan)):
-        text = f"memory ran out at micro_batch {plan.micro_batch}: once more with {smaller}"
+        text = f"memory ran out at micro_batch {plan.micro_batch}: retrying with {smaller}"
         ctx.record_event(stage, "retry", text)
         return replace(plan, micro_batch=smaller)
     if _is_free(end) or (end.retry == "same" and charged < MAX_CHARGED):
-        said = end.reason or "the gang was lost"
-        ctx.record_event(stage, "retry", f"{said}: the next one goes on from the last checkpoint")
+        reason = end.reason or "the gang was lost"
+        ctx.record_event(stage, "retry", f"{reason}: the next gang resumes from the last checkpoint")
         return plan
     return None
 
 
-def _missed(ctx: RunContext, end: GangEnd) -> str:
-    """What a program that failed did not find, though it is here: its commit lacks it, or its sandbox hid it."""
+def missing_file_hint(ctx: RunContext, end: GangEnd) -> str:
+    """Sentence about a file or module that a failed program missed: its commit lacks it, or its sandbox hid it."""
     commit = ctx.record.commit
     if end.exit_code == 0 or commit.trust != "own":
         return ""
     lines = [str(line) for line in end.evidence.get("log") or ()]
-    if left_out := path_outside_layer(lines, ctx.repository, commit.tree):
-        return left_out
+    if hint := path_outside_layer(lines, ctx.repository, commit.tree):
+        return hint
     if ctx.record.run.target != "local":
         return ""
-    if editable := missing_module(lines, editable_packages_in(ctx.repository.work_tree)):
-        return editable
+    if hint := missing_module(lines, editable_packages_in(ctx.repository.work_tree)):
+        return hint
     return hidden_path_in(lines, sandbox_of(ctx.repo, commit.trust, site=ctx.site, environ=ctx.environ))
 
 
-def _error(end: GangEnd, missed: str) -> GanglineError | None:
-    """What a gang's end means for its stage; raised at once where the run stays open."""
+def _error(end: GangEnd, hint: str) -> GanglineError | None:
+    """The error of a gang's end for its stage; raised at once if the run stays open."""
     if end.exit_code == 0:
         return None
-    error = error_for(end.exit_code)((end.reason or f"the gang ended with {end.exit_code}") + missed)
+    error = error_for(end.exit_code)((end.reason or f"the gang ended with {end.exit_code}") + hint)
     if isinstance(error, CapacityError | StorageError):
         raise error
     return error
 
 
 def _is_free(end: GangEnd) -> bool:
-    """Taken away, or stopped while the run goes on: Ctrl-C, a sweep. A run that is to end is told by its record."""
+    """Whether the gang was preempted, or stopped by Ctrl-C or a sweep: such an end does not count as a failure."""
     return end.retry == "free" or end.exit_code == CancelledError.exit_code
 
 
 def _half_micro_batch(ctx: RunContext, plan: Plan) -> int | None:
-    """Largest size up to half that divides a rank's share; None where the line fixed it, or it was halved already."""
+    """Largest size up to half that divides a rank's share; None if the line sets it, or it was halved already."""
     share = plan.global_batch // plan.mesh.data_parallel
     was_halved = plan.micro_batch != ctx.plan.micro_batch
     if ctx.line.train.mesh.micro_batch != "auto" or was_halved:
@@ -256,8 +251,8 @@ def _half_micro_batch(ctx: RunContext, plan: Plan) -> int | None:
     return next((size for size in range(plan.micro_batch // 2, 0, -1) if share % size == 0), None)
 
 
-def _put_aside(ctx: RunContext, plan: Plan, attempt: int) -> None:
-    """Keep what rank 0 of an ended attempt told: the next one's upload overwrites it."""
+def _keep_files(ctx: RunContext, plan: Plan, attempt: int) -> None:
+    """Copy what rank 0 of an ended attempt wrote, because the next attempt overwrites it."""
     for name, most_bytes in ATTEMPT_FILES.items():
         found = find_growing_file(ctx.store, attempt_key(plan, name))
         if found is not None:

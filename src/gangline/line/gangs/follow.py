@@ -1,4 +1,4 @@
-"""Following a gang to its end, while `gangline cancel` and Ctrl-C are obeyed and its credentials renewed."""
+"""Following a gang to its end; meanwhile cancellation and Ctrl-C stop it, and its credentials are renewed."""
 
 import queue
 import threading
@@ -18,52 +18,52 @@ from gangline.units import now
 WATCH_SECONDS = 1.0
 WAITING_SECONDS = 10.0
 RENEW_SECONDS = 300.0
-"""A third of what the shortest-lived credential lasts."""
+"""A third of the life of the shortest-lived credential."""
 RENEW_AGAIN_SECONDS = 60.0
 
 
 class Interrupted(CancelledError):
-    """The person at the terminal stopped a local gang; the run stays open and resumes."""
+    """Ctrl-C at the terminal stopped a local gang; the run stays open and can be resumed."""
 
 
 class GangUnreachable(ConfigError):
-    """A gang that goes on cannot be followed from here; the run stays open, until the way to it is put right."""
+    """A running gang cannot be reached from here; the run stays open until the cause is fixed."""
 
 
 def follow(ctx: RunContext, name: str, gang: str) -> GangEnd:
-    """Pass the events of `gang` on to the observer until it has ended.
+    """Forward the events of `gang` to the observer until it has ended.
 
     Raises:
         CancelledError: The run was cancelled or superseded; the gang is stopped.
-        GangGone: The repository was deleted, or the gang's folder in it; nothing of the gang runs any more.
-        Interrupted: Ctrl-C; a gang of this machine is stopped with a checkpoint.
-        LostSight: This driver is not let near the gang any more, which goes on.
-        StillRunning: The driver's time is up; the gang goes on.
-        KeyboardInterrupt: Ctrl-C; a gang elsewhere goes on, and is found again by the run id.
+        GangGone: The repository was deleted, or the gang's folder in it; the gang does not run any more.
+        Interrupted: Ctrl-C; the gang, of this machine, was stopped with a checkpoint.
+        GangUnreachable: This driver cannot reach the gang any more; it is still running.
+        StillRunning: The driver's time is up; the gang is still running.
+        KeyboardInterrupt: Ctrl-C; the gang, of a cluster, is still running and is found again by the run id.
     """
     try:
-        with _obeying(ctx, gang):
-            end = _pass_on(ctx, name, gang)
+        with _watched(ctx, gang):
+            end = _forward(ctx, name, gang)
     except GangGone:
         raise
-    except ConfigError as error:  # what is wrong with a gang itself is told by its end
-        run = ctx.record.run.id
+    except ConfigError as error:  # problems of the gang itself come with its end
         raise GangUnreachable(
-            f"gang {gang} goes on, but not before our eyes: {error}; put that right, then gangline run finds {run}"
+            f"gang {gang} is still running but cannot be reached: {error}; fix this, then gangline run resumes"
+            f" {ctx.record.run.id}"
         ) from error
     except KeyboardInterrupt:
         if ctx.record.run.target != "local":
             raise
-        ctx.observer.note(f"stopping gang {gang} with a checkpoint; Ctrl-C again leaves it alone")
+        ctx.observer.note(f"stopping gang {gang} with a checkpoint; Ctrl-C again leaves it running")
         ctx.launcher.cancel(gang, reason="interrupted at the terminal", save=True)
-        raise Interrupted(f"stopped by Ctrl-C; gangline run goes on with {ctx.record.run.id} where it stands") from None
+        raise Interrupted(f"stopped by Ctrl-C; gangline run resumes {ctx.record.run.id}") from None
     if reason := ctx.cancel_requested():
         raise CancelledError(f"{ctx.record.run.id} was stopped: {reason}")
     return end
 
 
 def earlier_end(ctx: RunContext, gang: Gang) -> GangEnd | None:
-    """How a gang that stood there already has ended: its course was seen by an earlier driver."""
+    """End of a gang that an earlier driver started and that has ended since; None if it is new or still running."""
     if not gang.adopted:
         return None
     end: GangEnd | None = None
@@ -74,81 +74,89 @@ def earlier_end(ctx: RunContext, gang: Gang) -> GangEnd | None:
     return end
 
 
-def _pass_on(ctx: RunContext, name: str, gang: str) -> GangEnd:
-    told = 0.0
-    for event in _in_time(ctx, ctx.launcher.follow(gang)):
+def _forward(ctx: RunContext, name: str, gang: str) -> GangEnd:
+    recorded_at = 0.0
+    for event in _events_in_time(ctx, ctx.launcher.follow(gang)):
         ctx.observer.progress(name, event)
         record_warning(ctx, name, event)
         if event.end is not None:
             return event.end
-        if event.kind == "waiting" and time.monotonic() - told > WAITING_SECONDS:
-            told = time.monotonic()
-            _note_waiting(ctx, Waiting(who=event.text, until=event.data.get("until") or None))
+        if event.kind == "waiting" and time.monotonic() - recorded_at > WAITING_SECONDS:
+            recorded_at = time.monotonic()
+            _record_waiting(ctx, Waiting(who=event.text, until=event.data.get("until") or None))
         if event.kind == "state" and event.status is not None:
-            _note_start(ctx, gang, event.status)
+            _record_start(ctx, gang, event.status)
     return ctx.launcher.collect(gang)
 
 
-def _in_time(ctx: RunContext, events: Iterator[GangEvent]) -> Iterator[GangEvent]:
-    """`events` until the driver's time is up; they are waited for elsewhere, as a silent gang yields nothing."""
+def _events_in_time(ctx: RunContext, events: Iterator[GangEvent]) -> Iterator[GangEvent]:
+    """`events` until the last one; raises StillRunning when the driver's time is up."""
     if ctx.follow_until is None:
         yield from events
         return
-    box: queue.Queue[GangEvent | Exception] = queue.Queue()
-    over = threading.Event()
-    threading.Thread(target=_feed, args=(events, box, over), name="feed", daemon=True).start()
-    try:
+    with read_in_background(events) as items:
         while True:
-            item = _next_of(box, ctx)
+            try:
+                item = items.get(timeout=max(ctx.follow_until - time.monotonic(), 0.0))
+            except queue.Empty:
+                raise StillRunning(f"{ctx.record.run.id} is still running; call again to follow it further") from None
             if isinstance(item, Exception):
                 raise item
+            if item is None:
+                return
             yield item
             if item.end is not None:
                 return
+
+
+@contextmanager
+def read_in_background(events: Iterator[GangEvent]) -> "Iterator[queue.Queue[GangEvent | Exception | None]]":
+    """Events from a thread, for callers that wait for a limited time: a silent gang yields nothing.
+
+    The last item is None, or the exception that `events` raised.
+    """
+    items: queue.Queue[GangEvent | Exception | None] = queue.Queue()
+    over = threading.Event()
+
+    def read() -> None:
+        try:
+            for event in events:
+                items.put(event)
+                if over.is_set():
+                    return
+            items.put(None)
+        except Exception as error:  # raised where the events are read
+            items.put(error)
+
+    threading.Thread(target=read, name="events", daemon=True).start()
+    try:
+        yield items
     finally:
         over.set()
 
 
-def _feed(events: Iterator[GangEvent], box: "queue.Queue[GangEvent | Exception]", over: threading.Event) -> None:
-    try:
-        for event in events:
-            box.put(event)
-            if over.is_set():
-                return
-    except Exception as error:  # whatever it is, it is raised where the events are read
-        box.put(error)
-
-
-def _next_of(box: "queue.Queue[GangEvent | Exception]", ctx: RunContext) -> GangEvent | Exception:
-    assert ctx.follow_until is not None
-    try:
-        return box.get(timeout=max(ctx.follow_until - time.monotonic(), 0.0))
-    except queue.Empty:
-        raise StillRunning(f"{ctx.record.run.id} goes on: ask again, its gang is found by the run id") from None
-
-
-def _note_start(ctx: RunContext, gang: str, status: GangStatus) -> None:
-    """The record learns once when the training gang was admitted, where it runs and since when; it waits no more."""
-    standing = ctx.record.gang
-    if standing is None or standing.name != gang:
+def _record_start(ctx: RunContext, gang: str, status: GangStatus) -> None:
+    """Write once into the record when the training gang was admitted and started, and its servers."""
+    recorded = ctx.record.gang
+    if recorded is None or recorded.name != gang:
         return
-    known = standing
+    info = recorded
     if status.state == "running" or status.servers:
-        known = replace(known, admitted=known.admitted or now())
-    if _is_news(standing, status):
-        known = replace(known, released=known.released or now(), servers=status.servers, waiting=None)
-    if known != standing:
-        ctx.change(lambda record: replace(record, gang=known))
+        info = replace(info, admitted=info.admitted or now())
+    if _has_started(recorded, status):
+        info = replace(info, released=info.released or now(), servers=status.servers, waiting=None)
+    if info != recorded:
+        ctx.change(lambda record: replace(record, gang=info))
 
 
-def _is_news(standing: GangInfo, status: GangStatus) -> bool:
-    """A short gang may first be seen as it leaves: then its servers tell that it was there."""
+def _has_started(recorded: GangInfo, status: GangStatus) -> bool:
+    """Whether `status` adds a start or other servers; a short gang may first be seen when it stops."""
     if status.state == "running":
-        return not standing.released or standing.servers != status.servers
-    return status.state in ("stopping", "ended") and not standing.released and bool(status.servers)
+        return not recorded.released or recorded.servers != status.servers
+    return status.state in ("stopping", "ended") and not recorded.released and bool(status.servers)
 
 
-def _note_waiting(ctx: RunContext, waiting: Waiting) -> None:
+def _record_waiting(ctx: RunContext, waiting: Waiting) -> None:
     def change(record: Record) -> Record:
         return record if record.gang is None else replace(record, gang=replace(record.gang, waiting=waiting))
 
@@ -156,12 +164,12 @@ def _note_waiting(ctx: RunContext, waiting: Waiting) -> None:
 
 
 @contextmanager
-def _obeying(ctx: RunContext, gang: str) -> Iterator[None]:
-    """While the block runs, stop `gang` as soon as the record asks for it, and keep its credentials alive."""
+def _watched(ctx: RunContext, gang: str) -> Iterator[None]:
+    """While the block runs, cancel `gang` when the record requests it, and renew its credentials."""
     over = threading.Event()
     threads = [
         threading.Thread(target=work, args=(ctx, gang, over), name=work.__name__.strip("_"), daemon=True)
-        for work in (_obey, _renew)
+        for work in (_cancel_on_request, _renew)
     ]
     for thread in threads:
         thread.start()
@@ -173,18 +181,18 @@ def _obeying(ctx: RunContext, gang: str) -> Iterator[None]:
             thread.join()
 
 
-def _obey(ctx: RunContext, gang: str, over: threading.Event) -> None:
+def _cancel_on_request(ctx: RunContext, gang: str, over: threading.Event) -> None:
     while not over.wait(WATCH_SECONDS):
         try:
             if reason := ctx.cancel_requested():
                 ctx.launcher.cancel(gang, reason=reason, save=True)
                 return
         except StorageError:
-            continue  # the gang goes on without its store, and is asked about again
+            continue  # the store is away: read again in a second
 
 
 def _renew(ctx: RunContext, gang: str, over: threading.Event) -> None:
-    """At once, too: whoever follows a gang that stood there does not know how old its credentials are."""
+    """Renew at once, because the credentials of an adopted gang may be old, then periodically."""
     pause = 0.0
     while not over.wait(pause):
         try:

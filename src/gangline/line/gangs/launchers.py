@@ -1,4 +1,4 @@
-"""Launchers: the one that a site's target names, with the secrets that it may resolve into a gang."""
+"""Launcher of a site's target, with the secrets that it may pass to a gang."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from gangline.launch.kubernetes.client.api import KubernetesApi, Object
 
 FindOwner = Callable[["KubernetesApi"], "Object | None"]
-"""Finds with whose end gangs of a cluster go."""
+"""Finds the Kubernetes object that owns the gangs of a cluster, with which they are deleted."""
 OpenLauncher = Callable[..., Launcher]
-"""With the arguments of `open_launcher`."""
+"""Called with the arguments of `open_launcher`."""
 CHECKPOINT_KEY = "checkpoint-key"
 STORE_CREDENTIALS = "store-credentials"
 
 
 def gangs_root(repo: Path) -> Path:
-    """Folder of the gangs that run on this machine."""
+    """Folder of the gangs of this machine."""
     return site_paths.home(repo) / "gangs"
 
 
@@ -50,13 +50,19 @@ def open_launcher(
     find_owner: FindOwner | None = None,
     note: Callable[[str], object] | None = None,
 ) -> Launcher:
-    """The launcher of the site's target; all after `store` is needed to submit or follow, not to look or stop.
+    """The launcher of the site's target. Reading status and cancelling need none of the arguments after `store`.
 
-    `rights` are those of the run that it submits gangs of. With `note` a cluster that is away is waited for, some
-    minutes, and `note` is told.
+    Args:
+        repo: Folder of the line.
+        site: Names the target.
+        environ: For secret references.
+        store: Of the run.
+        rights: Of the run whose gangs are submitted.
+        find_owner: Finds the owner of gangs of a cluster.
+        note: With it, a cluster that does not answer is retried for some minutes; called with each wait.
 
     Raises:
-        ConfigError: This installation has none for it, or no cluster is configured.
+        ConfigError: This installation has no launcher for the target, or no cluster is configured.
         StorageError: The cluster does not answer.
     """
     ranks_at, _ = parse_target(site.launch.target)
@@ -87,17 +93,17 @@ def open_launcher(
 
 
 def gang_sandbox(repo: Path, rights: Rights | None, *, site: Site, environ: Mapping[str, str]) -> Sandbox | None:
-    """Of gangs with these rights on this machine; who starts none needs none."""
+    """Sandbox of gangs with these rights on this machine; None without rights, when no gang is started."""
     if rights is None:
         return None
     return sandbox_of(repo, "fork" if rights.is_fork else "own", site=site, environ=environ)
 
 
 def open_cluster(site: Site, environ: Mapping[str, str]) -> "KubernetesApi":
-    """The API server that the site's kubeconfig context, or the pod this runs in, names.
+    """The API server of the site's kubeconfig context, or of the pod that this process runs in.
 
     Raises:
-        ConfigError: None is configured, or the client is not installed.
+        ConfigError: No cluster is configured, or the client is not installed.
     """
     try:
         from gangline.launch.kubernetes.client.client import connect
@@ -107,7 +113,7 @@ def open_cluster(site: Site, environ: Mapping[str, str]) -> "KubernetesApi":
 
 
 def inventory_at(site: Site, environ: Mapping[str, str], here: Inventory) -> Inventory:
-    """What ranks may use at the site's target: `here`, or the servers of its cluster."""
+    """Devices that ranks may use at the site's target: `here`, or those of its cluster."""
     if parse_target(site.launch.target)[0] == "local":
         return here
     from gangline.launch.kubernetes.placement.inventory import read_inventory
@@ -116,7 +122,7 @@ def inventory_at(site: Site, environ: Mapping[str, str], here: Inventory) -> Inv
 
 
 def stored_logs(store: ObjectStore, podset: PodSet, rank: int) -> Iterator[str]:
-    """Lines of a rank's log as its pod left it in the store; none where it left none."""
+    """Lines of a rank's log that its pod stored; none if it stored none."""
     prefix = gang_prefix(run_prefix(podset.project, podset.commit, podset.run))
     role = podset.role if podset.role != "evaluate" else _role_of_seed(store, podset)
     return stored_lines(store, prefix, role, rank)
@@ -130,41 +136,44 @@ def _role_of_seed(store: ObjectStore, podset: PodSet) -> str:
 def secret_reader(
     store: ObjectStore, site: Site, environ: Mapping[str, str], rights: Rights | None
 ) -> Callable[[str], bytes]:
-    """Gives the values behind the names in `PodSet.secrets`, as far as `rights` go; without any to nobody."""
+    """A function from a name in `PodSet.secrets` to its value, within `rights`."""
 
     def read(name: str) -> bytes:
         if rights is None:
-            raise UsageError(f"the secret {name} is for the gangs of one run, and this launcher is of none")
+            raise UsageError(f"the secret {name} is for the gangs of one run, and this launcher was opened for none")
         if name == CHECKPOINT_KEY:
             return checkpoint_key(site, environ, rights.checkpoint_owner)
         if name == STORE_CREDENTIALS:
             return gang_credentials(store, site, environ, rights).encode()
         if name.startswith(VARIABLE):
             return read_secret(name, rights, site, environ)
-        raise ConfigError(f"a gang asks for the secret {name!r}; there are {CHECKPOINT_KEY} and {STORE_CREDENTIALS}")
+        raise ConfigError(
+            f"a gang asks for the secret {name!r}; wanted {CHECKPOINT_KEY}, {STORE_CREDENTIALS} or {VARIABLE}NAME"
+        )
 
     return read
 
 
 def checkpoint_key(site: Site, environ: Mapping[str, str], owner: str) -> bytes:
-    """What signs the checkpoints of `owner`, as `trust.checkpoint_owner` names it."""
+    """Key that signs the checkpoints of `owner`, which `trust.checkpoint_owner` names."""
     from gangline.signing.keys import signing_key
 
     return signing_key(site, environ).checkpoint_key(owner)
 
 
 def gang_credentials(store: ObjectStore, site: Site, environ: Mapping[str, str], rights: Rights) -> str:
-    """A credential that ends with this run, where the server lends one; else the site's own, which no fork gets.
+    """A credential that ends with this run, if the server issues one; else the site's own, which no fork gets.
 
-    It writes below the prefix of its gangs, and reads inputs and the project's other runs: a training may be taken.
+    It may write below the prefix of the run's gangs, and read inputs and the project's other runs, whose results may be
+    reused.
     """
     own = site_paths.store_credentials(site, environ) or ""
     if not own:
         return own
-    lent = None
+    scoped = None
     if site.store.scoped:
         listed = [each for each in rights.reads if each not in SHARED_INPUTS]
         run = "/".join(rights.writes.split("/")[:4])
-        lent = scoped_credentials(store, write=rights.writes, read=rights.reads, listed=listed, owner=run)
-    require_scoped_credentials(lent.text if lent else None, rights)
-    return lent.text if lent else own
+        scoped = scoped_credentials(store, write=rights.writes, read=rights.reads, listed=listed, owner=run)
+    require_scoped_credentials(scoped.text if scoped else None, rights)
+    return scoped.text if scoped else own

@@ -1,4 +1,4 @@
-"""Logs of a run's gangs: the gang of a role, the value of `--since`, lines that a pod left in the store."""
+"""Logs of a run's gangs: the gang of a role, the value of `--since`, log lines that a pod stored."""
 
 import io
 import re
@@ -14,7 +14,7 @@ from gangline.units import format_bytes
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SEED = "seed-"
-"""Before the number of a program's further seed."""
+"""Prefix of the role that trains a program with another seed."""
 _SUFFIXES = {"train": "", "evaluate": "-eval", "prove": "-prove"}
 
 
@@ -22,7 +22,7 @@ def gang_of_role(record: Record, role: str) -> str:
     """Gang of a run's role.
 
     Raises:
-        UsageError: Unknown role, or this run has not started a gang.
+        UsageError: Unknown role, or the run has started no gang.
     """
     suffix = _SUFFIXES.get(role)
     seeds = {f"{_SEED}{seed}": gang for seed, gang in seed_gangs(record).items()}
@@ -30,23 +30,19 @@ def gang_of_role(record: Record, role: str) -> str:
         wanted = ", ".join(["train", *seeds]) if seeds else "train, evaluate or prove"
         raise UsageError(f"wanted {wanted}, found --role {role}")
     if record.gang is None:
-        raise UsageError(f"{record.run.id} has started no gang yet; gangline show {record.run.id} says where it stands")
+        raise UsageError(f"{record.run.id} has started no gang yet; gangline show {record.run.id} shows its stages")
     if role in seeds:
         return seeds[role]
     return record.run.id + suffix if suffix else record.gang.name
 
 
-def seconds_of(text: str | None) -> float | None:
-    """`90s`, `5m`, `2h`, `1d` in seconds.
-
-    Raises:
-        UsageError: Something else.
-    """
+def parse_since(text: str | None) -> float | None:
+    """Seconds of `90s`, `5m`, `2h` or `1d`; raises UsageError for anything else."""
     if text is None:
         return None
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", text, re.ASCII)
     if match is None:
-        raise UsageError(f"wanted a while such as 90s, 5m, 2h or 1d, found --since {text}")
+        raise UsageError(f"wanted a duration such as 90s, 5m, 2h or 1d, found --since {text}")
     return float(match[1]) * _UNITS[match[2]]
 
 
@@ -58,9 +54,9 @@ def lines_left(store: ObjectStore, record: Record, role: str, *, ranks: Sequence
 
 
 def stored_lines(store: ObjectStore, prefix: str, role: str, rank: int) -> Iterator[str]:
-    """Lines of a rank's log as its pod left it below a run's gang prefix; none where it left none.
+    """Lines of a rank's log that its pod stored below a run's gang prefix; none if it stored none.
 
-    Of one that is larger than pods leave them, what is behind its first MOST_LOG_BYTES is left out, and a line says so.
+    A larger log is cut after MOST_LOG_BYTES, and a last line says so.
     """
     seed = role.removeprefix(_SEED) if role.startswith(_SEED) else None
     folder = prefix if role == "train" else f"{prefix}/{role}" if seed is None else f"{prefix}/seeds/{seed}"

@@ -19,10 +19,10 @@ from gangline.storage import site_paths
 from gangline.storage.objects.blobs import get_blob
 
 GangKind = Literal["trainjob", "job", "jobset", "runtime"]
-"""The root of a gang; or the ClusterTrainingRuntime that an administrator creates where `launch.runtime` names one."""
+"""Kind of the gang's root object; or `runtime`, the ClusterTrainingRuntime that an administrator creates."""
 
 RUNTIME = "gangline"
-"""Its name where the site does not say another."""
+"""Its name if `launch.runtime` names none."""
 
 
 def emit_gang(
@@ -39,28 +39,28 @@ def emit_gang(
 
     Args:
         repo: Folder of the line.
-        record: Of a run at a cluster whose plan stage is done.
+        record: Of a run on a cluster whose plan stage is done.
         kind: Of the root object, or `runtime`.
         site: Where it runs.
         environ: For kubeconfig and secret references.
-        facts_file: What `gangline doctor --cluster` wrote; then no server is asked.
-        check: Let the API server judge every object by dry run, creating nothing.
+        facts_file: Output of `gangline doctor --cluster`, used instead of the API server.
+        check: Let the API server validate every object by a dry run.
 
     Raises:
         UsageError: The run is not planned yet, or its ranks are on this machine.
-        ConfigError: Something of it cannot be said to a cluster, or the server refuses it.
+        ConfigError: The gang cannot be expressed for this cluster, or the server refuses it.
     """
     try:
         from gangline.launch.kubernetes.objects.manifest import dry_run, render_runtime_yaml, render_yaml
     except ModuleNotFoundError as error:
-        raise ConfigError("objects are YAML; pip install 'gangline[kubernetes]' brings its writer") from error
+        raise ConfigError("writing YAML needs a package: pip install 'gangline[kubernetes]'") from error
     from gangline.launch.kubernetes.cluster.facts import ClusterFacts, read_facts
     from gangline.launch.kubernetes.objects.render_context import RenderContext, choose_route
 
     podset = training_podset(repo, record, site=site, environ=environ)
     api = open_cluster(site, environ) if check or facts_file is None else None
     facts = read_facts(api) if api else ClusterFacts.from_json(_read(facts_file))
-    setting = RenderContext(
+    context = RenderContext(
         podset=podset,
         namespace=api.namespace if api else site.launch.namespace or "default",
         pod=site.pod,
@@ -70,14 +70,14 @@ def emit_gang(
         now=datetime.now(UTC),
     )
     if kind == "runtime":
-        return render_runtime_yaml(setting, site.launch.runtime or RUNTIME)
+        return render_runtime_yaml(context, site.launch.runtime or RUNTIME)
     if api is not None and check:
-        dry_run(api, kind, setting)
-    return render_yaml(kind, setting)
+        dry_run(api, kind, context)
+    return render_yaml(kind, context)
 
 
 def _read(facts_file: Path | None) -> bytes:
-    assert facts_file is not None, "without a cluster there is a file"
+    assert facts_file is not None, "the facts are read from a file or from the API server"
     try:
         return facts_file.read_bytes()
     except OSError as error:
@@ -87,7 +87,7 @@ def _read(facts_file: Path | None) -> bytes:
 
 
 def training_podset(repo: Path, record: Record, *, site: Site, environ: Mapping[str, str]) -> PodSet:
-    """The PodSet that the submit stage of `record` makes.
+    """The PodSet that the submit stage of `record` submits.
 
     Raises:
         UsageError: Its plan stage is not done, or its ranks are on this machine.

@@ -1,4 +1,4 @@
-"""PodSet of a plan: equal for every driver of the run, so that a second driver adopts the gang that exists."""
+"""PodSet of a plan: equal for every driver of the run, so that a second driver adopts the existing gang."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,27 +24,27 @@ from gangline.storage.objects.protocol import ObjectStore
 
 
 def commits_python(record: Record) -> str | None:
-    """None: the run has no environment of its own here.
+    """Python of the environment that the run's build stage made on this machine; None if it made none.
 
     Raises:
-        ConfigError: It was deleted since, by a sweep for instance, or was made on another machine.
+        ConfigError: The environment was deleted, for instance by a sweep, or was made on another machine.
     """
     python = stage(record, "build").outputs.get("python")
     if python is not None and not Path(python).exists():
         raise ConfigError(
             f"wanted the environment of {record.run.id} at {Path(python).parent.parent}, found none: a sweep"
-            " deleted it, or another machine has it; gangline run --again makes it anew"
+            " deleted it, or it is on another machine; gangline run --again installs it again"
         )
     return None if python is None else str(python)
 
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 POD_COMMAND = ("python", "-m", "gangline.keeper.pod")
-"""In a pod the keeper fetches plan and code itself; on this machine the launcher lays them out."""
+"""In a pod the keeper fetches plan and code itself; on this machine the launcher provides them as files."""
 
 
 def podset_for(ctx: RunContext, plan: Plan, attempt: int = 1, *, chain: int = 0) -> PodSet:
-    """The gang of an attempt at `plan`, as the run's driver submits it; of a fork only once it is approved."""
+    """The gang of an attempt at `plan`, as the run's driver submits it; raises CapacityError for an unapproved fork."""
     require_approval(ctx.read_current(), "its gang")
     number = identity.gang_number(chain, attempt)
     return make_podset(plan, record=ctx.record, line=ctx.line, site=ctx.site, store=ctx.store, attempt=number)
@@ -54,7 +54,7 @@ def make_podset(plan: Plan, *, record: Record, line: Line, site: Site, store: Ob
     """The gang of `plan` at the target of the run, whose build and plan stages are done.
 
     Raises:
-        ConfigError: A cluster is wanted, but there is no image for its pods, or no store that pods reach.
+        ConfigError: The target is a cluster, but there is no image for its pods, or no store that pods can reach.
     """
     procs = int(stage(record, "plan").outputs.get("procs_per_node") or plan.world_size)
     nodes = max(1, plan.world_size // procs)
@@ -74,7 +74,7 @@ def make_podset(plan: Plan, *, record: Record, line: Line, site: Site, store: Ob
         store=store.url,
         env=threads_of(record, line, site, store)
         | plain_of(line.train.env)
-        | _asked(plan, record=record, line=line, site=site),
+        | _outputs_request(plan, record=record, line=line, site=site),
         resources=Resources(gpus=procs if plan.device == "cuda" else 0),
         queue=site.launch.queue,
         deadline_seconds=site.limits.run_seconds,
@@ -86,23 +86,25 @@ def make_podset(plan: Plan, *, record: Record, line: Line, site: Site, store: Ob
     return _on_cluster(podset, site)
 
 
-def _asked(plan: Plan, *, record: Record, line: Line, site: Site) -> dict[str, str]:
-    """What its keeper is asked to collect when a program has trained, of further seeds its metrics alone; nothing: the
-    podset is as it ever was."""
+def _outputs_request(plan: Plan, *, record: Record, line: Line, site: Site) -> dict[str, str]:
+    """Variable that names the files for the keeper to collect after a training; of other seeds only the metrics file.
+
+    Empty if there are none, so that the PodSet and its digest do not change.
+    """
     project = line.project
     globs = project.outputs if plan.role == "train" else ()
     trains = plan.role == "train" or (plan.role == "evaluate" and plan.program.task is None)
     if not trains or not (globs or project.metrics):
         return {}
-    asked = OutputsRequest(
+    request = OutputsRequest(
         globs=globs, metrics=project.metrics, code=str(stage(record, "build").outputs["code"]),
         most_files=site.limits.output_files, most_bytes=round(site.limits.output_bytes),
     )  # fmt: skip
-    return {OUTPUTS_VARIABLE: asked.to_json().decode()}
+    return {OUTPUTS_VARIABLE: request.to_json().decode()}
 
 
 def threads_of(record: Record, line: Line, site: Site, store: ObjectStore) -> dict[str, str]:
-    """Threads of a program's ranks: their share of the cores. A task's have one, so that plans of any size agree."""
+    """Threads of a program's ranks: their share of the cores. A task's rank has one, so that all plans agree."""
     inventory, world = stage(record, "plan").outputs.get("inventory"), record.plan.world_size if record.plan else 1
     if line.project.task is not None or not inventory:
         return {}
@@ -112,7 +114,7 @@ def threads_of(record: Record, line: Line, site: Site, store: ObjectStore) -> di
 
 
 def _on_cluster(podset: PodSet, site: Site) -> PodSet:
-    """What pods need beyond what processes of this machine have already."""
+    """`podset` with what only pods need: image, command, resources, and the store's address for pods."""
     if podset.image is None:
         raise ConfigError(
             "site.toml: pods need an image: wanted registry.base (used as it is) or registry.builder with"
@@ -130,15 +132,15 @@ def _on_cluster(podset: PodSet, site: Site) -> PodSet:
 
 
 def pod_store_url(url: str, site: Site) -> str:
-    """The store as pods reach it: by `store.cluster_endpoint`, where that is another address of the same server.
+    """URL of the store for pods, with `store.cluster_endpoint` if that is set.
 
     Raises:
-        ConfigError: A folder of this machine.
+        ConfigError: The store is a folder of this machine.
     """
     parts = urlsplit(url)
     if parts.scheme != "s3":
         raise ConfigError(
-            f"store.url: wanted a store that pods reach, s3://bucket/prefix, found {url}; a folder serves this machine"
+            f"store.url: wanted a store that pods can reach, s3://bucket/prefix, found {url}, a folder of this machine"
         )
     query = dict(parse_qsl(parts.query))
     query["endpoint"] = site.store.cluster_endpoint or query["endpoint"]

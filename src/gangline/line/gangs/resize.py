@@ -10,10 +10,10 @@ from gangline.storage.objects.protocol import ObjectStore
 
 
 def request_resize(store: ObjectStore, record: Record, ranks: int) -> Plan:
-    """Leave the wish; the gang sees it within seconds, saves, and goes on with `ranks` ranks. Its plan then.
+    """Store a request that the gang sees within seconds: it saves and resumes with `ranks` ranks. Returns its new plan.
 
     Raises:
-        UsageError: The run does not train, its plan is not ready for that number, or its pods do not hold it.
+        UsageError: The run does not train, its plan has no such size, or its pods have no room for it.
     """
     plan = _plan_of_training(store, record)
     ready = sorted({plan.world_size, *(size.mesh.world_size for size in plan.sizes)})
@@ -27,8 +27,8 @@ def request_resize(store: ObjectStore, record: Record, ranks: int) -> Plan:
         raise UsageError(f"{record.run.id}: wanted {ranks} ranks, its plan is ready for {works}")
     if record.run.target != "local" and ranks > plan.world_size:
         raise UsageError(
-            f"{record.run.id}: wanted {ranks} ranks, its pods at {record.run.target} hold {plan.world_size}; "
-            "fewer work, and as many again"
+            f"{record.run.id}: wanted {ranks} ranks, its pods at {record.run.target} have room for {plan.world_size};"
+            " fewer work, and later as many again"
         )
     store.put(resize_key(record.gang_prefix), ResizeRequest(ranks=ranks).to_json())
     return plan.at(ranks)
@@ -37,5 +37,5 @@ def request_resize(store: ObjectStore, record: Record, ranks: int) -> Plan:
 def _plan_of_training(store: ObjectStore, record: Record) -> Plan:
     trains = stage(record, "train").state in {"waiting", "running"} and record.run.state != "ended"
     if not trains or record.plan is None:
-        raise UsageError(f"{record.run.id} does not train now: only a gang that runs can be resized")
+        raise UsageError(f"{record.run.id} is not training: only a running gang can be resized")
     return Plan.from_json(get_blob(store, record.plan.key))

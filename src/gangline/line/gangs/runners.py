@@ -1,7 +1,7 @@
-"""Runners of model code outside a gang: in the sandbox of this machine, or in a pod where ranks are pods.
+"""Runners of model code outside a gang: in the sandbox of this machine, or in a pod.
 
-A machine whose sandbox hides files runs the code itself. Where it hides none and ranks run on a cluster, a pod runs
-it: the driver is often a pod itself then, which may make no sandbox and has the keys of the site within reach.
+A machine whose sandbox hides files runs the code itself. If it hides none and ranks run on a cluster, a pod runs the
+code: then the driver is often a pod that cannot create a sandbox and has access to the keys of the site.
 """
 
 from collections.abc import Mapping
@@ -24,26 +24,26 @@ from gangline.storage.open import open_store
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CodeIsolation:
-    """What keeps model code that runs once apart, for people."""
+    """Description of how model code that runs outside a gang is isolated."""
 
     engine: str
     text: str
     gaps: str
-    """What it does not hide."""
+    """What is not isolated."""
     warning: str = ""
-    """What they have to know before."""
+    """Shown before the code runs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CodeOwner:
-    """The commit whose code runs, and the run for which it does."""
+    """The commit whose code runs, and the run that needs it."""
 
     run: str
     project: str
     commit: str
     trust: Trust
     image: str | None
-    """Of its pods, by digest."""
+    """Image of its pods, by digest."""
 
     @classmethod
     def of(cls, record: Record) -> "CodeOwner":
@@ -54,10 +54,10 @@ class CodeOwner:
 
 
 def open_runner(
-    subject: CodeOwner, repo: Path, *, site: Site, environ: Mapping[str, str], store: ObjectStore
+    owner: CodeOwner, repo: Path, *, site: Site, environ: Mapping[str, str], store: ObjectStore
 ) -> ModuleRunner:
-    """What runs the model code of `subject` once; `site` has the target of the run."""
-    if not runs_in_pod(sandbox_of(repo, subject.trust, site=site, environ=environ), site):
+    """A runner for the model code of `owner`; `site` has the target of the run."""
+    if not runs_in_pod(sandbox_of(repo, owner.trust, site=site, environ=environ), site):
         return local_runner(repo, site=site, environ=environ)
     from gangline.launch.kubernetes.module_runner import OwningRun, PodRunner
 
@@ -65,34 +65,34 @@ def open_runner(
         connect=partial(open_cluster, site, environ),
         store=store,
         pods_store=partial(_pods_store, store, site, environ),
-        whose=OwningRun(run=subject.run, project=subject.project, commit=subject.commit, image=subject.image),
+        whose=OwningRun(run=owner.run, project=owner.project, commit=owner.commit, image=owner.image),
         launch=site.launch,
         pod=site.pod,
     )
 
 
 def code_isolation(repo: Path, trust: Trust, *, site: Site, environ: Mapping[str, str]) -> CodeIsolation:
-    """What model code of a commit of `trust` is kept apart by when it runs once."""
+    """How model code of a commit of `trust` is isolated outside a gang."""
     sandbox = sandbox_of(repo, trust, site=site, environ=environ)
     if runs_in_pod(sandbox, site):
         return CodeIsolation(
             engine="pod",
-            text=f"a pod of the cluster, as this machine hides nothing from it ({sandbox.engine.text})",
-            gaps="it reaches the addresses of name servers and of the store, which answers nobody without a credential",
+            text=f"a pod of the cluster, because this machine has no sandbox ({sandbox.engine.text})",
+            gaps="it reaches name servers and the store, which refuses requests without a credential",
         )
     engine = sandbox.engine
     return CodeIsolation(engine=engine.name, text=engine.text, gaps=engine.gaps, warning=sandbox.warning)
 
 
 def runs_in_pod(sandbox: Sandbox, site: Site) -> bool:
-    """Under `sandbox.mode = "off"` own commits run as on a machine alone: without anything."""
+    """Whether model code runs in a pod; with `sandbox.mode = "off"` own commits run on this machine without one."""
     if parse_target(site.launch.target)[0] != "kubernetes" or sandbox.engine.hides:
         return False
     return site.sandbox.mode != "off" or not sandbox.is_own
 
 
 def _pods_store(store: ObjectStore, site: Site, environ: Mapping[str, str]) -> ObjectStore:
-    """`store` by the address that pods reach: a signed URL is good for the server whose name it has."""
+    """`store` with the address for pods, because a signed URL is valid for one server name."""
     return open_store(
         pod_store_url(store.url, site),
         region=site.store.region,

@@ -29,23 +29,23 @@ _USERS_FOLDERS = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", 
                   "JENKINS_HOME", "JENKINS_AGENT_WORKDIR", "WORKSPACE_TMP")  # fmt: skip
 _USERS_FILES = ("KUBECONFIG", "GANGLINE_SITE", "SSH_AUTH_SOCK", "NETRC", "AWS_CONFIG_FILE", "PIP_CONFIG_FILE",
                 "BUILDKIT_TLS_DIR")  # fmt: skip
-"""Further than those whose names say that a secret is in them."""
+"""Besides variables whose names say that they hold a secret."""
 
 
 def sandbox_of(repo: Path, trust: Trust, *, site: Site, environ: Mapping[str, str]) -> Sandbox:
-    """What code of a commit of `trust` gets here.
+    """The sandbox for code of a commit of `trust` on this machine.
 
     Raises:
-        ConfigError: `sandbox.read` would show what is hidden.
+        ConfigError: `sandbox.read` names a folder that contains a hidden path.
     """
     home, hidden, store = (
         site_paths.home(repo).resolve(),
         tuple(_hidden(repo, site, environ)),
         _store_folder(repo, site),
     )
-    near = [home, Path(tempfile.gettempdir()), *([store] if store else [])]
+    probed = (home, Path(tempfile.gettempdir()), *([store] if store else []))
     return Sandbox(
-        engine=find_engine(site.sandbox.mode, wide=trust == "own", places=tuple(near)),
+        engine=find_engine(site.sandbox.mode, wide=trust == "own", places=probed),
         trust=trust,
         required=site.sandbox.mode == "required",
         hidden=hidden,
@@ -55,31 +55,31 @@ def sandbox_of(repo: Path, trust: Trust, *, site: Site, environ: Mapping[str, st
 
 
 def local_runner(repo: Path, *, site: Site, environ: Mapping[str, str]) -> ModuleRunner:
-    """Runs model code of any commit of `repo` once, on this machine."""
+    """A runner for model code of any commit of `repo` on this machine."""
     return ProcessRunner(partial(sandbox_of, repo, site=site, environ=environ))
 
 
 def hidden_path_in(lines: Sequence[str], sandbox: Sandbox) -> str:
-    """A sentence on a path that a program did not find in its sandbox, by the end of its log, and that is here."""
+    """Sentence about a path, in the last lines of its log, that a program missed because its sandbox hides it."""
     if sandbox.is_open or not sandbox.is_own or not sandbox.engine.hides:
         return ""
     found = (match[1] for line in reversed(lines) if (match := _MISSED.search(line)))
     path = next((each for each in found if is_there(Path(each))), None)
-    return f"; {path} is on this machine, hidden from model code: sandbox.read in site.toml shows it" if path else ""
+    return f"; {path} exists but is hidden from model code: sandbox.read in site.toml shows it" if path else ""
 
 
 def path_outside_layer(lines: Sequence[str], repository: Repository, tree: str) -> str:
-    """A sentence on a file that a program did not find, and that the folder has but `tree` lacks."""
+    """Sentence about a file that a program missed and that is in the folder but not in `tree`."""
     names = (match[1] for line in reversed(lines) if (match := _ABSENT.search(line)))
     for path in (each for name in names for each in _in_layer(name)):
         if is_inside(path) and is_there(repository.root / path) and not repository.has(f"{tree}:{path}"):
-            why = "git ignores it" if repository.ignores(path) else "it is not committed"
-            return f"; {path} is in the folder, but {why}: a run has the files of the commit"
+            reason = "git ignores it" if repository.ignores(path) else "it is not committed"
+            return f"; {path} is in the folder, but {reason}: a run has only the files of the commit"
     return ""
 
 
 def _in_layer(name: str) -> Iterator[str]:
-    """What a path of a rank may be called in the commit: ranks work in a folder `code`, or in `code/DIGEST`."""
+    """Possible paths in the commit of a rank's path: ranks work in a folder `code`, or in `code/DIGEST`."""
     path = PurePosixPath(name)
     if not path.is_absolute():
         yield str(path)
@@ -102,7 +102,7 @@ def _shown(site: Site, hidden: tuple[Path, ...]) -> Iterator[Path]:
 
 
 def _hidden(repo: Path, site: Site, environ: Mapping[str, str]) -> Iterator[Path]:
-    """What belongs to this user, repository and site, and to no commit."""
+    """Paths of this user, repository and site that code of a commit must not read."""
     for name in _USERS_FOLDERS:
         yield from home_paths(environ.get(name, ""))
     for name, value in environ.items():
@@ -122,7 +122,7 @@ def _store_folder(repo: Path, site: Site) -> Path | None:
 
 
 def _git_folders(repo: Path) -> Iterator[Path]:
-    """Configuration and history of the repository; of a work tree that is another's, there."""
+    """Git folder of the repository; of a linked work tree also that of the main one."""
     for folder in (repo, *repo.parents):
         git = folder / ".git"
         if git.is_dir():
@@ -136,9 +136,8 @@ def _git_folders(repo: Path) -> Iterator[Path]:
 
 
 def _service_folders(repo: Path, site: Site) -> Iterator[Path]:
-    """Of the service that this site names, and of the one whose clone `repo` is (`line.clones`)."""
-    named = (site.serve.home, site.serve.database, *site.serve.repositories.values())
-    for each in named:
+    """Folders of the service that this site configures, and of the one whose clone `repo` is (`git.clones`)."""
+    for each in (site.serve.home, site.serve.database, *site.serve.repositories.values()):
         if each and Path(each).expanduser().is_absolute() and Path(each).expanduser() != repo:
             yield Path(each).expanduser()
     if repo.parent.name == "commits" and len(repo.parents) > 3:
@@ -147,7 +146,7 @@ def _service_folders(repo: Path, site: Site) -> Iterator[Path]:
 
 
 def _secret_files(value: Any) -> Iterator[str]:
-    """Paths of `secret:file:` references, wherever the site has one."""
+    """Paths of all `secret:file:` references of the site."""
     if isinstance(value, str):
         if is_reference(value) and (reference := parse_reference(value)).kind == "file":
             yield reference.name

@@ -1,7 +1,7 @@
-"""Secrets in `[train.env]`: which references a line may name, who gets them, where their values come from.
+"""Secrets in `[train.env]`: which references a line may name, which runs get them, and their values.
 
-The line of a commit names them, and whoever may push a branch writes that line; the driver's environment holds
-passwords. So the site lists the references that lines may name, and commits of forks get none.
+Everybody who may push a branch writes a line, and the driver's environment holds passwords. Therefore the site lists
+the references that lines may name, and commits of forks get none.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,24 +15,20 @@ from gangline.spec.record import Record
 
 
 def secret_names(record: Record, env: Mapping[str, str]) -> tuple[str, ...]:
-    """Of the gang's secrets, those that become variables; a fork's gang has none."""
+    """Names of the gang's secrets that become variables; a fork's gang has none."""
     if record.commit.trust != "own":
         return ()
     return tuple(f"{VARIABLE}{name}" for name in sorted(references_of(env)))
 
 
 def require_secrets(env: Mapping[str, str], site: Site, environ: Mapping[str, str]) -> None:
-    """Every secret of the line may be named here, and is there.
-
-    Raises:
-        ConfigError: One is not; its name, never its value.
-    """
+    """Raise ConfigError unless the site allows every secret of the line and has it; never shows a value."""
     for name, reference in sorted(references_of(env).items()):
         _resolve(name, reference, site, environ)
 
 
 def refused_references(env: Mapping[str, str], site: Site, environ: Mapping[str, str]) -> str:
-    """Why `demand_secrets` would refuse a run, for who only asks; empty: it would not."""
+    """Why `require_secrets` would refuse a run, for a preview; empty if it would not."""
     try:
         require_secrets(env, site, environ)
     except ConfigError as error:
@@ -41,11 +37,11 @@ def refused_references(env: Mapping[str, str], site: Site, environ: Mapping[str,
 
 
 def read_secret(name: str, rights: Rights, site: Site, environ: Mapping[str, str]) -> bytes:
-    """The value of a variable, by its name among the gang's secrets.
+    """Value of a variable, by its name in the gang's secrets.
 
     Raises:
-        IntegrityError: The run of these rights names no such secret: a fork's names none.
-        ConfigError: The site does not let lines name it, or it is not there.
+        IntegrityError: The run with these rights names no such secret; a fork's run names none.
+        ConfigError: The site does not allow it, or it is not set.
     """
     variable = name.removeprefix(VARIABLE)
     reference = rights.train_secrets.get(variable)
@@ -55,18 +51,18 @@ def read_secret(name: str, rights: Rights, site: Site, environ: Mapping[str, str
 
 
 def left_out_variables(record: Record, env: Mapping[str, str]) -> str:
-    """What a fork's gang goes without, for people; empty: nothing."""
+    """Sentence about the variables that a fork's gang does not get; empty if there are none."""
     names = sorted(references_of(env)) if record.commit.trust != "own" else []
     return f"{', '.join(names)} not set: commits of forks get no secrets" if names else ""
 
 
 def _resolve(name: str, reference: str, site: Site, environ: Mapping[str, str]) -> str:
     key = f"line.toml: train.env.{name}"
-    asked = parse_reference(reference)
-    text = f"{asked.kind}:{asked.name}"
+    parsed = parse_reference(reference)
+    text = f"{parsed.kind}:{parsed.name}"
     if not _is_allowed(text, site.secrets.train_env):
         raise ConfigError(
-            f"{key}: wanted a secret that this site lets lines name, found {reference}; in site.toml,"
+            f"{key}: wanted a secret that this site allows in lines, found {reference}; in site.toml,"
             f' [secrets] train_env = ["{text}"] allows it'
         )
     try:

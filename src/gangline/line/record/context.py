@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 
 
 def unchanged(record: Record) -> Record:
+    """The change that changes nothing: a driver writes it to prove that it still holds the run."""
     return record
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageResult:
-    """How a stage ended, to be written in one step with its state."""
+    """Result of a stage, written in one change with the stage's state."""
 
     message: str
     """The line that the user sees."""
@@ -43,14 +44,14 @@ class StageResult:
     taken_from: str | None = None
     outputs: dict[str, Any] = field(default_factory=dict)
     change: Change = unchanged
-    """What else the record learns."""
+    """Further changes of the record."""
     error: GanglineError | None = None
-    """Of a failed one: gives exit code and verdict."""
+    """Error of a failed stage; decides exit code and verdict."""
 
 
 @dataclass(kw_only=True)
 class RunContext:
-    """One driver's hold on one run; stages get nothing else."""
+    """All that a stage gets: the run, and what its driver may use for it."""
 
     repo: Path
     """Folder of line.toml on this machine."""
@@ -67,9 +68,9 @@ class RunContext:
     pending: list[Event] = field(default_factory=list)
     """Events that go into the record with its next change."""
     follow_until: float | None = None
-    """On the monotonic clock: then a driver that only looks in leaves the gang alone, and the run open."""
+    """Deadline on the monotonic clock, after which the driver stops following; gang and run go on."""
     stage_time: StageTime | None = None
-    """Of the stage that runs now."""
+    """Clock of the stage that runs now."""
 
     @property
     def home(self) -> Path:
@@ -98,27 +99,26 @@ class RunContext:
 
     @cached_property
     def plan(self) -> Plan:
-        """The run's plan; there is one once the plan stage is done."""
+        """The run's plan, which exists once the plan stage is done."""
         assert self.record.plan is not None, self.record.run.id
         return Plan.from_json(get_blob(self.store, self.record.plan.key))
 
     @cached_property
     def base(self) -> Record | None:
-        """Record of the run that this one is compared with; fixed at the run's birth."""
-        wanted = self.record.commit.base
-        if wanted is None:
+        """Record of the run that this one is compared with, chosen when the run was created."""
+        base = self.record.commit.base
+        if base is None:
             return None
-        prefix = run_prefix(self.record.run.project, wanted.commit, wanted.run)
-        found = RecordStore(self.store, prefix).read()
-        return None if found is None else self.sealer.check(found)
+        record = RecordStore(self.store, run_prefix(self.record.run.project, base.commit, base.run)).read()
+        return None if record is None else self.sealer.check(record)
 
     def change(self, change: Change) -> Record:
-        """Write one change as the driver, with the events that wait."""
-        waiting, self.pending = tuple(self.pending), []
+        """Write one change as the driver, together with the pending events."""
+        pending, self.pending = tuple(self.pending), []
 
         def with_events(record: Record) -> Record:
             changed = change(record)
-            for event in waiting:
+            for event in pending:
                 changed = states.add_event(changed, now=event.time, stage=event.stage, kind=event.kind, text=event.text)
             return changed
 
@@ -141,5 +141,9 @@ class RunContext:
             self.observer.note(text)
 
     def output(self, stage: str, name: str) -> Any:
-        """What an earlier stage left for later ones; None where it left nothing of that name."""
+        """Output `name` of an earlier stage; None if it has none of that name."""
         return run_flags.stage(self.record, stage).outputs.get(name)
+
+    def find_cached_stage(self, name: str, key: str) -> Record | None:
+        """An earlier run whose stage `name` can be reused; None also for a later attempt (`run --again`)."""
+        return None if self.record.run.attempt > 1 else self.earlier_runs.with_stage(name, key)

@@ -2,8 +2,9 @@
 
 The base is the nearest ancestor with a run that passed, at most 50 commits back. A run with an injected fault is
 neither: its training must not be published under another run's name. Nor is a record whose seal is invalid. An
-experiment (keys set on the command line) and a run of a dirty tree are no base: their commit would do something else.
-Of several runs of one commit the newest with a noise band is the base: without a band nothing can be judged.
+experiment (keys set on the command line) or a run of a dirty tree is no base, because its commit alone would give
+another result. Of several runs of one commit the newest with a noise band is the base, because values are judged by a
+band.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from gangline.git.repository import Repository
 from gangline.line.record.runs import list_runs
 from gangline.spec.record import Record
-from gangline.spec.run_flags import flags_of, stopped_early, was_drilled
+from gangline.spec.run_flags import flags_of, stage, stopped_early, was_drilled
 from gangline.storage.objects.protocol import ObjectStore
 
 MAX_BACK = 50
@@ -21,24 +22,32 @@ MAX_REUSABLE = 20
 
 @dataclass(frozen=True, slots=True)
 class EarlierRuns:
-    """What came before a run."""
+    """Runs before a run."""
 
     base: Record | None
     reusable: tuple[Record, ...]
-    """Runs whose stages may be taken, nearest first; the base among them."""
+    """Runs whose stages may be reused, nearest first; includes the base."""
+
+    def with_stage(self, name: str, key: str) -> Record | None:
+        """The nearest run whose stage `name` has a result and this key."""
+        for record in self.reusable:
+            info = stage(record, name)
+            if info.key == key and info.state in {"done", "taken"}:
+                return record
+        return None
 
 
 def find_earlier_runs(
     store: ObjectStore, repository: Repository, *, project: str, commit: str, run: str, holds: Callable[[Record], bool]
 ) -> EarlierRuns:
-    """The past of a run of `commit`; its own record is not part of it, nor one that does not hold."""
+    """Runs of `commit` and its ancestors, without `run` itself; `holds` verifies the seal of a record."""
     reusable = [each for each in reusable_runs(store, project, commit) if each.run.id != run and holds(each)]
     for ancestor in repository.ancestors(commit, MAX_BACK):
         of_ancestor = list(filter(holds, reusable_runs(store, project, ancestor)))
         reusable += of_ancestor
         passed = [each for each in of_ancestor if _is_base(each)]
         if passed:
-            return EarlierRuns(max(passed, key=_usefulness), tuple(reusable[:MAX_REUSABLE]))
+            return EarlierRuns(max(passed, key=_base_order), tuple(reusable[:MAX_REUSABLE]))
     return EarlierRuns(None, tuple(reusable[:MAX_REUSABLE]))
 
 
@@ -46,13 +55,13 @@ def _is_base(record: Record) -> bool:
     return record.run.verdict == "passed" and not stopped_early(record) and not flags_of(record)
 
 
-def _usefulness(record: Record) -> tuple[bool, str, str]:
+def _base_order(record: Record) -> tuple[bool, str, str]:
     has_band = any(metric.band is not None for metric in record.metrics.values())
     return has_band, record.run.created, record.run.id
 
 
 def reusable_runs(store: ObjectStore, project: str, commit: str) -> Iterator[Record]:
-    """Read one by one; neither drilled nor of a fork: nobody takes what a stranger's code has written."""
+    """Runs of a commit, without drilled runs and without those of forks, whose results no other run may use."""
     for each in list_runs(store, project=project, commit=commit):
         if each.commit.trust == "own" and not was_drilled(each):
             yield each

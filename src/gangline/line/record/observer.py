@@ -1,4 +1,4 @@
-"""Protocol of those who watch a run: the live view, plain lines, JSON lines, a test.
+"""Observer of a run: the protocol of the live view, of plain and JSON lines, and of tests.
 
 Calls come from the driver's thread, in this order: run_started, then for each stage stage_started, progress or note
 any number of times, stage_ended; last run_ended, also after a failure. An observer never changes a run.
@@ -12,13 +12,13 @@ from gangline.spec.record import Record, StageInfo
 
 class Observer(Protocol):
     def run_started(self, record: Record) -> None:
-        """The record as it was born or found; its stages may be done already."""
+        """The record as created or found; its stages may be done already."""
         ...
 
     def stage_started(self, name: str) -> None: ...
 
     def progress(self, stage: str, event: GangEvent) -> None:
-        """State, waiting sentence, rank event or restart of the gang of `stage`."""
+        """State, reason for waiting, rank event or restart of the gang of `stage`."""
         ...
 
     def stage_ended(self, name: str, info: StageInfo) -> None:
@@ -33,7 +33,7 @@ class Observer(Protocol):
 
 
 class SilentObserver:
-    """An observer that looks away."""
+    """Ignores every call; base of observers that need only some."""
 
     def run_started(self, record: Record) -> None: ...
 

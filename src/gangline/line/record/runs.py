@@ -1,9 +1,10 @@
-"""Which runs a store holds, found by listing records; and which of them are open, by a marker each.
+"""Runs of a store: list them, find one by its id, list the open ones.
 
-`open/<project>/<run>` is written before a record is born and deleted after it ended: what must look at open runs
-(superseding, sweeping, limits) reads these few instead of all records. A marker that outlived its run is harmless.
+A marker `open/<project>/<run>` is written before a record is created and deleted after the run ended, so that
+superseding, sweeping and limits read the few open runs instead of all records. A marker without an open run is
+harmless.
 
-One object that is no record keeps nobody from the others: it is passed over, and `on_refused` is told.
+An object that is not a valid record is skipped and reported to `on_refused`; the others are listed.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,15 +15,15 @@ from gangline.spec import identity
 from gangline.spec.record import Record, run_prefix
 from gangline.storage.objects.protocol import ObjectStore, get_bounded, list_all
 
-_PAST_ALL = "zzzzzzzz"
-"""Sorts after every name that lies in a run's folder."""
+_AFTER_ALL = "zzzzzzzz"
+"""Sorts after every name in a run's folder."""
 _MOST_MARKER_BYTES = 64
 OnRefused = Callable[[str, IntegrityError], object]
-"""Told of the key of an object that is not the record it should be, and why."""
+"""Called with the key of an object that is not the record it should be, and the reason."""
 
 
 def log_refused(key: str, error: IntegrityError) -> None:
-    import structlog  # a third of what a task of a pipeline imports, as it brings rich and asyncio along
+    import structlog  # imported late: with rich and asyncio it is a third of what a pipeline task imports
 
     structlog.get_logger().warning("record_refused", key=key, cause=str(error))
 
@@ -30,7 +31,7 @@ def log_refused(key: str, error: IntegrityError) -> None:
 def list_runs(
     store: ObjectStore, *, project: str | None = None, commit: str | None = None, on_refused: OnRefused = log_refused
 ) -> Iterator[Record]:
-    """Records in key order, of one project or commit (its full name, with the project) where given."""
+    """Records in key order; of one project, or of one commit (its full SHA, with the project)."""
     prefix = "runs/" + (f"{project}/" if project else "") + (f"{commit}/" if project and commit else "")
     for run in _run_prefixes(store, prefix):
         record = _read(store, run, on_refused)
@@ -39,11 +40,11 @@ def list_runs(
 
 
 def find_run(store: ObjectStore, run: str) -> Record:
-    """The record of a run id, or of the beginning of one that no other run shares.
+    """The record of the run whose id is `run` or, uniquely, begins with it.
 
     Raises:
-        UsageError: There is none, or several; they are named.
-        IntegrityError: What lies there is no record, or that of another run.
+        UsageError: No run or several runs match; the message names them.
+        IntegrityError: The object is no record, or the record of another run.
     """
     pieces = run.rsplit("-", 2)
     whole = len(pieces) == 3 and len(pieces[1]) == 8 and len(pieces[2]) == 6
@@ -51,10 +52,10 @@ def find_run(store: ObjectStore, run: str) -> Record:
     found = [each for each in _run_prefixes(store, prefix) if each.rsplit("/", 1)[1].startswith(run)]
     exact = [each for each in found if each.rsplit("/", 1)[1] == run] or found
     if not run or len(exact) != 1:
-        raise UsageError(_not_one(run, [each.rsplit("/", 1)[1] for each in exact]))
+        raise UsageError(_no_single_match(run, [each.rsplit("/", 1)[1] for each in exact]))
     record = RecordStore(store, exact[0]).read()
     if record is None:
-        raise UsageError(f"{exact[0]} holds no record.json; was the run deleted? gangline list shows what is there")
+        raise UsageError(f"{exact[0]} has no record.json; was the run deleted? gangline list shows the runs")
     return record
 
 
@@ -69,7 +70,7 @@ def unmark_open(store: ObjectStore, record: Record) -> None:
 def open_runs(
     store: ObjectStore, project: str | None = None, *, on_refused: OnRefused = log_refused
 ) -> Iterator[Record]:
-    """Runs that have not ended; markers of others are removed on the way."""
+    """Runs that have not ended; deletes markers of runs that have."""
     for entry in list(list_all(store, f"open/{project}/" if project else "open/")):
         prefix = _marked_prefix(store, entry.key, on_refused)
         record = None if prefix is None else _read(store, prefix, on_refused)
@@ -80,7 +81,7 @@ def open_runs(
 
 
 def _read(store: ObjectStore, prefix: str, on_refused: OnRefused) -> Record | None:
-    """None where there is none, or none that can be read as the record of its key."""
+    """None if there is no record, or no valid one."""
     records = RecordStore(store, prefix)
     try:
         return records.read()
@@ -90,7 +91,7 @@ def _read(store: ObjectStore, prefix: str, on_refused: OnRefused) -> Record | No
 
 
 def _marked_prefix(store: ObjectStore, marker: str, on_refused: OnRefused) -> str | None:
-    """Of the run that a marker in `open/` is for; None where the marker is gone, or no marker."""
+    """Prefix of the run of a marker in `open/`; None if the marker is gone or invalid."""
     try:
         blob = get_bounded(store, marker, most_bytes=_MOST_MARKER_BYTES)
     except IntegrityError as error:
@@ -107,7 +108,7 @@ def _marked_prefix(store: ObjectStore, marker: str, on_refused: OnRefused) -> st
 
 
 def _run_prefixes(store: ObjectStore, prefix: str) -> Iterator[str]:
-    """`runs/<project>/<commit>/<run>` below `prefix`, one listing each, however much lies inside."""
+    """`runs/<project>/<commit>/<run>` below `prefix`, with one list request per run."""
     after = ""
     while entries := store.list(prefix, after, 1):
         parts = entries[0].key.split("/")
@@ -117,11 +118,11 @@ def _run_prefixes(store: ObjectStore, prefix: str) -> Iterator[str]:
         run = "/".join(parts[:4])
         if identity.is_run_prefix(run):
             yield run
-        after = f"{run}/{_PAST_ALL}"
+        after = f"{run}/{_AFTER_ALL}"
 
 
-def _not_one(run: str, found: list[str]) -> str:
+def _no_single_match(run: str, found: list[str]) -> str:
     if not found:
-        return f"there is no run {run!r} in this store; gangline list shows what is there"
+        return f"there is no run {run!r} in this store; gangline list shows the runs"
     shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
     return f"wanted the beginning of one run id, found {len(found)} for {run!r}: {shown}; write more of it"

@@ -1,4 +1,4 @@
-"""Size limit of a record, 256 KiB: thins what can be read elsewhere first; never the verdict or the gates. Pure."""
+"""Size limit of a record, 256 KiB: drops first what is stored elsewhere too; never the verdict or the gates. Pure."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,13 +12,13 @@ MAX_RANKS = 64
 
 
 def fit(record: Record) -> Record:
-    """The record itself where it fits, else with fewer events, ranks, candidates, paths and messages, in that order.
+    """The record itself if it fits, else with fewer events, ranks, candidates, paths and seeds, in that order.
 
     Raises:
-        IntegrityError: Even then it is too large: a value of the line holds what belongs into a file.
+        IntegrityError: It is still too large: a value of the line holds what belongs into a file.
     """
-    for thin in (_same, *_STEPS):
-        record = thin(record)
+    for reduce in (_unreduced, *_REDUCTIONS):
+        record = reduce(record)
         if len(record.to_json()) <= MAX_BYTES:
             return record
     raise IntegrityError(
@@ -34,13 +34,13 @@ def thin_ranks(rows: tuple[RankRow, ...], limit: int = MAX_RANKS) -> tuple[RankR
     by_time = sorted(rows, key=lambda row: row.step_seconds or 0.0, reverse=True)
     slow, fast = limit // 2, limit // 8
     rest = by_time[slow : len(by_time) - fast]
-    room = limit - slow - fast
-    sample = [rest[i * len(rest) // room] for i in range(room)]
-    kept = (*by_time[:slow], *sample, *by_time[len(by_time) - fast :])
-    return tuple(sorted(kept, key=lambda row: row.rank))
+    num_sampled = limit - slow - fast
+    sample = [rest[i * len(rest) // num_sampled] for i in range(num_sampled)]
+    chosen = (*by_time[:slow], *sample, *by_time[len(by_time) - fast :])
+    return tuple(sorted(chosen, key=lambda row: row.rank))
 
 
-def _same(record: Record) -> Record:
+def _unreduced(record: Record) -> Record:
     return record
 
 
@@ -66,6 +66,6 @@ def _few_seeds(record: Record) -> Record:
     return replace(record, curve=replace(record.curve, seed_points={}))
 
 
-_STEPS = (
+_REDUCTIONS = (
     _last_events(50), _few_ranks(32), _few_candidates, _few_paths, _few_ranks(16), _last_events(20), _few_seeds,
 )  # fmt: skip

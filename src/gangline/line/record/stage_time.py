@@ -1,7 +1,7 @@
 """Duration of a stage under one driver, several drivers, or a driver that looks every few minutes.
 
-Time counts while a driver works on the stage, and between two drivers for as long as the gang runs. The time until the
-next look after a gang has ended, or after a driver died without a gang, is not counted.
+Time counts while a driver works on the stage, and between two drivers while the gang runs. The time between the end of
+a gang, or the death of a driver without a gang, and the next driver does not count.
 """
 
 import time
@@ -17,39 +17,39 @@ from gangline.units import parse_time
 
 @dataclass(kw_only=True, slots=True)
 class StageTime:
-    """The clock of one stage under one driver."""
+    """Clock of one stage under one driver."""
 
-    counted: float
-    """Seconds of the drivers before, as far as they wrote them down."""
-    since: datetime
-    """What came later they did not count."""
-    found: datetime
-    """When this driver came."""
-    began: float
+    recorded_seconds: float
+    """Of earlier drivers, as they recorded it."""
+    recorded_until: datetime
+    """End of the time that they recorded."""
+    start: datetime
+    """When this driver took the stage over."""
+    start_monotonic: float
     """The same on the monotonic clock."""
-    gap: float = 0.0
-    """Seconds in between in which the gang went on."""
+    gang_seconds: float = 0.0
+    """Time between two drivers during which the gang ran."""
 
     @classmethod
     def of(cls, record: Record, name: str) -> Self:
-        """From now on; `record` is as it was before this driver wrote to it."""
-        found = datetime.now(UTC)
+        """A clock that starts now; `record` is as it was before this driver wrote to it."""
+        start = datetime.now(UTC)
         return cls(
-            counted=stage(record, name).seconds or 0.0,
-            since=parse_time(uncounted_since(record, name)) or found,
-            found=found,
-            began=time.monotonic(),
+            recorded_seconds=stage(record, name).seconds or 0.0,
+            recorded_until=parse_time(uncounted_since(record, name)) or start,
+            start=start,
+            start_monotonic=time.monotonic(),
         )
 
     def gang_found(self, ended: str | None) -> None:
-        """A gang was there already: it goes on (None), or went on until `ended`, which may name no time.
+        """Count a gang that ran between two drivers until `ended`; None: it still runs, or its end has no time.
 
-        Of several the last one counts: the ones before it had ended when it was started.
+        Of several gangs the last one counts: the ones before it had ended when it was started.
         """
-        until = min(parse_time(ended) or self.found, self.found)
-        self.gap = max((until - self.since).total_seconds(), 0.0)
+        until = min(parse_time(ended) or self.start, self.start)
+        self.gang_seconds = max((until - self.recorded_until).total_seconds(), 0.0)
 
     @property
     def seconds(self) -> float:
-        """Up to now."""
-        return self.counted + self.gap + time.monotonic() - self.began
+        """Duration up to now."""
+        return self.recorded_seconds + self.gang_seconds + time.monotonic() - self.start_monotonic

@@ -1,10 +1,10 @@
-"""What may happen to a run, as pure changes of its record; anything else is refused. Writing is left to others.
+"""State machine of a run and its stages, as pure changes of a record; `check` refuses every other change.
 
     stage   waiting ─► running ─► done | taken | skipped | failed | cancelled      (running again: the next try)
     run     open ─► ended: passed, refused, failed, cancelled or superseded        (never leaves it)
 
-`commit` never changes, `inputs` and `plan` are filled in once; of an ended run only the report stage, artifacts, links,
-drills and events may still move.
+`commit` never changes, `inputs` and `plan` are set once; of an ended run only the report stage, artifacts, links,
+drills and events may still change.
 """
 
 from dataclasses import replace
@@ -21,14 +21,18 @@ SUPERSEDED = "superseded by "
 
 
 def start_stage(record: Record, name: str, *, now: str) -> Record:
-    """`name` runs, for the first time or again after its driver died."""
+    """Stage `name` starts, for the first time or again after its driver died."""
     info = stage(record, name)
     if info.state in FINAL:
-        raise UsageError(f"stage {name} of {record.run.id} is {info.state} already; gangline run --again starts anew")
+        raise UsageError(
+            f"stage {name} of {record.run.id} is {info.state} already; gangline run --again makes another attempt"
+        )
     if record.run.state == "ended" and name != "report":
-        raise UsageError(f"run {record.run.id} has ended ({record.run.verdict}); gangline run --again starts anew")
+        raise UsageError(
+            f"run {record.run.id} has ended ({record.run.verdict}); gangline run --again makes another attempt"
+        )
     if record.run.cancel_requested and name != "report":
-        raise CancelledError(f"run {record.run.id} is to stop: {record.run.cancel_requested}")
+        raise CancelledError(f"run {record.run.id} is being cancelled: {record.run.cancel_requested}")
     running = replace(
         info,
         state="running",
@@ -39,8 +43,8 @@ def start_stage(record: Record, name: str, *, now: str) -> Record:
     return _with_stage(record, name, running)
 
 
-def leave_stage(record: Record, name: str, *, now: str, seconds: float) -> Record:
-    """`name` took `seconds` so far; its driver goes, and somebody looks again."""
+def record_stage_seconds(record: Record, name: str, *, now: str, seconds: float) -> Record:
+    """Stage `name` took `seconds` so far; its driver leaves it running for a later one."""
     info = stage(record, name)
     if info.state != "running":
         return record
@@ -48,15 +52,20 @@ def leave_stage(record: Record, name: str, *, now: str, seconds: float) -> Recor
 
 
 def uncounted_since(record: Record, name: str) -> str | None:
-    """Start of the time of `name` that is not counted yet: its gang may run since the stage before."""
+    """Start of the time of stage `name` that is not recorded yet: its gang may run since the stage before."""
     before = STAGES.index(name) - 1
     return stage(record, name).counted_until or (stage(record, STAGES[before]).ended if before >= 0 else None)
+
+
+def stage_origin(record: Record, name: str) -> str:
+    """Id of the run that executed stage `name`, however often it was reused since."""
+    return stage(record, name).taken_from or record.run.id
 
 
 def end_stage(
     record: Record, name: str, state: StageState, *, now: str, seconds: float, message: str, **fields: Any
 ) -> Record:
-    """`name` has ended; `fields` are those of StageInfo (key, exit, taken_from, outputs)."""
+    """Stage `name` has ended; `fields` are those of StageInfo (key, exit, taken_from, outputs)."""
     info = stage(record, name)
     if info.state != "running" or state not in FINAL:
         raise UsageError(f"stage {name} of {record.run.id} is {info.state}: it cannot become {state}")
@@ -73,31 +82,31 @@ def end_stage(
 
 
 def end_run(record: Record, verdict: Verdict, *, now: str, reason: str, exit_code: int) -> Record:
-    """The run has its verdict; stages that never came are closed. Ending again changes nothing."""
+    """The run has its verdict; stages that did not run are closed. Ending a run again changes nothing."""
     if record.run.state == "ended":
         return record
-    left: StageState = "cancelled" if verdict in {"cancelled", "superseded"} else "skipped"
-    stages = {name: _close(stage(record, name), name, left, now) for name in STAGES}
+    unfinished: StageState = "cancelled" if verdict in {"cancelled", "superseded"} else "skipped"
+    stages = {name: _close(stage(record, name), name, unfinished, now) for name in STAGES}
     run = replace(record.run, state="ended", verdict=verdict, reason=reason[:MAX_TEXT], exit_code=exit_code)
     return replace(record, stages=stages, run=run)
 
 
 def raise_for_verdict(record: Record) -> Record:
-    """The record of a run that passed or is open; else the error that it ended with."""
+    """Return the record of a run that passed or is open; raise the error that another one ended with."""
     if record.run.exit_code:
         raise error_for(record.run.exit_code)(record.run.reason or f"{record.run.id} {record.run.verdict}")
     return record
 
 
-def _close(info: StageInfo, name: str, left: StageState, now: str) -> StageInfo:
+def _close(info: StageInfo, name: str, state: StageState, now: str) -> StageInfo:
     if name == "report" or info.state in FINAL:
         return info
     message = info.message or ("stopped" if info.state == "running" else "not reached")
-    return replace(info, state=left, ended=now if info.started else None, counted_until=None, message=message)
+    return replace(info, state=state, ended=now if info.started else None, counted_until=None, message=message)
 
 
 def request_cancel(record: Record, reason: str) -> Record:
-    """Ask the driver and the gang to stop; the first reason stays, an ended run is past asking."""
+    """Ask driver and gang to stop; the first reason stays, and an ended run is not changed."""
     if record.run.state == "ended" or record.run.cancel_requested:
         return record
     return replace(record, run=replace(record.run, cancel_requested=reason[:MAX_TEXT]))
@@ -108,7 +117,7 @@ def cancel_verdict(record: Record) -> Verdict:
 
 
 def add_event(record: Record, *, now: str, stage: str, kind: str, text: str) -> Record:
-    """The record with one more event; only the last 200 stay."""
+    """The record with one more event; it keeps the last 200."""
     event = Event(time=now, stage=stage, kind=kind, text=text[:MAX_TEXT])
     return replace(record, events=(*record.events, event)[-MAX_EVENTS:])
 
@@ -117,20 +126,20 @@ def check(before: Record, after: Record) -> None:
     """Refuse a change that no run may make.
 
     Raises:
-        IntegrityError: What must never change would; or a stage or the run would leave its final state.
+        IntegrityError: A constant field would change, or a stage or the run would leave its final state.
     """
     run = before.run.id
-    _hold(before.run.id == after.run.id and before.commit == after.commit, f"{run}: the commit never changes")
-    _hold(_only_filled(before.inputs, after.inputs), f"{run}: inputs are set once")
-    _hold(before.plan is None or _same_plan(before, after), f"{run}: a plan is made once")
+    _require(before.run.id == after.run.id and before.commit == after.commit, f"{run}: the commit never changes")
+    _require(_only_filled(before.inputs, after.inputs), f"{run}: inputs are set once")
+    _require(before.plan is None or _same_plan(before, after), f"{run}: a plan is made once")
     for name in STAGES:
         old, new = stage(before, name), stage(after, name)
-        _hold(_forward(old, new), f"{run}: stage {name} would go from {old.state} to {new.state}")
+        _require(_forward(old, new), f"{run}: stage {name} would go from {old.state} to {new.state}")
     if before.run.state == "ended":
         same = replace(after.run, driver=before.run.driver) == before.run
-        _hold(same, f"{run} has ended as {before.run.verdict}: that never changes")
+        _require(same, f"{run} has ended as {before.run.verdict}: that never changes")
         others = all(stage(before, name) == stage(after, name) for name in STAGES if name != "report")
-        _hold(others and before.gates == after.gates, f"{run} has ended: only its report may still run")
+        _require(others and before.gates == after.gates, f"{run} has ended: only its report may still run")
 
 
 def _forward(old: StageInfo, new: StageInfo) -> bool:
@@ -155,6 +164,6 @@ def _with_stage(record: Record, name: str, info: StageInfo) -> Record:
     return replace(record, stages={**record.stages, name: info})
 
 
-def _hold(holds: bool, sentence: str) -> None:
-    if not holds:
-        raise IntegrityError(sentence)
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise IntegrityError(message)

@@ -1,8 +1,7 @@
-"""Writes of a record: put-if-absent creates it, compare-and-set changes it, a token fences it, a seal protects it.
+"""Storage of a record: put-if-absent creates it, compare-and-set changes it, a token fences it, a seal protects it.
 
 If the answer to a write is lost, the record is read back: each write carries a random nonce. A driver writes with the
-token of its lease; once a younger token is in the record, the older driver's write is refused, whatever its lease
-says.
+token of its lease; once the record has a newer token, writes of the older driver are refused, whatever its lease says.
 """
 
 import random
@@ -20,9 +19,9 @@ from gangline.storage.objects.protocol import Blob, ObjectStore, get_bounded
 
 TRIES = 8
 MOST_READ_BYTES = 1 << 20
-"""Four times what is ever written: a larger object is no record."""
+"""Four times the size limit of a record: a larger object is not one."""
 Change = Callable[[Record], Record]
-"""Pure: it may be applied several times, each time to what was just read."""
+"""Pure: it may be applied several times, each time to the record just read."""
 
 
 def read_record(store: ObjectStore, prefix: str) -> Record | None:
@@ -37,7 +36,7 @@ class RecordStore:
     store: ObjectStore
     prefix: str
     sealer: Sealer | None = None
-    """None: for readers, and for who asks a run to stop."""
+    """None for readers, and for a cancellation request, which needs no key."""
 
     @staticmethod
     def of(store: ObjectStore, record: Record, sealer: Sealer | None = None) -> "RecordStore":
@@ -48,7 +47,7 @@ class RecordStore:
         return f"{self.prefix}/record.json"
 
     def read(self) -> Record | None:
-        """The record as it stands; None before its birth.
+        """The stored record; None before it is created.
 
         Raises:
             IntegrityError: The object is too large, is no record, or is the record of another run: the key decides.
@@ -57,51 +56,51 @@ class RecordStore:
         return None if blob is None else self.parse(blob.data)
 
     def read_sealed(self) -> Record:
-        """The record, which exists, once its seal holds; for decisions that rest on it.
+        """The stored record with a verified seal, for decisions that depend on it.
 
         Raises:
-            IntegrityError: As `read`, or its seal does not hold.
-            StorageError: It is gone.
+            IntegrityError: As `read`, or its seal is invalid.
+            StorageError: There is none.
         """
-        assert self.sealer is not None, "who decides has the site's keys"
+        assert self.sealer is not None, "verifying a seal takes the site's keys"
         record = self.read()
         if record is None:
             raise StorageError(f"{self.store.url}: wanted {self.key}, found nothing; was the run deleted?")
         return self.sealer.check(record)
 
     def read_blob(self) -> Blob | None:
-        """The record's bytes and etag; raises IntegrityError where they are too many to be one."""
+        """The record's bytes and etag; raises IntegrityError if it is too large."""
         return get_bounded(self.store, self.key, most_bytes=MOST_READ_BYTES)
 
     def parse(self, data: bytes) -> Record:
         """The record in `data`; raises IntegrityError as `read` does."""
         record = Record.from_json(data)
         if record.prefix != self.prefix:
-            raise IntegrityError(f"{self.key} calls itself {record.prefix[:200]}: a record is the run of its key")
+            raise IntegrityError(f"{self.key}: wanted the record of this run, found that of {record.prefix[:200]}")
         return record
 
     def create(self, record: Record) -> Record:
-        """Write the first version, unless another was first: then its record is returned."""
-        fresh = fit(replace(record, seq=1, nonce=secrets.token_hex(8), seal=PLACEHOLDER))
-        fresh = self.sealer.seal(fresh) if self.sealer else replace(fresh, seal=None)
-        if self.store.put_if_absent(self.key, fresh.to_json()) is not None:
-            return fresh
-        standing = self.read()
-        if standing is None:
-            raise StorageError(f"{self.store.url}: {self.key} was there and is gone; does somebody clear this store?")
-        return standing
+        """Write the first version; if another driver was first, return its record."""
+        new = fit(replace(record, seq=1, nonce=secrets.token_hex(8), seal=PLACEHOLDER))
+        new = self.sealer.seal(new) if self.sealer else replace(new, seal=None)
+        if self.store.put_if_absent(self.key, new.to_json()) is not None:
+            return new
+        existing = self.read()
+        if existing is None:
+            raise StorageError(f"{self.store.url}: {self.key} disappeared; does another process delete objects here?")
+        return existing
 
     def change(self, change: Change, *, driver: Driver | None = None) -> Record:
-        """Apply `change` to the record and write it, again on what another wrote meanwhile.
+        """Apply `change` to the record and write it; repeat if another process wrote meanwhile.
 
         Args:
-            change: Pure; returning the record it was given writes nothing.
-            driver: Who writes as the run's driver. None: a bystander (cancel, drill, promotion).
+            change: Pure; returning its argument writes nothing.
+            driver: The run's driver that writes. None: not the driver (cancel, drill, promotion).
 
         Raises:
-            CapacityError: A younger driver has taken the run over; follow it.
-            IntegrityError: The change is one that no run may make, or wants a key; or the seal does not hold.
-            StorageError: The store failed, or eight writers in turn were faster.
+            CapacityError: A newer driver has taken the run over.
+            IntegrityError: The change is not allowed or needs a key, or the seal is invalid.
+            StorageError: The store failed, or other writers were faster eight times.
         """
         for attempt in range(TRIES):
             blob = self.read_blob()
@@ -115,14 +114,14 @@ class RecordStore:
             if self._write(after, blob.etag):
                 return after
             time.sleep(random.uniform(0, 0.01 * 2**attempt))  # noqa: S311  # jitter, no secret
-        raise StorageError(f"{self.store.url}: {self.key} moved {TRIES} times while one change was written; try again")
+        raise StorageError(f"{self.store.url}: {self.key}: {TRIES} writes lost to other writers; try again")
 
     def _sealed(self, before: Record, after: Record) -> Record:
-        """`after` with the seal that it needs: a new one where it says something else that is relied on."""
+        """`after` with its seal: the old one if no sealed field changed, else a new one."""
         if sealed_part(before) == sealed_part(after):
             return replace(after, seal=before.seal)
         if self.sealer is None:
-            raise IntegrityError(f"{after.run.id}: this change needs the site's key, which its driver has")
+            raise IntegrityError(f"{after.run.id}: this change needs the site's key, which only its driver has")
         self.sealer.check(before)
         return self.sealer.seal(after)
 
@@ -130,8 +129,8 @@ class RecordStore:
         try:
             return self.store.compare_and_set(self.key, record.to_json(), etag) is not None
         except StorageError:
-            standing = self.read()
-            if standing is not None and standing.nonce == record.nonce:
+            stored = self.read()
+            if stored is not None and stored.nonce == record.nonce:
                 return True
             raise
 
@@ -147,14 +146,14 @@ def _prepare(before: Record, change: Change, driver: Driver | None) -> Record:
     return fit(replace(after, seq=before.seq + 1, nonce=secrets.token_hex(8), seal=PLACEHOLDER))
 
 
-def _fence(standing: Record, driver: Driver | None) -> None:
+def _fence(record: Record, driver: Driver | None) -> None:
     if driver is None:
         return
-    young = standing.run.driver
-    if young.token > driver.token:
+    current = record.run.driver
+    if current.token > driver.token:
         raise CapacityError(
-            f"run {standing.run.id} was taken over by {young.holder} (token {young.token}, ours is {driver.token});"
-            f" watch it: gangline follow {standing.run.id}"
+            f"run {record.run.id} was taken over by {current.holder} (token {current.token}, ours is {driver.token});"
+            f" watch it: gangline follow {record.run.id}"
         )
-    if young.token == driver.token and young.holder != driver.holder:
-        raise IntegrityError(f"two drivers hold token {driver.token} of {standing.run.id}: {young.holder} came first")
+    if current.token == driver.token and current.holder != driver.holder:
+        raise IntegrityError(f"two drivers hold token {driver.token} of {record.run.id}: {current.holder} came first")

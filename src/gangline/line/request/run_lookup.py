@@ -1,4 +1,4 @@
-"""Look-up of a run by its id, by a commit, branch or tag, or as the base of another run."""
+"""Look-up of a run by id, commit, branch or tag, or as the base of another run."""
 
 from pathlib import Path
 
@@ -16,14 +16,13 @@ def look_up_run(store: ObjectStore, repo: Path, name: str) -> Record:
     """The run called `name`.
 
     Args:
-        store: Where records lie.
-        repo: Whose commits, branches and tags may be named.
-        name: Run id or its beginning; a commit as git names it, then the newest of its runs counts, those of
-            the commit as it is before experiments, dirty and drilled ones; `base:NAME` for the run that NAME was
-            judged against.
+        store: Store of the records.
+        repo: Repository whose commits, branches and tags may be named.
+        name: Run id or a unique beginning of one; a commit, branch or tag, for the newest of its runs, where runs of
+            the plain commit go before experiments, dirty and drilled ones; `base:NAME` for the base of the run NAME.
 
     Raises:
-        UsageError: There is none; what makes one is named.
+        UsageError: There is none; the message says what creates one.
     """
     if name.startswith(f"{BASE}:"):
         return base_of(store, look_up_run(store, repo, name.removeprefix(f"{BASE}:")))
@@ -34,20 +33,20 @@ def look_up_run(store: ObjectStore, repo: Path, name: str) -> Record:
             sha = Repository.at(repo).commit(name)
         except UsageError:
             raise not_a_run from None
-    newest = max(list_runs(store, commit=sha), key=_soundness, default=None)
+    newest = max(list_runs(store, commit=sha), key=_preference, default=None)
     if newest is None:
         raise UsageError(f"{name} is commit {sha[:8]}, which has no run here; gangline run --commit {name} makes one")
     return newest
 
 
 def base_of(store: ObjectStore, record: Record) -> Record:
-    """Raises UsageError where it had none, or where that run is no longer there."""
+    """The run that `record` was judged against; raises UsageError if it has none, or that run was deleted."""
     base = record.commit.base
     if base is None:
         raise UsageError(f"{record.run.id} has no base: no ancestor had passed; name a run or commit to compare with")
     return find_run(store, base.run)
 
 
-def _soundness(record: Record) -> tuple[bool, bool, str]:
-    """Of the commit as it is, and whole, before marked or cut short; then the newest."""
+def _preference(record: Record) -> tuple[bool, bool, str]:
+    """Order of preference: unflagged, then not stopped early, then newest."""
     return not flags_of(record), not stopped_early(record), record.run.created

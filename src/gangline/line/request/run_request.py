@@ -16,27 +16,27 @@ from gangline.spec.config.toml_text import MOST_BYTES
 from gangline.spec.record import CommitInfo, Trust
 
 CLEAN_TREE = "git add and git commit what belongs to it, .gitignore what does not, or git stash -u"
-"""What a person does about a dirty tree."""
+"""How a user cleans a dirty tree."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommitOrigin:
-    """Where a commit comes from, as far as its checkout cannot tell."""
+    """Where a commit comes from, which its checkout does not say."""
 
     branch: str | None = None
-    """Text of a stranger, maybe."""
+    """Untrusted text of a forge event."""
     pull_request: int | None = None
     trust: Trust = "own"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRequest:
-    """What a run answers; equal questions have one run."""
+    """What a run is asked to do; equal requests have the same run."""
 
     repository: Repository
     commit: str
     tree: str
-    """What is built: the commit's tree, or the one on disk."""
+    """Tree that is built: that of the commit, or the one on disk."""
     is_dirty: bool
     branch: str | None
     subject: str
@@ -48,18 +48,18 @@ class RunRequest:
     rules: str | None = None
     """Commit of the protected branch whose rules the line has; None: its own."""
     overrides: tuple[str, ...] = ()
-    trouble: str = ""
-    """Why the rules of no protected branch are known."""
+    rules_problem: str = ""
+    """Why the rules of the default branch are not known."""
 
     @property
-    def built(self) -> CommitInfo:
-        """As far as it names the runs."""
+    def commit_identity(self) -> CommitInfo:
+        """The fields of the commit that make the run id."""
         patch = "dirty" if self.is_dirty else None
         return CommitInfo(sha=self.commit, tree=self.tree, trust=self.trust, protected=self.protected, patch=patch)
 
     @property
     def dirty_note(self) -> str:
-        """What the changes on disk mean for the run, and what ends that; empty for a commit as it is."""
+        """Warning that a run of a dirty tree is not published, and how to clean it; empty for a clean tree."""
         if not self.is_dirty:
             return ""
         changed, untracked = self.repository.uncommitted()
@@ -69,8 +69,9 @@ class RunRequest:
         return f"this run will not be published: the tree is dirty{example}; {CLEAN_TREE}"
 
     def run_id(self, attempt: int) -> str:
-        """Equal for every driver that asks the same."""
-        return identity.run_id(self.line.project.name, self.built, line=line_digest(self.line), attempt=attempt)
+        """Id of an attempt; equal for every driver with an equal request."""
+        project, digest = self.line.project.name, line_digest(self.line)
+        return identity.run_id(project, self.commit_identity, line=digest, attempt=attempt)
 
 
 def resolve_request(
@@ -81,44 +82,44 @@ def resolve_request(
     strategy: str | None,
     origin: CommitOrigin | None = None,
 ) -> RunRequest:
-    """Read the question that `path` asks; without `commit` that is HEAD with whatever was changed on disk.
+    """The request for a run of the line in `path`; without `commit` that is HEAD with the changes on disk.
 
-    `origin` tells where the commit comes from; without it git is asked for the branch, and the commit is our own.
+    Without `origin` the branch is read from git and the commit counts as the repository's own.
 
     Raises:
         UsageError: No repository, no such commit.
-        ConfigError: No line.toml in it, or one that does not hold.
+        ConfigError: No line.toml in the commit, or an invalid one.
     """
     repository = Repository.at(path)
     sha = repository.commit(commit or "HEAD")
     dirty = None if commit else repository.dirty_tree()
     tree = dirty or repository.tree(sha)
-    came = origin or CommitOrigin()
-    found = repository.branch_holding(sha) if commit else repository.branch()
-    chosen = (*overrides, f'train.strategy="{strategy}"') if strategy else tuple(overrides)
+    origin = origin or CommitOrigin()
+    branch = repository.branch_holding(sha) if commit else repository.branch()
+    all_overrides = (*overrides, f'train.strategy="{strategy}"') if strategy else tuple(overrides)
     protection = read_protection(repository)
-    protected = came.trust == "own" and dirty is None and is_protected(repository, sha, protection)
-    ruled = protection if dirty is None and not protected and protection.text is not None else None
-    line = _read_line(repository, tree, sha, ruled, chosen)
+    protected = origin.trust == "own" and dirty is None and is_protected(repository, sha, protection)
+    rules = protection if dirty is None and not protected and protection.text is not None else None
+    line = _read_line(repository, tree, sha, rules, all_overrides)
     return RunRequest(
         repository=repository,
         commit=sha,
         tree=tree,
         is_dirty=dirty is not None,
-        branch=shown_name(came.branch) if came.branch else found,
+        branch=shown_name(origin.branch) if origin.branch else branch,
         subject=repository.subject(sha),
         line=line,
-        pull_request=came.pull_request,
-        trust=came.trust,
+        pull_request=origin.pull_request,
+        trust=origin.trust,
         protected=protected,
-        rules=ruled.branch.commit if ruled and ruled.branch else None,
-        overrides=chosen,
-        trouble="" if protected or dirty else protection.trouble,
+        rules=rules.branch.commit if rules and rules.branch else None,
+        overrides=all_overrides,
+        rules_problem="" if protected or dirty else protection.problem,
     )
 
 
 def _read_line(
-    repository: Repository, tree: str, commit: str, ruled: Protection | None, overrides: Sequence[str]
+    repository: Repository, tree: str, commit: str, rules: Protection | None, overrides: Sequence[str]
 ) -> Line:
     text = repository.file(tree, "line.toml", most_bytes=MOST_BYTES)
     if text is None:
@@ -131,8 +132,9 @@ def _read_line(
     def reader(path: str) -> bytes | None:
         return repository.file(tree, path)
 
-    rules = ruled.text if ruled else None
-    line = load_line_text(decoded, file="line.toml", rules=rules, overrides=overrides, reader=reader)
+    line = load_line_text(
+        decoded, file="line.toml", rules=rules.text if rules else None, overrides=overrides, reader=reader
+    )
 
     def module(path: str) -> bytes | None:
         return repository.file(tree, path, most_bytes=MOST_MODULE_BYTES)

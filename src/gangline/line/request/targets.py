@@ -1,4 +1,4 @@
-"""Targets: where ranks run and who calls the stages, from the value of `--target` or of the site."""
+"""Targets: where ranks run and what drives the stages, from `--target` or the site's `launch.target`."""
 
 from dataclasses import replace
 from typing import Literal, cast
@@ -20,18 +20,14 @@ _MEANING: dict[str, tuple[RanksAt, Driving]] = {
 
 
 def parse_target(target: str) -> tuple[RanksAt, Driving]:
-    """Where ranks run under `target`, and who calls the stages.
-
-    Raises:
-        ConfigError: This installation runs nothing there.
-    """
+    """Where ranks run under `target`, and what drives the stages; raises ConfigError for an unknown target."""
     if target not in _MEANING:
         raise ConfigError(f"launch.target: wanted one of {', '.join(_MEANING)}, found {target!r}")
     return _MEANING[target]
 
 
 def with_target(site: Site, target: str | None) -> Site:
-    """`site` with another target; None: as it is. Raises `ConfigError` for a word that means nothing."""
+    """`site` with another target, or unchanged for None; raises ConfigError for an unknown target."""
     if target is None:
         return site
     parse_target(target)
@@ -39,14 +35,14 @@ def with_target(site: Site, target: str | None) -> Site:
 
 
 def site_of(record: Record, site: Site) -> Site:
-    """`site` with the target that `record` was born with."""
+    """`site` with the target of the run, which is set when it is created."""
     return replace(site, launch=replace(site.launch, target=record.run.target))
 
 
 def require_same_target(record: Record, wanted: RanksAt) -> None:
-    """Refuse to go on with a run elsewhere than where it began: its gangs would be looked for in the wrong place."""
+    """Raise UsageError for an open run with another target: its gangs would be searched in the wrong place."""
     if record.run.state == "open" and record.run.target != wanted:
         raise UsageError(
-            f"{record.run.id} began with its ranks at {record.run.target}, found --target {wanted}; leave --target"
-            f" out to go on with it, or gangline cancel {record.run.id} and run --again"
+            f"{record.run.id} runs its ranks at {record.run.target}, found --target {wanted}; omit --target to resume"
+            f" it, or gangline cancel {record.run.id} and run --again"
         )

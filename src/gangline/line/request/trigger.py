@@ -1,4 +1,4 @@
-"""Whether a commit starts a run: `[trigger]` of its line decides, for a fork that of the default branch."""
+"""Trigger rules: whether a push starts a run, by `[trigger]` of the commit's line (a fork: of the default branch)."""
 
 from collections.abc import Sequence
 
@@ -10,21 +10,21 @@ from gangline.spec.globs import any_matches
 from gangline.storage.objects.protocol import ObjectStore
 
 MAX_BACK = 50
-"""Commits in whose records the last run of a branch is looked for."""
+"""Number of commits whose records are searched for the last run of a branch."""
 
 
 def fork_refusal(trigger: TriggerTable) -> str | None:
-    """Why commits of forks start nothing; None: they may."""
+    """Why commits of forks start no runs; None if they do."""
     return 'trigger.forks = "off": commits of forks start nothing' if trigger.forks == "off" else None
 
 
 def push_refusal(trigger: TriggerTable, *, branch: str | None, changed: Sequence[str] | None) -> str | None:
-    """Why a push starts nothing, in one sentence; None: it starts a run.
+    """Why a push starts no run, in one sentence; None if it does.
 
     Args:
-        trigger: Of the line that judges.
-        branch: That was pushed to; None: unknown, or named by a stranger.
-        changed: Paths since the last run of that branch; None: unknown, or there was none.
+        trigger: The rules.
+        branch: Branch of the push; None if unknown or untrusted.
+        changed: Paths since the last run of that branch; None if unknown, or there was none.
     """
     if branch is not None and not any_matches(branch, trigger.branches):
         return f"trigger.branches leaves {branch} out"
@@ -33,26 +33,26 @@ def push_refusal(trigger: TriggerTable, *, branch: str | None, changed: Sequence
     return None
 
 
-def refusal(store: ObjectStore, question: RunRequest) -> str | None:
-    """Why a push of the question's commit starts no run; None: it does, or has done so before."""
-    is_fork, trigger = question.trust == "fork", question.line.trigger
+def refusal(store: ObjectStore, request: RunRequest) -> str | None:
+    """Why a push of the commit starts no run; None if it does, or did before."""
+    is_fork, trigger = request.trust == "fork", request.line.trigger
     if is_fork:
-        protection = read_protection(question.repository)
+        protection = read_protection(request.repository)
         if protection.trigger is None:
-            return f"the line of the default branch, which judges forks, is not known: {protection.trouble}"
+            return f"the line of the default branch, which judges forks, is not known: {protection.problem}"
         trigger = protection.trigger
         if why := fork_refusal(trigger):
             return why
-    branch = None if is_fork else question.branch  # a fork names its branches as it likes
-    changed = None if trigger.paths == ("**",) else _changed(store, question)
+    branch = None if is_fork else request.branch  # the branch name of a fork is untrusted
+    changed = None if trigger.paths == ("**",) else _changed(store, request)
     return push_refusal(trigger, branch=branch, changed=changed)
 
 
-def _changed(store: ObjectStore, question: RunRequest) -> tuple[str, ...] | None:
-    """Paths that differ from what was run last of this branch; None where nothing was, or this commit itself."""
-    repository = question.repository
-    for commit in (question.commit, *repository.ancestors(question.commit, MAX_BACK)):
-        runs = list_runs(store, project=question.line.project.name, commit=commit)
-        if any(each.commit.branch == question.branch and each.commit.trust == question.trust for each in runs):
-            return None if commit == question.commit else repository.changed(repository.tree(commit), question.tree)
+def _changed(store: ObjectStore, request: RunRequest) -> tuple[str, ...] | None:
+    """Paths that differ from the last run of this branch; None if there is none, or this commit has one."""
+    repository = request.repository
+    for commit in (request.commit, *repository.ancestors(request.commit, MAX_BACK)):
+        runs = list_runs(store, project=request.line.project.name, commit=commit)
+        if any(each.commit.branch == request.branch and each.commit.trust == request.trust for each in runs):
+            return None if commit == request.commit else repository.changed(repository.tree(commit), request.tree)
     return None

@@ -1,8 +1,7 @@
 """Rights of a run by the trust of its commit: a fork's run may resolve and build; its code runs only once approved.
 
-Every driver calls this module, so a Jenkinsfile or a service that forgets to ask changes nothing. A fork's run never
-passes its results to a run of our own, signs nothing that such a run would read, and its gang gets no credential of
-the site.
+The stages check this themselves, whatever drives them. Results of a fork's run are never reused by a run of the
+repository's own commits, it signs nothing that such a run would read, and its gang gets no credential of the site.
 """
 
 from collections.abc import Mapping
@@ -24,18 +23,18 @@ _ENV = "train.env."
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rights:
-    """What the gangs of a run may reach."""
+    """What the gangs of a run may access."""
 
     writes: str
-    """The one prefix of the store that they write below."""
+    """The only prefix of the store that they may write to."""
     checkpoint_owner: str
-    """Whose key signs its checkpoints."""
+    """Owner of the key that signs its checkpoints."""
     reads: tuple[str, ...]
-    """Prefixes of the store, beside its own."""
+    """Prefixes of the store that they may read besides."""
     is_fork: bool
-    """Then no credential but one of the run is good enough."""
+    """A fork's gangs get only a credential scoped to the run."""
     train_secrets: Mapping[str, str] = field(default_factory=dict)
-    """Variable to the reference that the line of the run sets it from; a fork has none."""
+    """Variable -> secret reference of the run's line; empty for a fork."""
 
 
 def rights_of(record: Record) -> Rights:
@@ -50,18 +49,18 @@ def rights_of(record: Record) -> Rights:
 
 
 def _train_env(record: Record) -> dict[str, str]:
-    """The table as it stands in a sealed record: who takes a gang over may not have the line."""
+    """`[train.env]` from the sealed record, because a driver that takes a gang over may not have the line."""
     values = record.inputs.values.items()
     return {key.removeprefix(_ENV): str(value) for key, value in values if key.startswith(_ENV)}
 
 
 def checkpoint_owner(record: Record) -> str:
-    """The project, or for a fork the run alone: with its key nobody signs a checkpoint of the project."""
+    """The project, or for a fork the run: its key must not sign checkpoints of the project."""
     return record.run.project if record.commit.trust == "own" else f"{record.run.project}/{record.run.id}"
 
 
 def data_access(record: Record, site: Site) -> DataAccess:
-    """What the driver reads as data for the run: for a fork what the site gives to all, and no private package."""
+    """Data that the driver may read for the run; for a fork the public part of the site, and no private package."""
     if record.commit.trust == "fork":
         return DataAccess(prefixes=site.store.data, packages=("gangline",))
     return DataAccess(prefixes=site.store.data, project=record.run.project)
@@ -72,7 +71,7 @@ def awaits_approval(record: Record) -> bool:
 
 
 def require_approval(record: Record, what: str) -> None:
-    """Raises CapacityError (20) for a fork's run that nobody approved; it stays open and goes on once somebody has."""
+    """Raise CapacityError (20) for a fork's run that is not approved; it stays open and resumes after approval."""
     if awaits_approval(record):
         raise CapacityError(
             f"{record.run.id} is of a fork: {what} would run its code, which a maintainer reads first;"
@@ -81,35 +80,37 @@ def require_approval(record: Record, what: str) -> None:
 
 
 def approve(store: ObjectStore, record: Record, *, who: str, sealer: Sealer) -> Record:
-    """Let a fork's run execute its code; of this commit alone, the next push asks again.
+    """Allow a fork's run to execute its code; the approval is for this commit, the next push needs another.
 
     Args:
-        store: Where its record is.
-        record: As it was read.
-        who: Stands in the record, with the time.
-        sealer: Of who approves; drivers have to trust its key.
+        store: Store of the record.
+        record: The run.
+        who: Recorded with the time.
+        sealer: Of the approver; drivers must trust its key.
 
     Raises:
         UsageError: There is nothing to approve.
-        IntegrityError: The record is not as a trusted driver left it.
+        IntegrityError: The record's seal is invalid.
     """
 
-    def change(standing: Record) -> Record:
-        if standing.commit.trust == "own":
-            raise UsageError(f"{standing.run.id} is of this repository's own commit: nothing to approve")
-        if standing.run.state == "ended":
-            raise UsageError(f"{standing.run.id} has ended ({standing.run.verdict}): gangline run --again asks anew")
-        if standing.run.approved:
-            return standing
-        return replace(standing, run=replace(standing.run, approved=f"{who}, {now()}"))
+    def change(current: Record) -> Record:
+        if current.commit.trust == "own":
+            raise UsageError(f"{current.run.id} is of this repository's own commit: nothing to approve")
+        if current.run.state == "ended":
+            raise UsageError(
+                f"{current.run.id} has ended ({current.run.verdict}): gangline run --again makes another attempt"
+            )
+        if current.run.approved:
+            return current
+        return replace(current, run=replace(current.run, approved=f"{who}, {now()}"))
 
     return RecordStore.of(store, record, sealer).change(change)
 
 
-def require_scoped_credentials(lent: str | None, rights: Rights) -> None:
-    """Raises IntegrityError where a fork's gang would get the site's own credential."""
-    if lent is None and rights.is_fork:
+def require_scoped_credentials(scoped: str | None, rights: Rights) -> None:
+    """Raise IntegrityError if a fork's gang would get the site's own credential."""
+    if scoped is None and rights.is_fork:
         raise IntegrityError(
-            "a fork's gang gets no credential of the site, and this store lends none for one run; a server with"
-            " AssumeRole (MinIO) and store.scoped = true do"
+            "a fork's gang gets no credential of the site, and this store issues none for a single run; a server with"
+            " AssumeRole (MinIO) and store.scoped = true does"
         )

@@ -1,7 +1,7 @@
-"""Noise bands, learned from several seeds of one commit, and what lies outside them. Pure.
+"""Noise bands, learned from several seeds of one commit, and whether a value is outside its band. Pure.
 
-center +- max(floor, t(0.975, n-1) * s * sqrt(1 + 1/n)): the 95 % prediction interval of *one* new run. Of a curve the
-same at each of its 64 places, and a run is outside where three such places in a row are.
+center +- max(floor, t(0.975, n-1) * s * sqrt(1 + 1/n)): the 95 % prediction interval of *one* new run. A curve has one
+band at each of its 64 points, and a run is outside if three points in a row are.
 """
 
 import math
@@ -15,12 +15,12 @@ RUN_OF_POINTS = 3
 
 
 def learn_band(values: Sequence[float], *, floor_percent: float, origin: str) -> Band | None:
-    """Band of one new run; None from fewer than three values or where one is not finite.
+    """Band of one new run; None for fewer than three values or if one is not finite.
 
     Args:
-        values: One a seed.
+        values: One per seed.
         floor_percent: The half width is at least this share of the center.
-        origin: Run that the values come from.
+        origin: Run that measured the values.
     """
     n = len(values)
     if n < MIN_SEEDS or not all(map(math.isfinite, values)):
@@ -31,40 +31,40 @@ def learn_band(values: Sequence[float], *, floor_percent: float, origin: str) ->
 
 
 def band_of_tolerance(value: float, *, percent: float, origin: str) -> Band:
-    """What a gate's `tolerance_percent` allows around the value of one run."""
+    """Band that a gate's `tolerance_percent` allows around the value of one run."""
     return Band(center=value, half=abs(value) * percent / 100, n=1, origin=origin)
 
 
 def learn_curve_bands(
     by_seed: Mapping[str, Sequence[float]], *, floor_percent: float, origin: str
 ) -> tuple[Band | None, ...]:
-    """Band at each place of curves of one length; of the shortest where lengths differ."""
+    """Band at each point of the curves, up to the length of the shortest."""
     curves = list(by_seed.values())
     if len(curves) < MIN_SEEDS:
         return ()
-    places = zip(*curves, strict=False)
-    return tuple(learn_band(place, floor_percent=floor_percent, origin=origin) for place in places)
+    points = zip(*curves, strict=False)
+    return tuple(learn_band(values, floor_percent=floor_percent, origin=origin) for values in points)
 
 
 def is_worse(value: float, band: Band, better: str) -> bool:
-    """Outside the band on the bad side; a value that is no number is always worse."""
+    """Whether `value` is outside the band on the bad side; a value that is not finite always is."""
     if not math.isfinite(value):
         return True
     return value > band.high if better == "lower" else value < band.low
 
 
 def first_point_outside(values: Sequence[float], bands: Sequence[Band | None], *, better: str = "lower") -> int | None:
-    """First place of the first three in a row that are worse than their band; None where there are none."""
+    """Index of the first of three points in a row that are worse than their band; None if there are none."""
     streak = 0
-    for place, (value, band) in enumerate(zip(values, bands, strict=False)):
+    for index, (value, band) in enumerate(zip(values, bands, strict=False)):
         streak = streak + 1 if band is not None and is_worse(value, band, better) else 0
         if streak == RUN_OF_POINTS:
-            return place - RUN_OF_POINTS + 1
+            return index - RUN_OF_POINTS + 1
     return None
 
 
 def student_quantile(probability: float, degrees: int) -> float:
-    """The value that Student's t stays below with `probability`, by bisection on its distribution.
+    """Quantile of Student's t distribution, by bisection.
 
     Source:
         Abramowitz and Stegun, "Handbook of Mathematical Functions" (1964), 26.7.3 and 26.7.4: finite sums for

@@ -1,4 +1,4 @@
-"""Ledger of a run: held seconds by cause, merged over its gangs, whose rows sum to the allocation exactly."""
+"""Ledger of a run: allocated seconds by cause, merged over its gangs; the rows sum to the allocation exactly."""
 
 import math
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from gangline.spec.record import Record
 
 
 def merge_ledgers(device: Device, shares: Iterable[GangShare]) -> Ledger:
-    """Sum of all gangs; what no cause explains is `other`, what is explained twice is scaled back."""
+    """Sum over all gangs; time without a cause is `other`, time with two causes is scaled down."""
     rows: dict[str, list[float]] = {}
     allocated = []
     for share in shares:
@@ -28,7 +28,7 @@ def merge_ledgers(device: Device, shares: Iterable[GangShare]) -> Ledger:
 
 
 def exact(share: GangShare) -> dict[str, float]:
-    """Rows that sum to the allocation; causes that nobody knows are `other`, zeros are left out."""
+    """Rows that sum to the allocation; unknown causes are `other`, zeros are left out."""
     rows: dict[str, float] = {}
     for cause, seconds in share.seconds.items():
         known = cause if cause in LEDGER_CAUSES else "other"
@@ -44,22 +44,22 @@ def exact(share: GangShare) -> dict[str, float]:
 
 
 def with_shares(record: Record, *finished: FinishedGang) -> Ledger | None:
-    """The run's ledger with another stage's gangs in it."""
+    """The run's ledger with the gangs of another stage added."""
     if not finished:
         return record.ledger
-    standing = [GangShare(record.ledger.allocated_seconds, record.ledger.seconds)] if record.ledger else []
+    recorded = [GangShare(record.ledger.allocated_seconds, record.ledger.seconds)] if record.ledger else []
     shares = [share for each in finished for share in each.shares]
-    return merge_ledgers(finished[0].plan.device, [*standing, *shares])
+    return merge_ledgers(finished[0].plan.device, [*recorded, *shares])
 
 
-def failed_result(key: str, *finished: FinishedGang, who: str = "") -> StageResult:
-    """The stage whose last gang failed: its error, and the time of all of them; `who` failed, where that has a name."""
+def failed_result(key: str, *finished: FinishedGang, what: str = "") -> StageResult:
+    """Result of a stage whose last gang failed: its error, and the time of all gangs; `what` names what failed."""
     last = finished[-1]
-    named = f"{who}: " if who else ""
-    error = type(last.error)(f"{named}{last.error}") if last.error and named else last.error
+    prefix = f"{what}: " if what else ""
+    error = type(last.error)(f"{prefix}{last.error}") if last.error and prefix else last.error
     return StageResult(
         state="failed",
-        message=f"{named}{last.end.reason}",
+        message=f"{prefix}{last.end.reason}",
         key=key,
         change=lambda record: replace(record, ledger=with_shares(record, *finished)),
         error=error,

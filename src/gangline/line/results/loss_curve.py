@@ -1,4 +1,4 @@
-"""Loss curve of a run as 64 points, each the mean of its share of the steps, from metrics.jsonl or a result. Pure."""
+"""Loss curve of a run as 64 points, each the mean of an equal share of the steps. Pure."""
 
 import io
 import math
@@ -16,12 +16,12 @@ POINTS = 64
 
 
 def read_lines(text: bytes) -> list[dict[str, Any]]:
-    """Objects of a JSON-lines file; a last line that was cut by a crash is left out."""
+    """Objects of a JSON-lines file, without a last line that a crash cut off."""
     return list(each_line(text))
 
 
 def each_line(text: bytes | Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """`read_lines`, one after another, of a text or of lines: for files that are long."""
+    """As `read_lines`, one object at a time, for long files."""
     for line in io.BytesIO(text) if isinstance(text, bytes) else text:
         if (each := read_event(line)) is not None:
             yield each
@@ -34,38 +34,38 @@ def by_step(
     names: Collection[str] | None = None,
     most_steps: int = MOST_STEPS,
 ) -> StepTable:
-    """Numbers of rows by step, in step order; a row that goes back to a step replaces what was there from it on.
+    """Numbers of rows by step, in step order; a row with an earlier step replaces all rows from that step on.
 
     Raises:
         IntegrityError: There are more than `most_steps` steps.
     """
-    found = StepTable(names, most_steps=most_steps)
+    table = StepTable(names, most_steps=most_steps)
     for row in rows:
         if seed is None or row.get("seed", seed) == seed:
-            found.add(row)
-    return found
+            table.add(row)
+    return table
 
 
 def thin(losses: Mapping[int, float], steps: int) -> list[tuple[int, float]]:
-    """(last step, mean) of each of at most 64 equal shares of `steps` steps; shares without a value are left out."""
-    places = min(POINTS, max(steps, 1))
+    """(last step, mean) of each of at most 64 equal shares of `steps` steps, without shares that have no value."""
+    num_points = min(POINTS, max(steps, 1))
     shares: dict[int, list[float]] = {}
     for step, loss in losses.items():
         if math.isfinite(loss):
-            place = min(places - 1, max(0, step - 1) * places // max(steps, 1))
-            shares.setdefault(place, []).append(loss)
-    return [((place + 1) * steps // places, fmean(values)) for place, values in sorted(shares.items())]
+            index = min(num_points - 1, max(0, step - 1) * num_points // max(steps, 1))
+            shares.setdefault(index, []).append(loss)
+    return [((index + 1) * steps // num_points, fmean(values)) for index, values in sorted(shares.items())]
 
 
 def build_curve(
     losses: Mapping[int, float], *, steps: int, base: Curve | None, floor_percent: float, origin: str
 ) -> Curve:
-    """Curve of a run, with the base's band beside it where the base has one."""
+    """Curve of a run, with the band of the base at each point if the base has bands."""
     bands = learn_curve_bands(base.seed_points, floor_percent=floor_percent, origin=origin) if base else ()
-    by_place = {point.step: band for point, band in zip(base.points if base else (), bands, strict=False)}
+    by_step = {point.step: band for point, band in zip(base.points if base else (), bands, strict=False)}
     points = []
     for step, value in thin(losses, steps):
-        band = by_place.get(step)
+        band = by_step.get(step)
         points.append(
             CurvePoint(step=step, value=value, low=band.low if band else None, high=band.high if band else None)
         )
@@ -73,7 +73,7 @@ def build_curve(
 
 
 def losses_of(rows: StepTable) -> dict[int, float]:
-    """Loss by step of rows that have one."""
+    """Loss by step, of rows that have one."""
     return dict(rows.column("loss"))
 
 

@@ -1,4 +1,4 @@
-"""Metrics file of a program (`project.metrics`), as DVC reads them: JSON, JSON lines, or CSV with a header.
+"""Metrics file of a program (`project.metrics`), in the formats of DVC: JSON, JSON lines, or CSV with a header.
 
     {"eval": {"accuracy": 0.97}}      the metric `eval.accuracy`
     step,loss,eval_loss               the curve by `step` and `loss`; each column's last value is its metric
@@ -35,15 +35,15 @@ Row = Mapping[str, Any]
 
 @dataclass(kw_only=True)
 class MetricsFile:
-    """What such a file says."""
+    """Content of a metrics file."""
 
     metrics: dict[str, float] = field(default_factory=dict)
     losses: dict[int, float] = field(default_factory=dict)
-    """By step, where it has both."""
+    """Loss by step, of rows with both."""
     not_finite: dict[str, str] = field(default_factory=dict)
     """Metric -> `nan`, `inf` or `-inf`."""
     left_out: dict[str, str] = field(default_factory=dict)
-    """Name -> what stands there instead of a number."""
+    """Name -> the text found instead of a number."""
 
     @property
     def last_step(self) -> int:
@@ -51,9 +51,9 @@ class MetricsFile:
 
 
 def rows_added(name: str, data: bytes, committed: bytes) -> bytes:
-    """`data` without the rows that stand in the commit; all of it where the program wrote the file anew.
+    """`data` without the rows of the commit if the program appended to them; else all of it.
 
-    A file that is equal was written anew: the collector takes none that the program did not write.
+    Equal content was rewritten by the program, because the collector takes only files that the program wrote.
     """
     if data == committed:
         return data
@@ -68,38 +68,38 @@ def read_metrics_file(name: str, data: bytes) -> MetricsFile:
     """The numbers of the file `name`.
 
     Raises:
-        ConfigError: It is not what its ending says, names something twice, is too long, or holds no number.
+        ConfigError: It is not in the format of its suffix, has a name twice, is too long, or has no number.
     """
     try:
-        found = _read(name, data.decode("utf-8-sig"))
-        _demand_numbers(found)
+        content = _read(name, data.decode("utf-8-sig"))
+        _require_numbers(content)
     except (ValueError, RecursionError, csv.Error) as error:
-        said = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise ConfigError(f"project.metrics: {name}: {said[:300]}") from error
-    return found
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ConfigError(f"project.metrics: {name}: {reason[:300]}") from error
+    return content
 
 
 def _read(name: str, text: str) -> MetricsFile:
-    """Raises ValueError, which the others below raise, too."""
+    """Raises ValueError, like the functions below."""
     lines = text.count("\n") + (not text.endswith("\n"))
     if lines > MOST_METRIC_LINES:
         raise ValueError(f"wanted at most {MOST_METRIC_LINES:,} lines, found {lines:,}; write every n-th step")
     if name.endswith(".json"):
-        return _of_rows([_flat(_json(text))])
+        return _from_rows([_flatten(_parse_json(text))])
     if name.endswith(".jsonl"):
-        return _of_rows(_flat(_json(line)) for line in text.splitlines() if line.strip())
-    return _of_rows(_csv(text))
+        return _from_rows(_flatten(_parse_json(line)) for line in text.splitlines() if line.strip())
+    return _from_rows(_parse_csv(text))
 
 
-def _demand_numbers(found: MetricsFile) -> None:
+def _require_numbers(found: MetricsFile) -> None:
     if len(found.metrics) > MOST_METRICS:
         raise ValueError(f"wanted at most {MOST_METRICS} metrics, found {len(found.metrics)}")
     if not found.metrics and not found.not_finite:
         raise ValueError("wanted at least one number, found none")
 
 
-def _of_rows(rows: Iterable[Row]) -> MetricsFile:
-    """Each name's last value that is there, and the losses of the rows that have a step, as far as none goes back."""
+def _from_rows(rows: Iterable[Row]) -> MetricsFile:
+    """The last value of each name, and the losses by step; a row with an earlier step drops the later steps."""
     found = MetricsFile()
     last: dict[str, Any] = {}
     for row in rows:
@@ -107,60 +107,60 @@ def _of_rows(rows: Iterable[Row]) -> MetricsFile:
         step, loss = step_of({STEP: _whole(row.get(STEP))}), number(row.get(LOSS))
         if step is not None and loss is not None and isfinite(loss):
             while found.losses and next(reversed(found.losses)) >= step:
-                found.losses.popitem()  # the program began anew from here
+                found.losses.popitem()  # the program restarted from this step
             found.losses[step] = loss
     for name, value in last.items():
-        if (measured := number(value)) is None or not 0 < len(name) <= MOST_NAME:
+        if (parsed := number(value)) is None or not 0 < len(name) <= MOST_NAME:
             found.left_out[name[:MOST_NAME]] = f"{value!r:.60}"
-        elif isfinite(measured):
-            found.metrics[name] = measured
+        elif isfinite(parsed):
+            found.metrics[name] = parsed
         else:
-            found.not_finite[name] = str(measured)
+            found.not_finite[name] = str(parsed)
     return found
 
 
 def _whole(value: Any) -> Any:
-    """CSV knows no whole numbers: a step of 5.0 is 5."""
+    """A step of 5.0 is 5, because cells of CSV are parsed as float."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _json(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_once)
+        return json.loads(text, object_pairs_hook=_unique_names)
     except json.JSONDecodeError as error:
         raise ValueError(f"wanted JSON, found {text[:40]!r}: {error}") from error
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"wanted each name once, found {twice!r} {names.count(twice)} times")
-    return made
+    return table
 
 
-def _flat(table: Any) -> dict[str, Any]:
+def _flatten(table: Any) -> dict[str, Any]:
     """Nested tables as dotted names."""
     flat: dict[str, Any] = {}
     if not isinstance(table, dict):
         raise ValueError(f"wanted a table of names and numbers, found {str(table)[:40]!r}")  # noqa: TRY004  # of a text
-    for name, value in _each(table, ""):
+    for name, value in _leaves(table, ""):
         if name in flat:
             raise ValueError(f"wanted each name once, found {name!r} twice, as a table and as a dotted name")
         flat[name] = value
     return flat
 
 
-def _each(table: dict[str, Any], above: str) -> Iterator[tuple[str, Any]]:
+def _leaves(table: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for name, value in table.items():
         if isinstance(value, dict):
-            yield from _each(value, f"{above}{name}.")
+            yield from _leaves(value, f"{prefix}{name}.")
         else:
-            yield f"{above}{name}", value
+            yield f"{prefix}{name}", value
 
 
-def _csv(text: str) -> Iterator[Row]:
+def _parse_csv(text: str) -> Iterator[Row]:
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     header = [name.strip() for name in next(rows, [])]
     if twice := next((name for name in header if header.count(name) > 1), None):
@@ -181,25 +181,25 @@ def _cell(text: str) -> float | str | None:
 
 
 NOT_FINITE = "not_finite"
-"""Output of the train stage: metrics that the program wrote as nan or inf; a gate that asks for one says no."""
+"""Output of the train stage: metrics that the program wrote as nan or inf; gates on them fail."""
 _SHOWN = 5
 
 
 def read_program_metrics(ctx: RunContext, finished: FinishedGang, collected: CollectedOutputs | None) -> MetricsFile:
-    """What the file says; nothing where the line names none, or the gang failed.
+    """The metrics file of a finished gang; empty if the line names none, or the gang failed.
 
     Raises:
-        ConfigError: The program wrote none, or not what its ending says.
-        IntegrityError: What the store has is not what the gang listed.
+        ConfigError: The program wrote none, or an invalid one.
+        IntegrityError: The store does not have the file that the gang listed.
     """
     name = ctx.line.project.metrics
     if name is None or collected is None or finished.error is not None:
         return MetricsFile()
     file = collected.outputs.metrics
     if file is None:
-        said = next((each.reason for each in collected.outputs.left_out if each.path == name), "")
-        said = said or "the program wrote no such file in the folder that it starts in"
-        raise ConfigError(f"project.metrics: {name}: {said}")
+        reason = next((each.reason for each in collected.outputs.left_out if each.path == name), "")
+        reason = reason or "the program wrote no such file in its working folder"
+        raise ConfigError(f"project.metrics: {name}: {reason}")
     if file.path != name:
         raise IntegrityError(f"{collected.artifact.key}: wanted {name} as metrics, found {file.path!r}")
     key = f"{collected.artifact.key.rpartition('/')[0]}/{FOLDER}/{file.sha256}"
@@ -209,29 +209,29 @@ def read_program_metrics(ctx: RunContext, finished: FinishedGang, collected: Col
     committed = _committed(ctx, name)
     data = blob.data if committed is None else rows_added(name, blob.data, committed)
     if len(data) < len(blob.data):
-        ctx.record_event("train", "metrics", f"{name}: rows that the commit holds are left out, those after them count")
+        ctx.record_event("train", "metrics", f"{name}: rows of the commit are left out, the rows after them count")
     found = read_metrics_file(name, data)
     if found.left_out:
         shown = ", ".join(f"{each} ({what})" for each, what in list(found.left_out.items())[:_SHOWN])
         more = f" and {len(found.left_out) - _SHOWN} more" if len(found.left_out) > _SHOWN else ""
-        ctx.record_event("train", "metrics", f"{name}: no numbers, left out: {shown}{more}")
-    for metric, what in list(found.not_finite.items())[:_SHOWN]:
-        ctx.record_event("train", "metrics", f"{name}: {metric} is {what}, no finite number")
+        ctx.record_event("train", "metrics", f"{name}: left out, not numbers: {shown}{more}")
+    for metric, text in list(found.not_finite.items())[:_SHOWN]:
+        ctx.record_event("train", "metrics", f"{name}: {metric} is {text}, which is not finite")
     return found
 
 
 def _committed(ctx: RunContext, name: str) -> bytes | None:
-    """What the code layer holds at the place of the metrics file; None: nothing."""
+    """The metrics file in the code layer; None if the commit has none."""
     path = posixpath.normpath(posixpath.join(ctx.plan.program.folder, name))
     files = read(get_blob(ctx.store, str(ctx.output("build", "code"))))
     return next((bytes(file.data) for file in files if file.path == path), None)
 
 
 def with_program_metrics(own: Mapping[str, float], written: MetricsFile) -> dict[str, float]:
-    """Both ways of reporting together.
+    """Metrics of `program.report` and of the file together.
 
     Raises:
-        ConfigError: They say different numbers of one metric.
+        ConfigError: They have different values of one metric.
     """
     for name in sorted(own.keys() & written.metrics.keys()):
         if own[name] != written.metrics[name]:

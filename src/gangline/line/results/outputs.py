@@ -1,14 +1,14 @@
 """Outputs of a program, as its gang's collector lists them: read within bounds, checked against the request.
 
-The list comes from the gang, so nothing in it is believed: paths are plain and named by the globs, digests and sizes
-are those of objects in the run's own folder. Content is verified by whoever fetches it.
+The list comes from the gang and is not trusted: paths must be plain and match the globs, digests and sizes must be
+those of objects in the run's own folder. Content is verified when it is read.
 """
 
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from gangline.errors import IntegrityError
-from gangline.line.gangs.attempts import FinishedGang, role_prefix
+from gangline.line.gangs.attempts import FinishedGang
 from gangline.line.record.context import RunContext
 from gangline.sanitize import one_line
 from gangline.spec.config.grammar import SHA256
@@ -29,42 +29,42 @@ from gangline.storage.objects.protocol import ObjectStore, get_bounded, list_all
 from gangline.units import format_bytes
 
 SHOWN_FILES, SHOWN_LEFT_OUT = 32, 10
-"""In the record; the list has all."""
+"""In the record; the list in the store has all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CollectedOutputs:
-    """The list of a gang that has ended, once it holds."""
+    """The verified list of a gang that has ended."""
 
     outputs: Outputs
     artifact: Artifact
     info: OutputsInfo | None
-    """None: the line asks for a metrics file alone."""
+    """None: the line asks only for a metrics file."""
 
 
 def read_outputs(ctx: RunContext, finished: FinishedGang) -> CollectedOutputs | None:
-    """What the last gang of a training left; None where the line asks for nothing. Of further seeds the metrics count.
+    """Outputs of the last gang; None if the line asks for none. Of other seeds only the metrics file is read.
 
     Raises:
-        IntegrityError: A gang that ended well left no list, or one that does not hold.
+        IntegrityError: A gang that succeeded left no list, or an invalid one.
     """
     project = ctx.line.project
     globs = project.outputs if finished.plan.role == "train" else ()
     if not globs and project.metrics is None:
         return None
-    key = f"{role_prefix(finished.plan)}/{OUTPUTS}"
+    key = f"{finished.plan.output_prefix}/{OUTPUTS}"
     blob = get_bounded(ctx.store, key, most_bytes=MOST_OUTPUTS_BYTES)
     found = None if blob is None else Outputs.from_json(blob.data)
     if blob is None or found is None or found.gang != finished.name:
         if finished.error is not None:
-            ctx.record_event("train", OUTPUTS_KIND, "its outputs were not collected: the gang ended before it could")
+            ctx.record_event("train", OUTPUTS_KIND, "outputs were not collected: the gang ended before")
             return None
         raise IntegrityError(f"wanted {key} of gang {finished.name}, found {'that of another' if found else 'nothing'}")
     limits = ctx.site.limits
     check_outputs(
         found, key=key, globs=globs, most_files=limits.output_files, most_bytes=limits.output_bytes
     )  # fmt: skip
-    _demand_stored(ctx.store, found, key)
+    _require_stored(ctx.store, found, key)
     artifact = Artifact(
         kind=OUTPUTS_KIND, key=key, media_type="application/json", size_bytes=len(blob.data),
         sha256=sha256(blob.data).hexdigest(),
@@ -76,11 +76,7 @@ def read_outputs(ctx: RunContext, finished: FinishedGang) -> CollectedOutputs | 
 
 
 def check_outputs(outputs: Outputs, *, key: str, globs: tuple[str, ...], most_files: int, most_bytes: float) -> None:
-    """Is it a list of what `globs` ask for, within the limits? Pure.
-
-    Raises:
-        IntegrityError: It is not.
-    """
+    """Raise IntegrityError unless it is a list of files that match `globs`, within the limits. Pure."""
     size = sum(file.size_bytes for file in outputs.files)
     if len(outputs.files) > most_files or size > most_bytes or len(outputs.left_out) > MOST_OMITTED_LISTED:
         raise IntegrityError(
@@ -92,8 +88,8 @@ def check_outputs(outputs: Outputs, *, key: str, globs: tuple[str, ...], most_fi
         raise IntegrityError(f"{key}: wanted each path once, in order")
     for file in (*outputs.files, *([outputs.metrics] if outputs.metrics else ())):
         _check_file(file, key)
-    if stray := next((path for path in paths if not any_matches(path, globs)), None):
-        raise IntegrityError(f"{key}: wanted files that project.outputs names, found {stray!r}")
+    if unmatched := next((path for path in paths if not any_matches(path, globs)), None):
+        raise IntegrityError(f"{key}: wanted files that project.outputs names, found {unmatched!r}")
     if outputs.metrics is not None and outputs.metrics.size_bytes > MOST_METRICS_BYTES:
         raise IntegrityError(f"{key}: wanted at most {format_bytes(MOST_METRICS_BYTES)} of metrics")
 
@@ -107,31 +103,32 @@ def _check_file(file: OutputFile, key: str) -> None:
         raise IntegrityError(f"{key}: wanted the SHA-256 and size of {file.path!r}, found something else")
 
 
-def _demand_stored(store: ObjectStore, outputs: Outputs, key: str) -> None:
-    """Every file lies in the store with its size; its content is verified by who reads it."""
+def _require_stored(store: ObjectStore, outputs: Outputs, key: str) -> None:
+    """Raise IntegrityError unless the store has every file with its size; content is verified when it is read."""
     folder = f"{key.rpartition('/')[0]}/{FOLDER}/"
     wanted = (*outputs.files, *([outputs.metrics] if outputs.metrics else ()))
     found = {entry.key.removeprefix(folder): entry.size_bytes for entry in list_all(store, folder)} if wanted else {}
     for file in wanted:
         size = found.get(file.sha256)
         if size != file.size_bytes:
-            there = "nothing" if size is None else f"{size} bytes"
-            raise IntegrityError(f"{file.path}: wanted {file.size_bytes} bytes at {folder}{file.sha256}, found {there}")
+            actual = "nothing" if size is None else f"{size} bytes"
+            key = f"{folder}{file.sha256}"
+            raise IntegrityError(f"{file.path}: wanted {file.size_bytes} bytes at {key}, found {actual}")
 
 
 def _info(outputs: Outputs, key: str, globs: tuple[str, ...]) -> OutputsInfo:
     unused = tuple(glob for glob in globs if not any(any_matches(file.path, [glob]) for file in outputs.files))
-    told = tuple(replace(each, path=one_line(each.path)[:200], reason=one_line(each.reason)[:200])
-                 for each in outputs.left_out if any_matches(each.path, globs))  # fmt: skip
+    left_out = tuple(replace(each, path=one_line(each.path)[:200], reason=one_line(each.reason)[:200])
+                     for each in outputs.left_out if any_matches(each.path, globs))  # fmt: skip
     return OutputsInfo(
         key=key, num_files=len(outputs.files), size_bytes=sum(file.size_bytes for file in outputs.files),
-        files=outputs.files[:SHOWN_FILES], left_out=told[:SHOWN_LEFT_OUT], num_left_out=outputs.num_left_out,
+        files=outputs.files[:SHOWN_FILES], left_out=left_out[:SHOWN_LEFT_OUT], num_left_out=outputs.num_left_out,
         refused=one_line(outputs.refused)[:400], unused=() if outputs.refused else unused,
     )  # fmt: skip
 
 
 def judge_outputs(record: Record) -> Gate | None:
-    """Was what the line declares written, and kept? None: it declares nothing."""
+    """Gate on the outputs that the line declares: written, and stored. None if it declares none."""
     info = record.outputs
     if info is None:
         return None
@@ -145,6 +142,6 @@ def judge_outputs(record: Record) -> Gate | None:
         return Gate(
             name=OUTPUTS_KIND, verdict="no", reason=f"the program wrote nothing that {', '.join(info.unused)} names"
         )
-    said = f"{info.num_files} file{'s' if info.num_files > 1 else ''}, {format_bytes(info.size_bytes)}, by digest"
-    unused = f"; nothing was named {', '.join(info.unused)}" if info.unused else ""
-    return Gate(name=OUTPUTS_KIND, verdict="yes", reason=said + unused)
+    reason = f"{info.num_files} file{'s' if info.num_files > 1 else ''}, {format_bytes(info.size_bytes)}, by digest"
+    unused = f"; no file matched {', '.join(info.unused)}" if info.unused else ""
+    return Gate(name=OUTPUTS_KIND, verdict="yes", reason=reason + unused)

@@ -1,10 +1,10 @@
-"""Profiles of a run in the store: request one, list them, wait for one."""
+"""Profiles of a run in the store: request one, wait for it, list all."""
 
 import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import islice
 
@@ -26,7 +26,7 @@ _BLOCK_BYTES = 8 * 2**20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
-    """One window, with the answers that are there."""
+    """One window of steps, with the summaries that ranks have written."""
 
     name: str
     """`10-12`."""
@@ -38,10 +38,10 @@ class Profile:
 def request_profile(
     store: ObjectStore, record: Record, *, first: int, last: int, ranks: Sequence[int]
 ) -> ProfileRequest:
-    """Leave a request for the gang of a run; its ranks see it within seconds.
+    """Store a request for the gang of a run; its ranks see it within seconds.
 
     Raises:
-        UsageError: The run has ended, has no such rank or step, or has trained already.
+        UsageError: The run has ended, has no such rank or step, or does not train any more.
     """
     _require_training(record)
     assert record.plan is not None, "a run that trains has a plan"
@@ -49,7 +49,7 @@ def request_profile(
     if wrong := sorted(rank for rank in ranks if not 0 <= rank < size):
         raise UsageError(f"--rank {wrong[0]}: the gang has {size} ranks, 0 to {size - 1}")
     if len(set(ranks)) > MOST_RANKS:
-        raise UsageError(f"wanted at most {MOST_RANKS} ranks, found {len(set(ranks))}; a few tell as much")
+        raise UsageError(f"wanted at most {MOST_RANKS} ranks, found {len(set(ranks))}; a few are enough")
     if first > steps:
         raise UsageError(f"--steps {first}:{last}: the run has {steps} steps")
     return write_profile_request(store, record, first=first, last=last, ranks=ranks)
@@ -58,7 +58,7 @@ def request_profile(
 def write_profile_request(
     store: ObjectStore, record: Record, *, first: int, last: int, ranks: Sequence[int]
 ) -> ProfileRequest:
-    """As `ask_profile`, for a run of which nothing but its name is known yet."""
+    """As `request_profile`, without checks, for a run that has no plan yet."""
     request = ProfileRequest(first=first, last=last, ranks=tuple(sorted(set(ranks))), word=secrets.token_hex(4))
     store.put(request_key(record.gang_prefix), request.to_json())
     return request
@@ -70,40 +70,42 @@ def wait_for_profile(
     request: ProfileRequest,
     *,
     seconds: float,
-    tell: Callable[[int, int], None],
+    on_progress: Callable[[int, int], None],
 ) -> Profile:
-    """The answers to `request`, once all its ranks have given one, or the training is over.
+    """The answers to `request`, once all its ranks have written one, or the training is over.
 
     Args:
-        store: Where the run lies.
+        store: Store of the run.
         record: Of the run.
-        request: As it was left.
+        request: As it was stored.
         seconds: Wait at most so long.
-        tell: Hears how many of how many answers are there, when that changes.
+        on_progress: Called with the number of answers and of ranks, when the first changes.
 
     Raises:
         UsageError: The training ended before the window.
-        StillRunning: Not in time; the answers come all the same.
+        StillRunning: Not all answers came in time; they are written later.
     """
     deadline = time.monotonic() + seconds
-    told = -1
+    num_answers = -1
     while True:
         over = _is_over(RecordStore.of(store, record).read() or record)
-        found = _answers(store, record, request)
-        if len(found.summaries) != told:
-            told = len(found.summaries)
-            tell(told, len(request.ranks))
-        if told == len(request.ranks) or (over and told):
-            return found
+        profile = _answers(store, record, request)
+        if len(profile.summaries) != num_answers:
+            num_answers = len(profile.summaries)
+            on_progress(num_answers, len(request.ranks))
+        if num_answers == len(request.ranks) or (over and num_answers):
+            return profile
         if over:
-            raise UsageError(f"the training of {record.run.id} ended before the window; ask earlier, or run --again")
+            raise UsageError(
+                f"the training of {record.run.id} ended before the window; request it earlier, or run --again"
+            )
         if time.monotonic() > deadline:
             raise StillRunning(f"no answer within {seconds:.0f} s; gangline profile {record.run.id} shows it later")
         time.sleep(POLL_SECONDS)
 
 
 def read_profiles(store: ObjectStore, record: Record) -> tuple[Profile, ...]:
-    """Every window that was answered, by its first step."""
+    """Every window that ranks have answered, in order of its first step."""
     names = sorted(
         {
             name
@@ -116,7 +118,7 @@ def read_profiles(store: ObjectStore, record: Record) -> tuple[Profile, ...]:
 
 
 def profile_artifacts(store: ObjectStore, run_prefix: str) -> tuple[tuple[Artifact, ...], tuple[str, ...]]:
-    """Summaries and traces, as a record lists them; and why others are left out."""
+    """Summaries and traces as artifacts of a record; and the reasons why others are left out."""
     found: list[Artifact] = []
     left_out: list[str] = []
     for entry in list_all(store, f"{folder_key(run_prefix)}/"):
@@ -124,7 +126,7 @@ def profile_artifacts(store: ObjectStore, run_prefix: str) -> tuple[tuple[Artifa
         if kind is None or entry.key == request_key(run_prefix):
             continue
         if len(found) == MOST_PROFILES:
-            left_out.append(f"a run keeps {MOST_PROFILES}")
+            left_out.append(f"a run keeps at most {MOST_PROFILES}")
             break
         if entry.size_bytes > _MOST_BYTES[kind]:
             wanted, size = format_bytes(_MOST_BYTES[kind]), format_bytes(entry.size_bytes)
@@ -138,7 +140,7 @@ def profile_artifacts(store: ObjectStore, run_prefix: str) -> tuple[tuple[Artifa
 
 
 def _digest(store: ObjectStore, entry: Entry) -> tuple[str, int]:
-    """Of what is there now, but of no more than the listing said."""
+    """SHA-256 and size of the object, up to the size in the listing."""
     digest, size = sha256(), 0
     for start in range(0, entry.size_bytes, _BLOCK_BYTES):
         blob = store.get(entry.key, start, min(_BLOCK_BYTES, entry.size_bytes - start))
@@ -150,14 +152,13 @@ def _digest(store: ObjectStore, entry: Entry) -> tuple[str, int]:
 
 
 def trace_key(profile: Profile, summary: ProfileSummary) -> str | None:
-    """Of the whole trace of one rank; None where it was too large to keep."""
+    """Key of the trace of one rank; None if it was too large to keep."""
     return f"{profile.prefix}/{summary.trace}" if summary.trace else None
 
 
 def _answers(store: ObjectStore, record: Record, request: ProfileRequest) -> Profile:
-    found = _read(store, record, request.name)
-    mine = tuple(each for each in found.summaries if each.word == request.word)
-    return Profile(name=found.name, prefix=found.prefix, summaries=mine)
+    profile = _read(store, record, request.name)
+    return replace(profile, summaries=tuple(each for each in profile.summaries if each.word == request.word))
 
 
 def _read(store: ObjectStore, record: Record, name: str) -> Profile:
@@ -174,13 +175,12 @@ def _is_summary(key: str) -> bool:
 
 
 def _require_training(record: Record) -> None:
-    train = record.stages.get("train")
-    if record.run.state == "ended" or (train is not None and train.state not in {"waiting", "running"}):
+    if _is_over(record):
         raise UsageError(
-            f"{record.run.id} does not train any more; gangline run --again --profile A:B asks at the start"
+            f"{record.run.id} does not train any more; gangline run --again --profile A:B requests it at the start"
         )
     if record.plan is None:
-        raise UsageError(f"{record.run.id} has no plan yet, so it has no ranks; ask again when it trains")
+        raise UsageError(f"{record.run.id} has no plan yet, so it has no ranks; try again when it trains")
 
 
 def _is_over(record: Record) -> bool:

@@ -1,7 +1,7 @@
-"""What the ranks of a gang report about their modules, packages and files, read within bounds; and what is refused.
+"""Environment of a gang's ranks as they report it: modules, packages, files read; read within bounds.
 
-The model code's own processes report it (`train.startup.ran`): whoever writes the code can make it say anything. It
-finds mistakes; what the driver knows of commit, layer, data and image does not rest on it.
+The processes of the model code write this report (`train.startup.ran`), so its author can forge it. It finds mistakes;
+what the driver knows of commit, code layer, data and image does not depend on it.
 """
 
 import re
@@ -18,7 +18,7 @@ from gangline.storage.objects.protocol import ObjectStore, get_bounded, list_all
 
 MOST_FILES = 64
 MOST_BYTES = 1 << 20
-"""Of each."""
+"""Of each file."""
 MOST_PACKAGES, MOST_ELSEWHERE, MOST_READS, MOST_HOSTS, MOST_PROGRAMS = 600, 50, 100, 20, 20
 _LONGEST_PATH, _LONGEST_NAME = 400, 100
 _COUNT = 10**9
@@ -27,10 +27,10 @@ _ORIGINS = ("code", "environment", "standard", "gangline", "elsewhere")
 
 
 def read_rank_environment(store: ObjectStore, prefix: str) -> RuntimeReport | None:
-    """What is below `prefix`; None: nobody told, because no rank was Python that reads its PYTHONPATH.
+    """The report of the ranks below `prefix`; None if no rank was a Python that reads PYTHONPATH.
 
     Raises:
-        IntegrityError: A file is larger than any rank of ours writes it.
+        IntegrityError: A file is too large.
     """
     files: dict[int, str] = {}
     for entry in list_all(store, f"{prefix}/ranks/ran-"):
@@ -38,47 +38,46 @@ def read_rank_environment(store: ObjectStore, prefix: str) -> RuntimeReport | No
             files[int(match[1])] = entry.key
         if len(files) >= MOST_FILES:
             break
-    told = _Told()
+    merger = _ReportMerger()
     for rank, key in sorted(files.items()):
         if (blob := get_bounded(store, key, most_bytes=MOST_BYTES)) is not None:
             for line in split_lines([blob.data]):
-                told.see(rank, read_event(line) or {})
-    return told.ran() if told.ranks else None
+                merger.add(rank, read_event(line) or {})
+    return merger.report() if merger.ranks else None
 
 
 def work_tree_error(ran: RuntimeReport, root: Path, *, home: Path) -> ConfigError | None:
-    """The error of a gang that loaded modules below `root`, the work tree of the driver; None: it did not.
+    """The error of a gang that loaded modules below `root`, the work tree of the driver; None if it did not.
 
-    `home`: Folder of gangline in it, where models keep what they fetch.
+    `home` is gangline's folder in it, where models keep downloads.
     """
     found = [each for each in ran.elsewhere if _is_in(each.file, root) and not _is_in(each.file, home)]
     if not found:
         return None
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     return ConfigError(
-        f"wanted the code of the commit, found module {found[0].name} of {found[0].file}{more}: the work tree as it is"
-        " on disk now; commit it where project.path finds it, or uninstall the package that is installed editable from"
-        " there"
+        f"wanted the code of the commit, found module {found[0].name} of {found[0].file}{more}, from the work tree;"
+        " commit it where project.path finds it, or uninstall the package that is installed editable from there"
     )
 
 
 def undeclared_reads_text(ran: RuntimeReport, root: Path | None = None) -> str:
-    """`read 3 files that the line does not declare: labels.txt, ...`; empty: none was seen."""
+    """`read 3 files that the line does not declare: labels.txt, ...`; empty if no such read was seen."""
     if not ran.num_reads:
         return ""
     shown = [clean(_short(each.path, root), limit=120) for each in ran.reads[:3]]
     more = ", ..." if ran.num_reads > len(shown) else ""
     files = "1 file" if ran.num_reads == 1 else f"{ran.num_reads} files"
     cached = any("/.cache/huggingface/" in each.path for each in ran.reads)
-    hub = "; a download of a hub is such a file, too: a revision by its full commit names it" if cached else ""
+    hub = "; this includes downloads of a hub: pin their revision by its full commit" if cached else ""
     return (
         f"read {files} that the line does not declare: {', '.join(shown)}{more}; data.text, data.shards or"
         f" project.include declare them{hub}"
     )
 
 
-class _Told:
-    """Folds lines in, whoever wrote them."""
+class _ReportMerger:
+    """Merges the untrusted event lines of all ranks into one report."""
 
     def __init__(self) -> None:
         self.ranks: dict[int, None] = {}
@@ -92,7 +91,7 @@ class _Told:
         self._programs: dict[str, None] = {}
         self._is_whole = False
 
-    def see(self, rank: int, event: Mapping[str, Any]) -> None:
+    def add(self, rank: int, event: Mapping[str, Any]) -> None:
         match event.get("event"):
             case "python":
                 self.ranks[rank] = None
@@ -106,9 +105,9 @@ class _Told:
                 if name := _text(event.get("program"), _LONGEST_NAME):
                     self._programs[name] = None
             case "ran":
-                self._ran(event)
+                self._add_summary(event)
 
-    def ran(self) -> RuntimeReport:
+    def report(self) -> RuntimeReport:
         return RuntimeReport(
             python=self._python,
             prefix=self._prefix,
@@ -123,36 +122,36 @@ class _Told:
             is_whole=self._is_whole,
         )
 
-    def _ran(self, event: Mapping[str, Any]) -> None:
+    def _add_summary(self, event: Mapping[str, Any]) -> None:
         for name, version in _pairs(event.get("packages")):
             if len(self._packages) < MOST_PACKAGES:
                 self._packages.setdefault(name, version)
         for name, file in _pairs(event.get("elsewhere")):
             if len(self._elsewhere) < MOST_ELSEWHERE:
                 self._elsewhere.setdefault(name, file)
-        told = event.get("modules")
-        modules = {each: _count(told.get(each)) for each in _ORIGINS} if isinstance(told, dict) else {}
+        counts = event.get("modules")
+        modules = {each: _count(counts.get(each)) for each in _ORIGINS} if isinstance(counts, dict) else {}
         if sum(modules.values()) > sum(self._modules.values()):
             self._modules = {name: number for name, number in modules.items() if number}
         self._num_reads = max(self._num_reads, _count(event.get("reads")))
         self._is_whole = self._is_whole or event.get("last") is True
 
 
-def _pairs(told: Any) -> Iterator[tuple[str, str]]:
-    """Pairs of texts, from a table or from a list of them."""
-    for each in told.items() if isinstance(told, dict) else told if isinstance(told, list) else ():
+def _pairs(value: Any) -> Iterator[tuple[str, str]]:
+    """Pairs of texts, from a table or a list of pairs."""
+    for each in value.items() if isinstance(value, dict) else value if isinstance(value, list) else ():
         if isinstance(each, (list, tuple)) and len(each) == 2:
-            name, value = _text(each[0], _LONGEST_NAME), _text(each[1], _LONGEST_PATH)
-            if name and value:
-                yield name, value
+            name, text = _text(each[0], _LONGEST_NAME), _text(each[1], _LONGEST_PATH)
+            if name and text:
+                yield name, text
 
 
-def _text(told: Any, limit: int) -> str:
-    return clean(told, limit=limit) if isinstance(told, str) else ""
+def _text(value: Any, limit: int) -> str:
+    return clean(value, limit=limit) if isinstance(value, str) else ""
 
 
-def _count(told: Any) -> int:
-    return told if isinstance(told, int) and not isinstance(told, bool) and 0 <= told < _COUNT else 0
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _COUNT else 0
 
 
 def _is_in(file: str, folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Times of each rank by phase, from the end of its event file: enough steps to judge by, however long the run was."""
+"""Times of each rank by phase, from its last events, which bounds the reading however long the run was."""
 
 from collections.abc import Iterable, Mapping
 from statistics import fmean, median
@@ -30,21 +30,21 @@ def read_ranks(store: ObjectStore, prefix: str, *, world_size: int) -> tuple[Ran
 
 
 def read_parts(store: ObjectStore, prefix: str, *, world_size: int) -> dict[str, float]:
-    """Seconds of a step by part, the mean over at most 8 ranks that lie evenly; a part that was nowhere is left out.
+    """Seconds of a step by part, the mean over at most 8 evenly spaced ranks; parts that take no time are left out.
 
-    Of a rank each part is the median of its last steps, without the first two, which set things up; saves come now and
-    then, and are shared out over all.
+    The value of a rank is the median of its last steps, without two steps of warm-up; for checkpoints, which come only
+    now and then, it is the mean.
     """
     ranks = sorted({world_size * place // MOST_TIMED for place in range(MOST_TIMED)})
     tail = TAIL_BYTES if world_size <= MANY_RANKS else SHORT_TAIL_BYTES
     rows = (parts_of(read_tail(store, prefix, rank, tail)) for rank in ranks)
-    told = [row for row in rows if row]
-    means = {part: fmean(row.get(part, 0.0) for row in told) for part in PARTS if told}
+    found = [row for row in rows if row]
+    means = {part: fmean(row.get(part, 0.0) for row in found) for part in PARTS if found}
     return {part: round(seconds, 9) for part, seconds in means.items() if seconds > 0}
 
 
 def parts_of(events: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Of one rank, from what it told of its steps; empty: it told nothing."""
+    """Seconds of a step by part, from the events of one rank; empty if it reported no step."""
     steps = [phases for event in events if event.get("event") == "step" and (phases := _phases_of(event))]
     steps = steps[WARM_UP_STEPS:] or steps
     if not steps:
@@ -58,18 +58,18 @@ def parts_of(events: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def read_save_seconds(store: ObjectStore, prefix: str) -> float | None:
-    """Mean time that training stood still for a save, as rank 0 told of its last ones; None: it saved nothing."""
+    """Mean time for which a save blocked training, from the last saves of rank 0; None if it saved nothing."""
     events = read_tail(store, prefix, 0, TAIL_BYTES)
-    told = [finite(each.get("blocking_seconds")) for each in events if each.get("event") == "saved"]
-    seconds = [each for each in told if each is not None]
+    values = [finite(each.get("blocking_seconds")) for each in events if each.get("event") == "saved"]
+    seconds = [each for each in values if each is not None]
     return round(fmean(seconds), 6) if seconds else None
 
 
 def read_tail(store: ObjectStore, prefix: str, rank: int, size: int = SHORT_TAIL_BYTES) -> list[dict[str, Any]]:
-    """The last events of a rank; empty where there is none."""
+    """The last events of a rank; empty if there are none."""
     try:
         return read_lines(read_growing_file(store, f"{prefix}/ranks/{rank}.jsonl", last=size, most_bytes=size) or b"")
-    except IntegrityError:  # of parts without number: nobody reads them, and rows are for people
+    except IntegrityError:  # too many parts to read; these times are for display only
         return []
 
 
@@ -97,11 +97,11 @@ def _phases(steps: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _phases_of(step: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds by phase, of those that there are."""
-    told = step.get("phases")
-    if not isinstance(told, dict):
+    """Seconds by phase, of the phases that the step reports."""
+    phases = step.get("phases")
+    if not isinstance(phases, dict):
         return {}
-    return {phase: seconds for phase in PHASES if (seconds := finite(told.get(phase))) is not None}
+    return {phase: seconds for phase in PHASES if (seconds := finite(phases.get(phase))) is not None}
 
 
 def _node(events: list[dict[str, Any]]) -> str:

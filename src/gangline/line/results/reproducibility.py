@@ -1,7 +1,7 @@
-"""Reproducibility of a run, item by item: a second run gets the same, something else, or it is unknown. Pure.
+"""Reproducibility of a run, item by item: pinned, not pinned, or unknown. Pure.
 
-Most items are the driver's own knowledge; those on packages, modules and files rest on what the ranks reported
-(`results.rank_environment`), and are unknown if they reported nothing.
+Most items are known to the driver; those on packages, modules and files come from the report of the ranks
+(`results.rank_environment`), and are unknown without it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,22 +22,22 @@ NATIVE = frozenset({
     "tensorstore", "torchaudio", "torchcodec", "xgboost", "zarr",
 })  # fmt: skip
 """Packages that open files in native code, where no audit hook of Python sees it."""
-_NO_TOLD = "no rank told what it ran: none was a Python that reads PYTHONPATH (python -I, -E and -S do not)"
+_NO_REPORT = "no rank reported what it ran: none was a Python that reads PYTHONPATH (python -I, -E and -S do not)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReproducibilityItem:
-    """One thing that a result depends on."""
+    """One thing that the result of a run depends on."""
 
     name: str
     pinned: Answer
-    """no: it contradicts the record."""
+    """no: it differs from the record."""
     by: str
-    """What pins it, or what does not."""
+    """What pins it, or why it is not pinned."""
 
 
 def reproducibility_items(record: Record, built: Mapping[str, str] | None = None) -> tuple[ReproducibilityItem, ...]:
-    """Of a run that has trained. `built`: the versions that the build stage installed, where it made an environment."""
+    """All items of a run that has trained; `built` are the versions that the build stage installed, if it did."""
     return (
         _commit(record),
         ReproducibilityItem(name="line", pinned="yes", by=f"digest {record.inputs.line[:12]}"),
@@ -51,7 +51,7 @@ def reproducibility_items(record: Record, built: Mapping[str, str] | None = None
 
 
 def lock_of(record: Record) -> str | None:
-    """The lock that the environment was made from; None: there is none."""
+    """The lock of the run's environment; None if it has none."""
     outputs = stage(record, "build").outputs
     lock = outputs["lock"] if "lock" in outputs else record.inputs.values.get("env.lock")
     return str(lock) if lock else None
@@ -75,12 +75,11 @@ def _environment(record: Record, built: Mapping[str, str] | None) -> Iterator[Re
         )
         return
     if ran is None:
-        yield ReproducibilityItem(name="environment", pinned="unknown", by=_NO_TOLD)
+        yield ReproducibilityItem(name="environment", pinned="unknown", by=_NO_REPORT)
     elif built is not None and (other := _others(ran, built)):
         shown = ", ".join(other[:5]) + (f" and {len(other) - 5} more" if len(other) > 5 else "")
-        yield ReproducibilityItem(
-            name="environment", pinned="no", by=f"other versions than {lock or 'its build'} were imported: {shown}"
-        )
+        by = f"other versions than those of {lock or 'its build'} were imported: {shown}"
+        yield ReproducibilityItem(name="environment", pinned="no", by=by)
     elif built is not None or image is not None:
         yield ReproducibilityItem(name="environment", pinned="yes", by=f"{lock or 'image'}; {_imported(ran)}")
     else:
@@ -90,16 +89,16 @@ def _environment(record: Record, built: Mapping[str, str] | None) -> Iterator[Re
 
 
 def _others(ran: RuntimeReport, built: Mapping[str, str]) -> list[str]:
-    """`numpy 2.4.6 for 1.26.4`, of packages that were imported in another version than the one that was built."""
+    """`numpy 2.4.6 for 1.26.4`: packages imported in another version than the installed one."""
     wanted = {_plain(name): version for name, version in built.items()}
     found = ((name, version, wanted.get(_plain(name))) for name, version in ran.packages.items())
     return [f"{name} {version} for {want}" for name, version, want in found if want not in (None, version)]
 
 
 def _imported(ran: RuntimeReport | None) -> str:
-    """`Python 3.12.3, numpy 2.4.6, torch 2.15.0 and 12 other packages as they were`."""
+    """`Python 3.12.3, numpy 2.4.6, torch 2.15.0 and 12 other packages`."""
     if ran is None:
-        return "nobody told what was imported"
+        return "no rank reported what it imported"
     first = [name for name in ("torch", "numpy", "jax", "tensorflow", "xgboost") if name in ran.packages]
     names = (first + [name for name in ran.packages if name not in first])[:3]
     more = len(ran.packages) - len(names)
@@ -110,7 +109,7 @@ def _imported(ran: RuntimeReport | None) -> str:
 def _modules(ran: RuntimeReport | None) -> ReproducibilityItem:
     if ran is None or not ran.modules:
         return ReproducibilityItem(
-            name="modules", pinned="unknown", by=_NO_TOLD if ran is None else "no rank told which it loaded"
+            name="modules", pinned="unknown", by=_NO_REPORT if ran is None else "no rank reported which it loaded"
         )
     if ran.elsewhere:
         first, more = ran.elsewhere[0], len(ran.elsewhere) - 1
@@ -119,7 +118,7 @@ def _modules(ran: RuntimeReport | None) -> ReproducibilityItem:
             name="modules", pinned="unknown", by=f"neither in the commit nor in the environment: {shown}"
         )
     counts = ", ".join(f"{number} {name}" for name, number in sorted(ran.modules.items()))
-    cut = "" if ran.is_whole else "; as told before a rank ended without a last word"
+    cut = "" if ran.is_whole else "; incomplete, because ranks ended without their final report"
     return ReproducibilityItem(name="modules", pinned="yes", by=f"of code layer and environment: {counts}{cut}")
 
 
@@ -128,27 +127,25 @@ def _data(record: Record) -> ReproducibilityItem:
     declared = bool(record.inputs.values.get("data.text") or record.inputs.values.get("data.shards"))
     by = f"digest {record.inputs.data[:12]}" if declared else "none declared"
     if ran is None:
-        return ReproducibilityItem(
-            name="data", pinned="unknown", by=f"{by}; what else was read is not known: {_NO_TOLD}"
-        )
+        return ReproducibilityItem(name="data", pinned="unknown", by=f"{by}; other reads are not known: {_NO_REPORT}")
     native = [] if declared else sorted(NATIVE & set(ran.packages))
-    unknown = [said for said in (undeclared_reads_text(ran), _unseen([*ran.programs, *native])) if said]
+    unknown = [text for text in (undeclared_reads_text(ran), _unseen([*ran.programs, *native])) if text]
     if unknown:
         return ReproducibilityItem(name="data", pinned="unknown", by="; ".join([by, *unknown]))
     return ReproducibilityItem(
-        name="data", pinned="yes", by=f"{by}; no file was seen to be read beside commit and environment"
+        name="data", pinned="yes", by=f"{by}; no read of a file outside commit and environment was seen"
     )
 
 
 def _unseen(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"what {', '.join(names[:3])}{more} read is not seen" if names else ""
+    return f"reads of {', '.join(names[:3])}{more} are not visible" if names else ""
 
 
 def _network(ran: RuntimeReport | None) -> Iterator[ReproducibilityItem]:
     if ran is not None and ran.hosts:
         more = f" and {len(ran.hosts) - 3} more" if len(ran.hosts) > 3 else ""
-        yield ReproducibilityItem(name="network", pinned="unknown", by=f"asked for {', '.join(ran.hosts[:3])}{more}")
+        yield ReproducibilityItem(name="network", pinned="unknown", by=f"connected to {', '.join(ran.hosts[:3])}{more}")
 
 
 def _plain(name: str) -> str:

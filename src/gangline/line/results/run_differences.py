@@ -1,4 +1,4 @@
-"""Differences of two runs that their records do not hold: counted files, packages, the band of the base's curve."""
+"""Differences of two runs that are not in their records: changed files, packages, the band of the base's curve."""
 
 import json
 import re
@@ -16,7 +16,7 @@ _FLOOR_PERCENT = 0.1
 def read_differences(
     store: ObjectStore, repository: Repository | None, base: Record, this: Record
 ) -> ComparisonContext:
-    """As far as it is there: commits may have left the clone, bills and locks may never have been made."""
+    """As far as available: commits may be missing in the clone, and SBOMs or locks may not exist."""
     before, after = (_packages(store, repository, record) for record in (base, this))
     both = bool(before and after)
     return ComparisonContext(
@@ -35,9 +35,9 @@ def _files(repository: Repository | None, base: Record, this: Record) -> tuple[F
 
 
 def _packages(store: ObjectStore, repository: Repository | None, record: Record) -> dict[str, str]:
-    """Of the bill that was published with the model; else of the lock in the commit."""
-    bill = next((each.key for each in record.artifacts if each.kind == "sbom"), None)
-    blob = store.get(bill) if bill else None
+    """Packages of the SBOM that was published with the model; else of the lock in the commit."""
+    sbom = next((each.key for each in record.artifacts if each.kind == "sbom"), None)
+    blob = store.get(sbom) if sbom else None
     if blob is not None:
         components = json.loads(blob.data).get("components", [])
         return {str(each["name"]): str(each.get("version", "")) for each in components if "name" in each}

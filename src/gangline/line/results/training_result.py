@@ -13,7 +13,7 @@ from typing import ClassVar
 from gangline.checkpoint.format.manifest import MANIFEST, MAX_MANIFEST_BYTES, list_checkpoints, verify_manifest
 from gangline.errors import IntegrityError, StorageError
 from gangline.line.gangs import launchers
-from gangline.line.gangs.attempts import EVENTS, METRICS, FinishedGang, attempt_files, attempt_key, role_prefix
+from gangline.line.gangs.attempts import EVENTS, METRICS, FinishedGang, attempt_files, attempt_key
 from gangline.line.record.context import RunContext
 from gangline.line.request.trust import checkpoint_owner
 from gangline.line.results.loss_curve import build_curve, by_step, each_line, losses_of
@@ -32,14 +32,14 @@ from gangline.storage.objects.growing_file import GrowingFile, find_growing_file
 from gangline.storage.objects.protocol import ObjectStore, get_bounded
 
 _NUMBERS = frozenset({"loss", "tokens_per_second", "mfu", "step_seconds", "flops_per_second"})
-"""Of metrics.jsonl, all that a record is made from."""
+"""Numbers of metrics.jsonl that a record uses."""
 MOST_PEERS = 8
-"""Asked what rank 0 was killed before it told."""
+"""Other ranks that are read for steps that rank 0 could not report before it was killed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingResult:
-    """What a finished gang measured on its way."""
+    """Measurements of a finished training gang."""
 
     METRICS: ClassVar[frozenset[str]] = frozenset(
         {"loss", "mfu", "tokens_per_second", "step_seconds", "memory_peak_bytes"}
@@ -53,7 +53,7 @@ class TrainingResult:
     training: Training
     measured: Forecast
     save_seconds: float | None
-    """Training stood still so long for one save, on average."""
+    """Mean time for which one save blocked training."""
     artifacts: tuple[Artifact, ...]
 
 
@@ -62,14 +62,14 @@ def read_training_result(
 ) -> TrainingResult:
     """Everything that the train stage records.
 
-    `written`: losses by step of a program's own file, which count where nothing else told of any.
+    `written` are losses by step of the program's metrics file, used if it reported none otherwise.
     """
     plan = finished.plan
     rows, file = read_metrics(ctx, plan, finished.attempts)
     losses = losses_of(rows) or written
     if losses is not written and written:
         ctx.record_event(
-            "train", "metrics", "losses by step came both by program.step and by project.metrics: the first count"
+            "train", "metrics", "losses by step come both from program.step and from project.metrics: the first count"
         )
     base = ctx.base
     curve = build_curve(
@@ -79,7 +79,7 @@ def read_training_result(
         floor_percent=_floor(ctx),
         origin=base.run.id if base else "",
     )
-    ranks = read_ranks(ctx.store, role_prefix(plan), world_size=plan.world_size)
+    ranks = read_ranks(ctx.store, plan.output_prefix, world_size=plan.world_size)
     final_step = finished.result.final_step if finished.result else max(losses or rows, default=0)
     training = replace(_training(ctx, finished), flops_per_second=_median(rows, "flops_per_second"))
     measured = replace(
@@ -93,7 +93,7 @@ def read_training_result(
         metrics=_metrics(rows, curve, measured),
         training=training,
         measured=measured,
-        save_seconds=read_save_seconds(ctx.store, role_prefix(plan)),
+        save_seconds=read_save_seconds(ctx.store, plan.output_prefix),
         artifacts=(
             *_metrics_artifact(file),
             *_checkpoint(ctx, finished),
@@ -104,10 +104,10 @@ def read_training_result(
 
 
 def read_metrics(ctx: RunContext, plan: Plan, attempts: int) -> tuple[StepTable, GrowingFile | None]:
-    """metrics.jsonl of all attempts, by step, and the file, which the store has as one object from here on.
+    """metrics.jsonl of all attempts, by step, and the file, which this joins into one object in the store.
 
     Raises:
-        IntegrityError: It is larger, or of more steps, than is read.
+        IntegrityError: It has too many bytes or steps.
     """
     key = attempt_key(plan, METRICS)
     files = attempt_files(ctx.store, plan, METRICS, attempts, most_bytes=MOST_METRIC_BYTES)
@@ -119,7 +119,7 @@ def read_metrics(ctx: RunContext, plan: Plan, attempts: int) -> tuple[StepTable,
 
 
 def _last_lines(files: Sequence[GrowingFile]) -> Iterator[bytes]:
-    """The lines that count of those that all attempts wrote, in the order of the files, as `StepTable` takes rows."""
+    """The last line of each step, of all attempts and in the order of the files, as `StepTable` takes rows."""
     steps, numbers = array("q"), array("q")
     for number, line in enumerate(chain.from_iterable(files)):
         if (row := read_event(line)) is not None and (step := step_of(row)) is not None:
@@ -128,16 +128,16 @@ def _last_lines(files: Sequence[GrowingFile]) -> Iterator[bytes]:
             numbers.append(number)
         if len(steps) > MOST_STEPS:
             raise IntegrityError(f"{files[-1].key}: wanted at most {MOST_STEPS} steps, found more")
-    kept = numbers[::-1]
+    remaining = numbers[::-1]
     del steps, numbers
     for number, line in enumerate(chain.from_iterable(files)):
-        if kept and kept[-1] == number:
-            kept.pop()
+        if remaining and remaining[-1] == number:
+            remaining.pop()
             yield line if line.endswith(b"\n") else line + b"\n"
 
 
 def _training(ctx: RunContext, finished: FinishedGang) -> Training:
-    """What the events of rank 0 tell; events that are too many or tell nonsense cost the record this, not the run."""
+    """Summary from the events of rank 0; empty if they are too many or invalid, which does not fail the run."""
     plan = finished.plan
     try:
         files = attempt_files(ctx.store, plan, EVENTS, finished.attempts, most_bytes=MOST_EVENT_BYTES)
@@ -146,22 +146,22 @@ def _training(ctx: RunContext, finished: FinishedGang) -> Training:
         ctx.record_event("train", "events", f"not read: {error}")
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         ctx.record_event(
-            "train", "events", f"{attempt_key(plan, EVENTS)} tells no course of a training: {error!r:.200}"
+            "train", "events", f"{attempt_key(plan, EVENTS)} has no valid sequence of events: {error!r:.200}"
         )
     return Training()
 
 
 def _peers(store: ObjectStore, plan: Plan) -> Iterator[GrowingFile]:
-    """What ranks beside rank 0 told, those of other nodes first; of a large gang a few."""
+    """Events of a few other ranks, those of the last nodes first."""
     for rank in range(plan.world_size - 1, max(0, plan.world_size - 1 - MOST_PEERS), -1):
-        file = find_growing_file(store, f"{role_prefix(plan)}/ranks/{rank}.jsonl")
+        file = find_growing_file(store, f"{plan.output_prefix}/ranks/{rank}.jsonl")
         if file is not None:
             file.demand(MOST_EVENT_BYTES)
             yield file
 
 
 def _profiles(ctx: RunContext, plan: Plan) -> tuple[Artifact, ...]:
-    found, left_out = profile_artifacts(ctx.store, role_prefix(plan))
+    found, left_out = profile_artifacts(ctx.store, plan.output_prefix)
     if left_out:
         ctx.record_event("train", "profiles", f"{len(left_out)} files left out: {left_out[0]}")
     return found
@@ -188,13 +188,13 @@ def _metrics(rows: StepTable, curve: Curve, measured: Forecast) -> dict[str, Met
 
 
 def _median(rows: StepTable, name: str) -> float | None:
-    """Over the steps that have it; None: none has."""
-    found = array("d", (value for _, value in rows.column(name) if value and isfinite(value)))
-    return median(found) if found else None
+    """Median over the steps that have `name`; None if none has."""
+    values = array("d", (value for _, value in rows.column(name) if value and isfinite(value)))
+    return median(values) if values else None
 
 
 def _measure(ctx: RunContext, finished: FinishedGang, rows: StepTable, ranks: tuple[RankRow, ...]) -> Forecast:
-    """What the forecast said, as it came."""
+    """The measured values of what the plan forecast."""
     num_timed = sum(1 for _, seconds in rows.column("step_seconds") if seconds and isfinite(seconds))
     allocated = sum(share.allocated for share in finished.shares)
     gpus = finished.plan.device == "cuda"
@@ -209,30 +209,29 @@ def _measure(ctx: RunContext, finished: FinishedGang, rows: StepTable, ranks: tu
 
 
 def _terms(ctx: RunContext, plan: Plan) -> tuple[Term, ...]:
-    """Parts of the step. A GPU computes beside the host whose clock this is: of it only the whole step is known."""
+    """Parts of a step. A GPU works asynchronously to the host that measures, so only its whole step is known."""
     if plan.device == "cuda":
         return ()
-    parts = read_parts(ctx.store, role_prefix(plan), world_size=plan.world_size)
+    parts = read_parts(ctx.store, plan.output_prefix, world_size=plan.world_size)
     return tuple(Term(part=part, seconds=seconds, origin="measured") for part, seconds in parts.items())
 
 
 def _checkpoint(ctx: RunContext, finished: FinishedGang) -> tuple[Artifact, ...]:
-    """The checkpoint that the gang says it left, once it is one of this run and plan: from here on the record names it
-    by digest, and no other is taken for it."""
+    """The checkpoint that the gang reports, verified to be of this run and plan; the record pins it by digest."""
     prefix = finished.result.checkpoint if finished.result else None
     if prefix is None:
         return ()
     key = f"{prefix}/{MANIFEST}"
     blob = get_bounded(ctx.store, key, most_bytes=MAX_MANIFEST_BYTES)
     if blob is None:
-        raise StorageError(f"wanted {key}, which the gang says it wrote, found nothing; is this the same store?")
+        raise StorageError(f"wanted {key}, which the gang reports as written, found nothing; is this the same store?")
     owner = checkpoint_owner(ctx.record)
     manifest = verify_manifest(blob.data, launchers.checkpoint_key(ctx.site, ctx.environ, owner))
     plans = {plan.at(size).digest for plan in (ctx.plan, finished.plan) for size in _world_sizes(plan)}
     if manifest.run != ctx.record.run.id or manifest.plan_sha256 not in plans:
         raise IntegrityError(
             f"{key}: wanted a checkpoint of {ctx.record.run.id} under its plan, found one of {manifest.run} under plan"
-            f" {manifest.plan_sha256[:12]}; gangline run --again trains anew"
+            f" {manifest.plan_sha256[:12]}; gangline run --again trains again"
         )
     digest = sha256(blob.data).hexdigest()
     return (
@@ -241,7 +240,7 @@ def _checkpoint(ctx: RunContext, finished: FinishedGang) -> tuple[Artifact, ...]
 
 
 def _save(ctx: RunContext, finished: FinishedGang) -> tuple[Artifact, ...]:
-    """The newest save of a program that is signed, of this run and plan; one that is not is passed over, and told."""
+    """The newest save of a program that is signed and of this run and plan; others are skipped and noted."""
     if ctx.line.project.task is not None or finished.error is not None:
         return ()
     key = launchers.checkpoint_key(ctx.site, ctx.environ, checkpoint_owner(ctx.record))
@@ -266,7 +265,7 @@ def _save(ctx: RunContext, finished: FinishedGang) -> tuple[Artifact, ...]:
 
 
 def _world_sizes(plan: Plan) -> set[int]:
-    """Numbers of ranks that a gang of `plan` may have had."""
+    """World sizes that a gang of `plan` may have had."""
     return {plan.world_size, *(size.mesh.world_size for size in plan.sizes)}
 
 

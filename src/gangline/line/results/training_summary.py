@@ -1,8 +1,8 @@
-"""Summary of a training from the events of rank 0: resumes, traffic, what became of its samples. Pure.
+"""Summary of a training from the events of rank 0: resumes, traffic, and which samples were trained. Pure.
 
-The sequence of generations that led to the final state is followed step by step. Steps that a resume goes back behind
-are off that sequence: they are done again, and their samples count once. Steps that rank 0 could not report before it
-was killed are taken from any rank that did.
+The generations that led to the final state are followed step by step. A resume drops the steps after its checkpoint:
+they are done again, and their samples count once. Steps that rank 0 could not report before it was killed are taken
+from another rank.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,67 +15,65 @@ from gangline.line.results.loss_curve import each_line
 from gangline.spec.measurements import Samples, Training
 
 Span = tuple[int, int]
-"""Positions in the order of samples: from, up to but not including."""
-
-
-MOST_STRETCHES = 100_000
-"""Of steps that follow each other; a resume or another world size begins one."""
-MOST_TOLD = 1_000_000
-"""Steps of peers, kept to fill in for rank 0."""
+"""Positions in the order of samples: start, stop (exclusive)."""
+MOST_SEGMENTS = 100_000
+"""Segments of consecutive steps; a resume or another world size starts one."""
+MOST_PEER_STEPS = 1_000_000
+"""Steps of other ranks that are kept to fill gaps of rank 0."""
 Event = Mapping[str, Any]
-Told = Mapping[tuple[int, int], Span]
-"""Positions that a step took, by its generation and number."""
-
-
+StepSpans = Mapping[tuple[int, int], Span]
+"""Positions of a step's samples, by its generation and number."""
 Lines = bytes | Iterable[bytes]
-"""Of a file of events: as one text, or as what gives them each time it is asked."""
+"""Of a file of events: one text, or an iterable that can be read several times."""
 
 
 def read_training(texts: Sequence[Lines], *, peers: Iterable[Lines] = ()) -> Training:
-    """Events of rank 0 as each gang of the stage left them, in order; of `peers`, other ranks of the last one."""
-    return follow(lambda: map(each_line, texts), peers=map(each_line, peers))
+    """Summary of the event files of rank 0, one per gang of the stage in order; `peers` are other ranks of the last."""
+    return summarize_training(lambda: map(each_line, texts), peers=map(each_line, peers))
 
 
-def follow(gangs: Callable[[], Iterable[Iterable[Event]]], *, peers: Iterable[Iterable[Event]] = ()) -> Training:
-    """The training that gangs of one stage did one after another.
+def summarize_training(
+    gangs: Callable[[], Iterable[Iterable[Event]]], *, peers: Iterable[Iterable[Event]] = ()
+) -> Training:
+    """Summary of the training that the gangs of one stage did one after another.
 
     Args:
-        gangs: Gives the events of rank 0 of each, as often as it is asked.
-        peers: Events of other ranks of the last gang, each; as many are read as are needed.
+        gangs: Returns the events of rank 0 of each gang; may be called several times.
+        peers: Events of other ranks of the last gang; only as many are read as needed.
     """
-    told: dict[tuple[int, int], Span] = {}
-    found = _follow(gangs(), told)
+    peer_spans: dict[tuple[int, int], Span] = {}
+    training = _summarize(gangs(), peer_spans)
     others = iter(peers)
-    while found.samples and found.samples.unknown and (events := next(others, None)) is not None:
+    while training.samples and training.samples.unknown and (events := next(others, None)) is not None:
         steps = (each for each in events if each.get("event") == "step" and "span" in each)
-        for each in islice(steps, MOST_TOLD - len(told)):
-            told[each["generation"], each["step"]] = each["span"][0], each["span"][1]
-        found = _follow(gangs(), told)
-    return found
+        for each in islice(steps, MOST_PEER_STEPS - len(peer_spans)):
+            peer_spans[each["generation"], each["step"]] = each["span"][0], each["span"][1]
+        training = _summarize(gangs(), peer_spans)
+    return training
 
 
-def _follow(gangs: Iterable[Iterable[Event]], told: Told) -> Training:
-    history = _History(told)
+def _summarize(gangs: Iterable[Iterable[Event]], peer_spans: StepSpans) -> Training:
+    history = _EventHistory(peer_spans)
     for events in gangs:
         history.next_gang()
         for event in events:
-            history.see(event)
-    way = history.way
+            history.add(event)
+    path = history.path
     return Training(
         wire_bytes_per_step=history.wire.per_step,
         resumes=dict(sorted(history.resumes.items())),
         rollbacks=history.rollbacks,
-        steps_redone=way.steps_redone,
-        samples=replace(way.fate(history.skipped), again=way.samples_redone) if history.has_spans else None,
+        steps_redone=path.steps_redone,
+        samples=replace(path.samples(history.skipped), again=path.samples_redone) if history.has_spans else None,
     )
 
 
-def count(taken: Sequence[Span], skipped: Sequence[Span], untold: Sequence[Span] = ()) -> Samples:
-    """What became of the positions from 0 up to the last one that was taken, or passed with nobody to tell of it."""
-    end = max((stop for _, stop in [*taken, *untold]), default=0)
+def count_samples(taken: Sequence[Span], skipped: Sequence[Span], unreported: Sequence[Span] = ()) -> Samples:
+    """Samples by fate, of all positions up to the last one that was taken or passed without a report."""
+    end = max((stop for _, stop in [*taken, *unreported]), default=0)
     left_out = [(start, min(stop, end)) for start, stop in skipped if start < end]
     known = _size(_union([*taken, *left_out]))
-    seen = _size(_union([*taken, *left_out, *untold]))
+    seen = _size(_union([*taken, *left_out, *unreported]))
     return Samples(
         trained=known - _size(_union(left_out)),
         lost=end - seen,
@@ -86,15 +84,15 @@ def count(taken: Sequence[Span], skipped: Sequence[Span], untold: Sequence[Span]
 
 
 @dataclass(slots=True)
-class _Stretch:
-    """Steps in a row, each over as many positions as the others."""
+class _Segment:
+    """Consecutive steps of equal numbers of samples."""
 
     first: int
     last: int
     start: int
     size: int
-    is_told: bool = True
-    """A rank told of it; else its samples are what was passed, and nobody knows whether they were taken."""
+    is_reported: bool = True
+    """False: no rank reported these steps, so it is unknown whether their samples were trained."""
 
     @property
     def stop(self) -> int:
@@ -102,60 +100,63 @@ class _Stretch:
 
 
 @dataclass(slots=True)
-class _Way:
-    """Steps on the way to the final state and the positions they took, in little memory however many there are."""
+class _StepPath:
+    """Steps that led to the final state and their samples, in memory that does not grow with the number of steps."""
 
-    stretches: list[_Stretch] = field(default_factory=list)
+    segments: list[_Segment] = field(default_factory=list)
     steps_redone: int = 0
     samples_redone: int = 0
 
-    def fate(self, skipped: Sequence[Span]) -> Samples:
-        taken, untold = ([(e.start, e.stop) for e in self.stretches if e.is_told is told] for told in (True, False))
-        return count(taken, skipped, untold)
+    def samples(self, skipped: Sequence[Span]) -> Samples:
+        taken, unreported = (
+            [(each.start, each.stop) for each in self.segments if each.is_reported is reported]
+            for reported in (True, False)
+        )
+        return count_samples(taken, skipped, unreported)
 
-    def go(self, step: int, span: Span) -> None:
-        last = self.stretches[-1] if self.stretches else None
+    def add_step(self, step: int, span: Span) -> None:
+        last = self.segments[-1] if self.segments else None
         start, size = span[0], span[1] - span[0]
-        if last is not None and last.is_told and (step, start, size) == (last.last + 1, last.stop, last.size):
+        if last is not None and last.is_reported and (step, start, size) == (last.last + 1, last.stop, last.size):
             last.last = step
         else:
-            self.stretches.append(_Stretch(step, step, start, size))
-            if len(self.stretches) > MOST_STRETCHES:
-                raise IntegrityError(f"wanted steps in at most {MOST_STRETCHES} stretches of one size, found more")
+            self.segments.append(_Segment(step, step, start, size))
+            if len(self.segments) > MOST_SEGMENTS:
+                raise IntegrityError(f"wanted at most {MOST_SEGMENTS} segments of consecutive steps, found more")
 
-    def back_to(self, step: int) -> None:
-        """What is after `step` will be done again."""
-        while self.stretches and self.stretches[-1].last > step:
-            last = self.stretches[-1]
+    def go_back_to(self, step: int) -> None:
+        """Drop the steps after `step`, which are done again."""
+        while self.segments and self.segments[-1].last > step:
+            last = self.segments[-1]
             steps = last.last - max(step, last.first - 1)
             self.steps_redone += steps
             self.samples_redone += steps * last.size
             if last.first > step:
-                self.stretches.pop()
+                self.segments.pop()
             else:
                 last.last = step
 
-    def go_untold(self, step: int, cursor: int, told: Mapping[int, Span]) -> None:
-        """Training stands after `step`, where `cursor` is next: steps up to there were done, as peers told or nobody.
+    def fill_up_to(self, step: int, cursor: int, peer_spans: Mapping[int, Span]) -> None:
+        """Add the steps up to `step` that rank 0 did not report: from `peer_spans`, or as one unreported segment.
 
-        `told`: What peers said of steps before.
+        `cursor` is the position after `step`.
         """
         last, stop = self._end
-        while last < step and last + 1 in told:
-            self.go(last + 1, told[last + 1])
+        while last < step and last + 1 in peer_spans:
+            self.add_step(last + 1, peer_spans[last + 1])
             last, stop = self._end
         if step > last and cursor > stop:
-            self.stretches.append(_Stretch(step, step, stop, cursor - stop, is_told=False))
+            self.segments.append(_Segment(step, step, stop, cursor - stop, is_reported=False))
 
     @property
     def _end(self) -> tuple[int, int]:
         """Last step and the position after it."""
-        return (self.stretches[-1].last, self.stretches[-1].stop) if self.stretches else (0, 0)
+        return (self.segments[-1].last, self.segments[-1].stop) if self.segments else (0, 0)
 
 
 @dataclass(slots=True)
-class _Wire:
-    """Bytes on the wire and the steps they were sent in: what is told with a step covers all since it was told last."""
+class _WireBytes:
+    """Bytes on the wire and the steps they were sent in; a reported value covers all steps since the last report."""
 
     total: float = 0.0
     steps: int = 0
@@ -165,45 +166,45 @@ class _Wire:
     def per_step(self) -> float | None:
         return self.total / self.steps if self.steps else None
 
-    def step(self, sent: float | None) -> None:
+    def add_step(self, sent: float | None) -> None:
         self._since = 0 if self._since is None else self._since + 1  # counting begins after a process's first step
         if sent is not None:
             self.total, self.steps, self._since = self.total + sent, self.steps + self._since, 0
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         self._since = None
 
 
 @dataclass(slots=True)
-class _History:
-    """Folds events in, in the order they were written."""
+class _EventHistory:
+    """Accumulates events in the order they were written."""
 
-    told: Told = field(default_factory=dict)
-    """What peers of the last gang said."""
-    way: _Way = field(default_factory=_Way)
-    wire: _Wire = field(default_factory=_Wire)
+    peer_spans: StepSpans = field(default_factory=dict)
+    """Steps that other ranks of the last gang reported."""
+    path: _StepPath = field(default_factory=_StepPath)
+    wire: _WireBytes = field(default_factory=_WireBytes)
     skipped: list[Span] = field(default_factory=list)
     resumes: dict[str, int] = field(default_factory=dict)
     rollbacks: int = 0
     has_spans: bool = False
     _generation: int = -1
     _is_new: bool = False
-    """A generation began, and has not said yet where."""
+    """A generation started, and its first step is not known yet."""
 
     def next_gang(self) -> None:
         self._generation = -1
 
-    def see(self, event: Mapping[str, Any]) -> None:
+    def add(self, event: Mapping[str, Any]) -> None:
         if event.get("generation", self._generation) != self._generation:
             self._generation, self._is_new = event["generation"], True
         match event.get("event"):
             case "started":
-                self.wire.begin_anew()
+                self.wire.restart()
             case "resumed":
                 self._resumed(event)
             case "healed":
-                self._began_at(event, "living")
-            case "non_finite" if event.get("answer") in {"skip", "rollback"} and len(self.skipped) < MOST_STRETCHES:
+                self._resume_at(event, "living")
+            case "non_finite" if event.get("answer") in {"skip", "rollback"} and len(self.skipped) < MOST_SEGMENTS:
                 self.skipped.append((event["samples"][0], event["samples"][1]))
             case "step":
                 self._step(event)
@@ -211,26 +212,26 @@ class _History:
     def _resumed(self, event: Mapping[str, Any]) -> None:
         if self._is_new:
             place = "peer" if event.get("peer_bytes") else "node"
-            self._began_at(event, place if event.get("source") == "copy" else "store")
+            self._resume_at(event, place if event.get("source") == "copy" else "store")
         else:
             self.rollbacks += 1
-            self.way.back_to(event["step"])
+            self.path.go_back_to(event["step"])
 
-    def _began_at(self, event: Mapping[str, Any], source: str) -> None:
+    def _resume_at(self, event: Mapping[str, Any], source: str) -> None:
         self._is_new = False
         self.resumes[source] = self.resumes.get(source, 0) + 1
-        self.way.back_to(event["step"])
-        before = {step: span for (number, step), span in sorted(self.told.items()) if number < self._generation}
-        self.way.go_untold(event["step"], event.get("cursor", 0), before)
+        self.path.go_back_to(event["step"])
+        earlier = {step: span for (number, step), span in sorted(self.peer_spans.items()) if number < self._generation}
+        self.path.fill_up_to(event["step"], event.get("cursor", 0), earlier)
 
     def _step(self, event: Mapping[str, Any]) -> None:
         if self._is_new:
             self._is_new = False
-            self.way.back_to(0)  # it found nothing to go on from
-        self.wire.step(event.get("wire_bytes"))
+            self.path.go_back_to(0)  # it found no checkpoint
+        self.wire.add_step(event.get("wire_bytes"))
         start, stop = event.get("span", (0, 0))
         self.has_spans = self.has_spans or "span" in event
-        self.way.go(event["step"], (start, stop))
+        self.path.add_step(event["step"], (start, stop))
 
 
 def _union(spans: Iterable[Span]) -> list[Span]:

@@ -1,7 +1,4 @@
-"""Metrics that a gate or the curve needs and that the program did not report: which ones, and how to report them.
-
-A run without base is another case: there the metric is known, but there is nothing to compare it with. Pure.
-"""
+"""Metrics that a gate or the curve needs and the program did not report: which ones, how to report them. Pure."""
 
 import difflib
 from collections.abc import Collection, Iterable
@@ -10,64 +7,65 @@ from typing import Literal
 from gangline.spec.record import Record
 from gangline.spec.run_flags import stage
 
-Form = Literal["task", "joined", "other"]
-"""What trains: a task, a program that joined its gang by Program or Session, or one that did neither."""
+ProgramForm = Literal["task", "joined", "other"]
+"""What trains: a task, a program with Program or Session, or one with neither."""
 JOINED = "joined"
-"""Output of the train stage: whether the program left a result, which Program and Session do."""
+"""Output of the train stage: whether the program wrote a result, which Program and Session do."""
 STEPS = "steps_told"
-"""Output of the train stage: whether the program told of any step, by its result or by heartbeats of all ranks."""
+"""Output of the train stage: whether the program reported a step, by its result or by heartbeats of all ranks."""
 _BY_FILE = 'write it to a JSON file and name that in line.toml: project.metrics = "metrics.json"'
 _SHOWN = 12
 
 
-def form_of(record: Record) -> Form:
-    """As the line and the gang's result tell; a record that does not say is taken to have joined."""
+def form_of(record: Record) -> ProgramForm:
+    """Form of the run's program, from its line and train stage; `joined` if an old record does not say."""
     if record.inputs.values.get("project.task"):
         return "task"
     return "joined" if stage(record, "train").outputs.get(JOINED, True) else "other"
 
 
 def reported_no_steps(record: Record) -> bool:
-    """Did its training end well, and its program tell of no step?"""
+    """Whether the training succeeded although its program reported no step."""
     train = stage(record, "train")
     return train.state in ("done", "taken") and train.outputs.get(STEPS) is False
 
 
-def missing_metric(wanted: str, reported: Collection[str], form: Form) -> str:
-    """One sentence about a metric that no one reported."""
+def missing_metric(wanted: str, reported: Collection[str], form: ProgramForm) -> str:
+    """Sentence about a metric that was not reported."""
     near = difflib.get_close_matches(wanted, sorted(reported), n=1)
     meant = f", did you mean {near[0]}?" if near else ""
     return (
-        f"no one reported {wanted}; reported: {_listed(reported)}{meant}; to report it, {how_to_report([wanted], form)}"
+        f"{wanted} was not reported; reported: {_listed(reported)}{meant}; to report it,"
+        f" {how_to_report([wanted], form)}"
     )
 
 
-def how_to_report(metrics: Iterable[str], form: Form, *, curve: bool = False) -> str:
-    """What to write, and where, so that `metrics`, and losses for the curve, are in the record."""
-    given = ", ".join(f"{name}=..." if name.isidentifier() else f"**{{{name!r}: ...}}" for name in metrics)
+def how_to_report(metrics: Iterable[str], form: ProgramForm, *, curve: bool = False) -> str:
+    """What to write in the program so that `metrics`, and with `curve` its losses, are recorded."""
+    arguments = ", ".join(f"{name}=..." if name.isidentifier() else f"**{{{name!r}: ...}}" for name in metrics)
     match form:
         case "task":
             return "return it from evaluate(model, batch) of the task"
         case "joined":
             steps = ["call program.step(loss=...) after each step, or session.step(optimizer)"] if curve else []
-            calls = f"call program.report({given}) of a Program, session.report({given}) of a Session"
-            ends = [f"{calls}, or let the library of a GanglineCallback evaluate it"] if given else []
-            return "; ".join(steps + ends) + (f"; or {_BY_FILE}" if given else "")
+            calls = f"call program.report({arguments}) of a Program, session.report({arguments}) of a Session"
+            ends = [f"{calls}, or let the library of a GanglineCallback evaluate it"] if arguments else []
+            return "; ".join(steps + ends) + (f"; or {_BY_FILE}" if arguments else "")
         case "other":
             steps = ["program.step(loss=...) after each step"] if curve else []
-            ends = [f"program.report({given})"] if given else []
-            said = "; ".join(["from gangline.train import Program; program = Program().start()", *steps, *ends])
-            return said + (f"; or {_BY_FILE}" if given else "")
+            ends = [f"program.report({arguments})"] if arguments else []
+            lines = "; ".join(["from gangline.train import Program; program = Program().start()", *steps, *ends])
+            return lines + (f"; or {_BY_FILE}" if arguments else "")
 
 
-def missing_metrics_text(metrics: Iterable[str], *, has_curve: bool, form: Form) -> str:
-    """One sentence about a program that ended well without `metrics` or a curve; empty: it reported all of it."""
+def missing_metrics_text(metrics: Iterable[str], *, has_curve: bool, form: ProgramForm) -> str:
+    """Sentence about a program that succeeded without `metrics` or a curve; empty if it reported all."""
     names = list(metrics)
     wanted = ([] if has_curve else ["no loss for the curve"]) + [f"no {name}, which a gate judges" for name in names]
     if not wanted:
         return ""
-    works = how_to_report(names, form, curve=not has_curve)
-    return f"the program ended with exit 0 and reported {' and '.join(wanted)}; {works}"
+    advice = how_to_report(names, form, curve=not has_curve)
+    return f"the program ended with exit 0 and reported {' and '.join(wanted)}; {advice}"
 
 
 def _listed(names: Collection[str]) -> str:

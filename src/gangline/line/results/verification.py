@@ -41,7 +41,7 @@ _PIECE_BYTES = 8 * 2**20
 def verify(
     target: str, *, store: ObjectStore, repo: Path | None, site: Site, environ: Mapping[str, str]
 ) -> tuple[CheckResult, ...]:
-    """Every check that `target` allows; a check that fails is an answer.
+    """Every check for `target`; a failed check is a result, not an error.
 
     Args:
         target: `MODEL/VERSION`, `MODEL@ALIAS`, the key of either, of a checkpoint or of a run, a run id or its
@@ -68,16 +68,16 @@ def verify(
 
 
 def _folder(folder: Path, site: Site, environ: Mapping[str, str]) -> tuple[CheckResult, ...]:
-    """A model folder on this disk: formats first, so that nothing else is ever opened."""
+    """Checks of a local model folder: formats first, so that no file of another format is opened."""
     of_program = holds_program_files(folder)
-    said = "as a program wrote them" if of_program else "all of allowed formats"
+    formats = "as a program wrote them" if of_program else "all of allowed formats"
     listed = run_check(
-        "formats", lambda: f"{len(model_files.list_folder(folder, '', of_program=of_program))} files, {said}"
+        "formats", lambda: f"{len(model_files.list_folder(folder, '', of_program=of_program))} files, {formats}"
     )
     if not listed.ok:
         return (listed,)
     keys = trusted_keys(site, environ)
-    weights = "not opened: only the program knows what they mean"
+    weights = "not opened: only the program knows their format"
     return (
         listed,
         run_check("weights", lambda: weights if of_program else model_files.check_weights(folder)),
@@ -88,8 +88,8 @@ def _folder(folder: Path, site: Site, environ: Mapping[str, str]) -> tuple[Check
 def _version(model: str, number: int, evidence: VersionEvidence) -> tuple[CheckResult, ...]:
     version = read_version(evidence.store, model, number)
     if version is None:
-        there = ", ".join(map(str, version_numbers(evidence.store, model))) or "none"
-        raise UsageError(f"there is no {model} {number} in {evidence.store.url}; versions of {model}: {there}")
+        existing = ", ".join(map(str, version_numbers(evidence.store, model))) or "none"
+        raise UsageError(f"there is no {model} {number} in {evidence.store.url}; versions of {model}: {existing}")
     return check_version(version, evidence)
 
 
@@ -115,18 +115,18 @@ def _check_target(alias: Alias, version: Version) -> str:
 
 
 def _checkpoint(store: ObjectStore, prefix: str, key: bytes) -> CheckResult:
-    """Signature, sizes and the digests of every file."""
+    """Check of the signature, and of the size and digest of every file."""
     if store.head(f"{prefix}/manifest.json") is None:
         raise UsageError(f"there is no checkpoint {prefix} in {store.url}: it has no manifest.json")
 
-    def look() -> str:
+    def check() -> str:
         folder = CheckpointFolder.open(store, prefix, key)
         for name in sorted(folder.manifest.files):
             deque(folder.file(name).every_block(), maxlen=0)
         size = format_bytes(folder.manifest.size_bytes)
         return f"signed, step {folder.manifest.step}, {len(folder.manifest.files)} files, {size}, digests as listed"
 
-    return run_check(prefix.rpartition("/")[2], look)
+    return run_check(prefix.rpartition("/")[2], check)
 
 
 def _run(record: Record, evidence: VersionEvidence, key: bytes) -> tuple[CheckResult, ...]:
@@ -141,7 +141,7 @@ def _run(record: Record, evidence: VersionEvidence, key: bytes) -> tuple[CheckRe
 
 
 def _outputs(store: ObjectStore, record: Record) -> str:
-    """Every file that the program wrote, by the digests of the list that the record names."""
+    """Check every output file of the program against the list that the record names."""
     found = [each for each in list_artifacts(store, record) if each.kind == OUTPUT_KIND]
     for each in found:
         _check_digest(store, each.key, each.size_bytes, each.sha256)
@@ -155,7 +155,7 @@ def _sealed(record: Record, evidence: VersionEvidence) -> str:
 
 
 def _title(artifact: Artifact) -> str:
-    """File name, or kind and digest of a blob."""
+    """File name of an artifact; of a blob its kind and digest."""
     name = artifact.key.rpartition("/")[2]
     return f"{artifact.kind} {name[:8]}" if artifact.key.startswith(PREFIX) else name
 

@@ -1,6 +1,7 @@
-"""Cancellation of a run: marks its record; without a driver, stops the gangs and ends the run here.
+"""Cancellation of runs: on request, or because a newer commit of the branch supersedes them.
 
-The mark comes first, so that a driver that starts meanwhile stops by itself instead of starting the gang again.
+The request is written into the record first, so that a driver that starts meanwhile stops instead of starting the gang
+again. Without a driver the gangs are stopped and the run is ended here.
 """
 
 import time
@@ -8,26 +9,29 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from gangline.errors import CancelledError, CapacityError, UsageError
+from gangline.errors import CancelledError, CapacityError, GanglineError, UsageError
 from gangline.launch.protocol import Launcher
 from gangline.line.gangs.launchers import open_launcher
 from gangline.line.record import runs, states
-from gangline.line.record.context import unchanged
+from gangline.line.record.context import RunContext, unchanged
 from gangline.line.record.observer import Observer, SilentObserver
+from gangline.line.record.runs import open_runs
 from gangline.line.record.store import RecordStore
 from gangline.line.request.targets import site_of
 from gangline.line.run import lease
 from gangline.signing.record_seal import Sealer
 from gangline.spec import identity
 from gangline.spec.config.site import Site
+from gangline.spec.globs import any_matches
 from gangline.spec.plan import Role
 from gangline.spec.record import Driver, Record
+from gangline.spec.run_flags import stopped_early
 from gangline.storage import site_paths
 from gangline.storage.s3.run_credentials import revoke_credentials
 from gangline.units import now
 
-OBEY_SECONDS = 180.0
-"""A driver sees the mark within a second; its gang has its grace to save, and a frozen keeper is killed after that."""
+STOP_SECONDS = 180.0
+"""A driver sees the request within a second; then its gang saves, and a keeper that hangs is killed."""
 _ROLES: tuple[Role, ...] = ("train", "evaluate", "prove")
 
 
@@ -41,54 +45,55 @@ def cancel_run(
     save: bool = True,
     observer: Observer | None = None,
 ) -> Record:
-    """Stop `run` and return when none of its gangs is left; again is harmless.
+    """Stop `run` and return once none of its gangs is left; repeating it is harmless.
 
     Args:
         repo: Folder of the line.
-        run: Run id or the beginning of one.
+        run: Run id or a unique beginning of one.
         site: Where it runs.
         environ: For secret references.
         reason: One sentence for the record.
         save: Let ranks write a checkpoint first.
-        observer: Told what is waited for.
+        observer: Shows what is waited for.
 
     Raises:
         UsageError: There is no such run.
-        CapacityError: Its driver did not obey in time.
+        CapacityError: Its driver did not stop it in time.
     """
-    tell = observer or SilentObserver()
+    observer = observer or SilentObserver()
     store = site_paths.open_site_store(repo, site, environ)
     record = runs.find_run(store, run)
-    records = RecordStore.of(store, record)  # to ask a run to stop takes no key
+    records = RecordStore.of(store, record)  # a cancellation request needs no key
     launcher = open_launcher(repo, site=site_of(record, site), environ=environ, store=store)
     record = records.change(lambda each: states.request_cancel(each, reason))
     if record.run.state == "ended" or not save:
         stop_gangs(record, launcher, reason=reason, save=save)
     if record.run.state == "ended":
         revoke_credentials(store, records.prefix)
-    deadline = time.monotonic() + OBEY_SECONDS
+    deadline = time.monotonic() + STOP_SECONDS
     while record.run.state == "open":
         if time.monotonic() > deadline:
-            raise CapacityError(f"{record.run.id} is marked, but its driver did not stop it in {OBEY_SECONDS:.0f} s")
+            raise CapacityError(
+                f"{record.run.id}: cancellation is recorded, but its driver did not stop it within {STOP_SECONDS:.0f} s"
+            )
         if not lease.is_held(lease.read_lease(store, records.prefix), now=time.time()):
-            keyed = replace(records, sealer=Sealer.of(site, environ))
-            return end_cancelled_run(keyed, record, launcher, save=save)
-        tell.note(f"waiting for {record.run.driver.holder or 'its driver'} to stop {record.run.id}")
+            return end_cancelled_run(replace(records, sealer=Sealer.of(site, environ)), record, launcher, save=save)
+        observer.note(f"waiting for {record.run.driver.holder or 'its driver'} to stop {record.run.id}")
         time.sleep(0.5)
         record = records.read() or record
     return record
 
 
 def end_cancelled_run(records: RecordStore, record: Record, launcher: Launcher, *, save: bool) -> Record:
-    """End a run that nobody drives: become its driver, stop its gangs, write the verdict.
+    """End a run without a driver: become its driver, stop its gangs, write the verdict.
 
     Raises:
-        CapacityError: Somebody drives after all.
-        IntegrityError: The record is not as a trusted driver left it, or `records` has no key.
+        CapacityError: Another process became its driver first.
+        IntegrityError: The record's seal is invalid, or `records` has no key.
     """
     holder = lease.this_process()
-    mine = lease.acquire_lease(records.store, records.prefix, holder=holder, at_least=record.run.driver.token)
-    driver = Driver(kind=record.run.driver.kind, holder=holder, token=mine.token)
+    acquired = lease.acquire_lease(records.store, records.prefix, holder=holder, at_least=record.run.driver.token)
+    driver = Driver(kind=record.run.driver.kind, holder=holder, token=acquired.token)
     reason = record.run.cancel_requested or "cancelled"
     try:
         records.change(unchanged, driver=driver)
@@ -103,11 +108,11 @@ def end_cancelled_run(records: RecordStore, record: Record, launcher: Launcher, 
         revoke_credentials(records.store, records.prefix)
         return ended
     finally:
-        lease.release_lease(records.store, records.prefix, mine)
+        lease.release_lease(records.store, records.prefix, acquired)
 
 
 def stop_gangs(record: Record, launcher: Launcher, *, reason: str, save: bool) -> None:
-    """Stop every gang that this run may have, later attempts included; returns when none runs."""
+    """Stop every gang of the run, of all attempts; returns once none runs."""
     chains = [(role, 0) for role in _ROLES]
     chains += [("evaluate", chain) for chain in range(1, len(identity.seed_gangs(record)) + 1)]
     for role, chain in chains:
@@ -122,3 +127,46 @@ def stop_gangs(record: Record, launcher: Launcher, *, reason: str, save: bool) -
 
 def _gang(record: Record, role: Role, chain: int, attempt: int) -> str:
     return identity.gang_name(record.run.id, role, identity.gang_number(chain, attempt))
+
+
+def supersede(ctx: RunContext) -> None:
+    """Cancel older open runs of this branch; those without a driver are ended here.
+
+    On branches that publish, every commit runs to its end. A run that cannot be cancelled is noted and does not stop
+    this one; a sweep finds it again.
+    """
+    branch = ctx.record.commit.branch
+    if branch is None or ctx.line.trigger.supersede != "cancel" or any_matches(branch, ctx.line.publish.branches):
+        return
+    if stopped_early(ctx.record):  # it measures one commit and does not represent its branch
+        return
+    for older in list(open_runs(ctx.store, ctx.record.run.project)):
+        if _is_older(ctx.record, older) and not _is_newer_commit(ctx, older):
+            try:
+                _cancel_superseded(ctx, older)
+            except GanglineError as error:
+                ctx.record_event("resolve", "supersede", f"{older.run.id} could not be stopped: {error}")
+
+
+def _is_older(record: Record, other: Record) -> bool:
+    same_branch = other.commit.branch == record.commit.branch
+    return (
+        same_branch
+        and not stopped_early(other)
+        and other.commit.sha != record.commit.sha
+        and other.run.created <= record.run.created
+    )
+
+
+def _is_newer_commit(ctx: RunContext, other: Record) -> bool:
+    """Two pushes may be resolved in reverse order: the earlier commit does not stop the later one."""
+    return ctx.repository.has(other.commit.sha) and ctx.repository.is_ancestor(ctx.record.commit.sha, other.commit.sha)
+
+
+def _cancel_superseded(ctx: RunContext, older: Record) -> None:
+    records = RecordStore.of(ctx.store, older, ctx.sealer)
+    reason = f"{states.SUPERSEDED}{ctx.record.run.id}"
+    requested = records.change(lambda record: states.request_cancel(record, reason))
+    ctx.record_event("resolve", "supersede", f"{older.run.id} is superseded: a newer commit of {older.commit.branch}")
+    if not lease.is_held(lease.read_lease(ctx.store, records.prefix), now=time.time()):
+        end_cancelled_run(records, requested, ctx.launcher, save=False)

@@ -21,111 +21,111 @@ MAX_CHANGED = 100
 
 @dataclass(frozen=True, slots=True)
 class FoundRun:
-    """A run, and whether the question made it."""
+    """A run, and whether the request created it."""
 
     record: Record
     is_new: bool
     earlier_runs: EarlierRuns | None
-    """Looked up for a new one."""
+    """Of a new run."""
 
 
 def find_or_create_run(
-    store: ObjectStore, question: RunRequest, *, again: bool, target: RanksAt, sealer: Sealer
+    store: ObjectStore, request: RunRequest, *, again: bool, target: RanksAt, sealer: Sealer
 ) -> FoundRun:
-    """The run of `question`: its newest attempt, or with `again` the next one once the newest has ended.
+    """The run of `request`: its newest attempt, or with `again` the next one if the newest has ended.
 
-    A new one gets its gangs at `target`, and a seal.
+    A new run has its ranks at `target`.
 
     Raises:
-        IntegrityError: The record of the newest attempt does not hold.
+        IntegrityError: The seal of the newest attempt is invalid.
     """
-    newest, attempt = _newest(store, question)
+    newest, attempt = _newest(store, request)
     if newest is not None and not (again and newest.run.state == "ended"):
         return FoundRun(sealer.check(newest), is_new=False, earlier_runs=None)
     earlier = find_earlier_runs(
         store,
-        question.repository,
-        project=question.line.project.name,
-        commit=question.commit,
-        run=question.run_id(attempt + 1),
+        request.repository,
+        project=request.line.project.name,
+        commit=request.commit,
+        run=request.run_id(attempt + 1),
         holds=sealer.holds,
     )
-    record = _describe(store, question, attempt + 1, earlier.base, target)
+    record = _describe(store, request, attempt + 1, earlier.base, target)
     runs.mark_open(store, record)
-    born = RecordStore.of(store, record, sealer).create(record)
-    return FoundRun(sealer.check(born), is_new=born.run.created == record.run.created, earlier_runs=earlier)
+    created = RecordStore.of(store, record, sealer).create(record)
+    return FoundRun(sealer.check(created), is_new=created.run.created == record.run.created, earlier_runs=earlier)
 
 
-def _newest(store: ObjectStore, question: RunRequest) -> tuple[Record | None, int]:
+def _newest(store: ObjectStore, request: RunRequest) -> tuple[Record | None, int]:
     newest: Record | None = None
     attempt = 0
     while True:
-        prefix = run_prefix(question.line.project.name, question.commit, question.run_id(attempt + 1))
+        prefix = run_prefix(request.line.project.name, request.commit, request.run_id(attempt + 1))
         found = RecordStore(store, prefix).read()
         if found is None:
             return newest, attempt
         newest, attempt = found, attempt + 1
 
 
-def _describe(store: ObjectStore, question: RunRequest, attempt: int, base: Record | None, target: RanksAt) -> Record:
-    line = question.line
+def _describe(store: ObjectStore, request: RunRequest, attempt: int, base: Record | None, target: RanksAt) -> Record:
+    line = request.line
     return Record(
         run=RunInfo(
-            id=question.run_id(attempt), project=line.project.name, attempt=attempt, created=now(), target=target
+            id=request.run_id(attempt), project=line.project.name, attempt=attempt, created=now(), target=target
         ),
-        commit=_commit(store, question, base),
+        commit=_commit(store, request, base),
         inputs=Inputs(
             line=line_digest(line),
             tables=table_digests(line),
             seeds=tuple(range(line.train.seed, line.train.seed + line.evaluate.seeds)),
-            overrides=question.overrides,
+            overrides=request.overrides,
             versions=environment.software_versions(),
             values=effective(line),
         ),
-        events=tuple(Event(time=now(), stage="resolve", kind=kind, text=text) for kind, text in _notes(question)),
+        events=tuple(Event(time=now(), stage="resolve", kind=kind, text=text) for kind, text in _notes(request)),
     )
 
 
-def _notes(question: RunRequest) -> Iterator[tuple[str, str]]:
-    """What people have to know of how the run will be judged, each with its kind."""
-    if dirty := question.dirty_note:
+def _notes(request: RunRequest) -> Iterator[tuple[str, str]]:
+    """Notes on how the run is judged and whether it can be published, each with its event kind."""
+    if dirty := request.dirty_note:
         yield "rules", dirty
-    if unprotected := _unprotected(question):
+    if unprotected := _unprotected(request):
         yield UNPROTECTED, unprotected
-    if question.overrides:
-        said = f"an experiment: {', '.join(question.overrides)} on the command line; never a base, never published"
-        yield "rules", said
+    if request.overrides:
+        keys = ", ".join(request.overrides)
+        yield "rules", f"an experiment: {keys} on the command line; never a base, never published"
 
 
-def _unprotected(question: RunRequest) -> str:
-    """Why no branch that publishes has the commit, as far as git and the rules of the default branch tell."""
-    if question.trouble:
-        return f"nothing is published, the rules of the default branch are not known: {question.trouble}"
-    if question.rules == question.commit and question.trust == "own":
-        wanted = ", ".join(question.line.publish.branches)
+def _unprotected(request: RunRequest) -> str:
+    """Why the commit is on no branch that publishes; empty if it is on one."""
+    if request.rules_problem:
+        return f"nothing is published, the rules of the default branch are not known: {request.rules_problem}"
+    if request.rules == request.commit and request.trust == "own":
+        wanted = ", ".join(request.line.publish.branches)
         return f"nothing is published from here: publish.branches names {wanted}, not the default branch"
-    if question.rules is not None:
-        named = ", ".join(PROTECTED_TABLES)
+    if request.rules is not None:
+        tables = ", ".join(PROTECTED_TABLES)
         return (
-            f"this commit is part of no branch that publishes: {named} are those of commit"
-            f" {question.rules[:8]} of the default branch"
+            f"this commit is part of no branch that publishes: {tables} are those of commit"
+            f" {request.rules[:8]} of the default branch"
         )
     return ""
 
 
-def _commit(store: ObjectStore, question: RunRequest, base: Record | None) -> CommitInfo:
-    repository = question.repository
-    patch = repository.patch(repository.tree(question.commit), question.tree) if question.is_dirty else None
-    changed = repository.changed(base.commit.tree, question.tree) if base and not base.commit.patch else ()
+def _commit(store: ObjectStore, request: RunRequest, base: Record | None) -> CommitInfo:
+    repository = request.repository
+    patch = repository.patch(repository.tree(request.commit), request.tree) if request.is_dirty else None
+    changed = repository.changed(base.commit.tree, request.tree) if base and not base.commit.patch else ()
     return CommitInfo(
-        sha=question.commit,
-        tree=question.tree,
-        branch=question.branch,
-        subject=question.subject,
-        pull_request=question.pull_request,
-        trust=question.trust,
-        protected=question.protected,
-        rules=question.rules,
+        sha=request.commit,
+        tree=request.tree,
+        branch=request.branch,
+        subject=request.subject,
+        pull_request=request.pull_request,
+        trust=request.trust,
+        protected=request.protected,
+        rules=request.rules,
         patch=put_blob(store, patch) if patch is not None else None,
         base=Base(commit=base.commit.sha, run=base.run.id) if base else None,
         changed=changed[:MAX_CHANGED],

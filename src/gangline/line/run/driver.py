@@ -1,4 +1,4 @@
-"""Driver of a run: its workspace, the lease that keeps other drivers away, the context of its stages, its observers."""
+"""Driver of a run: its workspace, its lease against other drivers, the context of its stages, its observers."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 @contextmanager
 def attached_observers(ctx: RunContext) -> Iterator[None]:
-    """While the block drives, series are served and the forge is told, as far as the site asks for it."""
+    """While the block runs, metrics are exported and statuses sent to the forge, as the site configures."""
     if ctx.site.metrics.grafana_url is not None:
         from gangline.line.run.run_metrics import link_grafana
 
         link_grafana(ctx)
-    with ExitStack() as held:
+    with ExitStack() as stack:
         if ctx.site.metrics.driver_port is not None:
             from gangline.line.run.run_metrics import exported_run_metrics
 
-            held.enter_context(exported_run_metrics(ctx))
+            stack.enter_context(exported_run_metrics(ctx))
         if ctx.site.forge:
             from gangline.forge.run_reporter import reporting_to_forge
 
-            held.enter_context(reporting_to_forge(ctx))
+            stack.enter_context(reporting_to_forge(ctx))
         yield
 
 
@@ -49,7 +49,7 @@ DriverKind = Literal["run", "stage", "kfp", "jenkins", "serve"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunWorkspace:
-    """A repository, its site and store, and who watches."""
+    """What a driver works with: a repository, its site and store, and an observer."""
 
     repo: Path
     site: Site
@@ -57,10 +57,10 @@ class RunWorkspace:
     store: ObjectStore
     observer: Observer
     open_launcher: OpenLauncher | None = None
-    """None: that of the site's target; a drill puts its own before it."""
+    """None: `launchers.open_launcher`; a drill wraps it."""
 
     def sealer(self) -> Sealer:
-        """Raises ConfigError where the site's key cannot be read."""
+        """Raises ConfigError if the site's key cannot be read."""
         return Sealer.of(self.site, self.environ)
 
 
@@ -72,7 +72,7 @@ def open_run_workspace(
     observer: Observer | None,
     open_launcher: OpenLauncher | None = None,
 ) -> RunWorkspace:
-    """Raises ConfigError or StorageError where the store cannot be opened."""
+    """Raises ConfigError or StorageError if the store cannot be opened."""
     site_paths.home(repo)
     return RunWorkspace(
         repo=repo,
@@ -86,7 +86,7 @@ def open_run_workspace(
 
 @contextmanager
 def driving(
-    desk: RunWorkspace,
+    workspace: RunWorkspace,
     record: Record,
     line: Line,
     *,
@@ -97,51 +97,50 @@ def driving(
 ) -> Iterator[RunContext]:
     """Hold the lease of the run while the block drives it; `url` is the driver's own page.
 
-    `earlier_runs` is known where the run was just born; else it is looked up when a stage asks.
+    `earlier_runs` are passed for a run just created; otherwise they are read when a stage needs them.
 
     Raises:
-        HeldError: Somebody else drives.
-        IntegrityError: The record is not as a trusted driver left it.
+        HeldError: Another process drives the run.
+        IntegrityError: The record's seal is invalid.
     """
-    records = RecordStore.of(desk.store, record, desk.sealer())
+    records = RecordStore.of(workspace.store, record, workspace.sealer())
     record = records.read_sealed()
-    site = site_of(record, desk.site)
-    opening = desk.open_launcher or open_launcher
-    launcher = opening(
-        desk.repo,
+    site = site_of(record, workspace.site)
+    launcher = (workspace.open_launcher or open_launcher)(
+        workspace.repo,
         site=site,
-        environ=desk.environ,
-        store=desk.store,
+        environ=workspace.environ,
+        store=workspace.store,
         rights=rights_of(record),
         find_owner=find_owner,
-        note=desk.observer.note,
+        note=workspace.observer.note,
     )
     holder = lease.this_process()
-    mine = lease.acquire_lease(desk.store, records.prefix, holder=holder, at_least=record.run.driver.token)
-    with lease.renewed_lease(desk.store, records.prefix, mine, on_trouble=desk.observer.note):
+    acquired = lease.acquire_lease(workspace.store, records.prefix, holder=holder, at_least=record.run.driver.token)
+    with lease.renewed_lease(workspace.store, records.prefix, acquired, on_problem=workspace.observer.note):
         ctx = RunContext(
-            repo=desk.repo,
+            repo=workspace.repo,
             site=site,
-            environ=desk.environ,
-            store=desk.store,
+            environ=workspace.environ,
+            store=workspace.store,
             records=records,
             record=record,
             line=line,
-            driver=Driver(kind=kind, holder=holder, token=mine.token, url=url),
+            driver=Driver(kind=kind, holder=holder, token=acquired.token, url=url),
             launcher=launcher,
-            observer=desk.observer,
+            observer=workspace.observer,
         )
-        ctx.change(unchanged)  # from here on the record has this token: an older driver's writes are refused
+        ctx.change(unchanged)  # the record has this token now: writes of an older driver are refused
         if earlier_runs is not None:
             ctx.earlier_runs = earlier_runs
-        if kind == "run":  # every run begins so; a task of it need not try the store again
-            _warn(ctx)
+        if kind == "run":  # a driver of single stages does not probe the store again
+            _warn_of_store(ctx)
         with attached_observers(ctx):
             yield ctx
 
 
-def _warn(ctx: RunContext) -> None:
-    """Say once where a store cannot keep two drivers apart."""
+def _warn_of_store(ctx: RunContext) -> None:
+    """Record a warning if the store cannot keep two drivers apart."""
     if not probe(ctx.store).conditional_writes:
         ctx.record_event(
             "resolve", "store", f"{ctx.store.url} ignores conditional writes: drive runs from one place only"

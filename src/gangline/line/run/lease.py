@@ -1,8 +1,8 @@
-"""Who drives a run: `lease.json` with holder, token and expiry, renewed by a thread while the driver lives.
+"""Lease of a run's driver: `lease.json` with holder, token and expiry, renewed by a thread of the driver.
 
-The lease is a hint that keeps two drivers from working at once; safety is the token, which `record_store` checks at
-every write. A holder on this machine is asked for by its process, so a killed driver is replaced at once; one on
-another machine is waited for until its lease has expired.
+The lease only keeps two drivers from working at the same time; safety comes from its token, which `record.store` checks
+at every write. A killed driver of this machine is recognized by its process and replaced at once; the lease of one on
+another machine has to expire.
 """
 
 import os
@@ -29,35 +29,35 @@ _HOLDER = re.compile(r".*:(?P<space>[^:]*):(?P<pid>[0-9]{1,10}):(?P<start>[0-9]{
 
 
 class HeldError(CapacityError):
-    """Somebody drives this run."""
+    """Another process drives this run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lease:
-    """Who drives a run, until when; the token fences off whoever held it before."""
+    """The driver of a run and when its lease expires; the token fences off earlier drivers."""
 
     holder: str
-    """`host:space:pid:start:word`; empty once released."""
+    """`host:space:pid:start:random`; empty once released."""
     token: int
     """Grows by one with every holder."""
     expires: float
-    """Seconds since the epoch, by the holder's clock; of one that is released, when it was."""
+    """Seconds since the epoch, by the holder's clock; once released, the time of the release."""
 
 
 def this_process() -> str:
-    """A holder's name that tells, on this machine, whether it still lives."""
+    """This process as a holder; a name from which processes of this machine can tell whether it is alive."""
     pid = os.getpid()
     return f"{socket.gethostname()}:{_process_space()}:{pid}:{procfs.start_time(pid) or 0}:{secrets.token_hex(3)}"
 
 
 def read_lease(store: ObjectStore, prefix: str) -> Lease | None:
-    """Who drives the run at `prefix`; raises IntegrityError where the object is no lease."""
+    """The lease of the run at `prefix`; raises IntegrityError if the object is not one."""
     blob = get_bounded(store, f"{prefix}/lease.json", most_bytes=MOST_BYTES)
     return None if blob is None else from_json(Lease, blob.data)
 
 
 def is_held(lease: Lease | None, *, now: float) -> bool:
-    """Does somebody drive? A dead process of this machine does not, whatever the lease says."""
+    """Whether a driver holds the lease: it is not expired and not that of a dead process of this machine."""
     if lease is None or not lease.holder or lease.expires <= now:
         return False
     match = _HOLDER.fullmatch(lease.holder)
@@ -72,51 +72,51 @@ def acquire_lease(store: ObjectStore, prefix: str, *, holder: str, at_least: int
         store: Where the run lies.
         prefix: Of the run.
         holder: Name from `this_process`.
-        at_least: Token that stands in the record; the new one is larger.
+        at_least: Token in the record; the new one is larger.
 
     Raises:
-        HeldError: Somebody drives, or was faster just now.
+        HeldError: Another process drives the run, or was faster.
     """
     key = f"{prefix}/lease.json"
     blob = store.get(key)
-    standing = None if blob is None else from_json(Lease, blob.data)
+    existing = None if blob is None else from_json(Lease, blob.data)
     now = time.time()
-    if standing is not None and is_held(standing, now=now):
-        raise HeldError(_busy(prefix, standing, now))
-    token = max(standing.token if standing else 0, at_least) + 1
+    if existing is not None and is_held(existing, now=now):
+        raise HeldError(_held_message(prefix, existing, now))
+    token = max(existing.token if existing else 0, at_least) + 1
     lease = Lease(holder=holder, token=token, expires=now + LEASE_SECONDS)
     data = canonical(lease)
     won = store.put_if_absent(key, data) if blob is None else store.compare_and_set(key, data, blob.etag)
     if won is None:
         other = read_lease(store, prefix) or lease
-        raise HeldError(_busy(prefix, other, now))
+        raise HeldError(_held_message(prefix, other, now))
     return lease
 
 
 def renew_lease(store: ObjectStore, prefix: str, lease: Lease) -> bool:
-    """Prolong `lease`; False when another holds it by now."""
+    """Extend `lease`; False if another driver holds it now."""
     return _rewrite(store, prefix, lease, replace(lease, expires=time.time() + LEASE_SECONDS))
 
 
 def release_lease(store: ObjectStore, prefix: str, lease: Lease) -> None:
-    """Let go, unless another has it already; the token stays, so that it keeps growing.
+    """Release `lease`, unless another driver holds it; the token stays, so that it keeps growing.
 
-    The time stays, too: sweepers count from it how long nobody has followed the gangs of a run.
+    `expires` becomes the time of the release: a sweep measures from it how long gangs have had no driver.
     """
     _rewrite(store, prefix, lease, replace(lease, holder="", expires=time.time()))
 
 
 @contextmanager
 def renewed_lease(
-    store: ObjectStore, prefix: str, lease: Lease, *, on_trouble: Callable[[str], None]
+    store: ObjectStore, prefix: str, lease: Lease, *, on_problem: Callable[[str], None]
 ) -> Iterator[None]:
-    """Renew in the background while the block runs, then release.
+    """Renew the lease in the background while the block runs, then release it.
 
-    A store that fails meanwhile is told to `on_trouble` (from the renewing thread) and tried again: work goes on.
+    A failing store is reported to `on_problem` (from the renewing thread) and tried again; the block goes on.
     """
     over = threading.Event()
     thread = threading.Thread(
-        target=_renew_until, args=(over, store, prefix, lease, on_trouble), name="lease", daemon=True
+        target=_renew_until, args=(over, store, prefix, lease, on_problem), name="lease", daemon=True
     )
     thread.start()
     try:
@@ -127,44 +127,44 @@ def renewed_lease(
         try:
             release_lease(store, prefix, lease)
         except StorageError as error:
-            on_trouble(f"the lease could not be released, it expires in {LEASE_SECONDS:.0f} s: {error}")
+            on_problem(f"the lease could not be released, it expires in {LEASE_SECONDS:.0f} s: {error}")
 
 
 def _renew_until(
-    over: threading.Event, store: ObjectStore, prefix: str, lease: Lease, on_trouble: Callable[[str], None]
+    over: threading.Event, store: ObjectStore, prefix: str, lease: Lease, on_problem: Callable[[str], None]
 ) -> None:
     while not over.wait(RENEW_SECONDS):
         try:
             if not renew_lease(store, prefix, lease):
-                on_trouble("another driver holds the lease by now; this one stops at its next write")
+                on_problem("another driver holds the lease now; this one stops at its next write")
                 return
         except GanglineError as error:
-            on_trouble(f"the lease could not be renewed, trying again: {error}")
+            on_problem(f"the lease could not be renewed, trying again: {error}")
 
 
-def _rewrite(store: ObjectStore, prefix: str, mine: Lease, wanted: Lease) -> bool:
+def _rewrite(store: ObjectStore, prefix: str, old: Lease, new: Lease) -> bool:
     key = f"{prefix}/lease.json"
     blob = store.get(key)
     if blob is None:
         return False
-    standing = from_json(Lease, blob.data)
-    if (standing.holder, standing.token) != (mine.holder, mine.token):
+    stored = from_json(Lease, blob.data)
+    if (stored.holder, stored.token) != (old.holder, old.token):
         return False
-    return store.compare_and_set(key, canonical(wanted), blob.etag) is not None
+    return store.compare_and_set(key, canonical(new), blob.etag) is not None
 
 
-def _busy(prefix: str, lease: Lease, now: float) -> str:
+def _held_message(prefix: str, lease: Lease, now: float) -> str:
     run = prefix.rsplit("/", 1)[-1]
-    host, _, pid, *_ = lease.holder.split(":") if lease.holder else ("somebody", "", "")
-    left = max(0.0, lease.expires - now)
+    host, _, pid, *_ = lease.holder.split(":") if lease.holder else ("another machine", "", "unknown")
+    seconds = max(0.0, lease.expires - now)
     return (
         f"{run} is driven by process {pid} on {host}; watch it: gangline follow {run}."
-        f" If that one is dead, its lease ends in {left:.0f} s: run again then"
+        f" If that process is dead, its lease expires in {seconds:.0f} s: run again then"
     )
 
 
 def _process_space() -> str:
-    """Eight letters for this boot and process namespace: only inside them does a process id mean a process."""
+    """Eight hex digits for this boot and process namespace, inside which a process id is unique."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         namespace = Path("/proc/self/ns/pid").readlink()

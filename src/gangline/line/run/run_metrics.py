@@ -1,6 +1,6 @@
-"""Metrics of a run that is driven here: an exporter fed by an observer, and the link to the run's Grafana dashboard.
+"""Metrics of a run that this process drives: an exporter fed by an observer, and the link to its Grafana dashboard.
 
-If the site sets no port, nothing is served. What outlives the driver is in the record and is not repeated here.
+Without `metrics.driver_port` nothing is served. What outlives the driver is in the record and is not exported here.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,22 +24,22 @@ _BEFORE_SECONDS = 60
 
 
 def grafana_url(record: Record, site: Site) -> str | None:
-    """From a minute before the run was made until now; None where the site names no Grafana."""
+    """The dashboard from a minute before the run was created until now; None if the site names no Grafana."""
     if site.metrics.grafana_url is None:
         return None
-    asked = {
+    query = {
         "var-project": record.run.project,
         "var-run": record.run.id,
         "from": str(int(1000 * (made_at(record) - _BEFORE_SECONDS))),
         "to": "now",
     }
     if site.serve.public_url:
-        asked["var-service"] = site.serve.public_url.rstrip("/")
-    return f"{site.metrics.grafana_url.rstrip('/')}/d/{COMMIT_BOARD}?{urlencode(asked)}"
+        query["var-service"] = site.serve.public_url.rstrip("/")
+    return f"{site.metrics.grafana_url.rstrip('/')}/d/{COMMIT_BOARD}?{urlencode(query)}"
 
 
 def link_grafana(ctx: RunContext) -> None:
-    """Say in the record where its board is; written once."""
+    """Write the link to the dashboard into the record, once."""
     url = grafana_url(ctx.record, ctx.site)
     if url is not None and ctx.record.links.get("grafana") != url:
         ctx.change(lambda record: replace(record, links=record.links | {"grafana": url}))
@@ -47,7 +47,7 @@ def link_grafana(ctx: RunContext) -> None:
 
 @contextmanager
 def exported_run_metrics(ctx: RunContext) -> Iterator[None]:
-    """Serve the series of the context's run while the block drives it, and tell a Prometheus of this machine where."""
+    """Serve the metrics of the run while the block drives it, and announce the port to a Prometheus of this machine."""
     if ctx.site.metrics.driver_port is None:
         yield
         return
@@ -69,7 +69,7 @@ def exported_run_metrics(ctx: RunContext) -> Iterator[None]:
 
 
 class ExportingObserver:
-    """Implements `Observer`: passes everything on, and shows the record as it stands then."""
+    """Implements `Observer`: forwards every call, and exports the current record."""
 
     def __init__(self, inner: Observer, exporter: DriverExporter, *, record: Callable[[], Record], site: Site) -> None:
         self._inner, self._exporter, self._record, self._site = inner, exporter, record, site
@@ -80,9 +80,9 @@ class ExportingObserver:
 
     def stage_started(self, name: str) -> None:
         self._inner.stage_started(name)
-        record = self._record()  # which says so a moment later
-        begun = replace(record.stages.get(name, StageInfo()), state="running")
-        self._exporter.show(replace(record, stages={**record.stages, name: begun}))
+        record = self._record()  # the stage is marked as running a moment later
+        running = replace(record.stages.get(name, StageInfo()), state="running")
+        self._exporter.show(replace(record, stages={**record.stages, name: running}))
 
     def progress(self, stage: str, event: GangEvent) -> None:
         self._inner.progress(stage, event)
@@ -115,7 +115,7 @@ class ExportingObserver:
             self._show_step(run, record.plan, event.data)
 
     def _show_step(self, run: str, plan: PlanInfo, step: Mapping[str, Any]) -> None:
-        """Time that is left, and how much of the GPUs' arithmetic is used, by this one step."""
+        """Remaining time and utilization of the GPUs, from one step."""
         done, seconds, tokens = step.get("step"), step.get("seconds"), step.get("tokens")
         if not isinstance(done, int) or not isinstance(seconds, float) or seconds <= 0:
             return
@@ -127,10 +127,10 @@ class ExportingObserver:
 
 
 def model_flops_utilization(site: Site, plan: PlanInfo, *, tokens_per_second: float) -> float | None:
-    """Model FLOPs utilization; None on CPU, and where the site does not say what its one kind of GPU delivers.
+    """Model FLOPs utilization; None on CPU, or if the site does not have the peak FLOP/s of exactly one kind of GPU.
 
     Source:
-        Chowdhery et al., "PaLM" (2022), appendix B: 6 operations a parameter and token, attention left out.
+        Chowdhery et al., "PaLM" (2022), appendix B: 6 operations per parameter and token, without attention.
     """
     tables = list(site.gpu.values())
     if plan.device != "cuda" or len(tables) != 1 or plan.forecast.parameters is None:

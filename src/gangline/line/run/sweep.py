@@ -1,4 +1,4 @@
-"""Deletes gangs whose run has ended or that nobody follows, by what the records say: nothing has to be remembered."""
+"""Sweep: deletes gangs of runs that have ended or lost their driver, and what crashed processes left."""
 
 import time
 from collections.abc import Mapping
@@ -27,15 +27,15 @@ from gangline.storage.s3.run_credentials import credential_owners, revoke_creden
 def sweep(
     repo: Path, *, site: Site, environ: Mapping[str, str], dry_run: bool = False, with_outputs: bool = False
 ) -> list[SweepResult]:
-    """Gangs that were found, and whether they were deleted; what crashed uploads and saves left goes, too.
+    """The gangs found, and whether they were deleted; also deletes what crashed uploads and saves left.
 
-    With `dry_run` nothing is deleted; folders with files that a program wrote and nobody collected go `with_outputs`
-    alone.
+    With `dry_run` nothing is deleted. Folders with outputs of a program that were not collected are deleted only
+    `with_outputs`.
     """
     store = site_paths.open_site_store(repo, site, environ)
     lives: dict[str, Life] = {}
 
-    def ask(run: str) -> Life:
+    def life(run: str) -> Life:
         lives[run] = life_of(store, run, orphan_seconds=site.limits.orphan_seconds, now=time.time())
         return "unknown" if dry_run else lives[run]
 
@@ -48,7 +48,7 @@ def sweep(
         swept
         for each in _sites(site)
         for swept in open_launcher(repo, site=each, environ=environ, store=store).sweep(
-            now=datetime.now(UTC), life=ask, with_outputs=with_outputs
+            now=datetime.now(UTC), life=life, with_outputs=with_outputs
         )
     ]
     for run in {each.run for each in found if each.deleted and lives[each.run] == "ended"}:
@@ -61,14 +61,14 @@ def sweep(
 def sweep_unused(
     repo: Path, *, site: Site, environ: Mapping[str, str], dry_run: bool = False
 ) -> list[UnusedEnvironment]:
-    """Environments of locks on this machine, and whether they were deleted: a run that goes on keeps its own."""
+    """Environments of locks on this machine, and whether they were deleted; those of running runs stay."""
     keep_seconds = max(site.environments.keep_days * 86_400, site.limits.run_seconds)
     root = environments_folder(environ, site_paths.home(repo))
     return sweep_environments(root, keep_seconds=keep_seconds, dry_run=dry_run)
 
 
 def _revoke_left_credentials(store: ObjectStore) -> None:
-    """Of runs that have ended: their drivers died before they did it. Of a run without a record nobody knows."""
+    """Revoke credentials of runs that have ended, whose drivers died before doing so."""
     for prefix in credential_owners(store):
         try:
             record = RecordStore(store, prefix).read()
@@ -79,26 +79,26 @@ def _revoke_left_credentials(store: ObjectStore) -> None:
 
 
 def _delete_left_bundles(store: ObjectStore) -> None:
-    """What drivers that died gave to pods: nobody can open one once its URL has ended."""
+    """Delete code bundles of dead drivers; pods cannot open one after its URL has expired."""
     for entry in list(list_all(store, BUNDLES)):
         if time.time() - entry.modified > BUNDLE_SECONDS:
             store.delete(entry.key)
 
 
 def _sites(site: Site) -> list[Site]:
-    """`site` by every place where its gangs may be: this machine, and its cluster where it has one."""
-    return [with_target(site, place) for place in dict.fromkeys(("local", parse_target(site.launch.target)[0]))]
+    """`site` with every target where its gangs may be: this machine, and its cluster if it has one."""
+    return [with_target(site, target) for target in dict.fromkeys(("local", parse_target(site.launch.target)[0]))]
 
 
 def life_of(store: ObjectStore, run: str, *, orphan_seconds: float, now: float) -> Life:
-    """What the record and the lease say about whoever needs the gangs of `run`."""
+    """Whether the gangs of `run` are still needed, by its record and lease."""
     try:
         record = runs.find_run(store, run)
     except UsageError:
         return "unknown"
     if record.run.state == "ended":
         return "ended"
-    held = lease.read_lease(store, RecordStore.of(store, record).prefix)
-    if held is not None and not lease.is_held(held, now=now) and held.expires + orphan_seconds < now:
+    last = lease.read_lease(store, RecordStore.of(store, record).prefix)
+    if last is not None and not lease.is_held(last, now=now) and last.expires + orphan_seconds < now:
         return "orphan"
     return "followed"

@@ -1,16 +1,20 @@
-"""Watching a run that another process drives: stages from the record, progress from the gang; nothing is changed."""
+"""Watching a run that another process drives: to its end, or its progress within seconds; nothing is changed."""
 
+import queue
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from gangline.launch.protocol import Launcher
+from gangline.errors import GanglineError
+from gangline.launch.protocol import GangEvent, Launcher
+from gangline.line.gangs.follow import read_in_background
 from gangline.line.gangs.launchers import open_launcher
 from gangline.line.record import runs
 from gangline.line.record.observer import Observer
 from gangline.line.record.store import RecordStore
 from gangline.line.request.targets import site_of
 from gangline.line.run import lease
+from gangline.report.progress import StageOutlook, StageProgress
 from gangline.spec import identity
 from gangline.spec.config.site import Site
 from gangline.spec.plan import Role
@@ -19,12 +23,14 @@ from gangline.spec.run_flags import FINAL, stage
 from gangline.storage import site_paths
 
 _GANG_STAGES: tuple[Role, ...] = ("train", "evaluate", "prove")
+QUIET_SECONDS = 0.7
+"""After the first event, `read_progress` stops once none came for so long."""
 
 
 def follow_run(
     repo: Path, run: str, *, site: Site, environ: Mapping[str, str], observer: Observer, poll_seconds: float = 1.0
 ) -> Record:
-    """Tell `observer` what happens to `run` until it has ended, or until nobody drives it.
+    """Report `run` to `observer` until it has ended, or has no driver any more.
 
     Raises:
         UsageError: There is no such run.
@@ -35,24 +41,24 @@ def follow_run(
     site = site_of(record, site)
     launcher = open_launcher(repo, site=site, environ=environ, store=store, note=observer.note)
     observer.run_started(record)
-    told: set[str] = set()
+    reported: set[str] = set()
     while not _is_over(record):
-        driven = lease.is_held(lease.read_lease(store, records.prefix), now=time.time())
+        is_driven = lease.is_held(lease.read_lease(store, records.prefix), now=time.time())
         record = records.read() or record
-        _tell_stages(record, told, observer)
-        if not driven:
+        _report_stages(record, reported, observer)
+        if not is_driven:
             break
-        _tell_gang(record, told, launcher, observer)
+        _report_gang(record, reported, launcher, observer)
         time.sleep(poll_seconds)
-    _tell_stages(record, told, observer)
+    _report_stages(record, reported, observer)
     if record.run.state == "open":
-        observer.note(f"nobody drives {record.run.id}; gangline run goes on with it")
+        observer.note(f"{record.run.id} has no driver; gangline run resumes it")
     observer.run_ended(record)
     return record
 
 
 def running_gangs(record: Record) -> tuple[Role, tuple[str, ...]] | None:
-    """The stage that gangs work at now, one after the other, and their names; None: no such stage is running."""
+    """The running stage that has gangs, and their names in order; None if no such stage is running."""
     running = next((name for name in _GANG_STAGES if stage(record, name).state == "running"), None)
     if running is None:
         return None
@@ -66,28 +72,78 @@ def _is_over(record: Record) -> bool:
     return record.run.state == "ended" and stage(record, "report").state in FINAL
 
 
-def _tell_stages(record: Record, told: set[str], observer: Observer) -> None:
+def _report_stages(record: Record, reported: set[str], observer: Observer) -> None:
     for name in STAGES:
         info = stage(record, name)
-        if info.state != "waiting" and f"{name} started" not in told:
-            told.add(f"{name} started")
+        if info.state != "waiting" and f"{name} started" not in reported:
+            reported.add(f"{name} started")
             observer.stage_started(name)
-        if info.state in FINAL and f"{name} ended" not in told:
-            told.add(f"{name} ended")
+        if info.state in FINAL and f"{name} ended" not in reported:
+            reported.add(f"{name} ended")
             observer.stage_ended(name, info)
 
 
-def _tell_gang(record: Record, told: set[str], launcher: Launcher, observer: Observer) -> None:
-    """Pass on the events of the gang that runs now, once, until it has ended."""
+def _report_gang(record: Record, reported: set[str], launcher: Launcher, observer: Observer) -> None:
+    """Forward the events of the running gang, once, until it has ended."""
     found = running_gangs(record)
     if found is None:
         return
     running, gangs = found
-    gang = next((each for each in gangs if each not in told), None)
+    gang = next((each for each in gangs if each not in reported), None)
     if gang is None or launcher.status(gang).state == "absent":
         return
-    told.add(gang)
+    reported.add(gang)
     for event in launcher.follow(gang):
         observer.progress(running, event)
         if event.end is not None:
             return
+
+
+def read_progress(
+    repo: Path, record: Record, *, site: Site, environ: Mapping[str, str], seconds: float = 5.0
+) -> StageProgress | None:
+    """Progress of the running stage from the events that its gang has reported; for one line of text.
+
+    None if no stage has a gang, or the gang cannot be reached from here.
+
+    Args:
+        repo: Folder of the line.
+        record: Of the run.
+        site: Where it runs.
+        environ: For secret references.
+        seconds: Read events for at most so long.
+    """
+    running = running_gangs(record)
+    if record.run.state == "ended" or running is None:
+        return None
+    name, gangs = running
+    outlook = StageOutlook()
+    outlook.learn(record)
+    progress = outlook.begin(name)
+    try:
+        store = site_paths.open_site_store(repo, site, environ)
+        launcher = open_launcher(repo, site=site_of(record, site), environ=environ, store=store)
+        present = [each for each in gangs if launcher.status(each).state != "absent"]
+        if not present:
+            return None
+    except GanglineError:
+        return None  # the line is shown without progress
+    for event in _events_so_far(launcher.follow(present[-1]), seconds):
+        progress.see(event)
+    return progress
+
+
+def _events_so_far(events: Iterator[GangEvent], seconds: float) -> Iterator[GangEvent]:
+    """Events until none comes for a moment, an error, or the time is up."""
+    deadline = time.monotonic() + seconds
+    wait_seconds = seconds
+    with read_in_background(events) as items:
+        while True:
+            try:
+                item = items.get(timeout=max(min(wait_seconds, deadline - time.monotonic()), 0.0))
+            except queue.Empty:
+                return
+            if item is None or isinstance(item, Exception):
+                return  # progress is shown as far as it is known
+            yield item
+            wait_seconds = QUIET_SECONDS

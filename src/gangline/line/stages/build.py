@@ -10,7 +10,7 @@ from gangline.build.environment import editable_packages_in, refuse_work_tree
 from gangline.data.resolve import ReadableFile, data_source, resolve_text
 from gangline.data.shards import resolve_shards
 from gangline.line.record.context import RunContext, StageResult
-from gangline.line.request.stage_cache import find_cached_stage, origin
+from gangline.line.record.states import stage_origin
 from gangline.line.request.trust import data_access
 from gangline.line.stages.run_environment import RunEnvironment, environment_of
 from gangline.spec.codec import canonical, digest
@@ -41,7 +41,7 @@ def build(ctx: RunContext) -> StageResult:
         )
     data = _data(ctx)
     key = digest({"environment": environment.digest, "code": code_digest, "data": data.digest})
-    donor = find_cached_stage(ctx, "build", key)
+    earlier = ctx.find_cached_stage("build", key)
 
     def change(record: Record) -> Record:
         image = environment.image.reference if environment.image else None
@@ -52,11 +52,11 @@ def build(ctx: RunContext) -> StageResult:
         return replace(record, inputs=inputs, artifacts=(*record.artifacts, artifact, *environment.artifacts))
 
     return StageResult(
-        state="taken" if donor else "done",
-        taken_from=origin(donor, "build") if donor else None,
+        state="taken" if earlier else "done",
+        taken_from=stage_origin(earlier, "build") if earlier else None,
         message=f"{_said(environment)} · code layer {code_digest[:8]}:"
         f" {layer.files} files, {format_bytes(layer.size_bytes)}"
-        + (f" · unchanged since {donor.run.id}" if donor else ""),
+        + (f" · unchanged since {earlier.run.id}" if earlier else ""),
         key=key,
         outputs={"code": code_key, "data": put_blob(ctx.store, canonical(data)), **_told(ctx, environment)},
         change=change,

@@ -7,7 +7,7 @@ from gangline.errors import ConfigError
 from gangline.launch.protocol import GangEvent
 from gangline.line.gangs.attempts import FinishedGang, run_gang
 from gangline.line.record.context import RunContext, StageResult
-from gangline.line.request.stage_cache import find_cached_stage, origin
+from gangline.line.record.states import stage_origin
 from gangline.line.results import band, unreported_metrics
 from gangline.line.results.ledger import failed_result, with_shares
 from gangline.line.results.loss_curve import seed_values
@@ -35,9 +35,9 @@ def evaluate(ctx: RunContext) -> StageResult:
         return _by_itself(ctx, key)
     if checkpoint is None:
         return StageResult(state="skipped", message="the program left no checkpoint to evaluate", key=key)
-    donor = find_cached_stage(ctx, "evaluate", key)
-    if donor is not None:
-        return _taken(ctx, key, donor)
+    earlier = ctx.find_cached_stage("evaluate", key)
+    if earlier is not None:
+        return _taken(ctx, key, earlier)
     finished = run_gang(ctx, "evaluate", evaluate_plan(ctx.plan, ctx.record.inputs.seeds, str(checkpoint)))
     if finished.result is None:
         return failed_result(key, finished)
@@ -61,11 +61,11 @@ def _by_itself(ctx: RunContext, key: str) -> StageResult:
     seeds = sorted(set(ctx.record.inputs.seeds) - {ctx.line.train.seed})
     if not reported and not (seeds and ctx.record.curve.points):
         return StageResult(state="skipped", message="the program reports no metrics", key=key)
-    if seeds and (donor := find_cached_stage(ctx, "evaluate", key)):
-        return _taken(ctx, key, donor)
+    if seeds and (earlier := ctx.find_cached_stage("evaluate", key)):
+        return _taken(ctx, key, earlier)
     finished = list(_train_seeds(ctx, seeds))
     if finished and finished[-1].error is not None:
-        return failed_result(key, *finished, who=f"seed {finished[-1].plan.seed}")
+        return failed_result(key, *finished, what=f"seed {finished[-1].plan.seed}")
     job = JobResult(seed=ctx.line.train.seed, step=int(ctx.output("train", "final_step")), metrics=reported)
     others = [_job_of(ctx, each) for each in finished]
     result = GangResult(final_step=job.step, jobs=(job, *others))
@@ -215,19 +215,19 @@ def _with_seeds(ctx: RunContext, result: GangResult) -> Curve:
     return replace(curve, seed_points=own | trained)
 
 
-def _taken(ctx: RunContext, key: str, donor: Record) -> StageResult:
-    names = donor.metrics.keys() - TrainingResult.METRICS
+def _taken(ctx: RunContext, key: str, earlier: Record) -> StageResult:
+    names = earlier.metrics.keys() - TrainingResult.METRICS
 
-    metrics = {name: compared_with_base(ctx, name, donor.metrics[name]) for name in sorted(names)}
+    metrics = {name: compared_with_base(ctx, name, earlier.metrics[name]) for name in sorted(names)}
 
     def change(record: Record) -> Record:
-        curve = replace(record.curve, seed_points=donor.curve.seed_points)
+        curve = replace(record.curve, seed_points=earlier.curve.seed_points)
         return replace(record, metrics=record.metrics | metrics, curve=curve)
 
-    where = origin(donor, "evaluate")
-    message = f"{_message(metrics)} · taken from {where}"
-    outputs = stage(donor, "evaluate").outputs
-    return StageResult(state="taken", message=message, key=key, taken_from=where, change=change, outputs=outputs)
+    origin = stage_origin(earlier, "evaluate")
+    message = f"{_message(metrics)} · taken from {origin}"
+    outputs = stage(earlier, "evaluate").outputs
+    return StageResult(state="taken", message=message, key=key, taken_from=origin, change=change, outputs=outputs)
 
 
 def _message(metrics: Mapping[str, Metric]) -> str:

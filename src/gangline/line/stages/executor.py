@@ -127,7 +127,7 @@ def _perform(ctx: RunContext, name: str) -> None:
 def _leave(ctx: RunContext, name: str, seconds: float) -> None:
     """Write down how long the stage took so far; where that fails, the next driver counts from the last time it did."""
     with suppress(GanglineError):
-        ctx.change(lambda record: states.leave_stage(record, name, now=now(), seconds=seconds))
+        ctx.change(lambda record: states.record_stage_seconds(record, name, now=now(), seconds=seconds))
 
 
 def _with_patience(ctx: RunContext, name: str) -> StageResult:

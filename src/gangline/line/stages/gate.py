@@ -11,7 +11,7 @@ from gangline.line.results import band
 from gangline.line.results.metrics_file import NOT_FINITE
 from gangline.line.results.outputs import judge_outputs
 from gangline.line.results.reproducibility import reproducibility_items
-from gangline.line.results.unreported_metrics import Form, form_of, missing_metric
+from gangline.line.results.unreported_metrics import ProgramForm, form_of, missing_metric
 from gangline.line.stages.evaluate import compared_with_base
 from gangline.spec.codec import digest, to_plain
 from gangline.spec.config.line import GateTable, QualityGate
@@ -133,7 +133,7 @@ def _unreported(wanted: QualityGate, record: Record) -> Gate:
     return Gate(name=f"quality:{wanted.metric}", verdict="no", reason=reason)
 
 
-def _quality(wanted: QualityGate, metric: Metric, *, form: Form, require_base: bool) -> Gate:
+def _quality(wanted: QualityGate, metric: Metric, *, form: ProgramForm, require_base: bool) -> Gate:
     name = f"quality:{wanted.metric}"
     if not math.isfinite(metric.value):
         return Gate(name=name, verdict="no", reason=f"{wanted.metric} is {metric.value}, no finite number")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from gangline.errors import GateError
 from gangline.line.gangs.attempts import run_gang
 from gangline.line.record.context import RunContext, StageResult
-from gangline.line.request.stage_cache import find_cached_stage, origin
+from gangline.line.record.states import stage_origin
 from gangline.line.results.ledger import failed_result, with_shares
 from gangline.line.results.loss_curve import losses_of
 from gangline.line.results.training_result import read_metrics
@@ -36,9 +36,9 @@ def prove(ctx: RunContext) -> StageResult:
         return StageResult(state="skipped", message="a program of its own is not opened under a second plan", key=key)
     if checkpoint is None:
         return StageResult(state="skipped", message="the program left no checkpoint to open again", key=key)
-    donor = find_cached_stage(ctx, "prove", key)
-    if donor is not None and donor.proof is not None:
-        return _taken(key, donor, donor.proof)
+    earlier = ctx.find_cached_stage("prove", key)
+    if earlier is not None and earlier.proof is not None:
+        return _taken(key, earlier, earlier.proof)
     inventory = Inventory.from_json(get_blob(ctx.store, str(ctx.output("plan", "inventory"))))
     plan = prove_plan(
         ctx.plan, table.plan, str(checkpoint), table.replay_steps,
@@ -148,15 +148,15 @@ def _gate(proof: Proof) -> Gate:
     return Gate(name="parity", verdict="yes" if held else "no", reason=proof.reason, evidence=evidence)
 
 
-def _taken(key: str, donor: Record, proof: Proof) -> StageResult:
-    where = origin(donor, "prove")
+def _taken(key: str, earlier: Record, proof: Proof) -> StageResult:
+    origin = stage_origin(earlier, "prove")
 
     def change(record: Record) -> Record:
         gates = tuple(each for each in record.gates if each.name != "parity")
         return replace(record, proof=proof, gates=(*gates, _gate(proof)))
 
-    message = f"{_message(proof)} · taken from {where}"
-    return StageResult(state="taken", message=message, key=key, taken_from=where, change=change)
+    message = f"{_message(proof)} · taken from {origin}"
+    return StageResult(state="taken", message=message, key=key, taken_from=origin, change=change)
 
 
 def _difference(found: float) -> str:

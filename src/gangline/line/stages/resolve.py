@@ -1,7 +1,7 @@
 """resolve: says what was found, keeps the effective line, and stops older runs of the branch."""
 
 from gangline.line.record.context import RunContext, StageResult
-from gangline.line.run.supersede import supersede
+from gangline.line.run.cancel import supersede
 from gangline.spec.codec import canonical
 from gangline.spec.record import CommitInfo
 from gangline.storage.objects.blobs import put_blob

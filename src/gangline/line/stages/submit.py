@@ -9,7 +9,7 @@ from gangline.line.gangs.podsets import THREADS, podset_for
 from gangline.line.gangs.train_secrets import left_out_variables
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.runs import open_runs
-from gangline.line.request.stage_cache import find_cached_stage, origin
+from gangline.line.record.states import stage_origin
 from gangline.spec.codec import digest
 from gangline.spec.forecast import Forecast
 from gangline.spec.gang.podset import PodSet
@@ -22,10 +22,10 @@ from gangline.units import now
 def submit(ctx: RunContext) -> StageResult:
     """Returns at once; raises CapacityError (20) without room and IntegrityError (50) for another gang of the name."""
     key = train_key(ctx)
-    donor = find_cached_stage(ctx, "train", key)
-    if donor is not None:
+    earlier = ctx.find_cached_stage("train", key)
+    if earlier is not None:
         return StageResult(
-            state="skipped", message=f"nothing to start: {origin(donor, 'train')} has trained this", key=key
+            state="skipped", message=f"nothing to start: {stage_origin(earlier, 'train')} has trained this", key=key
         )
     _require_room(ctx)
     podset = podset_for(ctx, ctx.plan)

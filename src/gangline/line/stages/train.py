@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from gangline.errors import ConfigError, IntegrityError
-from gangline.line.gangs.attempts import FinishedGang, role_prefix, run_gang
+from gangline.line.gangs.attempts import FinishedGang, run_gang
 from gangline.line.record.context import RunContext, StageResult
-from gangline.line.request.stage_cache import find_cached_stage, origin
+from gangline.line.record.states import stage_origin
 from gangline.line.results import ledger, unreported_metrics
 from gangline.line.results.metrics_file import NOT_FINITE, MetricsFile, read_program_metrics, with_program_metrics
 from gangline.line.results.outputs import CollectedOutputs, read_outputs
@@ -29,9 +29,9 @@ DOUBTS = "doubts"
 def train(ctx: RunContext) -> StageResult:
     """Fails with what the gang's exit code names: 30 to 34, 50; the course so far is recorded all the same."""
     key = train_key(ctx)
-    donor = find_cached_stage(ctx, "train", key) if ctx.record.gang is None else None
-    if donor is not None:
-        return _taken(ctx, key, donor)
+    earlier = ctx.find_cached_stage("train", key) if ctx.record.gang is None else None
+    if earlier is not None:
+        return _taken(ctx, key, earlier)
     target = ctx.record.run.target
     finished = run_gang(
         ctx, "train", ctx.plan, on_started=lambda gang: ctx.change(lambda record: with_gang(record, gang, target))
@@ -77,7 +77,7 @@ def train(ctx: RunContext) -> StageResult:
 def _ran(ctx: RunContext, finished: FinishedGang) -> RuntimeReport | None:
     """What the ranks told of themselves; what cannot be read of it costs the record this, not the run."""
     try:
-        ran = read_rank_environment(ctx.store, role_prefix(finished.plan))
+        ran = read_rank_environment(ctx.store, finished.plan.output_prefix)
     except IntegrityError as error:
         ctx.record_event("train", "events", f"not read: {error}")
         return None
@@ -146,7 +146,7 @@ def _doubts(ctx: RunContext, finished: FinishedGang, course: TrainingResult) -> 
     early = f"the program ended after {step} of {plan.last_step} steps{since}" if 0 < step < plan.last_step else ""
     return [
         said
-        for said in (early, differing_metrics_text(ctx.store, role_prefix(plan), world_size=plan.world_size))
+        for said in (early, differing_metrics_text(ctx.store, plan.output_prefix, world_size=plan.world_size))
         if said
     ]
 
@@ -181,37 +181,37 @@ def _learn(
     )
 
 
-def _taken(ctx: RunContext, key: str, donor: Record) -> StageResult:
+def _taken(ctx: RunContext, key: str, earlier: Record) -> StageResult:
     """Everything that training leaves, from the run that did it; no time was spent, so there is no ledger."""
-    outputs = stage(donor, "train").outputs
-    reported = {*(outputs.get("metrics") or {}), *(donor.metrics.keys() & TrainingResult.METRICS)}
+    outputs = stage(earlier, "train").outputs
+    reported = {*(outputs.get("metrics") or {}), *(earlier.metrics.keys() & TrainingResult.METRICS)}
     joined = outputs.get(unreported_metrics.JOINED, True)
-    _note_unreported(ctx, reported, has_curve=bool(donor.curve.points), joined=joined)
+    _note_unreported(ctx, reported, has_curve=bool(earlier.curve.points), joined=joined)
     _note_doubts(ctx, outputs.get(DOUBTS, ()))
 
     def change(record: Record) -> Record:
         plan = record.plan
-        if plan is not None and donor.plan is not None:
-            plan = replace(plan, measured=donor.plan.measured)
-        metrics = {name: value for name, value in donor.metrics.items() if name in TrainingResult.METRICS}
+        if plan is not None and earlier.plan is not None:
+            plan = replace(plan, measured=earlier.plan.measured)
+        metrics = {name: value for name, value in earlier.metrics.items() if name in TrainingResult.METRICS}
         artifacts = tuple(
-            each for each in donor.artifacts if each.kind in {"metrics", "checkpoint", SAVE_KIND, OUTPUTS_KIND}
+            each for each in earlier.artifacts if each.kind in {"metrics", "checkpoint", SAVE_KIND, OUTPUTS_KIND}
         )
         return replace(
             record,
             plan=plan,
-            curve=donor.curve,
-            ranks=donor.ranks,
-            training=donor.training,
-            ran=donor.ran,
+            curve=earlier.curve,
+            ranks=earlier.ranks,
+            training=earlier.training,
+            ran=earlier.ran,
             metrics=record.metrics | metrics,
-            outputs=donor.outputs,
+            outputs=earlier.outputs,
             artifacts=(*record.artifacts, *artifacts),
         )
 
-    where = origin(donor, "train")
-    message = f"taken from {where}: same code, environment, data and plan"
-    return StageResult(state="taken", message=message, key=key, taken_from=where, outputs=outputs, change=change)
+    origin = stage_origin(earlier, "train")
+    message = f"taken from {origin}: same code, environment, data and plan"
+    return StageResult(state="taken", message=message, key=key, taken_from=origin, outputs=outputs, change=change)
 
 
 def _message(finished: FinishedGang, course: TrainingResult) -> str:

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from gangline.errors import UsageError
 from gangline.launch.protocol import LogLine
 from gangline.line.gangs.launchers import open_launcher
-from gangline.line.gangs.logs import gang_of_role, seconds_of, stored_lines
+from gangline.line.gangs.logs import gang_of_role, parse_since, stored_lines
 from gangline.line.request.targets import site_of
 from gangline.report.text import visible
 from gangline.serve.api.dependencies import ApiModel, CallerDep, RunPath, ServiceDep, problems
@@ -64,7 +64,7 @@ def get_logs(
     """Lines of some ranks, rank 0 where none is named; a browser gets them as plain text."""
     record = service.record(run)
     try:
-        gang, seconds = gang_of_role(record, role), seconds_of(since)
+        gang, seconds = gang_of_role(record, role), parse_since(since)
     except UsageError as error:
         raise RequestRefused(409 if record.gang is None else 422, str(error)) from error
     asked = _LogRequest(service, record, gang, role, ranks=tuple(rank or (0,)), since_seconds=seconds)

@@ -151,7 +151,7 @@ def _list(value: object) -> list[object]:
 
 def _question(place: Path, commit: str, overrides: tuple[str, ...], origin: CommitOrigin) -> RunIdentity:
     found = resolve_request(place, commit=commit, overrides=overrides, strategy=None, origin=origin)
-    return RunIdentity(project=found.line.project.name, commit=found.built, line=line_digest(found.line))
+    return RunIdentity(project=found.line.project.name, commit=found.commit_identity, line=line_digest(found.line))
 
 
 def main() -> int:
