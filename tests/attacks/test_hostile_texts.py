@@ -31,7 +31,8 @@ from gangline.cli.view.jsonlines import JsonView
 from gangline.cli.view.live import LiveView
 from gangline.cli.view.plain import PlainView
 from gangline.errors import IntegrityError
-from gangline.forge.messages import comment_marker, comment_text, statuses
+from gangline.forge.pull_request_comment import comment_marker, comment_text
+from gangline.forge.status_messages import statuses
 from gangline.launch.kubernetes.objects.manifest import to_yaml
 from gangline.launch.protocol import GangEvent, GangStatus
 from gangline.registry.model_folder import render_card

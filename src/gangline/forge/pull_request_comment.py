@@ -1,12 +1,27 @@
-"""Comment of a run on its pull request: when it is written, and when the pull request has moved on."""
+"""Comment of a run on its pull request: its text, when it is written, and when the pull request has moved on."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from gangline.forge.factory import forge_of_project, open_forges
-from gangline.forge.messages import comment_marker, comment_text
-from gangline.forge.protocol import Forge
+from gangline.forge.protocol import COMMENT_LIMIT, Forge
+from gangline.forge.status_messages import run_page
+from gangline.report.run.markdown import render_markdown
 from gangline.spec.config.site import Site
 from gangline.spec.record import Record
+
+
+def comment_marker(project: str) -> str:
+    """Hidden line that our comment on a project's pull request carries."""
+    return f"<!-- gangline:{project} -->"
+
+
+def comment_text(record: Record, public_url: str | None) -> str:
+    """Marker and comment, within what every forge takes."""
+    head = comment_marker(record.run.project) + "\n"
+    page = run_page(record, public_url)
+    pages = {"run": page, "report": f"{page}/report"} if page and public_url else {}
+    return head + render_markdown(replace(record, links=record.links | pages), limit=COMMENT_LIMIT - len(head))
 
 
 def publish_comment(

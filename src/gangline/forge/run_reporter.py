@@ -11,9 +11,9 @@ from typing import Protocol
 
 from gangline.errors import GanglineError, StorageError
 from gangline.forge.factory import forge_of_project, open_forges
-from gangline.forge.messages import NOT_STARTED, run_page, statuses
 from gangline.forge.protocol import CommitStatus, Forge
 from gangline.forge.pull_request_comment import write_comment
+from gangline.forge.status_messages import NOT_STARTED, run_page, statuses
 from gangline.forge.status_queue import QueuedUpdate, StatusQueue
 from gangline.launch.protocol import GangEvent
 from gangline.report.progress import StageOutlook, StageProgress

@@ -9,7 +9,7 @@ from tests.serve.pages.samples import MAINTAINER
 from typer.testing import CliRunner
 
 from gangline.cli.main import app
-from gangline.forge.messages import comment_text
+from gangline.forge.pull_request_comment import comment_text
 from gangline.git.repository import Repository
 from gangline.line.record.earlier_runs import find_earlier_runs
 from gangline.line.request.run_lookup import look_up_run

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from tests.report import records
 
-from gangline.forge.messages import comment_marker, comment_text, run_page, statuses
 from gangline.forge.protocol import COMMENT_LIMIT, STATUS_CONTEXTS
+from gangline.forge.pull_request_comment import comment_marker, comment_text
+from gangline.forge.status_messages import run_page, statuses
 
 EVIL = "\x1b[31m@everyone\r\nevil " + "x" * 500
 

@@ -1,10 +1,7 @@
-"""Texts about a record for a forge: four statuses, the comment of a pull request, links. Pure."""
+"""Texts of the four commit statuses of a record, and the link they lead to. Pure."""
 
-from dataclasses import replace
-
-from gangline.forge.protocol import COMMENT_LIMIT, STATUS_CONTEXTS, CommitStatus, StatusState
+from gangline.forge.protocol import STATUS_CONTEXTS, CommitStatus, StatusState
 from gangline.report.facts import unjudged_text, verdict_word
-from gangline.report.run.markdown import render_markdown
 from gangline.report.text import clean
 from gangline.spec.record import Record, StageInfo
 from gangline.spec.run_flags import GOOD, stage
@@ -71,16 +68,3 @@ def run_page(record: Record, public_url: str | None) -> str | None:
     links = (record.links.get(name) for name in ("jenkins", "kfp", "report"))
     found = next((link for link in (record.run.driver.url, *links) if link and link.startswith("http")), None)
     return found if found and len(found) <= 1000 else None
-
-
-def comment_marker(project: str) -> str:
-    """Hidden line that our comment on a project's pull request carries."""
-    return f"<!-- gangline:{project} -->"
-
-
-def comment_text(record: Record, public_url: str | None) -> str:
-    """Marker and comment, within what every forge takes."""
-    head = comment_marker(record.run.project) + "\n"
-    page = run_page(record, public_url)
-    pages = {"run": page, "report": f"{page}/report"} if page and public_url else {}
-    return head + render_markdown(replace(record, links=record.links | pages), limit=COMMENT_LIMIT - len(head))
